@@ -1,0 +1,71 @@
+// Package lab runs comparisons: it plays the cells of one comparison round by
+// round, interleaved, judges each, and keeps what it measured.
+package lab
+
+import (
+	"context"
+	"errors"
+
+	"watchlab/bench/cell"
+)
+
+// Workload is what the lab can measure: anything that can be set up, run with
+// a recorder, checked and torn down. A Workload is used for one run.
+type Workload interface {
+	// Setup builds everything that is not to be measured.
+	Setup(ctx context.Context) error
+	// Run plays to the end, between rec.Begin and rec.End. If ctx ends, it
+	// returns ctx's error soon and the cell is dropped.
+	Run(ctx context.Context, rec *cell.Recorder) error
+	// Check judges what came out: nil, or an error wrapping the invariants
+	// that were broken ([ErrLost], [ErrReordered], [ErrDuplicated],
+	// [ErrDiverged]). It is called after a Run that returned nil.
+	Check() error
+	// Teardown frees what Setup and Run took. It is called once after Setup,
+	// whether or not that succeeded.
+	Teardown() error
+}
+
+// The invariants, by name.
+var (
+	// ErrLost: an event that went in never came out, nor did a newer one of
+	// its key where the variant coalesces.
+	ErrLost = errors.New("lost")
+	// ErrReordered: events of a key came out in another order than they went
+	// in, or, where the order is total, any two events did.
+	ErrReordered = errors.New("reordered")
+	// ErrDuplicated: an event came out more than once.
+	ErrDuplicated = errors.New("duplicated")
+	// ErrDiverged: the final state is not that of the storm.
+	ErrDiverged = errors.New("diverged")
+)
+
+// Label is one part of a cell's name, key=value.
+type Label struct{ Key, Value string }
+
+// Cell is one variant × one storm × one set of knobs.
+type Cell struct {
+	// Name is the benchmark name without "Benchmark", such as "DeltaFIFO".
+	Name string
+	// Labels in the order in which they stand in the name; the label "impl"
+	// names the variant, "rate" the pace ("max" where unpaced).
+	Labels []Label
+	// Guarantees of the variant in this cell, as tables show them.
+	Guarantees string
+	// Baseline is true where ratios are taken against this cell's variant.
+	Baseline bool
+	// New builds a fresh workload for one round.
+	New func() (Workload, error)
+}
+
+// Comparison is a set of cells that are measured side by side and shown as one
+// table. Cells whose labels are equal save for "rate" are one row: throughput
+// is taken from the unpaced cell, latency from the paced one, where there are
+// both.
+type Comparison struct {
+	// Family that is compared; the table's heading.
+	Family string
+	// Title says what is compared on what, in one line.
+	Title string
+	Cells []Cell
+}

@@ -1,0 +1,174 @@
+// Package merge holds the kubelet's pod-config merge: the contract, its options
+// and the variants.
+//
+// A merger takes pod updates from several sources (file, http, api), holds the
+// pods of each, and sends what changed as pod updates of its own to one
+// channel, in order. Upstream is kubelet's PodConfig
+// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go), which exports no
+// interface; this contract mirrors its shape.
+package merge
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"watchlab/impls"
+)
+
+// Op is what a [PodUpdate] asks for or reports.
+type Op int
+
+// The operations, in kubelet's order
+// (k8s.io/kubernetes v1.31.14, pkg/kubelet/types/pod_update.go).
+const (
+	// SET is the whole desired state of a source.
+	SET Op = iota
+	// ADD brings pods that are new to the source.
+	ADD
+	// DELETE marks pods that are deleted gracefully.
+	DELETE
+	// REMOVE takes pods away from the source; only their UID is looked at.
+	REMOVE
+	// UPDATE changes pods of the source.
+	UPDATE
+	// RECONCILE reports pods of which nothing but the status differs.
+	RECONCILE
+)
+
+// String returns the name that kubelet's own words give the operation.
+func (o Op) String() string {
+	switch o {
+	case SET:
+		return "SET"
+	case ADD:
+		return "ADD"
+	case DELETE:
+		return "DELETE"
+	case REMOVE:
+		return "REMOVE"
+	case UPDATE:
+		return "UPDATE"
+	case RECONCILE:
+		return "RECONCILE"
+	default:
+		return fmt.Sprintf("Op(%d)", int(o))
+	}
+}
+
+// The sources that kubelet knows.
+const (
+	FileSource = "file"
+	HTTPSource = "http"
+	APISource  = "api"
+	// AllSource is the source of what Sync sends.
+	AllSource = "*"
+)
+
+// The annotations that kubelet keeps for itself: they never make a pod differ.
+const (
+	ConfigSourceAnnotation    = "kubernetes.io/config.source"
+	ConfigMirrorAnnotation    = v1.MirrorPodAnnotationKey
+	ConfigFirstSeenAnnotation = "kubernetes.io/config.seen"
+)
+
+// PodUpdate is a command: pods, and what to do with them. It can be queued,
+// delayed, recorded and replayed.
+type PodUpdate struct {
+	Pods   []*v1.Pod
+	Op     Op
+	Source string
+}
+
+// Mode is how changes are told.
+type Mode string
+
+const (
+	// Incremental sends REMOVE, ADD, UPDATE, DELETE and RECONCILE.
+	Incremental Mode = "incremental"
+	// SnapshotAndUpdates sends UPDATE and DELETE for changed pods, and the
+	// whole state as a SET where pods came or went.
+	SnapshotAndUpdates Mode = "snapshot-and-updates"
+	// Snapshot sends the whole state as a SET on every change.
+	Snapshot Mode = "snapshot"
+)
+
+// Merger merges the updates of several sources. All methods may be called from
+// any goroutine; updates of one source take effect in the order in which they
+// are handed over.
+type Merger interface {
+	// Channel returns the channel of a source; a later call with the same name
+	// returns the same channel. From the first call on, the source counts for
+	// SeenAllSources. Updates sent to it are merged under the given name,
+	// whatever their Source field says, by a goroutine that ends with ctx or
+	// when the channel is closed. It is an error to name no source.
+	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
+
+	// Merge takes one update into the state and returns when what it changed
+	// has been sent to Updates. The pods of update must not be changed
+	// afterwards; they are not changed by the merger where the caller could
+	// see it. An unknown operation, and RECONCILE, change nothing and are an
+	// error wrapping [ErrOp]. If ctx ends first, the update is in the state
+	// already, what it had to say is sent before anything of a later call, and
+	// the error is ctx's.
+	Merge(ctx context.Context, source string, update PodUpdate) error
+
+	// Updates returns the channel of changes. The pods in it are the
+	// receiver's: changing them changes nothing in the merger.
+	Updates() <-chan PodUpdate
+
+	// SeenAllSources reports whether seen holds every source for which Channel
+	// was called, and each of them has sent a SET.
+	SeenAllSources(seen sets.Set[string]) bool
+
+	// Sync sends the whole state as a SET of [AllSource].
+	Sync()
+}
+
+// EventRecorder is told about pods that are dropped; client-go's
+// record.EventRecorder satisfies it.
+type EventRecorder interface {
+	Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...any)
+}
+
+// DefaultCapacity is the size of kubelet's channel (v1.31.14).
+const DefaultCapacity = 50
+
+// Options build a merger. The zero value is valid for every variant.
+type Options struct {
+	// Mode is how changes are told; empty means [Incremental].
+	Mode Mode
+	// Recorder is told about pods that are dropped as duplicates; nil for
+	// nobody.
+	Recorder EventRecorder
+	// Capacity is the size of the channel that Updates returns; 0 means
+	// [DefaultCapacity].
+	Capacity int
+}
+
+// Variant is an implementation of this family.
+type Variant = impls.Variant[Options, Merger]
+
+var registry = impls.NewRegistry[Options, Merger](impls.Merge)
+
+func init() {
+	registry.Register(referenceVariant())
+	registry.Register(condVariant())
+}
+
+// Register adds a contestant from another module. It panics where the name is
+// taken.
+func Register(v Variant) { registry.Register(v) }
+
+// Variants returns the contestants, the baselines first.
+func Variants() []Variant { return registry.Variants() }
+
+// Lookup returns the named variant, or an error that names those there are.
+func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
+
+// New builds a merger of the named variant. The error wraps
+// [impls.ErrUnknownVariant] or [impls.ErrOptions] and says what is allowed.
+func New(name string, opts Options) (Merger, error) { return registry.New(name, opts) }

@@ -1,0 +1,111 @@
+// Package queue holds the latest-object-per-key FIFO: the contract, its options
+// and the variants.
+//
+// The contract is client-go's [cache.Queue] (v0.37) plus Len, with the meaning
+// of [cache.FIFO]: a key waits at most once, and what Pop hands over is the
+// newest object of that key. Delete takes the object out of the queue, so a
+// deletion is never seen. Replace drops what waits and queues its list. Resync
+// does nothing, as every object that is held waits already.
+//
+// # What every variant promises
+//
+//   - Keys come out in the order in which they began to wait; an update of a
+//     waiting key keeps its place.
+//   - The newest object of a key that began to wait is handed over exactly
+//     once, unless it is deleted or replaced away first.
+//   - HasSynced turns true once, when the keys of the first Replace have been
+//     processed or deleted, or at once if anything else came before it.
+//   - After Close, what waits is still handed over; then Pop returns
+//     [cache.ErrFIFOClosed]. Close unblocks those that wait.
+//   - A panic of process leaves the queue usable.
+//
+// # What is not promised
+//
+// The order of the keys of one Replace, and the place of a key that is deleted
+// and added again while it waits. Whether producers wait while process runs
+// depends on the variant (see Guarantees.Unlocked).
+//
+// Errors: an object without a key gives a [cache.KeyError] and is not queued.
+package queue
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+)
+
+// Queue is client-go's queue plus Len.
+type Queue interface {
+	cache.Queue
+	// Len returns how many keys wait. O(1); the value may be out of date by
+	// the time it is read.
+	Len() int
+}
+
+// Options build a queue. The zero value is valid for every variant.
+type Options struct {
+	// KeyFunction makes an object's key; nil means
+	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
+	// concurrent use.
+	KeyFunction cache.KeyFunc
+	// Capacity is how many keys may wait before producers do; 0 means
+	// unbounded.
+	Capacity int
+	// Shards is how many independent parts the queue has; 0 leaves it to the
+	// variant.
+	Shards int
+}
+
+// Variant is an implementation of this family.
+type Variant = impls.Variant[Options, Queue]
+
+var registry = impls.NewRegistry[Options, Queue](impls.Queue)
+
+func init() {
+	registry.Register(clientgoFIFO())
+	registry.Register(condVariant())
+}
+
+// Register adds a contestant from another module. It panics where the name is
+// taken.
+func Register(v Variant) { registry.Register(v) }
+
+// Variants returns the contestants, the baselines first.
+func Variants() []Variant { return registry.Variants() }
+
+// Lookup returns the named variant, or an error that names those there are.
+func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
+
+// New builds a queue of the named variant. The error wraps
+// [impls.ErrUnknownVariant] or [impls.ErrOptions] and says what is allowed.
+func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }
+
+// limits is what a variant supports beyond the contract.
+type limits struct {
+	capacity bool
+	shards   bool
+}
+
+// complete checks the options against what a variant supports and fills in the
+// defaults.
+func (o Options) complete(l limits) (Options, error) {
+	fail := func(format string, args ...any) (Options, error) {
+		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case o.Capacity < 0:
+		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)
+	case o.Capacity > 0 && !l.capacity:
+		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
+	case o.Shards < 0:
+		return fail("Shards %d is negative (0 leaves it to the variant)", o.Shards)
+	case o.Shards > 1 && !l.shards:
+		return fail("Shards %d: this variant has one part (allowed: 0, 1)", o.Shards)
+	}
+	if o.KeyFunction == nil {
+		o.KeyFunction = cache.MetaNamespaceKeyFunc
+	}
+	return o, nil
+}
