@@ -1,0 +1,133 @@
+// Package pace releases the events of a storm on an open loop: each at its
+// intended time, which follows from its number and the rate alone.
+//
+//	p := pace.New(rate)
+//	p.Start(time.Now())
+//	for i, e := range events {
+//		if err := p.Wait(ctx, i); err != nil {
+//			return err
+//		}
+//		released := time.Now() // the lag is released - (t0 + p.Intended(i))
+//		send(e)
+//	}
+//
+// The loop is open: where the system under test is slow, the intended times
+// stay where they are, the next releases follow back to back until the
+// schedule is caught up with, and what the events had to wait is part of their
+// latency. A closed loop would wait with the system and hide that (Gil Tene's
+// coordinated omission).
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is how many events are released in a second; 0 means unpaced.
+type Rate float64
+
+// Unpaced releases events as fast as they are taken.
+const Unpaced Rate = 0
+
+// maxRate keeps the gap between two events at a nanosecond or more: beyond
+// that a schedule says nothing.
+const maxRate = 1e9
+
+// minRate keeps the schedule of a storm of a million events within what a
+// [time.Duration] can hold.
+const minRate = 1e-3
+
+// maxIntended is about 146 years; a schedule ends there rather than overflow.
+const maxIntended = 1 << 62
+
+// ErrRate is wrapped by the error for a rate that is not allowed.
+var ErrRate = errors.New("invalid rate")
+
+// ParseRate reads a rate: "max" for unpaced, or events per second. The error
+// wraps [ErrRate] and says what is allowed.
+func ParseRate(s string) (Rate, error) {
+	if s == "max" {
+		return Unpaced, nil
+	}
+	// strconv also takes hexadecimal, underscores, "inf" and "nan", none of
+	// which anybody means as a rate.
+	plain := s != "" && strings.Trim(s, "0123456789.eE+-") == ""
+	v, err := strconv.ParseFloat(s, 64)
+	if !plain || err != nil || math.IsNaN(v) || v < minRate || v > maxRate {
+		return 0, fmt.Errorf("%w %q (allowed: max, or events per second from 0.001 to 1000000000)", ErrRate, s)
+	}
+	return Rate(v), nil
+}
+
+// String returns the rate as [ParseRate] reads it: "max" or a number such as
+// "2000".
+func (r Rate) String() string {
+	if r == Unpaced {
+		return "max"
+	}
+	return strconv.FormatFloat(float64(r), 'f', -1, 64)
+}
+
+// Pacer releases numbered events at a rate. It is for one goroutine; several
+// producers have one each, all started at the same time.
+type Pacer struct {
+	rate Rate
+	t0   time.Time
+}
+
+// Option changes how a [Pacer] works.
+type Option func(*Pacer)
+
+// New returns a pacer. A rate that is not a positive finite number is unpaced.
+func New(r Rate, opts ...Option) *Pacer {
+	if !(r > 0) || math.IsInf(float64(r), 0) {
+		r = Unpaced
+	}
+	p := &Pacer{rate: r}
+	for _, o := range opts {
+		o(p)
+	}
+	return p
+}
+
+// Start sets the time from which the schedule counts. It must be called before
+// Wait.
+func (p *Pacer) Start(t0 time.Time) { p.t0 = t0 }
+
+// Intended returns when event i, counted from 0, is meant to happen, from the
+// start of the schedule: i/rate to the nanosecond, without drift; 0 for all where the pacer is unpaced.
+func (p *Pacer) Intended(i int) time.Duration {
+	if p.rate == Unpaced || i <= 0 {
+		return 0
+	}
+	return time.Duration(min(math.Round(float64(i)*1e9/float64(p.rate)), maxIntended))
+}
+
+// Wait returns at the intended time of event i or later, never earlier; at
+// once where that has passed or the pacer is unpaced. It returns ctx's error if
+// ctx ends first.
+func (p *Pacer) Wait(ctx context.Context, i int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.rate == Unpaced {
+		return nil
+	}
+	gap := time.Until(p.t0.Add(p.Intended(i)))
+	if gap <= 0 {
+		return nil
+	}
+	t := time.NewTimer(gap)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,207 @@
+package storm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// NodeName is the node to which [Storm.ForNode] binds its pods.
+const NodeName = "node-0"
+
+// ErrNotPods is wrapped by the error of an operation that is for pods only.
+var ErrNotPods = errors.New("not a storm of pods")
+
+// AtLeast returns a storm of n events or more: this one, followed by as many
+// whole laps over the events after the initial list as are needed. The result
+// is valid where the storm is.
+//
+// A lap begins with what the lap before it left behind. So in later laps, an
+// ADDED of a key that is there becomes MODIFIED, a MODIFIED of one that is not
+// becomes ADDED, and a DELETED of one that is not is left out. Times go on from
+// lap to lap at the pace of the storm. Each event has an object of its own: a
+// copy of the struct, the data below it shared and never changed.
+//
+// There are fewer than n events where nothing can be repeated: no events after
+// the initial list, or DELETED ones only. Where the storm has n events, it is
+// returned as it is. O(n) time and, at the size of the object's struct (a pod's
+// is about 1 kB), memory.
+func (s *Storm) AtLeast(n int) *Storm {
+	lap := s.Events[s.Initial:]
+	if len(s.Events) >= n || len(lap) == 0 {
+		return s
+	}
+	out := *s
+	out.Events = make([]Event, len(s.Events), n+len(lap))
+	copy(out.Events, s.Events)
+
+	alive := make([]bool, s.Keys)
+	for i := range s.Events {
+		alive[s.Events[i].KeyIndex] = s.Events[i].Type != watch.Deleted
+	}
+	// A lap begins where the initial list ends, so that the gap before its
+	// first event is repeated too.
+	period := lap[len(lap)-1].At
+	if s.Initial > 0 {
+		period -= s.Events[s.Initial-1].At
+	}
+	for shift := period; len(out.Events) < n; shift += period {
+		before := len(out.Events)
+		for _, e := range lap {
+			there := alive[e.KeyIndex]
+			switch {
+			case e.Type == watch.Deleted && !there:
+				continue
+			case e.Type == watch.Deleted:
+			case there:
+				e.Type = watch.Modified
+			default:
+				e.Type = watch.Added
+			}
+			alive[e.KeyIndex] = e.Type != watch.Deleted
+			e.Seq = uint64(len(out.Events) + 1)
+			e.At += shift
+			e.Object = renumber(e.Object, e.Seq)
+			out.Events = append(out.Events, e)
+		}
+		// What a lap leaves behind depends on its last event of each key only,
+		// so a lap without events is followed by more of the same.
+		if len(out.Events) == before {
+			break
+		}
+	}
+	return &out
+}
+
+// ForNode returns the share of a pod storm that one kubelet would see if it
+// had the pods of several nodes: the first nodes by name, as many as it takes
+// until at least the given number of pods is bound to them at the same time,
+// or all of them where there are fewer. The result is valid where the storm
+// is.
+//
+// It is what a watch with the field selector spec.nodeName shows: a pod comes
+// in sight with an ADDED when it is bound to one of the nodes, whatever the
+// event was, and its earlier events are left out; if it were bound elsewhere it
+// would leave with a DELETED. Pods are bound to [NodeName], in copies of their
+// structs. Times stay as they are. To make it longer, use [Storm.AtLeast] on
+// the result.
+//
+// It is an error wrapping [ErrNotPods] where the events are not of pods, and an
+// error where pods is less than 1 or no pod is bound to a node.
+// O(events × log nodes).
+func (s *Storm) ForNode(pods int) (*Storm, error) {
+	if pods < 1 {
+		return nil, fmt.Errorf("storm %s: a node with %d pods (allowed: 1 or more)", s.Name, pods)
+	}
+	names := map[string]struct{}{}
+	bound := make([]string, len(s.Events))
+	for i := range s.Events {
+		pod, ok := s.Events[i].Object.(*v1.Pod)
+		if !ok {
+			return nil, fmt.Errorf("storm %s: %w: event %d has a %T", s.Name, ErrNotPods, s.Events[i].Seq, s.Events[i].Object)
+		}
+		if bound[i] = pod.Spec.NodeName; bound[i] != "" {
+			names[bound[i]] = struct{}{}
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("storm %s: no pod is bound to a node", s.Name)
+	}
+	nodes := slices.Sorted(maps.Keys(names))
+
+	// With more nodes there are never fewer pods, so the number of nodes can
+	// be searched for.
+	types := make([]watch.EventType, len(s.Events))
+	k := 1 + sort.Search(len(nodes)-1, func(k int) bool {
+		return s.inSight(types, bound, nodes[:k+1]) >= pods
+	})
+	s.inSight(types, bound, nodes[:k])
+
+	out := *s
+	out.Initial, out.Events = 0, nil
+	index := map[string]int32{}
+	for i, e := range s.Events {
+		if types[i] == "" {
+			continue
+		}
+		if i < s.Initial {
+			out.Initial++
+		}
+		if _, ok := index[e.Key]; !ok {
+			index[e.Key] = int32(len(index))
+		}
+		e.Type = types[i]
+		e.Seq = uint64(len(out.Events) + 1)
+		e.KeyIndex = index[e.Key]
+		pod := renumber(e.Object, e.Seq).(*v1.Pod)
+		pod.Spec.NodeName = NodeName
+		e.Object = pod
+		out.Events = append(out.Events, e)
+	}
+	out.Keys = len(index)
+	return &out, nil
+}
+
+// inSight fills types with what each event is to a watcher of the pods on the
+// given nodes, empty where it doesn't see it, and returns the most pods that
+// it sees at the same time.
+func (s *Storm) inSight(types []watch.EventType, bound, nodes []string) int {
+	chosen := make(map[string]struct{}, len(nodes))
+	for _, n := range nodes {
+		chosen[n] = struct{}{}
+	}
+	seen := make([]bool, s.Keys)
+	live, peak := 0, 0
+	for i := range s.Events {
+		e := &s.Events[i]
+		_, here := chosen[bound[i]]
+		here = here && e.Type != watch.Deleted
+		switch was := seen[e.KeyIndex]; {
+		case here && was:
+			types[i] = watch.Modified
+		case here:
+			types[i] = watch.Added
+			live++
+			peak = max(peak, live)
+		case was:
+			types[i] = watch.Deleted
+			live--
+		default:
+			types[i] = ""
+		}
+		seen[e.KeyIndex] = here
+	}
+	return peak
+}
+
+// renumber returns a copy of the object's struct with the sequence number as
+// its resourceVersion. What the struct points to is shared.
+func renumber(o runtime.Object, seq uint64) runtime.Object {
+	var c runtime.Object
+	switch v := reflect.ValueOf(o); {
+	case v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct:
+		c = o.DeepCopyObject()
+	default:
+		if _, ok := o.(runtime.Unstructured); ok {
+			// Its metadata lies in a map, which the copy would share.
+			c = o.DeepCopyObject()
+			break
+		}
+		n := reflect.New(v.Elem().Type())
+		n.Elem().Set(v.Elem())
+		c = n.Interface().(runtime.Object)
+	}
+	if m, err := meta.Accessor(c); err == nil {
+		m.SetResourceVersion(strconv.FormatUint(seq, 10))
+	}
+	return c
+}
