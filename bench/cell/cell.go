@@ -1,36 +1,231 @@
 // Package cell measures one run of one workload: how many events went in and
 // out, how long it took, what it allocated, and how long events waited at each
 // stage boundary.
+//
+// The way of one measurement:
+//
+//  1. A workload is handed a [Recorder] and calls Begin, does the work, and
+//     calls End. Nothing else is reported in between, so that reporting costs
+//     nothing while the clock runs.
+//  2. After End it reports what it has stamped: Count, Latency, Lag, Note.
+//  3. The owner of the recorder asks for the [Result], or is told what was
+//     left out or reported twice.
+//
+// Durations go into HdrHistograms of 1 ns units, three significant digits and
+// a range of one hour. A longer one is counted as one hour, a negative one as
+// zero, and both are counted apart ([Quantiles].Clamped and Negative), so that
+// nothing drops out of sight.
 package cell
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"time"
+	"unicode"
+)
 
 // Boundary names a stretch of an event's way, from one stage to a later one,
 // such as "intended→handled".
 type Boundary string
 
+// LateAfter is how late a release may be before it counts as late.
+const LateAfter = time.Millisecond
+
+// ErrMisuse is wrapped by the error for a recorder that was not used as it is
+// meant to be: what it holds is then no measurement.
+var ErrMisuse = errors.New("recorder misused")
+
 // Recorder is what a workload reports to while it runs. Begin and End enclose
 // what is measured; the other methods are called after End, from one
 // goroutine, so that reporting costs nothing while the clock runs.
-type Recorder struct{}
+//
+// The zero value is ready for one measurement. A Recorder must not be copied,
+// nor used from several goroutines at once. Mistakes do not panic: they are
+// kept, and [Recorder.Result] returns them.
+type Recorder struct {
+	begun, ended bool
+	start, stop  time.Time
+	before       counters
+	after        counters
+
+	counted             bool
+	eventsIn, deltasOut uint64
+
+	// boundaries holds the histograms in the order in which their names first
+	// came up; last is a one-entry cache, as reports come in runs.
+	boundaries []*boundary
+	byName     map[Boundary]*boundary
+	last       *boundary
+	lag        *durations
+	late       uint64
+	notes      []Note
+
+	misuse []error
+	seen   map[string]bool
+}
+
+type boundary struct {
+	name Boundary
+	durations
+}
+
+// counters are the process's totals at one moment.
+type counters struct {
+	mallocs, bytes uint64
+	gcs            uint32
+	gcPause        time.Duration
+	cpu            time.Duration
+	lockWait       time.Duration
+}
 
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.
-func (r *Recorder) Begin() {}
+func (r *Recorder) Begin() {
+	if r.begun {
+		r.wrong("Begin was called twice")
+		return
+	}
+	r.begun = true
+	runtime.GC()
+	r.before = readCounters()
+	r.start = time.Now()
+}
 
 // End stops the clock and reads the counters. It must follow Begin.
-func (r *Recorder) End() {}
+func (r *Recorder) End() {
+	now := time.Now()
+	switch {
+	case !r.begun:
+		r.wrong("End was called before Begin")
+		return
+	case r.ended:
+		r.wrong("End was called twice")
+		return
+	}
+	r.ended = true
+	r.stop = now
+	r.after = readCounters()
+}
 
-// Count reports how many events went in and how many deltas came out.
-func (r *Recorder) Count(eventsIn, deltasOut uint64) {}
+// readCounters reads what the process has used so far. ReadMemStats stops the
+// world and so sees every allocation; that is why it stands outside the clock.
+func readCounters() counters {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	sample := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
+	metrics.Read(sample)
+	var wait time.Duration
+	if sample[0].Value.Kind() == metrics.KindFloat64 {
+		wait = time.Duration(sample[0].Value.Float64() * float64(time.Second))
+	}
+	return counters{
+		mallocs:  m.Mallocs,
+		bytes:    m.TotalAlloc,
+		gcs:      m.NumGC,
+		gcPause:  time.Duration(m.PauseTotalNs),
+		lockWait: wait,
+		cpu:      processCPU(),
+	}
+}
 
-// Latency records one event's stay between two stages.
-func (r *Recorder) Latency(b Boundary, d time.Duration) {}
+// Count reports how many events went in and how many deltas came out. It is
+// called once.
+func (r *Recorder) Count(eventsIn, deltasOut uint64) {
+	r.afterEnd("Count")
+	if r.counted {
+		r.wrong("Count was called twice")
+		return
+	}
+	r.counted = true
+	r.eventsIn, r.deltasOut = eventsIn, deltasOut
+}
+
+// Latency records one event's stay between two stages. O(1).
+func (r *Recorder) Latency(b Boundary, d time.Duration) {
+	r.afterEnd("Latency")
+	if r.last == nil || r.last.name != b {
+		r.last = r.boundary(b)
+	}
+	r.last.record(d)
+}
+
+func (r *Recorder) boundary(name Boundary) *boundary {
+	if have, ok := r.byName[name]; ok {
+		return have
+	}
+	if name == "" || strings.ContainsFunc(string(name), badInUnit) {
+		r.wrong(fmt.Sprintf("Latency: boundary %q: a name without spaces, commas or quotes is needed", name))
+	}
+	if r.byName == nil {
+		r.byName = make(map[Boundary]*boundary)
+	}
+	b := &boundary{name: name, durations: newDurations()}
+	r.byName[name] = b
+	r.boundaries = append(r.boundaries, b)
+	return b
+}
 
 // Lag reports how the generator kept its schedule: how late (released minus
 // intended) each release was. Recorded for paced cells only.
-func (r *Recorder) Lag(d time.Duration) {}
+func (r *Recorder) Lag(d time.Duration) {
+	r.afterEnd("Lag")
+	if r.lag == nil {
+		l := newDurations()
+		r.lag = &l
+	}
+	r.lag.record(d)
+	if d > LateAfter {
+		r.late++
+	}
+}
 
 // Note records a figure of the workload's own under a benchfmt unit, such as
-// "relists" or "wire-B/event".
-func (r *Recorder) Note(unit string, value float64) {}
+// "relists" or "wire-B/event". Each unit is noted once.
+func (r *Recorder) Note(unit string, value float64) {
+	r.afterEnd("Note")
+	switch {
+	case unit == "" || strings.ContainsFunc(unit, badInUnit):
+		r.wrong(fmt.Sprintf("Note: unit %q: a name without spaces, commas or quotes is needed", unit))
+		return
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		r.wrong(fmt.Sprintf("Note %s: %v is no figure", unit, value))
+		return
+	}
+	for _, n := range r.notes {
+		if n.Unit == unit {
+			r.wrong(fmt.Sprintf("Note %s was called twice", unit))
+			return
+		}
+	}
+	r.notes = append(r.notes, Note{Unit: unit, Value: value})
+}
+
+// badInUnit reports what would break a line of benchfmt or of a histogram log.
+func badInUnit(c rune) bool {
+	return unicode.IsSpace(c) || unicode.IsControl(c) || c == ',' || c == '"'
+}
+
+// afterEnd marks a report that came while the clock ran, or before it: it
+// would have been measured itself.
+func (r *Recorder) afterEnd(method string) {
+	if !r.ended {
+		r.wrong(method + " was called before End")
+	}
+}
+
+// wrong keeps a mistake, each wording once, as the hot methods may repeat it
+// for every event.
+func (r *Recorder) wrong(what string) {
+	if r.seen[what] {
+		return
+	}
+	if r.seen == nil {
+		r.seen = make(map[string]bool)
+	}
+	r.seen[what] = true
+	r.misuse = append(r.misuse, fmt.Errorf("%w: %s", ErrMisuse, what))
+}

@@ -1,0 +1,128 @@
+package cell
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Result is what one measurement found. Its JSON form is part of run.json;
+// durations are whole nanoseconds there.
+type Result struct {
+	// EventsIn is how many events went in, DeltasOut how many deltas came out.
+	EventsIn  uint64 `json:"eventsIn"`
+	DeltasOut uint64 `json:"deltasOut"`
+	// Elapsed is the time from Begin to End on the monotonic clock.
+	Elapsed time.Duration `json:"elapsedNs"`
+	// EventsPerSecond is EventsIn over Elapsed.
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	// DeltasPerEvent is DeltasOut over EventsIn: below 1 where events were
+	// folded together, above 1 where one event caused several.
+	DeltasPerEvent float64 `json:"deltasPerEvent"`
+	// AllocsPerEvent and BytesPerEvent are heap allocations of the whole
+	// process between Begin and End, over EventsIn.
+	AllocsPerEvent float64 `json:"allocsPerEvent"`
+	BytesPerEvent  float64 `json:"bytesPerEvent"`
+	// CPUSecondsPerEvent is user and system time of the whole process, garbage
+	// collection included, over EventsIn. Zero where the system does not tell.
+	CPUSecondsPerEvent float64 `json:"cpuSecondsPerEvent"`
+	// GCs is how many garbage collections ended in between, GCPause how long
+	// they stopped the world in all.
+	GCs     uint32        `json:"gcs"`
+	GCPause time.Duration `json:"gcPauseNs"`
+	// LockWait is how long goroutines waited for mutexes, summed over them, as
+	// the runtime estimates it (/sync/mutex/wait/total:seconds, a sample).
+	LockWait time.Duration `json:"lockWaitNs"`
+	// Latency holds one entry for each boundary, in the order in which the
+	// workload first named them.
+	Latency []Latency `json:"latency,omitempty"`
+	// Lag tells how the generator kept its schedule; nil where none was
+	// reported.
+	Lag *Lag `json:"lag,omitempty"`
+	// Notes are the workload's own figures, in the order of their reports.
+	Notes []Note `json:"notes,omitempty"`
+}
+
+// Latency is how long events stayed between two stages.
+type Latency struct {
+	Boundary Boundary `json:"boundary"`
+	Quantiles
+}
+
+// Lag is how late releases were: released minus intended time. A release
+// before its time is one of zero lag, counted in Negative.
+type Lag struct {
+	Quantiles
+	// Late is how many releases were later than [LateAfter], LateShare their
+	// share of all.
+	Late      uint64  `json:"late"`
+	LateShare float64 `json:"lateShare"`
+}
+
+// Note is a figure of the workload's own.
+type Note struct {
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
+}
+
+// Result returns the figures. The error wraps [ErrMisuse] for each mistake in
+// the use of the recorder: Begin or End missing or called twice, no Count, a
+// report before End. With an error there are no figures.
+func (r *Recorder) Result() (Result, error) {
+	problems := r.misuse
+	missing := func(cond bool, what string) {
+		if cond {
+			problems = append(problems, fmt.Errorf("%w: %s", ErrMisuse, what))
+		}
+	}
+	elapsed := r.stop.Sub(r.start)
+	missing(!r.begun, "Begin was not called")
+	missing(!r.ended, "End was not called")
+	missing(!r.counted, "Count was not called")
+	missing(r.counted && r.eventsIn == 0, "Count reported no events: nothing was measured")
+	missing(r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured")
+	if len(problems) > 0 {
+		return Result{}, errors.Join(problems...)
+	}
+
+	n := float64(r.eventsIn)
+	res := Result{
+		EventsIn:           r.eventsIn,
+		DeltasOut:          r.deltasOut,
+		Elapsed:            elapsed,
+		EventsPerSecond:    n / elapsed.Seconds(),
+		DeltasPerEvent:     float64(r.deltasOut) / n,
+		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,
+		BytesPerEvent:      float64(r.after.bytes-r.before.bytes) / n,
+		CPUSecondsPerEvent: (r.after.cpu - r.before.cpu).Seconds() / n,
+		GCs:                r.after.gcs - r.before.gcs,
+		GCPause:            r.after.gcPause - r.before.gcPause,
+		LockWait:           r.after.lockWait - r.before.lockWait,
+		Notes:              r.notes,
+	}
+	for _, b := range r.boundaries {
+		q, err := b.quantiles()
+		if err != nil {
+			return Result{}, fmt.Errorf("latency %s: %w", b.name, err)
+		}
+		res.Latency = append(res.Latency, Latency{Boundary: b.name, Quantiles: q})
+	}
+	if r.lag != nil {
+		q, err := r.lag.quantiles()
+		if err != nil {
+			return Result{}, fmt.Errorf("lag: %w", err)
+		}
+		res.Lag = &Lag{Quantiles: q, Late: r.late, LateShare: float64(r.late) / float64(q.Count)}
+	}
+	return res, nil
+}
+
+// At returns the latency of the named boundary.
+func (r Result) At(b Boundary) (Latency, bool) {
+	for _, l := range r.Latency {
+		if l.Boundary == b {
+			return l, true
+		}
+	}
+	return Latency{}, false
+}

@@ -1,0 +1,206 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/cell"
+)
+
+// ErrFormat is wrapped by the errors for a file or a name that is no benchfmt.
+var ErrFormat = errors.New("not in benchmark format")
+
+// Config is what stands at the head of a file; empty values are left out.
+type Config struct {
+	GOOS, GOARCH, Pkg, CPU string
+	// Commit of the program that measured.
+	Commit string
+	// GOMAXPROCS is the suffix of every name, as `go test` writes it.
+	GOMAXPROCS int
+}
+
+// Writer writes measurements as benchfmt, one line each.
+type Writer struct {
+	cfg  Config
+	out  *benchfmt.Writer
+	file []benchfmt.Config
+	// described is which units have their metadata line.
+	described map[string]bool
+}
+
+// NewWriter returns a writer to w. It writes nothing yet.
+func NewWriter(w io.Writer, cfg Config) *Writer {
+	out := &Writer{cfg: cfg, out: benchfmt.NewWriter(w), described: make(map[string]bool)}
+	for _, kv := range [][2]string{
+		{"goos", cfg.GOOS}, {"goarch", cfg.GOARCH}, {"pkg", cfg.Pkg}, {"cpu", cfg.CPU}, {"commit", cfg.Commit},
+	} {
+		if value := strings.Join(strings.Fields(kv[1]), " "); value != "" {
+			out.file = append(out.file, benchfmt.Config{Key: kv[0], Value: []byte(value), File: true})
+		}
+	}
+	return out
+}
+
+// Write writes one measurement of the named benchmark: the name without
+// "Benchmark" and without the suffix, such as "DeltaFIFO/impl=cond". Events are
+// the iterations. The name is checked by [CheckName].
+func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	res := &benchfmt.Result{
+		Config: w.file,
+		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
+		Iters:  int(min(r.EventsIn, math.MaxInt)),
+	}
+	for _, unit := range fixedUnits {
+		if err := w.describe(unit); err != nil {
+			return err
+		}
+	}
+	for _, v := range Values(r, headline) {
+		if err := w.describe(v.Unit); err != nil {
+			return err
+		}
+		res.Values = append(res.Values, benchfmt.Value{Value: v.Value, Unit: v.Unit})
+	}
+	return w.out.Write(res)
+}
+
+// describe writes a unit's metadata before its first value.
+func (w *Writer) describe(unit string) error {
+	if w.described[unit] || neutral[unit] || !ours(unit) {
+		return nil
+	}
+	w.described[unit] = true
+	better := "lower"
+	if higherIsBetter[unit] {
+		better = "higher"
+	}
+	_, tidy := benchunit.Tidy(1, unit)
+	return w.out.Write(&benchfmt.UnitMetadata{
+		UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"},
+		OrigUnit:        unit,
+		Value:           better,
+	})
+}
+
+// fixedUnits are described at the head of a file, whether or not every line
+// has them.
+var fixedUnits = []string{
+	UnitNsPerOp, UnitEventsPerSec, UnitBytesPerOp, UnitAllocsPerOp, UnitCPUPerOp, UnitGCs, UnitGCPause, UnitLockWait,
+	UnitP50, UnitP90, UnitP99, UnitP999, UnitMax, UnitLagP99, UnitLateness,
+}
+
+// ours reports whether the direction of a unit is known: a workload's own
+// notes may be better either way.
+func ours(unit string) bool {
+	if slices.Contains(fixedUnits, unit) {
+		return true
+	}
+	for _, q := range []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax} {
+		if unit == q || strings.HasSuffix(unit, "-"+q) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reserved reports whether a unit is one that [Values] gives, so that a note
+// cannot take its place.
+func Reserved(unit string) bool { return ours(unit) || neutral[unit] }
+
+var nameForm = regexp.MustCompile(`^\p{Lu}[^\s/=-]*(/[^\s/=]+=[^\s/=]+)*$`)
+
+// CheckName tells whether a benchmark name can be written and read back: a
+// capital first, then parts of the form key=value without spaces, slashes or
+// further equals signs.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("benchmark name %q: %w (want Name/key=value/key=value, without spaces or slashes in a value)", name, ErrFormat)
+	}
+	return nil
+}
+
+var procsLike = regexp.MustCompile(`-[0-9]+$`)
+
+// suffix is -GOMAXPROCS, which `go test` leaves out for 1. It stands
+// nevertheless where the name itself ends like one, so that it can be told
+// apart.
+func suffix(name string, procs int) string {
+	if procs > 1 || procs == 1 && procsLike.MatchString(name) {
+		return fmt.Sprintf("-%d", procs)
+	}
+	return ""
+}
+
+// File is what a benchfmt file holds.
+type File struct {
+	// Config is the file configuration at its end ("goos", "cpu", …).
+	Config map[string]string
+	// Names of the benchmarks, without the GOMAXPROCS suffix, in order of
+	// first appearance.
+	Names []string
+	// Samples of each name, under the units as they are written.
+	Samples map[string]Samples
+	// Iters of each name, one for each line.
+	Iters map[string][]int
+}
+
+// Read reads a file back. fileName stands in errors, which wrap [ErrFormat]
+// with the number of the first line that cannot be read.
+func Read(r io.Reader, fileName string) (*File, error) {
+	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Iters: map[string][]int{}}
+	in := benchfmt.NewReader(r, fileName)
+	for in.Scan() {
+		switch rec := in.Result().(type) {
+		case *benchfmt.SyntaxError:
+			return nil, fmt.Errorf("%w: %w", ErrFormat, rec)
+		case *benchfmt.Result:
+			f.add(rec)
+		}
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", fileName, err)
+	}
+	return f, nil
+}
+
+func (f *File) add(rec *benchfmt.Result) {
+	base, parts := rec.Name.Parts()
+	var name strings.Builder
+	name.Write(base)
+	for _, p := range parts {
+		if p[0] == '/' {
+			name.Write(p)
+		}
+	}
+	key := name.String()
+	samples, ok := f.Samples[key]
+	if !ok {
+		samples = make(Samples)
+		f.Samples[key] = samples
+		f.Names = append(f.Names, key)
+	}
+	f.Iters[key] = append(f.Iters[key], rec.Iters)
+	for _, v := range rec.Values {
+		unit, value := v.Unit, v.Value
+		if v.OrigUnit != "" {
+			unit, value = v.OrigUnit, v.OrigValue
+		}
+		samples[unit] = append(samples[unit], value)
+	}
+	for _, c := range rec.Config {
+		if c.File {
+			f.Config[c.Key] = string(c.Value)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+// Package stats turns measurements into benchfmt, the format that `go test
+// -bench` prints, and compares them.
+//
+// The way of the figures:
+//
+//  1. [Values] gives each figure of a measurement its unit ("events/s",
+//     "p99-ns").
+//  2. [Writer] writes one line for each round of a cell, [Read] reads such a
+//     file back; benchstat reads the same file and shows the same medians.
+//  3. [Summarize] sums the rounds of a cell up, [Compare] holds them against
+//     the baseline's. Both come from golang.org/x/perf/benchmath under the
+//     assumption of no distribution: medians, order-statistic confidence
+//     intervals, the Mann-Whitney U test.
+package stats
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// Confidence of the intervals, and Alpha of the tests.
+const (
+	Confidence = 0.95
+	Alpha      = 0.05
+)
+
+// Summary sums the rounds of one figure up.
+type Summary struct {
+	// N is how many rounds there are.
+	N int `json:"n"`
+	// Median over the rounds.
+	Median float64 `json:"median"`
+	// Lo and Hi bound the median's confidence interval at 0.95; nil where
+	// there are too few rounds for one (fewer than 6).
+	Lo *float64 `json:"lo,omitempty"`
+	Hi *float64 `json:"hi,omitempty"`
+	// Spread is the interquartile range over the median: half of the rounds
+	// lie within a band this wide. It is chosen over the interval's width as it
+	// has a meaning from 2 rounds on; with a single round it is nil, with a
+	// median of 0 too.
+	Spread *float64 `json:"spread,omitempty"`
+}
+
+// Summarize sums values up, one for each round. It does not change them; with
+// none it returns the zero Summary.
+func Summarize(values []float64) Summary {
+	if len(values) == 0 {
+		return Summary{}
+	}
+	sample := sampleOf(values)
+	b := benchmath.AssumeNothing.Summary(sample, Confidence)
+	s := Summary{N: len(values), Median: b.Center}
+	if !math.IsInf(b.Lo, 0) && !math.IsInf(b.Hi, 0) {
+		s.Lo, s.Hi = &b.Lo, &b.Hi
+	}
+	if len(values) > 1 && b.Center != 0 {
+		spread := math.Abs((quantile(sample.Values, 0.75) - quantile(sample.Values, 0.25)) / b.Center)
+		s.Spread = &spread
+	}
+	return s
+}
+
+// Median returns the median of values, 0 of none.
+func Median(values []float64) float64 { return Summarize(values).Median }
+
+// Comparison holds one figure of a cell against the baseline's.
+type Comparison struct {
+	// Ratio of the medians, the cell's over the baseline's. NaN where the
+	// baseline's is 0.
+	Ratio float64
+	// P is how likely a difference at least this large is if there were none
+	// (two-sided Mann-Whitney U test).
+	P float64
+	// Testable is false where there are too few rounds for any outcome to be
+	// significant: fewer than 4 on each side, for equal numbers.
+	Testable bool
+	// Significant is true where P is below [Alpha].
+	Significant bool
+}
+
+// Compare holds values against base. Neither is changed.
+func Compare(base, values []float64) Comparison {
+	c := Comparison{Ratio: Median(values) / Median(base), P: 1}
+	if math.IsInf(c.Ratio, 0) {
+		c.Ratio = math.NaN()
+	}
+	if len(base) == 0 || len(values) == 0 {
+		return c
+	}
+	m := benchmath.AssumeNothing.Compare(sampleOf(base), sampleOf(values))
+	c.P = m.P
+	c.Testable = smallestP(len(base), len(values)) < Alpha
+	c.Significant = c.P < Alpha
+	return c
+}
+
+// smallestP is the two-sided p of the most extreme outcome: all of one side
+// above all of the other, 2 of the (n+m choose n) orders.
+func smallestP(n, m int) float64 {
+	orders := 1.0
+	for i := 1; i <= n; i++ {
+		orders = orders * float64(m+i) / float64(i)
+	}
+	return 2 / orders
+}
+
+// sampleOf copies, as benchmath sorts what it is given.
+func sampleOf(values []float64) *benchmath.Sample {
+	return benchmath.NewSample(slices.Clone(values), &benchmath.Thresholds{CompareAlpha: Alpha})
+}
+
+// quantile interpolates linearly between the order statistics of sorted
+// values (type 7 of Hyndman and Fan, the default of R and NumPy).
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	i := int(math.Floor(at))
+	if i+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// Samples holds the rounds of one cell: for each unit, the values in the order
+// of the rounds.
+type Samples map[string][]float64
+
+// Units returns the units that there are values of, sorted.
+func (s Samples) Units() []string {
+	units := make([]string, 0, len(s))
+	for u := range s {
+		units = append(units, u)
+	}
+	sort.Strings(units)
+	return units
+}
+
+// Summaries sums every unit up.
+func (s Samples) Summaries() map[string]Summary {
+	out := make(map[string]Summary, len(s))
+	for u, values := range s {
+		out[u] = Summarize(values)
+	}
+	return out
+}
