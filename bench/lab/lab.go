@@ -41,7 +41,10 @@ var (
 )
 
 // Label is one part of a cell's name, key=value.
-type Label struct{ Key, Value string }
+type Label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
 // Cell is one variant × one storm × one set of knobs.
 type Cell struct {
@@ -67,5 +70,8 @@ type Comparison struct {
 	Family string
 	// Title says what is compared on what, in one line.
 	Title string
-	Cells []Cell
+	// Latency is the boundary whose latency the table shows; empty for the
+	// last-named that begins at the intended time (see stats.Headline).
+	Latency cell.Boundary
+	Cells   []Cell
 }

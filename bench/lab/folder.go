@@ -1,0 +1,236 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"watchlab/bench/stats"
+)
+
+// folder is the results folder of a run in progress. A nil folder takes
+// everything and writes nothing.
+//
+// Files are replaced by rename, so that a reader, or what is left after a kill,
+// is one whole version. They are not synced to disk one by one: a sync between
+// cells would disturb the next measurement, and a process that dies loses
+// nothing that it has written.
+type folder struct {
+	dir string
+	// bench is the open bench.txt, so that lines can be added; it is nil after
+	// a failed rewrite.
+	bench  *os.File
+	writer *stats.Writer
+}
+
+// createFolder makes the folder and writes env.json, then a run.json and a
+// bench.txt without results.
+func createFolder(dir string, o *Outcome) (*folder, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return nil, fmt.Errorf("results folder %s: %w", dir, ErrExists)
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
+		return nil, fmt.Errorf("results folder: %w", err)
+	}
+	// Mkdir alone decides: it fails for the second of two that create it.
+	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("results folder %s: %w", dir, ErrExists)
+	} else if err != nil {
+		return nil, fmt.Errorf("results folder: %w", err)
+	}
+	f := &folder{dir: dir}
+	if err := writeJSON(filepath.Join(dir, EnvFile), o.Env); err != nil {
+		return nil, err
+	}
+	if err := f.rewriteBench(o); err != nil {
+		return nil, err
+	}
+	if err := writeJSON(filepath.Join(dir, RunFile), o); err != nil {
+		f.bench.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// cellPlayed writes what changed: the cell at [comparison][i] finished a round
+// or became invalid. wasShown says whether bench.txt held lines of it before.
+func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool) error {
+	if f == nil {
+		return nil
+	}
+	c := &o.Comparisons[comparison]
+	result := &c.Cells[i]
+	var err error
+	switch n := len(result.Rounds); {
+	case n == 1 || n > 1 && wasShown:
+		err = f.writer.Write(result.BenchName(), result.Rounds[n-1].Result, c.Latency)
+	case wasShown != (n > 0):
+		// Figures were taken back, or became valid again after they had been.
+		err = f.rewriteBench(o)
+	}
+	return errors.Join(err,
+		f.writeLatency(fmt.Sprintf("%02d-%02d", comparison+1, i+1), result),
+		writeJSON(filepath.Join(f.dir, RunFile), o))
+}
+
+// rewriteBench replaces bench.txt by the rounds that the outcome holds, and
+// leaves it open for more.
+func (f *folder) rewriteBench(o *Outcome) error {
+	if f.bench != nil {
+		f.bench.Close()
+		f.bench = nil
+	}
+	path := filepath.Join(f.dir, BenchFile)
+	file, err := createTemp(path)
+	if err != nil {
+		return err
+	}
+	w, err := writeBench(file, o)
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		file.Close()
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	f.bench, f.writer = file, w
+	return nil
+}
+
+// WriteBench writes the rounds of all cells as benchfmt: bench.txt.
+func (o *Outcome) WriteBench(w io.Writer) error {
+	_, err := writeBench(w, o)
+	return err
+}
+
+func writeBench(w io.Writer, o *Outcome) (*stats.Writer, error) {
+	out := stats.NewWriter(w, o.BenchConfig())
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			for _, r := range cl.Rounds {
+				if err := out.Write(cl.BenchName(), r.Result, c.Latency); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// writeLatency writes the cell's histograms, an interval for each round and
+// boundary, tagged with the boundary; or removes them where the cell has no
+// rounds.
+func (f *folder) writeLatency(number string, result *CellResult) error {
+	path := filepath.Join(f.dir, LatencyDir, number+"-"+fileName(result.BenchName())+".hlog")
+	any := false
+	for _, r := range result.Rounds {
+		any = any || len(r.Result.Latency) > 0
+	}
+	if !any {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return replaceFile(path, func(w io.Writer) error { return writeHlog(w, result) })
+}
+
+func writeHlog(w io.Writer, result *CellResult) error {
+	log := hdrhistogram.NewHistogramLogWriter(w)
+	err := errors.Join(
+		log.OutputLogFormatVersion(),
+		log.OutputComment(result.BenchName()),
+		log.OutputLegend())
+	for _, r := range result.Rounds {
+		for _, l := range r.Result.Latency {
+			h, derr := hdrhistogram.Decode([]byte(l.Histogram))
+			if derr != nil {
+				return fmt.Errorf("%s, round %d, %s: %w", result.BenchName(), r.Round, l.Boundary, derr)
+			}
+			h.SetTag(string(l.Boundary))
+			h.SetStartTimeMs(r.Started.UnixMilli())
+			h.SetEndTimeMs(r.Started.Add(r.Result.Elapsed).UnixMilli())
+			err = errors.Join(err, log.OutputIntervalHistogram(h))
+		}
+	}
+	return err
+}
+
+// fileName turns a cell's name into one that every file system takes.
+func fileName(name string) string {
+	const longest = 120
+	name = strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '=', c == '.':
+			return c
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), longest)]
+}
+
+// close writes the last version of run.json and env.json.
+func (f *folder) close(o *Outcome) error {
+	if f == nil {
+		return nil
+	}
+	var err error
+	if f.bench != nil {
+		err = f.bench.Close()
+	}
+	return errors.Join(err,
+		writeJSON(filepath.Join(f.dir, EnvFile), o.Env),
+		writeJSON(filepath.Join(f.dir, RunFile), o))
+}
+
+// WriteJSON writes the run in the form of run.json.
+func (o *Outcome) WriteJSON(w io.Writer) error { return encodeJSON(w, o) }
+
+func encodeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func writeJSON(path string, v any) error {
+	return replaceFile(path, func(w io.Writer) error { return encodeJSON(w, v) })
+}
+
+// ReplaceFile writes a file of a results folder whole or not at all: into a
+// hidden neighbour first, which then takes its name.
+func ReplaceFile(path string, write func(io.Writer) error) error { return replaceFile(path, write) }
+
+func replaceFile(path string, write func(io.Writer) error) error {
+	file, err := createTemp(path)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(file), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// createTemp opens the hidden neighbour. Its name is fixed: a run has its
+// folder to itself, and a kill leaves one such file at most.
+func createTemp(path string) (*os.File, error) {
+	return os.Create(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp"))
+}

@@ -1,0 +1,265 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/stats"
+)
+
+// Format is the version of run.json that this package writes.
+const Format = 1
+
+// The names of the files in a results folder.
+const (
+	RunFile    = "run.json"
+	EnvFile    = "env.json"
+	BenchFile  = "bench.txt"
+	ReportFile = "report.md"
+	LatencyDir = "latency"
+)
+
+// Outcome is a run: what was played, what was measured, what may be believed.
+// Its JSON form is run.json, except for Env, which is env.json.
+//
+// A cell whose verdict is invalid has neither rounds nor medians: nothing that
+// it measured is kept.
+type Outcome struct {
+	// Format of the file; see [Format].
+	Format int `json:"format"`
+	// Name of the run, such as "quick".
+	Name string `json:"name"`
+	// Started and Ended are when the run began and ended. Ended is nil while it
+	// runs, and stays so if it was killed.
+	Started time.Time  `json:"started"`
+	Ended   *time.Time `json:"ended,omitempty"`
+	// Seed of the order in which cells were played.
+	Seed int64 `json:"seed"`
+	// Rounds that were asked for, the warm-up not among them.
+	Rounds int `json:"rounds"`
+	// Interrupted is true where the run ended before all rounds were played.
+	Interrupted bool `json:"interrupted"`
+	// Comparisons in the order in which they were played.
+	Comparisons []ComparisonResult `json:"comparisons"`
+	// Env is where it ran.
+	Env Env `json:"-"`
+}
+
+// ComparisonResult is what came of a [Comparison].
+type ComparisonResult struct {
+	Family string `json:"family"`
+	Title  string `json:"title"`
+	// Latency is the boundary that speaks for latency; empty for the default
+	// that [stats.Headline] documents.
+	Latency cell.Boundary `json:"latency,omitempty"`
+	Cells   []CellResult  `json:"cells"`
+}
+
+// CellResult is what came of a [Cell].
+type CellResult struct {
+	// Name and Labels are the cell's; the labels are its knobs too.
+	Name   string  `json:"name"`
+	Labels []Label `json:"labels"`
+	// Guarantees of the variant, as tables show them.
+	Guarantees string `json:"guarantees,omitempty"`
+	// Baseline is true where ratios are taken against this cell.
+	Baseline bool `json:"baseline,omitempty"`
+	// Seed that the cell's place in each round was drawn from: the run's.
+	Seed int64 `json:"seed"`
+	// Verdict says whether the figures may be believed.
+	Verdict Verdict `json:"verdict"`
+	// Rounds that were finished, in order.
+	Rounds []Round `json:"rounds,omitempty"`
+	// Lag is how the generator kept its schedule in the median round; for a
+	// cell whose verdict is "invalid: generator" it is all that is kept.
+	Lag *cell.Lag `json:"lag,omitempty"`
+	// Medians over the rounds, by the units of bench.txt.
+	Medians map[string]stats.Summary `json:"medians,omitempty"`
+}
+
+// Round is one cell's measurement in one round.
+type Round struct {
+	// Round counts from 1; the warm-up is round 0 and never stands here.
+	Round int `json:"round"`
+	// Place is the cell's place in the order of the round, from 1.
+	Place int `json:"place"`
+	// Started is when the cell was set up.
+	Started time.Time `json:"started"`
+	// Result is what was measured.
+	Result cell.Result `json:"result"`
+}
+
+// Status is the short form of a verdict.
+type Status string
+
+// The verdicts.
+const (
+	// Valid: all rounds held the invariants, the generator kept its schedule,
+	// and the rounds agree within [MaxSpread].
+	Valid Status = "valid"
+	// Noisy: as Valid, but the rounds' events/s lie further apart.
+	Noisy Status = "noisy"
+	// Invalid: the figures mean nothing and are not kept.
+	Invalid Status = "invalid"
+	// Unplayed: the run ended before the cell finished a round.
+	Unplayed Status = "unplayed"
+)
+
+// Cause says why a cell is invalid.
+type Cause string
+
+// The causes. Several broken invariants are joined with "+".
+const (
+	CauseLost       Cause = "lost"
+	CauseReordered  Cause = "reordered"
+	CauseDuplicated Cause = "duplicated"
+	CauseDiverged   Cause = "diverged"
+	CauseError      Cause = "error"
+	CauseGenerator  Cause = "generator"
+)
+
+// Verdict says whether a cell's figures may be believed, and why not.
+type Verdict struct {
+	Status Status `json:"status"`
+	// Cause is set where the status is invalid.
+	Cause Cause `json:"cause,omitempty"`
+	// Detail is one line: what was lost, which error, how noisy.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Short returns the verdict without its detail: "valid", "invalid: lost".
+func (v Verdict) Short() string {
+	if v.Cause == "" {
+		return string(v.Status)
+	}
+	return string(v.Status) + ": " + string(v.Cause)
+}
+
+// String returns the verdict with its detail on one line.
+func (v Verdict) String() string {
+	if v.Detail == "" {
+		return v.Short()
+	}
+	return v.Short() + ": " + v.Detail
+}
+
+// BenchName returns the cell's name as benchmarks have it, without "Benchmark"
+// and the GOMAXPROCS suffix: "DeltaFIFO/impl=cond/keys=10000".
+func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
+
+// Label returns the value of the label of that key, "" where there is none.
+func (c CellResult) Label(key string) string { return labelOf(c.Labels, key) }
+
+// Rate returns the pace and true for a paced cell: one with a label "rate"
+// other than [Unpaced].
+func (c CellResult) Rate() (string, bool) { return rateOf(c.Labels) }
+
+// Samples returns the figures of the rounds, by unit; none of an invalid cell.
+func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
+	results := make([]cell.Result, 0, len(c.Rounds))
+	for _, r := range c.Rounds {
+		results = append(results, r.Result)
+	}
+	return stats.Collect(results, headline)
+}
+
+// Unpaced is the value of the label "rate" of cells that are played as fast as
+// they go; so are cells without the label.
+const Unpaced = "max"
+
+func benchName(name string, labels []Label) string {
+	var b strings.Builder
+	b.WriteString(name)
+	for _, l := range labels {
+		b.WriteString("/" + l.Key + "=" + l.Value)
+	}
+	return b.String()
+}
+
+func labelOf(labels []Label, key string) string {
+	for _, l := range labels {
+		if l.Key == key {
+			return l.Value
+		}
+	}
+	return ""
+}
+
+func rateOf(labels []Label) (string, bool) {
+	rate := labelOf(labels, "rate")
+	return rate, rate != "" && rate != Unpaced
+}
+
+// Failed returns the names of the cells that broke an invariant or ended in an
+// error, each with its verdict. A generator that fell behind is not among them:
+// it tells of the machine, not of the variant.
+func (o *Outcome) Failed() []string {
+	var failed []string
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if cl.Verdict.Status == Invalid && cl.Verdict.Cause != CauseGenerator {
+				failed = append(failed, cl.BenchName()+": "+cl.Verdict.String())
+			}
+		}
+	}
+	return failed
+}
+
+// Finished returns how many cells have all their rounds, and how many there
+// are. A cell that became invalid is not among the finished.
+func (o *Outcome) Finished() (finished, all int) {
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			all++
+			if len(cl.Rounds) == o.Rounds {
+				finished++
+			}
+		}
+	}
+	return finished, all
+}
+
+// BenchConfig returns the head of the run's benchfmt file.
+func (o *Outcome) BenchConfig() stats.Config {
+	return stats.Config{
+		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU,
+		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS,
+	}
+}
+
+// ErrFormat is wrapped by the errors of [Load] for files that are not what a
+// run writes.
+var ErrFormat = errors.New("not a run's file")
+
+// Load reads a results folder: run.json and env.json. A run that was killed
+// can be loaded too; its Ended is nil.
+func Load(dir string) (*Outcome, error) {
+	var o Outcome
+	if err := readJSON(filepath.Join(dir, RunFile), &o); err != nil {
+		return nil, err
+	}
+	if o.Format != Format {
+		return nil, fmt.Errorf("%s: %w: format %d, want %d", filepath.Join(dir, RunFile), ErrFormat, o.Format, Format)
+	}
+	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return nil
+}

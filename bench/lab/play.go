@@ -1,0 +1,101 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/stats"
+)
+
+// play plays a cell once: New, Setup, Run, Check, Teardown. A panic in any of
+// them becomes an error; one in a goroutine that the workload started cannot
+// be caught and ends the process.
+func play(ctx context.Context, c Cell) (res cell.Result, err error) {
+	w, err := newWorkload(c)
+	if err != nil {
+		return cell.Result{}, err
+	}
+	rec := new(cell.Recorder)
+	err = drive(ctx, w, rec)
+	if terr := guard("teardown", w.Teardown); terr != nil {
+		err = errors.Join(err, terr)
+	}
+	if err != nil {
+		return cell.Result{}, err
+	}
+	res, err = rec.Result()
+	if err != nil {
+		return cell.Result{}, err
+	}
+	for _, n := range res.Notes {
+		if stats.Reserved(n.Unit) {
+			return cell.Result{}, fmt.Errorf("note %q: the unit is one that every cell has", n.Unit)
+		}
+	}
+	return res, nil
+}
+
+func newWorkload(c Cell) (w Workload, err error) {
+	err = guard("new", func() (err error) {
+		w, err = c.New()
+		return err
+	})
+	if err == nil && w == nil {
+		err = errors.New("new: no workload")
+	}
+	return w, err
+}
+
+// drive goes through the steps up to the check. If ctx ended while the
+// workload ran, what came out is not checked: the cell is dropped.
+func drive(ctx context.Context, w Workload, rec *cell.Recorder) error {
+	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
+		return err
+	}
+	if err := guard("run", func() error { return w.Run(ctx, rec) }); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// The invariants' own words stay at the front of the verdict.
+	return guard("", w.Check)
+}
+
+// guard calls a step and turns a panic into an error.
+func guard(step string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in %s: %v (%s)", strings.TrimSpace(step+" step"), p, panicSite())
+		}
+	}()
+	if err := f(); err != nil {
+		if step == "" {
+			return err
+		}
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	return nil
+}
+
+// panicSite names the functions nearest to the panic, without paths: verdicts
+// are published.
+func panicSite() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	var site []string
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") && f.Function != "" {
+			site = append(site, fmt.Sprintf("%s %s:%d", f.Function[strings.LastIndex(f.Function, "/")+1:], filepath.Base(f.File), f.Line))
+		}
+		if !more || len(site) == 3 {
+			return strings.Join(site, ", ")
+		}
+	}
+}
