@@ -1,0 +1,47 @@
+package pace
+
+import (
+	"context"
+	"time"
+)
+
+// Clock tells the time to a pacer and puts it to sleep. A clock belongs to one
+// pacer.
+type Clock interface {
+	// Now returns the time, with a monotonic reading where there is one.
+	Now() time.Time
+	// Sleep returns when d has passed, or when ctx ends, or earlier: the pacer
+	// looks at the time and sleeps again.
+	Sleep(ctx context.Context, d time.Duration)
+	// Close frees what the clock holds.
+	Close() error
+}
+
+// Timers returns a clock that sleeps on a Go timer. On a quiet machine it
+// wakes up to a millisecond late (half of one on average), as the Go runtime
+// on Linux waits for its network poller in whole milliseconds. It is the clock
+// to use in a testing/synctest bubble.
+func Timers() Clock { return &timers{} }
+
+type timers struct {
+	// timer is made by the first Sleep and reused.
+	timer *time.Timer
+}
+
+func (c *timers) Now() time.Time { return time.Now() }
+
+func (c *timers) Sleep(ctx context.Context, d time.Duration) {
+	if c.timer == nil {
+		c.timer = time.NewTimer(d)
+	} else {
+		c.timer.Reset(d)
+	}
+	select {
+	case <-c.timer.C:
+	case <-ctx.Done():
+		// Since Go 1.23 a stopped timer leaves nothing in its channel.
+		c.timer.Stop()
+	}
+}
+
+func (c *timers) Close() error { return nil }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package pace
+
+// Precise returns the most precise clock that does not spin; on this system it
+// is [Timers].
+func Precise() Clock { return Timers() }
