@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,6 +154,9 @@ func (v Verdict) String() string {
 // and the GOMAXPROCS suffix: "DeltaFIFO/impl=cond/keys=10000".
 func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
 
+// Without returns the cell's labels save for those of the given keys.
+func (c CellResult) Without(keys ...string) []Label { return without(c.Labels, keys...) }
+
 // Label returns the value of the label of that key, "" where there is none.
 func (c CellResult) Label(key string) string { return labelOf(c.Labels, key) }
 
@@ -180,6 +184,17 @@ func benchName(name string, labels []Label) string {
 		b.WriteString("/" + l.Key + "=" + l.Value)
 	}
 	return b.String()
+}
+
+// without returns the labels whose key is none of keys.
+func without(labels []Label, keys ...string) []Label {
+	var out []Label
+	for _, l := range labels {
+		if !slices.Contains(keys, l.Key) {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 func labelOf(labels []Label, key string) string {

@@ -110,6 +110,7 @@ func validate(comparisons []Comparison, opts Options) error {
 		if len(c.Cells) == 0 {
 			return fail("comparison %s (%s) has no cells", c.Family, c.Title)
 		}
+		baselines := map[string]string{}
 		for _, cl := range c.Cells {
 			name := benchName(cl.Name, cl.Labels)
 			if err := stats.CheckName(name); err != nil {
@@ -129,6 +130,14 @@ func validate(comparisons []Comparison, opts Options) error {
 				return fail("cell %s stands there twice: its rounds could not be told apart", name)
 			}
 			seen[name] = true
+			// Of two baselines for the same knobs, none could be the one that
+			// ratios are taken against.
+			if key := benchName(cl.Name, without(cl.Labels, "impl")); cl.Baseline {
+				if have, ok := baselines[key]; ok {
+					return fail("%s and %s are both the baseline of one table's row", have, name)
+				}
+				baselines[key] = name
+			}
 		}
 	}
 	return nil

@@ -1,0 +1,183 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/stats"
+)
+
+// none stands where there is no figure.
+const none = "-"
+
+// number writes a figure with three significant digits, whole ones from 100.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a == math.Trunc(a) && a < 1e6:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case a >= 1e6:
+		return benchunit.Scale(v, benchunit.Decimal)
+	case a >= 99.95:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 9.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 0.9995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 2, 64)
+}
+
+// median writes the median of a unit, or none.
+func median(s stats.Samples, unit string, format func(float64) string) string {
+	if len(s[unit]) == 0 {
+		return none
+	}
+	return format(stats.Median(s[unit]))
+}
+
+// perSecond writes a rate and the spread of its rounds.
+func perSecond(s stats.Samples) string {
+	values := s[stats.UnitEventsPerSec]
+	if len(values) == 0 {
+		return none
+	}
+	sum := stats.Summarize(values)
+	spread := "  ?"
+	if sum.Spread != nil {
+		spread = fmt.Sprintf("%2.0f%%", *sum.Spread*100)
+	}
+	return benchunit.Scale(sum.Median, benchunit.Decimal) + " ±" + spread
+}
+
+func bytesCount(v float64) string {
+	if v < 1024 {
+		return number(v)
+	}
+	return benchunit.Scale(v, benchunit.Binary)
+}
+
+// nanoseconds writes a duration in the unit that suits it.
+func nanoseconds(v float64) string {
+	for _, u := range []struct {
+		unit  time.Duration
+		name  string
+		below float64
+	}{
+		{time.Nanosecond, "ns", 1e3}, {time.Microsecond, "µs", 1e6}, {time.Millisecond, "ms", 1e9},
+	} {
+		// The rounded figure decides, so that 999.7 µs becomes 1 ms.
+		if math.Round(v*1000/u.below) < 1000 {
+			return number(v/float64(u.unit)) + u.name
+		}
+	}
+	return number(v/float64(time.Second)) + "s"
+}
+
+// ratio writes how many times the baseline's figure, or that it cannot be told
+// from chance.
+func ratio(c stats.Comparison) string {
+	switch {
+	case !c.Testable:
+		return times(c.Ratio) + "?"
+	case !c.Significant:
+		return "~"
+	}
+	return times(c.Ratio)
+}
+
+func times(v float64) string {
+	digits := 2
+	switch {
+	case v >= 99.95:
+		digits = 0
+	case v >= 9.995:
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64) + "×"
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// grid is a table before it is laid out.
+type grid struct {
+	header []string
+	// left says which columns are words, set to the left; figures are set to
+	// the right.
+	left []bool
+	rows [][]string
+}
+
+func (g *grid) column(name string, left bool) {
+	g.header = append(g.header, name)
+	g.left = append(g.left, left)
+}
+
+// text lays the table out in columns. Widths count characters, not bytes.
+func (g *grid) text(indent string) string {
+	width := make([]int, len(g.header))
+	for _, r := range append([][]string{g.header}, g.rows...) {
+		for i, s := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(s))
+		}
+	}
+	rule := make([]string, len(width))
+	for i, w := range width {
+		rule[i] = strings.Repeat("-", w)
+	}
+	var b strings.Builder
+	for _, r := range append([][]string{g.header, rule}, g.rows...) {
+		line := indent
+		for i, s := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
+			if g.left[i] {
+				line += s + pad
+			} else {
+				line += pad + s
+			}
+			line += "  "
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+// markdown lays the table out with pipes.
+func (g *grid) markdown() string {
+	var b strings.Builder
+	line := func(cells []string) {
+		b.WriteString("|")
+		for _, s := range cells {
+			b.WriteString(" " + escape(s) + " |")
+		}
+		b.WriteString("\n")
+	}
+	line(g.header)
+	rule := make([]string, len(g.header))
+	for i := range rule {
+		rule[i] = "---:"
+		if g.left[i] {
+			rule[i] = ":---"
+		}
+	}
+	line(rule)
+	for _, r := range g.rows {
+		line(r)
+	}
+	return b.String()
+}
+
+// escape keeps what Markdown would read as markup.
+func escape(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`, "`", "\\`", "~", `\~`, "\n", " ").Replace(s)
+}

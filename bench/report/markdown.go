@@ -1,0 +1,169 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// Markdown writes report.md: the tables, where the contestants lose, method,
+// environment, and how to play it again.
+func Markdown(w io.Writer, o *lab.Outcome) error {
+	var b bytes.Buffer
+	title := o.Name
+	if title == "" {
+		title = "run"
+	}
+	fmt.Fprintf(&b, "# %s, %s\n\n", escape(title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
+	var views []tableView
+	for i := range o.Comparisons {
+		v := view(&o.Comparisons[i], o.Rounds)
+		views = append(views, v)
+		fmt.Fprintf(&b, "## %s: %s\n\n", escape(v.family), escape(v.title))
+		if v.shared != "" {
+			fmt.Fprintf(&b, "%s\n\n", escape(v.shared))
+		}
+		b.WriteString(v.grid.markdown())
+		b.WriteString("\n")
+		list(&b, v.legend)
+	}
+
+	b.WriteString("## Where it loses\n\n")
+	if lost := losses(views); len(lost) > 0 {
+		list(&b, lost)
+	} else {
+		b.WriteString("No row with figures is behind its baseline in events/s, p99, allocations or bytes.\n\n")
+	}
+
+	b.WriteString("## Method\n\n")
+	list(&b, method(o))
+	b.WriteString("## Environment\n\n")
+	list(&b, environment(o))
+	b.WriteString("## How to reproduce\n\n")
+	if o.Env.Commit != "" {
+		fmt.Fprintf(&b, "At commit %s%s:\n\n", o.Env.Commit, dirty(o.Env.Dirty))
+	}
+	fmt.Fprintf(&b, "    %s\n\n", strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "))
+	fmt.Fprintf(&b, "The rounds stand in `%s`; `go tool benchstat -row .fullname -col /impl %s` shows the same medians.\n", lab.BenchFile, lab.BenchFile)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func list(b *bytes.Buffer, lines []string) {
+	for _, l := range lines {
+		fmt.Fprintf(b, "- %s\n", escape(l))
+	}
+	if len(lines) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// losses names each row that is behind its baseline, and by how much. What
+// cannot be told from chance is no loss; what could not be tested is listed and
+// marked. The last lines name the rows without figures.
+func losses(views []tableView) []string {
+	var out []string
+	for _, v := range views {
+		for _, r := range v.rows {
+			name := r.throughput.BenchName()
+			if len(r.fast) == 0 || len(r.slow) == 0 {
+				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
+			}
+			base, ok := baselineOf(r, v.rows)
+			if !ok {
+				continue
+			}
+			for _, f := range []struct {
+				what, unit      string
+				base, own       stats.Samples
+				less, skipPaced bool
+			}{
+				{"events/s", stats.UnitEventsPerSec, base.fast, r.fast, true, true},
+				{"p99 at rate " + r.rate(), stats.UnitP99, base.slow, r.slow, false, false},
+				{"allocations/event", stats.UnitAllocsPerOp, base.fast, r.fast, false, false},
+				{"bytes/event", stats.UnitBytesPerOp, base.fast, r.fast, false, false},
+			} {
+				if f.skipPaced && r.paced() {
+					continue
+				}
+				c, ok := compare(f.base, f.own, f.unit)
+				behind := c.Ratio > 1
+				if f.less {
+					behind = c.Ratio < 1
+				}
+				if !ok || !behind || c.Testable && !c.Significant {
+					continue
+				}
+				test := fmt.Sprintf("p=%.3f", c.P)
+				if !c.Testable {
+					test = "too few rounds to tell"
+				}
+				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(c.Ratio), base.variant(), test))
+			}
+		}
+	}
+	return out
+}
+
+// environment lists what env.json holds, in words.
+func environment(o *lab.Outcome) []string {
+	e := o.Env
+	var out []string
+	add := func(what, value string) {
+		if value != "" {
+			out = append(out, what+": "+value)
+		}
+	}
+	add("CPU", strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
+	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, orNone(e.GOGC), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
+	add("kernel", e.Kernel)
+	add("governor", e.Governor)
+	if e.Commit != "" {
+		add("commit", e.Commit+dirty(e.Dirty))
+	}
+	if len(e.LoadAverage) == 3 {
+		add("load average at the start", fmt.Sprintf("%.2f %.2f %.2f", e.LoadAverage[0], e.LoadAverage[1], e.LoadAverage[2]))
+	}
+	if e.StealShare != nil {
+		add("CPU time that the host took away", fmt.Sprintf("%.2f %%", *e.StealShare*100))
+	}
+	limits := bytesLimit("memory ", e.Limits.MemoryBytes)
+	if e.Limits.CPUs != nil {
+		limits = strings.TrimPrefix(limits+", "+number(*e.Limits.CPUs)+" CPUs", ", ")
+	}
+	if e.Limits.CgroupVersion > 0 {
+		add("container limits", orNone(limits))
+	}
+	return out
+}
+
+func bytesLimit(prefix string, limit *int64) string {
+	if limit == nil {
+		return ""
+	}
+	return prefix + bytesCount(float64(*limit)) + "B"
+}
+
+func dirty(is bool) string {
+	if is {
+		return " (with changes)"
+	}
+	return ""
+}
+
+// quoteAll quotes what a shell would take apart.
+func quoteAll(args []string) []string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
+	out := make([]string, len(args))
+	for i, a := range args {
+		if a == "" || strings.Trim(a, plain) != "" || strings.ContainsFunc(a, func(c rune) bool { return !strings.ContainsRune(plain, c) }) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		out[i] = a
+	}
+	return out
+}

@@ -1,0 +1,246 @@
+// Package report shows a run: as a table for the terminal, as JSON, as
+// benchfmt, as Markdown.
+//
+//  1. The cells of a comparison are grouped into rows: equal labels save for
+//     the rate.
+//  2. Each row is compared with the baseline that has the same knobs.
+//  3. [Table] and [Markdown] lay the rows out. What a cell with an invalid
+//     verdict measured is nowhere in a run, so it cannot be shown: its row has
+//     dashes.
+//
+// Every figure is the median over the rounds; quantiles of latency are taken in
+// each round first.
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// Table writes a table for each comparison, with what its signs mean beneath.
+// It needs neither colour nor a terminal.
+func Table(w io.Writer, o *lab.Outcome) error {
+	var b bytes.Buffer
+	for i := range o.Comparisons {
+		v := view(&o.Comparisons[i], o.Rounds)
+		fmt.Fprintf(&b, "%s: %s\n", v.family, v.title)
+		if v.shared != "" {
+			fmt.Fprintf(&b, "  %s\n", v.shared)
+		}
+		b.WriteString(v.grid.text("  "))
+		for _, line := range v.legend {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+		b.WriteString("\n")
+	}
+	for _, line := range method(o) {
+		fmt.Fprintf(&b, "%s\n", line)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// JSON writes the run in the form of run.json (see [lab.Outcome]).
+func JSON(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) }
+
+// Bench writes the rounds as benchfmt, for benchstat.
+func Bench(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) }
+
+// Write writes report.md into a results folder, whole or not at all. The other
+// files stand there already: package lab writes them while it runs.
+func Write(dir string, o *lab.Outcome) error {
+	return lab.ReplaceFile(filepath.Join(dir, lab.ReportFile), func(w io.Writer) error { return Markdown(w, o) })
+}
+
+// tableView is a comparison, ready to be laid out.
+type tableView struct {
+	family, title string
+	// shared are the labels that are the same in all rows.
+	shared string
+	grid   grid
+	legend []string
+	rows   []row
+}
+
+func view(c *lab.ComparisonResult, rounds int) tableView {
+	v := tableView{family: c.Family, title: c.Title, rows: rowsOf(c)}
+	varying, shared := splitLabels(v.rows)
+	v.shared = strings.Join(shared, ", ")
+
+	v.grid.column("variant", true)
+	for _, key := range varying {
+		v.grid.column(key, true)
+	}
+	guarantees := guaranteeCodes(c)
+	if len(guarantees) > 0 {
+		v.grid.column("guar.", true)
+	}
+	for _, h := range []string{"events/s", "at rate", "p50", "p99", "p99.9", "allocs/ev", "B/ev", "deltas/ev", "ratio"} {
+		v.grid.column(h, false)
+	}
+	v.grid.column("verdict", true)
+
+	for _, r := range v.rows {
+		line := []string{r.variant()}
+		for _, key := range varying {
+			line = append(line, orNone(r.throughput.Label(key)))
+		}
+		if len(guarantees) > 0 {
+			line = append(line, code(slices.Index(guarantees, r.throughput.Guarantees)))
+		}
+		v.grid.rows = append(v.grid.rows, append(line, figures(r, v.rows, rounds)...))
+	}
+
+	for i, g := range guarantees {
+		v.legend = append(v.legend, "guar. "+code(i)+": "+g)
+	}
+	if names := latencyBoundaries(c); len(names) > 0 {
+		v.legend = append(v.legend, "latency: "+strings.Join(names, ", "))
+	}
+	for _, cl := range c.Cells {
+		if cl.Verdict.Detail != "" {
+			v.legend = append(v.legend, cl.BenchName()+": "+cl.Verdict.String())
+		}
+	}
+	return v
+}
+
+// figures are the columns that were measured; dashes where nothing was.
+func figures(r row, rows []row, rounds int) []string {
+	rate := none
+	if len(r.slow[stats.UnitP50]) > 0 {
+		rate = r.rate()
+	}
+	return []string{
+		perSecond(r.fast),
+		rate,
+		median(r.slow, stats.UnitP50, nanoseconds),
+		median(r.slow, stats.UnitP99, nanoseconds),
+		median(r.slow, stats.UnitP999, nanoseconds),
+		median(r.fast, stats.UnitAllocsPerOp, number),
+		median(r.fast, stats.UnitBytesPerOp, bytesCount),
+		median(r.fast, stats.UnitDeltasPerEvent, number),
+		ratioColumn(r, rows),
+		r.verdict(rounds),
+	}
+}
+
+func ratioColumn(r row, rows []row) string {
+	switch {
+	case len(r.fast) == 0:
+		return none
+	case r.isBaseline():
+		return times(1) + " baseline"
+	case r.paced():
+		return none
+	}
+	base, ok := baselineOf(r, rows)
+	if !ok {
+		return none
+	}
+	c, ok := compare(base.fast, r.fast, stats.UnitEventsPerSec)
+	if !ok {
+		return none
+	}
+	return ratio(c)
+}
+
+// splitLabels parts the labels into the keys whose values differ between rows,
+// each a column, and those that are the same everywhere, as key=value.
+func splitLabels(rows []row) (varying, shared []string) {
+	var keys []string
+	values := map[string][]string{}
+	for _, r := range rows {
+		for _, l := range r.throughput.Without("impl", "rate") {
+			if _, ok := values[l.Key]; !ok {
+				keys = append(keys, l.Key)
+				values[l.Key] = nil
+			}
+		}
+	}
+	for _, r := range rows {
+		for _, k := range keys {
+			if v := r.throughput.Label(k); !slices.Contains(values[k], v) {
+				values[k] = append(values[k], v)
+			}
+		}
+	}
+	for _, k := range keys {
+		if len(values[k]) > 1 {
+			varying = append(varying, k)
+		} else {
+			shared = append(shared, k+"="+values[k][0])
+		}
+	}
+	return varying, shared
+}
+
+// guaranteeCodes are the different guarantees, in order of appearance; their
+// places are their codes.
+func guaranteeCodes(c *lab.ComparisonResult) []string {
+	var out []string
+	for _, cl := range c.Cells {
+		if cl.Guarantees != "" && !slices.Contains(out, cl.Guarantees) {
+			out = append(out, cl.Guarantees)
+		}
+	}
+	return out
+}
+
+// code is a letter for each of the first 26.
+func code(i int) string {
+	switch {
+	case i < 0:
+		return none
+	case i < 26:
+		return string(rune('A' + i))
+	}
+	return fmt.Sprintf("A%d", i)
+}
+
+// latencyBoundaries names what the latency columns measured; usually one.
+func latencyBoundaries(c *lab.ComparisonResult) []string {
+	var out []string
+	for _, cl := range c.Cells {
+		for _, r := range cl.Rounds {
+			name := string(stats.Headline(r.Result, c.Latency))
+			if name != "" && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+// method says how the figures came about, and what the signs mean.
+func method(o *lab.Outcome) []string {
+	lines := []string{
+		fmt.Sprintf("Figures are medians of %s, after one warm-up round that is played and not counted; in each round the cells are played in an order drawn from seed %d.", plural(o.Rounds, "round"), o.Seed),
+		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + ").",
+		"p50, p99, p99.9: of the latency at the given rate (max: unpaced). Allocations and bytes are the whole process's.",
+		"ratio: events/s over the baseline's of the same knobs. ~: cannot be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed).",
+		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were more than %v late.", percent(lab.MaxLateShare), cell.LateAfter),
+	}
+	if o.Interrupted {
+		finished, all := o.Finished()
+		lines = append(lines, fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all))
+	}
+	return lines
+}
+
+func percent(share float64) string { return number(share*100) + " %" }

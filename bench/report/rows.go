@@ -1,0 +1,173 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// row is one line of a table: throughput from one cell, latency from the same
+// or from a paced one.
+type row struct {
+	throughput, latency *lab.CellResult
+	// fast and slow are the samples of the two; empty of an invalid cell.
+	fast, slow stats.Samples
+}
+
+// rowsOf groups the cells of a comparison: those whose labels are equal save
+// for the rate make one row. Where several are paced, each makes a row, with
+// the throughput of the one that is not.
+func rowsOf(c *lab.ComparisonResult) []row {
+	type group struct {
+		unpaced *lab.CellResult
+		paced   []*lab.CellResult
+	}
+	groups := map[string]*group{}
+	var keys []string
+	for i := range c.Cells {
+		cl := &c.Cells[i]
+		key := knobs(cl, "rate")
+		g, ok := groups[key]
+		if !ok {
+			g = &group{}
+			groups[key] = g
+			keys = append(keys, key)
+		}
+		if _, paced := cl.Rate(); paced || g.unpaced != nil {
+			g.paced = append(g.paced, cl)
+		} else {
+			g.unpaced = cl
+		}
+	}
+	var rows []row
+	add := func(throughput, latency *lab.CellResult) {
+		r := row{throughput: throughput, latency: latency}
+		if !r.broken() {
+			r.fast, r.slow = throughput.Samples(c.Latency), latency.Samples(c.Latency)
+		}
+		rows = append(rows, r)
+	}
+	for _, key := range keys {
+		g := groups[key]
+		switch {
+		case len(g.paced) == 0:
+			add(g.unpaced, g.unpaced)
+		default:
+			for _, p := range g.paced {
+				if g.unpaced != nil {
+					add(g.unpaced, p)
+				} else {
+					add(p, p)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// knobs is the cell's name without the given labels: equal for cells that may
+// be compared.
+func knobs(c *lab.CellResult, keys ...string) string {
+	var b strings.Builder
+	b.WriteString(c.Name)
+	for _, l := range c.Without(keys...) {
+		b.WriteString("/" + l.Key + "=" + l.Value)
+	}
+	return b.String()
+}
+
+// cells returns the row's cells, each once.
+func (r row) cells() []*lab.CellResult {
+	if r.throughput == r.latency {
+		return []*lab.CellResult{r.throughput}
+	}
+	return []*lab.CellResult{r.throughput, r.latency}
+}
+
+// broken reports whether a cell of the row broke an invariant or failed: then
+// nothing of the row is shown, as both are the same variant on the same storm.
+func (r row) broken() bool {
+	return slices.ContainsFunc(r.cells(), func(c *lab.CellResult) bool {
+		return c.Verdict.Status == lab.Invalid && c.Verdict.Cause != lab.CauseGenerator
+	})
+}
+
+// variant is the row's name.
+func (r row) variant() string {
+	if v := r.throughput.Label("impl"); v != "" {
+		return v
+	}
+	return r.throughput.Name
+}
+
+// rate is the pace that the latency was measured at.
+func (r row) rate() string {
+	if rate, paced := r.latency.Rate(); paced {
+		return rate
+	}
+	return lab.Unpaced
+}
+
+// paced reports whether the throughput was set by the generator rather than by
+// the variant, so that comparing it would say nothing.
+func (r row) paced() bool {
+	_, paced := r.throughput.Rate()
+	return paced
+}
+
+// isBaseline reports whether ratios are taken against this row.
+func (r row) isBaseline() bool { return r.throughput.Baseline }
+
+// baselineOf returns the row that r is compared with: like with like, so every
+// knob but the variant is the same. False where there is none with figures.
+func baselineOf(r row, rows []row) (row, bool) {
+	if r.isBaseline() {
+		return row{}, false
+	}
+	for _, b := range rows {
+		if b.isBaseline() && knobs(b.throughput, "impl", "rate") == knobs(r.throughput, "impl", "rate") && b.rate() == r.rate() {
+			return b, true
+		}
+	}
+	return row{}, false
+}
+
+// compare holds a figure of the row against the baseline's. False where one of
+// them has none.
+func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) {
+	if len(base[unit]) == 0 || len(samples[unit]) == 0 {
+		return stats.Comparison{}, false
+	}
+	c := stats.Compare(base[unit], samples[unit])
+	return c, !math.IsNaN(c.Ratio)
+}
+
+// severity orders verdicts, worst last.
+var severity = []lab.Status{lab.Valid, lab.Noisy, lab.Unplayed, lab.Invalid}
+
+// verdict is the worse one of the row's cells, with the rate where only one of
+// two cells has it, and with the rounds where some are missing.
+func (r row) verdict(rounds int) string {
+	cells := r.cells()
+	worst := cells[0]
+	for _, c := range cells[1:] {
+		if slices.Index(severity, c.Verdict.Status) > slices.Index(severity, worst.Verdict.Status) {
+			worst = c
+		}
+	}
+	v := worst.Verdict.Short()
+	if len(cells) > 1 && cells[0].Verdict.Short() != cells[1].Verdict.Short() {
+		rate, paced := worst.Rate()
+		if !paced {
+			rate = lab.Unpaced
+		}
+		v += " (rate " + rate + ")"
+	}
+	if n := len(worst.Rounds); n > 0 && n < rounds {
+		v += " " + plural(n, "round") + " of " + number(float64(rounds))
+	}
+	return v
+}
