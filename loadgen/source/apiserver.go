@@ -1,0 +1,133 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// APIServer serves the storm from a simulated API server on loopback
+// ([apiserver.Server]) and lists and watches it with a real client-go REST
+// client: JSON, no compression, no TLS, no client-side rate limit. Each event
+// is encoded once, before Play, and decoded by client-go for every watch.
+//
+// Play never waits for a watch, paced or not: what a watch has not read waits
+// in the server. An unpaced Play therefore releases everything at once, and
+// the socket and the decoder set the pace.
+type APIServer struct {
+	storm  *storm.Storm
+	server *apiserver.Server
+	// transport is lw's alone, not one of those that client-go shares, so that
+	// its connections can be closed at the end.
+	transport *http.Transport
+	lw        cache.ListerWatcher
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// NewAPIServer encodes the storm and starts its server. The kind of the storm
+// must be one that client-go's scheme knows.
+func NewAPIServer(s *storm.Storm) (*APIServer, error) {
+	if !scheme.Scheme.Recognizes(s.Kind) {
+		return nil, fmt.Errorf("apiserver source: storm %s: client-go has no type for %s", s.Name, s.Kind)
+	}
+	server, err := apiserver.New(s, apiserver.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("apiserver source: %w", err)
+	}
+	url, err := server.Start()
+	if err != nil {
+		return nil, fmt.Errorf("apiserver source: %w", err)
+	}
+	src := &APIServer{
+		storm:     s,
+		server:    server,
+		transport: &http.Transport{DisableCompression: true},
+	}
+	if err := src.connect(url); err != nil {
+		return nil, errors.Join(fmt.Errorf("apiserver source: %w", err), server.Close())
+	}
+	return src, nil
+}
+
+// connect makes the client and what lists and watches with it.
+func (a *APIServer) connect(url string) error {
+	gv := a.storm.Kind.GroupVersion()
+	config := &rest.Config{
+		Host:    url,
+		APIPath: "/apis",
+		ContentConfig: rest.ContentConfig{
+			AcceptContentTypes:   runtime.ContentTypeJSON,
+			ContentType:          runtime.ContentTypeJSON,
+			GroupVersion:         &gv,
+			NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+		},
+		QPS:       -1,
+		UserAgent: "watchlab",
+		Transport: a.transport,
+	}
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	// The way that generated clients and informers do it.
+	lw := cache.NewListWatchFromClient(client, a.storm.Resource.Resource, metav1.NamespaceAll, fields.Everything())
+	a.lw = cache.ToListWatcherWithWatchListSemantics(lw, client)
+	return nil
+}
+
+// Name returns "apiserver".
+func (a *APIServer) Name() string { return APIServerName }
+
+// ListerWatcher lists and watches over HTTP, with WatchList where client-go
+// has it on.
+func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
+
+// Server returns the simulated API server, for its address and its counters.
+func (a *APIServer) Server() *apiserver.Server { return a.server }
+
+// Relists returns how often the whole state was asked for after the first
+// time.
+func (a *APIServer) Relists() int { return int(max(a.server.Snapshots()-1, 0)) }
+
+// Play releases the events after the initial list; see [Source] and
+// [APIServer].
+func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
+	for i, e := range a.storm.Events[a.storm.Initial:] {
+		if err := p.Wait(ctx, i); err != nil {
+			return err
+		}
+		if released != nil {
+			released(e.Seq)
+		}
+		a.server.Release(e.Seq)
+	}
+	return nil
+}
+
+// Close ends all watches, stops the server and closes the client's
+// connections.
+func (a *APIServer) Close() error {
+	a.closeOnce.Do(func() {
+		a.closeErr = a.server.Close()
+		a.transport.CloseIdleConnections()
+	})
+	return a.closeErr
+}

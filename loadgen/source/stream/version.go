@@ -1,0 +1,116 @@
+package stream
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Start is where a watch starts.
+type Start struct {
+	// At is the position after which events follow.
+	At uint64
+	// State is true where the watch gets the state at that position first, as
+	// ADDED events.
+	State bool
+	// Mark is true where the state ends with an annotated bookmark.
+	Mark bool
+}
+
+// Start reads the options of a watch, as an API server does
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch):
+//
+//   - a version n: the events after n.
+//   - no version: the present state, then events.
+//   - "0", any state: the oldest there is, then events. The oldest is what was
+//     there when the storm began, or at the edge of what is retained. (An API
+//     server gives the state that its cache has. The oldest loses nothing to a
+//     client that got "0" from the list of a storm without an initial list.)
+//   - with sendInitialEvents: the present state, an annotated bookmark where
+//     bookmarks are allowed, then events.
+//   - sendInitialEvents=false without a version: events from now on.
+//
+// The error is an [apierrors.StatusError]: BadRequest for a version that is
+// not a number, Expired for one that is not retained, a Timeout with the cause
+// ResourceVersionTooLarge for one in the future. (An API server lets a watch
+// from the future wait.)
+func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
+	n, err := parse(version)
+	if err != nil {
+		return Start{}, err
+	}
+	visible := s.visible.Load()
+	if n > visible {
+		return Start{}, tooLarge(n, visible)
+	}
+	switch {
+	case sendInitialEvents != nil && *sendInitialEvents:
+		return Start{At: visible, State: true, Mark: bookmarks}, nil
+	case n > 0:
+		if oldest := s.oldest(visible); n < oldest {
+			return Start{}, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
+		}
+		return Start{At: n}, nil
+	case sendInitialEvents != nil:
+		return Start{At: visible}, nil
+	case version == "":
+		return Start{At: visible, State: true}, nil
+	default:
+		return Start{At: max(s.initial, s.oldest(visible)), State: true}, nil
+	}
+}
+
+// ListAt returns the position of which a list shows the state: the version
+// itself where match is Exact, else the present one. Errors are those of Start.
+func (s *Stream) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
+	n, err := parse(version)
+	if err != nil {
+		return 0, err
+	}
+	visible := s.visible.Load()
+	switch {
+	case n > visible:
+		return 0, tooLarge(n, visible)
+	case match != metav1.ResourceVersionMatchExact:
+		return visible, nil
+	case n < s.oldest(visible):
+		return 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d (%d)", n, s.oldest(visible)))
+	default:
+		return n, nil
+	}
+}
+
+// oldest returns the earliest position that is retained.
+func (s *Stream) oldest(visible uint64) uint64 {
+	if s.retain == 0 || visible <= s.retain {
+		return 0
+	}
+	return visible - s.retain
+}
+
+// parse returns the position that a version names; an empty one is 0.
+func parse(version string) (uint64, error) {
+	if version == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || n > math.MaxInt64 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a version of this server", version))
+	}
+	return n, nil
+}
+
+// tooLarge is the error of k8s.io/apiserver's storage package (v0.37,
+// NewTooLargeResourceVersionError), by which client-go knows that it has to
+// list without a version.
+func tooLarge(n, visible uint64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", n, visible), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
+	return err
+}
