@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"watchlab/bench/lab"
@@ -64,7 +65,7 @@ func list(b *bytes.Buffer, lines []string) {
 
 // losses names each row that is behind its baseline, and by how much. What
 // cannot be told from chance is no loss; what could not be tested is listed and
-// marked. The last lines name the rows without figures.
+// marked. So are rows without figures.
 func losses(views []tableView) []string {
 	var out []string
 	for _, v := range views {
@@ -78,31 +79,33 @@ func losses(views []tableView) []string {
 				continue
 			}
 			for _, f := range []struct {
-				what, unit      string
-				base, own       stats.Samples
-				less, skipPaced bool
+				what, unit string
+				base, own  stats.Samples
+				// skip where the two were not measured alike.
+				more, skip bool
 			}{
-				{"events/s", stats.UnitEventsPerSec, base.fast, r.fast, true, true},
-				{"p99 at rate " + r.rate(), stats.UnitP99, base.slow, r.slow, false, false},
+				{"events/s", stats.UnitEventsPerSec, base.fast, r.fast, true, r.paced() || base.paced()},
+				{"p99 at rate " + r.rate(), stats.UnitP99, base.slow, r.slow, false, base.rate() != r.rate()},
 				{"allocations/event", stats.UnitAllocsPerOp, base.fast, r.fast, false, false},
 				{"bytes/event", stats.UnitBytesPerOp, base.fast, r.fast, false, false},
 			} {
-				if f.skipPaced && r.paced() {
-					continue
-				}
 				c, ok := compare(f.base, f.own, f.unit)
 				behind := c.Ratio > 1
-				if f.less {
+				if f.more {
 					behind = c.Ratio < 1
 				}
-				if !ok || !behind || c.Testable && !c.Significant {
+				if f.skip || !ok || !behind || c.Testable && !c.Significant {
 					continue
 				}
 				test := fmt.Sprintf("p=%.3f", c.P)
 				if !c.Testable {
 					test = "too few rounds to tell"
 				}
-				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(c.Ratio), base.variant(), test))
+				line := fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(c.Ratio), base.variant(), test)
+				// Rows that share a cell share its losses.
+				if !slices.Contains(out, line) {
+					out = append(out, line)
+				}
 			}
 		}
 	}
@@ -160,7 +163,7 @@ func quoteAll(args []string) []string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
 	out := make([]string, len(args))
 	for i, a := range args {
-		if a == "" || strings.Trim(a, plain) != "" || strings.ContainsFunc(a, func(c rune) bool { return !strings.ContainsRune(plain, c) }) {
+		if a == "" || strings.ContainsFunc(a, func(c rune) bool { return !strings.ContainsRune(plain, c) }) {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 		out[i] = a

@@ -143,7 +143,7 @@ func ratioColumn(r row, rows []row) string {
 		return none
 	}
 	base, ok := baselineOf(r, rows)
-	if !ok {
+	if !ok || base.paced() {
 		return none
 	}
 	c, ok := compare(base.fast, r.fast, stats.UnitEventsPerSec)

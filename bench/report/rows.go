@@ -122,17 +122,24 @@ func (r row) paced() bool {
 func (r row) isBaseline() bool { return r.throughput.Baseline }
 
 // baselineOf returns the row that r is compared with: like with like, so every
-// knob but the variant is the same. False where there is none with figures.
-func baselineOf(r row, rows []row) (row, bool) {
+// knob but the variant is the same; and the same rate, if there is such a row.
+// False where there is none, or r is itself one.
+func baselineOf(r row, rows []row) (base row, ok bool) {
 	if r.isBaseline() {
 		return row{}, false
 	}
 	for _, b := range rows {
-		if b.isBaseline() && knobs(b.throughput, "impl", "rate") == knobs(r.throughput, "impl", "rate") && b.rate() == r.rate() {
+		if !b.isBaseline() || knobs(b.throughput, "impl", "rate") != knobs(r.throughput, "impl", "rate") {
+			continue
+		}
+		if b.rate() == r.rate() {
 			return b, true
 		}
+		if !ok {
+			base, ok = b, true
+		}
 	}
-	return row{}, false
+	return base, ok
 }
 
 // compare holds a figure of the row against the baseline's. False where one of

@@ -1,0 +1,231 @@
+package cell_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"watchlab/bench/cell"
+)
+
+// sink keeps the compiler from leaving allocations out.
+var sink []*[64]byte
+
+func TestResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events = 1000
+		var rec cell.Recorder
+		rec.Begin()
+		for range events {
+			sink = append(sink[:0], new([64]byte))
+		}
+		time.Sleep(2 * time.Second) // the bubble's clock: no time is lost
+		rec.End()
+		time.Sleep(time.Hour) // after End: not measured
+		rec.Count(events, 1500)
+		for i := 1; i <= events; i++ {
+			rec.Latency("intended→handled", time.Duration(i)*time.Microsecond)
+			rec.Latency("popped→handled", time.Duration(i))
+		}
+		for i := range 100 {
+			rec.Lag(time.Duration(i) * 20 * time.Microsecond) // 0 … 1.98 ms
+		}
+		rec.Note("relists", 3)
+
+		got, err := rec.Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.EventsIn != events || got.DeltasOut != 1500 || got.Elapsed != 2*time.Second {
+			t.Errorf("in %d, out %d, elapsed %v", got.EventsIn, got.DeltasOut, got.Elapsed)
+		}
+		if got.EventsPerSecond != 500 || got.DeltasPerEvent != 1.5 {
+			t.Errorf("%v events/s, %v deltas/event", got.EventsPerSecond, got.DeltasPerEvent)
+		}
+		if got.AllocsPerEvent < 1 || got.AllocsPerEvent > 1.5 || got.BytesPerEvent < 64 || got.BytesPerEvent > 128 {
+			t.Errorf("%v allocs and %v B per event; one of 64 B was made", got.AllocsPerEvent, got.BytesPerEvent)
+		}
+		if len(got.Latency) != 2 || got.Latency[0].Boundary != "intended→handled" {
+			t.Fatalf("boundaries: %+v", got.Latency)
+		}
+		l := got.Latency[0]
+		for _, q := range []struct {
+			name      string
+			got, want time.Duration
+		}{
+			{"p50", l.P50, 500 * time.Microsecond}, {"p90", l.P90, 900 * time.Microsecond},
+			{"p99", l.P99, 990 * time.Microsecond}, {"p99.9", l.P999, 999 * time.Microsecond},
+			{"mean", l.Mean, 500500 * time.Nanosecond},
+		} {
+			if off := math.Abs(float64(q.got-q.want)) / float64(q.want); off > 0.001 {
+				t.Errorf("%s = %v, want %v to three digits", q.name, q.got, q.want)
+			}
+		}
+		if l.Count != events || l.Max != time.Millisecond {
+			t.Errorf("count %d, max %v", l.Count, l.Max)
+		}
+		if got.Lag == nil || got.Lag.Late != 49 || got.Lag.LateShare != 0.49 {
+			t.Errorf("lag %+v, want 49 of 100 later than 1 ms", got.Lag)
+		}
+		if len(got.Notes) != 1 || got.Notes[0] != (cell.Note{Unit: "relists", Value: 3}) {
+			t.Errorf("notes %+v", got.Notes)
+		}
+		if _, ok := got.At("popped→handled"); !ok {
+			t.Error("At does not find a boundary")
+		}
+	})
+}
+
+func TestCPUAndGarbageCollectionAreSeen(t *testing.T) {
+	var rec cell.Recorder
+	rec.Begin()
+	// Until the system's CPU clock, which may tick at 10 ms, must have moved.
+	x := 1.0
+	for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
+		for range 1000 {
+			x = math.Sqrt(x + 1)
+			sink = append(sink, new([64]byte))
+		}
+		sink = sink[:0]
+	}
+	rec.End()
+	rec.Count(1, uint64(x))
+	got, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.CPUSecondsPerEvent <= 0 {
+		t.Errorf("no CPU time in %v of work", got.Elapsed)
+	}
+	if got.GCs == 0 || got.GCPause <= 0 {
+		t.Errorf("%d collections, pause %v; %v B were allocated", got.GCs, got.GCPause, got.BytesPerEvent)
+	}
+}
+
+func TestNothingDropsOutOfTheHistogram(t *testing.T) {
+	rec := begunAndEnded()
+	for _, d := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Hour, 3 * time.Hour, math.MaxInt64} {
+		rec.Latency("a→b", d)
+	}
+	got, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := got.Latency[0]
+	if l.Count != 6 || l.Clamped != 2 || l.Negative != 1 || l.Max != math.MaxInt64 {
+		t.Errorf("%+v, want all 6 counted, 2 clamped, 1 negative", l.Quantiles)
+	}
+}
+
+func TestMisuseIsAnError(t *testing.T) {
+	for name, tc := range map[string]struct {
+		use  func(*cell.Recorder)
+		want string
+	}{
+		"nothing":        {func(*cell.Recorder) {}, "Begin was not called"},
+		"no End":         {func(r *cell.Recorder) { r.Begin() }, "End was not called"},
+		"no Count":       {func(r *cell.Recorder) { r.Begin(); r.End() }, "Count was not called"},
+		"End first":      {func(r *cell.Recorder) { r.End(); r.Begin(); r.End() }, "End was called before Begin"},
+		"Begin twice":    {func(r *cell.Recorder) { r.Begin(); r.Begin(); r.End(); r.Count(1, 1) }, "Begin was called twice"},
+		"End twice":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.End(); r.Count(1, 1) }, "End was called twice"},
+		"Count twice":    {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Count(1, 1) }, "Count was called twice"},
+		"no events":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(0, 0) }, "no events"},
+		"Count early":    {func(r *cell.Recorder) { r.Begin(); r.Count(1, 1); r.End() }, "Count was called before End"},
+		"Latency early":  {func(r *cell.Recorder) { r.Begin(); r.Latency("a→b", 1); r.End(); r.Count(1, 1) }, "Latency was called before End"},
+		"Lag early":      {func(r *cell.Recorder) { r.Begin(); r.Lag(1); r.End(); r.Count(1, 1) }, "Lag was called before End"},
+		"Note early":     {func(r *cell.Recorder) { r.Begin(); r.Note("x", 1); r.End(); r.Count(1, 1) }, "Note was called before End"},
+		"Note twice":     {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", 1); r.Note("x", 2) }, "Note x was called twice"},
+		"Note NaN":       {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", math.NaN()) }, "NaN"},
+		"Note space":     {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("a b", 1) }, `"a b"`},
+		"boundary blank": {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Latency("", 1) }, "boundary"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var rec cell.Recorder
+			tc.use(&rec)
+			got, err := rec.Result()
+			if !errors.Is(err, cell.ErrMisuse) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+			if got.EventsPerSecond != 0 || got.EventsIn != 0 {
+				t.Errorf("figures beside the error: %+v", got)
+			}
+		})
+	}
+}
+
+func TestNoTimePassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rec cell.Recorder
+		rec.Begin()
+		rec.End()
+		rec.Count(1, 1)
+		if _, err := rec.Result(); err == nil || !strings.Contains(err.Error(), "no time passed") {
+			t.Errorf("error %v, want that nothing was measured", err)
+		}
+	})
+}
+
+func TestMergeHistograms(t *testing.T) {
+	var rounds []cell.Quantiles
+	for round := range 3 {
+		rec := begunAndEnded()
+		for i := range 100 {
+			rec.Latency("a→b", time.Duration(round*100+i)*time.Millisecond)
+		}
+		rec.Latency("a→b", -1)
+		got, err := rec.Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounds = append(rounds, got.Latency[0].Quantiles)
+	}
+	sum, err := cell.MergeHistograms(rounds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Count != 303 || sum.Negative != 3 {
+		t.Errorf("count %d, negative %d", sum.Count, sum.Negative)
+	}
+	if off := math.Abs(float64(sum.P50-148*time.Millisecond)) / float64(148*time.Millisecond); off > 0.001 {
+		t.Errorf("p50 %v, want 148 ms", sum.P50)
+	}
+	if _, err := cell.MergeHistograms(rounds[0], cell.Quantiles{Histogram: "junk"}); err == nil || !strings.Contains(err.Error(), "histogram 2 of 2") {
+		t.Errorf("error %v, want one that names the second", err)
+	}
+}
+
+func TestResultJSON(t *testing.T) {
+	rec := begunAndEnded()
+	rec.Latency("a→b", 5)
+	res, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"eventsPerSecond"`, `"boundary":"a→b"`, `"p999Ns":5`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s lacks %s", data, want)
+		}
+	}
+	if strings.Contains(string(data), res.Latency[0].Histogram) {
+		t.Error("the histogram stands in the JSON; it belongs into latency/*.hlog")
+	}
+}
+
+// begunAndEnded is a recorder with a count, over a moment of real time.
+func begunAndEnded() *cell.Recorder {
+	rec := new(cell.Recorder)
+	rec.Begin()
+	for start := time.Now(); !time.Now().After(start); {
+	}
+	rec.End()
+	rec.Count(1, 1)
+	return rec
+}
