@@ -1,0 +1,292 @@
+package stats_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/stats"
+)
+
+func TestSummarize(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values         []float64
+		median, spread float64
+		interval       []float64
+	}{
+		"none":        {nil, 0, math.NaN(), nil},
+		"one":         {[]float64{7}, 7, math.NaN(), nil},
+		"two":         {[]float64{10, 30}, 20, 0.5, nil},
+		"five":        {[]float64{5, 1, 3, 2, 4}, 3, 2.0 / 3, nil},
+		"equal":       {[]float64{4, 4, 4}, 4, 0, nil},
+		"zeros":       {[]float64{0, 0, 0}, 0, math.NaN(), nil},
+		"six rounds":  {[]float64{1, 2, 3, 4, 5, 6}, 3.5, 2.5 / 3.5, []float64{1, 6}},
+		"one outlier": {[]float64{100, 100, 100, 100, 900}, 100, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := slices.Clone(tc.values)
+			got := stats.Summarize(tc.values)
+			if !slices.Equal(before, tc.values) {
+				t.Errorf("the caller's values were changed to %v", tc.values)
+			}
+			if got.N != len(tc.values) || got.Median != tc.median {
+				t.Errorf("n %d, median %v; want %d, %v", got.N, got.Median, len(tc.values), tc.median)
+			}
+			if (got.Spread == nil) != math.IsNaN(tc.spread) || got.Spread != nil && math.Abs(*got.Spread-tc.spread) > 1e-12 {
+				t.Errorf("spread %v, want %v", got.Spread, tc.spread)
+			}
+			if (got.Lo == nil) != (tc.interval == nil) {
+				t.Fatalf("interval %v %v, want %v", got.Lo, got.Hi, tc.interval)
+			}
+			if tc.interval != nil && (*got.Lo != tc.interval[0] || *got.Hi != tc.interval[1]) {
+				t.Errorf("interval %v %v, want %v", *got.Lo, *got.Hi, tc.interval)
+			}
+		})
+	}
+}
+
+func TestCompare(t *testing.T) {
+	low, high := []float64{10, 11, 12, 13, 14}, []float64{20, 21, 22, 23, 24}
+	for name, tc := range map[string]struct {
+		base, values          []float64
+		ratio                 float64
+		significant, testable bool
+	}{
+		"faster":              {low, high, 22.0 / 12, true, true},
+		"slower":              {high, low, 12.0 / 22, true, true},
+		"the same":            {low, []float64{10.5, 11.5, 12, 12.5, 13.5}, 1, false, true},
+		"3 rounds cannot say": {low[:3], high[:3], 21.0 / 11, false, false},
+		"4 rounds can":        {low[:4], high[:4], 21.5 / 11.5, true, true},
+		"exactly equal":       {[]float64{3, 3, 3, 3}, []float64{3, 3, 3, 3}, 1, false, true},
+		"baseline of 0":       {[]float64{0, 0, 0, 0}, low, math.NaN(), true, true},
+		"nothing":             {low, nil, 0, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := stats.Compare(tc.base, tc.values)
+			if math.Abs(got.Ratio-tc.ratio) > 1e-12 || math.IsNaN(got.Ratio) != math.IsNaN(tc.ratio) {
+				t.Errorf("ratio %v, want %v", got.Ratio, tc.ratio)
+			}
+			if got.Significant != tc.significant || got.Testable != tc.testable {
+				t.Errorf("significant %v (p=%v), testable %v; want %v, %v", got.Significant, got.P, got.Testable, tc.significant, tc.testable)
+			}
+		})
+	}
+}
+
+func TestHeadline(t *testing.T) {
+	for name, tc := range map[string]struct {
+		have   []cell.Boundary
+		wanted cell.Boundary
+		want   cell.Boundary
+	}{
+		"none":                       {nil, "x", ""},
+		"only one":                   {[]cell.Boundary{"a→b"}, "", "a→b"},
+		"last of the intended":       {[]cell.Boundary{"intended→popped", "intended→handled", "popped→handled"}, "", "intended→handled"},
+		"last where none is":         {[]cell.Boundary{"a→b", "b→c"}, "", "b→c"},
+		"as wanted":                  {[]cell.Boundary{"a→b", "intended→c"}, "a→b", "a→b"},
+		"wanted, but not measured":   {[]cell.Boundary{"a→b"}, "x→y", "a→b"},
+		"wanted comes after a match": {[]cell.Boundary{"intended→c", "a→b"}, "a→b", "a→b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r cell.Result
+			for _, b := range tc.have {
+				r.Latency = append(r.Latency, cell.Latency{Boundary: b})
+			}
+			if got := stats.Headline(r, tc.wanted); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for _, good := range []string{"Queue", "DeltaFIFO/impl=cond", "DeltaFIFO/impl=clientgo-realfifo/keys=10000/rate=1e-3"} {
+		if err := stats.CheckName(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "queue", "Queue/", "Queue/impl", "Queue/impl=", "Queue/=x", "Queue/impl=a b", "Queue/impl=a=b", "Queue-2", "Queue/storm=a/b"} {
+		if err := stats.CheckName(bad); !errors.Is(err, stats.ErrFormat) {
+			t.Errorf("%q: error %v, want ErrFormat", bad, err)
+		}
+	}
+}
+
+// result is a measurement of which every figure follows from speed.
+func result(speed float64, paced bool) cell.Result {
+	q := cell.Quantiles{Count: 1000, P50: 1500, P90: 2500, P99: time.Duration(speed), P999: 90000, Max: 123456}
+	r := cell.Result{
+		EventsIn: 10000, DeltasOut: 12500, Elapsed: time.Duration(10000 / speed * 1e9),
+		EventsPerSecond: speed, DeltasPerEvent: 1.25, AllocsPerEvent: 3.5, BytesPerEvent: 232.25,
+		CPUSecondsPerEvent: 2.5e-7, GCs: 3, GCPause: 41000, LockWait: 5000000,
+		Latency: []cell.Latency{{Boundary: "intended→handled", Quantiles: q}, {Boundary: "popped→handled", Quantiles: q}},
+		Notes:   []cell.Note{{Unit: "relists", Value: 2}},
+	}
+	if paced {
+		r.Lag = &cell.Lag{Quantiles: q, Late: 5, LateShare: 0.005}
+	}
+	return r
+}
+
+var config = stats.Config{GOOS: "linux", GOARCH: "amd64", Pkg: "watchlab", CPU: "Some  CPU @ 2 GHz", Commit: "abc123", GOMAXPROCS: 2}
+
+// write writes five rounds of two variants, interleaved as a run does.
+func write(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := stats.NewWriter(&b, config)
+	for _, f := range []float64{1.02, 0.97, 1, 1.08, 0.99} {
+		for _, c := range []struct {
+			name  string
+			speed float64
+			paced bool
+		}{
+			{"DeltaFIFO/impl=clientgo-realfifo-8/delivery=in-order", 1e6, false},
+			{"DeltaFIFO/impl=cond/delivery=in-order", 3.4e6, true},
+		} {
+			if err := w.Write(c.name, result(c.speed*f, c.paced), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+func TestWriteIsGolden(t *testing.T) {
+	golden := filepath.Join("testdata", "bench.txt")
+	if *update {
+		if err := os.WriteFile(golden, write(t), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(write(t))); diff != "" {
+		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
+	}
+}
+
+func TestReadsBackWhatItWrote(t *testing.T) {
+	f, err := stats.Read(bytes.NewReader(write(t)), "bench.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"DeltaFIFO/impl=clientgo-realfifo-8/delivery=in-order", "DeltaFIFO/impl=cond/delivery=in-order"}; !slices.Equal(f.Names, want) {
+		t.Fatalf("names %q", f.Names)
+	}
+	if f.Config["cpu"] != "Some CPU @ 2 GHz" || f.Config["commit"] != "abc123" {
+		t.Errorf("config %v", f.Config)
+	}
+	var rounds []cell.Result
+	for _, x := range []float64{1.02, 0.97, 1, 1.08, 0.99} {
+		rounds = append(rounds, result(3.4e6*x, true))
+	}
+	if diff := cmp.Diff(stats.Collect(rounds, ""), f.Samples[f.Names[1]]); diff != "" {
+		t.Errorf("samples (-written +read):\n%s", diff)
+	}
+	if want := []int{10000, 10000, 10000, 10000, 10000}; !slices.Equal(f.Iters[f.Names[0]], want) {
+		t.Errorf("iterations %v", f.Iters)
+	}
+}
+
+func TestReadNamesTheLine(t *testing.T) {
+	_, err := stats.Read(strings.NewReader("goos: linux\nBenchmarkX 1 ns/op\n"), "bad.txt")
+	if !errors.Is(err, stats.ErrFormat) || !strings.Contains(err.Error(), "bad.txt:2") {
+		t.Errorf("error %v, want ErrFormat at bad.txt:2", err)
+	}
+}
+
+func TestWriteRefusesBadNames(t *testing.T) {
+	var b bytes.Buffer
+	if err := stats.NewWriter(&b, config).Write("Queue/impl", result(1, false), ""); !errors.Is(err, stats.ErrFormat) {
+		t.Errorf("error %v", err)
+	}
+	if b.Len() > 0 {
+		t.Errorf("wrote %q", b.String())
+	}
+}
+
+func TestReserved(t *testing.T) {
+	for unit, want := range map[string]bool{"ns/op": true, "deltas/event": true, "p99-ns": true, "a-to-b-p99-ns": true, "relists": false, "wire-B/event": false} {
+		if got := stats.Reserved(unit); got != want {
+			t.Errorf("Reserved(%q) = %v", unit, got)
+		}
+	}
+}
+
+// TestBenchstatAgrees has the real benchstat read the same file: its medians
+// are ours.
+func TestBenchstatAgrees(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bench.txt")
+	data := write(t)
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "tool", "benchstat", "-format", "csv", "-row", ".fullname", path)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("benchstat: %v\n%s", err, stderr.String())
+	}
+
+	f, err := stats.Read(bytes.NewReader(data), "bench.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := csv.NewReader(bytes.NewReader(out))
+	in.FieldsPerRecord = -1
+	records, err := in.ReadAll()
+	if err != nil {
+		t.Fatalf("%v in benchstat's output:\n%s", err, out)
+	}
+	shown := map[string]map[string]float64{} // unit as benchstat has it → name → median
+	unit := ""
+	for _, rec := range records {
+		switch {
+		case len(rec) > 1 && rec[0] == "" && rec[1] != path:
+			unit = rec[1]
+			shown[unit] = map[string]float64{}
+		case len(rec) > 1 && unit != "" && strings.HasPrefix(rec[0], "DeltaFIFO/"):
+			v, err := strconv.ParseFloat(rec[1], 64)
+			if err != nil {
+				t.Fatalf("benchstat shows %q for %s: %v", rec[1], rec[0], err)
+			}
+			shown[unit][strings.TrimSuffix(rec[0], "-2")] = v
+		}
+	}
+	compared := 0
+	for _, name := range f.Names {
+		for _, u := range f.Samples[name].Units() {
+			want, tidy := benchunit.Tidy(stats.Median(f.Samples[name][u]), u)
+			got, ok := shown[tidy][name]
+			if !ok {
+				t.Errorf("benchstat does not show %s of %s", tidy, name)
+			} else if math.Abs(got-want) > 1e-6*math.Abs(want) {
+				t.Errorf("%s of %s: benchstat says %v, we say %v", tidy, name, got, want)
+			}
+			compared++
+		}
+	}
+	if compared < 40 {
+		t.Errorf("only %d figures compared:\n%s", compared, out)
+	}
+}
