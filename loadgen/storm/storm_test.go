@@ -1,0 +1,424 @@
+package storm_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/storm"
+)
+
+// script makes a storm of pods from lines of "TYPE name node", the node being
+// optional. Each pod's UID is the number of its event, which no operation
+// changes; events are a second apart.
+func script(initial int, lines ...string) *storm.Storm {
+	s := &storm.Storm{Name: "script", Initial: initial}
+	index := map[string]int32{}
+	for i, line := range lines {
+		f := append(strings.Fields(line), "")
+		key := "ns/" + f[1]
+		if _, ok := index[key]; !ok {
+			index[key] = int32(len(index))
+		}
+		s.Events = append(s.Events, storm.Event{
+			Type:     watch.EventType(f[0]),
+			Seq:      uint64(i + 1),
+			At:       time.Duration(i) * time.Second,
+			Key:      key,
+			KeyIndex: index[key],
+			Object: &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace:       "ns",
+					Name:            f[1],
+					UID:             types.UID(strconv.Itoa(i + 1)),
+					ResourceVersion: strconv.Itoa(i + 1),
+					Labels:          map[string]string{"of": line},
+				},
+				Spec: v1.PodSpec{NodeName: f[2]},
+			},
+		})
+	}
+	s.Keys = len(index)
+	return s
+}
+
+// lines is the reverse of script, with the UID of each object.
+func lines(s *storm.Storm) []string {
+	var out []string
+	for _, e := range s.Events {
+		pod := e.Object.(*v1.Pod)
+		l := fmt.Sprintf("%s %s %s", e.Type, pod.Name, pod.Spec.NodeName)
+		out = append(out, strings.TrimSpace(l)+" #"+string(pod.UID))
+	}
+	return out
+}
+
+func deepCopy(s *storm.Storm) *storm.Storm {
+	c := *s
+	c.Events = slices.Clone(s.Events)
+	for i := range c.Events {
+		c.Events[i].Object = c.Events[i].Object.DeepCopyObject()
+	}
+	return &c
+}
+
+// drawStorm draws a valid storm of pods that are bound at their first event,
+// at a later one, or never.
+func drawStorm(t *rapid.T) *storm.Storm {
+	alive, node := map[string]bool{}, map[string]string{}
+	draw := func(name string, types []string) string {
+		if alive[name] {
+			types = slices.DeleteFunc(slices.Clone(types), func(s string) bool { return s == "ADDED" })
+		} else {
+			types = []string{"ADDED"}
+			node[name] = ""
+		}
+		if node[name] == "" {
+			node[name] = rapid.SampledFrom([]string{"", "n1", "n10", "n2"}).Draw(t, "node")
+		}
+		typ := rapid.SampledFrom(types).Draw(t, "type")
+		alive[name] = typ != "DELETED"
+		return typ + " " + name + " " + node[name]
+	}
+	var out []string
+	initial := rapid.IntRange(0, 5).Draw(t, "initial")
+	for i := range initial {
+		out = append(out, draw("p"+strconv.Itoa(i), []string{"ADDED"}))
+	}
+	for range rapid.IntRange(0, 30).Draw(t, "events") {
+		name := "p" + strconv.Itoa(rapid.IntRange(0, 7).Draw(t, "pod"))
+		out = append(out, draw(name, []string{"ADDED", "MODIFIED", "DELETED"}))
+	}
+	return script(initial, out...)
+}
+
+func TestValidate(t *testing.T) {
+	good := func() *storm.Storm {
+		return script(2, "ADDED a", "ADDED b", "MODIFIED a", "DELETED a", "ADDED a", "ADDED c")
+	}
+	if err := good().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&storm.Storm{}).Validate(); err != nil {
+		t.Errorf("no events: %v", err)
+	}
+	for _, tc := range []struct {
+		name  string
+		spoil func(*storm.Storm)
+		want  string
+	}{
+		{"gap in the numbers", func(s *storm.Storm) { s.Events[2].Seq = 4 }, "event 3 (MODIFIED ns/a): it is numbered 4"},
+		{"time", func(s *storm.Storm) { s.Events[3].At = 0 }, "event 4 (DELETED ns/a): its time 0s is before its predecessor's 2s"},
+		{"key index", func(s *storm.Storm) { s.Events[5].KeyIndex = 1 }, "event 6 (ADDED ns/c): key index 1, but the key is number 2 in order of appearance"},
+		{"initial list", func(s *storm.Storm) { s.Initial = 3 }, "event 3 (MODIFIED ns/a): the initial list has ADDED only"},
+		{"initial too long", func(s *storm.Storm) { s.Initial = 7 }, "an initial list of 7 events in a storm of 6"},
+		{"added twice", func(s *storm.Storm) { s.Events[2].Type = watch.Added }, "event 3 (ADDED ns/a): it is there already"},
+		{"modified when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Modified }, "event 5 (MODIFIED ns/a): it is not there"},
+		{"deleted when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Deleted }, "event 5 (DELETED ns/a): it is not there"},
+		{"type", func(s *storm.Storm) { s.Events[4].Type = watch.Bookmark }, "event 5 (BOOKMARK ns/a): the type is none of ADDED, MODIFIED, DELETED"},
+		{"no object", func(s *storm.Storm) { s.Events[0].Object = nil }, "event 1 (ADDED ns/a): no object"},
+		{"object without metadata", func(s *storm.Storm) { s.Events[0].Object = &metav1.Status{} }, "event 1 (ADDED ns/a): object does not implement the Object interfaces"},
+		{"resourceVersion", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).ResourceVersion = "7" }, `event 2 (ADDED ns/b): its object has resourceVersion "7"`},
+		{"other object", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).Name = "z" }, "event 2 (ADDED ns/b): its object is ns/z"},
+		{"keys", func(s *storm.Storm) { s.Keys = 4 }, "4 keys are counted where there are 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := good()
+			tc.spoil(s)
+			err := s.Validate()
+			if !errors.Is(err, storm.ErrInvalid) {
+				t.Fatalf("Validate = %v", err)
+			}
+			if got := strings.TrimPrefix(err.Error(), "invalid storm: "); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFinalAndPeak(t *testing.T) {
+	s := script(0, "ADDED a", "ADDED b", "MODIFIED a", "ADDED c", "DELETED b", "DELETED c", "ADDED c")
+	if diff := cmp.Diff(map[string]uint64{"ns/a": 3, "ns/c": 7}, s.Final()); diff != "" {
+		t.Error(diff)
+	}
+	if got := s.Peak(); got != 3 {
+		t.Errorf("Peak = %d", got)
+	}
+}
+
+func TestAtLeast(t *testing.T) {
+	s := script(2,
+		"ADDED a", "ADDED b", // initial
+		"DELETED b", "MODIFIED a", "ADDED c", "ADDED d", "DELETED d",
+	)
+	got := s.AtLeast(8)
+	if err := got.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"ADDED a #1", "ADDED b #2",
+		"DELETED b #3", "MODIFIED a #4", "ADDED c #5", "ADDED d #6", "DELETED d #7",
+		// b is gone already, c is still there.
+		"MODIFIED a #4", "MODIFIED c #5", "ADDED d #6", "DELETED d #7",
+	}
+	if diff := cmp.Diff(want, lines(got)); diff != "" {
+		t.Error(diff)
+	}
+	// The laps begin at the end of the initial list, at 1 s, and take 5 s.
+	if at := got.Events[7].At; at != 3*time.Second+5*time.Second {
+		t.Errorf("the second lap's MODIFIED a is at %v", at)
+	}
+	if got.Initial != 2 || got.Keys != 4 {
+		t.Errorf("Initial %d, Keys %d", got.Initial, got.Keys)
+	}
+}
+
+func TestAtLeastReAdds(t *testing.T) {
+	s := script(1, "ADDED a", "MODIFIED a", "DELETED a")
+	want := []string{"ADDED a #1", "MODIFIED a #2", "DELETED a #3", "ADDED a #2", "DELETED a #3", "ADDED a #2", "DELETED a #3"}
+	if diff := cmp.Diff(want, lines(s.AtLeast(6))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAtLeastWithNothingToRepeat(t *testing.T) {
+	for name, s := range map[string]*storm.Storm{
+		"nothing after the initial list": script(1, "ADDED a"),
+		"only deletions after it":        script(2, "ADDED a", "ADDED b", "DELETED a", "DELETED b"),
+		"empty":                          script(0),
+	} {
+		got := s.AtLeast(100)
+		if len(got.Events) != len(s.Events) || got.Validate() != nil {
+			t.Errorf("%s: %q, %v", name, lines(got), got.Validate())
+		}
+	}
+}
+
+func TestAtLeastUnstructured(t *testing.T) {
+	s := script(0, "ADDED a", "MODIFIED a")
+	for i := range s.Events {
+		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Events[i].Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Events[i].Object = &unstructured.Unstructured{Object: u}
+	}
+	got := s.AtLeast(6)
+	if err := errors.Join(s.Validate(), got.Validate()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAtLeastProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawStorm(t)
+		if err := s.Validate(); err != nil {
+			t.Fatalf("drawStorm: %v", err)
+		}
+		before := deepCopy(s)
+		n := rapid.IntRange(0, 200).Draw(t, "n")
+		got := s.AtLeast(n)
+		if err := got.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, s); diff != "" {
+			t.Fatalf("the input has changed: %s", diff)
+		}
+		lap := s.Events[s.Initial:]
+		onlyDeletes := !slices.ContainsFunc(lap, func(e storm.Event) bool { return e.Type != watch.Deleted })
+		if len(got.Events) < n && !onlyDeletes {
+			t.Fatalf("%d events, want %d", len(got.Events), n)
+		}
+		if len(got.Events) >= n+len(lap) && len(got.Events) > len(s.Events) {
+			t.Fatalf("%d events where %d with laps of %d or fewer would do", len(got.Events), n, len(lap))
+		}
+		// Every lap is the recording's, in its order, short of deletions only.
+		next := s.Initial
+		objects := map[runtime.Object]bool{}
+		for i, e := range got.Events {
+			if objects[e.Object] {
+				t.Fatalf("event %d shares its object", e.Seq)
+			}
+			objects[e.Object] = true
+			if i < s.Initial {
+				continue
+			}
+			uid := string(e.Object.(*v1.Pod).UID)
+			for skipped := 0; strconv.FormatUint(s.Events[next].Seq, 10) != uid; skipped++ {
+				if s.Events[next].Type != watch.Deleted || skipped > len(lap) {
+					t.Fatalf("event %d: the lap lacks #%d", e.Seq, s.Events[next].Seq)
+				}
+				if next++; next == len(s.Events) {
+					next = s.Initial
+				}
+			}
+			if was := s.Events[next].Type; (was == watch.Deleted) != (e.Type == watch.Deleted) {
+				t.Fatalf("event %d: %s became %s", e.Seq, was, e.Type)
+			}
+			if next++; next == len(s.Events) {
+				next = s.Initial
+			}
+		}
+		// Whole laps: what is left out at the end are deletions.
+		for ; next != s.Initial && next < len(s.Events); next++ {
+			if s.Events[next].Type != watch.Deleted {
+				t.Fatalf("the last lap lacks #%d", s.Events[next].Seq)
+			}
+		}
+	})
+}
+
+func TestForNode(t *testing.T) {
+	s := script(3,
+		"ADDED a n1", "ADDED b n2", "ADDED c", // initial
+		"MODIFIED c n10", "MODIFIED c n10", "MODIFIED b n2", "DELETED a n1", "ADDED d", "DELETED d",
+		"ADDED a n2", "ADDED e n10", "DELETED c n10",
+	)
+	for _, tc := range []struct {
+		pods, initial, keys int
+		want                []string
+	}{
+		{1, 1, 1, []string{"ADDED a node-0 #1", "DELETED a node-0 #7"}},
+		{2, 1, 3, []string{ // n1 and n10: a name's order
+			"ADDED a node-0 #1", "ADDED c node-0 #4", "MODIFIED c node-0 #5", "DELETED a node-0 #7",
+			"ADDED e node-0 #11", "DELETED c node-0 #12",
+		}},
+		{50, 2, 4, []string{
+			"ADDED a node-0 #1", "ADDED b node-0 #2", "ADDED c node-0 #4", "MODIFIED c node-0 #5",
+			"MODIFIED b node-0 #6", "DELETED a node-0 #7", "ADDED a node-0 #10", "ADDED e node-0 #11",
+			"DELETED c node-0 #12",
+		}},
+	} {
+		got, err := s.ForNode(tc.pods)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%d pods: %v", tc.pods, err)
+		}
+		if diff := cmp.Diff(tc.want, lines(got)); diff != "" {
+			t.Errorf("%d pods: %s", tc.pods, diff)
+		}
+		if got.Initial != tc.initial || got.Keys != tc.keys {
+			t.Errorf("%d pods: Initial %d, Keys %d", tc.pods, got.Initial, got.Keys)
+		}
+	}
+}
+
+// TestForNodeMoves: a pod that changes its node, which no API server allows
+// today, leaves the sight of the first one.
+func TestForNodeMoves(t *testing.T) {
+	s := script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2")
+	got, err := s.ForNode(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"ADDED a node-0 #1", "DELETED a node-0 #2", "ADDED a node-0 #3", "DELETED a node-0 #4"}
+	if diff := cmp.Diff(want, lines(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestForNodeRefuses(t *testing.T) {
+	pods := script(0, "ADDED a n1")
+	nodes := script(0, "ADDED a")
+	nodes.Events[0].Object = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for _, tc := range []struct {
+		s    *storm.Storm
+		pods int
+		want string
+	}{
+		{pods, 0, "storm script: a node with 0 pods (allowed: 1 or more)"},
+		{pods, -3, "storm script: a node with -3 pods (allowed: 1 or more)"},
+		{script(0, "ADDED a"), 1, "storm script: no pod is bound to a node"},
+		{script(0), 1, "storm script: no pod is bound to a node"},
+		{nodes, 1, "storm script: not a storm of pods: event 1 has a *v1.Node"},
+	} {
+		if _, err := tc.s.ForNode(tc.pods); err == nil || err.Error() != tc.want {
+			t.Errorf("got %v, want %s", err, tc.want)
+		}
+	}
+	if _, err := nodes.ForNode(1); !errors.Is(err, storm.ErrNotPods) {
+		t.Errorf("%v is not ErrNotPods", err)
+	}
+}
+
+func TestForNodeProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawStorm(t)
+		before := deepCopy(s)
+		pods := rapid.IntRange(1, 6).Draw(t, "pods")
+		names := map[string]bool{}
+		for _, e := range s.Events {
+			if n := e.Object.(*v1.Pod).Spec.NodeName; n != "" {
+				names[n] = true
+			}
+		}
+		got, err := s.ForNode(pods)
+		if diff := cmp.Diff(before, s); diff != "" {
+			t.Fatalf("the input has changed: %s", diff)
+		}
+		if len(names) == 0 {
+			if err == nil {
+				t.Fatal("no error without nodes")
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		// The plain way: one more node at a time. A drawn pod stays on its node
+		// once bound, so every event that names the node is in sight.
+		var want []string
+		nodes := slices.Sorted(maps.Keys(names))
+		for k := range nodes {
+			live, peak := map[string]bool{}, 0
+			want = want[:0]
+			for _, e := range s.Events {
+				pod := e.Object.(*v1.Pod)
+				if !slices.Contains(nodes[:k+1], pod.Spec.NodeName) {
+					continue
+				}
+				typ := e.Type
+				if !live[e.Key] {
+					if typ == watch.Deleted {
+						continue
+					}
+					typ = watch.Added
+				}
+				if live[e.Key] = typ != watch.Deleted; !live[e.Key] {
+					delete(live, e.Key)
+				}
+				peak = max(peak, len(live))
+				want = append(want, fmt.Sprintf("%s %s node-0 #%s", typ, pod.Name, pod.UID))
+			}
+			if peak >= pods {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, lines(got)); diff != "" {
+			t.Fatal(diff)
+		}
+		longer := got.AtLeast(3 * len(got.Events))
+		if err := longer.Validate(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
