@@ -131,3 +131,7 @@ func (a *APIServer) Close() error {
 	})
 	return a.closeErr
 }
+
+// Disconnect closes all connections, as a failing network does. Clients are
+// free to connect again and to watch from where they were.
+func (a *APIServer) Disconnect() { a.server.Disconnect() }

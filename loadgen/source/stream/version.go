@@ -59,7 +59,9 @@ func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) 
 	case version == "":
 		return Start{At: visible, State: true}, nil
 	default:
-		return Start{At: max(s.initial, s.oldest(visible)), State: true}, nil
+		at := max(s.initial, s.oldest(visible))
+		// At the very beginning there is nothing.
+		return Start{At: at, State: at > 0}, nil
 	}
 }
 

@@ -1,0 +1,604 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	clientfeatures "k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("nodeloss") })
+
+func load(t testing.TB) *storm.Storm {
+	t.Helper()
+	s, err := nodeloss()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// share is a smaller storm.
+func share(t testing.TB) *storm.Storm {
+	t.Helper()
+	s, err := load(t).ForNode(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.AtLeast(500)
+}
+
+// empty is a storm without an initial list: its first list has version "0".
+func empty() *storm.Storm {
+	s := &storm.Storm{
+		Name:     "empty",
+		Resource: v1.SchemeGroupVersion.WithResource("pods"),
+		Kind:     v1.SchemeGroupVersion.WithKind("Pod"),
+		Keys:     3,
+	}
+	for i := range 90 {
+		seq := uint64(i + 1)
+		name := fmt.Sprintf("pod-%d", i%3)
+		s.Events = append(s.Events, storm.Event{
+			Type:     []watch.EventType{watch.Added, watch.Modified, watch.Deleted}[i/3%3],
+			Seq:      seq,
+			At:       time.Duration(i) * time.Millisecond,
+			Key:      "default/" + name,
+			KeyIndex: int32(i % 3),
+			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: name, ResourceVersion: strconv.FormatUint(seq, 10),
+			}},
+		})
+	}
+	return s
+}
+
+// sink records what a consumer of events gets, and wakes those who wait.
+type sink struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	// got are the versions in order of arrival.
+	got []uint64
+	// live is the version of what is there, by key.
+	live map[string]uint64
+	// newest is the highest version seen of a key.
+	newest map[string]uint64
+	max    uint64
+	errs   []error
+}
+
+func newSink() *sink {
+	s := &sink{live: map[string]uint64{}, newest: map[string]uint64{}}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+func (s *sink) take(obj any, deleted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.cond.Broadcast()
+	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		delete(s.live, d.Key)
+		return
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		s.errs = append(s.errs, err)
+		return
+	}
+	key := storm.ObjectKey(m.GetNamespace(), m.GetName())
+	seq, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	if err != nil {
+		s.errs = append(s.errs, err)
+		return
+	}
+	if seq <= s.newest[key] {
+		s.errs = append(s.errs, fmt.Errorf("%s: %d after %d", key, seq, s.newest[key]))
+	}
+	s.newest[key] = seq
+	s.max = max(s.max, seq)
+	s.got = append(s.got, seq)
+	if deleted {
+		delete(s.live, key)
+	} else {
+		s.live[key] = seq
+	}
+}
+
+// handler feeds the sink from an informer.
+func (s *sink) handler() cache.ResourceEventHandlerFuncs {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.take(obj, false) },
+		UpdateFunc: func(_, obj any) { s.take(obj, false) },
+		DeleteFunc: func(obj any) { s.take(obj, true) },
+	}
+}
+
+// await waits until the sink has seen version seq or a later one.
+func (s *sink) await(t testing.TB, seq uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.max < seq && ctx.Err() == nil {
+		s.cond.Wait()
+	}
+	if s.max < seq {
+		t.Errorf("saw events up to %d in %v, want %d", s.max, patience, seq)
+	}
+}
+
+// checkAll fails the test unless the sink got every event of the storm once,
+// the initial list in any order and the rest in the storm's.
+func (s *sink) checkAll(t testing.TB, st *storm.Storm) {
+	t.Helper()
+	s.checkState(t, st)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := slices.Clone(s.got)
+	slices.Sort(got[:min(st.Initial, len(got))])
+	want := make([]uint64, len(st.Events))
+	for i := range want {
+		want[i] = uint64(i + 1)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// checkState fails the test unless the sink ended where the storm does, with no
+// key's version ever going back.
+func (s *sink) checkState(t testing.TB, st *storm.Storm) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, err := range s.errs {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(st.Final(), s.live); diff != "" {
+		t.Errorf("final state (-want +got):\n%s", diff)
+	}
+}
+
+// checkStore compares an informer's store with the storm's final state.
+func checkStore(t testing.TB, st *storm.Storm, store cache.Store) {
+	t.Helper()
+	got := map[string]uint64{}
+	for _, o := range store.List() {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[storm.ObjectKey(m.GetNamespace(), m.GetName())], _ = strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	}
+	if diff := cmp.Diff(st.Final(), got); diff != "" {
+		t.Errorf("store (-want +got):\n%s", diff)
+	}
+}
+
+// inform runs a shared informer on the source until the test ends.
+func inform(t testing.TB, src source.Source, s *sink) cache.SharedIndexInformer {
+	t.Helper()
+	inf := cache.NewSharedIndexInformer(src.ListerWatcher(), &v1.Pod{}, 0, cache.Indexers{})
+	if _, err := inf.AddEventHandler(s.handler()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, inf.RunWithContext)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+		t.Fatal("not synced")
+	}
+	return inf
+}
+
+// run runs f until the test ends.
+func run(t testing.TB, f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { f(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+func open(t testing.TB, name string, st *storm.Storm) source.Source {
+	t.Helper()
+	src, err := source.New(name, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return src
+}
+
+func pacer(t testing.TB, r pace.Rate) *pace.Pacer {
+	p := pace.New(r)
+	p.Start(time.Now())
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func play(t testing.TB, src source.Source, r pace.Rate, released func(uint64)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := src.Play(ctx, pacer(t, r), released); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// each runs a test on both sources, with WatchList and with list and watch.
+func each(t *testing.T, f func(t *testing.T, name string)) {
+	for _, name := range source.Names() {
+		for _, watchList := range []bool{true, false} {
+			t.Run(fmt.Sprintf("source=%s/watchlist=%v", name, watchList), func(t *testing.T) {
+				featuretesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, watchList)
+				f(t, name)
+			})
+		}
+	}
+}
+
+func TestInformerSeesEverything(t *testing.T) {
+	for _, st := range []*storm.Storm{load(t), share(t), empty()} {
+		t.Run(st.Name, func(t *testing.T) {
+			each(t, func(t *testing.T, name string) {
+				src := open(t, name, st)
+				s := newSink()
+				inf := inform(t, src, s)
+				s.await(t, uint64(st.Initial))
+				var released []uint64
+				play(t, src, pace.Unpaced, func(seq uint64) { released = append(released, seq) })
+				s.await(t, uint64(len(st.Events)))
+				s.checkAll(t, st)
+				checkStore(t, st, inf.GetStore())
+				if n := src.Relists(); n != 0 {
+					t.Errorf("Relists() = %d, want 0", n)
+				}
+				if len(released) != len(st.Events)-st.Initial || !slices.IsSorted(released) ||
+					released[0] != uint64(st.Initial+1) {
+					t.Errorf("released %d events, want those after the initial list once, in order", len(released))
+				}
+			})
+		})
+	}
+}
+
+// A controller with a RealFIFO of its own, as the informer pipeline has it.
+func TestControllerSeesEverything(t *testing.T) {
+	st := share(t)
+	each(t, func(t *testing.T, name string) {
+		src := open(t, name, st)
+		s := newSink()
+		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+		ctrl := cache.New(&cache.Config{
+			Queue:         cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{KnownObjects: store}),
+			ListerWatcher: src.ListerWatcher(),
+			ObjectType:    &v1.Pod{},
+			Process: func(obj any, _ bool) error {
+				for _, d := range obj.(cache.Deltas) {
+					var err error
+					switch d.Type {
+					case cache.Deleted:
+						err = store.Delete(d.Object)
+					default:
+						err = store.Update(d.Object)
+					}
+					if err != nil {
+						return err
+					}
+					s.take(d.Object, d.Type == cache.Deleted)
+				}
+				return nil
+			},
+		})
+		run(t, ctrl.RunWithContext)
+		s.await(t, uint64(st.Initial))
+		play(t, src, 20_000, nil)
+		s.await(t, uint64(len(st.Events)))
+		s.checkAll(t, st)
+		checkStore(t, st, store)
+	})
+}
+
+func TestTwoWatchersAtOnce(t *testing.T) {
+	st := share(t)
+	each(t, func(t *testing.T, name string) {
+		src := open(t, name, st)
+		a, b := newSink(), newSink()
+		inform(t, src, a)
+		inform(t, src, b)
+		a.await(t, uint64(st.Initial))
+		b.await(t, uint64(st.Initial))
+		play(t, src, 20_000, nil)
+		for _, s := range []*sink{a, b} {
+			s.await(t, uint64(len(st.Events)))
+			s.checkAll(t, st)
+		}
+		if n := src.Relists(); n != 1 {
+			t.Errorf("Relists() = %d, want 1: the second informer's list", n)
+		}
+	})
+}
+
+// A watch that breaks goes on where it was: nothing is lost and nothing comes
+// twice.
+func TestDisconnectAndResume(t *testing.T) {
+	st := share(t)
+	each(t, func(t *testing.T, name string) {
+		src := open(t, name, st)
+		s := newSink()
+		inf := inform(t, src, s)
+		s.await(t, uint64(st.Initial))
+		middle := uint64(st.Initial+len(st.Events)) / 2
+		play(t, src, 20_000, func(seq uint64) {
+			if seq != middle {
+				return
+			}
+			// The Reflector lists again after a watch without events.
+			s.await(t, uint64(st.Initial+1))
+			src.(interface{ Disconnect() }).Disconnect()
+		})
+		s.await(t, uint64(len(st.Events)))
+		s.checkAll(t, st)
+		checkStore(t, st, inf.GetStore())
+		if n := src.Relists(); n != 0 {
+			t.Errorf("Relists() = %d, want 0: a resume is not a list", n)
+		}
+	})
+}
+
+func TestLateWatcherSeesTheFinalState(t *testing.T) {
+	st := share(t)
+	each(t, func(t *testing.T, name string) {
+		src := open(t, name, st)
+		// Paced, since unpaced the memory source waits for a watch.
+		play(t, src, 1e6, nil)
+		s := newSink()
+		inf := inform(t, src, s)
+		checkStore(t, st, inf.GetStore())
+	})
+}
+
+// An unpaced memory source waits for the watch.
+func TestMemoryBackpressure(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	// Nobody watches.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := src.Play(ctx, pacer(t, pace.Unpaced), nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Play: %v, want %v", err, context.Canceled)
+	}
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	// last is written by Play's goroutine and read after it has ended.
+	var last uint64
+	played := make(chan error, 1)
+	go func() {
+		played <- src.Play(ctx, pacer(t, pace.Unpaced), func(seq uint64) { last = seq })
+	}()
+	taken := uint64(st.Initial)
+	for range 100 {
+		<-w.ResultChan()
+		taken++
+	}
+	cancel()
+	if err := <-played; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Play: %v, want %v", err, context.Canceled)
+	}
+	if last < taken || last > taken+2*128+1 {
+		t.Errorf("released up to %d where %d was taken, want at most 2×128 ahead", last, taken)
+	}
+}
+
+// A paced memory source waits for nobody.
+func TestMemoryOpenLoop(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	play(t, src, 1e6, nil)
+	for seq := st.Initial + 1; seq <= len(st.Events); seq++ {
+		e := <-w.ResultChan()
+		want := st.Events[seq-1]
+		if e.Object != want.Object || e.Type != want.Type {
+			t.Fatalf("event %d is %v %p, want the very object of the storm: %v %p", seq, e.Type, e.Object, want.Type, want.Object)
+		}
+	}
+}
+
+func TestMemoryWatchList(t *testing.T) {
+	st := empty()
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	yes := true
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{
+		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := <-w.ResultChan()
+	pod, ok := e.Object.(*v1.Pod)
+	if e.Type != watch.Bookmark || !ok || pod.Annotations[metav1.InitialEventsAnnotationKey] != "true" || pod.ResourceVersion != "0" {
+		t.Errorf("the first event of an empty state is %v, want the annotated bookmark at 0", e)
+	}
+	w.Stop()
+	for range w.ResultChan() {
+		t.Error("an event after Stop with nothing released")
+	}
+}
+
+func TestMemoryRefuses(t *testing.T) {
+	lw := source.NewMemory(empty()).ListerWatcher()
+	for _, opts := range []metav1.ListOptions{
+		{LabelSelector: "a=b"},
+		{FieldSelector: "metadata.name=x"},
+		{ResourceVersion: "x"},
+		{ResourceVersion: "1"},
+	} {
+		if _, err := lw.List(opts); err == nil {
+			t.Errorf("List(%v): no error", opts)
+		}
+		if _, err := lw.Watch(opts); err == nil {
+			t.Errorf("Watch(%v): no error", opts)
+		}
+	}
+}
+
+func TestClosed(t *testing.T) {
+	for _, name := range source.Names() {
+		src := open(t, name, empty())
+		if err := src.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Close(); err != nil {
+			t.Errorf("%s: a second Close: %v", name, err)
+		}
+		if _, err := src.ListerWatcher().List(metav1.ListOptions{}); err == nil {
+			t.Errorf("%s: a list of a closed source: no error", name)
+		}
+	}
+}
+
+func TestNew(t *testing.T) {
+	for _, name := range source.Names() {
+		if got := open(t, name, empty()).Name(); got != name {
+			t.Errorf("New(%q).Name() = %q", name, got)
+		}
+	}
+	_, err := source.New("etcd", empty())
+	if !errors.Is(err, source.ErrUnknownSource) || !strings.Contains(err.Error(), "memory, apiserver") {
+		t.Errorf("New(etcd): %v, want ErrUnknownSource and the names", err)
+	}
+	bad := empty()
+	bad.Events = slices.Clone(bad.Events)
+	bad.Events[4].Seq = 99
+	if _, err := source.New(source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
+		t.Errorf("an invalid storm over HTTP: %v, want %v", err, storm.ErrInvalid)
+	}
+	if _, err := source.NewMemory(bad).ListerWatcher().List(metav1.ListOptions{}); !errors.Is(err, storm.ErrInvalid) {
+		t.Errorf("an invalid storm in memory: %v, want %v", err, storm.ErrInvalid)
+	}
+	unknown := empty()
+	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
+	if _, err := source.NewAPIServer(unknown); err == nil {
+		t.Error("a kind that client-go doesn't know: no error")
+	}
+}
+
+// BenchmarkPlay is what a source costs on its own: from Play to a Reflector's
+// store that does nothing.
+func BenchmarkPlay(b *testing.B) {
+	st := load(b)
+	for _, name := range source.Names() {
+		b.Run("source="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			events := 0
+			for b.Loop() {
+				b.StopTimer()
+				src, err := source.New(name, st)
+				if err != nil {
+					b.Fatal(err)
+				}
+				done := make(chan struct{})
+				end := &nothing{last: strconv.Itoa(len(st.Events)), synced: make(chan struct{}), done: done}
+				r := cache.NewReflectorWithOptions(src.ListerWatcher(), &v1.Pod{}, end, cache.ReflectorOptions{})
+				ctx, cancel := context.WithCancel(context.Background())
+				var wg sync.WaitGroup
+				wg.Go(func() { r.RunWithContext(ctx) })
+				<-end.synced
+				p := pace.New(pace.Unpaced)
+				p.Start(time.Now())
+				b.StartTimer()
+				if err := src.Play(ctx, p, nil); err != nil {
+					b.Fatal(err)
+				}
+				<-done
+				b.StopTimer()
+				events += len(st.Events) - st.Initial
+				cancel()
+				wg.Wait()
+				if err := src.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// nothing is a Reflector's store that looks at versions only.
+type nothing struct {
+	last   string
+	synced chan struct{}
+	done   chan struct{}
+}
+
+func (n *nothing) see(obj any) error {
+	if obj.(*v1.Pod).ResourceVersion == n.last {
+		close(n.done)
+	}
+	return nil
+}
+
+func (n *nothing) Add(obj any) error           { return n.see(obj) }
+func (n *nothing) Update(obj any) error        { return n.see(obj) }
+func (n *nothing) Delete(obj any) error        { return n.see(obj) }
+func (n *nothing) Replace([]any, string) error { close(n.synced); return nil }
+func (n *nothing) Resync() error               { return nil }
