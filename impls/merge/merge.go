@@ -6,10 +6,42 @@
 // channel, in order. Upstream is kubelet's PodConfig
 // (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go), which exports no
 // interface; this contract mirrors its shape.
+//
+// # What every variant promises
+//
+// The notifications are kubelet's, in kubelet's order and with kubelet's
+// content (podStorage.Merge and checkAndUpdatePod):
+//
+//   - An update tells REMOVE, ADD, UPDATE, DELETE, RECONCILE in this order, each
+//     at most once and only with pods in it. An empty ADD (after DELETE, before
+//     RECONCILE) says that a source's first SET brought no pod to tell of, so
+//     that the source counts as ready.
+//   - Pods are told apart by UID. A pod differs by its spec, labels,
+//     deletionTimestamp, deletionGracePeriodSeconds and annotations, save for
+//     the annotations that are kubelet's own. Nil and empty differ, except
+//     for annotations. With deletionTimestamp it is told as DELETE, otherwise
+//     as UPDATE. A pod that differs in nothing but its status is told as
+//     RECONCILE (in Incremental mode; the others take the status in silence).
+//   - What is told is the pod as it was first seen with those fields and the
+//     status of the newest; other metadata, resourceVersion included, stays
+//     that of the first. The annotations are the newest, with config.source,
+//     config.seen and a mirror annotation kept from the first.
+//   - ADD, UPDATE and DELETE all insert or update; which of them is told
+//     depends on what changed. REMOVE goes by UID.
+//   - Of pods with one full name (name_namespace) in one update, the first is
+//     taken; the others are dropped and the [EventRecorder] is told.
+//
+// # What is not promised
+//
+// The order of the pods within a REMOVE that a SET caused and within a snapshot
+// (upstream's is that of a Go map). Whether the update of another source takes
+// effect while the receiver is slow depends on the variant (see
+// Guarantees.Unlocked).
 package merge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,6 +115,32 @@ type PodUpdate struct {
 	Source string
 }
 
+var (
+	// ErrOp is wrapped by the error for an operation that no merger takes.
+	ErrOp = errors.New("operation cannot be merged")
+	// ErrPod is wrapped by the error for an update that holds a nil pod.
+	ErrPod = errors.New("nil pod")
+	// ErrSource is wrapped by the error for a call that names no source.
+	ErrSource = errors.New("no source named")
+)
+
+// Check reports whether the update may be merged: its operation is SET, ADD,
+// UPDATE, DELETE or REMOVE, and no pod is nil. The error wraps [ErrOp] or
+// [ErrPod]. O(pods).
+func (u PodUpdate) Check() error {
+	switch u.Op {
+	case SET, ADD, UPDATE, DELETE, REMOVE:
+	default:
+		return fmt.Errorf("%w: %v (allowed: SET, ADD, UPDATE, DELETE, REMOVE)", ErrOp, u.Op)
+	}
+	for i, pod := range u.Pods {
+		if pod == nil {
+			return fmt.Errorf("%w: number %d of %d in a %v", ErrPod, i, len(u.Pods), u.Op)
+		}
+	}
+	return nil
+}
+
 // Mode is how changes are told.
 type Mode string
 
@@ -103,16 +161,22 @@ type Merger interface {
 	// Channel returns the channel of a source; a later call with the same name
 	// returns the same channel. From the first call on, the source counts for
 	// SeenAllSources. Updates sent to it are merged under the given name,
-	// whatever their Source field says, by a goroutine that ends with ctx or
-	// when the channel is closed. It is an error to name no source.
+	// whatever their Source field says, by a goroutine that ends with the ctx
+	// of the call that made the channel or when the channel is closed; after
+	// that, a call makes a new one. The channel holds nothing: an update that
+	// it accepts while ctx lives is merged, and the next is accepted when that
+	// is done. An update that can't be merged goes to [Options.Rejected]. It
+	// is an error wrapping [ErrSource] to name no source.
 	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
 
 	// Merge takes one update into the state and returns when what it changed
 	// has been sent to Updates. The pods of update must not be changed
-	// afterwards; they are not changed by the merger where the caller could
-	// see it. An unknown operation, and RECONCILE, change nothing and are an
-	// error wrapping [ErrOp]. If ctx ends first, the update is in the state
-	// already, what it had to say is sent before anything of a later call, and
+	// afterwards, as client-go's caches demand of theirs: the merger keeps
+	// them and takes a pointer that it has seen last as an unchanged pod. They
+	// are not changed by the merger. An update that [PodUpdate.Check] refuses
+	// changes nothing and is Check's error; no source is an error wrapping
+	// [ErrSource]. If ctx ends first, the update is in the state already, what
+	// it had to say is sent before anything of a later call (by that call), and
 	// the error is ctx's.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
@@ -124,7 +188,8 @@ type Merger interface {
 	// was called, and each of them has sent a SET.
 	SeenAllSources(seen sets.Set[string]) bool
 
-	// Sync sends the whole state as a SET of [AllSource].
+	// Sync sends the whole state as a SET of [AllSource]. It returns when that
+	// has been sent.
 	Sync()
 }
 
@@ -147,6 +212,31 @@ type Options struct {
 	// Capacity is the size of the channel that Updates returns; 0 means
 	// [DefaultCapacity].
 	Capacity int
+	// Rejected is told about an update that came through a channel and can't
+	// be merged; nil for nobody. It is called by the source's goroutine and
+	// must not call the merger.
+	Rejected func(source string, update PodUpdate, err error)
+}
+
+// complete checks the options and fills in the defaults.
+func (o Options) complete() (Options, error) {
+	if o.Mode == "" {
+		o.Mode = Incremental
+	}
+	switch o.Mode {
+	case Incremental, SnapshotAndUpdates, Snapshot:
+	default:
+		return Options{}, fmt.Errorf("%w: Mode %q (allowed: %s, %s, %s)",
+			impls.ErrOptions, o.Mode, Incremental, SnapshotAndUpdates, Snapshot)
+	}
+	if o.Capacity < 0 {
+		return Options{}, fmt.Errorf("%w: Capacity %d is negative (0 means %d)",
+			impls.ErrOptions, o.Capacity, DefaultCapacity)
+	}
+	if o.Capacity == 0 {
+		o.Capacity = DefaultCapacity
+	}
+	return o, nil
 }
 
 // Variant is an implementation of this family.

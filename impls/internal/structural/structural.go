@@ -1,0 +1,385 @@
+// Package structural compiles equality of a type ahead of time.
+//
+// [Compile] walks a type once with reflect and returns a function that gives
+// reflect.DeepEqual's answer for two values of it, without walking the type
+// again: what is fixed in size is compared as memory, strings, slices, pointers
+// and maps[string]string directly, and whatever is left (interfaces, maps of
+// other types, types that contain themselves) by reflect.DeepEqual. It stops at
+// the first difference and looks at what is cheap first.
+//
+// As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
+// fields count, pointers and slices that are the same are equal whatever they
+// hold, NaN differs from itself, and funcs are equal only if both are nil.
+package structural
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// Option adds to what [Compile] compares directly.
+type Option func(*compiler)
+
+// Map makes maps from K to V compared without reflect, those of a named type
+// too.
+func Map[K comparable, V any]() Option {
+	return func(c *compiler) {
+		// The element's plan is made when the type is met, so that options
+		// apply whatever their order.
+		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) func(a, b unsafe.Pointer) bool {
+			elem := c.plan(reflect.TypeFor[V]())
+			type pair struct{ a, b V }
+			pairs := sync.Pool{New: func() any { return new(pair) }}
+			return func(a, b unsafe.Pointer) bool {
+				ma, mb := *(*map[K]V)(a), *(*map[K]V)(b)
+				if len(ma) != len(mb) || (ma == nil) != (mb == nil) {
+					return false
+				}
+				if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
+					return true
+				}
+				// The plan takes addresses, which elements of a map don't have.
+				p := pairs.Get().(*pair)
+				defer func() {
+					*p = pair{}
+					pairs.Put(p)
+				}()
+				var ok bool
+				for k, v := range ma {
+					if p.b, ok = mb[k]; !ok {
+						return false
+					}
+					p.a = v
+					if !elem.equal(unsafe.Pointer(&p.a), unsafe.Pointer(&p.b)) {
+						return false
+					}
+				}
+				return true
+			}
+		}
+	}
+}
+
+// Compile returns a function that reports what reflect.DeepEqual(*a, *b) would.
+// a and b must not be nil and must not be changed meanwhile. The function may
+// be called from any goroutine and doesn't allocate, except where it falls back
+// to reflect. Data that contains itself must be of a type that contains itself.
+func Compile[T any](options ...Option) func(a, b *T) bool {
+	c := &compiler{
+		maps:  make(map[reflect.Type]func(*compiler) func(a, b unsafe.Pointer) bool),
+		plans: make(map[reflect.Type]*plan),
+	}
+	for _, option := range options {
+		option(c)
+	}
+	p := c.plan(reflect.TypeFor[T]())
+	return func(a, b *T) bool {
+		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
+	}
+}
+
+// kind is what a step does.
+type kind uint8
+
+// The kinds, cheapest first: the steps of a plan run in this order.
+const (
+	word   kind = iota // eight bytes
+	memory             // size bytes
+	float32s
+	float64s
+	complex64s
+	complex128s
+	str
+	function
+	pointer // to plan
+	bytes   // a slice of elements that are memory, size bytes each
+	slice   // of plan, size bytes an element
+	array   // of plan, size bytes an element, count elements
+	stringMap
+	typedMap
+	other // by reflect.DeepEqual
+)
+
+// step compares one stretch of a value, off bytes from its start.
+type step struct {
+	kind  kind
+	off   uintptr
+	size  uintptr
+	count int
+	plan  *plan
+	equal func(a, b unsafe.Pointer) bool
+}
+
+// plan compares values of one type.
+type plan struct {
+	steps []step
+}
+
+// flat reports whether values of size bytes are compared as one stretch of
+// memory without gaps.
+func (p *plan) flat(size uintptr) bool {
+	if len(p.steps) != 1 || p.steps[0].off != 0 {
+		return false
+	}
+	s := p.steps[0]
+	return s.kind == word && size == 8 || s.kind == memory && s.size == size
+}
+
+type compiler struct {
+	maps  map[reflect.Type]func(*compiler) func(a, b unsafe.Pointer) bool
+	plans map[reflect.Type]*plan
+}
+
+// plan returns the plan of a type, which is made once.
+func (c *compiler) plan(t reflect.Type) *plan {
+	if p, ok := c.plans[t]; ok {
+		return p
+	}
+	p := &plan{}
+	if recursive(t) {
+		p.steps = []step{reflected(t, 0)}
+	} else {
+		p.steps = merge(c.steps(t, 0, nil))
+	}
+	c.plans[t] = p
+	return p
+}
+
+// recursive reports whether values of t may contain values of t, so that they
+// might contain themselves.
+func recursive(t reflect.Type) bool {
+	seen := make(map[reflect.Type]bool)
+	var reaches func(from reflect.Type) bool
+	reaches = func(from reflect.Type) bool {
+		if from == t {
+			return true
+		}
+		if seen[from] {
+			return false
+		}
+		seen[from] = true
+		return slices.ContainsFunc(parts(from), reaches)
+	}
+	return slices.ContainsFunc(parts(t), reaches)
+}
+
+// parts returns the types that values of t are made of.
+func parts(t reflect.Type) []reflect.Type {
+	switch t.Kind() {
+	case reflect.Array, reflect.Slice, reflect.Pointer:
+		return []reflect.Type{t.Elem()}
+	case reflect.Map:
+		return []reflect.Type{t.Key(), t.Elem()}
+	case reflect.Struct:
+		fields := make([]reflect.Type, 0, t.NumField())
+		for i := range t.NumField() {
+			fields = append(fields, t.Field(i).Type)
+		}
+		return fields
+	default:
+		return nil
+	}
+}
+
+// steps appends what compares a value of type t that is off bytes into the
+// value of the plan.
+func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
+	switch t.Kind() {
+	case reflect.Bool,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+		reflect.Uintptr, reflect.UnsafePointer, reflect.Chan:
+		return append(to, step{kind: memory, off: off, size: t.Size()})
+	case reflect.Float32:
+		return append(to, step{kind: float32s, off: off})
+	case reflect.Float64:
+		return append(to, step{kind: float64s, off: off})
+	case reflect.Complex64:
+		return append(to, step{kind: complex64s, off: off})
+	case reflect.Complex128:
+		return append(to, step{kind: complex128s, off: off})
+	case reflect.String:
+		return append(to, step{kind: str, off: off})
+	case reflect.Func:
+		return append(to, step{kind: function, off: off})
+	case reflect.Pointer:
+		return append(to, step{kind: pointer, off: off, plan: c.plan(t.Elem())})
+	case reflect.Slice:
+		elem, size := c.plan(t.Elem()), t.Elem().Size()
+		if elem.flat(size) {
+			return append(to, step{kind: bytes, off: off, size: size})
+		}
+		return append(to, step{kind: slice, off: off, size: size, plan: elem})
+	case reflect.Array:
+		elem, size := c.plan(t.Elem()), t.Elem().Size()
+		if elem.flat(size) {
+			return append(to, step{kind: memory, off: off, size: t.Size()})
+		}
+		return append(to, step{kind: array, off: off, size: size, count: t.Len(), plan: elem})
+	case reflect.Struct:
+		if recursive(t) {
+			return append(to, reflected(t, off))
+		}
+		for i := range t.NumField() {
+			field := t.Field(i)
+			to = c.steps(field.Type, off+field.Offset, to)
+		}
+		return to
+	case reflect.Map:
+		if build, ok := c.maps[reflect.MapOf(t.Key(), t.Elem())]; ok {
+			return append(to, step{kind: typedMap, off: off, equal: build(c)})
+		}
+		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
+			return append(to, step{kind: stringMap, off: off})
+		}
+	}
+	return append(to, reflected(t, off))
+}
+
+// reflected returns the step that leaves a value to reflect.
+func reflected(t reflect.Type, off uintptr) step {
+	return step{kind: other, off: off, equal: func(a, b unsafe.Pointer) bool {
+		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
+	}}
+}
+
+// merge joins neighbouring stretches of memory and puts what is cheap first.
+func merge(steps []step) []step {
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.off, b.off) })
+	var merged []step
+	for _, s := range steps {
+		if s.kind == memory && s.size == 0 {
+			continue
+		}
+		if n := len(merged); n > 0 && s.kind == memory && merged[n-1].kind == memory &&
+			merged[n-1].off+merged[n-1].size == s.off {
+			merged[n-1].size += s.size
+			continue
+		}
+		merged = append(merged, s)
+	}
+	for i := range merged {
+		if merged[i].kind == memory && merged[i].size == 8 {
+			merged[i].kind = word
+		}
+	}
+	slices.SortStableFunc(merged, func(a, b step) int { return cmp.Compare(a.kind, b.kind) })
+	return merged
+}
+
+// sliceHeader is how a slice lies in memory.
+type sliceHeader struct {
+	data unsafe.Pointer
+	len  int
+	cap  int
+}
+
+func (p *plan) equal(a, b unsafe.Pointer) bool {
+	for i := range p.steps {
+		s := &p.steps[i]
+		pa, pb := unsafe.Add(a, s.off), unsafe.Add(b, s.off)
+		switch s.kind {
+		case word:
+			// A stretch of eight bytes need not be aligned to eight.
+			if *(*[8]byte)(pa) != *(*[8]byte)(pb) {
+				return false
+			}
+		case memory:
+			if !sameMemory(pa, pb, s.size) {
+				return false
+			}
+		case float32s:
+			if *(*float32)(pa) != *(*float32)(pb) {
+				return false
+			}
+		case float64s:
+			if *(*float64)(pa) != *(*float64)(pb) {
+				return false
+			}
+		case complex64s:
+			if *(*complex64)(pa) != *(*complex64)(pb) {
+				return false
+			}
+		case complex128s:
+			if *(*complex128)(pa) != *(*complex128)(pb) {
+				return false
+			}
+		case str:
+			if *(*string)(pa) != *(*string)(pb) {
+				return false
+			}
+		case function:
+			if *(*unsafe.Pointer)(pa) != nil || *(*unsafe.Pointer)(pb) != nil {
+				return false
+			}
+		case pointer:
+			qa, qb := *(*unsafe.Pointer)(pa), *(*unsafe.Pointer)(pb)
+			if qa != qb && (qa == nil || qb == nil || !s.plan.equal(qa, qb)) {
+				return false
+			}
+		case bytes:
+			sa, sb := (*sliceHeader)(pa), (*sliceHeader)(pb)
+			if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
+				return false
+			}
+			if sa.data != sb.data && !sameMemory(sa.data, sb.data, uintptr(sa.len)*s.size) {
+				return false
+			}
+		case slice:
+			sa, sb := (*sliceHeader)(pa), (*sliceHeader)(pb)
+			if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
+				return false
+			}
+			if sa.data != sb.data && !s.plan.equalRun(sa.data, sb.data, s.size, sa.len) {
+				return false
+			}
+		case array:
+			if !s.plan.equalRun(pa, pb, s.size, s.count) {
+				return false
+			}
+		case stringMap:
+			if !sameStrings(*(*map[string]string)(pa), *(*map[string]string)(pb)) {
+				return false
+			}
+		default:
+			if !s.equal(pa, pb) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// equalRun compares count elements of size bytes each.
+func (p *plan) equalRun(a, b unsafe.Pointer, size uintptr, count int) bool {
+	for i := range uintptr(count) {
+		if !p.equal(unsafe.Add(a, i*size), unsafe.Add(b, i*size)) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameMemory(a, b unsafe.Pointer, size uintptr) bool {
+	return unsafe.String((*byte)(a), size) == unsafe.String((*byte)(b), size)
+}
+
+// sameStrings compares maps. It is also used on maps of named string types,
+// which lie in memory and hash as map[string]string does.
+func sameStrings(a, b map[string]string) bool {
+	if len(a) != len(b) || (a == nil) != (b == nil) {
+		return false
+	}
+	if *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b)) {
+		return true
+	}
+	for k, va := range a {
+		if vb, ok := b[k]; !ok || va != vb {
+			return false
+		}
+	}
+	return true
+}

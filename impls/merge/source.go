@@ -1,0 +1,310 @@
+package merge
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"watchlab/impls/internal/structural"
+)
+
+// Equality of what makes a pod differ, with reflect.DeepEqual's answers. API
+// equality would be laxer than kubelet is: to it, nil and empty are the same.
+var (
+	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
+	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
+	identityEqual = structural.Compile[identity]()
+)
+
+// identity is the part of a pod's metadata that makes it differ, annotations
+// aside.
+type identity struct {
+	labels                     map[string]string
+	deletionTimestamp          *metav1.Time
+	deletionGracePeriodSeconds *int64
+}
+
+// source holds the pods of one source and finds out what an update changes. It
+// has no lock of its own.
+//
+// # Unchanged pods
+//
+// A pod that is received by the pointer it was received by last is unchanged,
+// because whoever sends it must not change it afterwards. Such a pod costs a
+// look into byPointer and two marks. Every update has a generation; marks are
+// generations, so that none has to be cleared:
+//
+//   - a name's mark says that the current update has had a pod of that name,
+//     so that another is a duplicate;
+//   - an entry's mark says that the current SET has it. A SET that marked as
+//     many entries as there are removed none, and none is looked for.
+//
+// # Snapshots
+//
+// A held pod is never written to once it is held: a change makes a shallow copy
+// with the changed parts in it. So the sender copies deeply without a lock.
+// What hangs below a held pod belongs to received pods, save the annotations.
+type source struct {
+	name string
+	// set is true after the first SET.
+	set bool
+	// generation of the current update.
+	generation uint64
+	byUID      map[types.UID]*entry
+	byPointer  pointers
+	names      map[string]*fullName
+	// loose are names that lost a pod in the current update; those that have
+	// none left at its end are forgotten, not earlier: their marks count.
+	loose []*fullName
+	// key is where a full name is put together to look it up.
+	key []byte
+	// delta is what the current update changed. It is reused.
+	delta delta
+}
+
+// entry is a held pod.
+type entry struct {
+	// pod is the snapshot; see source.
+	pod *v1.Pod
+	// received is the pointer received last. That it is kept makes sure that
+	// no other pod gets its address.
+	received *v1.Pod
+	// name of the pod received last.
+	name *fullName
+	// mark is the generation of the last SET that had the pod.
+	mark uint64
+	// born is the generation of the update that brought the pod.
+	born uint64
+}
+
+// fullName is a pod's name_namespace.
+type fullName struct {
+	// mark is the generation of the last update that had a pod of this name.
+	mark uint64
+	// entries that have this name.
+	entries int
+	text    string
+}
+
+// delta is what an update changed, by what has to be told.
+type delta struct {
+	removes, adds, updates, deletes, reconciles []*entry
+
+	// firstSet is true for a source's first SET.
+	firstSet bool
+}
+
+func (d *delta) empty() bool {
+	return !d.firstSet && len(d.removes) == 0 && len(d.adds) == 0 &&
+		len(d.updates) == 0 && len(d.deletes) == 0 && len(d.reconciles) == 0
+}
+
+// reset empties the delta and keeps its arrays.
+func (d *delta) reset() {
+	d.firstSet = false
+	for _, list := range []*[]*entry{&d.removes, &d.adds, &d.updates, &d.deletes, &d.reconciles} {
+		clear(*list)
+		*list = (*list)[:0]
+	}
+}
+
+func newSource(name string) *source {
+	return &source{
+		name:  name,
+		byUID: make(map[types.UID]*entry),
+		names: make(map[string]*fullName),
+	}
+}
+
+// apply takes an update that passed Check into the state, leaves in s.delta
+// what it changed and returns the pods that it dropped as duplicates.
+func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
+	s.generation++
+	switch update.Op {
+	case REMOVE:
+		for _, pod := range update.Pods {
+			if e, ok := s.byUID[pod.UID]; ok {
+				s.remove(e)
+			}
+		}
+	case SET:
+		s.delta.firstSet = !s.set
+		s.set = true
+		var kept int
+		kept, duplicates = s.upsert(update.Pods, true)
+		if kept < len(s.byUID) {
+			for _, e := range s.byUID {
+				if e.mark != s.generation {
+					s.remove(e)
+				}
+			}
+		}
+	default:
+		_, duplicates = s.upsert(update.Pods, false)
+	}
+	s.forgetNames()
+	return duplicates
+}
+
+// upsert inserts or updates pods. It returns how many entries it marked, and
+// what it dropped. If whole is true, the pods are all that the source has, and
+// a pod is new if it wasn't there before the update, as in kubelet, where a
+// SET fills a new map.
+func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.Pod) {
+	generation := s.generation
+	for _, pod := range pods {
+		e := s.byPointer.get(pod)
+		if e != nil {
+			name := e.name
+			if name.mark == generation {
+				duplicates = append(duplicates, pod)
+				continue
+			}
+			name.mark = generation
+			if e.mark != generation {
+				e.mark = generation
+				kept++
+			}
+			continue
+		}
+		if e = s.byUID[pod.UID]; e != nil && sameName(e.received, pod) {
+			// The usual change: no name has to be looked up.
+			if e.name.mark == generation {
+				duplicates = append(duplicates, pod)
+				continue
+			}
+			e.name.mark = generation
+			s.receive(e, pod, e.name)
+		} else {
+			name := s.fullName(pod)
+			if name.mark == generation {
+				duplicates = append(duplicates, pod)
+				continue
+			}
+			name.mark = generation
+			switch {
+			case e == nil:
+				e = s.add(pod, name)
+				// Marked below.
+			case whole && e.born == generation:
+				// A second pod of the same UID takes the place of the first,
+				// which has been told as added nevertheless.
+				s.release(e)
+				e = s.add(pod, name)
+				e.mark = generation
+			default:
+				s.receive(e, pod, name)
+			}
+		}
+		if e.mark != generation {
+			e.mark = generation
+			kept++
+		}
+	}
+	return kept, duplicates
+}
+
+func sameName(a, b *v1.Pod) bool {
+	return a.Name == b.Name && a.Namespace == b.Namespace
+}
+
+// add holds a new pod.
+func (s *source) add(pod *v1.Pod, name *fullName) *entry {
+	snapshot := *pod
+	snapshot.Annotations = firstAnnotations(s.name, pod.Annotations)
+	e := &entry{pod: &snapshot, received: pod, name: name, born: s.generation}
+	name.entries++
+	s.byUID[pod.UID] = e
+	s.byPointer.put(pod, e)
+	s.delta.adds = append(s.delta.adds, e)
+	return e
+}
+
+// receive takes a pod that was received by a new pointer into its entry.
+func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
+	s.byPointer.remove(e.received)
+	e.received = pod
+	s.byPointer.put(pod, e)
+	if e.name != name {
+		s.loosen(e.name)
+		e.name = name
+		name.entries++
+	}
+
+	held := e.pod
+	if samePod(held, pod) {
+		if !statusesEqual(&held.Status, &pod.Status) {
+			snapshot := *held
+			snapshot.Status = pod.Status
+			e.pod = &snapshot
+			s.delta.reconciles = append(s.delta.reconciles, e)
+		}
+		return
+	}
+	snapshot := *held
+	snapshot.Spec = pod.Spec
+	snapshot.Labels = pod.Labels
+	snapshot.DeletionTimestamp = pod.DeletionTimestamp
+	snapshot.DeletionGracePeriodSeconds = pod.DeletionGracePeriodSeconds
+	snapshot.Status = pod.Status
+	snapshot.Annotations = mergeAnnotations(held.Annotations, pod.Annotations)
+	e.pod = &snapshot
+	if pod.DeletionTimestamp != nil {
+		s.delta.deletes = append(s.delta.deletes, e)
+	} else {
+		s.delta.updates = append(s.delta.updates, e)
+	}
+}
+
+// samePod reports whether a received pod differs from the held one by no more
+// than its status and kubelet's own annotations.
+func samePod(held, received *v1.Pod) bool {
+	a := identity{held.Labels, held.DeletionTimestamp, held.DeletionGracePeriodSeconds}
+	b := identity{received.Labels, received.DeletionTimestamp, received.DeletionGracePeriodSeconds}
+	return identityEqual(&a, &b) &&
+		!annotationsDiffer(held.Annotations, received.Annotations) &&
+		specsEqual(&held.Spec, &received.Spec)
+}
+
+// remove lets go of a pod and tells.
+func (s *source) remove(e *entry) {
+	s.release(e)
+	delete(s.byUID, e.pod.UID)
+	s.delta.removes = append(s.delta.removes, e)
+}
+
+// release takes the pointer and the name of an entry away.
+func (s *source) release(e *entry) {
+	s.byPointer.remove(e.received)
+	s.loosen(e.name)
+}
+
+func (s *source) loosen(name *fullName) {
+	name.entries--
+	s.loose = append(s.loose, name)
+}
+
+// fullName returns the pod's full name, which it makes if there is none.
+func (s *source) fullName(pod *v1.Pod) *fullName {
+	s.key = append(s.key[:0], pod.Name...)
+	s.key = append(s.key, '_')
+	s.key = append(s.key, pod.Namespace...)
+	if name, ok := s.names[string(s.key)]; ok {
+		return name
+	}
+	name := &fullName{text: string(s.key)}
+	s.names[name.text] = name
+	return name
+}
+
+// forgetNames forgets the names that have no pod any more.
+func (s *source) forgetNames() {
+	for i, name := range s.loose {
+		if name.entries == 0 {
+			delete(s.names, name.text)
+		}
+		s.loose[i] = nil
+	}
+	s.loose = s.loose[:0]
+}
