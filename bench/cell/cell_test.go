@@ -111,9 +111,13 @@ func TestNothingDropsOutOfTheHistogram(t *testing.T) {
 	for _, d := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Hour, 3 * time.Hour, math.MaxInt64} {
 		rec.Latency("a→b", d)
 	}
+	rec.Latency("c→d", 142857142) // the upper edge of its bucket is 142868479
 	got, err := rec.Result()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if l := got.Latency[1]; l.P50 != l.Max || l.P999 != 142857142 {
+		t.Errorf("%+v: a quantile of one value is that value", l.Quantiles)
 	}
 	l := got.Latency[0]
 	if l.Count != 6 || l.Clamped != 2 || l.Negative != 1 || l.Max != math.MaxInt64 {

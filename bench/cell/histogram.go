@@ -66,6 +66,11 @@ func (d *durations) quantiles() (Quantiles, error) {
 		return Quantiles{}, fmt.Errorf("encode histogram: %w", err)
 	}
 	q := quantilesOf(d.hist)
+	// A quantile is the upper edge of its bucket, which may lie above the
+	// longest duration itself.
+	for _, v := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
+		*v = min(*v, max(d.max, 0))
+	}
 	q.Max, q.Clamped, q.Negative, q.Histogram = d.max, d.clamped, d.negative, string(encoded)
 	return q, nil
 }

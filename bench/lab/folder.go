@@ -142,7 +142,8 @@ func (f *folder) writeLatency(number string, result *CellResult) error {
 		}
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	// Not MkdirAll: it would bring back a results folder that was taken away.
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return replaceFile(path, func(w io.Writer) error { return writeHlog(w, result) })

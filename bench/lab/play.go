@@ -63,19 +63,23 @@ func drive(ctx context.Context, w Workload, rec *cell.Recorder) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// The invariants' own words stay at the front of the verdict.
-	return guard("", w.Check)
+	return guard(checkStep, w.Check)
 }
 
-// guard calls a step and turns a panic into an error.
+// checkStep is the step whose errors go without its name, so that the
+// invariants' own words stand at the front of the verdict.
+const checkStep = "check"
+
+// guard calls a step, puts its name before its error, and turns a panic into an
+// error.
 func guard(step string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in %s: %v (%s)", strings.TrimSpace(step+" step"), p, panicSite())
+			err = fmt.Errorf("panic in %s: %v (%s)", step, p, panicSite())
 		}
 	}()
 	if err := f(); err != nil {
-		if step == "" {
+		if step == checkStep {
 			return err
 		}
 		return fmt.Errorf("%s: %w", step, err)

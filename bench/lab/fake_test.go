@@ -1,0 +1,193 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		childRun(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fake is a workload that takes a given time and goes wrong on demand. Its
+// steps are nil where nothing special happens.
+type fake struct {
+	events   uint64
+	takes    time.Duration
+	late     float64 // share of 1000 releases; negative: none is reported
+	setup    func(context.Context) error
+	run      func(context.Context) error
+	check    func() error
+	teardown func() error
+	note     string
+
+	log *[]string // the steps that were taken
+}
+
+func (f *fake) step(name string) {
+	if f.log != nil {
+		*f.log = append(*f.log, name)
+	}
+}
+
+func (f *fake) Setup(ctx context.Context) error {
+	f.step("setup")
+	if f.setup != nil {
+		return f.setup(ctx)
+	}
+	return nil
+}
+
+func (f *fake) Run(ctx context.Context, rec *cell.Recorder) error {
+	f.step("run")
+	rec.Begin()
+	if f.run != nil {
+		if err := f.run(ctx); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(f.takes):
+	}
+	rec.End()
+	rec.Count(f.events, f.events)
+	rec.Latency("intended→handled", f.takes/7)
+	if f.late >= 0 {
+		for i := range 1000 {
+			lag := time.Microsecond
+			if float64(i) < f.late*1000 {
+				lag = 5 * time.Millisecond
+			}
+			rec.Lag(lag)
+		}
+	}
+	if f.note != "" {
+		rec.Note(f.note, 1)
+	}
+	return nil
+}
+
+func (f *fake) Check() error {
+	f.step("check")
+	if f.check != nil {
+		return f.check()
+	}
+	return nil
+}
+
+func (f *fake) Teardown() error {
+	f.step("teardown")
+	if f.teardown != nil {
+		return f.teardown()
+	}
+	return nil
+}
+
+// player makes the workload of the n-th play of a cell, the warm-up being 0.
+type player func(n int) *fake
+
+// newCell is a cell whose plays are counted.
+func newCell(impl, rate string, p player) (lab.Cell, *int) {
+	plays := new(int)
+	c := lab.Cell{
+		Name:       "Queue",
+		Labels:     []lab.Label{{Key: "impl", Value: impl}, {Key: "keys", Value: "10"}},
+		Guarantees: "order total",
+		New: func() (lab.Workload, error) {
+			*plays++
+			return p(*plays - 1), nil
+		},
+	}
+	if rate != "" {
+		c.Labels = append(c.Labels, lab.Label{Key: "rate", Value: rate})
+	}
+	return c, plays
+}
+
+// steady takes as long each time.
+func steady(events uint64, takes time.Duration) player {
+	return func(int) *fake { return &fake{events: events, takes: takes, late: -1} }
+}
+
+func comparison(cells ...lab.Cell) []lab.Comparison {
+	return []lab.Comparison{{Family: "queue", Title: "fakes", Cells: cells}}
+}
+
+// readAll returns the files of a folder, by path in it.
+func readAll(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(dir, path)
+		files[filepath.ToSlash(rel)] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// holding returns the names of the files that hold s.
+func holding(files map[string]string, s string) []string {
+	var names []string
+	for name, text := range files {
+		if strings.Contains(text, s) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func benchLines(text, name string) int {
+	return strings.Count(text, "\nBenchmark"+name+"-") + strings.Count(text, "\nBenchmark"+name+" ")
+}
+
+func verdicts(o *lab.Outcome) map[string]string {
+	out := map[string]string{}
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			out[cl.Label("impl")] = cl.Verdict.String()
+		}
+	}
+	return out
+}
+
+const childDir = "LAB_TEST_CHILD_DIR"
+
+// childRun is a run in a process of its own, which the parent kills. It tells
+// each finished cell on its output.
+func childRun(dir string) {
+	a, _ := newCell("a", "", steady(1000, time.Millisecond))
+	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
+	_, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
+		Name: "child", Rounds: 100000, Seed: 1, Dir: dir,
+		Progress: func(p lab.Progress) {
+			if p.Finished && p.Round > 0 {
+				fmt.Printf("finished %s %d\n", p.Cell, p.Round)
+			}
+		},
+	})
+	fmt.Println("not killed:", err)
+	os.Exit(1)
+}

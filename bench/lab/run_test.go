@@ -1,0 +1,419 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+func TestRunKeepsEveryRound(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "er", "results")
+	synctest.Test(t, func(t *testing.T) {
+		a, plays := newCell("a", "", steady(1000, time.Second))
+		b, _ := newCell("b", "", func(n int) *fake {
+			return &fake{events: 1000, takes: time.Duration(200+n) * time.Millisecond, late: -1}
+		})
+		o, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
+			Name: "test", Rounds: 5, Seed: 7, Dir: dir, Args: []string{"run", "--rounds", "5"},
+			Build: lab.Build{Commit: "abc", Dirty: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *plays != 6 {
+			t.Errorf("played %d times, want a warm-up and 5 rounds", *plays)
+		}
+		if o.Interrupted || o.Ended == nil || len(o.Failed()) > 0 {
+			t.Errorf("outcome %+v", o)
+		}
+		ca, cb := o.Comparisons[0].Cells[0], o.Comparisons[0].Cells[1]
+		if ca.Verdict.Status != lab.Valid || ca.Medians["events/s"].Median != 1000 {
+			t.Errorf("%s: %s, median %+v", ca.BenchName(), ca.Verdict, ca.Medians["events/s"])
+		}
+		// Rounds 1 to 5 took 201 to 205 ms; the warm-up's 200 ms do not count.
+		if got := cb.Medians["ns/op"].Median; got != 203000 {
+			t.Errorf("median %v ns/op, want 203000", got)
+		}
+		if finished, all := o.Finished(); finished != 2 || all != 2 {
+			t.Errorf("finished %d of %d", finished, all)
+		}
+	})
+
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Ended == nil || len(o.Comparisons[0].Cells[1].Rounds) != 5 || o.Env.Commit != "abc" || !o.Env.Dirty || o.Env.GOMAXPROCS < 1 {
+		t.Errorf("loaded %+v", o)
+	}
+	f, err := os.Open(filepath.Join(dir, lab.BenchFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	bench, err := stats.Read(f, lab.BenchFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stats.Median(bench.Samples["Queue/impl=b/keys=10"]["ns/op"]); got != 203000 {
+		t.Errorf("bench.txt's median is %v ns/op", got)
+	}
+	files := readAll(t, dir)
+	log := hdrhistogram.NewHistogramLogReader(strings.NewReader(files["latency/01-02-Queue_impl=b_keys=10.hlog"]))
+	for round := 1; round <= 5; round++ {
+		h, err := log.NextIntervalHistogram()
+		if err != nil || h == nil {
+			t.Fatalf("histogram of round %d: %v in %v", round, err, holding(files, "Queue"))
+		}
+		want := int64(200+round) * 1e6 / 7
+		if h.Tag() != "intended→handled" || h.TotalCount() != 1 || !h.ValuesAreEquivalent(h.Max(), want) {
+			t.Errorf("round %d: %d values up to %d under %q", round, h.TotalCount(), h.Max(), h.Tag())
+		}
+	}
+	for name := range files {
+		if strings.Contains(name, "tmp") {
+			t.Errorf("%s was left", name)
+		}
+	}
+}
+
+func TestRoundsAreInterleaved(t *testing.T) {
+	play := func(seed int64) []string {
+		var order []string
+		synctest.Test(t, func(t *testing.T) {
+			var cells []lab.Cell
+			for _, impl := range []string{"a", "b", "c", "d", "e"} {
+				c, _ := newCell(impl, "", steady(1, time.Second))
+				cells = append(cells, c)
+			}
+			_, err := lab.Run(context.Background(), comparison(cells...), lab.Options{
+				Rounds: 4, Seed: seed,
+				Progress: func(p lab.Progress) {
+					if !p.Finished {
+						order = append(order, fmt.Sprintf("%d%s", p.Round, p.Cell[len("Queue/impl="):len("Queue/impl=")+1]))
+					}
+				},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		return order
+	}
+	first := play(1)
+	if len(first) != 25 {
+		t.Fatalf("played %d cells, want 25: %v", len(first), first)
+	}
+	rounds := map[string]bool{}
+	for round := range 5 {
+		part := slices.Clone(first[round*5 : round*5+5])
+		var names []string
+		for _, p := range part {
+			if p[0] != byte('0'+round) {
+				t.Fatalf("%s is played in round %d: %v", p, round, first)
+			}
+			names = append(names, p[1:])
+		}
+		rounds[strings.Join(names, "")] = true
+		slices.Sort(names)
+		if strings.Join(names, "") != "abcde" {
+			t.Errorf("round %d plays %v", round, names)
+		}
+	}
+	if len(rounds) < 3 {
+		t.Errorf("the orders do not differ: %v", first)
+	}
+	if again := play(1); !slices.Equal(first, again) {
+		t.Errorf("seed 1 gives %v, then %v", first, again)
+	}
+	if other := play(2); slices.Equal(first, other) {
+		t.Error("seeds 1 and 2 give the same order")
+	}
+}
+
+func TestALostEventLeavesNoFigure(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		good, _ := newCell("good", "", steady(1000, time.Second))
+		bad, plays := newCell("bad", "", func(n int) *fake {
+			f := &fake{events: 7654321, takes: time.Second, late: -1}
+			if n == 3 {
+				f.check = func() error { return fmt.Errorf("%w: 1 event (key ns/pod-3)", lab.ErrLost) }
+			}
+			return f
+		})
+		var beforehand []string
+		o, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{
+			Rounds: 5, Dir: dir,
+			Progress: func(p lab.Progress) {
+				// So that the test can fail: the figure was there before.
+				if p.Round == 3 && beforehand == nil {
+					beforehand = holding(readAll(t, dir), "7654321")
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *plays != 4 {
+			t.Errorf("played %d times, want none after the loss", *plays)
+		}
+		if want := "invalid: lost: 1 event (key ns/pod-3)"; verdicts(o)["bad"] != want {
+			t.Errorf("verdict %q, want %q", verdicts(o)["bad"], want)
+		}
+		if failed := o.Failed(); len(failed) != 1 || !strings.Contains(failed[0], "impl=bad") {
+			t.Errorf("failed: %q", failed)
+		}
+		if len(beforehand) < 2 {
+			t.Errorf("before the loss, only %q held the figure", beforehand)
+		}
+	})
+	files := readAll(t, dir)
+	if names := holding(files, "7654321"); len(names) > 0 {
+		t.Errorf("%q still hold the figure", names)
+	}
+	for name := range files {
+		if strings.Contains(name, "bad") {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if n := benchLines(files["bench.txt"], "Queue/impl=good/keys=10"); n != 5 {
+		t.Errorf("%d lines of the good cell, want 5:\n%s", n, files["bench.txt"])
+	}
+	if strings.Contains(files["bench.txt"], "impl=bad") {
+		t.Error("bench.txt names the bad cell")
+	}
+}
+
+func TestWhatBecomesInvalid(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		make  func(*fake)
+		want  string
+		steps string
+	}{
+		"setup":          {func(f *fake) { f.setup = func(context.Context) error { return boom } }, "invalid: error: setup: boom", "setup teardown"},
+		"run":            {func(f *fake) { f.run = func(context.Context) error { return boom } }, "invalid: error: run: boom", "setup run teardown"},
+		"check":          {func(f *fake) { f.check = func() error { return boom } }, "invalid: error: boom", "setup run check teardown"},
+		"teardown":       {func(f *fake) { f.teardown = func() error { return boom } }, "invalid: error: teardown: boom", "setup run check teardown"},
+		"lost":           {func(f *fake) { f.check = func() error { return lab.ErrLost } }, "invalid: lost", "setup run check teardown"},
+		"two invariants": {func(f *fake) { f.check = func() error { return errors.Join(lab.ErrDuplicated, lab.ErrReordered) } }, "invalid: reordered+duplicated: duplicated; reordered", "setup run check teardown"},
+		"diverged":       {func(f *fake) { f.check = func() error { return fmt.Errorf("%w: 2 keys", lab.ErrDiverged) } }, "invalid: diverged: 2 keys", "setup run check teardown"},
+		"panic in setup": {func(f *fake) { f.setup = func(context.Context) error { panic("ouch") } }, "invalid: error: panic in setup: ouch (lab_test.", "setup teardown"},
+		"panic in run":   {func(f *fake) { f.run = func(context.Context) error { panic(boom) } }, "invalid: error: panic in run: boom (lab_test.", "setup run teardown"},
+		"panic in check": {func(f *fake) { f.check = func() error { var m map[int]int; m[1] = 1; return nil } }, "invalid: error: panic in check: assignment to entry in nil map (lab_test.", "setup run check teardown"},
+		"panic in down":  {func(f *fake) { f.teardown = func() error { panic("ouch") } }, "invalid: error: panic in teardown: ouch", "setup run check teardown"},
+		"misuse":         {func(f *fake) { f.events = 0 }, "invalid: error: recorder misused: Count reported no events", "setup run check teardown"},
+		"note":           {func(f *fake) { f.note = "events/s" }, `invalid: error: note "events/s"`, "setup run check teardown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log []string
+				c, plays := newCell("x", "", func(int) *fake {
+					f := &fake{events: 10, takes: time.Second, late: -1, log: &log}
+					tc.make(f)
+					return f
+				})
+				other, _ := newCell("other", "", steady(10, time.Second))
+				o, err := lab.Run(context.Background(), comparison(c, other), lab.Options{Rounds: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := verdicts(o); !strings.HasPrefix(got["x"], tc.want) || got["other"] != "valid" {
+					t.Errorf("verdicts %q, want %q and valid", got, tc.want)
+				}
+				if strings.Join(log, " ") != tc.steps || *plays != 1 {
+					t.Errorf("steps %q in %d plays, want %q in one", log, *plays, tc.steps)
+				}
+				if cl := o.Comparisons[0].Cells[0]; len(cl.Rounds) > 0 || len(cl.Medians) > 0 {
+					t.Errorf("figures were kept: %+v", cl)
+				}
+			})
+		})
+	}
+}
+
+func TestNewThatFails(t *testing.T) {
+	for name, build := range map[string]func() (lab.Workload, error){
+		"error": func() (lab.Workload, error) { return nil, errors.New("no such variant") },
+		"panic": func() (lab.Workload, error) { panic("no such variant") },
+		"nil":   func() (lab.Workload, error) { return nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := newCell("x", "", nil)
+			c.New = build
+			o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := o.Comparisons[0].Cells[0].Verdict; v.Status != lab.Invalid || v.Cause != lab.CauseError {
+				t.Errorf("verdict %s", v)
+			}
+		})
+	}
+}
+
+func TestInterruption(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3500*time.Millisecond)
+		defer cancel()
+		a, _ := newCell("a", "", steady(10, time.Second))
+		var log []string
+		b, _ := newCell("b", "", func(int) *fake { return &fake{events: 10, takes: time.Second, late: -1, log: &log} })
+		never, plays := newCell("never", "", steady(10, time.Second))
+		comparisons := append(comparison(a, b), comparison(never)...)
+		o, err := lab.Run(ctx, comparisons, lab.Options{Rounds: 5, Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 2 s of warm-up, one cell of round 1, and half of the second.
+		rounds := len(o.Comparisons[0].Cells[0].Rounds) + len(o.Comparisons[0].Cells[1].Rounds)
+		if !o.Interrupted || rounds != 1 || *plays != 0 {
+			t.Errorf("interrupted %v, %d rounds kept, never played %d times; want true, 1, 0", o.Interrupted, rounds, *plays)
+		}
+		if v := o.Comparisons[1].Cells[0].Verdict; v.Status != lab.Unplayed {
+			t.Errorf("verdict %s", v)
+		}
+		if len(o.Failed()) > 0 {
+			t.Errorf("the cell in progress counts as failed: %q", o.Failed())
+		}
+		if n := len(log); n == 0 || log[n-1] != "teardown" {
+			t.Errorf("not torn down: %q", log)
+		}
+	})
+	o, err := lab.Load(dir)
+	if err != nil || !o.Interrupted || o.Ended == nil {
+		t.Errorf("run.json: %v, %+v", err, o)
+	}
+	if files := readAll(t, dir); strings.Count(files["bench.txt"], "\nBenchmark") != 1 {
+		t.Errorf("bench.txt:\n%s", files["bench.txt"])
+	}
+}
+
+func TestAnExistingFolderIsLeftAlone(t *testing.T) {
+	parent := t.TempDir()
+	full := filepath.Join(parent, "full")
+	if err := os.MkdirAll(full, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(full, lab.RunFile), []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(parent, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := readAll(t, parent)
+	for _, dir := range []string{full, file, parent, full + "/"} {
+		c, plays := newCell("x", "", steady(1, time.Millisecond))
+		o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 1, Dir: dir})
+		if !errors.Is(err, lab.ErrExists) || !strings.Contains(err.Error(), dir) || o != nil {
+			t.Errorf("%s: outcome %v, error %v; want ErrExists with the name", dir, o, err)
+		}
+		if *plays > 0 {
+			t.Errorf("%s: something was played", dir)
+		}
+	}
+	if after := readAll(t, parent); len(after) != len(before) || after["full/run.json"] != "precious" || after["file"] != "precious" {
+		t.Errorf("changed from %v to %v", before, after)
+	}
+}
+
+func TestAFileThatCannotBeWrittenEndsTheRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		c, plays := newCell("x", "", steady(10, time.Second))
+		o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 5, Dir: dir, Progress: func(p lab.Progress) {
+			if p.Round == 2 && !p.Finished {
+				if err := os.RemoveAll(dir); err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+		if err == nil || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 2 || *plays != 3 {
+			t.Errorf("error %v after %d plays, outcome %+v", err, *plays, o)
+		}
+	})
+}
+
+func TestWhatCannotBeRun(t *testing.T) {
+	ok := func() lab.Cell {
+		c, _ := newCell("x", "", steady(1, time.Millisecond))
+		return c
+	}
+	with := func(change func(*lab.Cell)) []lab.Comparison {
+		c := ok()
+		change(&c)
+		return comparison(c)
+	}
+	two := ok()
+	two.Labels = []lab.Label{{Key: "impl", Value: "y"}, {Key: "keys", Value: "10"}}
+	two.Baseline = true
+	one := ok()
+	one.Baseline = true
+	for name, tc := range map[string]struct {
+		comparisons []lab.Comparison
+		rounds      int
+		want        string
+	}{
+		"no rounds":     {comparison(ok()), 0, "Rounds 0"},
+		"nothing":       {nil, 1, "nothing to compare"},
+		"no cells":      {comparison(), 1, "no cells"},
+		"no workload":   {with(func(c *lab.Cell) { c.New = nil }), 1, "no workload"},
+		"slash":         {with(func(c *lab.Cell) { c.Labels[0].Value = "a/b" }), 1, `a/b`},
+		"label twice":   {with(func(c *lab.Cell) { c.Labels[0].Key = "keys" }), 1, `"keys" twice`},
+		"cell twice":    {comparison(ok(), ok()), 1, "twice"},
+		"two baselines": {comparison(one, two), 1, "both the baseline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "results")
+			o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{Rounds: tc.rounds, Dir: dir})
+			if !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
+				t.Errorf("outcome %v, error %v; want ErrOptions with %q", o, err, tc.want)
+			}
+			if _, err := os.Stat(dir); err == nil {
+				t.Error("the results folder was created")
+			}
+		})
+	}
+}
+
+func TestProgressCountsToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good, _ := newCell("good", "", steady(10, time.Second))
+		bad, _ := newCell("bad", "", func(int) *fake {
+			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
+		})
+		done, skipped := 0, 0
+		_, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{Rounds: 3, Progress: func(p lab.Progress) {
+			if p.Total != 8 || p.Rounds != 3 {
+				t.Errorf("%+v", p)
+			}
+			if p.Finished {
+				done++
+				if p.Done != done {
+					t.Errorf("done %d, want %d", p.Done, done)
+				}
+			}
+			if p.Skipped {
+				skipped++
+			}
+		}})
+		if err != nil || done != 8 || skipped != 3 {
+			t.Errorf("error %v, %d done, %d skipped; want 8 and 3", err, done, skipped)
+		}
+	})
+}
