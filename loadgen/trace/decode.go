@@ -2,7 +2,6 @@ package trace
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"runtime"
 	"strconv"
@@ -55,7 +54,7 @@ func decode(raw rawLine) decoded {
 		return d
 	}
 	if err := apijson.Unmarshal(d.frame.Object, o); err != nil {
-		d.err = corrupt("the object is no %s: %v", h.Kind, err)
+		d.err = corrupt("the object is no %s: %s", h.Kind, jsonFault(err))
 		return d
 	}
 	d.object = o
@@ -229,21 +228,4 @@ func (b *builder) event(d decoded) error {
 		Object:   d.object,
 	})
 	return nil
-}
-
-func load(nameOrPath string) (*storm.Storm, error) {
-	f, err := open(nameOrPath)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	in := newLines(f, nameOrPath)
-	b := newBuilder(nameOrPath)
-	if err := decodeAll(in, b.add); err != nil {
-		return nil, err
-	}
-	if len(b.storm.Events) == 0 {
-		return nil, in.fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
-	}
-	return b.storm, nil
 }

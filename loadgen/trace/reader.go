@@ -208,8 +208,11 @@ func parse(raw rawLine) (Frame, head, error) {
 			Object json.RawMessage `json:"object"`
 		} `json:"event"`
 	}
+	if len(bytes.TrimSpace(raw.data)) == 0 {
+		return fail(corrupt("the line is blank"))
+	}
 	if err := json.Unmarshal(raw.data, &line); err != nil {
-		return fail(corrupt("not a frame in JSON: %v", err))
+		return fail(corrupt("not a frame in JSON: %s", jsonFault(err)))
 	}
 	switch {
 	case line.OffsetNs == nil:
@@ -237,7 +240,20 @@ func parse(raw rawLine) (Frame, head, error) {
 	}
 	var h head
 	if err := json.Unmarshal(f.Object, &h); err != nil {
-		return fail(corrupt("the object is no Kubernetes object: %v", err))
+		return fail(corrupt("the object is no Kubernetes object: %s", jsonFault(err)))
 	}
 	return f, h, nil
+}
+
+// jsonFault says what is wrong with JSON in its own terms: the json package
+// would print the Go type that it was to be read into.
+func jsonFault(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	if wrong.Field == "" {
+		return wrong.Value + " in place of an object"
+	}
+	return "field " + wrong.Field + " cannot be a " + wrong.Value
 }

@@ -75,7 +75,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // printable keeps a message on one line, whatever the file or its name holds.
 func printable(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
 	}
 	return strconv.Quote(s)

@@ -1,0 +1,144 @@
+package trace
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/storm"
+)
+
+// facts are what is known of a recording from the file itself.
+type facts struct {
+	Kind                         schema.GroupVersionKind
+	Resource                     schema.GroupVersionResource
+	Added, Modified, Deleted     int
+	Initial, Keys, Peak, Remains int
+	Last                         time.Duration
+}
+
+func factsOf(s *storm.Storm) facts {
+	count := map[watch.EventType]int{}
+	for _, e := range s.Events {
+		count[e.Type]++
+	}
+	return facts{
+		Kind: s.Kind, Resource: s.Resource,
+		Added: count[watch.Added], Modified: count[watch.Modified], Deleted: count[watch.Deleted],
+		Initial: s.Initial, Keys: s.Keys, Peak: s.Peak(), Remains: len(s.Final()),
+		Last: s.Events[len(s.Events)-1].At.Round(time.Second),
+	}
+}
+
+func TestRecordings(t *testing.T) {
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	want := map[string]facts{
+		"gang": {
+			Kind: pod, Resource: pods,
+			Added: 2000, Modified: 7200, Deleted: 1200, Initial: 800, Keys: 2000, Peak: 2000, Remains: 800,
+			Last: 164 * time.Second,
+		},
+		"nodeloss": {
+			Kind: pod, Resource: pods,
+			Added: 960, Modified: 1120, Deleted: 160, Initial: 800, Keys: 960, Peak: 801, Remains: 800,
+			Last: 95 * time.Second,
+		},
+		"nodeloss-leases": {
+			Kind:     schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+			Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+			Added:    201, Modified: 1643, Deleted: 40, Initial: 201, Keys: 201, Peak: 201, Remains: 161,
+			Last: 96 * time.Second,
+		},
+		"nodeloss-nodes": {
+			Kind:     schema.GroupVersionKind{Version: "v1", Kind: "Node"},
+			Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"},
+			Added:    200, Deleted: 40, Initial: 200, Keys: 200, Peak: 200, Remains: 160,
+			Last: 9 * time.Second,
+		},
+	}
+	got := map[string]facts{}
+	for _, name := range Names() {
+		s, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s.Name != name {
+			t.Errorf("%s is named %q", name, s.Name)
+		}
+		got[name] = factsOf(s)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNamesAreSorted(t *testing.T) {
+	if names := Names(); !slices.IsSorted(names) || len(names) == 0 {
+		t.Errorf("Names() = %q", names)
+	}
+}
+
+// TestRecordingsStretch: what the pipelines make of the recordings.
+func TestRecordingsStretch(t *testing.T) {
+	s, err := Load("nodeloss")
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := s.AtLeast(20000)
+	if err := longer.Validate(); err != nil {
+		t.Error(err)
+	}
+	if n := len(longer.Events); n < 20000 || n >= 20000+len(s.Events) {
+		t.Errorf("AtLeast(20000) has %d events", n)
+	}
+	node, err := s.ForNode(110)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Validate(); err != nil {
+		t.Error(err)
+	}
+	// Nodes have four pods each or some more.
+	if p := node.Peak(); p < 110 || p > 120 {
+		t.Errorf("ForNode(110) peaks at %d pods", p)
+	}
+	if node.Initial < 80 {
+		t.Errorf("ForNode(110) has an initial list of %d", node.Initial)
+	}
+	if err := node.AtLeast(5000).Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, e := range node.Events {
+		if n := e.Object.(*v1.Pod).Spec.NodeName; n != storm.NodeName {
+			t.Fatalf("event %d is bound to %q", e.Seq, n)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		t.Errorf("the recording has changed: %v", err)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	for _, name := range Names() {
+		b.Run("recording="+name, func(b *testing.B) {
+			events := 0
+			for b.Loop() {
+				s, err := Load(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				events += len(s.Events)
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}

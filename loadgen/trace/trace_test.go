@@ -1,0 +1,444 @@
+package trace
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func frame(offset int, typ, object string) string {
+	return fmt.Sprintf(`{"offsetNs":%d,"event":{"type":%q,"object":%s}}`, offset, typ, object) + "\n"
+}
+
+func pod(name, rest string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"ns","name":%q,"resourceVersion":"77"}%s}`, name, rest)
+}
+
+const initialEnd = `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}`
+
+// good is a recording of five events.
+func good() string {
+	return frame(10, "ADDED", pod("a", "")) +
+		frame(20, "ADDED", pod("b", "")) +
+		frame(30, "BOOKMARK", initialEnd) +
+		frame(40, "MODIFIED", pod("a", `,"spec":{"nodeName":"n1","containers":null}`)) +
+		frame(50, "BOOKMARK", `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12"}}`) +
+		frame(50, "DELETED", pod("b", "")) +
+		frame(60, "ADDED", pod("b", ""))
+}
+
+func zip(t testing.TB, s string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(s)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func write(t testing.TB, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readAll(r *Reader) ([]Frame, error) {
+	var frames []Frame
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return frames, nil
+		}
+		if err != nil {
+			return frames, err
+		}
+		frames = append(frames, f)
+	}
+}
+
+func TestReader(t *testing.T) {
+	for name, in := range map[string]string{
+		"plain":         good(),
+		"gzip":          zip(t, good()),
+		"no newline":    strings.TrimSuffix(good(), "\n"),
+		"CRLF":          strings.ReplaceAll(good(), "\n", "\r\n"),
+		"several gzips": zip(t, good()[:100]) + zip(t, good()[100:]),
+		"unknown keys":  strings.ReplaceAll(good(), `{"offsetNs"`, `{"from":"me","offsetNs"`),
+	} {
+		frames, err := readAll(NewReader(iotest.HalfReader(strings.NewReader(in)), "x"))
+		if err != nil || len(frames) != 7 {
+			t.Errorf("%s: %d frames, %v", name, len(frames), err)
+			continue
+		}
+		want := Frame{Offset: 50, Type: watch.Deleted, Object: []byte(pod("b", "")), Line: 6}
+		if diff := cmp.Diff(want, frames[5]); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestReaderTakesLongLines(t *testing.T) {
+	long := pod("a", `,"spec":{"containers":null,"schedulerName":"`+strings.Repeat("x", 3<<20)+`"}`)
+	frames, err := readAll(NewReader(strings.NewReader(zip(t, frame(1, "ADDED", long)+good())), "x"))
+	if err != nil || len(frames) != 8 || string(frames[0].Object) != long {
+		t.Fatalf("%d frames, %v", len(frames), err)
+	}
+}
+
+// endless is a line without an end.
+type endless struct{ n int64 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	e.n += int64(len(p))
+	return len(p), nil
+}
+
+func TestReaderBoundsLines(t *testing.T) {
+	in := &endless{}
+	_, err := NewReader(in, "x").Next()
+	if want := "trace x: line 1 (byte 0): corrupt: a line of more than 33554432 bytes"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if in.n > 2*maxLine {
+		t.Errorf("%d bytes were read", in.n)
+	}
+}
+
+func TestReaderKeepsItsError(t *testing.T) {
+	r := NewReader(strings.NewReader(frame(5, "ADDED", pod("a", ""))+"x\n"+frame(6, "ADDED", pod("b", ""))), "x")
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	_, first := r.Next()
+	if _, second := r.Next(); first == nil || second != first {
+		t.Errorf("%v, then %v", first, second)
+	}
+	broken := errors.New("disk on fire")
+	_, err := NewReader(iotest.ErrReader(broken), "x").Next()
+	var e *Error
+	if !errors.Is(err, broken) || !errors.As(err, &e) || e.Line != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLoadBroken: each recording is broken in one way. The golden file has the
+// messages, which are part of what the command promises.
+func TestLoadBroken(t *testing.T) {
+	first := frame(10, "ADDED", pod("a", ""))
+	line2 := func(l string) string { return first + l }
+	z := zip(t, good())
+	flip := func(s string, i int) string {
+		b := []byte(s)
+		b[(len(b)+i)%len(b)] ^= 0xff
+		return string(b)
+	}
+	cases := []struct {
+		name, content string
+		is            error
+	}{
+		{"empty", "", ErrEmpty},
+		{"empty-gzip", zip(t, ""), ErrEmpty},
+		{"bookmarks-only", frame(1, "BOOKMARK", initialEnd), ErrEmpty},
+		{"half-a-line", line2(`{"offsetNs":20,"event":{"type":"MOD`), ErrTruncated},
+		{"half-a-line-gzip", zip(t, line2(`{"offsetNs":20,"event":{"type":"MOD`)), ErrTruncated},
+		{"gzip-one-byte", z[:1], ErrTruncated},
+		{"gzip-header-cut", z[:6], ErrTruncated},
+		{"gzip-no-data", z[:10], ErrTruncated},
+		{"gzip-cut-in-data", z[:len(z)/2], ErrTruncated},
+		{"gzip-footer-cut", z[:len(z)-8], ErrTruncated},
+		{"gzip-footer-half", z[:len(z)-3], ErrTruncated},
+		{"gzip-checksum", flip(z, -8), ErrCorrupt},
+		{"gzip-length", flip(z, -1), ErrCorrupt},
+		{"gzip-method", flip(z, 2), ErrCorrupt},
+		{"gzip-data", flip(z, 10), ErrCorrupt},
+		{"gzip-trailing-garbage", z + "garbage and more of it", ErrCorrupt},
+		{"not-json", line2("hello\n"), ErrCorrupt},
+		{"not-json-control", line2("\x00\x01\n"), ErrCorrupt},
+		{"blank-line", line2("\n"), ErrCorrupt},
+		{"json-null", line2("null\n"), ErrCorrupt},
+		{"json-array", line2("[1]\n"), ErrCorrupt},
+		{"two-frames-on-a-line", line2(strings.TrimSpace(first) + first), ErrCorrupt},
+		{"no-offset", line2(`{"event":{"type":"ADDED","object":{}}}` + "\n"), ErrCorrupt},
+		{"negative-offset", line2(frame(-1, "ADDED", pod("b", ""))), ErrCorrupt},
+		{"fraction-of-an-offset", line2(`{"offsetNs":1.5,"event":{"type":"ADDED","object":{}}}` + "\n"), ErrCorrupt},
+		{"huge-offset", line2(`{"offsetNs":99999999999999999999,"event":{"type":"ADDED","object":{}}}` + "\n"), ErrCorrupt},
+		{"decreasing-offset", line2(frame(9, "ADDED", pod("b", ""))), ErrCorrupt},
+		{"no-event", line2(`{"offsetNs":20}` + "\n"), ErrCorrupt},
+		{"no-type", line2(`{"offsetNs":20,"event":{"object":{}}}` + "\n"), ErrCorrupt},
+		{"unknown-type", line2(frame(20, "PATCHED", pod("b", ""))), ErrCorrupt},
+		{"no-object", line2(`{"offsetNs":20,"event":{"type":"ADDED"}}` + "\n"), ErrCorrupt},
+		{"null-object", line2(frame(20, "ADDED", "null")), ErrCorrupt},
+		{"string-object", line2(frame(20, "ADDED", `"x"`)), ErrCorrupt},
+		{"no-kind", line2(frame(20, "ADDED", `{"apiVersion":"v1","metadata":{"name":"b"}}`)), ErrCorrupt},
+		{"no-api-version", line2(frame(20, "ADDED", `{"kind":"Pod","metadata":{"name":"b"}}`)), ErrCorrupt},
+		{"no-name", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)), ErrCorrupt},
+		{"unknown-kind", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Pood","metadata":{"name":"b"}}`)), ErrCorrupt},
+		{"unknown-group", line2(frame(20, "ADDED", `{"apiVersion":"a/b/c","kind":"Pod","metadata":{"name":"b"}}`)), ErrCorrupt},
+		{"mixed-kinds", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"b"}}`)), ErrCorrupt},
+		{"mixed-kinds-bookmark", line2(frame(20, "BOOKMARK", `{"apiVersion":"v1","kind":"Node","metadata":{}}`)), ErrCorrupt},
+		{"list-kind", frame(20, "ADDED", `{"apiVersion":"v1","kind":"PodList","metadata":{"name":"b"}}`), ErrCorrupt},
+		{"wrong-field-type", line2(frame(20, "ADDED", pod("b", `,"spec":{"containers":7}`))), ErrCorrupt},
+		{"error-event", line2(frame(20, "ERROR", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (9)","reason":"Expired","code":410}`)), ErrCorrupt},
+		{"added-twice", line2(frame(20, "ADDED", pod("a", ""))), ErrCorrupt},
+		{"modified-unknown", line2(frame(20, "MODIFIED", pod("b", ""))), ErrCorrupt},
+		{"deleted-unknown", line2(frame(20, "DELETED", pod("b", ""))), ErrCorrupt},
+		{"initial-list-changed", first + frame(20, "MODIFIED", pod("a", "")) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
+		{"initial-list-ends-twice", first + frame(20, "BOOKMARK", initialEnd) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
+		// The first of several faults is told, whichever worker meets one first.
+		{"two-faults", strings.Repeat(frame(1, "BOOKMARK", `{"kind":"Pod","apiVersion":"v1"}`), 100) + "x\n" + strings.Repeat("y\n", 200), ErrCorrupt},
+	}
+	t.Chdir(t.TempDir())
+	var got strings.Builder
+	for _, tc := range cases {
+		name := tc.name + ".jsonl"
+		write(t, name, tc.content)
+		_, err := Load(name)
+		var e *Error
+		switch {
+		case err == nil:
+			t.Errorf("%s: no error", tc.name)
+			continue
+		case !errors.Is(err, tc.is):
+			t.Errorf("%s: %v is not %v", tc.name, err, tc.is)
+		case !errors.As(err, &e) || e.Line < 1 || e.Name != name:
+			t.Errorf("%s: %v names no line", tc.name, err)
+		}
+		if strings.ContainsAny(err.Error(), "\n\r") {
+			t.Errorf("%s: more than a line: %q", tc.name, err)
+		}
+		fmt.Fprintln(&got, err)
+	}
+	golden(t, "broken.txt", got.String())
+}
+
+// TestOpenErrors: what is wrong before a line is read.
+func TestOpenErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("folder", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, name := range []string{"nodelos", "no/such.jsonl.gz", "folder", "", "two\nlines", "nul\x00"} {
+		_, err := Load(name)
+		if err == nil {
+			t.Errorf("Load(%q): no error", name)
+			continue
+		}
+		fmt.Fprintln(&got, err)
+	}
+	if _, err := Load("nodelos"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v is not fs.ErrNotExist", err)
+	}
+	golden(t, "open.txt", got.String())
+}
+
+var testdata, _ = filepath.Abs("testdata")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join(testdata, name)
+	if *update {
+		write(t, path, got)
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (rewrite with -update): %s", name, diff)
+	}
+}
+
+// TestTruncation cuts a recording after every byte.
+func TestTruncation(t *testing.T) {
+	plain, zipped := good(), zip(t, good())
+	lines := strings.Count(plain, "\n")
+	for cut := range len(zipped) {
+		frames, err := readAll(NewReader(strings.NewReader(zipped[:cut]), "x"))
+		if want := ErrTruncated; cut == 0 {
+			if !errors.Is(err, ErrEmpty) {
+				t.Fatalf("cut at 0: %v", err)
+			}
+		} else if !errors.Is(err, want) {
+			t.Fatalf("gzip cut at %d of %d: %v", cut, len(zipped), err)
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Line != len(frames)+1 {
+			t.Fatalf("gzip cut at %d: %v after %d frames", cut, err, len(frames))
+		}
+	}
+	for cut := 1; cut < len(plain); cut++ {
+		frames, err := readAll(NewReader(strings.NewReader(plain[:cut]), "x"))
+		// A plain file that is cut between lines looks whole.
+		if plain[cut-1] == '\n' || plain[cut] == '\n' {
+			if err != nil || len(frames) != strings.Count(plain[:cut+1], "\n") && len(frames) != strings.Count(plain[:cut], "\n") {
+				t.Fatalf("cut at %d: %d frames, %v", cut, len(frames), err)
+			}
+			continue
+		}
+		var e *Error
+		start := strings.LastIndex(plain[:cut], "\n") + 1
+		if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.Line != len(frames)+1 || e.Line > lines || e.Offset != int64(start) {
+			t.Fatalf("cut at %d: %v after %d frames", cut, err, len(frames))
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.jsonl.gz")
+	write(t, path, zip(t, good()))
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	if s.Name != path || s.Initial != 2 || s.Keys != 2 || len(s.Events) != 5 {
+		t.Errorf("Name %q, Initial %d, Keys %d, %d events", s.Name, s.Initial, s.Keys, len(s.Events))
+	}
+	e := s.Events[2]
+	p, ok := e.Object.(*v1.Pod)
+	if !ok {
+		t.Fatalf("the object is a %T", e.Object)
+	}
+	got := []any{e.Type, e.Seq, e.At, e.Key, e.KeyIndex, p.ResourceVersion, p.Spec.NodeName, p.Kind, p.APIVersion}
+	want := []any{watch.Modified, uint64(3), 40 * time.Nanosecond, "ns/a", int32(0), "3", "n1", "Pod", "v1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"ns/a": 3, "ns/b": 5}, s.Final()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLoadKeepsOrder loads more lines than the workers hold at once.
+func TestLoadKeepsOrder(t *testing.T) {
+	var b strings.Builder
+	for i := range 5000 {
+		b.WriteString(frame(i, "ADDED", pod(fmt.Sprintf("p%d", i), "")))
+	}
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	write(t, path, b.String())
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	for i, e := range s.Events {
+		if want := fmt.Sprintf("ns/p%d", i); e.Key != want || e.At != time.Duration(i) {
+			t.Fatalf("event %d is %s at %v", i+1, e.Key, e.At)
+		}
+	}
+	if len(s.Events) != 5000 {
+		t.Errorf("%d events", len(s.Events))
+	}
+}
+
+func TestResources(t *testing.T) {
+	for _, tc := range []struct{ apiVersion, kind, group, version, resource, key string }{
+		{"v1", "Pod", "", "v1", "pods", "ns/x"},
+		{"v1", "Node", "", "v1", "nodes", "x"},
+		{"v1", "Endpoints", "", "v1", "endpoints", "ns/x"},
+		{"apps/v1", "Deployment", "apps", "v1", "deployments", "ns/x"},
+		{"apps/v1", "ReplicaSet", "apps", "v1", "replicasets", "ns/x"},
+		{"batch/v1", "Job", "batch", "v1", "jobs", "ns/x"},
+		{"coordination.k8s.io/v1", "Lease", "coordination.k8s.io", "v1", "leases", "ns/x"},
+		{"discovery.k8s.io/v1", "EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", "ns/x"},
+		{"events.k8s.io/v1", "Event", "events.k8s.io", "v1", "events", "ns/x"},
+		{"networking.k8s.io/v1", "NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", "ns/x"},
+		{"networking.k8s.io/v1", "Ingress", "networking.k8s.io", "v1", "ingresses", "ns/x"},
+	} {
+		namespace := `"namespace":"ns",`
+		if tc.key == "x" {
+			namespace = ""
+		}
+		path := filepath.Join(t.TempDir(), "x.jsonl")
+		write(t, path, frame(1, "ADDED", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s"name":"x"}}`, tc.apiVersion, tc.kind, namespace)))
+		s, err := Load(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if want := (schema.GroupVersionResource{Group: tc.group, Version: tc.version, Resource: tc.resource}); s.Resource != want {
+			t.Errorf("%s: %v, want %v", tc.kind, s.Resource, want)
+		}
+		if s.Kind.Kind != tc.kind || s.Events[0].Key != tc.key {
+			t.Errorf("%s: kind %v, key %s", tc.kind, s.Kind, s.Events[0].Key)
+		}
+	}
+}
+
+// FuzzReader: whatever the bytes are, reading ends without a panic, in io.EOF
+// or in a one-line error that names the line after those that were read.
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(good()))
+	f.Add([]byte(zip(f, good())))
+	f.Add([]byte(zip(f, good())[:200]))
+	f.Add([]byte(good()[:len(good())/2]))
+	f.Add([]byte(""))
+	f.Add([]byte("\n"))
+	f.Add([]byte("\x1f\x8b"))
+	f.Add([]byte("null\n[]\n{}\n"))
+	f.Add([]byte(frame(1, "ERROR", `{"kind":"Status","apiVersion":"v1"}`)))
+	f.Add([]byte(frame(-1, "ADDED", pod("a", "")) + frame(1, "X", "{}")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := NewReader(bytes.NewReader(data), "fuzz")
+		frames, err := readAll(r)
+		var last time.Duration
+		for i, fr := range frames {
+			if fr.Line != i+1 || fr.Offset < last || len(fr.Object) == 0 {
+				t.Fatalf("frame %d: line %d at %v", i, fr.Line, fr.Offset)
+			}
+			last = fr.Offset
+		}
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Line != len(frames)+1 || e.Offset < 0 || strings.ContainsAny(err.Error(), "\n\r") {
+				t.Fatalf("after %d frames: %q", len(frames), err)
+			}
+		}
+		// What reads must load or say why, the same way each time.
+		path := filepath.Join(t.TempDir(), "x")
+		write(t, path, string(data))
+		s, loadErr := Load(path)
+		if loadErr == nil {
+			if err != nil {
+				t.Fatalf("Load took what Reader refused: %v", err)
+			}
+			if err := s.Validate(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
