@@ -307,7 +307,7 @@ func (q *condInOrder) newest() (map[objkey.Key]cache.Delta, []objkey.Key, error)
 func (q *condInOrder) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
 	defer q.consumer.Unlock()
-	if !q.await() {
+	if !q.await(1) {
 		return nil, cache.ErrFIFOClosed
 	}
 	d := cache.Deltas(q.take(1))
@@ -319,7 +319,7 @@ func (q *condInOrder) Pop(process cache.PopProcessFunc) (any, error) {
 func (q *condInOrder) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
 	q.consumer.Lock()
 	defer q.consumer.Unlock()
-	if !q.await() {
+	if !q.await(q.batchSize) {
 		return cache.ErrFIFOClosed
 	}
 	batch := q.take(q.batchLen())
@@ -331,9 +331,10 @@ func (q *condInOrder) PopBatch(processBatch cache.ProcessBatchFunc, processSingl
 }
 
 // await returns when something can be taken, or false when the queue is closed
-// and drained.
-func (q *condInOrder) await() bool {
-	if q.cut.Load() < q.bound {
+// and drained. It looks for more where less than want may be taken without the
+// lock.
+func (q *condInOrder) await(want int) bool {
+	if q.cut.Load()+uint64(want) <= q.bound {
 		return true
 	}
 	q.lock.Lock()

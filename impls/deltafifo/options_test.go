@@ -1,0 +1,54 @@
+package deltafifo_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+)
+
+type knownNothing struct{}
+
+func (*knownNothing) ListKeys() []string                 { return nil }
+func (*knownNothing) GetByKey(string) (any, bool, error) { return nil, false, nil }
+
+func TestOptions(t *testing.T) {
+	var nothing *knownNothing
+	for _, c := range []struct {
+		impl string
+		opts deltafifo.Options
+		is   error
+		says string
+	}{
+		{"nobody", deltafifo.Options{}, impls.ErrUnknownVariant, `deltafifo: unknown variant "nobody" (have clientgo-deltafifo, clientgo-realfifo, clientgo-realfifo-batch, cond`},
+		{"", deltafifo.Options{}, impls.ErrUnknownVariant, `unknown variant ""`},
+		{"cond", deltafifo.Options{Delivery: "both"}, impls.ErrOptions, `deltafifo cond: invalid options: Delivery "both" (allowed: per-key, in-order)`},
+		{"clientgo-deltafifo", deltafifo.Options{Delivery: deltafifo.InOrder}, impls.ErrOptions, `Delivery "in-order" is not supported (allowed: ["per-key"])`},
+		{"clientgo-realfifo", deltafifo.Options{Delivery: deltafifo.PerKey}, impls.ErrOptions, `(allowed: ["in-order"])`},
+		{"clientgo-realfifo-batch", deltafifo.Options{KnownObjects: &knownNothing{}}, impls.ErrOptions, "KnownObjects must be nil"},
+		{"cond", deltafifo.Options{KnownObjects: nothing}, impls.ErrOptions, "KnownObjects holds a nil *deltafifo_test.knownNothing"},
+		{"cond", deltafifo.Options{Capacity: -1}, impls.ErrOptions, "Capacity -1 is negative (0 means unbounded)"},
+		{"cond", deltafifo.Options{Capacity: 8}, impls.ErrOptions, "Capacity 8: this variant is unbounded (allowed: 0)"},
+		{"cond", deltafifo.Options{BatchSize: -5}, impls.ErrOptions, "BatchSize -5 is negative (0 means 1000)"},
+		{"clientgo-realfifo-batch", deltafifo.Options{BatchSize: 5}, impls.ErrOptions, "BatchSize 5 cannot be set on this variant (allowed: 0)"},
+		{"cond", deltafifo.Options{Shards: -2}, impls.ErrOptions, "Shards -2 is negative"},
+		{"cond", deltafifo.Options{Shards: 2}, impls.ErrOptions, "Shards 2: this variant has one part (allowed: 0, 1)"},
+	} {
+		q, err := deltafifo.New(c.impl, c.opts)
+		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || q != nil {
+			t.Errorf("New(%q, %+v) returned %v, %v; want an error that says %q", c.impl, c.opts, q, err, c.says)
+		}
+	}
+	// What is allowed: the zero value, one shard, the default delivery by name.
+	for _, v := range deltafifo.Variants() {
+		for _, o := range []deltafifo.Options{{}, {Shards: 1}, {Delivery: deltafifo.Delivery(v.Guarantees[0].Mode)}, {KeyFunction: cache.MetaNamespaceKeyFunc}} {
+			if _, err := v.New(o); err != nil {
+				t.Errorf("%s: New(%+v): %v", v.Name, o, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package initial_test
+
+import (
+	"testing"
+
+	"watchlab/impls/internal/initial"
+)
+
+func TestList(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ops  func(*initial.List)
+		want bool
+	}{
+		{"nothing", func(*initial.List) {}, false},
+		{"an event first", func(l *initial.List) { l.Touch() }, true},
+		{"an empty list", func(l *initial.List) { l.Set(0) }, true},
+		{"a list that waits", func(l *initial.List) { l.Set(3); l.Processed(2) }, false},
+		{"a list that was processed", func(l *initial.List) { l.Set(3); l.Processed(2); l.Processed(1) }, true},
+		{"more than the list", func(l *initial.List) { l.Set(3); l.Processed(5); l.Processed(5) }, true},
+		{"an event while the list waits", func(l *initial.List) { l.Set(1); l.Touch() }, false},
+		{"processing before the list is known", func(l *initial.List) { l.Processed(1); l.Set(1) }, false},
+		{"a list in the place of one that waits", func(l *initial.List) { l.Set(3); l.Processed(1); l.Set(1); l.Processed(1) }, true},
+	} {
+		l := initial.New("name")
+		c.ops(l)
+		done := false
+		select {
+		case <-l.Done():
+			done = true
+		default:
+		}
+		if l.HasSynced() != c.want || done != c.want {
+			t.Errorf("%s: HasSynced is %t, done=%t, want %t", c.name, l.HasSynced(), done, c.want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package objkey_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"watchlab/impls/internal/objkey"
+)
+
+// TestCanonical: keys are equal exactly where client-go's strings are, whatever
+// stands in the names, and turn back into those strings.
+func TestCanonical(t *testing.T) {
+	part := rapid.StringOfN(rapid.SampledFrom([]rune("ab/")), 0, 4, -1)
+	pod := rapid.Custom(func(t *rapid.T) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: part.Draw(t, "namespace"), Name: part.Draw(t, "name")}}
+	})
+	keys := objkey.New(nil)
+	rapid.Check(t, func(t *rapid.T) {
+		var k [2]objkey.Key
+		var s [2]string
+		for i := range k {
+			p := pod.Draw(t, "pod")
+			var err error
+			if s[i], err = cache.MetaNamespaceKeyFunc(p); err != nil {
+				t.Fatal(err)
+			}
+			if k[i], err = keys.Of(p); err != nil {
+				t.Fatal(err)
+			}
+			if k[i].String() != s[i] {
+				t.Fatalf("key of %q/%q reads %q, client-go's %q", p.Namespace, p.Name, k[i], s[i])
+			}
+			if split := objkey.Split(s[i]); split != k[i] {
+				t.Fatalf("Split(%q) is %#v, the object's key %#v", s[i], split, k[i])
+			}
+		}
+		if (k[0] == k[1]) != (s[0] == s[1]) {
+			t.Fatalf("%#v and %#v are equal=%t, %q and %q are not", k[0], k[1], k[0] == k[1], s[0], s[1])
+		}
+		if k[0] == k[1] && k[0].Hash() != k[1].Hash() {
+			t.Fatalf("equal keys %#v have two hashes", k[0])
+		}
+	})
+}
+
+func TestOfQueued(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+	custom := func(obj any) (string, error) {
+		if s, ok := obj.(string); ok {
+			return s, nil
+		}
+		return "", fmt.Errorf("%T has no key", obj)
+	}
+	for _, c := range []struct {
+		f    cache.KeyFunc
+		obj  any
+		want string
+		fail bool
+	}{
+		{nil, pod, "ns/n", false},
+		{cache.MetaNamespaceKeyFunc, pod, "ns/n", false},
+		{cache.DeletionHandlingMetaNamespaceKeyFunc, pod, "ns/n", false},
+		{nil, cache.ExplicitKey("a/b"), "a/b", false},
+		{nil, cache.DeletedFinalStateUnknown{Key: "x/y"}, "x/y", false},
+		{custom, cache.DeletedFinalStateUnknown{Key: "x/y"}, "x/y", false},
+		{nil, cache.Deltas{{Type: cache.Added, Object: pod}}, "ns/n", false},
+		{nil, cache.Deltas{}, "", true},
+		{nil, struct{}{}, "", true},
+		{nil, nil, "", true},
+		{custom, "k", "k", false},
+		{custom, pod, "", true},
+	} {
+		keys := objkey.New(c.f)
+		k, err := keys.OfQueued(c.obj)
+		var keyError cache.KeyError
+		switch {
+		case c.fail && !errors.As(err, &keyError):
+			t.Errorf("%#v: error %v, want a KeyError", c.obj, err)
+		case !c.fail && (err != nil || k.String() != c.want):
+			t.Errorf("%#v: %q, %v, want %q", c.obj, k, err, c.want)
+		}
+		if got := keys.Check(c.obj); (got != nil) != c.fail {
+			t.Errorf("%#v: Check returned %v", c.obj, got)
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace", Name: "name"}}
+	keys := objkey.New(nil)
+	if n := testing.AllocsPerRun(100, func() {
+		k, err := keys.OfQueued(pod)
+		if err != nil || k.Hash() == 0 {
+			t.Fatal(k, err)
+		}
+	}); n != 0 {
+		t.Errorf("a key allocates %v times", n)
+	}
+}
