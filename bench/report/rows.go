@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -104,8 +105,10 @@ func (r row) variant() string {
 }
 
 // rate is the pace that the latency was measured at.
-func (r row) rate() string {
-	if rate, paced := r.latency.Rate(); paced {
+func (r row) rate() string { return rateOf(r.latency) }
+
+func rateOf(c *lab.CellResult) string {
+	if rate, paced := c.Rate(); paced {
 		return rate
 	}
 	return lab.Unpaced
@@ -155,7 +158,7 @@ func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) 
 // severity orders verdicts, worst last.
 var severity = []lab.Status{lab.Valid, lab.Noisy, lab.Unplayed, lab.Invalid}
 
-// verdict is the worse one of the row's cells, with the rate where only one of
+// verdict is the worse one of the row's cells, with "@rate" where only one of
 // two cells has it, and with the rounds where some are missing.
 func (r row) verdict(rounds int) string {
 	cells := r.cells()
@@ -167,14 +170,10 @@ func (r row) verdict(rounds int) string {
 	}
 	v := worst.Verdict.Short()
 	if len(cells) > 1 && cells[0].Verdict.Short() != cells[1].Verdict.Short() {
-		rate, paced := worst.Rate()
-		if !paced {
-			rate = lab.Unpaced
-		}
-		v += " (rate " + rate + ")"
+		v += " @" + rateOf(worst)
 	}
 	if n := len(worst.Rounds); n > 0 && n < rounds {
-		v += " " + plural(n, "round") + " of " + number(float64(rounds))
+		v += fmt.Sprintf(" (%d of %d rounds)", n, rounds)
 	}
 	return v
 }

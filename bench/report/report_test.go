@@ -1,0 +1,309 @@
+package report_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/stats"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const (
+	batch  = "order total, coalesces none, unbounded, one consumer, handler unlocked, cache.QueueWithBatch"
+	perKey = "order per-key, coalesces deltas, unbounded, one consumer, handler holds the lock, cache.Queue"
+)
+
+// spec is a cell of the run that the golden files show.
+type spec struct {
+	impl, delivery, rate, guarantees string
+	baseline                         bool
+	perSecond                        float64
+	allocs                           float64
+	p99                              time.Duration
+	verdict                          lab.Verdict
+	rounds                           int
+}
+
+var jitter = []float64{1, 0.98, 1.01, 1.03, 0.99}
+
+func (s spec) cell() lab.CellResult {
+	c := lab.CellResult{
+		Name: "DeltaFIFO", Guarantees: s.guarantees, Baseline: s.baseline, Seed: 7, Verdict: s.verdict,
+		Labels: []lab.Label{{Key: "impl", Value: s.impl}, {Key: "delivery", Value: s.delivery}, {Key: "keys", Value: "10000"}, {Key: "rate", Value: s.rate}},
+	}
+	if c.Verdict.Status == "" {
+		c.Verdict.Status = lab.Valid
+	}
+	for i := range s.rounds {
+		f := jitter[i]
+		r := cell.Result{
+			EventsIn: 1e6, DeltasOut: 1e6, Elapsed: time.Duration(1e15 / (s.perSecond * f)),
+			EventsPerSecond: s.perSecond * f, DeltasPerEvent: 1, AllocsPerEvent: s.allocs, BytesPerEvent: s.allocs * 77.7,
+			CPUSecondsPerEvent: 1 / (s.perSecond * f), GCs: 4, GCPause: 100 * time.Microsecond,
+			Latency: []cell.Latency{
+				{Boundary: "intended→popped", Quantiles: cell.Quantiles{Count: 1e6, P50: 1, P99: 2, P999: 3, Max: 4}},
+				{Boundary: "intended→handled", Quantiles: cell.Quantiles{Count: 1e6, P50: s.p99 / 10, P90: s.p99 / 2, P99: time.Duration(float64(s.p99) / f), P999: 3 * s.p99, Max: 10 * s.p99}},
+			},
+		}
+		if s.rate != "max" {
+			r.Lag = &cell.Lag{Quantiles: cell.Quantiles{Count: 1e6, P99: 20 * time.Microsecond}}
+		}
+		c.Rounds = append(c.Rounds, lab.Round{Round: i + 1, Place: 1, Started: start, Result: r})
+	}
+	if s.rounds > 0 {
+		c.Medians = c.Samples("").Summaries()
+	}
+	return c
+}
+
+var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func outcome() *lab.Outcome {
+	steal, memory, cpus := 0.0125, int64(4<<30), 2.0
+	lost := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event (key ns/pod-3)"}
+	late := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "at rate 50000, 2.0 % of the releases were more than 1ms late in the median round (allowed: 1 %)"}
+	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 21 % apart (allowed: 10 %)"}
+	comparison := func(name, title string, specs ...spec) lab.ComparisonResult {
+		c := lab.ComparisonResult{Family: "deltafifo", Title: title}
+		for _, s := range specs {
+			c.Cells = append(c.Cells, s.cell())
+			c.Cells[len(c.Cells)-1].Name = name
+		}
+		return c
+	}
+	const us, ms = time.Microsecond, time.Millisecond
+	return &lab.Outcome{
+		Format: lab.Format, Name: "quick", Started: start, Seed: 7, Rounds: 5, Interrupted: true,
+		Comparisons: []lab.ComparisonResult{
+			comparison("DeltaFIFO", "queue pipeline on pods-recorded",
+				spec{"clientgo-deltafifo", "per-key", "max", perKey, true, 2.71e6, 5, 40 * ms, lab.Verdict{}, 5},
+				spec{"clientgo-deltafifo", "per-key", "50000", perKey, true, 5e4, 5, 120 * us, lab.Verdict{}, 5},
+				spec{"cond", "per-key", "max", perKey, false, 3.9e6, 2, 30 * ms, lab.Verdict{}, 5},
+				spec{"cond", "per-key", "50000", perKey, false, 5e4, 2, 180 * us, lab.Verdict{}, 5},
+				spec{"clientgo-realfifo-batch", "in-order", "max", batch, true, 3.4e6, 3, 999700, noisy, 5},
+				spec{"clientgo-realfifo-batch", "in-order", "50000", batch, true, 5e4, 3, 90 * us, lab.Verdict{}, 5},
+				spec{"cond", "in-order", "max", batch, false, 1.2e7, 0.04, 2 * ms, lab.Verdict{}, 5},
+				spec{"cond", "in-order", "50000", batch, false, 5e4, 0.04, 0, late, 0},
+				spec{"slow", "in-order", "max", batch, false, 1.7e6, 3, 2 * ms, lab.Verdict{}, 5},
+				spec{"same", "in-order", "max", batch, false, 3.41e6, 3, 2 * ms, lab.Verdict{}, 5},
+				spec{"leaky", "in-order", "max", batch, false, 7654321, 0.07654321, 7654321, lab.Verdict{}, 5},
+				spec{"leaky", "in-order", "50000", batch, false, 5e4, 1, ms, lost, 0},
+			),
+			comparison("Informer", "informer pipeline, cut short",
+				spec{"clientgo-realfifo-batch", "in-order", "max", batch, true, 1e5, 30, 2 * time.Second, lab.Verdict{}, 3},
+				spec{"cond", "in-order", "max", batch, false, 8e4, 20, 999, lab.Verdict{}, 3},
+				spec{"ring", "in-order", "max", "", false, 1, 1, 1, lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}, 0},
+			),
+		},
+		Env: lab.Env{
+			Started: start, Args: []string{"run", "--family", "deltafifo", "--storm", "a b"},
+			Build: lab.Build{Commit: "abc1234", Dirty: true}, GoVersion: "go1.26", GOOS: "linux", GOARCH: "amd64",
+			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", Kernel: "6.8.0", Governor: "performance",
+			LoadAverage: []float64{0.5, 0.25, 1}, Limits: lab.Limits{CgroupVersion: 2, MemoryBytes: &memory, CPUs: &cpus},
+			StealShare: &steal,
+		},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
+		"table.txt": report.Table, "report.md": report.Markdown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := write(&got, outcome()); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name)
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+func TestTableFitsATerminal(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.Table(&b, outcome()); err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.Contains(line, "\x1b") || strings.HasSuffix(line, " ") {
+			t.Errorf("colour or a trailing space in %q", line)
+		}
+		// The legend is prose and may wrap; the tables must not.
+		if strings.Count(line, "  ") < 4 {
+			continue
+		}
+		rows++
+		if n := utf8.RuneCountInString(line); n > 160 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if rows < 10 {
+		t.Errorf("only %d rows", rows)
+	}
+}
+
+// The tables' medians are those of the benchfmt of the same run.
+func TestBenchHoldsTheSameRounds(t *testing.T) {
+	o := outcome()
+	var b bytes.Buffer
+	if err := report.Bench(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	f, err := stats.Read(&b, "bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range o.Comparisons[0].Cells {
+		for unit, want := range c.Medians {
+			if got := stats.Median(f.Samples[c.BenchName()][unit]); got != want.Median {
+				t.Errorf("%s %s: %v, want %v", c.BenchName(), unit, got, want.Median)
+			}
+		}
+	}
+	if f.Config["commit"] != "abc1234" {
+		t.Errorf("config %v", f.Config)
+	}
+}
+
+// leak is a workload that loses an event in its third play.
+type leak struct {
+	plays int
+	lose  bool
+}
+
+func (l *leak) Setup(context.Context) error { return nil }
+func (l *leak) Run(_ context.Context, rec *cell.Recorder) error {
+	rec.Begin()
+	time.Sleep(time.Second)
+	rec.End()
+	rec.Count(7654321, 8642097)
+	rec.Latency("intended→handled", 71717171)
+	rec.Note("odd", 616161)
+	return nil
+}
+func (l *leak) Check() error {
+	if l.lose && l.plays == 3 {
+		return fmt.Errorf("%w: 1 event", lab.ErrLost)
+	}
+	return nil
+}
+func (l *leak) Teardown() error { return nil }
+
+// TestALostEventShowsNoFigure plays a cell that loses an event and looks for
+// its figures in every file and every form of output; and, so that the test is
+// known to be able to find them, in those of a cell that loses nothing.
+func TestALostEventShowsNoFigure(t *testing.T) {
+	figures := []string{"7654321", "7.654321", "7.65M", "7.654M", "8642097", "71717171", "71.7", "616161", "1.129"}
+	for _, lose := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lose=%v", lose), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "results")
+			texts := map[string]string{}
+			synctest.Test(t, func(t *testing.T) {
+				plays := 0
+				c := lab.Cell{Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "x"}}, New: func() (lab.Workload, error) {
+					plays++
+					return &leak{plays: plays, lose: lose}, nil
+				}}
+				o, err := lab.Run(context.Background(), []lab.Comparison{{Family: "queue", Title: "leaks", Cells: []lab.Cell{c}}}, lab.Options{Rounds: 4, Dir: dir})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := report.Write(dir, o); err != nil {
+					t.Fatal(err)
+				}
+				for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
+					"table": report.Table, "json": report.JSON, "bench": report.Bench, "markdown": report.Markdown,
+				} {
+					var b bytes.Buffer
+					if err := write(&b, o); err != nil {
+						t.Fatal(err)
+					}
+					texts[name] = b.String()
+				}
+			})
+			err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					data, rerr := os.ReadFile(path)
+					texts[d.Name()], err = string(data), rerr
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]bool{}
+			for name, text := range texts {
+				for _, f := range figures {
+					if strings.Contains(text, f) {
+						found[name] = true
+						if lose {
+							t.Errorf("%s holds %s:\n%s", name, f, text)
+						}
+					}
+				}
+			}
+			if !lose {
+				for _, name := range []string{"table", "json", "bench", "markdown", "run.json", "bench.txt", "report.md"} {
+					if !found[name] {
+						t.Errorf("%s lacks the figures of a sound cell:\n%s", name, texts[name])
+					}
+				}
+				return
+			}
+			for _, name := range []string{"table", "markdown", "report.md"} {
+				if !strings.Contains(texts[name], "invalid: lost") {
+					t.Errorf("%s does not say what was lost:\n%s", name, texts[name])
+				}
+			}
+		})
+	}
+}
+
+func TestWriteReplacesTheReport(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		if err := report.Write(dir, outcome()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != lab.ReportFile {
+		t.Errorf("%v, %v; want the report alone", entries, err)
+	}
+	if err := report.Write(filepath.Join(dir, "missing"), outcome()); err == nil {
+		t.Error("no error for a folder that is not there")
+	}
+}
