@@ -1,0 +1,422 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/impls/queue"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+)
+
+// The pipelines, by name.
+const (
+	QueuePipeline    = "queue"
+	InformerPipeline = "informer"
+	KubeletPipeline  = "kubelet"
+)
+
+// Names returns the names of the pipelines.
+func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
+
+// Families returns the families that the named pipeline can be built from;
+// none for an unknown name.
+func Families(pipeline string) []impls.Family {
+	switch pipeline {
+	case QueuePipeline:
+		return []impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}
+	case InformerPipeline:
+		return []impls.Family{impls.DeltaFIFO}
+	case KubeletPipeline:
+		return []impls.Family{impls.Merge}
+	}
+	return nil
+}
+
+// How many events after the initial list an unpaced round has at least, where
+// the Spec doesn't say: enough for some ten milliseconds with a fast variant,
+// and for about a second with the slowest.
+const (
+	defaultQueueEvents    = 200_000
+	defaultMergeEvents    = 2_000
+	defaultInformerEvents = 50_000
+)
+
+// DefaultDuration is how long the schedule of a paced round is.
+const DefaultDuration = 2 * time.Second
+
+// ErrSpec is wrapped by the error for a [Spec] that can't be played; the error
+// says which field it is, and what is allowed.
+var ErrSpec = errors.New("invalid comparison")
+
+// Spec says what is compared on what.
+type Spec struct {
+	// Family of the variants.
+	Family impls.Family
+	// Impls are the variants by name; empty for all of the family.
+	Impls []string
+	// Pipeline that they are part of: queue, informer or kubelet; see
+	// [Families].
+	Pipeline string
+	// Source by which the storm enters: memory or apiserver. The queue pipeline
+	// has no source: "memory", or empty, for the calls of its producers.
+	Source string
+	// Storm to be played. For the family merge it is of pods, and the share of
+	// one node of 110 pods is played.
+	Storm *storm.Storm
+	// Rates at which events are released, one cell each; empty for unpaced
+	// only.
+	Rates []pace.Rate
+	// Producers that call the queue at the same time, each with keys of its
+	// own; 0 means 1. More than one only for deltafifo and queue in the queue
+	// pipeline, as a Reflector is one.
+	Producers int
+	// Events after the initial list that a round has at least, by whole laps of
+	// the storm; 0 for the default. That is, for unpaced cells, 200,000 in the
+	// queue pipeline (2,000 for merge), 50,000 in the informer pipeline from
+	// memory, 2,000 in the kubelet pipeline from memory, and the storm as it
+	// is from the apiserver; for paced cells, what their schedule has.
+	Events int
+	// Duration of the schedule of a paced round, which has at least 100 events;
+	// 0 means [DefaultDuration].
+	Duration time.Duration
+	// Modes are the deliveries of deltafifo that are compared; empty for every
+	// mode of each variant. Other families have none.
+	Modes []string
+}
+
+// Compare returns the comparisons that the spec asks for: one for each delivery
+// of deltafifo, as like is compared with like, and one for the other families.
+// Their cells are one for each variant and rate. What is expensive to prepare
+// is prepared once for all of them, when the first cell is set up.
+//
+// Ratios are against clientgo-realfifo-batch (in-order), clientgo-deltafifo
+// (per-key), clientgo-fifo (queue) and reference (merge).
+//
+// The error wraps [ErrSpec], [impls.ErrUnknownVariant] or what is wrong with
+// the storm.
+func Compare(spec Spec) ([]lab.Comparison, error) {
+	if err := spec.complete(); err != nil {
+		return nil, err
+	}
+	m := &material{
+		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
+		duration: spec.Duration, producers: spec.Producers,
+	}
+	if !m.exact {
+		m.events = spec.defaultEvents()
+	}
+	// What the storm can't give is said here, not in the middle of a run. For
+	// paced cells it is the same.
+	if len(spec.Storm.Events) == spec.Storm.Initial {
+		return nil, fmt.Errorf("%w: storm %s has no events after its initial list", ErrSpec, spec.Storm.Name)
+	}
+	switch spec.Family {
+	case impls.DeltaFIFO:
+		return compareDeltaFIFO(spec, m)
+	case impls.Queue:
+		return compareQueue(spec, m)
+	default:
+		return compareMerge(spec, m)
+	}
+}
+
+// complete checks the spec and fills in the defaults.
+func (s *Spec) complete() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
+	}
+	families := Families(s.Pipeline)
+	switch {
+	case families == nil:
+		return fail("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
+	case !slices.Contains(Families(QueuePipeline), s.Family):
+		return fail("family %q (allowed: %s)", s.Family, joined(Families(QueuePipeline)))
+	case !slices.Contains(families, s.Family):
+		return fail("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(families))
+	}
+	if s.Source == "" {
+		s.Source = source.MemoryName
+	}
+	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
+	switch {
+	case !slices.Contains(source.Names(), s.Source):
+		return fail("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
+	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
+		return fail("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+	case s.Producers < 0:
+		return fail("%d producers (allowed: 1 or more)", s.Producers)
+	case s.Producers > 1 && single:
+		return fail("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+	case s.Events < 0:
+		return fail("%d events (allowed: 1 or more, 0 for the default)", s.Events)
+	case s.Duration < 0:
+		return fail("duration %v (allowed: more than 0)", s.Duration)
+	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
+		return fail("modes %q for family %s, which has none", s.Modes, s.Family)
+	case s.Storm == nil || len(s.Storm.Events) == 0:
+		return fail("the storm has no events")
+	}
+	for _, m := range s.Modes {
+		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
+			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+		}
+	}
+	for i, r := range s.Rates {
+		if !(r >= 0) || slices.Contains(s.Rates[:i], r) {
+			return fail("rate %v (allowed: %v, or events per second above 0; each once)", r, pace.Unpaced)
+		}
+	}
+	if len(s.Rates) == 0 {
+		s.Rates = []pace.Rate{pace.Unpaced}
+	}
+	s.Producers = max(1, s.Producers)
+	if s.Duration == 0 {
+		s.Duration = DefaultDuration
+	}
+	if err := s.Storm.Validate(); err != nil {
+		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
+	}
+	if s.Family == impls.Merge {
+		node, err := s.Storm.ForNode(nodePods)
+		if err != nil {
+			return err
+		}
+		s.Storm = node
+	}
+	return nil
+}
+
+func (s *Spec) defaultEvents() int {
+	switch {
+	case s.Source == source.APIServerName:
+		return 0
+	case s.Family == impls.Merge:
+		return defaultMergeEvents
+	case s.Pipeline == InformerPipeline:
+		return defaultInformerEvents
+	default:
+		return defaultQueueEvents
+	}
+}
+
+// title says what is compared, without the variants.
+func (s *Spec) title(name, what string) string {
+	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
+	if what != "" {
+		t = what + ", " + t
+	}
+	if s.Pipeline != QueuePipeline {
+		t += ", source " + s.Source
+	} else if s.Producers > 1 {
+		t += fmt.Sprintf(", %d producers", s.Producers)
+	}
+	return name + ": " + t
+}
+
+// cells returns a cell for each rate of one variant.
+func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, build func(pace.Rate) lab.Workload) []lab.Cell {
+	labels := []lab.Label{{Key: "impl", Value: variant}}
+	if g.Mode != "" {
+		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
+	}
+	labels = append(labels,
+		lab.Label{Key: "pipeline", Value: s.Pipeline},
+		lab.Label{Key: "source", Value: s.Source},
+		lab.Label{Key: "storm", Value: labelValue(s.Storm.Name)},
+	)
+	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
+		labels = append(labels, lab.Label{Key: "producers", Value: strconv.Itoa(s.Producers)})
+	}
+	var cells []lab.Cell
+	for _, rate := range s.Rates {
+		cells = append(cells, lab.Cell{
+			Name:       name,
+			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rate.String()}),
+			Guarantees: g.String(),
+			Baseline:   variant == baseline,
+			New:        func() (lab.Workload, error) { return build(rate), nil },
+		})
+	}
+	return cells
+}
+
+func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	name := "DeltaFIFO"
+	if spec.Pipeline == InformerPipeline {
+		name = "Informer"
+	}
+	baselines := map[deltafifo.Delivery]string{
+		deltafifo.InOrder: "clientgo-realfifo-batch",
+		deltafifo.PerKey:  "clientgo-deltafifo",
+	}
+	var out []lab.Comparison
+	used := make(map[string]bool)
+	for _, delivery := range []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey} {
+		if len(spec.Modes) > 0 && !slices.Contains(spec.Modes, string(delivery)) {
+			continue
+		}
+		c := lab.Comparison{
+			Family: string(spec.Family),
+			Title:  spec.title(string(spec.Family), string(delivery)+" delivery"), Latency: Handled,
+		}
+		for _, v := range variants {
+			g, ok := v.Mode(string(delivery))
+			if !ok {
+				continue
+			}
+			used[v.Name] = true
+			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, func(r pace.Rate) lab.Workload {
+				if spec.Pipeline == InformerPipeline {
+					return newInformer(v, g, delivery, spec.Source, m, r)
+				}
+				return newDeltaFIFO(v, g, delivery, m, r)
+			})...)
+		}
+		if len(c.Cells) > 0 {
+			out = append(out, c)
+		}
+	}
+	for _, v := range variants {
+		if !used[v.Name] && len(spec.Impls) > 0 {
+			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrSpec, v.Name, spec.Modes, modes(v.Guarantees))
+		}
+	}
+	return out, nil
+}
+
+func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, m *material, r pace.Rate) lab.Workload {
+	opts := deltafifo.Options{Delivery: d}
+	if d == deltafifo.PerKey {
+		opts.KnownObjects = everKnown{}
+	}
+	return &fifo{
+		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+		build: func() (consumable, error) { return deltafifo.New(v.Name, opts) },
+	}
+}
+
+func newInformer(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, src string, m *material, r pace.Rate) lab.Workload {
+	return &informer{
+		name: v.Name, guarantees: g, source: src, material: m, rate: r, stall: stallLimit,
+		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
+			if d == deltafifo.InOrder {
+				known = nil
+			}
+			return deltafifo.New(v.Name, deltafifo.Options{Delivery: d, KnownObjects: known})
+		},
+	}
+}
+
+func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, queue.Variants(), queue.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(string(spec.Family), ""), Latency: Handled}
+	for _, v := range variants {
+		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", v.Guarantees[0], func(r pace.Rate) lab.Workload {
+			return &fifo{
+				name: v.Name, guarantees: v.Guarantees[0], material: m, rate: r, stall: stallLimit,
+				build: func() (consumable, error) { return queue.New(v.Name, queue.Options{}) },
+			}
+		})...)
+	}
+	return []lab.Comparison{c}, nil
+}
+
+func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, merge.Variants(), merge.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	name := "Merge"
+	if spec.Pipeline == KubeletPipeline {
+		name = "Kubelet"
+	}
+	c := lab.Comparison{
+		Family: string(spec.Family),
+		Title:  spec.title(string(spec.Family), fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
+	}
+	for _, v := range variants {
+		g := v.Guarantees[0]
+		build := func() (merge.Merger, error) { return merge.New(v.Name, merge.Options{}) }
+		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, func(r pace.Rate) lab.Workload {
+			if spec.Pipeline == KubeletPipeline {
+				return &kubelet{
+					name: v.Name, guarantees: g, source: spec.Source, material: m, rate: r, stall: stallLimit,
+					build: build,
+				}
+			}
+			return &merging{name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit, build: build}
+		})...)
+	}
+	return []lab.Comparison{c}, nil
+}
+
+// chosen returns the named variants, or all of them.
+func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []V
+	for i, name := range names {
+		v, err := lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("%w: variant %s is named twice", ErrSpec, name)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func modes(gs []impls.Guarantees) string {
+	var names []string
+	for _, g := range gs {
+		names = append(names, g.Mode)
+	}
+	return strings.Join(names, ", ")
+}
+
+func joined(families []impls.Family) string {
+	var names []string
+	for _, f := range families {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// labelValue makes a part of a benchmark name of a storm's name, which may be a
+// path.
+func labelValue(name string) string {
+	base, _, _ := strings.Cut(filepath.Base(name), ".")
+	clean := strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '=' || r == '/' || r == '"' || r == ',' {
+			return '-'
+		}
+		return r
+	}, base)
+	if clean == "" {
+		return "storm"
+	}
+	return clean
+}

@@ -1,0 +1,300 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+)
+
+// informer is the informer pipeline: client-go's own controller with the
+// variant as its queue, an indexer with a namespace index, a handler that adds
+// keys to a client-go workqueue, and one worker that looks each key up.
+//
+// In-order variants get no KnownObjects, as informers have it by default today;
+// per-key variants get the indexer, as informers had it.
+type informer struct {
+	name       string
+	build      func(known cache.KeyListerGetter) (deltafifo.Queue, error)
+	guarantees impls.Guarantees
+	material   *material
+	source     string
+	rate       pace.Rate
+	stall      time.Duration
+
+	score   *score
+	src     source.Source
+	st      *stamps
+	log     *ledger
+	indexer cache.Indexer
+	queue   *entrance
+	process *processor
+	worker  *worker
+	control cache.Controller
+	verdict *judge
+	stalled error
+}
+
+var _ lab.Workload = (*informer)(nil)
+
+func (w *informer) Setup(context.Context) error {
+	var err error
+	if w.score, err = w.material.score(w.rate); err != nil {
+		return err
+	}
+	w.score.keys()
+	w.score.final()
+	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
+		return err
+	}
+	events := len(w.score.Events)
+	w.st = newStamps(events, w.rate, false)
+	w.log = newLedger(w.st, events)
+	w.indexer = cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	q, err := w.build(w.indexer)
+	if err != nil {
+		return err
+	}
+	w.queue = &entrance{Queue: q, st: w.st, last: uint64(events)}
+	w.worker = newWorker(w.st, w.indexer, events, w.score.Initial)
+	w.process = &processor{
+		indexer: w.indexer, handler: w.worker, log: w.log,
+		done: make(chan struct{}), total: events,
+	}
+	w.control = cache.New(&cache.Config{
+		Queue:         w.queue.withBatch(),
+		ListerWatcher: w.src.ListerWatcher(),
+		ObjectType:    w.score.Events[0].Object,
+		Process:       w.process.Process,
+		ProcessBatch:  w.process.ProcessBatch,
+	})
+	return nil
+}
+
+func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
+	inner, cancel := context.WithCancel(ctx)
+	var controller, worker sync.WaitGroup
+	defer worker.Wait()
+	defer w.worker.queue.ShutDown()
+	defer controller.Wait()
+	defer cancel()
+	worker.Go(w.worker.run)
+	controller.Go(func() { w.control.RunWithContext(inner) })
+
+	for _, done := range []<-chan struct{}{w.control.HasSyncedChecker().Done(), w.worker.ready} {
+		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil {
+			return err
+		}
+	}
+	if w.stalled != nil {
+		return nil
+	}
+
+	rec.Begin()
+	p := pace.New(w.rate)
+	p.Start(w.st.begin())
+	err := w.src.Play(ctx, p, w.st.release)
+	if err == nil {
+		err = w.awaitOr(ctx, w.process.done, &w.log.progress)
+	}
+	// The worker takes what is left, and ends.
+	w.worker.queue.ShutDown()
+	if err == nil {
+		worker.Wait()
+	}
+	rec.End()
+	cancel()
+	controller.Wait()
+	if err != nil {
+		return err
+	}
+	if w.process.err != nil {
+		return fmt.Errorf("%s: %w", w.name, w.process.err)
+	}
+	w.report(rec)
+	return nil
+}
+
+// awaitOr waits; that the pipeline stood still is for Check to tell. Where the
+// source was listed again, events may have been skipped or come twice, so that
+// counting doesn't tell the end; then it is over when the queue has taken all
+// and is empty.
+func (w *informer) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
+	if w.stalled != nil {
+		return nil
+	}
+	err := awaitSettled(ctx, done, progress, w.stall, w.settled)
+	if err == nil && w.src.Relists() > 0 {
+		err = awaitSettled(ctx, nil, progress, w.stall, w.settled)
+	}
+	if errors.Is(err, errStalled) {
+		w.stalled = err
+		return nil
+	}
+	return err
+}
+
+func (w *informer) settled() bool {
+	return w.src.Relists() > 0 && w.queue.tookAll.Load() && w.queue.Len() == 0
+}
+
+func (w *informer) report(rec *cell.Recorder) {
+	s := w.score.Storm
+	relists := w.src.Relists()
+	w.verdict = w.log.judge(s, w.score.keys(), promise{
+		total:    w.guarantees.Order == impls.OrderTotal,
+		latest:   w.guarantees.Coalesces == impls.CoalesceLatest,
+		relisted: relists > 0,
+	})
+	if relists > 0 {
+		completeByKey(s, w.st.popped, false)
+		completeByKey(s, w.st.stored, false)
+	}
+	w.worker.judge(&w.verdict.v, s, w.score.keys())
+	w.compareState(&w.verdict.v)
+	rec.Count(uint64(len(s.Events)-s.Initial), w.verdict.out)
+	rec.Note("hand-overs", float64(len(w.log.ends)))
+	rec.Note("worked", float64(len(w.worker.log)))
+	noteSource(rec, w.src, len(s.Events))
+	stretches := []stretch{
+		{ReleasedEnqueued, w.st.released, w.st.enqueued},
+		{EnqueuedPopped, w.st.enqueued, w.st.popped},
+	}
+	if w.st.paced {
+		stretches = append(stretches,
+			stretch{PoppedStored, w.st.popped, w.st.stored},
+			stretch{StoredHandled, w.st.stored, w.st.handled},
+		)
+	}
+	w.st.report(rec, pace.New(w.rate), s.Initial, stretches...)
+}
+
+// compareState compares what the indexer holds with what the storm left.
+func (w *informer) compareState(v *violations) {
+	final := w.score.final()
+	for key, seq := range final {
+		switch obj, ok, err := w.indexer.GetByKey(key); {
+		case err != nil || !ok:
+			v.diverged.add("%s is not in the indexer", key)
+		case sequence(obj) != seq:
+			v.diverged.add("%s is in the indexer as event %d left it, not event %d", key, sequence(obj), seq)
+		}
+	}
+	for _, key := range w.indexer.ListKeys() {
+		if _, ok := final[key]; !ok {
+			v.diverged.add("%s is in the indexer and was deleted", key)
+		}
+	}
+}
+
+func (w *informer) Check() error {
+	var err error
+	if w.stalled != nil {
+		err = fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
+	}
+	switch {
+	case w.verdict != nil:
+		err = errors.Join(err, w.verdict.v.err())
+	case err == nil:
+		err = errors.New("the workload has not been run")
+	}
+	return err
+}
+
+func (w *informer) Teardown() error {
+	if w.queue != nil {
+		w.queue.Close()
+	}
+	var err error
+	if w.src != nil {
+		err = w.src.Close()
+	}
+	w.src, w.control, w.queue, w.process, w.worker, w.indexer, w.log, w.st = nil, nil, nil, nil, nil, nil, nil, nil
+	return err
+}
+
+// entrance stamps what a Reflector puts into the queue.
+type entrance struct {
+	deltafifo.Queue
+	st *stamps
+	// last is the number of the storm's last event; tookAll is set when the
+	// queue has it, or a list that is not older.
+	last    uint64
+	tookAll atomic.Bool
+}
+
+var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
+
+func (e *entrance) took(obj any) {
+	seq := sequence(obj)
+	e.st.enqueue(seq)
+	if seq >= e.last {
+		e.tookAll.Store(true)
+	}
+}
+
+func (e *entrance) Add(obj any) error {
+	err := e.Queue.Add(obj)
+	e.took(obj)
+	return err
+}
+
+func (e *entrance) Update(obj any) error {
+	err := e.Queue.Update(obj)
+	e.took(obj)
+	return err
+}
+
+func (e *entrance) Delete(obj any) error {
+	err := e.Queue.Delete(obj)
+	e.took(obj)
+	return err
+}
+
+func (e *entrance) Replace(list []any, resourceVersion string) error {
+	err := e.Queue.Replace(list, resourceVersion)
+	if parseSequence(resourceVersion) >= e.last {
+		e.tookAll.Store(true)
+	}
+	return err
+}
+
+// Bookmark passes a bookmark on where the queue takes them.
+func (e *entrance) Bookmark(resourceVersion string) error {
+	if q, ok := e.Queue.(cache.ReflectorBookmarkStore); ok {
+		return q.Bookmark(resourceVersion)
+	}
+	return nil
+}
+
+// withBatch returns the entrance with a batch path where the queue has one, as
+// a controller looks for it by type.
+func (e *entrance) withBatch() cache.Queue {
+	if q, ok := e.Queue.(deltafifo.BatchQueue); ok {
+		return &batchEntrance{e, q}
+	}
+	return e
+}
+
+type batchEntrance struct {
+	*entrance
+	batch deltafifo.BatchQueue
+}
+
+var _ cache.QueueWithBatch = (*batchEntrance)(nil)
+
+func (e *batchEntrance) PopBatch(batch cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+	return e.batch.PopBatch(batch, single)
+}

@@ -1,0 +1,248 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+)
+
+// The periods of kubelet's tickers (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/kubelet.go).
+const (
+	syncPeriod         = time.Second
+	housekeepingPeriod = 2 * time.Second
+)
+
+// kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel
+// → merge → sync loop. The sync loop's tickers run at kubelet's periods; its
+// PLEG channel is there and silent, as no containers run.
+type kubelet struct {
+	name       string
+	build      func() (merge.Merger, error)
+	guarantees impls.Guarantees
+	material   *material
+	source     string
+	rate       pace.Rate
+	stall      time.Duration
+
+	score   *score
+	src     source.Source
+	merger  merge.Merger
+	st      *stamps
+	pods    *podManager
+	loop    *SyncLoop
+	judged  bool
+	broken  violations
+	stalled error
+}
+
+var _ lab.Workload = (*kubelet)(nil)
+
+func (w *kubelet) Setup(context.Context) error {
+	var err error
+	if w.score, err = w.material.score(w.rate); err != nil {
+		return err
+	}
+	w.score.tellings()
+	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
+		return err
+	}
+	if w.merger, err = w.build(); err != nil {
+		return err
+	}
+	w.st = newStamps(len(w.score.Events), w.rate, true)
+	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
+	return nil
+}
+
+func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
+	inner, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+
+	ch, err := w.merger.Channel(inner, merge.APISource)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	syncTick, houseTick := time.NewTicker(syncPeriod), time.NewTicker(housekeepingPeriod)
+	defer syncTick.Stop()
+	defer houseTick.Stop()
+	w.loop = &SyncLoop{
+		ConfigCh:       w.merger.Updates(),
+		PlegCh:         make(chan PodLifecycleEvent),
+		SyncCh:         syncTick.C,
+		HousekeepingCh: houseTick.C,
+		Handler:        w.pods,
+		Pods:           w.pods,
+		Observer:       w.pods,
+		SourcesReady:   w.merger.SeenAllSources,
+	}
+	wg.Go(func() { w.loop.Run(inner) })
+
+	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
+	reflector := cache.NewReflectorWithOptions(w.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
+	wg.Go(func() { reflector.RunWithContext(inner) })
+	if err := w.awaitOr(ctx, w.pods.ready, &w.pods.progress); err != nil || w.stalled != nil {
+		return err
+	}
+
+	rec.Begin()
+	p := pace.New(w.rate)
+	p.Start(w.st.begin())
+	err = w.src.Play(inner, p, w.st.release)
+	if err == nil {
+		err = w.awaitOr(ctx, store.pushedAll, &store.progress)
+	}
+	if err == nil && w.stalled == nil {
+		// The merger takes this when it is done with the list before.
+		select {
+		case ch <- merge.PodUpdate{Pods: []*v1.Pod{lastPod}, Op: merge.ADD, Source: merge.APISource}:
+			err = w.awaitOr(ctx, w.pods.finished, &w.pods.progress)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	rec.End()
+	cancel()
+	wg.Wait()
+	if err != nil || w.stalled != nil {
+		return err
+	}
+	w.report(rec)
+	return nil
+}
+
+func (w *kubelet) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
+	err := await(ctx, done, progress, w.stall)
+	if errors.Is(err, errStalled) {
+		w.stalled = err
+		return nil
+	}
+	return err
+}
+
+func (w *kubelet) report(rec *cell.Recorder) {
+	s := w.score.Storm
+	relists := w.src.Relists()
+	folds := w.guarantees.Coalesces != impls.CoalesceNone || relists > 0
+	broken, out := w.score.tellings().match(w.pods.notices, w.st, s, folds)
+	if n := w.loop.Errors(); n > 0 {
+		broken.diverged.add("the sync loop could not dispatch %d updates", n)
+	}
+	w.broken, w.judged = broken, true
+	rec.Count(uint64(len(s.Events)-s.Initial), out)
+	rec.Note("notifications", float64(len(w.pods.notices)))
+	noteSource(rec, w.src, len(s.Events))
+	w.st.report(rec, pace.New(w.rate), s.Initial,
+		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
+		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
+		stretch{MergedHandled, w.st.popped, w.st.handled},
+	)
+}
+
+// noteSource notes what the source has to tell.
+func noteSource(rec *cell.Recorder, src source.Source, events int) {
+	rec.Note("relists", float64(src.Relists()))
+	if api, ok := src.(*source.APIServer); ok {
+		rec.Note("wire-B/event", float64(api.Server().WireBytes())/float64(max(1, events)))
+	}
+}
+
+func (w *kubelet) Check() error {
+	if w.stalled != nil {
+		return fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
+	}
+	if !w.judged {
+		return errors.New("the workload has not been run")
+	}
+	return w.broken.err()
+}
+
+func (w *kubelet) Teardown() error {
+	var err error
+	if w.src != nil {
+		err = w.src.Close()
+	}
+	w.src, w.merger, w.st, w.pods = nil, nil, nil, nil
+	return err
+}
+
+// pushStore is what the Reflector writes to: client-go's UndeltaStore, which
+// pushes the whole list to the merger's channel after every change, as
+// kubelet's api source does (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/apiserver.go). It is the Reflector's goroutine alone that
+// writes.
+type pushStore struct {
+	*cache.UndeltaStore
+	st *stamps
+	// last is the number of the storm's last event; pushedAll is closed when a
+	// list with it has been pushed.
+	last      uint64
+	pushedAll chan struct{}
+	progress  atomic.Uint64
+}
+
+var _ cache.ReflectorStore = (*pushStore)(nil)
+
+func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, last uint64) *pushStore {
+	push := func(objs []any) {
+		pods := make([]*v1.Pod, 0, len(objs))
+		for _, o := range objs {
+			if pod, ok := o.(*v1.Pod); ok {
+				pods = append(pods, pod)
+			}
+		}
+		select {
+		case ch <- merge.PodUpdate{Pods: pods, Op: merge.SET, Source: merge.APISource}:
+		case <-ctx.Done():
+		}
+	}
+	return &pushStore{
+		UndeltaStore: cache.NewUndeltaStore(push, cache.MetaNamespaceKeyFunc),
+		st:           st, last: last,
+		pushedAll: make(chan struct{}),
+	}
+}
+
+// pushed notes that a list with all up to seq has been pushed.
+func (s *pushStore) pushed(seq uint64) {
+	if before := s.progress.Swap(seq); seq >= s.last && before < s.last {
+		close(s.pushedAll)
+	}
+}
+
+func (s *pushStore) change(write func(any) error, obj any) error {
+	if err := write(obj); err != nil {
+		return err
+	}
+	seq := sequence(obj)
+	s.st.enqueue(seq)
+	s.pushed(seq)
+	return nil
+}
+
+func (s *pushStore) Add(obj any) error    { return s.change(s.UndeltaStore.Add, obj) }
+func (s *pushStore) Update(obj any) error { return s.change(s.UndeltaStore.Update, obj) }
+func (s *pushStore) Delete(obj any) error { return s.change(s.UndeltaStore.Delete, obj) }
+
+func (s *pushStore) Replace(list []any, resourceVersion string) error {
+	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
+		return err
+	}
+	s.pushed(parseSequence(resourceVersion))
+	return nil
+}

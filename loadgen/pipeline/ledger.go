@@ -1,0 +1,294 @@
+package pipeline
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/storm"
+)
+
+// ledger is the log of what a consumer was handed. While the clock runs it is
+// only appended to, by one goroutine, into room made before.
+type ledger struct {
+	st *stamps
+	// deltas in order of hand-over; Type is empty where the queue hands over
+	// objects.
+	deltas []cache.Delta
+	// ends holds where each hand-over ends in deltas; negative for a batch.
+	ends  []int32
+	marks []mark
+	// marked is the end of the last mark.
+	marked int
+	// progress changes with each mark.
+	progress atomic.Uint64
+}
+
+// mark is a reading of the clock: it holds for the deltas between the mark
+// before it and upto.
+type mark struct {
+	upto           int
+	popped, stored int64
+}
+
+func newLedger(st *stamps, events int) *ledger {
+	return &ledger{
+		st:     st,
+		deltas: make([]cache.Delta, 0, events+sampleEvery),
+		ends:   make([]int32, 0, events+sampleEvery),
+		marks:  make([]mark, 0, events+sampleEvery),
+	}
+}
+
+// due reports whether a hand-over of n more deltas gets a reading of the clock.
+func (l *ledger) due(n int) bool {
+	return l.st.paced || len(l.deltas)+n-l.marked >= sampleEvery
+}
+
+// add logs one hand-over.
+func (l *ledger) add(deltas []cache.Delta, popped, stored int64) {
+	l.deltas = append(l.deltas, deltas...)
+	l.end(int32(len(l.deltas)), popped, stored)
+}
+
+// addBatch logs the hand-over of a batch.
+func (l *ledger) addBatch(deltas []cache.Delta, popped, stored int64) {
+	l.deltas = append(l.deltas, deltas...)
+	l.end(-int32(len(l.deltas)), popped, stored)
+}
+
+// addObject logs the hand-over of an object.
+func (l *ledger) addObject(obj any, popped int64) {
+	l.deltas = append(l.deltas, cache.Delta{Object: obj})
+	l.end(int32(len(l.deltas)), popped, 0)
+}
+
+func (l *ledger) end(at int32, popped, stored int64) {
+	l.ends = append(l.ends, at)
+	if popped != 0 {
+		l.marked = len(l.deltas)
+		l.marks = append(l.marks, mark{l.marked, popped, stored})
+		l.progress.Add(1)
+	}
+}
+
+// finish gives what came after the last mark a reading.
+func (l *ledger) finish() {
+	if len(l.deltas) > l.marked {
+		now := l.st.now()
+		l.marked = len(l.deltas)
+		l.marks = append(l.marks, mark{l.marked, now, now})
+	}
+}
+
+// promise is what a ledger is judged by.
+type promise struct {
+	// total: events of one producer come in the order in which they went in.
+	total bool
+	// producers among which the keys are divided; see producerOf.
+	producers int
+	// latest: only the newest waiting version of a key is handed over, and no
+	// deletion.
+	latest bool
+	// identity: the very objects that went in come out.
+	identity bool
+	// relisted: the source's stream was broken and began anew with a list,
+	// so that events in between may be missing and versions may come again.
+	relisted bool
+}
+
+// producerOf divides the keys among the producers, so that the order of each
+// key's events holds.
+func producerOf(keyIndex int32, producers int) int { return int(keyIndex) % producers }
+
+// judge is the state of judging one ledger.
+type judge struct {
+	promise
+	s    *storm.Storm
+	keys map[string]int32
+	v    violations
+	// out counts what was handed over after the initial list.
+	out uint64
+
+	seen []bool
+	// newest version of each key, and of each producer, that was handed over.
+	newest   []uint64
+	ofSource []uint64
+	// gone: the last that was heard of the key was a tombstone.
+	gone []bool
+	// inCall holds the number of the last hand-over that had the key.
+	inCall []int32
+}
+
+// judge checks the log against the storm and fills in the stamps of what was
+// handed over. keys maps each key to its index.
+func (l *ledger) judge(s *storm.Storm, keys map[string]int32, p promise) *judge {
+	p.producers = max(1, p.producers)
+	j := &judge{
+		promise: p, s: s, keys: keys,
+		seen:     make([]bool, len(s.Events)+1),
+		newest:   make([]uint64, s.Keys),
+		ofSource: make([]uint64, p.producers),
+		gone:     make([]bool, s.Keys),
+		inCall:   make([]int32, s.Keys),
+	}
+	var at mark
+	next, pos := 0, 0
+	for call, end := range l.ends {
+		// What comes alone is of one key; a batch has no key twice.
+		batch := end < 0
+		end = max(end, -end)
+		first := int32(-1)
+		for ; pos < int(end); pos++ {
+			for next < len(l.marks) && pos >= l.marks[next].upto {
+				next++
+			}
+			if next < len(l.marks) {
+				at = l.marks[next]
+			}
+			d := l.deltas[pos]
+			switch info := d.Object.(type) {
+			case cache.ReplacedAllInfo:
+				for _, o := range info.Objects {
+					j.delta(cache.Delta{Type: cache.Replaced, Object: o}, l.st, at)
+				}
+			case cache.BookmarkInfo:
+			default:
+				key := j.delta(d, l.st, at)
+				if key < 0 {
+					continue
+				}
+				switch {
+				case !batch && first >= 0 && key != first:
+					j.v.diverged.add("%s in a hand-over of %s", s.Events[j.newest[key]-1].Key, s.Events[j.newest[first]-1].Key)
+				case batch && j.inCall[key] == int32(call+1):
+					j.v.duplicated.add("%s twice in one batch", s.Events[j.newest[key]-1].Key)
+				}
+				first, j.inCall[key] = key, int32(call+1)
+			}
+		}
+	}
+	j.missing()
+	return j
+}
+
+// delta judges one delta and returns its key's index, or -1 where it has none
+// that can be told.
+func (j *judge) delta(d cache.Delta, st *stamps, at mark) int32 {
+	if t, ok := d.Object.(cache.DeletedFinalStateUnknown); ok {
+		return j.tombstone(t)
+	}
+	seq := sequence(d.Object)
+	if seq == 0 || seq > uint64(len(j.s.Events)) {
+		j.v.diverged.add("%s of %T, which never went in", d.Type, d.Object)
+		return -1
+	}
+	e := &j.s.Events[seq-1]
+	again := j.relisted && d.Type == cache.Replaced && j.newest[e.KeyIndex] == seq
+	switch {
+	case !allowed(d.Type, e.Type):
+		j.v.diverged.add("event %d (%s %s) came out as %q", seq, e.Type, e.Key, d.Type)
+	case j.identity && d.Object != any(e.Object):
+		j.v.diverged.add("event %d (%s %s) came out with another object", seq, e.Type, e.Key)
+	}
+	if seq > uint64(j.s.Initial) {
+		j.out++
+	}
+	if j.seen[seq] {
+		if !again {
+			j.v.duplicated.add("event %d (%s %s)", seq, e.Type, e.Key)
+		}
+		return e.KeyIndex
+	}
+	j.seen[seq] = true
+	j.gone[e.KeyIndex] = false
+	producer := producerOf(e.KeyIndex, j.producers)
+	switch {
+	case seq < j.newest[e.KeyIndex]:
+		j.v.reordered.add("event %d (%s %s) after event %d of the same key", seq, e.Type, e.Key, j.newest[e.KeyIndex])
+	case j.total && seq < j.ofSource[producer] && d.Type != cache.Replaced:
+		j.v.reordered.add("event %d (%s %s) after event %d, where the order is total", seq, e.Type, e.Key, j.ofSource[producer])
+	}
+	j.newest[e.KeyIndex] = max(j.newest[e.KeyIndex], seq)
+	j.ofSource[producer] = max(j.ofSource[producer], seq)
+	st.popped[seq], st.stored[seq] = at.popped, at.stored
+	return e.KeyIndex
+}
+
+// tombstone judges the news that a key was gone when the source was listed
+// again. Nothing else makes tombstones here.
+func (j *judge) tombstone(t cache.DeletedFinalStateUnknown) int32 {
+	key, ok := j.keys[t.Key]
+	if !ok || !j.relisted {
+		j.v.diverged.add("a tombstone of %q, which was not deleted unseen", t.Key)
+		return -1
+	}
+	j.gone[key] = true
+	if j.newest[key] == 0 {
+		return -1
+	}
+	return key
+}
+
+// missing judges what was not handed over.
+func (j *judge) missing() {
+	if j.latest {
+		for key, seq := range j.s.Final() {
+			if at := j.newest[j.s.Events[seq-1].KeyIndex]; at < seq {
+				j.v.lost.add("event %d, the last of %s (handed over: up to %d)", seq, key, at)
+			}
+		}
+		return
+	}
+	for seq := 1; seq < len(j.seen); seq++ {
+		e := &j.s.Events[seq-1]
+		excused := j.relisted && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex])
+		if !j.seen[seq] && !excused {
+			j.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)
+		}
+	}
+}
+
+// allowed reports whether an event may come out as a delta of that type.
+func allowed(t cache.DeltaType, e watch.EventType) bool {
+	switch t {
+	case cache.Added:
+		return e == watch.Added
+	case cache.Updated:
+		return e == watch.Modified
+	case cache.Deleted:
+		return e == watch.Deleted
+	case cache.Replaced, "":
+		return e != watch.Deleted
+	default:
+		return false
+	}
+}
+
+// completeByKey gives the events that have no stamp that of the next version
+// of their key. latest: a deletion takes what waits with it, so that nothing
+// that comes later completes it.
+func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
+	next := make([]int64, s.Keys)
+	for _, e := range slices.Backward(s.Events) {
+		switch {
+		case latest && e.Type == watch.Deleted:
+			next[e.KeyIndex] = 0
+		case stamp[e.Seq] != 0:
+			next[e.KeyIndex] = stamp[e.Seq]
+		default:
+			stamp[e.Seq] = next[e.KeyIndex]
+		}
+	}
+}
+
+// keyIndexes maps the keys of a storm to their indexes.
+func keyIndexes(s *storm.Storm) map[string]int32 {
+	m := make(map[string]int32, s.Keys)
+	for i := range s.Events {
+		m[s.Events[i].Key] = s.Events[i].KeyIndex
+	}
+	return m
+}

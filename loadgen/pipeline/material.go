@@ -1,0 +1,174 @@
+package pipeline
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// material is what the cells of a comparison share: the storms that they play,
+// made as long as they need to be, and what is prepared from them. All of it is
+// made when it is first asked for, and never changed afterwards.
+type material struct {
+	base *storm.Storm
+	// events after the initial list that an unpaced round has at least; 0 for
+	// those that there are.
+	events int
+	// duration of the schedule of a paced round.
+	duration time.Duration
+	// exact: events was asked for, so that it holds for paced rounds too.
+	exact     bool
+	producers int
+
+	mu sync.Mutex
+	// byRate is guarded by mu.
+	byRate map[pace.Rate]*score
+}
+
+// minPaced is how many events a paced round has at least.
+const minPaced = 100
+
+// score is one storm with all that is prepared for playing it.
+type score struct {
+	*storm.Storm
+
+	keys  func() map[string]int32
+	final func() map[string]uint64
+	// parts holds the calls of each producer.
+	parts func() [][]call
+	// lists holds the pods that a watcher of the storm knows after the initial
+	// list, and after each event that follows.
+	lists func() [][]*v1.Pod
+	// tellings is what a merger has to tell about the storm.
+	tellings func() *tellings
+}
+
+// score returns the storm for a rate.
+func (m *material) score(rate pace.Rate) (*score, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sc, ok := m.byRate[rate]; ok {
+		return sc, nil
+	}
+	s := m.base
+	n := m.events
+	if rate != pace.Unpaced {
+		n = max(minPaced, int(float64(rate)*m.duration.Seconds()))
+		if m.exact {
+			n = max(n, m.events)
+		}
+	}
+	if n > 0 {
+		s = s.AtLeast(s.Initial + n)
+	}
+	if len(s.Events) == s.Initial {
+		return nil, fmt.Errorf("storm %s has no events after its initial list", s.Name)
+	}
+	if rate != pace.Unpaced && len(s.Events)-s.Initial > n {
+		s = first(s, s.Initial+n)
+	}
+	sc := &score{Storm: s}
+	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
+	sc.final = sync.OnceValue(s.Final)
+	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers) })
+	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
+	sc.tellings = sync.OnceValue(func() *tellings { return tellingsOf(s) })
+	if m.byRate == nil {
+		m.byRate = make(map[pace.Rate]*score)
+	}
+	m.byRate[rate] = sc
+	return sc, nil
+}
+
+// first returns the storm that ends after n events.
+func first(s *storm.Storm, n int) *storm.Storm {
+	out := *s
+	out.Events = s.Events[:n:n]
+	out.Keys = 0
+	for i := range out.Events {
+		out.Keys = max(out.Keys, int(out.Events[i].KeyIndex)+1)
+	}
+	return &out
+}
+
+// verb is which method of the queue a call is of.
+type verb uint8
+
+const (
+	add verb = iota
+	update
+	del
+)
+
+// call is one call of a producer, ready to be made.
+type call struct {
+	obj  any
+	seq  uint32
+	verb verb
+}
+
+// partition divides the events after the initial list among the producers, by
+// key, so that the order of each key's events holds.
+func partition(s *storm.Storm, producers int) [][]call {
+	parts := make([][]call, producers)
+	for _, e := range s.Events[s.Initial:] {
+		c := call{obj: e.Object, seq: uint32(e.Seq)}
+		switch e.Type {
+		case watch.Added:
+			c.verb = add
+		case watch.Modified:
+			c.verb = update
+		case watch.Deleted:
+			c.verb = del
+		}
+		p := producerOf(e.KeyIndex, producers)
+		parts[p] = append(parts[p], c)
+	}
+	return parts
+}
+
+// initialObjects returns a new slice of the initial list.
+func initialObjects(s *storm.Storm) []any {
+	objs := make([]any, s.Initial)
+	for i := range objs {
+		objs[i] = s.Events[i].Object
+	}
+	return objs
+}
+
+// podLists returns the lists that an UndeltaStore would push: all pods after
+// the initial list, then after each event. The order is a map's, as it is
+// there.
+func podLists(s *storm.Storm) [][]*v1.Pod {
+	lists := make([][]*v1.Pod, 0, len(s.Events)-s.Initial+1)
+	pods := make(map[int32]*v1.Pod)
+	snapshot := func() {
+		list := make([]*v1.Pod, 0, len(pods))
+		for _, p := range pods {
+			list = append(list, p)
+		}
+		lists = append(lists, list)
+	}
+	for i := range s.Events {
+		e := &s.Events[i]
+		if i == s.Initial {
+			snapshot()
+		}
+		pod, ok := e.Object.(*v1.Pod)
+		if e.Type == watch.Deleted || !ok {
+			delete(pods, e.KeyIndex)
+		} else {
+			pods[e.KeyIndex] = pod
+		}
+		if i >= s.Initial {
+			snapshot()
+		}
+	}
+	return lists
+}

@@ -1,0 +1,135 @@
+package pipeline
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/cell"
+	"watchlab/loadgen/pace"
+)
+
+// sampleEvery is how often an unpaced cell reads the clock for single events.
+// It is a power of two.
+const sampleEvery = 64
+
+// stamps holds when each event of a storm reached each stage, in nanoseconds
+// since the epoch, by sequence number. 0 means no stamp. An element is written
+// by one goroutine, and read when all have ended.
+type stamps struct {
+	epoch time.Time
+	// start is when the schedule began.
+	start int64
+	// mask picks the events that are stamped on the way in: seq&mask == 0.
+	mask  uint64
+	paced bool
+
+	released, enqueued []int64
+	// popped (or merged), stored and handled are filled in after the run.
+	popped, stored, handled []int64
+}
+
+// newStamps has room for events 1 to n. all stamps every event whatever the
+// pace.
+func newStamps(n int, rate pace.Rate, all bool) *stamps {
+	s := &stamps{
+		epoch:    time.Now(),
+		paced:    rate != pace.Unpaced,
+		released: make([]int64, n+1),
+		enqueued: make([]int64, n+1),
+		popped:   make([]int64, n+1),
+		stored:   make([]int64, n+1),
+		handled:  make([]int64, n+1),
+	}
+	if !s.paced && !all {
+		s.mask = sampleEvery - 1
+	}
+	return s
+}
+
+// now is never 0, which means no stamp.
+func (s *stamps) now() int64 { return max(1, int64(time.Since(s.epoch))) }
+
+// begin starts the schedule; the pacers are to be started with what it
+// returns.
+func (s *stamps) begin() time.Time {
+	t0 := time.Now()
+	s.start = int64(t0.Sub(s.epoch))
+	return t0
+}
+
+// release is what a source calls right before it hands over an event.
+func (s *stamps) release(seq uint64) {
+	if seq&s.mask == 0 && seq < uint64(len(s.released)) {
+		s.released[seq] = s.now()
+	}
+}
+
+// enqueue is called right after the queue has taken an event.
+func (s *stamps) enqueue(seq uint64) {
+	if seq&s.mask == 0 && seq < uint64(len(s.enqueued)) {
+		s.enqueued[seq] = s.now()
+	}
+}
+
+// stretch is a boundary with the stamps at its ends.
+type stretch struct {
+	name     cell.Boundary
+	from, to []int64
+}
+
+// report records the latencies and lags of the events after the initial list.
+// Events that lack a stamp at either end of a boundary are left out of it.
+func (s *stamps) report(rec *cell.Recorder, p *pace.Pacer, initial int, stretches ...stretch) {
+	if s.paced {
+		for seq := initial + 1; seq < len(s.handled); seq++ {
+			intended := s.start + int64(p.Intended(seq-1-initial))
+			if s.released[seq] != 0 {
+				rec.Lag(time.Duration(s.released[seq] - intended))
+			}
+			if s.handled[seq] != 0 {
+				rec.Latency(Handled, time.Duration(s.handled[seq]-intended))
+			}
+		}
+	} else {
+		// Last, as tables show the last where there is no better.
+		stretches = append(stretches, stretch{ReleasedHandled, s.released, s.handled})
+	}
+	for _, b := range stretches {
+		for seq := initial + 1; seq < len(b.to); seq++ {
+			if b.from[seq] != 0 && b.to[seq] != 0 {
+				rec.Latency(b.name, time.Duration(b.to[seq]-b.from[seq]))
+			}
+		}
+	}
+}
+
+// sequence reads an object's number from its resourceVersion; 0 where it has
+// none. It doesn't allocate.
+func sequence(obj any) uint64 {
+	if pod, ok := obj.(*v1.Pod); ok {
+		return parseSequence(pod.ResourceVersion)
+	}
+	if o, ok := obj.(metav1.Object); ok {
+		return parseSequence(o.GetResourceVersion())
+	}
+	return 0
+}
+
+// parseSequence reads a decimal number; anything else is 0.
+func parseSequence(rv string) uint64 {
+	const digits = 18 // so many never overflow
+	if len(rv) > digits {
+		return 0
+	}
+	var n uint64
+	for i := range len(rv) {
+		c := rv[i] - '0'
+		if c > 9 {
+			return 0
+		}
+		n = n*10 + uint64(c)
+	}
+	return n
+}
