@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,17 @@ func TestResult(t *testing.T) {
 			t.Error("At does not find a boundary")
 		}
 	})
+}
+
+func TestBeginCollectsGarbage(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var rec cell.Recorder
+	rec.Begin()
+	runtime.ReadMemStats(&after)
+	if after.NumForcedGC == before.NumForcedGC {
+		t.Error("Begin left the garbage of what came before to be collected on the clock")
+	}
 }
 
 func TestCPUAndGarbageCollectionAreSeen(t *testing.T) {

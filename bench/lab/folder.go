@@ -36,9 +36,6 @@ func createFolder(dir string, o *Outcome) (*folder, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	if _, err := os.Lstat(dir); err == nil {
-		return nil, fmt.Errorf("results folder %s: %w", dir, ErrExists)
-	}
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
 		return nil, fmt.Errorf("results folder: %w", err)
 	}
