@@ -1,0 +1,88 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// FuzzQuery: whatever the parameters are, they are read or refused with a
+// status of the client's mistakes.
+func FuzzQuery(f *testing.F) {
+	for _, q := range []string{
+		"",
+		"watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5",
+		"limit=3&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJhIn0",
+		"labelSelector=a+in+(b,c),!d,e!=f&fieldSelector=metadata.name%3Dx,spec.nodeName!%3Dy",
+		"resourceVersion=18446744073709551616&resourceVersionMatch=Exact",
+		"limit=9223372036854775807&timeoutSeconds=-9223372036854775808",
+		"%zz;a&=&watch",
+		"shardSelector=x&pretty=1&timeout=1m",
+	} {
+		f.Add(q)
+	}
+	srv, err := New(pods(60), Options{Retain: 10})
+	if err != nil {
+		f.Fatal(err)
+	}
+	srv.Release(50)
+	f.Fuzz(func(t *testing.T, raw string) {
+		check := func(err error) {
+			if err == nil {
+				return
+			}
+			var status apierrors.APIStatus
+			if !errors.As(err, &status) {
+				t.Fatalf("%q: %v is no status", raw, err)
+			}
+			switch status.Status().Code {
+			case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusGone, http.StatusGatewayTimeout:
+			default:
+				t.Fatalf("%q: status %d: %v", raw, status.Status().Code, err)
+			}
+		}
+		q, err := srv.parseQuery(raw, target{namespace: "ns-0"})
+		check(err)
+		if err != nil {
+			return
+		}
+		if q.opts.Watch {
+			_, err := srv.stream.Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
+			check(err)
+			return
+		}
+		_, err = srv.pageOf(q)
+		check(err)
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns-0/pods", nil)
+		r.URL.RawQuery = raw
+		srv.ServeHTTP(w, r)
+		if (err == nil) != (w.Code == http.StatusOK) {
+			t.Fatalf("%q: %d: %s", raw, w.Code, w.Body)
+		}
+	})
+}
+
+// FuzzPath: whatever the path is, it is served or not found.
+func FuzzPath(f *testing.F) {
+	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/a/pods/b", "//", "/apis//", "/api/v1/namespaces/", "/api/v1//pods"} {
+		f.Add(p)
+	}
+	srv, err := New(pods(60), Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL = &url.URL{Path: path}
+		srv.ServeHTTP(w, r)
+		if w.Code != http.StatusOK && w.Code != http.StatusNotFound {
+			t.Fatalf("%q: %d: %s", path, w.Code, w.Body)
+		}
+	})
+}
