@@ -283,8 +283,8 @@ func each(t *testing.T, f func(t *testing.T, name string)) {
 }
 
 func TestInformerSeesEverything(t *testing.T) {
-	for _, st := range []*storm.Storm{load(t), share(t), empty()} {
-		t.Run(st.Name, func(t *testing.T) {
+	for name, st := range map[string]*storm.Storm{"nodeloss": load(t), "share": share(t), "empty": empty()} {
+		t.Run("storm="+name, func(t *testing.T) {
 			each(t, func(t *testing.T, name string) {
 				src := open(t, name, st)
 				s := newSink()

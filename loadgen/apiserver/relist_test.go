@@ -1,0 +1,215 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	clientfeatures "k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/tools/cache"
+)
+
+// An informer whose watch broke for so long that its version is gone lists
+// again and ends where the storm does.
+func TestInformerRelistsWhenGone(t *testing.T) {
+	s := pods(400)
+	for _, watchList := range []bool{true, false} {
+		t.Run(fmt.Sprintf("watchlist=%v", watchList), func(t *testing.T) {
+			featuretesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, watchList)
+			srv := start(t, s, Options{Retain: 20})
+			client := srv.clientset(t).CoreV1().RESTClient()
+			lw := cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, fields.Everything())
+			// A watch from a version waits until the version is gone, save
+			// for the one that follows the first list.
+			gate := make(chan struct{})
+			resume, first := lw.WatchFuncWithContext, !watchList
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if o.SendInitialEvents == nil && !first {
+					select {
+					case <-gate:
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}
+				if o.SendInitialEvents == nil {
+					first = false
+				}
+				return resume(ctx, o)
+			}
+			inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &v1.Pod{}, 0, cache.Indexers{})
+			progress := &progress{}
+			progress.cond = sync.NewCond(&progress.mu)
+			if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc:    progress.see,
+				UpdateFunc: func(_, o any) { progress.see(o) },
+				DeleteFunc: progress.see,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			var wg sync.WaitGroup
+			wg.Go(func() { inf.RunWithContext(ctx) })
+			defer wg.Wait()
+			defer cancel()
+			if !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+				t.Fatal("not synced")
+			}
+			srv.Release(uint64(s.Initial + 10))
+			progress.await(ctx, t, func() bool { return progress.max == uint64(s.Initial+10) })
+			srv.Disconnect()
+			srv.Release(uint64(len(s.Events)))
+			close(gate)
+			final := s.Final()
+			progress.await(ctx, t, func() bool { return cmp.Equal(final, state(t, inf.GetStore())) })
+			if n := srv.Snapshots(); n != 2 {
+				t.Errorf("Snapshots() = %d, want 2: the list, and the one after 410", n)
+			}
+			if lists := srv.Lists(); (lists > 0) == watchList {
+				t.Errorf("%d lists with WatchList %v", lists, watchList)
+			}
+		})
+	}
+}
+
+func state(t testing.TB, store cache.Store) map[string]uint64 {
+	got := map[string]uint64{}
+	for _, key := range store.ListKeys() {
+		o, there, err := store.GetByKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there {
+			got[key], _ = strconv.ParseUint(o.(*v1.Pod).ResourceVersion, 10, 64)
+		}
+	}
+	return got
+}
+
+// progress says when an informer has seen something.
+type progress struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	max  uint64
+}
+
+func (p *progress) see(o any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = d.Obj
+	}
+	if m, err := meta.Accessor(o); err == nil {
+		if n, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64); err == nil {
+			p.max = max(p.max, n)
+		}
+	}
+	p.cond.Broadcast()
+}
+
+// await waits until a condition holds, which it looks at after each event.
+func (p *progress) await(ctx context.Context, t testing.TB, done func() bool) {
+	t.Helper()
+	stop := context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cond.Broadcast()
+	})
+	defer stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !done() {
+		if ctx.Err() != nil {
+			t.Fatal("it never came to that")
+		}
+		p.cond.Wait()
+	}
+}
+
+// Events cost a watch nothing but the writing.
+func TestWatchDoesNotAllocate(t *testing.T) {
+	s := pods(2000)
+	srv, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &discard{header: http.Header{}}
+	for _, f := range []filter{{}, {namespace: "ns-1"}} {
+		w := &watcher{
+			server:   srv,
+			query:    &query{filter: f},
+			follower: srv.stream.Follow(0),
+			out:      out,
+			flush:    func() error { return nil },
+			scratch:  make([]byte, 0, 2*writeSize),
+		}
+		srv.frames.before()
+		n := uint64(0)
+		allocs := testing.AllocsPerRun(1000, func() {
+			n++
+			srv.Release(n)
+			if err := w.events(n); err != nil {
+				t.Fatal(err)
+			}
+		})
+		w.follower.Close()
+		if allocs > 0 {
+			t.Errorf("%v allocations an event with the filter %+v, want none", allocs, f)
+		}
+	}
+	if out.n == 0 {
+		t.Error("nothing was written")
+	}
+}
+
+type discard struct {
+	header http.Header
+	n      int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
+func (d *discard) WriteHeader(int)             {}
+
+// BenchmarkWatch is what the server alone can send: to a client that reads and
+// throws away.
+func BenchmarkWatch(b *testing.B) {
+	s := pods(20_000)
+	for _, watchers := range []int{1, 8} {
+		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
+			b.ReportAllocs()
+			events := 0
+			for b.Loop() {
+				b.StopTimer()
+				srv := start(b, s, Options{})
+				var wg sync.WaitGroup
+				size := int64(len(srv.frames.between(uint64(s.Initial), uint64(len(s.Events)))))
+				for range watchers {
+					body := srv.body(b, fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d", s.Initial))
+					wg.Go(func() { body(size) })
+				}
+				b.StartTimer()
+				for seq := s.Initial + 1; seq <= len(s.Events); seq++ {
+					srv.Release(uint64(seq))
+				}
+				wg.Wait()
+				b.StopTimer()
+				events += watchers * (len(s.Events) - s.Initial)
+				if err := srv.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/storm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// build makes a valid storm in which the event i is of the key keys[i]; what
+// happens to it follows from its state and from deletes[i].
+func build(initial int, keys []int, deletes []bool) *storm.Storm {
+	s := &storm.Storm{Kind: v1.SchemeGroupVersion.WithKind("Pod"), Initial: initial}
+	index, live := map[int]int32{}, map[int]bool{}
+	for i, k := range keys {
+		if _, ok := index[k]; !ok {
+			index[k] = int32(len(index))
+		}
+		kind := watch.Added
+		if live[k] {
+			kind = watch.Modified
+			if deletes[i] {
+				kind = watch.Deleted
+			}
+		}
+		live[k] = kind != watch.Deleted
+		name := fmt.Sprintf("pod-%d", k)
+		s.Events = append(s.Events, storm.Event{
+			Type: kind, Seq: uint64(i + 1), Key: name, KeyIndex: index[k],
+			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(i + 1)}},
+		})
+	}
+	s.Keys = len(index)
+	return s
+}
+
+func count(n int) *storm.Storm {
+	keys := make([]int, n)
+	for i := range keys {
+		keys[i] = i % 7
+	}
+	return build(0, keys, make([]bool, n))
+}
+
+// The state at any position is what the events up to there make, in order of
+// key.
+func TestState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 60).Draw(t, "events")
+		keys := rapid.SliceOfN(rapid.IntRange(0, 12), n, n).Draw(t, "keys")
+		deletes := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "deletes")
+		s := build(0, keys, deletes)
+		if err := s.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		at := rapid.IntRange(0, n).Draw(t, "at")
+		part := *s
+		part.Events = s.Events[:at]
+		got, order := map[string]uint64{}, []string{}
+		for _, i := range New(s, 0).State(uint64(at)) {
+			got[s.Events[i].Key] = s.Events[i].Seq
+			order = append(order, s.Events[i].Key)
+		}
+		if diff := cmp.Diff(part.Final(), got); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+		if !slices.IsSorted(order) {
+			t.Fatalf("order %v", order)
+		}
+	})
+}
+
+func TestStart(t *testing.T) {
+	yes, no := true, false
+	s := build(3, []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0}, make([]bool, 10))
+	const visible = 8
+	for _, tc := range []struct {
+		version   string
+		initial   *bool
+		bookmarks bool
+		retain    int
+		want      Start
+		fails     func(error) bool
+	}{
+		{version: "5", want: Start{At: 5}},
+		{version: "8", want: Start{At: 8}},
+		{version: "5", initial: &no, want: Start{At: 5}},
+		{version: "", want: Start{At: 8, State: true}},
+		{version: "", bookmarks: true, want: Start{At: 8, State: true}},
+		{version: "0", want: Start{At: 3, State: true}},
+		{version: "0", retain: 2, want: Start{At: 6, State: true}},
+		{version: "", initial: &no, want: Start{At: 8}},
+		{version: "0", initial: &no, want: Start{At: 8}},
+		{version: "", initial: &yes, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "4", initial: &yes, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "4", initial: &yes, want: Start{At: 8, State: true}},
+		{version: "4", initial: &yes, retain: 2, bookmarks: true, want: Start{At: 8, State: true, Mark: true}},
+		{version: "6", retain: 2, want: Start{At: 6}},
+		{version: "5", retain: 2, fails: apierrors.IsResourceExpired},
+		{version: "9", fails: apierrors.IsTimeout},
+		{version: "9", initial: &yes, fails: apierrors.IsTimeout},
+		{version: "-1", fails: apierrors.IsBadRequest},
+		{version: "1.5", fails: apierrors.IsBadRequest},
+		{version: "18446744073709551616", fails: apierrors.IsBadRequest},
+	} {
+		st := New(s, tc.retain)
+		st.Release(visible)
+		got, err := st.Start(tc.version, tc.initial, tc.bookmarks)
+		if tc.fails != nil {
+			if err == nil || !tc.fails(err) {
+				t.Errorf("%+v: error %v", tc, err)
+			}
+			continue
+		}
+		if err != nil || got != tc.want {
+			t.Errorf("Start(%q, …) with retain=%d = %+v, %v, want %+v", tc.version, tc.retain, got, err, tc.want)
+		}
+	}
+	// Without an initial list, any state is the empty one, and all follows.
+	st := New(count(5), 0)
+	st.Release(4)
+	if got, err := st.Start("0", nil, true); err != nil || got != (Start{}) {
+		t.Errorf("Start(0) of a storm without an initial list = %+v, %v", got, err)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	st := New(count(5), 0)
+	for _, step := range []struct{ seq, want uint64 }{{0, 0}, {3, 3}, {2, 3}, {3, 3}, {math.MaxUint64, 5}} {
+		if st.Release(step.seq); st.Visible() != step.want {
+			t.Errorf("Release(%d): visible %d, want %d", step.seq, st.Visible(), step.want)
+		}
+	}
+}
+
+// Followers that come and go while events are released see every event, and
+// are never left asleep.
+func TestFollowersAreWoken(t *testing.T) {
+	const n = 20_000
+	st := New(count(n), 0)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			at, f := uint64(0), st.Follow(0)
+			for at < n {
+				upto := f.Poll()
+				if upto <= at {
+					<-f.Wake()
+					continue
+				}
+				if i%2 == 0 {
+					// Half of them leave and come back.
+					f.Close()
+					f = st.Follow(at)
+				}
+				for _, e := range st.Events(at, upto) {
+					at++
+					if e.Seq != at {
+						t.Errorf("event %d at %d", e.Seq, at)
+						return
+					}
+				}
+				f.Seen(at, 0)
+			}
+			f.Close()
+		})
+	}
+	for seq := range uint64(n) {
+		st.Release(seq + 1)
+	}
+	wg.Wait()
+	if left := *st.followers.Load(); len(left) > 0 {
+		t.Errorf("%d followers are left", len(left))
+	}
+}
+
+// Whoever waits for room goes on as followers take, and is never left asleep.
+func TestRoomIsKept(t *testing.T) {
+	const n, window = 20_000, 16
+	st := New(count(n), 0)
+	var wg sync.WaitGroup
+	for range 2 {
+		f := st.Follow(0)
+		wg.Go(func() {
+			defer f.Close()
+			for at := uint64(0); at < n; {
+				upto := f.Poll()
+				if upto <= at {
+					<-f.Wake()
+					continue
+				}
+				if upto > at+window {
+					t.Errorf("%d is visible where %d was seen, want at most %d more", upto, at, window)
+				}
+				for at < upto {
+					at++
+					f.Seen(at, window)
+				}
+			}
+		})
+	}
+	for seq := range uint64(n) {
+		if err := st.WaitRoom(t.Context(), window); err != nil {
+			t.Fatal(err)
+		}
+		st.Release(seq + 1)
+	}
+	wg.Wait()
+}
+
+func TestWaitRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := New(count(10), 0)
+		done := make(chan error, 1)
+		wait := func(ctx context.Context) { go func() { done <- st.WaitRoom(ctx, 4) }() }
+		waits := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-done:
+				if want || err != nil {
+					t.Fatalf("WaitRoom returned %v, want it to wait: %v", err, want)
+				}
+			default:
+				if !want {
+					t.Fatal("WaitRoom waits")
+				}
+			}
+		}
+		wait(t.Context())
+		waits(true)
+		f := st.Follow(0)
+		waits(false)
+		st.Release(4)
+		wait(t.Context())
+		waits(true)
+		f.Seen(1, 4)
+		waits(true)
+		f.Seen(2, 4)
+		waits(false)
+		st.Release(6)
+		wait(t.Context())
+		waits(true)
+		other := st.Follow(6)
+		waits(true)
+		f.Close()
+		waits(false)
+		other.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		wait(ctx)
+		waits(true)
+		cancel()
+		synctest.Wait()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("WaitRoom: %v, want %v", err, context.Canceled)
+		}
+	})
+}
