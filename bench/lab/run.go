@@ -46,8 +46,8 @@ type Options struct {
 
 // Progress tells how far a run is.
 type Progress struct {
-	// Comparison and Cell that are played, and the cell's name as benchmarks
-	// have it.
+	// Family and Title of the comparison that is played, and the cell's name as
+	// benchmarks have it.
 	Family, Title, Cell string
 	// Round that is played, of Rounds; 0 is the warm-up.
 	Round, Rounds int

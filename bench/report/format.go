@@ -16,18 +16,22 @@ import (
 // none stands where there is no figure.
 const none = "-"
 
-// number writes a figure with three significant digits, whole ones from 100.
+// number writes a figure, which is not negative, with three significant digits,
+// whole from 100 on.
 func number(v float64) string {
-	switch a := math.Abs(v); {
-	case a == math.Trunc(a) && a < 1e6:
+	switch {
+	case v == math.Trunc(v) && v < 1e6:
 		return strconv.FormatFloat(v, 'f', -1, 64)
-	case a >= 1e6:
+	case v < 0.001:
+		// What the machine does in between, not the variant.
+		return "<0.001"
+	case v >= 1e6:
 		return benchunit.Scale(v, benchunit.Decimal)
-	case a >= 99.95:
+	case v >= 99.95:
 		return strconv.FormatFloat(v, 'f', 0, 64)
-	case a >= 9.995:
+	case v >= 9.995:
 		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 0.9995:
+	case v >= 0.9995:
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 2, 64)
@@ -94,6 +98,8 @@ func ratio(c stats.Comparison) string {
 func times(v float64) string {
 	digits := 2
 	switch {
+	case v < 0.0995:
+		digits = 4
 	case v >= 99.95:
 		digits = 0
 	case v >= 9.995:
