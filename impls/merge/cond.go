@@ -22,7 +22,7 @@ func condVariant() Variant {
 			Consumers: impls.ManyConsumers,
 			Unlocked:  true,
 		}},
-		New: func(opts Options) (Merger, error) { return newCond(opts) },
+		New: newCond,
 	}
 }
 
@@ -69,7 +69,7 @@ type notification struct {
 	copied bool
 }
 
-func newCond(opts Options) (*cond, error) {
+func newCond(opts Options) (Merger, error) {
 	opts, err := opts.complete()
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func referenceVariant() Variant {
 			Bounded:   true,
 			Consumers: impls.ManyConsumers,
 		}},
-		New: func(opts Options) (Merger, error) { return newReference(opts) },
+		New: newReference,
 	}
 }
 
@@ -56,7 +56,7 @@ type reference struct {
 	seen   sets.Set[string]
 }
 
-func newReference(opts Options) (*reference, error) {
+func newReference(opts Options) (Merger, error) {
 	opts, err := opts.complete()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,324 @@
+package mergetest
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"watchlab/impls/merge"
+)
+
+// expectEvents compares what the recorder was told since the last call.
+func (r *rig) expectEvents(want ...string) {
+	r.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.events.lines, "\n")); diff != "" {
+		r.Errorf("events (-want +got):\n%s", diff)
+	}
+	r.events.lines = nil
+}
+
+func duplicateEvent(pod *v1.Pod, source string) string {
+	return string(pod.UID) + " Warning FailedValidation: Error validating pod " + pod.Name + "_" + pod.Namespace +
+		"(" + string(pod.UID) + ") from " + source + " due to duplicate pod name \"" + pod.Name + "\", ignoring"
+}
+
+// duplicates: of pods with one full name in one update, the first is taken.
+func (r *rig) duplicates() {
+	a, twin := newPod("a"), changed(newPod("twin"), named("a"))
+	elsewhere := changed(newPod("elsewhere"), named("a"), func(p *v1.Pod) { p.Namespace = "other" })
+	for _, op := range []merge.Op{merge.SET, merge.ADD, merge.UPDATE, merge.DELETE} {
+		source := op.String()
+		r.expect(r.mergeFrom(source, op, a, twin, elsewhere, changed(a, newImage)), "ADD "+source+" a elsewhere")
+		r.expectEvents(duplicateEvent(twin, source), duplicateEvent(a, source))
+		// In the next update, the other may be first.
+		got := r.mergeFrom(source, op, twin, a, elsewhere)
+		if op == merge.SET {
+			r.expect(got, "REMOVE SET a", "ADD SET twin")
+		} else {
+			r.expect(got, "ADD "+source+" twin")
+		}
+		r.expectEvents(duplicateEvent(a, source))
+	}
+	// Names count within one update and source; REMOVE doesn't look at them.
+	r.expect(r.mergeFrom("one", merge.ADD, a), "ADD one a")
+	r.expect(r.mergeFrom("one", merge.ADD, twin), "ADD one twin")
+	r.expect(r.mergeFrom("two", merge.ADD, a), "ADD two a")
+	r.expect(r.mergeFrom("one", merge.REMOVE, a, twin), "REMOVE one a twin")
+	r.expectEvents()
+
+	// The underscore between name and namespace can be part of them.
+	left := changed(newPod("left"), named("x"), func(p *v1.Pod) { p.Namespace = "y_z" })
+	right := changed(newPod("right"), named("x_y"), func(p *v1.Pod) { p.Namespace = "z" })
+	r.expect(r.mergeFrom("one", merge.ADD, left, right), "ADD one left")
+	r.expectEvents(duplicateEvent(right, "one"))
+}
+
+// duplicatesByKnownPointers: pods that were received before by the same
+// pointers are duplicates as well.
+func (r *rig) duplicatesByKnownPointers() {
+	a, twin, b := newPod("a"), changed(newPod("twin"), named("a")), newPod("b")
+	r.merge(merge.ADD, a, b)
+	r.merge(merge.ADD, twin)
+	r.expectEvents()
+	r.expect(r.merge(merge.ADD, twin, b, a, b))
+	r.expectEvents(duplicateEvent(a, "api"), duplicateEvent(b, "api"))
+	// A known pod is dropped for a new one of its name and the other way round.
+	third := changed(newPod("third"), named("b"))
+	r.expect(r.merge(merge.ADD, third, b), "ADD api third")
+	r.expectEvents(duplicateEvent(b, "api"))
+	fourth := changed(newPod("fourth"), named("b"))
+	r.expect(r.merge(merge.ADD, b, fourth))
+	r.expectEvents(duplicateEvent(fourth, "api"))
+	// What a SET drops, it removes.
+	r.expect(r.merge(merge.SET, b, twin, a, third, b), "REMOVE api a third", "ADD api")
+	r.expectEvents(duplicateEvent(a, "api"), duplicateEvent(third, "api"), duplicateEvent(b, "api"))
+	r.expectHeld("api/b", "api/twin")
+}
+
+// duplicateUIDs: kubelet lets two pods of one UID and different names into one
+// update, and so does everybody.
+func (r *rig) duplicateUIDs() {
+	a, b := newPod("u"), changed(newPod("u"), named("b"), newImage)
+	// In a SET, both are new; the second is held.
+	r.expect(r.merge(merge.SET, a, b), "ADD api u u")
+	if got := r.state()["api/u"]; got.Name != "b" || got.Spec.Containers[0].Image != "image:1+" {
+		r.Errorf("held %s with %s, want the second", got.Name, got.Spec.Containers[0].Image)
+	}
+	// Known, both are compared with what is held, which is told as it is in
+	// the end, under its first name.
+	got := r.merge(merge.SET, changed(a, newImage, newImage), changed(b, newImage, newImage))
+	r.expect(got, "UPDATE api u u")
+	for _, pod := range got[0].Pods {
+		if pod.Name != "b" || pod.Spec.Containers[0].Image != "image:1+++" {
+			r.Errorf("told %s with %s", pod.Name, pod.Spec.Containers[0].Image)
+		}
+	}
+	// In an ADD, the second changes the first.
+	got = r.mergeFrom("file", merge.ADD, a, b)
+	r.expect(got, "ADD file u", "UPDATE file u")
+	if image := got[0].Pods[0].Spec.Containers[0].Image; image != "image:1+" {
+		r.Errorf("added with %s, want it as it is in the end", image)
+	}
+	r.expectEvents()
+	r.expect(r.merge(merge.SET), "REMOVE api u")
+	r.expect(r.merge(merge.SET, a), "ADD api u")
+}
+
+// namesMove: the name that counts is that of the pod received last.
+func (r *rig) namesMove() {
+	one, two := changed(newPod("one"), named("x")), changed(newPod("two"), named("y"))
+	r.merge(merge.SET, one, two)
+	// They trade names.
+	one, two = changed(one, named("y")), changed(two, named("x"))
+	r.expect(r.merge(merge.SET, one, two))
+	r.expectEvents()
+	r.expect(r.merge(merge.SET, two, one))
+	r.expectEvents()
+	// A name that a pod gives up within an update stays taken in it.
+	moved := changed(one, named("z"))
+	three := changed(newPod("three"), named("y"))
+	r.expect(r.merge(merge.ADD, one, moved, three))
+	r.expectEvents(duplicateEvent(three, "api"))
+	r.expect(r.merge(merge.ADD, three), "ADD api three")
+	r.expect(r.merge(merge.REMOVE, three, moved, two), "REMOVE api one three two")
+	r.expect(r.merge(merge.ADD, changed(newPod("four"), named("y"))), "ADD api four")
+	r.expectEvents()
+}
+
+// annotations: config.source and config.seen are the merger's, whatever is
+// received, and config.seen never changes.
+func (r *rig) annotations() {
+	pod := changed(newPod("a"), annotated(merge.ConfigSourceAnnotation, "elsewhere"), annotated(merge.ConfigFirstSeenAnnotation, "never"))
+	before := time.Now()
+	got := r.merge(merge.SET, pod, changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil }))
+	r.expect(got, "ADD api a bare")
+	for _, told := range got[0].Pods {
+		if source := told.Annotations[merge.ConfigSourceAnnotation]; source != "api" {
+			r.Errorf("%s: config.source is %q, want api", told.UID, source)
+		}
+		seen, err := time.Parse(time.RFC3339Nano, told.Annotations[merge.ConfigFirstSeenAnnotation])
+		if err != nil || !seen.Equal(before) {
+			r.Errorf("%s: config.seen is %q (%v), want %v", told.UID, told.Annotations[merge.ConfigFirstSeenAnnotation], err, before)
+		}
+	}
+	seen := got[0].Pods[0].Annotations[merge.ConfigFirstSeenAnnotation]
+
+	for _, step := range []struct {
+		change func(*v1.Pod)
+		want   string
+	}{
+		{newMessage, "RECONCILE"},
+		{newImage, "UPDATE"},
+		{annotated(merge.ConfigFirstSeenAnnotation, "later"), ""},
+		{func(p *v1.Pod) { newImage(p); annotated(merge.ConfigSourceAnnotation, "nowhere")(p) }, "UPDATE"},
+		{func(p *v1.Pod) { p.Annotations = map[string]string{"other": "x"} }, "UPDATE"},
+		{markDeleted, "DELETE"},
+	} {
+		advance(time.Second)
+		pod = changed(pod, step.change)
+		told := r.merge(merge.ADD, pod)
+		held := r.state()["api/a"]
+		if step.want == "" {
+			r.expect(told)
+		} else {
+			r.expect(told, step.want+" api a")
+			if !reflect.DeepEqual(told[0].Pods[0], held) {
+				r.Errorf("told and held differ:\n%s", cmp.Diff(told[0].Pods[0], held))
+			}
+		}
+		want := withLocal(pod, "api", seen).Annotations
+		if diff := cmp.Diff(want, held.Annotations); diff != "" {
+			r.Errorf("%s (-want +got):\n%s", step.want, diff)
+		}
+	}
+	advance(time.Second)
+	r.merge(merge.SET)
+	again := r.merge(merge.SET, pod)
+	r.expect(again, "ADD api a")
+	if again[0].Pods[0].Annotations[merge.ConfigFirstSeenAnnotation] == seen {
+		r.Error("config.seen of a pod that comes anew is the old one")
+	}
+}
+
+// mirrorAnnotation is kept once there, and taken with the first change that
+// counts.
+func (r *rig) mirrorAnnotation() {
+	mirror := func() (string, bool) {
+		value, ok := r.state()["api/a"].Annotations[merge.ConfigMirrorAnnotation]
+		return value, ok
+	}
+	pod := newPod("a")
+	r.merge(merge.SET, pod)
+	pod = changed(pod, annotated(merge.ConfigMirrorAnnotation, "one"))
+	r.expect(r.merge(merge.SET, pod))
+	if value, ok := mirror(); ok {
+		r.Errorf("mirror annotation %q came without a change", value)
+	}
+	pod = changed(pod, newImage)
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	if value, _ := mirror(); value != "one" {
+		r.Errorf("mirror annotation %q, want one", value)
+	}
+	pod = changed(pod, newImage, annotated(merge.ConfigMirrorAnnotation, "two"))
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	pod = changed(pod, newImage, unannotated(merge.ConfigMirrorAnnotation))
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	if value, _ := mirror(); value != "one" {
+		r.Errorf("mirror annotation %q, want the first", value)
+	}
+}
+
+// knownPointers: what comes by the pointer it came by last is unchanged, in
+// any order and number, and new once it was removed.
+func (r *rig) knownPointers() {
+	var pods []*v1.Pod
+	for i := range 60 {
+		pods = append(pods, newPod(string(rune('A'+i))))
+	}
+	r.merge(merge.SET, pods...)
+	slices.Reverse(pods)
+	r.expect(r.merge(merge.SET, pods...))
+	pods[7] = changed(pods[7], newMessage)
+	r.expect(r.merge(merge.SET, pods...), "RECONCILE api "+string(pods[7].UID))
+	r.expect(r.merge(merge.SET, pods...))
+	r.expect(r.merge(merge.ADD, pods[3:9]...))
+	r.expect(r.merge(merge.SET, append(slices.Clone(pods[:20]), pods[21:]...)...), "REMOVE api "+string(pods[20].UID))
+	r.expect(r.merge(merge.SET, pods...), "ADD api "+string(pods[20].UID))
+	got := r.merge(merge.SET, pods[1], pods[2])
+	if len(got) != 1 || got[0].Op != merge.REMOVE || len(got[0].Pods) != 58 {
+		r.Errorf("SET of two of 60 sent %s", show(got))
+	}
+	got = r.merge(merge.SET, pods...)
+	if len(got) != 1 || got[0].Op != merge.ADD || len(got[0].Pods) != 58 {
+		r.Errorf("SET of 60 after two sent %s", show(got))
+	}
+	r.expectEvents()
+}
+
+// deliveredIsReceivers: what the receiver does with a pod shows nowhere.
+func (r *rig) deliveredIsReceivers() {
+	pods := []*v1.Pod{newPod("a"), newPod("b"), newPod("c")}
+	var taken []*v1.Pod
+	take := func(updates []merge.PodUpdate) {
+		for _, update := range updates {
+			taken = append(taken, update.Pods...)
+		}
+	}
+	take(r.merge(merge.SET, pods...))
+	pods[0] = changed(pods[0], newMessage)
+	take(r.merge(merge.SET, pods...))
+	pods[1] = changed(pods[1], newImage)
+	take(r.merge(merge.SET, pods...))
+	pods[2] = changed(pods[2], markDeleted)
+	take(r.merge(merge.SET, pods...))
+	r.Sync()
+	take(r.sent())
+	sources, fresh := slices.Clone(pods), make([]*v1.Pod, len(pods))
+	for i, pod := range pods {
+		fresh[i] = pod.DeepCopy()
+	}
+	want := r.state()
+
+	for _, pod := range taken {
+		scribble(pod)
+	}
+	r.expect(r.merge(merge.SET, sources...))
+	r.expect(r.merge(merge.SET, fresh...))
+	if diff := cmp.Diff(want, r.state()); diff != "" {
+		r.Errorf("held after the receiver wrote (-want +got):\n%s", diff)
+	}
+	got := r.merge(merge.SET)
+	r.expect(got, "REMOVE api a b c")
+	for _, pod := range got[0].Pods {
+		if diff := cmp.Diff(want["api/"+string(pod.UID)], pod); diff != "" {
+			r.Errorf("removed after the receiver wrote (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// scribble writes into everything that a pod of newPod refers to.
+func scribble(pod *v1.Pod) {
+	pod.Labels["app"] = "scribbled"
+	for key := range pod.Annotations {
+		pod.Annotations[key] = "scribbled"
+	}
+	c := &pod.Spec.Containers[0]
+	c.Image = "scribbled"
+	c.Env[0].Value = "scribbled"
+	delete(c.Resources.Requests, v1.ResourceCPU)
+	pod.Spec.NodeSelector["pool"] = "scribbled"
+	*pod.Spec.TerminationGracePeriodSeconds = -1
+	pod.Status.Conditions[0].Status = "scribbled"
+	if pod.DeletionTimestamp != nil {
+		pod.DeletionTimestamp.Time = time.Time{}
+	}
+}
+
+// receivedUnwritten: received pods stay as they are.
+func (r *rig) receivedUnwritten() {
+	bare := changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil })
+	versions := []*v1.Pod{
+		newPod("a"), changed(newPod("a"), newMessage), changed(newPod("a"), newImage),
+		changed(newPod("a"), annotated(merge.ConfigFirstSeenAnnotation, "x")), changed(newPod("a"), markDeleted),
+	}
+	for _, pod := range versions {
+		before, bareBefore := pod.DeepCopy(), bare.DeepCopy()
+		for _, told := range r.merge(merge.SET, pod, bare) {
+			for _, p := range told.Pods {
+				if p.UID == "a" {
+					scribble(p)
+				}
+			}
+		}
+		if diff := cmp.Diff(before, pod); diff != "" {
+			r.Errorf("a received pod was written to (-before +after):\n%s", diff)
+		}
+		if !reflect.DeepEqual(bareBefore, bare) {
+			r.Error("a received pod without annotations was written to")
+		}
+	}
+}
