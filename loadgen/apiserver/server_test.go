@@ -84,6 +84,16 @@ func pods(n int) *storm.Storm {
 	return s
 }
 
+// bulky returns a storm of more bytes than sockets take before somebody reads.
+func bulky() *storm.Storm {
+	s := pods(2500)
+	filler := strings.Repeat("x", 8<<10)
+	for i := range s.Events {
+		s.Events[i].Object.(*v1.Pod).Annotations["filler"] = filler
+	}
+	return s
+}
+
 // testServer is a started server and a client of it.
 type testServer struct {
 	*Server
@@ -643,7 +653,7 @@ func TestLegacyInitialEvents(t *testing.T) {
 // A watch that nobody reads holds up neither Release nor another watch, and
 // gets everything in the end.
 func TestSlowWatch(t *testing.T) {
-	s := pods(40_000)
+	s := bulky()
 	srv := start(t, s, Options{})
 	path := fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d", s.Initial)
 	slow, fast := srv.open(t, path), srv.open(t, path)
@@ -745,7 +755,7 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("Start after Close: %v", err)
 	}
 	// Close ends a watch that waits, and one that is stuck in a write.
-	s := pods(40_000)
+	s := bulky()
 	started := start(t, s, Options{})
 	if _, err := started.Start(); !errors.Is(err, ErrState) {
 		t.Errorf("a second Start: %v", err)
