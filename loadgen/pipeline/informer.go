@@ -71,7 +71,7 @@ func (w *informer) Setup(context.Context) error {
 	w.worker = newWorker(w.st, w.indexer, events, w.score.Initial)
 	w.process = &processor{
 		indexer: w.indexer, handler: w.worker, log: w.log,
-		done: make(chan struct{}), total: events,
+		done: make(chan struct{}), seen: make([]bool, events+1),
 	}
 	w.control = cache.New(&cache.Config{
 		Queue:         w.queue.withBatch(),

@@ -23,13 +23,11 @@ type processor struct {
 	indexer cache.Indexer
 	handler eventHandler
 	log     *ledger
-	// done is closed when total events have been handled.
-	done  chan struct{}
-	total int
-
-	handled  int
-	complete bool
-	err      error
+	// done is closed when all events, by number, have been seen.
+	done    chan struct{}
+	seen    []bool
+	handled int
+	err     error
 	// due says that the hand-over gets stamps; stored is one of them.
 	due    bool
 	stored int64
@@ -122,19 +120,26 @@ func (p *processor) fail(err error) error {
 	return err
 }
 
-// count notes how many events have been handled.
+// count notes which events have been handled.
 func (p *processor) count(deltas []cache.Delta) {
 	for _, d := range deltas {
-		switch o := d.Object.(type) {
-		case cache.ReplacedAllInfo:
-			p.handled += len(o.Objects)
-		case cache.BookmarkInfo, cache.SyncAllInfo:
-		default:
-			p.handled++
+		if all, ok := d.Object.(cache.ReplacedAllInfo); ok {
+			for _, o := range all.Objects {
+				p.countOne(o)
+			}
+			continue
 		}
+		p.countOne(d.Object)
 	}
-	if p.handled >= p.total && !p.complete {
-		p.complete = true
+}
+
+func (p *processor) countOne(obj any) {
+	seq := sequence(obj)
+	if seq == 0 || seq >= uint64(len(p.seen)) || p.seen[seq] {
+		return
+	}
+	p.seen[seq] = true
+	if p.handled++; p.handled == len(p.seen)-1 {
 		close(p.done)
 	}
 }

@@ -145,19 +145,23 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 				continue
 			}
 			p := at[pod.UID]
-			i := find(all, p.next, len(all), n.Op, pod)
-			if i < 0 {
-				// Not among what was to come, so among what was.
-				late := find(all, 0, p.next, n.Op, pod)
-				switch {
-				case late < 0:
-					v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
-				case p.told[late]:
+			// Pods live through the same again in every lap, so that the nearest
+			// is meant.
+			i, late := ahead(all, p.next, n.Op, pod), -1
+			if i != p.next {
+				late = behind(all, p.next, n.Op, pod)
+			}
+			if late >= 0 && (i < 0 || p.next-late < i-p.next) {
+				if p.told[late] {
 					v.duplicated.add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
-				default:
+				} else {
 					p.told[late] = true
 					v.reordered.add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
 				}
+				continue
+			}
+			if i < 0 {
+				v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
 			p.told[i] = true
@@ -190,13 +194,28 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 	return v, out
 }
 
-// find returns the first of all[from:to] that the notification can be about;
-// -1 for none.
-func find(all []telling, from, to int, op merge.Op, pod *v1.Pod) int {
-	for i := from; i < to; i++ {
-		if all[i].op == op && (op == merge.REMOVE || same(pod, all[i].pod)) {
+// ahead returns the first of all[from:] that the notification can be about; -1
+// for none.
+func ahead(all []telling, from int, op merge.Op, pod *v1.Pod) int {
+	for i := from; i < len(all); i++ {
+		if all[i].says(op, pod) {
 			return i
 		}
 	}
 	return -1
+}
+
+// behind returns the last of all[:to] that the notification can be about; -1
+// for none.
+func behind(all []telling, to int, op merge.Op, pod *v1.Pod) int {
+	for i := to - 1; i >= 0; i-- {
+		if all[i].says(op, pod) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (t telling) says(op merge.Op, pod *v1.Pod) bool {
+	return t.op == op && (op == merge.REMOVE || same(pod, t.pod))
 }
