@@ -474,7 +474,7 @@ func hasSyncedLate(t *testing.T, r *rig) {
 	r.replace("a")
 	r.during = func() {
 		r.during = nil
-		r.replace("b", "c")
+		r.replace("b")
 	}
 	r.do(r.take())
 	r.synced(false, "before the list that took the initial one's place was taken")

@@ -1,0 +1,174 @@
+// Package cli is the watchlab command. [Main] is exported so that another
+// module can register contestants of its own and reuse it:
+//
+//	func main() {
+//		deltafifo.Register(mine)
+//		os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+//	}
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"watchlab/bench/lab"
+)
+
+// Exit codes.
+const (
+	// exitOK: done, and every verdict allows the figures to be believed or says
+	// why not.
+	exitOK = 0
+	// exitInvalid: a cell broke an invariant, or the run failed.
+	exitInvalid = 1
+	// exitUsage: bad input; nothing was run or written.
+	exitUsage = 2
+	// exitInterrupted is what shells use for SIGINT.
+	exitInterrupted = 130
+)
+
+// usageError is bad input: a flag, a file or a name.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// badFlag says that a flag's value is wrong.
+func badFlag(flag string, err error) error {
+	return usageError{fmt.Errorf("--%s: %w", flag, err)}
+}
+
+// errInvalid ends a run whose table has said why.
+var errInvalid = errors.New("a cell broke an invariant")
+
+// errInterrupted ends a run that has said so.
+var errInterrupted = errors.New("interrupted")
+
+// Main runs the command and returns its exit code. It never exits itself.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, args, stdout, stderr)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(args)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case errors.Is(err, errInvalid):
+		return exitInvalid
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "watchlab: %s\n", oneLine(err))
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "watchlab: %s\n", oneLine(err))
+		return exitInvalid
+	}
+}
+
+// oneLine writes an error as one line, whatever its parts are.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+func newRoot(args []string) *cobra.Command {
+	var verbosity int
+	root := &cobra.Command{
+		Use:   "watchlab",
+		Short: "The performance lab for the Kubernetes event pipeline",
+		Long: `watchlab plays watch storms through interchangeable implementations of each
+stage of the Kubernetes event pipeline, beside client-go's and kubelet's own,
+checks that nothing was lost, reordered or duplicated, and compares what it
+costs.`,
+		Example: `  # What can be compared, and what each promises
+  watchlab list
+
+  # Everything that is built in, in about two minutes
+  watchlab run`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(*cobra.Command, []string) {
+			quiet(verbosity)
+		},
+	}
+	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "log client-go's own messages up to this level; -1 for none")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newList(), newRun(args))
+	return root
+}
+
+// quiet keeps client-go's log lines out of the tables: a reflector that is
+// stopped at the end of a cell says so as an error.
+func quiet(verbosity int) {
+	if verbosity < 0 {
+		klog.SetLogger(klog.New(nil))
+		return
+	}
+	klog.ClearLogger()
+	var level klog.Level
+	_ = level.Set(strconv.Itoa(verbosity)) // A number is what it takes.
+}
+
+// noArgs refuses arguments that aren't flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		return usageError{fmt.Errorf("unknown command %q (have %s)", args[0], strings.Join(names, ", "))}
+	}
+	return usageError{fmt.Errorf("%s takes no argument %q, only flags", cmd.CommandPath(), args[0])}
+}
+
+// commit is set by the Makefile: the revision, with -dirty where the tree
+// differed.
+var commit string
+
+// build says which program this is: what the Makefile said, else what the Go
+// command noted.
+func build() lab.Build {
+	if commit != "" {
+		revision, dirty := strings.CutSuffix(commit, "-dirty")
+		return lab.Build{Commit: revision, Dirty: dirty}
+	}
+	var b lab.Build
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Commit = s.Value[:min(len(s.Value), 12)]
+			case "vcs.modified":
+				b.Dirty = s.Value == "true"
+			}
+		}
+	}
+	return b
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/impls/queue"
+)
+
+// entry is a variant as list shows it.
+type entry struct {
+	Family     impls.Family       `json:"family"`
+	Name       string             `json:"name"`
+	Summary    string             `json:"summary"`
+	Upstream   string             `json:"upstream,omitempty"`
+	Guarantees []impls.Guarantees `json:"guarantees"`
+}
+
+// entries returns all variants, family by family.
+func entries() []entry {
+	return slices.Concat(
+		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),
+		entriesOf(impls.Queue, queue.Variants()),
+		entriesOf(impls.Merge, merge.Variants()),
+	)
+}
+
+func entriesOf[O, T any](f impls.Family, variants []impls.Variant[O, T]) []entry {
+	var out []entry
+	for _, v := range variants {
+		out = append(out, entry{f, v.Name, v.Summary, v.Upstream, v.Guarantees})
+	}
+	return out
+}
+
+// families are those that have variants.
+func families() []string {
+	return []string{string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)}
+}
+
+func newList() *cobra.Command {
+	output := "table"
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the families, their variants and what each guarantees",
+		Example: `  # All families
+  watchlab list
+
+  # For a script
+  watchlab list -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch output {
+			case "table":
+				return listTable(cmd.OutOrStdout(), entries())
+			case "json":
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(entries())
+			default:
+				return badFlag("output", oneOf(output, "table", "json"))
+			}
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	return cmd
+}
+
+func listTable(w io.Writer, all []entry) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tDROP-IN\tUPSTREAM")
+	for _, e := range all {
+		for _, g := range e.Guarantees {
+			fmt.Fprintln(tw, strings.Join([]string{
+				string(e.Family), e.Name, dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
+				string(g.Consumers), locked(g.Unlocked), dash(g.DropIn), dash(e.Upstream),
+			}, "\t"))
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, e := range all {
+		fmt.Fprintf(tw, "%s/%s\t%s\n", e.Family, e.Name, e.Summary)
+	}
+	return tw.Flush()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func locked(unlocked bool) string {
+	if unlocked {
+		return "unlocked"
+	}
+	return "locked"
+}
+
+// oneOf is the error for a value that isn't one of those allowed.
+func oneOf(got string, allowed ...string) error {
+	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/pipeline"
+	"watchlab/loadgen/source"
+)
+
+// quickDuration is the schedule of a paced round of the quick study: long
+// enough for a p99.9 of a thousand events.
+const quickDuration = 500 * time.Millisecond
+
+// study is one line of the quick study.
+type study struct {
+	family   impls.Family
+	pipeline string
+	source   string
+	storm    string
+	// rate is the pace at which latency is measured: well below what the
+	// slowest variant can do there, so that the figure is a delay and not the
+	// length of a queue that grows.
+	rate pace.Rate
+}
+
+// quickStudies is what the quick study plays: every family alone and in its
+// pipelines, end to end, from memory and over HTTP.
+var quickStudies = []study{
+	{impls.DeltaFIFO, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
+	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "gang", 10_000},
+	{impls.DeltaFIFO, pipeline.InformerPipeline, source.APIServerName, "nodeloss", 1_000},
+	{impls.Queue, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
+	{impls.Merge, pipeline.QueuePipeline, source.MemoryName, "gang", 1_000},
+	{impls.Merge, pipeline.KubeletPipeline, source.MemoryName, "nodeloss", 500},
+	{impls.Merge, pipeline.KubeletPipeline, source.APIServerName, "nodeloss", 500},
+}
+
+// quick fills the plan with the quick study: one table a family.
+func (p *plan) quick() error {
+	p.name = "quick"
+	tables := map[impls.Family]int{}
+	for _, s := range quickStudies {
+		comparisons, err := compare(pipeline.Spec{
+			Family: s.family, Pipeline: s.pipeline, Source: s.source,
+			Rates: []pace.Rate{pace.Unpaced, s.rate}, Duration: quickDuration,
+		}, s.storm)
+		if err != nil {
+			return err
+		}
+		for _, c := range comparisons {
+			at, ok := tables[s.family]
+			if !ok {
+				at = len(p.comparisons)
+				tables[s.family] = at
+				p.comparisons = append(p.comparisons, lab.Comparison{
+					Family: c.Family, Title: "every variant, alone and in its pipelines, on recorded watch streams",
+				})
+			}
+			p.comparisons[at].Cells = append(p.comparisons[at].Cells, c.Cells...)
+		}
+	}
+	if p.dir == "" {
+		p.dir = freeFolder("results", today(), build(), p.name)
+	}
+	return nil
+}
+
+// freeFolder names a results folder that doesn't exist yet: the second run of
+// a day at one commit gets a -2.
+func freeFolder(root, date string, b lab.Build, name string) string {
+	revision := b.Commit
+	if revision == "" {
+		revision = "unknown"
+	}
+	if b.Dirty {
+		revision += "-dirty"
+	}
+	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", date, revision, name))
+	for n, free := 2, dir; ; n++ {
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+		free = fmt.Sprintf("%s-%d", dir, n)
+	}
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/pipeline"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/trace"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	family    string
+	impls     []string
+	delivery  []string
+	pipeline  string
+	source    string
+	storm     string
+	rates     []string
+	rounds    int
+	seed      int64
+	producers int
+	events    int
+	out       string
+	output    string
+}
+
+const allImpls = "all"
+
+func newRun(args []string) *cobra.Command {
+	f := runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Play a storm through variants side by side and compare them",
+		Long: `run plays a storm through each variant of a family, round by round and
+interleaved, checks that nothing was lost, reordered or duplicated, and prints
+one table. With several rates, throughput is taken from the unpaced one ("max")
+and latency, from the intended time of each event, from the paced ones.
+
+Without --family it runs the quick study: every variant of every family, alone
+and in its pipelines, on the recordings that are built in, in about two minutes;
+the results also go to results/<date>-<commit>-quick.
+
+Exit code: 0; 1 if a cell broke an invariant (its figures are not shown); 2 for
+bad input, before anything is run or written; 130 after Ctrl-C, which keeps what
+is finished.`,
+		Example: `  # Which delta queue survives this storm?
+  watchlab run --family deltafifo --storm gang --rate max,100000
+
+  # Two variants behind a real HTTP watch, results kept
+  watchlab run --family deltafifo --impl clientgo-realfifo-batch,cond \
+    --pipeline informer --source apiserver --storm pods.jsonl.gz --out results/mine
+
+  # The kubelet's merge, compared by benchstat
+  watchlab run --family merge --pipeline kubelet -o bench | benchstat -row .name -col /impl -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := f.plan(cmd)
+			if err != nil {
+				return err
+			}
+			p.args = args
+			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.family, "family", "", "family to compare: "+strings.Join(families(), ", ")+"; none for the quick study")
+	fl.StringSliceVar(&f.impls, "impl", []string{allImpls}, "variants, by name, or all")
+	fl.StringSliceVar(&f.delivery, "delivery", nil, "deliveries of deltafifo: in-order, per-key; both where none is named")
+	fl.StringVar(&f.pipeline, "pipeline", pipeline.QueuePipeline, "pipeline that they stand in: "+strings.Join(pipeline.Names(), ", "))
+	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(source.Names(), ", "))
+	fl.StringVar(&f.storm, "storm", "nodeloss", "recorded watch stream: a file, or one that is built in ("+strings.Join(trace.Names(), ", ")+")")
+	fl.StringSliceVar(&f.rates, "rate", []string{"max"}, "events a second, or max; one cell for each")
+	fl.IntVar(&f.rounds, "rounds", 5, "rounds that count; one more warms up")
+	fl.Int64Var(&f.seed, "seed", 1, "seed of the order in which cells are played")
+	fl.IntVar(&f.producers, "producers", 0, "goroutines that produce, in the queue pipeline (default 1)")
+	fl.IntVar(&f.events, "events", 0, "events a round has at least, by repeating the storm (default: depends on the pipeline)")
+	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
+	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
+	return cmd
+}
+
+// plan is a run that can be started.
+type plan struct {
+	name        string
+	comparisons []lab.Comparison
+	rounds      int
+	seed        int64
+	dir         string
+	show        func(io.Writer, *lab.Outcome) error
+	args        []string
+}
+
+// plan checks the flags, all of them before anything is read or written.
+func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
+	p := &plan{name: "run", rounds: f.rounds, seed: f.seed, dir: f.out}
+	switch f.output {
+	case "table":
+		p.show = report.Table
+	case "json":
+		p.show = report.JSON
+	case "bench":
+		p.show = report.Bench
+	default:
+		return nil, badFlag("output", oneOf(f.output, "table", "json", "bench"))
+	}
+	switch {
+	case f.rounds < 1:
+		return nil, badFlag("rounds", fmt.Errorf("%d is less than 1", f.rounds))
+	case f.producers < 0:
+		return nil, badFlag("producers", fmt.Errorf("%d is negative", f.producers))
+	case f.events < 0:
+		return nil, badFlag("events", fmt.Errorf("%d is negative", f.events))
+	}
+	if f.out != "" {
+		if _, err := os.Lstat(f.out); err == nil {
+			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
+		}
+	}
+	if f.family == "" {
+		for _, name := range []string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"} {
+			if cmd.Flags().Changed(name) {
+				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
+			}
+		}
+		return p, p.quick()
+	}
+	spec, err := f.spec()
+	if err != nil {
+		return nil, err
+	}
+	p.comparisons, err = compare(spec, f.storm)
+	return p, err
+}
+
+// spec turns the flags into a comparison, without the storm.
+func (f runFlags) spec() (pipeline.Spec, error) {
+	none := pipeline.Spec{}
+	if !slices.Contains(families(), f.family) {
+		return none, badFlag("family", oneOf(f.family, families()...))
+	}
+	if !slices.Contains(pipeline.Names(), f.pipeline) {
+		return none, badFlag("pipeline", oneOf(f.pipeline, pipeline.Names()...))
+	}
+	if !slices.Contains(source.Names(), f.source) {
+		return none, badFlag("source", oneOf(f.source, source.Names()...))
+	}
+	s := pipeline.Spec{
+		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
+		Modes: f.delivery, Producers: f.producers, Events: f.events,
+	}
+	if !slices.Equal(f.impls, []string{allImpls}) {
+		s.Impls = f.impls
+	}
+	for i, text := range f.rates {
+		r, err := pace.ParseRate(text)
+		if err != nil {
+			return none, badFlag("rate", err)
+		}
+		if slices.Contains(s.Rates, r) {
+			return none, badFlag("rate", fmt.Errorf("%s stands there twice", f.rates[i]))
+		}
+		s.Rates = append(s.Rates, r)
+	}
+	return s, nil
+}
+
+// compare loads the storm and makes the comparisons of a spec.
+func compare(s pipeline.Spec, stormName string) ([]lab.Comparison, error) {
+	var err error
+	if s.Storm, err = trace.Load(stormName); err != nil {
+		return nil, badFlag("storm", err)
+	}
+	comparisons, err := pipeline.Compare(s)
+	switch {
+	case errors.Is(err, impls.ErrUnknownVariant):
+		return nil, badFlag("impl", err)
+	case err != nil:
+		return nil, usageError{err}
+	}
+	return comparisons, nil
+}
+
+// run plays the plan and shows what came out.
+func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
+	status := newStatus(stderr)
+	defer status.clear()
+	o, err := lab.Run(ctx, p.comparisons, lab.Options{
+		Name: p.name, Rounds: p.rounds, Seed: p.seed, Dir: p.dir,
+		Progress: status.show, Build: build(), Args: p.args,
+	})
+	status.clear()
+	if errors.Is(err, lab.ErrExists) {
+		return badFlag("out", err)
+	}
+	if o == nil {
+		return err
+	}
+	// What is finished is shown and kept even if the run came to grief.
+	errs := []error{err, p.show(stdout, o)}
+	if p.dir != "" {
+		if werr := report.Write(p.dir, o); werr != nil {
+			errs = append(errs, werr)
+		} else {
+			fmt.Fprintf(stderr, "watchlab: results are in %s\n", p.dir)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if failed := o.Failed(); len(failed) > 0 {
+		for _, f := range failed {
+			fmt.Fprintf(stderr, "watchlab: %s\n", f)
+		}
+		return errInvalid
+	}
+	if o.Interrupted {
+		finished, all := o.Finished()
+		fmt.Fprintf(stderr, "watchlab: interrupted; %d of %d measurements were finished and are kept\n", finished, all)
+		return errInterrupted
+	}
+	return nil
+}
+
+// today is the date of a results folder.
+func today() string { return time.Now().Format(time.DateOnly) }
