@@ -13,8 +13,11 @@ func TestKeySet(t *testing.T) {
 	for round := range 3 << genBits {
 		s.reset()
 		n := 3
-		if round%5000 == 0 {
+		switch {
+		case round > 2<<genBits && round%5000 == 0:
 			n = 3000
+		case round%1000 < 2 || round > 1<<genBits && round < 1<<genBits+100:
+			n = 30 // Half of the smallest table.
 		}
 		seen := map[uint64]bool{}
 		for range n {
