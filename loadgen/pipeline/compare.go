@@ -190,7 +190,7 @@ func (s *Spec) complete() error {
 		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
 	}
 	if s.Family == impls.Merge {
-		node, err := s.Storm.ForNode(nodePods)
+		node, err := s.Storm.ForNode(NodePods)
 		if err != nil {
 			return err
 		}

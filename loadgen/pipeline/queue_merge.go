@@ -17,9 +17,9 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// nodePods is how many pods the node of the merge family's storms has:
+// NodePods is how many pods the node of the merge family's storms has:
 // kubelet's default limit.
-const nodePods = 110
+const NodePods = 110
 
 // lastPod is added to the merger's source when all else has gone in. As the
 // updates of a source take effect in their order, its ADD is the last
