@@ -98,8 +98,6 @@ type Server struct {
 	wire                      atomic.Int64
 
 	http *http.Server
-	// done is closed to end all watches.
-	done chan struct{}
 	// served has the result of http.Serve.
 	served chan error
 
@@ -144,7 +142,6 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 		frames:     frames,
 		bookmark:   opts.BookmarkInterval,
 		namespaced: namespaced,
-		done:       make(chan struct{}),
 		served:     make(chan error, 1),
 		conns:      map[*conn]struct{}{},
 	}
@@ -240,7 +237,6 @@ func (s *Server) Close() error {
 	started := s.listener != nil
 	s.mu.Unlock()
 
-	close(s.done)
 	err := s.http.Close()
 	s.handlers.Wait()
 	if started {

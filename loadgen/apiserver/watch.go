@@ -118,8 +118,8 @@ func (w *watcher) initial(start stream.Start) error {
 	return err
 }
 
-// run sends events as they become visible, until the client goes away, the
-// time is up or the server closes.
+// run sends events as they become visible, until the time is up or the client
+// goes away, which it does for good when the server closes its connection.
 func (w *watcher) run(gone <-chan struct{}) {
 	var bookmarks, timeout <-chan time.Time
 	if w.query.opts.AllowWatchBookmarks {
@@ -146,8 +146,6 @@ func (w *watcher) run(gone <-chan struct{}) {
 				return
 			case <-gone:
 				return
-			case <-w.server.done:
-				return
 			default:
 			}
 		} else {
@@ -158,8 +156,6 @@ func (w *watcher) run(gone <-chan struct{}) {
 			case <-timeout:
 				return
 			case <-gone:
-				return
-			case <-w.server.done:
 				return
 			}
 		}

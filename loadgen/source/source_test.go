@@ -461,6 +461,28 @@ func TestMemoryOpenLoop(t *testing.T) {
 	}
 }
 
+// A watch that is stopped ends, however much is ready for it and however
+// eagerly somebody takes.
+func TestMemoryStop(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	play(t, src, 1e6, nil)
+	<-w.ResultChan()
+	w.Stop()
+	left := 0
+	for range w.ResultChan() {
+		left++
+	}
+	if left > 128+1 {
+		t.Errorf("%d events after Stop, want no more than lay in the channel", left)
+	}
+}
+
 func TestMemoryWatchList(t *testing.T) {
 	st := empty()
 	src := source.NewMemory(st)

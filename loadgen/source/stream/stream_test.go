@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -222,6 +224,82 @@ func TestRoomIsKept(t *testing.T) {
 		}
 		st.Release(seq + 1)
 	}
+	wg.Wait()
+}
+
+// spin looks at a condition until it holds, then waits for a moment that
+// differs from turn to turn: what comes next is to meet the other goroutine at
+// any point of what it does.
+func spin(ctx context.Context, turn uint64, done func() bool) {
+	for i := 1; !done(); i++ {
+		if i%1024 == 0 {
+			if ctx.Err() != nil {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+	for range turn % 128 {
+		runtime.KeepAlive(turn)
+	}
+}
+
+// One event at a time, each released when the one before was seen, so that the
+// follower is just about to fall asleep. A wake-up that got lost would not be
+// made up for by the next event.
+func TestNoWakeUpIsLost(t *testing.T) {
+	const n = 40_000
+	st := New(count(n), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	f := st.Follow(0)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for at := uint64(0); at < n; {
+			if upto := f.Poll(); upto > at {
+				at = upto
+				f.Seen(at, 0)
+				continue
+			}
+			select {
+			case <-f.Wake():
+			case <-ctx.Done():
+				t.Errorf("asleep at %d where %d is visible", at, st.Visible())
+				return
+			}
+		}
+	})
+	for seq := range uint64(n) {
+		spin(ctx, seq, func() bool { return f.seen.Load() == seq })
+		st.Release(seq + 1)
+	}
+	wg.Wait()
+}
+
+// The same for whoever waits for room: the event is seen when that is just
+// about to fall asleep.
+func TestNoRoomIsOverlooked(t *testing.T) {
+	const n, window = 150_000, 1
+	st := New(count(n), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	f := st.Follow(0)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for at := uint64(0); at < n && ctx.Err() == nil; {
+			spin(ctx, at, func() bool { return f.Poll() > at })
+			at = st.Visible()
+			f.Seen(at, window)
+		}
+	})
+	for seq := range uint64(n) {
+		st.Release(seq + 1)
+		if err := st.WaitRoom(ctx, window); err != nil {
+			t.Errorf("waits for room at %d, of which %d is seen: %v", seq+1, f.seen.Load(), err)
+			break
+		}
+	}
+	cancel()
 	wg.Wait()
 }
 
