@@ -1,16 +1,21 @@
 package pipeline
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
 )
 
 // told logs what a handler is told.
@@ -155,5 +160,78 @@ func TestProcessErrors(t *testing.T) {
 				t.Errorf("error %v (kept: %v), want one with %q", err, p.err, tc.want)
 			}
 		})
+	}
+}
+
+// log is a handler that ends the wait for a number of calls.
+type log struct {
+	told
+	want int
+	done chan struct{}
+}
+
+func (l *log) noted() {
+	if len(l.log) == l.want {
+		close(l.done)
+	}
+}
+
+func (l *log) OnAdd(obj any, initial bool) { l.told.OnAdd(obj, initial); l.noted() }
+func (l *log) OnUpdate(old, obj any)       { l.told.OnUpdate(old, obj); l.noted() }
+func (l *log) OnDelete(obj any)            { l.told.OnDelete(obj); l.noted() }
+
+// TestProcessAsInformersDo plays one storm to client-go's own informer and to a
+// controller with our processing, and compares what the handlers are told.
+func TestProcessAsInformersDo(t *testing.T) {
+	s := tiny()
+	for i := range s.Events {
+		s.Events[i].At = time.Duration(i)
+	}
+	s.Kind, s.Resource = v1.SchemeGroupVersion.WithKind("Pod"), v1.SchemeGroupVersion.WithResource("pods")
+	play := func(build func(cache.ListerWatcher, *log) cache.Controller) []string {
+		src := source.NewMemory(s)
+		h := &log{want: len(s.Events), done: make(chan struct{})}
+		control := build(src.ListerWatcher(), h)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { control.RunWithContext(ctx) })
+		<-control.HasSyncedChecker().Done()
+		p := pace.New(pace.Unpaced)
+		p.Start(time.Now())
+		if err := src.Play(ctx, p, nil); err != nil {
+			t.Error(err)
+		}
+		<-h.done
+		cancel()
+		wg.Wait()
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+		return h.log
+	}
+	want := play(func(lw cache.ListerWatcher, h *log) cache.Controller {
+		_, c := cache.NewInformerWithOptions(cache.InformerOptions{
+			ListerWatcher: lw, ObjectType: &v1.Pod{}, Handler: h, Indexers: cache.Indexers{},
+		})
+		return c
+	})
+	for _, variant := range []string{"clientgo-realfifo-batch", "clientgo-realfifo"} {
+		got := play(func(lw cache.ListerWatcher, h *log) cache.Controller {
+			q, err := deltafifo.New(variant, deltafifo.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _ := newProcessor()
+			p.handler = h
+			return cache.New(&cache.Config{
+				Queue: q, ListerWatcher: lw, ObjectType: &v1.Pod{}, Process: p.Process, ProcessBatch: p.ProcessBatch,
+			})
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the handler was told (-client-go +ours):\n%s", variant, diff)
+		}
+	}
+	if len(want) != len(s.Events) || want[0] != "add a@1 (initial)" {
+		t.Errorf("client-go told %q", want)
 	}
 }
