@@ -228,11 +228,23 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return errInvalid
 	}
 	if o.Interrupted {
-		finished, all := o.Finished()
+		finished, all := measurements(o)
 		fmt.Fprintf(stderr, "watchlab: interrupted; %d of %d measurements were finished and are kept\n", finished, all)
 		return errInterrupted
 	}
 	return nil
+}
+
+// measurements counts the rounds of all cells: those that were finished, and
+// those that were planned.
+func measurements(o *lab.Outcome) (finished, all int) {
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			finished += len(cl.Rounds)
+			all += o.Rounds
+		}
+	}
+	return finished, all
 }
 
 // today is the date of a results folder.
