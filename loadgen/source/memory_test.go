@@ -1,0 +1,134 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+)
+
+// An unpaced memory source waits for the watch.
+func TestMemoryBackpressure(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	// Nobody watches.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := src.Play(ctx, pacer(t, pace.Unpaced), nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Play: %v, want %v", err, context.Canceled)
+	}
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	// last is written by Play's goroutine and read after it has ended.
+	var last uint64
+	played := make(chan error, 1)
+	go func() {
+		played <- src.Play(ctx, pacer(t, pace.Unpaced), func(seq uint64) { last = seq })
+	}()
+	taken := uint64(st.Initial)
+	for range 100 {
+		<-w.ResultChan()
+		taken++
+	}
+	cancel()
+	if err := <-played; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Play: %v, want %v", err, context.Canceled)
+	}
+	if last < taken || last > taken+2*128+1 {
+		t.Errorf("released up to %d where %d was taken, want at most 2×128 ahead", last, taken)
+	}
+}
+
+// A paced memory source waits for nobody.
+func TestMemoryOpenLoop(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	play(t, src, 1e6, nil)
+	for seq := st.Initial + 1; seq <= len(st.Events); seq++ {
+		e := <-w.ResultChan()
+		want := st.Events[seq-1]
+		if e.Object != want.Object || e.Type != want.Type {
+			t.Fatalf("event %d is %v %p, want the very object of the storm: %v %p", seq, e.Type, e.Object, want.Type, want.Object)
+		}
+	}
+}
+
+// A watch that is stopped ends, however much is ready for it and however
+// eagerly somebody takes.
+func TestMemoryStop(t *testing.T) {
+	st := load(t)
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	play(t, src, 1e6, nil)
+	<-w.ResultChan()
+	w.Stop()
+	left := 0
+	for range w.ResultChan() {
+		left++
+	}
+	if left > 128+1 {
+		t.Errorf("%d events after Stop, want no more than lay in the channel", left)
+	}
+}
+
+func TestMemoryWatchList(t *testing.T) {
+	st := empty()
+	src := source.NewMemory(st)
+	defer func() { _ = src.Close() }()
+	yes := true
+	w, err := src.ListerWatcher().Watch(metav1.ListOptions{
+		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := <-w.ResultChan()
+	pod, ok := e.Object.(*v1.Pod)
+	if e.Type != watch.Bookmark || !ok || pod.Annotations[metav1.InitialEventsAnnotationKey] != "true" || pod.ResourceVersion != "0" {
+		t.Errorf("the first event of an empty state is %v, want the annotated bookmark at 0", e)
+	}
+	w.Stop()
+	for range w.ResultChan() {
+		t.Error("an event after Stop with nothing released")
+	}
+}
+
+func TestMemoryRefuses(t *testing.T) {
+	lw := source.NewMemory(empty()).ListerWatcher()
+	for _, opts := range []metav1.ListOptions{
+		{LabelSelector: "a=b"},
+		{FieldSelector: "metadata.name=x"},
+		{ResourceVersion: "x"},
+		{ResourceVersion: "1"},
+	} {
+		if _, err := lw.List(opts); err == nil {
+			t.Errorf("List(%v): no error", opts)
+		}
+		if _, err := lw.Watch(opts); err == nil {
+			t.Errorf("Watch(%v): no error", opts)
+		}
+	}
+}
