@@ -123,8 +123,8 @@ func (s *testServer) clientset(t testing.TB) *kubernetes.Clientset {
 	return c
 }
 
-// do sends a request and returns the answer with its body.
-func (s *testServer) do(t testing.TB, method, path string, header ...string) (*http.Response, []byte) {
+// do sends a request and returns the code and the body of the answer.
+func (s *testServer) do(t testing.TB, method, path string, header ...string) (code int, body []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -140,11 +140,10 @@ func (s *testServer) do(t testing.TB, method, path string, header ...string) (*h
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
+	if body, err = io.ReadAll(res.Body); err != nil {
 		t.Fatal(err)
 	}
-	return res, body
+	return res.StatusCode, body
 }
 
 // open starts a watch and returns a function that reads the next frame; it

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -114,23 +115,29 @@ func (s *Server) list(w http.ResponseWriter, q *query) error {
 		s.snapshots.Add(1)
 	}
 	w.Header().Set("Content-Type", contentJSON)
-	// A failed write sticks to the buffer; then the client is gone, and
-	// there is nobody to tell.
+	// Where this fails, the client is gone, and there is nobody to tell.
+	_ = s.writePage(w, head, meta, p.items)
+	return nil
+}
+
+// writePage writes a list from what it begins with, its metadata and the
+// indexes of the events that its items come from.
+func (s *Server) writePage(w io.Writer, head, meta []byte, items []int32) error {
+	// A failed write sticks to the buffer.
 	out := bufio.NewWriterSize(w, 64<<10)
 	_, _ = out.Write(head)
 	_, _ = out.WriteString(`,"metadata":`)
 	_, _ = out.Write(meta)
 	_, _ = out.WriteString(`,"items":[`)
-	for n, i := range p.items {
+	for n, i := range items {
 		if n > 0 {
 			_ = out.WriteByte(',')
 		}
 		_ = out.WriteByte('{')
 		if _, err := out.Write(s.frames.bare(i, s.storm.Events[i].Type)); err != nil {
-			return nil
+			return err
 		}
 	}
 	_, _ = out.WriteString("]}\n")
-	_ = out.Flush()
-	return nil
+	return out.Flush()
 }

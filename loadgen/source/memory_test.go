@@ -25,7 +25,7 @@ func TestMemoryBackpressure(t *testing.T) {
 	if err := src.Play(ctx, pacer(t, pace.Unpaced), nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Play: %v, want %v", err, context.Canceled)
 	}
-	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestMemoryOpenLoop(t *testing.T) {
 	st := load(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
-	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestMemoryStop(t *testing.T) {
 	st := load(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
-	w, err := src.ListerWatcher().Watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestMemoryWatchList(t *testing.T) {
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
 	yes := true
-	w, err := src.ListerWatcher().Watch(metav1.ListOptions{
+	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{
 		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	if err != nil {
@@ -117,17 +117,17 @@ func TestMemoryWatchList(t *testing.T) {
 }
 
 func TestMemoryRefuses(t *testing.T) {
-	lw := source.NewMemory(empty()).ListerWatcher()
+	lw := client(source.NewMemory(empty()))
 	for _, opts := range []metav1.ListOptions{
 		{LabelSelector: "a=b"},
 		{FieldSelector: "metadata.name=x"},
 		{ResourceVersion: "x"},
 		{ResourceVersion: "1"},
 	} {
-		if _, err := lw.List(opts); err == nil {
+		if _, err := lw.ListWithContext(t.Context(), opts); err == nil {
 			t.Errorf("List(%v): no error", opts)
 		}
-		if _, err := lw.Watch(opts); err == nil {
+		if _, err := lw.WatchWithContext(t.Context(), opts); err == nil {
 			t.Errorf("Watch(%v): no error", opts)
 		}
 	}
