@@ -46,7 +46,7 @@ func (r *rig) duplicates() {
 	// Names count within one update and source; REMOVE doesn't look at them.
 	r.expect(r.mergeFrom("one", merge.ADD, a), "ADD one a")
 	r.expect(r.mergeFrom("one", merge.ADD, twin), "ADD one twin")
-	r.expect(r.mergeFrom("two", merge.ADD, a), "ADD two a")
+	r.expect(r.mergeFrom("two", merge.ADD, newPod("a")), "ADD two a")
 	r.expect(r.mergeFrom("one", merge.REMOVE, a, twin), "REMOVE one a twin")
 	r.expectEvents()
 
@@ -82,7 +82,8 @@ func (r *rig) duplicatesByKnownPointers() {
 // duplicateUIDs: kubelet lets two pods of one UID and different names into one
 // update, and so does everybody.
 func (r *rig) duplicateUIDs() {
-	a, b := newPod("u"), changed(newPod("u"), named("b"), newImage)
+	a := newPod("u")
+	b := changed(a, named("b"), newImage)
 	// In a SET, both are new; the second is held.
 	r.expect(r.merge(merge.SET, a, b), "ADD api u u")
 	if got := r.state()["api/u"]; got.Name != "b" || got.Spec.Containers[0].Image != "image:1+" {
@@ -90,7 +91,7 @@ func (r *rig) duplicateUIDs() {
 	}
 	// Known, both are compared with what is held, which is told as it is in
 	// the end, under its first name.
-	got := r.merge(merge.SET, changed(a, newImage, newImage), changed(b, newImage, newImage))
+	got := r.merge(merge.SET, changed(newPod("u"), newImage, newImage), changed(b, newImage, newImage))
 	r.expect(got, "UPDATE api u u")
 	for _, pod := range got[0].Pods {
 		if pod.Name != "b" || pod.Spec.Containers[0].Image != "image:1+++" {
@@ -98,14 +99,15 @@ func (r *rig) duplicateUIDs() {
 		}
 	}
 	// In an ADD, the second changes the first.
-	got = r.mergeFrom("file", merge.ADD, a, b)
+	a = newPod("u")
+	got = r.mergeFrom("file", merge.ADD, a, changed(a, named("b"), newImage))
 	r.expect(got, "ADD file u", "UPDATE file u")
 	if image := got[0].Pods[0].Spec.Containers[0].Image; image != "image:1+" {
 		r.Errorf("added with %s, want it as it is in the end", image)
 	}
 	r.expectEvents()
 	r.expect(r.merge(merge.SET), "REMOVE api u")
-	r.expect(r.merge(merge.SET, a), "ADD api u")
+	r.expect(r.merge(merge.SET, newPod("u")), "ADD api u")
 }
 
 // namesMove: the name that counts is that of the pod received last.

@@ -8,6 +8,9 @@
 //		}
 //	}
 //
+// A pod that was sent is not sent again once it has changed, not even as a copy,
+// and no two sources get the same one: kubelet writes into what it receives.
+//
 // Every check runs in a bubble of testing/synctest: waiting is exact, the clock
 // stands still unless a check moves it, and a goroutine that doesn't end fails
 // the check. [Compare] holds variants against each other on random updates.

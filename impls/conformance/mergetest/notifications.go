@@ -251,8 +251,8 @@ func (r *rig) reconcile() {
 	if !reflect.DeepEqual(got[0].Pods[0].Status, other.Status) {
 		r.Errorf("status %v, want %v", got[0].Pods[0].Status, other.Status)
 	}
-	r.expect(r.merge(merge.SET, newPod("b"), changed(pod)), "RECONCILE api a")
-	if got := r.state()["api/a"].Status; !reflect.DeepEqual(got, pod.Status) {
-		r.Errorf("held status %v, want %v", got, pod.Status)
+	r.expect(r.merge(merge.SET, newPod("b"), newPod("a")), "RECONCILE api a")
+	if got, want := r.state()["api/a"].Status, newPod("a").Status; !reflect.DeepEqual(got, want) {
+		r.Errorf("held status %v, want %v", got, want)
 	}
 }

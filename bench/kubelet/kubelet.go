@@ -1,0 +1,269 @@
+// Package kubelet is the real kubelet as a contestant: importing it registers
+// PodConfig of k8s.io/kubernetes v1.31.14 as the merge variant "kubelet".
+//
+// It is a module of its own, for kubelet needs the k8s.io modules of its own
+// release, and builds for a minute or two.
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/kubelet/config"
+	"k8s.io/kubernetes/pkg/kubelet/types"
+
+	"watchlab/impls"
+	"watchlab/impls/merge"
+)
+
+// Name of the variant.
+const Name = "kubelet"
+
+func init() { merge.Register(Variant()) }
+
+// Variant is the real PodConfig behind the contract. Received pods are written
+// to: kubelet puts its annotations into them.
+func Variant() merge.Variant {
+	return merge.Variant{
+		Name:     Name,
+		Summary:  "the real PodConfig: mux, podStorage, reflect.DeepEqual on every pod",
+		Upstream: "k8s.io/kubernetes v1.31.14",
+		Guarantees: []impls.Guarantees{{
+			Order:     impls.OrderTotal,
+			Coalesces: impls.CoalesceNone,
+			Bounded:   true,
+			Consumers: impls.ManyConsumers,
+		}},
+		New: newAdapter,
+	}
+}
+
+var modes = map[merge.Mode]config.PodConfigNotificationMode{
+	"":                       config.PodConfigNotificationIncremental,
+	merge.Incremental:        config.PodConfigNotificationIncremental,
+	merge.SnapshotAndUpdates: config.PodConfigNotificationSnapshotAndUpdates,
+	merge.Snapshot:           config.PodConfigNotificationSnapshot,
+}
+
+// adapter gives PodConfig the contract's types. It adds a goroutine for each
+// source and one for what is sent, which carry updates between kubelet's
+// channels and the contract's, and follows each update with one that changes
+// nothing: a microsecond or two an event, of several hundred.
+//
+// PodConfig's own goroutines end with their channels only, not with ctx, and
+// can't be waited for; Close ends them all.
+//
+// SeenAllSources departs from the contract: a source for which Merge was
+// called counts as one for which Channel was called, as PodConfig has no
+// other way in.
+type adapter struct {
+	config   *config.PodConfig
+	rejected func(source string, update merge.PodUpdate, err error)
+	out      chan merge.PodUpdate
+
+	// ctx ends what belongs to the adapter; done is closed when the goroutine
+	// that carries what is sent has ended.
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	// listening is PodConfig's ctx, which release ends.
+	listening context.Context
+	release   context.CancelFunc
+
+	mu sync.Mutex
+	// upstream are PodConfig's channels by source, guarded by mu.
+	upstream map[string]chan<- any
+	// channels of the sources that have a goroutine, guarded by mu.
+	channels map[string]chan merge.PodUpdate
+}
+
+func newAdapter(opts merge.Options) (merge.Merger, error) {
+	mode, ok := modes[opts.Mode]
+	if !ok {
+		return nil, fmt.Errorf("%w: Mode %q (allowed: %s, %s, %s)",
+			impls.ErrOptions, opts.Mode, merge.Incremental, merge.SnapshotAndUpdates, merge.Snapshot)
+	}
+	if opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity {
+		return nil, fmt.Errorf("%w: Capacity %d: upstream's channel has %d (allowed: 0, %d)",
+			impls.ErrOptions, opts.Capacity, merge.DefaultCapacity, merge.DefaultCapacity)
+	}
+	a := &adapter{
+		config:   config.NewPodConfig(mode, recorder{to: opts.Recorder}, observer{}),
+		rejected: opts.Rejected,
+		out:      make(chan merge.PodUpdate),
+		done:     make(chan struct{}),
+		upstream: make(map[string]chan<- any),
+		channels: make(map[string]chan merge.PodUpdate),
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.listening, a.release = context.WithCancel(context.Background())
+	go a.carryOut()
+	return a, nil
+}
+
+// carryOut carries what PodConfig sends to the contract's channel.
+func (a *adapter) carryOut() {
+	defer close(a.done)
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case update := <-a.config.Updates():
+			select {
+			case a.out <- merge.PodUpdate{Pods: update.Pods, Op: merge.Op(update.Op), Source: update.Source}:
+			case <-a.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Close ends all goroutines, PodConfig's included. What wasn't received is
+// lost. Nothing may be called meanwhile or afterwards.
+func (a *adapter) Close() {
+	a.cancel()
+	<-a.done
+	a.mu.Lock()
+	upstream := maps.Clone(a.upstream)
+	a.mu.Unlock()
+	for _, in := range upstream {
+		// When this no-op is taken, what came before is done with.
+		for taken := false; !taken; {
+			select {
+			case in <- types.PodUpdate{Op: types.REMOVE}:
+				taken = true
+			case <-a.config.Updates():
+			}
+		}
+	}
+	// PodConfig's goroutines must listen until here, and must not begin anew
+	// when their channel is closed.
+	a.release()
+	for _, in := range upstream {
+		close(in)
+	}
+}
+
+// source returns PodConfig's channel of a source.
+func (a *adapter) source(name string) chan<- any {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	in, ok := a.upstream[name]
+	if !ok {
+		in = a.config.Channel(a.listening, name)
+		a.upstream[name] = in
+	}
+	return in
+}
+
+// Channel is [merge.Merger.Channel].
+func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodUpdate, error) {
+	if source == "" {
+		return nil, fmt.Errorf("channel: %w", merge.ErrSource)
+	}
+	upstream := a.source(source)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if in, ok := a.channels[source]; ok {
+		return in, nil
+	}
+	in := make(chan merge.PodUpdate)
+	a.channels[source] = in
+	go a.carryIn(ctx, source, in, upstream)
+	return in, nil
+}
+
+// carryIn carries the updates of a source to PodConfig.
+func (a *adapter) carryIn(ctx context.Context, source string, in <-chan merge.PodUpdate, upstream chan<- any) {
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.channels, source)
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.ctx.Done():
+			return
+		case update, open := <-in:
+			if !open {
+				return
+			}
+			if err := update.Check(); err != nil {
+				if a.rejected != nil {
+					a.rejected(source, update, fmt.Errorf("merge from %s: %w", source, err))
+				}
+				continue
+			}
+			if a.hand(ctx, upstream, update) != nil {
+				return
+			}
+		}
+	}
+}
+
+// noop is an update that changes nothing. PodConfig's goroutine of a source
+// takes it when it has merged what came before, and told of it.
+var noop = merge.PodUpdate{Op: merge.REMOVE}
+
+// hand hands an update over and waits until it has been merged.
+func (a *adapter) hand(ctx context.Context, upstream chan<- any, update merge.PodUpdate) error {
+	for _, u := range [...]merge.PodUpdate{update, noop} {
+		select {
+		case upstream <- types.PodUpdate{Pods: u.Pods, Op: types.PodOperation(u.Op), Source: u.Source}:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Merge is [merge.Merger.Merge], save that an update isn't in the state when
+// ctx ended while an earlier one of its source was merged.
+func (a *adapter) Merge(ctx context.Context, source string, update merge.PodUpdate) error {
+	if source == "" {
+		return fmt.Errorf("merge: %w", merge.ErrSource)
+	}
+	if err := update.Check(); err != nil {
+		return fmt.Errorf("merge from %s: %w", source, err)
+	}
+	return a.hand(ctx, a.source(source), update)
+}
+
+// Updates is [merge.Merger.Updates].
+func (a *adapter) Updates() <-chan merge.PodUpdate { return a.out }
+
+// SeenAllSources is [merge.Merger.SeenAllSources].
+func (a *adapter) SeenAllSources(seen sets.Set[string]) bool { return a.config.SeenAllSources(seen) }
+
+// Sync is [merge.Merger.Sync].
+func (a *adapter) Sync() { a.config.Sync() }
+
+// recorder passes on what kubelet tells, which is no more than Eventf.
+type recorder struct {
+	record.EventRecorder
+	to merge.EventRecorder
+}
+
+// Eventf is [record.EventRecorder.Eventf].
+func (r recorder) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
+	if r.to != nil {
+		r.to.Eventf(object, eventtype, reason, format, args...)
+	}
+}
+
+// observer stands in for kubelet's startup metrics.
+type observer struct{}
+
+// ObservedPodOnWatch is called by kubelet for pods that aren't static.
+func (observer) ObservedPodOnWatch(*v1.Pod, time.Time) {}
