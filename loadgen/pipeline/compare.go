@@ -87,10 +87,10 @@ type Spec struct {
 	// the storm; 0 for the default. That is, for unpaced cells, 200,000 in the
 	// queue pipeline (2,000 for merge), 50,000 in the informer pipeline from
 	// memory, 2,000 in the kubelet pipeline from memory, and the storm as it
-	// is from the apiserver; for paced cells, what their schedule has.
+	// is from the apiserver; for paced cells, what their schedule has; 100 in
+	// any case.
 	Events int
-	// Duration of the schedule of a paced round, which has at least 100 events;
-	// 0 means [DefaultDuration].
+	// Duration of the schedule of a paced round; 0 means [DefaultDuration].
 	Duration time.Duration
 	// Modes are the deliveries of deltafifo that are compared; empty for every
 	// mode of each variant. Other families have none.
@@ -106,7 +106,9 @@ type Spec struct {
 // (per-key), clientgo-fifo (queue) and reference (merge).
 //
 // The error wraps [ErrSpec], [impls.ErrUnknownVariant] or what is wrong with
-// the storm.
+// the storm. A storm that gives too few events to measure anything by, and
+// can't be repeated, is refused: fewer than a thousand, or than was asked for,
+// and in any case fewer than a hundred.
 func Compare(spec Spec) ([]lab.Comparison, error) {
 	if err := spec.complete(); err != nil {
 		return nil, err
@@ -118,10 +120,8 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 	if !m.exact {
 		m.events = spec.defaultEvents()
 	}
-	// What the storm can't give is said here, not in the middle of a run. For
-	// paced cells it is the same.
-	if len(spec.Storm.Events) == spec.Storm.Initial {
-		return nil, fmt.Errorf("%w: storm %s has no events after its initial list", ErrSpec, spec.Storm.Name)
+	if err := m.enough(); err != nil {
+		return nil, err
 	}
 	switch spec.Family {
 	case impls.DeltaFIFO:
@@ -213,7 +213,7 @@ func (s *Spec) defaultEvents() int {
 }
 
 // title says what is compared, without the variants.
-func (s *Spec) title(name, what string) string {
+func (s *Spec) title(what string) string {
 	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
 	if what != "" {
 		t = what + ", " + t
@@ -223,7 +223,7 @@ func (s *Spec) title(name, what string) string {
 	} else if s.Producers > 1 {
 		t += fmt.Sprintf(", %d producers", s.Producers)
 	}
-	return name + ": " + t
+	return t
 }
 
 // cells returns a cell for each rate of one variant.
@@ -274,7 +274,7 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 		}
 		c := lab.Comparison{
 			Family: string(spec.Family),
-			Title:  spec.title(string(spec.Family), string(delivery)+" delivery"), Latency: Handled,
+			Title:  spec.title(string(delivery) + " delivery"), Latency: Handled,
 		}
 		for _, v := range variants {
 			g, ok := v.Mode(string(delivery))
@@ -329,7 +329,7 @@ func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(string(spec.Family), ""), Latency: Handled}
+	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(""), Latency: Handled}
 	for _, v := range variants {
 		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", v.Guarantees[0], func(r pace.Rate) lab.Workload {
 			return &fifo{
@@ -352,7 +352,7 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 	}
 	c := lab.Comparison{
 		Family: string(spec.Family),
-		Title:  spec.title(string(spec.Family), fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
+		Title:  spec.title(fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
 	}
 	for _, v := range variants {
 		g := v.Guarantees[0]

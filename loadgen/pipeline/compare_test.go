@@ -2,6 +2,8 @@ package pipeline_test
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,14 @@ func TestCompareRefuses(t *testing.T) {
 	listOnly := *small
 	listOnly.Events = small.Events[:small.Initial]
 	listOnly.Keys = small.Initial
+	few := *small
+	few.Events, few.Keys = small.Events[:small.Initial+1], small.Initial
+	few.Events = slices.Clone(few.Events)
+	few.Events[small.Initial].Type = watch.Deleted
+	few.Events[small.Initial].Key, few.Events[small.Initial].KeyIndex = few.Events[0].Key, 0
+	goner := few.Events[0].Object.(*v1.Pod).DeepCopy()
+	goner.ResourceVersion = strconv.Itoa(small.Initial + 1)
+	few.Events[small.Initial].Object = goner
 	broken := *small
 	broken.Keys++
 	node := &storm.Storm{Name: "nodes", Keys: 1, Events: []storm.Event{{
@@ -54,7 +64,8 @@ func TestCompareRefuses(t *testing.T) {
 		"variant twice":      {func(s *pipeline.Spec) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrSpec, "variant cond is named twice"},
 		"no storm":           {func(s *pipeline.Spec) { s.Storm = nil }, pipeline.ErrSpec, "the storm has no events"},
 		"empty storm":        {func(s *pipeline.Spec) { s.Storm = &storm.Storm{} }, pipeline.ErrSpec, "the storm has no events"},
-		"list only":          {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "no events after its initial list"},
+		"list only":          {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "has 0 events after its initial list"},
+		"too few":            {func(s *pipeline.Spec) { s.Storm = &few }, pipeline.ErrSpec, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
 		"invalid storm":      {func(s *pipeline.Spec) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
 		"merge of nodes":     {func(s *pipeline.Spec) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
 	} {
@@ -83,12 +94,12 @@ func TestCompareCells(t *testing.T) {
 		"deltafifo": {
 			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Rates: []pace.Rate{0, 250}},
 			[]string{
-				"deltafifo: in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
+				"in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
 				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
 				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
 				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
 				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
-				"deltafifo: per-key delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
+				"per-key delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
 				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
 				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
 				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
@@ -98,14 +109,14 @@ func TestCompareCells(t *testing.T) {
 		"one mode": {
 			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"per-key"}},
 			[]string{
-				"deltafifo: per-key delivery, informer pipeline, storm recordings/small.jsonl.gz, source apiserver",
+				"per-key delivery, informer pipeline, storm recordings/small.jsonl.gz, source apiserver",
 				"Informer/impl=cond/delivery=per-key/pipeline=informer/source=apiserver/storm=small/rate=max",
 			},
 		},
 		"queue": {
 			pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
 			[]string{
-				"queue: queue pipeline, storm recordings/small.jsonl.gz",
+				"queue pipeline, storm recordings/small.jsonl.gz",
 				"* Queue/impl=clientgo-fifo/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
 				"Queue/impl=cond/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
 			},
@@ -113,7 +124,7 @@ func TestCompareCells(t *testing.T) {
 		"merge": {
 			pipeline.Spec{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference", "cond"}},
 			[]string{
-				"merge: a node of 20 pods, queue pipeline, storm recordings/small.jsonl.gz",
+				"a node of 20 pods, queue pipeline, storm recordings/small.jsonl.gz",
 				"* Merge/impl=reference/pipeline=queue/source=memory/storm=small/rate=max",
 				"Merge/impl=cond/pipeline=queue/source=memory/storm=small/rate=max",
 			},
@@ -121,7 +132,7 @@ func TestCompareCells(t *testing.T) {
 		"kubelet": {
 			pipeline.Spec{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
 			[]string{
-				"merge: a node of 20 pods, kubelet pipeline, storm recordings/small.jsonl.gz, source memory",
+				"a node of 20 pods, kubelet pipeline, storm recordings/small.jsonl.gz, source memory",
 				"Kubelet/impl=cond/pipeline=kubelet/source=memory/storm=small/rate=max",
 			},
 		},

@@ -250,8 +250,8 @@ func TestPlantedFaults(t *testing.T) {
 					// The state in the end may tell too, but no other
 					// invariant is broken by a swap or a duplicate.
 					for _, other := range faults {
-						exact := want == lab.ErrReordered || want == lab.ErrDuplicated
-						if exact && other != want && other != lab.ErrDiverged && errors.Is(err, other) {
+						exact := errors.Is(want, lab.ErrReordered) || errors.Is(want, lab.ErrDuplicated)
+						if exact && !errors.Is(other, want) && !errors.Is(other, lab.ErrDiverged) && errors.Is(err, other) {
 							t.Errorf("Check: %v, want only %v", err, want)
 						}
 					}

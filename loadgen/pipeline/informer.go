@@ -50,9 +50,7 @@ var _ lab.Workload = (*informer)(nil)
 
 func (w *informer) Setup(context.Context) error {
 	var err error
-	if w.score, err = w.material.score(w.rate); err != nil {
-		return err
-	}
+	w.score = w.material.score(w.rate)
 	w.score.keys()
 	w.score.final()
 	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
@@ -94,12 +92,9 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 	controller.Go(func() { w.control.RunWithContext(inner) })
 
 	for _, done := range []<-chan struct{}{w.control.HasSyncedChecker().Done(), w.worker.ready} {
-		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil {
+		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil || w.stalled != nil {
 			return err
 		}
-	}
-	if w.stalled != nil {
-		return nil
 	}
 
 	rec.Begin()
@@ -132,18 +127,11 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 // counting doesn't tell the end; then it is over when the queue has taken all
 // and is empty.
 func (w *informer) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
-	if w.stalled != nil {
-		return nil
-	}
 	err := awaitSettled(ctx, done, progress, w.stall, w.settled)
 	if err == nil && w.src.Relists() > 0 {
 		err = awaitSettled(ctx, nil, progress, w.stall, w.settled)
 	}
-	if errors.Is(err, errStalled) {
-		w.stalled = err
-		return nil
-	}
-	return err
+	return keepStall(err, &w.stalled)
 }
 
 func (w *informer) settled() bool {

@@ -53,9 +53,7 @@ var _ lab.Workload = (*kubelet)(nil)
 
 func (w *kubelet) Setup(context.Context) error {
 	var err error
-	if w.score, err = w.material.score(w.rate); err != nil {
-		return err
-	}
+	w.score = w.material.score(w.rate)
 	w.score.tellings()
 	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
 		return err
@@ -127,12 +125,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 }
 
 func (w *kubelet) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
-	err := await(ctx, done, progress, w.stall)
-	if errors.Is(err, errStalled) {
-		w.stalled = err
-		return nil
-	}
-	return err
+	return keepStall(await(ctx, done, progress, w.stall), &w.stalled)
 }
 
 func (w *kubelet) report(rec *cell.Recorder) {

@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 			for _, kind := range []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged} {
 				wanted := false
 				for _, w := range tc.want {
-					wanted = wanted || w == kind
+					wanted = wanted || errors.Is(w, kind)
 				}
 				if errors.Is(err, kind) != wanted {
 					t.Errorf("%v: %v, wanted: %v", kind, err, wanted)

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	_ = flags.Set("stderrthreshold", "FATAL")
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	pipeline.SetStallLimit(2 * time.Second)
+	pipeline.SetStallLimit(3 * time.Second)
 	registerFaults()
 	goleak.VerifyTestMain(m)
 }

@@ -31,8 +31,8 @@ type material struct {
 	byRate map[pace.Rate]*score
 }
 
-// minPaced is how many events a paced round has at least.
-const minPaced = 100
+// minEvents is how many events a round has at least.
+const minEvents = 100
 
 // score is one storm with all that is prepared for playing it.
 type score struct {
@@ -49,27 +49,38 @@ type score struct {
 	tellings func() *tellings
 }
 
+// enough reports whether the storm gives, or can be repeated to give, as many
+// events as it takes to measure something. It is asked before anything is
+// played.
+func (m *material) enough() error {
+	const plenty = 1000
+	have := len(m.base.Events) - m.base.Initial
+	need := max(minEvents, min(m.events, plenty))
+	// Laps are alike from the second on: if there is a second, there are any
+	// number.
+	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {
+		return nil
+	}
+	return fmt.Errorf("%w: storm %s has %d events after its initial list, too few to measure anything by (%d are needed)",
+		ErrSpec, m.base.Name, have, need)
+}
+
 // score returns the storm for a rate.
-func (m *material) score(rate pace.Rate) (*score, error) {
+func (m *material) score(rate pace.Rate) *score {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if sc, ok := m.byRate[rate]; ok {
-		return sc, nil
+		return sc
 	}
 	s := m.base
-	n := m.events
+	n := max(minEvents, m.events)
 	if rate != pace.Unpaced {
-		n = max(minPaced, int(float64(rate)*m.duration.Seconds()))
+		n = max(minEvents, int(float64(rate)*m.duration.Seconds()))
 		if m.exact {
 			n = max(n, m.events)
 		}
 	}
-	if n > 0 {
-		s = s.AtLeast(s.Initial + n)
-	}
-	if len(s.Events) == s.Initial {
-		return nil, fmt.Errorf("storm %s has no events after its initial list", s.Name)
-	}
+	s = s.AtLeast(s.Initial + n)
 	if rate != pace.Unpaced && len(s.Events)-s.Initial > n {
 		s = first(s, s.Initial+n)
 	}
@@ -83,7 +94,7 @@ func (m *material) score(rate pace.Rate) (*score, error) {
 		m.byRate = make(map[pace.Rate]*score)
 	}
 	m.byRate[rate] = sc
-	return sc, nil
+	return sc
 }
 
 // first returns the storm that ends after n events.

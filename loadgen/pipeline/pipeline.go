@@ -108,7 +108,7 @@ func awaitSettled(ctx context.Context, done <-chan struct{}, progress *atomic.Ui
 			now, is := progress.Load(), settled()
 			switch {
 			case now != last:
-				last, since, was = now, time.Now(), false
+				last, since, is = now, time.Now(), false
 			case is && was:
 				return nil
 			case time.Since(since) >= limit:
@@ -117,6 +117,16 @@ func awaitSettled(ctx context.Context, done <-chan struct{}, progress *atomic.Ui
 			was = is
 		}
 	}
+}
+
+// keepStall puts the news that a pipeline stood still where Check finds it, and
+// returns any other error: that events were lost is a finding, not a failure of
+// the run.
+func keepStall(err error, stalled *error) error {
+	if errors.Is(err, errStalled) {
+		*stalled, err = err, nil
+	}
+	return err
 }
 
 // violations counts broken invariants and keeps the first of each.

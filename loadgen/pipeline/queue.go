@@ -62,9 +62,7 @@ func (everKnown) GetByKey(string) (any, bool, error) { return nil, true, nil }
 
 func (w *fifo) Setup(context.Context) error {
 	var err error
-	if w.score, err = w.material.score(w.rate); err != nil {
-		return err
-	}
+	w.score = w.material.score(w.rate)
 	w.score.parts()
 	w.score.keys()
 	if w.queue, err = w.build(); err != nil {
@@ -117,12 +115,7 @@ func (w *fifo) Run(ctx context.Context, rec *cell.Recorder) error {
 
 // awaitOr waits; that the queue stood still is for Check to tell.
 func (w *fifo) awaitOr(ctx context.Context, done <-chan struct{}) error {
-	err := await(ctx, done, &w.log.progress, w.stall)
-	if errors.Is(err, errStalled) {
-		w.stalled = err
-		return nil
-	}
-	return err
+	return keepStall(await(ctx, done, &w.log.progress, w.stall), &w.stalled)
 }
 
 // produce runs the producers and returns when all have ended, with the first

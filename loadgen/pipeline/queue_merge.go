@@ -56,9 +56,7 @@ var _ lab.Workload = (*merging)(nil)
 
 func (w *merging) Setup(context.Context) error {
 	var err error
-	if w.score, err = w.material.score(w.rate); err != nil {
-		return err
-	}
+	w.score = w.material.score(w.rate)
 	w.score.lists()
 	w.score.tellings()
 	if w.merger, err = w.build(); err != nil {
@@ -113,12 +111,7 @@ func (w *merging) Run(ctx context.Context, rec *cell.Recorder) error {
 }
 
 func (w *merging) awaitOr(ctx context.Context, done <-chan struct{}) error {
-	err := await(ctx, done, &w.received, w.stall)
-	if errors.Is(err, errStalled) {
-		w.stalled = err
-		return nil
-	}
-	return err
+	return keepStall(await(ctx, done, &w.received, w.stall), &w.stalled)
 }
 
 func (w *merging) send(ctx context.Context, ch chan<- merge.PodUpdate, op merge.Op, pods []*v1.Pod) error {
