@@ -11,6 +11,8 @@ import (
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
 )
 
 // quickDuration is the schedule of a paced round of the quick study: long
@@ -45,11 +47,18 @@ var quickStudies = []study{
 func (p *plan) quick() error {
 	p.name = "quick"
 	tables := map[impls.Family]int{}
+	storms := map[string]*storm.Storm{}
 	for _, s := range quickStudies {
+		if storms[s.storm] == nil {
+			var err error
+			if storms[s.storm], err = trace.Load(s.storm); err != nil {
+				return err
+			}
+		}
 		comparisons, err := compare(pipeline.Spec{
-			Family: s.family, Pipeline: s.pipeline, Source: s.source,
+			Family: s.family, Pipeline: s.pipeline, Source: s.source, Storm: storms[s.storm],
 			Rates: []pace.Rate{pace.Unpaced, s.rate}, Duration: quickDuration,
-		}, s.storm)
+		})
 		if err != nil {
 			return err
 		}

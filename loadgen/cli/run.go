@@ -142,7 +142,10 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.comparisons, err = compare(spec, f.storm)
+	if spec.Storm, err = trace.Load(f.storm); err != nil {
+		return nil, badFlag("storm", err)
+	}
+	p.comparisons, err = compare(spec)
 	return p, err
 }
 
@@ -178,12 +181,8 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	return s, nil
 }
 
-// compare loads the storm and makes the comparisons of a spec.
-func compare(s pipeline.Spec, stormName string) ([]lab.Comparison, error) {
-	var err error
-	if s.Storm, err = trace.Load(stormName); err != nil {
-		return nil, badFlag("storm", err)
-	}
+// compare makes the comparisons of a spec.
+func compare(s pipeline.Spec) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	switch {
 	case errors.Is(err, impls.ErrUnknownVariant):
