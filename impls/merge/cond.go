@@ -66,6 +66,8 @@ type cond struct {
 // have been copied.
 type notification struct {
 	PodUpdate
+	// bodies of the pods, where they are told for their status.
+	bodies []*body
 	copied bool
 }
 
@@ -115,7 +117,7 @@ func (c *cond) Merge(ctx context.Context, source string, update PodUpdate) error
 func (c *cond) Sync() {
 	c.mu.Lock()
 	// Without an end of ctx, send has no error.
-	c.post(SET, AllSource, c.snapshot())
+	c.post(SET, AllSource, c.snapshot(), nil)
 	_ = c.send(context.Background(), c.queued)
 }
 
@@ -159,13 +161,13 @@ func (c *cond) tell(s *source) {
 	switch c.mode {
 	case SnapshotAndUpdates:
 		if d.firstSet || len(d.removes) > 0 || len(d.adds) > 0 {
-			c.post(SET, s.name, c.snapshot())
+			c.post(SET, s.name, c.snapshot(), nil)
 		}
 		c.postEntries(UPDATE, s.name, d.updates)
 		c.postEntries(DELETE, s.name, d.deletes)
 	case Snapshot:
 		if d.firstSet || changed || len(d.removes) > 0 {
-			c.post(SET, s.name, c.snapshot())
+			c.post(SET, s.name, c.snapshot(), nil)
 		}
 	default:
 		c.postEntries(REMOVE, s.name, d.removes)
@@ -173,7 +175,7 @@ func (c *cond) tell(s *source) {
 		c.postEntries(UPDATE, s.name, d.updates)
 		c.postEntries(DELETE, s.name, d.deletes)
 		if d.firstSet && !changed {
-			c.post(ADD, s.name, []*v1.Pod{})
+			c.post(ADD, s.name, []*v1.Pod{}, nil)
 		}
 		c.postEntries(RECONCILE, s.name, d.reconciles)
 	}
@@ -188,16 +190,23 @@ func (c *cond) postEntries(op Op, source string, entries []*entry) {
 	for i, e := range entries {
 		pods[i] = e.pod
 	}
-	c.post(op, source, pods)
+	var bodies []*body
+	if op == RECONCILE {
+		bodies = make([]*body, len(entries))
+		for i, e := range entries {
+			bodies[i] = e.body
+		}
+	}
+	c.post(op, source, pods, bodies)
 }
 
-func (c *cond) post(op Op, source string, pods []*v1.Pod) {
+func (c *cond) post(op Op, source string, pods []*v1.Pod, bodies []*body) {
 	if c.head > 0 && len(c.outbox) == cap(c.outbox) {
 		n := copy(c.outbox, c.outbox[c.head:])
 		clear(c.outbox[n:])
 		c.outbox, c.head = c.outbox[:n], 0
 	}
-	c.outbox = append(c.outbox, notification{PodUpdate: PodUpdate{Pods: pods, Op: op, Source: source}})
+	c.outbox = append(c.outbox, notification{PodUpdate: PodUpdate{Pods: pods, Op: op, Source: source}, bodies: bodies})
 	c.queued++
 }
 
@@ -252,7 +261,11 @@ func (c *cond) sendFirst(ctx context.Context) error {
 		// The slice is the notification's own, so that the copies can take
 		// the place of the snapshots.
 		for i, pod := range first.Pods {
-			first.Pods[i] = pod.DeepCopy()
+			var b *body
+			if first.bodies != nil {
+				b = first.bodies[i]
+			}
+			first.Pods[i] = copyPod(pod, b)
 		}
 	}
 	var err error

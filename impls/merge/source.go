@@ -67,6 +67,9 @@ type source struct {
 type entry struct {
 	// pod is the snapshot; see source.
 	pod *v1.Pod
+	// body of the pod, from the first status that was told of it on until it
+	// changes by more than that; the sender's.
+	body *body
 	// received is the pointer received last. That it is kept makes sure that
 	// no other pod gets its address.
 	received *v1.Pod
@@ -238,6 +241,9 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
 			snapshot := *held
 			snapshot.Status = pod.Status
 			e.pod = &snapshot
+			if e.body == nil {
+				e.body = &body{}
+			}
 			s.delta.reconciles = append(s.delta.reconciles, e)
 		}
 		return
@@ -250,6 +256,7 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
 	snapshot.Status = pod.Status
 	snapshot.Annotations = mergeAnnotations(held.Annotations, pod.Annotations)
 	e.pod = &snapshot
+	e.body = nil
 	if pod.DeletionTimestamp != nil {
 		s.delta.deletes = append(s.delta.deletes, e)
 	} else {

@@ -1,4 +1,4 @@
-// Package structural compiles equality of a type ahead of time.
+// Package structural compiles equality and deep copies of a type ahead of time.
 //
 // [Compile] walks a type once with reflect and returns a function that gives
 // reflect.DeepEqual's answer for two values of it, without walking the type

@@ -1,0 +1,433 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+	"unsafe"
+)
+
+// ErrUnpackable is wrapped by the error for a type that can't be packed.
+var ErrUnpackable = errors.New("type cannot be packed")
+
+// MaxShapes is how many shapes a [Packer] remembers. A shape is a type made at
+// run time, which Go never frees; values of further shapes aren't packed.
+const MaxShapes = 256
+
+// Packer makes packed copies of values of T, of which further deep copies are
+// cheap: one allocation for everything but maps, one move of memory, and the
+// pointers within set right. What a deep copy costs otherwise is mostly the
+// allocation of its many parts.
+//
+// All methods may be called from any goroutine.
+type Packer[T any] struct {
+	root *copyPlan
+
+	mu sync.RWMutex
+	// shapes by signature, guarded by mu.
+	shapes map[string]*shape
+}
+
+// Packed is a packed copy of a value. It must not be changed.
+type Packed[T any] struct {
+	shape *shape
+	value reflect.Value
+	// deep says of each typed map of the shape whether its values point to
+	// something.
+	deep []bool
+}
+
+// DeepCopier is a value that copies itself, as API types do.
+type DeepCopier[V any] interface{ DeepCopy() V }
+
+// PackOption adds to what a [Packer] can pack.
+type PackOption func(*packCompiler)
+
+// PackMap makes maps from K to V packable; other maps than those from string
+// to string are not.
+func PackMap[K comparable, V DeepCopier[V]]() PackOption {
+	return func(c *packCompiler) {
+		c.maps[reflect.TypeFor[map[K]V]()] = func(c *packCompiler) (*mapCopier, error) {
+			elem, err := c.plan(reflect.TypeFor[V]())
+			if err != nil {
+				return nil, err
+			}
+			return &mapCopier{
+				deep: func(at unsafe.Pointer) bool {
+					for _, v := range *(*map[K]V)(at) {
+						if elem.points(unsafe.Pointer(&v)) {
+							return true
+						}
+					}
+					return false
+				},
+				clone: func(at unsafe.Pointer, deep bool) {
+					m := (*map[K]V)(at)
+					if !deep {
+						*m = maps.Clone(*m)
+						return
+					}
+					copied := make(map[K]V, len(*m))
+					for k, v := range *m {
+						copied[k] = v.DeepCopy()
+					}
+					*m = copied
+				},
+			}, nil
+		}
+	}
+}
+
+// Share makes values of type V copied as they are: what they point to is
+// shared between the copies.
+func Share[V any]() PackOption {
+	return func(c *packCompiler) { c.shared[reflect.TypeFor[V]()] = true }
+}
+
+// NewPacker returns a packer of T. The error wraps [ErrUnpackable] where T has
+// something in it that can't be copied by its structure: an interface, a func,
+// a channel, a map that no option names, or itself.
+func NewPacker[T any](options ...PackOption) (*Packer[T], error) {
+	c := &packCompiler{
+		maps:   make(map[reflect.Type]func(*packCompiler) (*mapCopier, error)),
+		shared: make(map[reflect.Type]bool),
+		plans:  make(map[reflect.Type]*copyPlan),
+	}
+	for _, option := range options {
+		option(c)
+	}
+	root, err := c.plan(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, err
+	}
+	return &Packer[T]{root: root, shapes: make(map[string]*shape)}, nil
+}
+
+// copyPlan says where a type refers to something that must be copied.
+type copyPlan struct {
+	typ   reflect.Type
+	sites []site
+}
+
+// site is a place in a value that refers to something.
+type site struct {
+	kind kind // pointer, slice, array, stringMap or typedMap
+	off  uintptr
+	// plan of what a pointer points to, or of an element.
+	plan *copyPlan
+	// count of the elements of an array.
+	count int
+	maps  *mapCopier
+}
+
+// mapCopier copies the map that a pointer points to.
+type mapCopier struct {
+	// deep reports whether values of the map point to something.
+	deep func(at unsafe.Pointer) bool
+	// clone puts a copy of the map in its place.
+	clone func(at unsafe.Pointer, deep bool)
+}
+
+var stringMaps = &mapCopier{
+	deep: func(unsafe.Pointer) bool { return false },
+	clone: func(at unsafe.Pointer, _ bool) {
+		m := (*map[string]string)(at)
+		*m = maps.Clone(*m)
+	},
+}
+
+type packCompiler struct {
+	maps   map[reflect.Type]func(*packCompiler) (*mapCopier, error)
+	shared map[reflect.Type]bool
+	plans  map[reflect.Type]*copyPlan
+}
+
+func (c *packCompiler) plan(t reflect.Type) (*copyPlan, error) {
+	if p, ok := c.plans[t]; ok {
+		return p, nil
+	}
+	if !c.shared[t] && recursive(t) {
+		return nil, fmt.Errorf("%w: %v contains itself", ErrUnpackable, t)
+	}
+	p := &copyPlan{typ: t}
+	sites, err := c.sites(t, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.sites = sites
+	c.plans[t] = p
+	return p, nil
+}
+
+// sites appends where a value of type t, off bytes into another, refers to
+// something.
+func (c *packCompiler) sites(t reflect.Type, off uintptr, to []site) ([]site, error) {
+	if c.shared[t] {
+		return to, nil
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		p, err := c.plan(t.Elem())
+		if err != nil {
+			return nil, err
+		}
+		k := pointer
+		if t.Kind() == reflect.Slice {
+			k = slice
+		}
+		return append(to, site{kind: k, off: off, plan: p}), nil
+	case reflect.Array:
+		p, err := c.plan(t.Elem())
+		if err != nil || len(p.sites) == 0 {
+			return to, err
+		}
+		return append(to, site{kind: array, off: off, plan: p, count: t.Len()}), nil
+	case reflect.Struct:
+		for i := range t.NumField() {
+			var err error
+			if to, err = c.sites(t.Field(i).Type, off+t.Field(i).Offset, to); err != nil {
+				return nil, err
+			}
+		}
+		return to, nil
+	case reflect.Map:
+		if build, ok := c.maps[reflect.MapOf(t.Key(), t.Elem())]; ok {
+			m, err := build(c)
+			if err != nil {
+				return nil, err
+			}
+			return append(to, site{kind: typedMap, off: off, maps: m}), nil
+		}
+		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
+			return append(to, site{kind: stringMap, off: off, maps: stringMaps}), nil
+		}
+		return nil, fmt.Errorf("%w: no option for %v", ErrUnpackable, t)
+	case reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		return nil, fmt.Errorf("%w: %v in it", ErrUnpackable, t)
+	default:
+		return to, nil
+	}
+}
+
+// points reports whether a value refers to anything.
+func (p *copyPlan) points(v unsafe.Pointer) bool {
+	for i := range p.sites {
+		s := &p.sites[i]
+		at := unsafe.Add(v, s.off)
+		if s.kind == array {
+			for n := range s.count {
+				if s.plan.points(unsafe.Add(at, uintptr(n)*s.plan.typ.Size())) {
+					return true
+				}
+			}
+			continue
+		}
+		if *(*unsafe.Pointer)(at) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// shape is how a packed value lies in memory: a struct with a field for the
+// value and one for everything that it refers to but maps.
+type shape struct {
+	typ reflect.Type
+	// fields are the offsets and types of the struct's fields.
+	fields []reflect.StructField
+	// links are the pointers and slices of the value to parts of the struct.
+	links []link
+	// maps of the value.
+	maps []mapSite
+}
+
+// link is a pointer at one offset to another.
+type link struct{ at, to uintptr }
+
+type mapSite struct {
+	at   uintptr
+	maps *mapCopier
+}
+
+// walk collects what a value refers to.
+type walk struct {
+	// signature tells shapes of one type apart: how much there is at each
+	// place.
+	signature []byte
+	parts     []part
+	links     []partLink
+	maps      []partMap
+}
+
+// part is one field of the struct: count values of a plan's type.
+type part struct {
+	plan  *copyPlan
+	count int
+	from  unsafe.Pointer
+}
+
+// partLink is a pointer or slice in a part to another part.
+type partLink struct {
+	part  int
+	off   uintptr
+	to    int
+	slice bool
+}
+
+type partMap struct {
+	part int
+	off  uintptr
+	maps *mapCopier
+	deep bool
+}
+
+// collect adds what count values of a part refer to. The values are off bytes
+// into the part, whose memory begins at from.
+func (w *walk) collect(p *copyPlan, index int, from unsafe.Pointer, off uintptr, count int) {
+	if len(p.sites) == 0 {
+		return
+	}
+	for range count {
+		for i := range p.sites {
+			s := &p.sites[i]
+			place := off + s.off
+			at := unsafe.Add(from, place)
+			switch s.kind {
+			case array:
+				w.collect(s.plan, index, from, place, s.count)
+			case pointer:
+				to := *(*unsafe.Pointer)(at)
+				if to == nil {
+					w.signature = append(w.signature, 0)
+					continue
+				}
+				w.signature = append(w.signature, 1)
+				w.refer(index, place, part{s.plan, 1, to}, false)
+			case slice:
+				h := (*sliceHeader)(at)
+				w.signature = appendCount(w.signature, h.len)
+				if h.len > 0 {
+					w.refer(index, place, part{s.plan, h.len, h.data}, true)
+				} else if h.data != nil {
+					// Not nil but empty: only the capacity is set right.
+					w.links = append(w.links, partLink{index, place, -1, true})
+					w.signature = append(w.signature, 1)
+				} else {
+					w.signature = append(w.signature, 0)
+				}
+			default:
+				if *(*unsafe.Pointer)(at) == nil {
+					w.signature = append(w.signature, 0)
+					continue
+				}
+				w.signature = append(w.signature, 1)
+				w.maps = append(w.maps, partMap{index, place, s.maps, s.maps.deep(at)})
+			}
+		}
+		off += p.typ.Size()
+	}
+}
+
+// refer adds a part and the reference to it.
+func (w *walk) refer(from int, off uintptr, to part, isSlice bool) {
+	w.links = append(w.links, partLink{from, off, len(w.parts), isSlice})
+	w.parts = append(w.parts, to)
+	w.collect(to.plan, len(w.parts)-1, to.from, 0, to.count)
+}
+
+func appendCount(signature []byte, n int) []byte {
+	for ; n >= 0x80; n >>= 7 {
+		signature = append(signature, byte(n)|0x80)
+	}
+	return append(signature, byte(n))
+}
+
+// empty is what slices that are empty but not nil point to.
+var empty [0]byte
+
+// Pack returns a packed copy of a value, or nil if there are [MaxShapes] others
+// already. Maps without pointers in them are shared with the value, which must
+// not be changed as long as the copy is in use.
+func (p *Packer[T]) Pack(v *T) *Packed[T] {
+	w := &walk{parts: []part{{p.root, 1, unsafe.Pointer(v)}}}
+	w.collect(p.root, 0, unsafe.Pointer(v), 0, 1)
+	s := p.shape(w)
+	if s == nil {
+		return nil
+	}
+	q := &Packed[T]{shape: s, value: reflect.New(s.typ).Elem()}
+	base := q.value.Addr().UnsafePointer()
+	for i, part := range w.parts {
+		t := s.fields[i].Type
+		q.value.Field(i).Set(reflect.NewAt(t, part.from).Elem())
+	}
+	for _, l := range w.links {
+		at := unsafe.Add(base, s.fields[l.part].Offset+l.off)
+		to := unsafe.Pointer(&empty)
+		if l.to >= 0 {
+			to = unsafe.Add(base, s.fields[l.to].Offset)
+		}
+		*(*unsafe.Pointer)(at) = to
+		if l.slice {
+			h := (*sliceHeader)(at)
+			h.cap = h.len
+		}
+	}
+	for _, m := range w.maps {
+		q.deep = append(q.deep, m.deep)
+	}
+	return q
+}
+
+// shape returns the shape that a walk found, which is made once; nil if there
+// are too many.
+func (p *Packer[T]) shape(w *walk) *shape {
+	p.mu.RLock()
+	s, ok := p.shapes[string(w.signature)]
+	full := len(p.shapes) >= MaxShapes
+	p.mu.RUnlock()
+	if ok || full {
+		return s
+	}
+	fields := make([]reflect.StructField, len(w.parts))
+	for i, part := range w.parts {
+		fields[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: part.plan.typ}
+		if part.count != 1 {
+			fields[i].Type = reflect.ArrayOf(part.count, part.plan.typ)
+		}
+	}
+	s = &shape{typ: reflect.StructOf(fields)}
+	for i := range fields {
+		s.fields = append(s.fields, s.typ.Field(i))
+	}
+	for _, l := range w.links {
+		if l.to >= 0 {
+			s.links = append(s.links, link{s.fields[l.part].Offset + l.off, s.fields[l.to].Offset})
+		}
+	}
+	for _, m := range w.maps {
+		s.maps = append(s.maps, mapSite{s.fields[m.part].Offset + m.off, m.maps})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shapes[string(w.signature)] = s
+	return s
+}
+
+// Copy returns a deep copy of the packed value. It shares nothing with others
+// but strings and what [Share] names. Its parts are one allocation: whoever
+// keeps one of them keeps all.
+func (q *Packed[T]) Copy() *T {
+	value := reflect.New(q.shape.typ)
+	value.Elem().Set(q.value)
+	base := value.UnsafePointer()
+	for _, l := range q.shape.links {
+		*(*unsafe.Pointer)(unsafe.Add(base, l.at)) = unsafe.Add(base, l.to)
+	}
+	for i, m := range q.shape.maps {
+		m.maps.clone(unsafe.Add(base, m.at), q.deep[i])
+	}
+	return (*T)(base)
+}

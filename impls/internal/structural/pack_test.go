@@ -1,0 +1,139 @@
+package structural_test
+
+import (
+	"errors"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
+
+	"watchlab/impls/internal/structural"
+)
+
+func newPodPacker(t testing.TB) *structural.Packer[v1.Pod] {
+	t.Helper()
+	p, err := structural.NewPacker[v1.Pod](
+		structural.PackMap[v1.ResourceName, resource.Quantity](), structural.Share[time.Time]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestCopiesAreEqualAndApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		packer, err := structural.NewPacker[v1.Pod](
+			structural.PackMap[v1.ResourceName, resource.Quantity](), structural.Share[time.Time]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pod v1.Pod
+		filler(rapid.Int64().Draw(t, "seed")).NumElements(0, 2).Fill(&pod)
+		if rapid.Bool().Draw(t, "empty with room") {
+			pod.Spec.Tolerations = make([]v1.Toleration, 0, 3)
+		}
+		want := pod.DeepCopy()
+		packed := packer.Pack(&pod)
+		one, two := packed.Copy(), packed.Copy()
+		runtime.GC()
+		if !reflect.DeepEqual(want, one) || !reflect.DeepEqual(want, two) {
+			t.Fatalf("a copy differs from\n%#v\ngot\n%#v", want, one)
+		}
+		// Whatever is written to one copy shows in no other.
+		for _, place := range places(reflect.ValueOf(one).Elem(), nil) {
+			if place.Kind() == reflect.Slice && place.Len() != place.Cap() {
+				t.Fatalf("%v has room for %d more, in which something else lies", place.Type(), place.Cap()-place.Len())
+			}
+			if place.Kind() == reflect.Map && place.Len() > 0 {
+				place.Clear()
+			}
+		}
+		for _, place := range places(reflect.ValueOf(one).Elem(), nil) {
+			mutate(place, 3)
+		}
+		if !reflect.DeepEqual(want, two) || !reflect.DeepEqual(want, &pod) || !reflect.DeepEqual(want, packed.Copy()) {
+			t.Fatal("writing to a copy shows elsewhere")
+		}
+	})
+}
+
+func TestCopiesOutliveWhatTheyCameFrom(t *testing.T) {
+	packer := newPodPacker(t)
+	var pods, copied []*v1.Pod
+	for seed := range int64(20) {
+		pod := &v1.Pod{}
+		filler(seed).NumElements(1, 2).Fill(pod)
+		pods = append(pods, pod.DeepCopy())
+		packed := packer.Pack(pod)
+		for range 20 {
+			copied = append(copied, packed.Copy())
+		}
+		runtime.GC()
+	}
+	runtime.GC()
+	for i, pod := range copied {
+		if !reflect.DeepEqual(pods[i/20], pod) {
+			t.Fatalf("copy %d differs after collections", i)
+		}
+	}
+}
+
+func TestShapesAreBounded(t *testing.T) {
+	p, err := structural.NewPacker[[]int16]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range structural.MaxShapes {
+		v := make([]int16, n)
+		if p.Pack(&v) == nil {
+			t.Fatalf("shape %d isn't packed", n)
+		}
+	}
+	v := make([]int16, structural.MaxShapes)
+	if p.Pack(&v) != nil {
+		t.Error("one shape too many")
+	}
+	v = []int16{1, 2, 3}
+	if q := p.Pack(&v); q == nil || !reflect.DeepEqual(*q.Copy(), v) {
+		t.Error("a known shape isn't packed any more")
+	}
+}
+
+func TestUnpackableTypes(t *testing.T) {
+	check := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, structural.ErrUnpackable) {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+	_, err := structural.NewPacker[tree]()
+	check("tree", err)
+	_, err = structural.NewPacker[any]()
+	check("interface", err)
+	_, err = structural.NewPacker[struct{ F []func() }]()
+	check("func", err)
+	_, err = structural.NewPacker[*map[int]int]()
+	check("map", err)
+}
+
+func BenchmarkCopy(b *testing.B) {
+	var pod v1.Pod
+	filler(7).NilChance(0.5).NumElements(1, 3).Fill(&pod)
+	packed := newPodPacker(b).Pack(&pod)
+	b.Run("impl=packed", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			packed.Copy()
+		}
+	})
+	b.Run("impl=deepcopy", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			pod.DeepCopy()
+		}
+	})
+}
