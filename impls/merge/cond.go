@@ -31,9 +31,9 @@ func condVariant() Variant {
 //
 // A SET costs one look into a small table for each pod whose pointer is the one
 // received last (see source), and no allocation if that is so for all of them.
-// A pod with another pointer is compared, at the latest up to the first
-// difference. Only what changed is copied: O(1) snapshots under the lock, and
-// a deep copy of what is told, by whoever sends it.
+// A pod with another pointer is compared up to the first difference. What
+// changed is copied: its outline under the lock, and all of what is told by
+// whoever sends it.
 //
 // What has to be told goes to an outbox, from which one caller at a time sends,
 // oldest first. A caller sends until its own notifications are out, those of
@@ -62,13 +62,13 @@ type cond struct {
 	sending bool
 }
 
-// notification is a PodUpdate on its way. Its pods are snapshots until they
-// have been copied.
+// notification is a PodUpdate on its way.
 type notification struct {
-	PodUpdate
-	// bodies of the pods, where they are told for their status.
-	bodies []*body
-	copied bool
+	op     Op
+	source string
+	// held are the pods to tell of; pods are their copies, once made.
+	held []held
+	pods []*v1.Pod
 }
 
 func newCond(opts Options) (Merger, error) {
@@ -117,7 +117,7 @@ func (c *cond) Merge(ctx context.Context, source string, update PodUpdate) error
 func (c *cond) Sync() {
 	c.mu.Lock()
 	// Without an end of ctx, send has no error.
-	c.post(SET, AllSource, c.snapshot(), nil)
+	c.post(SET, AllSource, c.snapshot())
 	_ = c.send(context.Background(), c.queued)
 }
 
@@ -161,13 +161,13 @@ func (c *cond) tell(s *source) {
 	switch c.mode {
 	case SnapshotAndUpdates:
 		if d.firstSet || len(d.removes) > 0 || len(d.adds) > 0 {
-			c.post(SET, s.name, c.snapshot(), nil)
+			c.post(SET, s.name, c.snapshot())
 		}
 		c.postEntries(UPDATE, s.name, d.updates)
 		c.postEntries(DELETE, s.name, d.deletes)
 	case Snapshot:
 		if d.firstSet || changed || len(d.removes) > 0 {
-			c.post(SET, s.name, c.snapshot(), nil)
+			c.post(SET, s.name, c.snapshot())
 		}
 	default:
 		c.postEntries(REMOVE, s.name, d.removes)
@@ -175,7 +175,7 @@ func (c *cond) tell(s *source) {
 		c.postEntries(UPDATE, s.name, d.updates)
 		c.postEntries(DELETE, s.name, d.deletes)
 		if d.firstSet && !changed {
-			c.post(ADD, s.name, []*v1.Pod{}, nil)
+			c.post(ADD, s.name, nil)
 		}
 		c.postEntries(RECONCILE, s.name, d.reconciles)
 	}
@@ -186,40 +186,33 @@ func (c *cond) postEntries(op Op, source string, entries []*entry) {
 	if len(entries) == 0 {
 		return
 	}
-	pods := make([]*v1.Pod, len(entries))
+	pods := make([]held, len(entries))
 	for i, e := range entries {
-		pods[i] = e.pod
+		pods[i] = e.held
 	}
-	var bodies []*body
-	if op == RECONCILE {
-		bodies = make([]*body, len(entries))
-		for i, e := range entries {
-			bodies[i] = e.body
-		}
-	}
-	c.post(op, source, pods, bodies)
+	c.post(op, source, pods)
 }
 
-func (c *cond) post(op Op, source string, pods []*v1.Pod, bodies []*body) {
+func (c *cond) post(op Op, source string, pods []held) {
 	if c.head > 0 && len(c.outbox) == cap(c.outbox) {
 		n := copy(c.outbox, c.outbox[c.head:])
 		clear(c.outbox[n:])
 		c.outbox, c.head = c.outbox[:n], 0
 	}
-	c.outbox = append(c.outbox, notification{PodUpdate: PodUpdate{Pods: pods, Op: op, Source: source}, bodies: bodies})
+	c.outbox = append(c.outbox, notification{op: op, source: source, held: pods})
 	c.queued++
 }
 
 // snapshot returns all pods as they are held.
-func (c *cond) snapshot() []*v1.Pod {
+func (c *cond) snapshot() []held {
 	n := 0
 	for _, s := range c.states {
 		n += len(s.byUID)
 	}
-	pods := make([]*v1.Pod, 0, n)
+	pods := make([]held, 0, n)
 	for _, s := range c.states {
 		for _, e := range s.byUID {
-			pods = append(pods, e.pod)
+			pods = append(pods, e.held)
 		}
 	}
 	return pods
@@ -257,23 +250,19 @@ func (c *cond) sendFirst(ctx context.Context) error {
 	first := c.outbox[c.head]
 	c.mu.Unlock()
 
-	if !first.copied {
-		// The slice is the notification's own, so that the copies can take
-		// the place of the snapshots.
-		for i, pod := range first.Pods {
-			var b *body
-			if first.bodies != nil {
-				b = first.bodies[i]
-			}
-			first.Pods[i] = copyPod(pod, b)
+	if first.pods == nil {
+		first.pods = make([]*v1.Pod, len(first.held))
+		for i, h := range first.held {
+			first.pods[i] = h.copy()
 		}
 	}
+	update := PodUpdate{Pods: first.pods, Op: first.op, Source: first.source}
 	var err error
 	select {
-	case c.updates <- first.PodUpdate:
+	case c.updates <- update:
 	default:
 		select {
-		case c.updates <- first.PodUpdate:
+		case c.updates <- update:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -283,7 +272,7 @@ func (c *cond) sendFirst(ctx context.Context) error {
 	c.sending = false
 	c.turn.Broadcast()
 	if err != nil {
-		c.outbox[c.head].copied = true
+		c.outbox[c.head].pods = first.pods
 		return err
 	}
 	c.sent++

@@ -40,11 +40,11 @@ type identity struct {
 //   - an entry's mark says that the current SET has it. A SET that marked as
 //     many entries as there are removed none, and none is looked for.
 //
-// # Snapshots
+// # Held pods
 //
-// A held pod is never written to once it is held: a change makes a shallow copy
-// with the changed parts in it. So the sender copies deeply without a lock.
-// What hangs below a held pod belongs to received pods, save the annotations.
+// A pod is never written to once it is held: a change makes a shallow copy with
+// the changed parts in it, a changed status takes no copy at all. So the sender
+// can copy deeply without a lock.
 type source struct {
 	name string
 	// set is true after the first SET.
@@ -65,11 +65,7 @@ type source struct {
 
 // entry is a held pod.
 type entry struct {
-	// pod is the snapshot; see source.
-	pod *v1.Pod
-	// body of the pod, from the first status that was told of it on until it
-	// changes by more than that; the sender's.
-	body *body
+	held
 	// received is the pointer received last. That it is kept makes sure that
 	// no other pod gets its address.
 	received *v1.Pod
@@ -214,9 +210,9 @@ func sameName(a, b *v1.Pod) bool {
 
 // add holds a new pod.
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
-	snapshot := *pod
-	snapshot.Annotations = firstAnnotations(s.name, pod.Annotations)
-	e := &entry{pod: &snapshot, received: pod, name: name, born: s.generation}
+	first := *pod
+	first.Annotations = firstAnnotations(s.name, pod.Annotations)
+	e := &entry{held: held{pod: &first, status: &pod.Status}, received: pod, name: name, born: s.generation}
 	name.entries++
 	s.byUID[pod.UID] = e
 	s.byPointer.put(pod, e)
@@ -235,12 +231,9 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
 		name.entries++
 	}
 
-	held := e.pod
-	if samePod(held, pod) {
-		if !statusesEqual(&held.Status, &pod.Status) {
-			snapshot := *held
-			snapshot.Status = pod.Status
-			e.pod = &snapshot
+	if samePod(e.pod, pod) {
+		if !statusesEqual(e.status, &pod.Status) {
+			e.status = &pod.Status
 			if e.body == nil {
 				e.body = &body{}
 			}
@@ -248,15 +241,13 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
 		}
 		return
 	}
-	snapshot := *held
-	snapshot.Spec = pod.Spec
-	snapshot.Labels = pod.Labels
-	snapshot.DeletionTimestamp = pod.DeletionTimestamp
-	snapshot.DeletionGracePeriodSeconds = pod.DeletionGracePeriodSeconds
-	snapshot.Status = pod.Status
-	snapshot.Annotations = mergeAnnotations(held.Annotations, pod.Annotations)
-	e.pod = &snapshot
-	e.body = nil
+	changed := *e.pod
+	changed.Spec = pod.Spec
+	changed.Labels = pod.Labels
+	changed.DeletionTimestamp = pod.DeletionTimestamp
+	changed.DeletionGracePeriodSeconds = pod.DeletionGracePeriodSeconds
+	changed.Annotations = mergeAnnotations(e.pod.Annotations, pod.Annotations)
+	e.held = held{pod: &changed, status: &pod.Status}
 	if pod.DeletionTimestamp != nil {
 		s.delta.deletes = append(s.delta.deletes, e)
 	} else {
