@@ -26,6 +26,9 @@ func tellDuplicate(recorder EventRecorder, source string, pod *v1.Pod) {
 	recorder.Eventf(pod, v1.EventTypeWarning, duplicateReason, duplicateFormat, desc, source, pod.Name)
 }
 
+// localAnnotations are kubelet's own.
+var localAnnotations = [...]string{ConfigSourceAnnotation, ConfigMirrorAnnotation, ConfigFirstSeenAnnotation}
+
 func isLocalAnnotation(key string) bool {
 	switch key {
 	case ConfigSourceAnnotation, ConfigMirrorAnnotation, ConfigFirstSeenAnnotation:
@@ -38,7 +41,14 @@ func isLocalAnnotation(key string) bool {
 // annotationsDiffer reports whether the annotations of a held pod differ from
 // those of a received one by anything but kubelet's own.
 func annotationsDiffer(held, received map[string]string) bool {
-	foreign := 0
+	// How many more foreign annotations held has. Every one of received is in
+	// held, so that the two are equal if this is none.
+	more := len(held)
+	for _, key := range localAnnotations {
+		if _, ok := held[key]; ok {
+			more--
+		}
+	}
 	for key, value := range received {
 		if isLocalAnnotation(key) {
 			continue
@@ -46,16 +56,9 @@ func annotationsDiffer(held, received map[string]string) bool {
 		if have, ok := held[key]; !ok || have != value {
 			return true
 		}
-		foreign++
+		more--
 	}
-	// Every foreign annotation of received is in held, so that the two are
-	// equal if held has no more of them.
-	for key := range held {
-		if !isLocalAnnotation(key) {
-			foreign--
-		}
-	}
-	return foreign != 0
+	return more != 0
 }
 
 // firstAnnotations returns the annotations of a pod that is new to its source.
@@ -76,7 +79,7 @@ func mergeAnnotations(held, received map[string]string) map[string]string {
 	for key, value := range received {
 		merged[key] = value
 	}
-	for _, key := range [...]string{ConfigSourceAnnotation, ConfigMirrorAnnotation, ConfigFirstSeenAnnotation} {
+	for _, key := range localAnnotations {
 		if value, ok := held[key]; ok {
 			merged[key] = value
 		}

@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
-	"sync"
 	"unsafe"
 )
 
@@ -25,14 +24,12 @@ type Option func(*compiler)
 
 // Map makes maps from K to V compared without reflect, those of a named type
 // too.
-func Map[K comparable, V any]() Option {
+func Map[K, V comparable]() Option {
 	return func(c *compiler) {
 		// The element's plan is made when the type is met, so that options
 		// apply whatever their order.
 		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) func(a, b unsafe.Pointer) bool {
 			elem := c.plan(reflect.TypeFor[V]())
-			type pair struct{ a, b V }
-			pairs := sync.Pool{New: func() any { return new(pair) }}
 			return func(a, b unsafe.Pointer) bool {
 				ma, mb := *(*map[K]V)(a), *(*map[K]V)(b)
 				if len(ma) != len(mb) || (ma == nil) != (mb == nil) {
@@ -41,19 +38,14 @@ func Map[K comparable, V any]() Option {
 				if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
 					return true
 				}
-				// The plan takes addresses, which elements of a map don't have.
-				p := pairs.Get().(*pair)
-				defer func() {
-					*p = pair{}
-					pairs.Put(p)
-				}()
-				var ok bool
-				for k, v := range ma {
-					if p.b, ok = mb[k]; !ok {
+				for k, va := range ma {
+					vb, ok := mb[k]
+					if !ok {
 						return false
 					}
-					p.a = v
-					if !elem.equal(unsafe.Pointer(&p.a), unsafe.Pointer(&p.b)) {
+					// What is the same is equal; the plan need only look at
+					// values that point to different things.
+					if va != vb && !equalCopies(elem, va, vb) {
 						return false
 					}
 				}
@@ -268,6 +260,13 @@ func merge(steps []step) []step {
 	}
 	slices.SortStableFunc(merged, func(a, b step) int { return cmp.Compare(a.kind, b.kind) })
 	return merged
+}
+
+// equalCopies compares values that have no address. They get one here, on the
+// heap, so that only those that differ at first sight pay for it.
+func equalCopies[V any](p *plan, a, b V) bool {
+	pair := &[2]V{a, b}
+	return p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1]))
 }
 
 // sliceHeader is how a slice lies in memory.
