@@ -7,7 +7,7 @@
 //	srv.Release(seq)         // and now all events up to seq
 //	err = srv.Close()
 //
-// Every event is encoded once, by New, into the bytes of its watch frame. The
+// Every event is encoded once, by Prepare, into the bytes of its watch frame. The
 // frames of a storm lie in one piece of memory, in order, so that a watch that
 // finds many of them ready writes them with one call, without copying or
 // allocating.
@@ -112,36 +112,60 @@ type Server struct {
 	handlers sync.WaitGroup
 }
 
-// New encodes the storm's events and returns a server that Start starts. The
-// error wraps [ErrOptions] or [storm.ErrInvalid], or is an object's that
-// cannot be encoded. O(bytes of the storm as JSON), in time and in memory.
-func New(s *storm.Storm, opts Options) (*Server, error) {
-	switch {
-	case opts.BookmarkInterval < 0:
-		return nil, fmt.Errorf("apiserver: %w: BookmarkInterval %v is negative (0 means %v)", ErrOptions, opts.BookmarkInterval, DefaultBookmarkInterval)
-	case opts.Retain < 0:
-		return nil, fmt.Errorf("apiserver: %w: Retain %d is negative (0 means everything)", ErrOptions, opts.Retain)
-	}
-	if opts.BookmarkInterval == 0 {
-		opts.BookmarkInterval = DefaultBookmarkInterval
+// Prepared is a storm that is encoded, to be served by any number of servers.
+// It is immutable.
+type Prepared struct {
+	storm      *storm.Storm
+	frames     *frames
+	namespaced bool
+}
+
+// Prepare encodes the storm's events. The error wraps [storm.ErrInvalid], or is
+// an object's that cannot be encoded. O(bytes of the storm as JSON), in time and
+// in memory.
+func Prepare(s *storm.Storm) (*Prepared, error) {
+	fail := func(err error) (*Prepared, error) {
+		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
 	}
 	if err := s.Validate(); err != nil {
-		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
+		return fail(err)
 	}
 	namespaced, err := scope(s)
 	if err != nil {
-		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
+		return fail(err)
 	}
-	frames, err := encode(s)
+	f, err := encode(s)
 	if err != nil {
-		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
+		return fail(err)
+	}
+	return &Prepared{storm: s, frames: f, namespaced: namespaced}, nil
+}
+
+// New prepares the storm and returns a server for it; see [Prepare] and
+// [Prepared.New].
+func New(s *storm.Storm, opts Options) (*Server, error) {
+	if _, err := opts.complete(); err != nil {
+		return nil, err
+	}
+	p, err := Prepare(s)
+	if err != nil {
+		return nil, err
+	}
+	return p.New(opts)
+}
+
+// New returns a server that Start starts. The error wraps [ErrOptions]. O(1).
+func (p *Prepared) New(opts Options) (*Server, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
 	}
 	srv := &Server{
-		storm:      s,
-		stream:     stream.New(s, opts.Retain),
-		frames:     frames,
+		storm:      p.storm,
+		stream:     stream.New(p.storm, opts.Retain),
+		frames:     p.frames,
 		bookmark:   opts.BookmarkInterval,
-		namespaced: namespaced,
+		namespaced: p.namespaced,
 		served:     make(chan error, 1),
 		conns:      map[*conn]struct{}{},
 	}
@@ -152,6 +176,20 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv, nil
+}
+
+// complete checks the options and fills in the defaults.
+func (o Options) complete() (Options, error) {
+	switch {
+	case o.BookmarkInterval < 0:
+		return o, fmt.Errorf("apiserver: %w: BookmarkInterval %v is negative (0 means %v)", ErrOptions, o.BookmarkInterval, DefaultBookmarkInterval)
+	case o.Retain < 0:
+		return o, fmt.Errorf("apiserver: %w: Retain %d is negative (0 means everything)", ErrOptions, o.Retain)
+	}
+	if o.BookmarkInterval == 0 {
+		o.BookmarkInterval = DefaultBookmarkInterval
+	}
+	return o, nil
 }
 
 // scope reports whether the storm's objects have namespaces; without objects,

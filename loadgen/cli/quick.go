@@ -15,9 +15,12 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// quickDuration is the schedule of a paced round of the quick study: long
-// enough for a p99.9 of a thousand events.
-const quickDuration = 500 * time.Millisecond
+const (
+	// quickDuration is the schedule of a paced round of the quick study.
+	quickDuration = 300 * time.Millisecond
+	// quickRounds is the fewest from which a difference can be told from chance.
+	quickRounds = 4
+)
 
 // study is one line of the quick study.
 type study struct {
@@ -35,17 +38,20 @@ type study struct {
 // pipelines, end to end, from memory and over HTTP.
 var quickStudies = []study{
 	{impls.DeltaFIFO, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
-	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "gang", 10_000},
+	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "nodeloss", 10_000},
 	{impls.DeltaFIFO, pipeline.InformerPipeline, source.APIServerName, "nodeloss", 1_000},
 	{impls.Queue, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
 	{impls.Merge, pipeline.QueuePipeline, source.MemoryName, "gang", 1_000},
-	{impls.Merge, pipeline.KubeletPipeline, source.MemoryName, "nodeloss", 500},
-	{impls.Merge, pipeline.KubeletPipeline, source.APIServerName, "nodeloss", 500},
+	{impls.Merge, pipeline.KubeletPipeline, source.MemoryName, "nodeloss", 400},
+	{impls.Merge, pipeline.KubeletPipeline, source.APIServerName, "nodeloss", 400},
 }
 
 // quick fills the plan with the quick study: one table a family.
 func (p *plan) quick() error {
 	p.name = "quick"
+	if p.rounds == 0 {
+		p.rounds = quickRounds
+	}
 	tables := map[impls.Family]int{}
 	storms := map[string]*storm.Storm{}
 	for _, s := range quickStudies {

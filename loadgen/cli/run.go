@@ -38,7 +38,11 @@ type runFlags struct {
 	output    string
 }
 
-const allImpls = "all"
+const (
+	allImpls = "all"
+	// defaultRounds of a comparison.
+	defaultRounds = 5
+)
 
 func newRun(args []string) *cobra.Command {
 	f := runFlags{}
@@ -84,7 +88,7 @@ is finished.`,
 	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(source.Names(), ", "))
 	fl.StringVar(&f.storm, "storm", "nodeloss", "recorded watch stream: a file, or one that is built in ("+strings.Join(trace.Names(), ", ")+")")
 	fl.StringSliceVar(&f.rates, "rate", []string{"max"}, "events a second, or max; one cell for each")
-	fl.IntVar(&f.rounds, "rounds", 5, "rounds that count; one more warms up")
+	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("rounds that count; one more warms up (default %d, %d in the quick study)", defaultRounds, quickRounds))
 	fl.Int64Var(&f.seed, "seed", 1, "seed of the order in which cells are played")
 	fl.IntVar(&f.producers, "producers", 0, "goroutines that produce, in the queue pipeline (default 1)")
 	fl.IntVar(&f.events, "events", 0, "events a round has at least, by repeating the storm (default: depends on the pipeline)")
@@ -118,7 +122,7 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return nil, badFlag("output", oneOf(f.output, "table", "json", "bench"))
 	}
 	switch {
-	case f.rounds < 1:
+	case cmd.Flags().Changed("rounds") && f.rounds < 1:
 		return nil, badFlag("rounds", fmt.Errorf("%d is less than 1", f.rounds))
 	case f.producers < 0:
 		return nil, badFlag("producers", fmt.Errorf("%d is negative", f.producers))
@@ -144,6 +148,9 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	}
 	if spec.Storm, err = trace.Load(f.storm); err != nil {
 		return nil, badFlag("storm", err)
+	}
+	if p.rounds == 0 {
+		p.rounds = defaultRounds
 	}
 	p.comparisons, err = compare(spec)
 	return p, err

@@ -74,7 +74,8 @@ type Spec struct {
 	// has no source: "memory", or empty, for the calls of its producers.
 	Source string
 	// Storm to be played. For the family merge it is of pods, and the share of
-	// one node of 110 pods is played.
+	// one node of 110 pods is played. The queue pipeline of the others plays
+	// the metadata only, see [storm.Storm.Metadata].
 	Storm *storm.Storm
 	// Rates at which events are released, one cell each; empty for unpaced
 	// only.
@@ -115,7 +116,7 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 	}
 	m := &material{
 		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
-		duration: spec.Duration, producers: spec.Producers,
+		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
 	}
 	if !m.exact {
 		m.events = spec.defaultEvents()
@@ -188,6 +189,9 @@ func (s *Spec) complete() error {
 	}
 	if err := s.Storm.Validate(); err != nil {
 		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
+	}
+	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
+		s.Storm = s.Storm.Metadata()
 	}
 	if s.Family == impls.Merge {
 		node, err := s.Storm.ForNode(NodePods)
@@ -284,7 +288,7 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 			used[v.Name] = true
 			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, func(r pace.Rate) lab.Workload {
 				if spec.Pipeline == InformerPipeline {
-					return newInformer(v, g, delivery, spec.Source, m, r)
+					return newInformer(v, g, delivery, m, r)
 				}
 				return newDeltaFIFO(v, g, delivery, m, r)
 			})...)
@@ -312,9 +316,9 @@ func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery,
 	}
 }
 
-func newInformer(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, src string, m *material, r pace.Rate) lab.Workload {
+func newInformer(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, m *material, r pace.Rate) lab.Workload {
 	return &informer{
-		name: v.Name, guarantees: g, source: src, material: m, rate: r, stall: stallLimit,
+		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
 			if d == deltafifo.InOrder {
 				known = nil
@@ -360,7 +364,7 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, func(r pace.Rate) lab.Workload {
 			if spec.Pipeline == KubeletPipeline {
 				return &kubelet{
-					name: v.Name, guarantees: g, source: spec.Source, material: m, rate: r, stall: stallLimit,
+					name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 					build: build,
 				}
 			}

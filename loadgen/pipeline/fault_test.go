@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/lab"
@@ -75,16 +77,18 @@ func registerFaults() {
 const victim = "pod-3"
 
 func isVictim(obj any) bool {
-	pod, ok := obj.(*v1.Pod)
-	return ok && pod.Name == victim
+	o, ok := obj.(metav1.Object)
+	return ok && o.GetName() == victim
 }
 
 func altered(obj any) any {
-	pod := obj.(*v1.Pod).DeepCopy()
-	pod.Spec.NodeName = "elsewhere"
-	pod.Status.Reason = "altered"
-	pod.ResourceVersion = "999999"
-	return pod
+	o := obj.(runtime.Object).DeepCopyObject()
+	o.(metav1.Object).SetResourceVersion("999999")
+	if pod, ok := o.(*v1.Pod); ok {
+		pod.Spec.NodeName = "elsewhere"
+		pod.Status.Reason = "altered"
+	}
+	return o
 }
 
 // faultyDeltaFIFO commits its fault at the first updates of the victim.

@@ -29,7 +29,6 @@ type informer struct {
 	build      func(known cache.KeyListerGetter) (deltafifo.Queue, error)
 	guarantees impls.Guarantees
 	material   *material
-	source     string
 	rate       pace.Rate
 	stall      time.Duration
 
@@ -53,7 +52,7 @@ func (w *informer) Setup(context.Context) error {
 	w.score = w.material.score(w.rate)
 	w.score.keys()
 	w.score.final()
-	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
+	if w.src, err = w.score.source(); err != nil {
 		return err
 	}
 	events := len(w.score.Events)

@@ -34,7 +34,6 @@ type kubelet struct {
 	build      func() (merge.Merger, error)
 	guarantees impls.Guarantees
 	material   *material
-	source     string
 	rate       pace.Rate
 	stall      time.Duration
 
@@ -55,7 +54,7 @@ func (w *kubelet) Setup(context.Context) error {
 	var err error
 	w.score = w.material.score(w.rate)
 	w.score.tellings()
-	if w.src, err = source.New(w.source, w.score.Storm); err != nil {
+	if w.src, err = w.score.source(); err != nil {
 		return err
 	}
 	if w.merger, err = w.build(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
@@ -25,6 +26,8 @@ type material struct {
 	// exact: events was asked for, so that it holds for paced rounds too.
 	exact     bool
 	producers int
+	// source is the name of the source by which the storm enters.
+	source string
 
 	mu sync.Mutex
 	// byRate is guarded by mu.
@@ -38,8 +41,10 @@ const minEvents = 100
 type score struct {
 	*storm.Storm
 
-	keys  func() map[string]int32
-	final func() map[string]uint64
+	// source makes a source of the storm.
+	source func() (source.Source, error)
+	keys   func() map[string]int32
+	final  func() map[string]uint64
 	// parts holds the calls of each producer.
 	parts func() [][]call
 	// lists holds the pods that a watcher of the storm knows after the initial
@@ -85,6 +90,14 @@ func (m *material) score(rate pace.Rate) *score {
 		s = first(s, s.Initial+n)
 	}
 	sc := &score{Storm: s}
+	prepare := sync.OnceValues(func() (source.Maker, error) { return source.Prepare(m.source, s) })
+	sc.source = func() (source.Source, error) {
+		maker, err := prepare()
+		if err != nil {
+			return nil, err
+		}
+		return maker()
+	}
 	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)
 	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers) })

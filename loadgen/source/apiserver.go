@@ -42,10 +42,26 @@ type APIServer struct {
 // NewAPIServer encodes the storm and starts its server. The kind of the storm
 // must be one that client-go's scheme knows.
 func NewAPIServer(s *storm.Storm) (*APIServer, error) {
+	prepared, err := prepareAPIServer(s)
+	if err != nil {
+		return nil, err
+	}
+	return startAPIServer(s, prepared)
+}
+
+func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 	if !scheme.Scheme.Recognizes(s.Kind) {
 		return nil, fmt.Errorf("apiserver source: storm %s: client-go has no type for %s", s.Name, s.Kind)
 	}
-	server, err := apiserver.New(s, apiserver.Options{})
+	prepared, err := apiserver.Prepare(s)
+	if err != nil {
+		return nil, fmt.Errorf("apiserver source: %w", err)
+	}
+	return prepared, nil
+}
+
+func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared) (*APIServer, error) {
+	server, err := prepared.New(apiserver.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("apiserver source: %w", err)
 	}

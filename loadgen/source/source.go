@@ -71,19 +71,38 @@ var ErrUnknownSource = errors.New("unknown source")
 // Names returns what New takes.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
-// New builds the named source for a storm. The error says which names there
-// are and wraps [ErrUnknownSource].
-func New(name string, s *storm.Storm) (Source, error) {
+// Maker makes fresh sources of one storm, each to be used for one play.
+type Maker func() (Source, error)
+
+// Prepare does, once, what all sources of that name need for a storm: the
+// apiserver source's events are encoded. The error says which names there are
+// and wraps [ErrUnknownSource], or is the storm's.
+func Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
-		return NewMemory(s), nil
+		return func() (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
-		src, err := NewAPIServer(s)
+		prepared, err := prepareAPIServer(s)
 		if err != nil {
 			return nil, err
 		}
-		return src, nil
+		return func() (Source, error) {
+			src, err := startAPIServer(s, prepared)
+			if err != nil {
+				return nil, err
+			}
+			return src, nil
+		}, nil
 	default:
 		return nil, fmt.Errorf("%w %q (allowed: %s)", ErrUnknownSource, name, strings.Join(Names(), ", "))
 	}
+}
+
+// New builds the named source for a storm; see [Prepare].
+func New(name string, s *storm.Storm) (Source, error) {
+	maker, err := Prepare(name, s)
+	if err != nil {
+		return nil, err
+	}
+	return maker()
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -181,6 +182,30 @@ func (s *Storm) inSight(types []watch.EventType, bound, nodes []string) int {
 		seen[e.KeyIndex] = here
 	}
 	return peak
+}
+
+// Metadata returns the storm with objects that have nothing but the metadata
+// that a queue looks at: namespace, name, UID and resourceVersion, in
+// [metav1.PartialObjectMetadata] as client-go's metadata informers have them.
+// Played in laps, a storm of them takes a quarter of the memory of one of pods
+// and next to none of the garbage collector's time, which would be put down to
+// the queue otherwise. O(events).
+func (s *Storm) Metadata() *Storm {
+	out := *s
+	out.Events = slices.Clone(s.Events)
+	for i := range out.Events {
+		e := &out.Events[i]
+		o, err := meta.Accessor(e.Object)
+		if err != nil {
+			continue // It has no metadata to be cut down to.
+		}
+		e.Object = &metav1.PartialObjectMetadata{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+			},
+		}
+	}
+	return &out
 }
 
 // renumber returns a copy of the object's struct with the sequence number as

@@ -422,3 +422,25 @@ func TestForNodeProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestMetadata: the same events, of objects that weigh less.
+func TestMetadata(t *testing.T) {
+	full := script(1, "ADDED a", "ADDED b n", "MODIFIED a n", "DELETED b n", "MODIFIED a n")
+	light := full.Metadata()
+	if err := light.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := light.Final(), full.Final(); !maps.Equal(got, want) {
+		t.Errorf("it ends with %v, want %v", got, want)
+	}
+	for i, e := range light.Events {
+		want := full.Events[i].Object.(*v1.Pod)
+		o, ok := e.Object.(*metav1.PartialObjectMetadata)
+		if !ok {
+			t.Fatalf("event %d has a %T", i+1, e.Object)
+		}
+		if o.Namespace != want.Namespace || o.Name != want.Name || o.UID != want.UID || o.ResourceVersion != want.ResourceVersion || o.Labels != nil {
+			t.Errorf("event %d has %+v", i+1, o)
+		}
+	}
+}
