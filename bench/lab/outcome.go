@@ -80,6 +80,9 @@ type CellResult struct {
 	// Lag is how the generator kept its schedule in the median round; for a
 	// cell whose verdict is "invalid: generator" it is all that is kept.
 	Lag *cell.Lag `json:"lag,omitempty"`
+	// Latency of all rounds together, an entry for each boundary: quantiles of
+	// the sum of the rounds' histograms.
+	Latency []cell.Latency `json:"latency,omitempty"`
 	// Medians over the rounds, by the units of bench.txt.
 	Medians map[string]stats.Summary `json:"medians,omitempty"`
 }

@@ -266,10 +266,30 @@ func breaksInvariant(err error) bool {
 // publish puts the rounds into the outcome, or takes them out of it.
 func publish(result *CellResult, rounds []Round, headline cell.Boundary) {
 	result.Lag = medianLag(rounds)
-	result.Rounds, result.Medians = nil, nil
+	result.Rounds, result.Latency, result.Medians = nil, nil, nil
 	if result.Verdict.Status == Invalid || len(rounds) == 0 {
 		return
 	}
 	result.Rounds = rounds
+	result.Latency = pool(rounds)
 	result.Medians = result.Samples(headline).Summaries()
+}
+
+// pool adds the rounds' latencies up. A boundary whose histograms cannot be
+// added, which only a workload of another kind in each round could bring about,
+// is left out.
+func pool(rounds []Round) []cell.Latency {
+	var pooled []cell.Latency
+	for _, first := range rounds[0].Result.Latency {
+		parts := make([]cell.Quantiles, 0, len(rounds))
+		for _, r := range rounds {
+			if l, ok := r.Result.At(first.Boundary); ok {
+				parts = append(parts, l.Quantiles)
+			}
+		}
+		if sum, err := cell.MergeHistograms(parts...); err == nil {
+			pooled = append(pooled, cell.Latency{Boundary: first.Boundary, Quantiles: sum})
+		}
+	}
+	return pooled
 }

@@ -46,6 +46,11 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		if got := cb.Medians["ns/op"].Median; got != 203000 {
 			t.Errorf("median %v ns/op, want 203000", got)
 		}
+		// A round has its events' latencies; the pool has those of all.
+		one, all := ca.Rounds[0].Result.Latency, ca.Latency
+		if len(one) == 0 || len(all) != len(one) || all[0].Boundary != one[0].Boundary || all[0].Count != 5*one[0].Count || all[0].P50.Round(time.Millisecond) != one[0].P50.Round(time.Millisecond) {
+			t.Errorf("pooled %+v of rounds like %+v", all, one)
+		}
 		if finished, all := o.Finished(); finished != 2 || all != 2 {
 			t.Errorf("finished %d of %d", finished, all)
 		}

@@ -8,8 +8,8 @@
 //     verdict measured is nowhere in a run, so it cannot be shown: its row has
 //     dashes.
 //
-// Every figure is the median over the rounds; quantiles of latency are taken in
-// each round first.
+// Every figure is the median over the rounds, save for quantiles of latency,
+// which are of all rounds together.
 package report
 
 import (
@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -127,21 +128,29 @@ func cellName(c *lab.CellResult, varying []string) string {
 // figures are the columns that were measured; dashes where nothing was.
 func figures(r row, rows []row, rounds int) []string {
 	rate := none
-	if len(r.slow[stats.UnitP50]) > 0 {
+	if r.wait.Count > 0 {
 		rate = r.rate()
 	}
 	return []string{
 		perSecond(r.fast),
 		rate,
-		median(r.slow, stats.UnitP50, nanoseconds),
-		median(r.slow, stats.UnitP99, nanoseconds),
-		median(r.slow, stats.UnitP999, nanoseconds),
+		quantile(r.wait.Count, 2, r.wait.P50),
+		quantile(r.wait.Count, 100, r.wait.P99),
+		quantile(r.wait.Count, 1000, r.wait.P999),
 		median(r.fast, stats.UnitAllocsPerOp, number),
 		median(r.fast, stats.UnitBytesPerOp, bytesCount),
 		median(r.fast, stats.UnitDeltasPerEvent, number),
 		ratioColumn(r, rows),
 		r.verdict(rounds),
 	}
+}
+
+// quantile writes a quantile that so many values are needed for.
+func quantile(have, need uint64, d time.Duration) string {
+	if have < need {
+		return none
+	}
+	return nanoseconds(float64(d.Nanoseconds()))
 }
 
 func ratioColumn(r row, rows []row) string {
@@ -243,7 +252,7 @@ func method(o *lab.Outcome) []string {
 	lines := []string{
 		fmt.Sprintf("Figures are medians of %s, after one warm-up round that is played and not counted; in each round the cells are played in an order drawn from seed %d.", plural(o.Rounds, "round"), o.Seed),
 		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + ").",
-		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue). Allocations and bytes are the whole process's.",
+		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Allocations and bytes are the whole process's.",
 		"ratio: events/s over the baseline's of the same knobs. ~: cannot be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). -: no such baseline with figures, or the rate was set.",
 		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were more than %v late.", percent(lab.MaxLateShare), cell.LateAfter),
 	}

@@ -70,6 +70,7 @@ func (s spec) cell() lab.CellResult {
 		c.Rounds = append(c.Rounds, lab.Round{Round: i + 1, Place: 1, Started: start, Result: r})
 	}
 	if s.rounds > 0 {
+		c.Latency = c.Rounds[0].Result.Latency
 		c.Medians = c.Samples("").Summaries()
 	}
 	return c

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -16,6 +17,8 @@ type row struct {
 	throughput, latency *lab.CellResult
 	// fast and slow are the samples of the two; empty of an invalid cell.
 	fast, slow stats.Samples
+	// wait is the headline latency of all rounds of the latter together.
+	wait cell.Quantiles
 }
 
 // rowsOf groups the cells of a comparison: those whose labels are equal save
@@ -48,6 +51,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		r := row{throughput: throughput, latency: latency}
 		if !r.broken() {
 			r.fast, r.slow = throughput.Samples(c.Latency), latency.Samples(c.Latency)
+			r.wait = headline(latency, c.Latency)
 		}
 		rows = append(rows, r)
 	}
@@ -67,6 +71,13 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		}
 	}
 	return rows
+}
+
+// headline returns the latency that speaks for a cell.
+func headline(c *lab.CellResult, wanted cell.Boundary) cell.Quantiles {
+	all := cell.Result{Latency: c.Latency}
+	l, _ := all.At(stats.Headline(all, wanted))
+	return l.Quantiles
 }
 
 // knobs is the cell's name without the given labels: equal for cells that may
