@@ -251,8 +251,11 @@ func (r *rig) deliveredIsReceivers() {
 		}
 	}
 	take(r.merge(merge.SET, pods...))
-	pods[0] = changed(pods[0], newMessage)
-	take(r.merge(merge.SET, pods...))
+	// More than one status: a variant may get ready for the next.
+	for range 4 {
+		pods[0] = changed(pods[0], newMessage)
+		take(r.merge(merge.SET, pods...))
+	}
 	pods[1] = changed(pods[1], newImage)
 	take(r.merge(merge.SET, pods...))
 	pods[2] = changed(pods[2], markDeleted)
@@ -263,7 +266,11 @@ func (r *rig) deliveredIsReceivers() {
 	for i, pod := range pods {
 		fresh[i] = pod.DeepCopy()
 	}
+	// Copies, as what is wrong may be wrong with the state that was sent too.
 	want := r.state()
+	for key, pod := range want {
+		want[key] = pod.DeepCopy()
+	}
 
 	for _, pod := range taken {
 		scribble(pod)
@@ -273,7 +280,14 @@ func (r *rig) deliveredIsReceivers() {
 	if diff := cmp.Diff(want, r.state()); diff != "" {
 		r.Errorf("held after the receiver wrote (-want +got):\n%s", diff)
 	}
-	got := r.merge(merge.SET)
+	fresh[0] = changed(fresh[0], newMessage)
+	want["api/a"].Status = fresh[0].Status
+	got := r.merge(merge.SET, fresh...)
+	r.expect(got, "RECONCILE api a")
+	if diff := cmp.Diff(want["api/a"], got[0].Pods[0]); diff != "" {
+		r.Errorf("told after the receiver wrote (-want +got):\n%s", diff)
+	}
+	got = r.merge(merge.SET)
 	r.expect(got, "REMOVE api a b c")
 	for _, pod := range got[0].Pods {
 		if diff := cmp.Diff(want["api/"+string(pod.UID)], pod); diff != "" {
