@@ -53,8 +53,7 @@ func createFolder(dir string, o *Outcome) (*folder, error) {
 		return nil, err
 	}
 	if err := writeJSON(filepath.Join(dir, RunFile), o); err != nil {
-		f.bench.Close()
-		return nil, err
+		return nil, errors.Join(err, f.bench.Close())
 	}
 	return f, nil
 }
@@ -84,7 +83,9 @@ func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool) error 
 // leaves it open for more.
 func (f *folder) rewriteBench(o *Outcome) error {
 	if f.bench != nil {
-		f.bench.Close()
+		if err := f.bench.Close(); err != nil {
+			return err
+		}
 		f.bench = nil
 	}
 	path := filepath.Join(f.dir, BenchFile)
@@ -97,8 +98,7 @@ func (f *folder) rewriteBench(o *Outcome) error {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		file.Close()
-		return errors.Join(err, os.Remove(file.Name()))
+		return errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
 	f.bench, f.writer = file, w
 	return nil
@@ -129,11 +129,11 @@ func writeBench(w io.Writer, o *Outcome) (*stats.Writer, error) {
 // rounds.
 func (f *folder) writeLatency(number string, result *CellResult) error {
 	path := filepath.Join(f.dir, LatencyDir, number+"-"+fileName(result.BenchName())+".hlog")
-	any := false
+	measured := false
 	for _, r := range result.Rounds {
-		any = any || len(r.Result.Latency) > 0
+		measured = measured || len(r.Result.Latency) > 0
 	}
-	if !any {
+	if !measured {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,8 +55,7 @@ func TestAKilledRunKeepsItsRounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		bench, err := stats.Read(file, lab.BenchFile)
-		file.Close()
-		if err != nil {
+		if err := errors.Join(err, file.Close()); err != nil {
 			t.Fatalf("after %d cells: %v", cells, err)
 		}
 		for _, c := range o.Comparisons[0].Cells {

@@ -175,9 +175,12 @@ func (r *runner) playAll(ctx context.Context, comparisons []Comparison) error {
 		played := make([]tally, len(c.Cells))
 		for round := 0; round <= r.opts.Rounds; round++ {
 			for place, i := range order(len(c.Cells), r.opts.Seed, ci, round) {
-				if ctx.Err() != nil {
+				select {
+				case <-ctx.Done():
+					// No error: what is finished is kept, and the outcome says so.
 					r.out.Interrupted = true
 					return nil
+				default:
 				}
 				if err := r.playOne(ctx, ci, c.Cells[i], i, &played[i], round, place+1); err != nil {
 					return err

@@ -67,7 +67,11 @@ func TestRunKeepsEveryRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	bench, err := stats.Read(f, lab.BenchFile)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +222,7 @@ func TestWhatBecomesInvalid(t *testing.T) {
 		"diverged":       {func(f *fake) { f.check = func() error { return fmt.Errorf("%w: 2 keys", lab.ErrDiverged) } }, "invalid: diverged: 2 keys", "setup run check teardown"},
 		"panic in setup": {func(f *fake) { f.setup = func(context.Context) error { panic("ouch") } }, "invalid: error: panic in setup: ouch (lab_test.", "setup teardown"},
 		"panic in run":   {func(f *fake) { f.run = func(context.Context) error { panic(boom) } }, "invalid: error: panic in run: boom (lab_test.", "setup run teardown"},
-		"panic in check": {func(f *fake) { f.check = func() error { var m map[int]int; m[1] = 1; return nil } }, "invalid: error: panic in check: assignment to entry in nil map (lab_test.", "setup run check teardown"},
+		"panic in check": {func(f *fake) { f.check = func() error { panic("an assertion that failed") } }, "invalid: error: panic in check: an assertion that failed (lab_test.", "setup run check teardown"},
 		"panic in down":  {func(f *fake) { f.teardown = func() error { panic("ouch") } }, "invalid: error: panic in teardown: ouch", "setup run check teardown"},
 		"misuse":         {func(f *fake) { f.events = 0 }, "invalid: error: recorder misused: Count reported no events", "setup run check teardown"},
 		"note":           {func(f *fake) { f.note = "events/s" }, `invalid: error: note "events/s"`, "setup run check teardown"},

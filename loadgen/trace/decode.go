@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"runtime"
 	"strconv"
@@ -136,7 +137,7 @@ func decodeAll(in *lines, add func(decoded) error) error {
 				return d.raw.fail(in.name, err)
 			}
 		}
-		if j.err != nil && j.err != io.EOF {
+		if j.err != nil && !errors.Is(j.err, io.EOF) {
 			return j.err
 		}
 	}

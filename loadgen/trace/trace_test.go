@@ -138,7 +138,7 @@ func TestReaderKeepsItsError(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, first := r.Next()
-	if _, second := r.Next(); first == nil || second != first {
+	if _, second := r.Next(); first == nil || !errors.Is(second, first) {
 		t.Errorf("%v, then %v", first, second)
 	}
 	broken := errors.New("disk on fire")
