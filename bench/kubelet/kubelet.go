@@ -68,11 +68,10 @@ type adapter struct {
 	rejected func(source string, update merge.PodUpdate, err error)
 	out      chan merge.PodUpdate
 
-	// ctx ends what belongs to the adapter; done is closed when the goroutine
-	// that carries what is sent has ended.
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
+	// ctx ends the goroutines of the adapter, which carriers counts.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	carriers sync.WaitGroup
 	// listening is PodConfig's ctx, which release ends.
 	listening context.Context
 	release   context.CancelFunc
@@ -98,19 +97,17 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 		config:   config.NewPodConfig(mode, recorder{to: opts.Recorder}, observer{}),
 		rejected: opts.Rejected,
 		out:      make(chan merge.PodUpdate),
-		done:     make(chan struct{}),
 		upstream: make(map[string]chan<- any),
 		channels: make(map[string]chan merge.PodUpdate),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.listening, a.release = context.WithCancel(context.Background())
-	go a.carryOut()
+	a.carriers.Go(a.carryOut)
 	return a, nil
 }
 
 // carryOut carries what PodConfig sends to the contract's channel.
 func (a *adapter) carryOut() {
-	defer close(a.done)
 	for {
 		select {
 		case <-a.ctx.Done():
@@ -129,7 +126,7 @@ func (a *adapter) carryOut() {
 // lost. Nothing may be called meanwhile or afterwards.
 func (a *adapter) Close() {
 	a.cancel()
-	<-a.done
+	a.carriers.Wait()
 	a.mu.Lock()
 	upstream := maps.Clone(a.upstream)
 	a.mu.Unlock()
@@ -176,7 +173,7 @@ func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodU
 	}
 	in := make(chan merge.PodUpdate)
 	a.channels[source] = in
-	go a.carryIn(ctx, source, in, upstream)
+	a.carriers.Go(func() { a.carryIn(ctx, source, in, upstream) })
 	return in, nil
 }
 

@@ -204,10 +204,10 @@ func (r *rig) concurrentSources() {
 					r.Errorf("%s: %v", source, err)
 				}
 			}
-			pod := newPod("a")
-			send(merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}})
+			send(merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})
 			for n := range rounds {
-				pod = pod.DeepCopy()
+				// Not a copy of the last: kubelet may be writing to that.
+				pod := newPod("a")
 				pod.Status.Message = strconv.Itoa(n + 1)
 				send(merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}})
 				if n%50 == 0 {

@@ -127,7 +127,7 @@ func (r *rig) snapshotAndUpdatesMode() {
 
 // semantics: what makes a pod differ, and what doesn't.
 func (r *rig) semantics() {
-	set := func(key, value string) func(*v1.Pod) { return annotated(key, value) }
+	set := annotated
 	tests := []struct {
 		name   string
 		before func(*v1.Pod)

@@ -244,8 +244,16 @@ func managedFields() []metav1.ManagedFieldsEntry {
 	const kubelet = `{"f:status":{"f:conditions":{"k:{\"type\":\"ContainersReady\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Initialized\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:initContainerStatuses":{},"f:phase":{},"f:podIP":{},"f:podIPs":{},"f:startTime":{}}}`
 	return []metav1.ManagedFieldsEntry{
 		{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: to(epoch),
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(controller)}},
+			FieldsType: "FieldsV1", FieldsV1: fields(controller)},
 		{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: to(epoch),
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(kubelet)}, Subresource: "status"},
+			FieldsType: "FieldsV1", FieldsV1: fields(kubelet), Subresource: "status"},
 	}
+}
+
+// fields returns a field set in the one way that old and new releases share.
+func fields(encoded string) *metav1.FieldsV1 {
+	f := &metav1.FieldsV1{}
+	// It fails for a nil receiver only.
+	_ = f.UnmarshalJSON([]byte(encoded))
+	return f
 }
