@@ -10,13 +10,20 @@
 // (change=status, change=spec), or none is (change=none). A goroutine takes
 // what the merger sends.
 //
-// It is always the same pod that changes, as if its readiness flapped. All
-// others are received by the pointers by which they were first seen, which is
-// the best case for kubelet: reflect.DeepEqual takes a slice or map for equal
-// when it is the same. On a node where every pod has changed its status since
-// it was first seen, kubelet's comparisons have to go through all of every
-// spec, and it is slower than measured here; the cost of a merger that knows
-// unchanged pods by pointer is the same.
+// It is always the same pod that changes, as if its readiness flapped. What the
+// others cost kubelet depends on their history, so both are measured:
+//
+//   - history=first-seen: they come by the pointers by which they were first
+//     seen. This is kubelet's best case, for reflect.DeepEqual takes a slice or
+//     map for equal when it is the same. So it is for pods that have not
+//     changed at all since kubelet started.
+//   - history=updated: each has been received anew once, equal but for its
+//     resourceVersion, as happens to every pod with the first status that it
+//     reports. kubelet goes on comparing what it first saw with what it gets,
+//     and these share no memory.
+//
+// A merger that knows unchanged pods by the pointer received last makes no
+// difference between the two.
 //
 // The updates are made before the clock starts. The versions of the changing
 // pod share no memory, and the one that the merger gets first never comes
@@ -52,14 +59,24 @@ const (
 	None   Change = "none"
 )
 
+// History is what happened to the pods before those that are measured.
+type History string
+
+// The histories.
+const (
+	FirstSeen History = "first-seen"
+	Updated   History = "updated"
+)
+
 // Run measures the variants at 110 pods, kubelet's default limit, and at 500.
 func Run(b *testing.B, variants []merge.Variant) {
 	for _, v := range variants {
 		for _, n := range []int{110, 500} {
 			for _, change := range []Change{Status, Spec, None} {
-				b.Run(fmt.Sprintf("impl=%s/pods=%d/change=%s", v.Name, n, change), func(b *testing.B) {
-					measure(b, v, n, change)
-				})
+				for _, history := range []History{FirstSeen, Updated} {
+					name := fmt.Sprintf("impl=%s/pods=%d/change=%s/history=%s", v.Name, n, change, history)
+					b.Run(name, func(b *testing.B) { measure(b, v, n, change, history) })
+				}
 			}
 		}
 	}
@@ -71,7 +88,7 @@ const changing = 17
 // patience is how long to wait for a notification before it counts as lost.
 const patience = 10 * time.Second
 
-func measure(b *testing.B, v merge.Variant, n int, change Change) {
+func measure(b *testing.B, v merge.Variant, n int, change Change, history History) {
 	m, err := v.New(merge.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -85,7 +102,7 @@ func measure(b *testing.B, v merge.Variant, n int, change Change) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	first, cycle := updates(n, change)
+	first, cycle := updates(n, change, history)
 
 	// What comes once is not measured: the pods are new, and the changing one
 	// is then known by the version that comes before the first of the cycle.
@@ -175,7 +192,7 @@ func drain(b *testing.B, m merge.Merger, in chan<- merge.PodUpdate) {
 const versions = 8
 
 // updates returns the first SET of n pods and a cycle of SETs that follow it.
-func updates(n int, change Change) (first merge.PodUpdate, cycle []merge.PodUpdate) {
+func updates(n int, change Change, history History) (first merge.PodUpdate, cycle []merge.PodUpdate) {
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	all := make([]*v1.Pod, n)
 	for i := range all {
@@ -187,6 +204,12 @@ func updates(n int, change Change) (first merge.PodUpdate, cycle []merge.PodUpda
 		return merge.PodUpdate{Op: merge.SET, Source: merge.APISource, Pods: list}
 	}
 	first = set()
+	if history == Updated {
+		for i := range all {
+			all[i] = pods.Realistic(i)
+			all[i].ResourceVersion += "0"
+		}
+	}
 	for i := range versions {
 		if change != None {
 			all[changing] = pods.Realistic(changing)
