@@ -76,7 +76,7 @@ func Compile[T any](options ...Option) func(a, b *T) bool {
 // kind is what a step does.
 type kind uint8
 
-// The kinds, cheapest first: the steps of a plan run in this order.
+// The kinds, cheapest first.
 const (
 	word   kind = iota // eight bytes
 	memory             // size bytes
@@ -108,12 +108,25 @@ type step struct {
 // plan compares values of one type.
 type plan struct {
 	steps []step
+	// Of strings, pointers and slices a type may have dozens, most of them
+	// empty or the same. They are apart from the other steps, in as little
+	// memory as can be, and come first.
+	strings  []uintptr
+	pointers []reference
+	slices   []reference
+}
+
+// reference is a pointer or slice, off bytes into a value.
+type reference struct {
+	off  uintptr
+	size uintptr // of an element of a slice
+	plan *plan
 }
 
 // flat reports whether values of size bytes are compared as one stretch of
 // memory without gaps.
 func (p *plan) flat(size uintptr) bool {
-	if len(p.steps) != 1 || p.steps[0].off != 0 {
+	if len(p.steps) != 1 || p.steps[0].off != 0 || len(p.strings)+len(p.pointers)+len(p.slices) > 0 {
 		return false
 	}
 	s := p.steps[0]
@@ -134,7 +147,7 @@ func (c *compiler) plan(t reflect.Type) *plan {
 	if recursive(t) {
 		p.steps = []step{reflected(t, 0)}
 	} else {
-		p.steps = merge(c.steps(t, 0, nil))
+		p.setSteps(merge(c.steps(t, 0, nil)))
 	}
 	c.plans[t] = p
 	return p
@@ -269,6 +282,22 @@ func equalCopies[V any](p *plan, a, b V) bool {
 	return p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1]))
 }
 
+// setSteps gives the plan its steps, which are in order.
+func (p *plan) setSteps(steps []step) {
+	for _, s := range steps {
+		switch s.kind {
+		case str:
+			p.strings = append(p.strings, s.off)
+		case pointer:
+			p.pointers = append(p.pointers, reference{off: s.off, plan: s.plan})
+		case slice:
+			p.slices = append(p.slices, reference{off: s.off, size: s.size, plan: s.plan})
+		default:
+			p.steps = append(p.steps, s)
+		}
+	}
+}
+
 // sliceHeader is how a slice lies in memory.
 type sliceHeader struct {
 	data unsafe.Pointer
@@ -277,6 +306,28 @@ type sliceHeader struct {
 }
 
 func (p *plan) equal(a, b unsafe.Pointer) bool {
+	for _, off := range p.strings {
+		if *(*string)(unsafe.Add(a, off)) != *(*string)(unsafe.Add(b, off)) {
+			return false
+		}
+	}
+	for i := range p.pointers {
+		r := &p.pointers[i]
+		pa, pb := *(*unsafe.Pointer)(unsafe.Add(a, r.off)), *(*unsafe.Pointer)(unsafe.Add(b, r.off))
+		if pa != pb && (pa == nil || pb == nil || !r.plan.equal(pa, pb)) {
+			return false
+		}
+	}
+	for i := range p.slices {
+		r := &p.slices[i]
+		sa, sb := (*sliceHeader)(unsafe.Add(a, r.off)), (*sliceHeader)(unsafe.Add(b, r.off))
+		if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
+			return false
+		}
+		if sa.data != sb.data && !r.plan.equalRun(sa.data, sb.data, r.size, sa.len) {
+			return false
+		}
+	}
 	for i := range p.steps {
 		s := &p.steps[i]
 		pa, pb := unsafe.Add(a, s.off), unsafe.Add(b, s.off)
@@ -306,17 +357,8 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 			if *(*complex128)(pa) != *(*complex128)(pb) {
 				return false
 			}
-		case str:
-			if *(*string)(pa) != *(*string)(pb) {
-				return false
-			}
 		case function:
 			if *(*unsafe.Pointer)(pa) != nil || *(*unsafe.Pointer)(pb) != nil {
-				return false
-			}
-		case pointer:
-			qa, qb := *(*unsafe.Pointer)(pa), *(*unsafe.Pointer)(pb)
-			if qa != qb && (qa == nil || qb == nil || !s.plan.equal(qa, qb)) {
 				return false
 			}
 		case bytes:
@@ -325,14 +367,6 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 				return false
 			}
 			if sa.data != sb.data && !sameMemory(sa.data, sb.data, uintptr(sa.len)*s.size) {
-				return false
-			}
-		case slice:
-			sa, sb := (*sliceHeader)(pa), (*sliceHeader)(pb)
-			if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
-				return false
-			}
-			if sa.data != sb.data && !s.plan.equalRun(sa.data, sb.data, s.size, sa.len) {
 				return false
 			}
 		case array:
