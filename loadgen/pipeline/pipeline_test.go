@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,8 +179,13 @@ func TestEveryVariant(t *testing.T) {
 					if _, ok := res.At(pipeline.ReleasedHandled); ok == paced {
 						t.Errorf("%s recorded: %v", pipeline.ReleasedHandled, ok)
 					}
+					// A stage may be stamped after the next one where that runs in a
+					// goroutine of its own: the consumer takes before Add has
+					// returned, and a worker that is busy with an earlier event of
+					// the key sees what has been stored but not stamped yet.
+					concurrent := []cell.Boundary{pipeline.EnqueuedPopped, pipeline.EnqueuedMerged, pipeline.StoredHandled}
 					for _, l := range res.Latency {
-						if l.Count == 0 || l.Negative != 0 && l.Boundary != pipeline.EnqueuedPopped && l.Boundary != pipeline.EnqueuedMerged {
+						if l.Count == 0 || l.Negative != 0 && !slices.Contains(concurrent, l.Boundary) {
 							t.Errorf("%s: %+v", l.Boundary, l.Quantiles)
 						}
 					}
