@@ -1,10 +1,6 @@
 package deltafifo
 
-import (
-	"sync"
-
-	"watchlab/impls"
-)
+import "watchlab/impls"
 
 // condVariant is a mutex and a condition variable, as upstream has, without
 // what makes upstream slow: keys are not joined into strings, handlers run
@@ -36,29 +32,3 @@ func condVariant() Variant {
 		},
 	}
 }
-
-// gate is where the consumer of a queue waits. Its fields are guarded by the
-// queue's lock.
-type gate struct {
-	cond    sync.Cond
-	waiting bool
-	closed  bool
-}
-
-// wait releases the queue's lock until a producer opens the gate.
-func (g *gate) wait() {
-	g.waiting = true
-	g.cond.Wait()
-}
-
-// open tells whether a consumer waits, and that it is about to be woken. The
-// caller releases the lock and then calls signal if open was true: one wake-up
-// for each wait, and never under the lock, where the consumer would run into
-// it at once.
-func (g *gate) open() bool {
-	w := g.waiting
-	g.waiting = false
-	return w
-}
-
-func (g *gate) signal() { g.cond.Signal() }

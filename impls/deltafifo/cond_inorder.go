@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/internal/gate"
 	"watchlab/impls/internal/initial"
 	"watchlab/impls/internal/objkey"
 )
@@ -46,8 +47,7 @@ type condInOrder struct {
 
 	// lock guards what follows. The critical section of a producer is one
 	// append.
-	lock sync.Mutex
-	gate gate
+	lock gate.Gate
 	// tail is the last block; its first free place is tail.deltas[tail.n].
 	tail *block
 	// added counts all deltas ever queued: the position of the next one.
@@ -81,7 +81,6 @@ func newCondInOrder(o Options) *condInOrder {
 		head:        b,
 		tail:        b,
 	}
-	q.gate.cond.L = &q.lock
 	return q
 }
 
@@ -110,11 +109,7 @@ func (q *condInOrder) event(t cache.DeltaType, obj any) error {
 		return err
 	}
 	q.append(cache.Delta{Type: t, Object: obj})
-	wake := q.gate.open()
-	q.lock.Unlock()
-	if wake {
-		q.gate.signal()
-	}
+	q.lock.UnlockAndWake()
 	return nil
 }
 
@@ -156,7 +151,7 @@ func (q *condInOrder) Resync() error {
 		return nil
 	}
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.lock.UnlockAndWake()
 	queued, _, err := q.newest()
 	if err != nil {
 		return err
@@ -185,7 +180,7 @@ func (q *condInOrder) Replace(list []any, resourceVersion string) error {
 	}
 	if q.known == nil {
 		q.lock.Lock()
-		defer q.unlockAndSignal()
+		defer q.lock.UnlockAndWake()
 		q.append(cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
 			ResourceVersion: resourceVersion, Objects: objs,
 		}})
@@ -202,7 +197,7 @@ func (q *condInOrder) Replace(list []any, resourceVersion string) error {
 		listed[k] = struct{}{}
 	}
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.lock.UnlockAndWake()
 	queued, order, err := q.newest()
 	if err != nil {
 		return err
@@ -241,16 +236,8 @@ func (q *condInOrder) Replace(list []any, resourceVersion string) error {
 // the first event for HasSynced, as upstream.
 func (q *condInOrder) command(d cache.Delta) {
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.lock.UnlockAndWake()
 	q.append(d)
-}
-
-func (q *condInOrder) unlockAndSignal() {
-	wake := q.gate.open()
-	q.lock.Unlock()
-	if wake {
-		q.gate.signal()
-	}
 }
 
 // populate ends the initial list here if this is the first Replace. The caller
@@ -340,10 +327,10 @@ func (q *condInOrder) await(want int) bool {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	for q.added == q.cut.Load() {
-		if q.gate.closed {
+		if q.lock.Closed() {
 			return false
 		}
-		q.gate.wait()
+		q.lock.Wait()
 	}
 	q.bound = q.added
 	return true
@@ -441,19 +428,10 @@ func (q *condInOrder) done() {
 }
 
 // Close implements [cache.Queue].
-func (q *condInOrder) Close() {
-	q.lock.Lock()
-	q.gate.closed = true
-	q.lock.Unlock()
-	q.gate.cond.Broadcast()
-}
+func (q *condInOrder) Close() { q.lock.Close() }
 
 // IsClosed reports whether Close was called.
-func (q *condInOrder) IsClosed() bool {
-	q.lock.Lock()
-	defer q.lock.Unlock()
-	return q.gate.closed
-}
+func (q *condInOrder) IsClosed() bool { return q.lock.IsClosed() }
 
 // Len implements [Queue].
 func (q *condInOrder) Len() int {

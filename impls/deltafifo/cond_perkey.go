@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/internal/gate"
 	"watchlab/impls/internal/initial"
 	"watchlab/impls/internal/keyed"
 	"watchlab/impls/internal/objkey"
@@ -28,8 +29,7 @@ type condPerKey struct {
 	consumer sync.Mutex
 
 	// lock guards what follows.
-	lock   sync.Mutex
-	gate   gate
+	lock   gate.Gate
 	queued keyed.FIFO[pending]
 	slab   slab
 	// handed are the keys that process works on. Upstream holds the lock while
@@ -68,7 +68,6 @@ func newCondPerKey(o Options) *condPerKey {
 		batchSize:   o.BatchSize,
 		initial:     initial.New("cond"),
 	}
-	q.gate.cond.L = &q.lock
 	return q
 }
 
@@ -104,11 +103,7 @@ func (q *condPerKey) event(t cache.DeltaType, obj any) error {
 		return nil
 	}
 	q.put(e, hash, key, cache.Delta{Type: t, Object: obj})
-	wake := q.gate.open()
-	q.lock.Unlock()
-	if wake {
-		q.gate.signal()
-	}
+	q.lock.UnlockAndWake()
 	return nil
 }
 
@@ -170,7 +165,7 @@ func (q *condPerKey) Resync() error {
 		return nil
 	}
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.lock.UnlockAndWake()
 	for _, s := range q.known.ListKeys() {
 		key := objkey.Split(s)
 		hash := key.Hash()
@@ -214,7 +209,7 @@ func (q *condPerKey) Replace(list []any, _ string) error {
 	}
 
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.lock.UnlockAndWake()
 	for i, obj := range objs {
 		k := items[i]
 		q.put(q.queued.Get(k.hash, k.key), k.hash, k.key, cache.Delta{Type: cache.Replaced, Object: obj})
@@ -276,14 +271,6 @@ func (q *condPerKey) buryKnown(listed map[objkey.Key]struct{}, tombstone func(ob
 	}
 }
 
-func (q *condPerKey) unlockAndSignal() {
-	wake := q.gate.open()
-	q.lock.Unlock()
-	if wake {
-		q.gate.signal()
-	}
-}
-
 // Pop implements [cache.Queue]. process gets the [cache.Deltas] of one key.
 func (q *condPerKey) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
@@ -330,10 +317,10 @@ func (q *condPerKey) PopBatch(processBatch cache.ProcessBatchFunc, processSingle
 // drained. The caller holds the lock.
 func (q *condPerKey) await() bool {
 	for q.queued.Len() == 0 {
-		if q.gate.closed {
+		if q.lock.Closed() {
 			return false
 		}
-		q.gate.wait()
+		q.lock.Wait()
 	}
 	return true
 }
@@ -390,19 +377,10 @@ func (q *condPerKey) done(n int) {
 }
 
 // Close implements [cache.Queue].
-func (q *condPerKey) Close() {
-	q.lock.Lock()
-	q.gate.closed = true
-	q.lock.Unlock()
-	q.gate.cond.Broadcast()
-}
+func (q *condPerKey) Close() { q.lock.Close() }
 
 // IsClosed reports whether Close was called.
-func (q *condPerKey) IsClosed() bool {
-	q.lock.Lock()
-	defer q.lock.Unlock()
-	return q.gate.closed
-}
+func (q *condPerKey) IsClosed() bool { return q.lock.IsClosed() }
 
 // Len implements [Queue].
 func (q *condPerKey) Len() int {

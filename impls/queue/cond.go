@@ -6,6 +6,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/internal/gate"
 	"watchlab/impls/internal/initial"
 	"watchlab/impls/internal/keyed"
 	"watchlab/impls/internal/objkey"
@@ -45,12 +46,8 @@ type cond struct {
 	consumer sync.Mutex
 
 	// lock guards what follows.
-	lock   sync.Mutex
-	wakeup sync.Cond
-	// waiting: a consumer waits and has not been signalled yet.
-	waiting bool
-	closed  bool
-	queued  keyed.FIFO[waiter]
+	lock   gate.Gate
+	queued keyed.FIFO[waiter]
 	// epoch counts the lists that were initial: more than one where a Replace
 	// came before the one before it had been processed.
 	epoch uint32
@@ -65,9 +62,7 @@ type waiter struct {
 }
 
 func newCond(o Options) *cond {
-	q := &cond{keys: objkey.New(o.KeyFunction), initial: initial.New("cond")}
-	q.wakeup.L = &q.lock
-	return q
+	return &cond{keys: objkey.New(o.KeyFunction), initial: initial.New("cond")}
 }
 
 // Add queues an object, or replaces the one that waits under its key. O(1).
@@ -86,7 +81,7 @@ func (q *cond) Add(obj any) error {
 		e = q.queued.Push(hash, key)
 	}
 	e.Value.obj = obj
-	q.unlockAndSignal()
+	q.lock.UnlockAndWake()
 	return nil
 }
 
@@ -123,7 +118,7 @@ func (q *cond) Replace(list []any, _ string) error {
 		}
 	}
 	q.lock.Lock()
-	defer q.unlockAndSignal()
+	defer q.unlock()
 	// A list that comes before the first one has been processed takes its
 	// place: nobody has synced before they have seen a whole list.
 	var epoch uint32
@@ -149,16 +144,13 @@ func (q *cond) Replace(list []any, _ string) error {
 // Resync does nothing: what is held waits already.
 func (q *cond) Resync() error { return nil }
 
-// unlockAndSignal releases the lock and wakes a consumer that waits: once for
-// each wait, and never under the lock, where it would run into it at once.
-func (q *cond) unlockAndSignal() {
-	wake := q.waiting && q.queued.Len() > 0
-	if wake {
-		q.waiting = false
-	}
-	q.lock.Unlock()
-	if wake {
-		q.wakeup.Signal()
+// unlock releases the lock, and wakes the consumer if there is something to
+// take.
+func (q *cond) unlock() {
+	if q.queued.Len() > 0 {
+		q.lock.UnlockAndWake()
+	} else {
+		q.lock.Unlock()
 	}
 }
 
@@ -168,12 +160,11 @@ func (q *cond) Pop(process cache.PopProcessFunc) (any, error) {
 	defer q.consumer.Unlock()
 	q.lock.Lock()
 	for q.queued.Len() == 0 {
-		if q.closed {
+		if q.lock.Closed() {
 			q.lock.Unlock()
 			return nil, cache.ErrFIFOClosed
 		}
-		q.waiting = true
-		q.wakeup.Wait()
+		q.lock.Wait()
 	}
 	isInInitialList := !q.initial.HasSynced()
 	e := q.queued.Front()
@@ -203,19 +194,10 @@ func (q *cond) left(w waiter) {
 }
 
 // Close implements [cache.Queue].
-func (q *cond) Close() {
-	q.lock.Lock()
-	q.closed = true
-	q.lock.Unlock()
-	q.wakeup.Broadcast()
-}
+func (q *cond) Close() { q.lock.Close() }
 
 // IsClosed reports whether Close was called.
-func (q *cond) IsClosed() bool {
-	q.lock.Lock()
-	defer q.lock.Unlock()
-	return q.closed
-}
+func (q *cond) IsClosed() bool { return q.lock.IsClosed() }
 
 // Len implements [Queue].
 func (q *cond) Len() int {
