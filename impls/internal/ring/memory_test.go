@@ -1,0 +1,129 @@
+package ring_test
+
+import (
+	"runtime"
+	"testing"
+
+	"watchlab/impls/internal/ring"
+)
+
+// TestCleared: once popped, a value is the garbage collector's, whether or not
+// its place has been used again.
+func TestCleared(t *testing.T) {
+	for _, capacity := range []int{0, 1, 7, 1024} {
+		q := newQueue[*[64]byte](t, capacity)
+		const values = 1000
+		collected := make(chan struct{}, values)
+		dst := make([]*[64]byte, 5)
+		for range values {
+			v := new([64]byte)
+			runtime.AddCleanup(v, func(struct{}) { collected <- struct{}{} }, struct{}{})
+			if err := q.TryPush(v); err != nil {
+				t.Fatal(err)
+			}
+			if q.PopBatch(dst) != 1 {
+				t.Fatal("nothing to pop")
+			}
+			clear(dst)
+		}
+		// Cleanups run some time after the collection that finds the value.
+		for n, tries := 0, 0; n < values; {
+			select {
+			case <-collected:
+				n++
+				continue
+			default:
+			}
+			if tries++; tries > 1000 {
+				t.Errorf("capacity %d: %d of %d popped values were collected", capacity, n, values)
+				break
+			}
+			runtime.GC()
+		}
+		runtime.KeepAlive(q)
+	}
+}
+
+// TestSteadyState: a queue that has seen its usual length allocates nothing for
+// an event.
+func TestSteadyState(t *testing.T) {
+	for _, capacity := range capacities {
+		q := newQueue[any](t, capacity)
+		var v any = "an object"
+		dst := make([]any, 100)
+		n := len(dst)
+		if capacity > 0 {
+			n = min(n, capacity)
+		}
+		round := func() {
+			for range n {
+				if err := q.TryPush(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if q.PopBatch(dst) != n {
+				t.Fatal("too little to pop")
+			}
+		}
+		for range 100 {
+			round()
+		}
+		// A run that meets one of the rare allocations of segments, one in
+		// thousands of events, doesn't show in the average.
+		if got := testing.AllocsPerRun(1000, round); got != 0 {
+			t.Errorf("capacity %d: a round of %d events allocates %v times", capacity, n, got)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const rounds = 10_000
+		for range rounds {
+			round()
+		}
+		runtime.ReadMemStats(&after)
+		if per := float64(after.Mallocs-before.Mallocs) / float64(rounds*n); per > 0.001 {
+			t.Errorf("capacity %d: an event allocates %.5f times", capacity, per)
+		}
+	}
+}
+
+// TestBurst: a burst leaves no memory behind.
+func TestBurst(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	q := ring.NewUnbounded[[4]uint64]()
+	const burst = 1_000_000
+	for i := range uint64(burst) {
+		if err := q.TryPush([4]uint64{i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q.Len() != burst {
+		t.Fatalf("length is %d", q.Len())
+	}
+	full := heap() - before
+	dst := make([][4]uint64, 100)
+	for i := uint64(0); i < burst; {
+		n := q.PopBatch(dst)
+		if n == 0 {
+			t.Fatalf("only %d came", i)
+		}
+		for _, v := range dst[:n] {
+			if v[0] != i {
+				t.Fatalf("popped %d, want %d", v[0], i)
+			}
+			i++
+		}
+	}
+	drained := heap() - before
+	t.Logf("%d kB full, %d kB drained", full>>10, drained>>10)
+	if drained > 256<<10 || full < burst*40 {
+		t.Errorf("%d bytes full, %d drained", full, drained)
+	}
+	runtime.KeepAlive(q)
+}

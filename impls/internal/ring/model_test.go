@@ -1,0 +1,89 @@
+package ring_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"watchlab/impls/internal/ring"
+)
+
+// TestModel holds a queue that one goroutine uses to a slice.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// Also around the length of a segment, and of several.
+		capacity := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 1000}).Draw(t, "capacity")
+		q, err := ring.New[int](capacity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var model []int
+		next, closed := 0, false
+		canceled, cancel := context.WithCancel(context.Background())
+		cancel()
+		push := func(t *rapid.T, push func(int) error, full error) {
+			next++
+			var want error
+			switch {
+			case closed:
+				want = ring.ErrClosed
+			case capacity > 0 && len(model) == capacity:
+				want = full
+			default:
+				model = append(model, next)
+			}
+			if err := push(next); !errors.Is(err, want) {
+				t.Fatalf("a push with %d waiting returned %v, want %v", len(model), err, want)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"try push": func(t *rapid.T) { push(t, q.TryPush, ring.ErrFull) },
+			"push": func(t *rapid.T) {
+				push(t, func(v int) error { return q.Push(canceled, v) }, context.Canceled)
+			},
+			"push many": func(t *rapid.T) {
+				for range rapid.IntRange(1, 700).Draw(t, "n") {
+					push(t, q.TryPush, ring.ErrFull)
+				}
+			},
+			"pop": func(t *rapid.T) {
+				dst := make([]int, rapid.IntRange(0, 600).Draw(t, "n"))
+				n := q.PopBatch(dst)
+				if want := min(len(dst), len(model)); n != want {
+					t.Fatalf("popped %d of %d, want %d", n, len(model), want)
+				}
+				if !slices.Equal(dst[:n], model[:n]) {
+					t.Fatalf("popped %v, want %v", dst[:n], model[:n])
+				}
+				model = model[n:]
+			},
+			"wait": func(t *rapid.T) {
+				var want error
+				switch {
+				case len(model) > 0:
+				case closed:
+					want = ring.ErrClosed
+				default:
+					want = context.Canceled
+				}
+				if err := q.Wait(canceled); !errors.Is(err, want) {
+					t.Fatalf("Wait with %d waiting returned %v, want %v", len(model), err, want)
+				}
+			},
+			"close": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "rarely") == 0 {
+					q.Close()
+					closed = true
+				}
+			},
+			"": func(t *rapid.T) {
+				if q.Len() != len(model) {
+					t.Fatalf("length is %d, want %d", q.Len(), len(model))
+				}
+			},
+		})
+	})
+}

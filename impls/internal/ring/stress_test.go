@@ -1,0 +1,210 @@
+package ring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"watchlab/impls/internal/ring"
+)
+
+// event says who pushed it and as which; check tells torn or unwritten values.
+type event struct {
+	producer, n int
+	check       int
+}
+
+func newEvent(producer, n int) event { return event{producer, n, producer ^ n ^ 0x5ca1ab1e} }
+
+// account is what a consumer has seen: each producer's events in order, none
+// lost, none twice.
+type account struct{ next []int }
+
+func (a *account) see(e event) error {
+	switch {
+	case e != newEvent(e.producer, e.n):
+		return fmt.Errorf("popped %+v, which nobody pushed", e)
+	case e.n != a.next[e.producer]:
+		return fmt.Errorf("producer %d: popped event %d, want %d", e.producer, e.n, a.next[e.producer])
+	}
+	a.next[e.producer]++
+	return nil
+}
+
+// drain pops until the queue is closed and empty.
+func drain(ctx context.Context, q ring.Queue[event], producers int) (account, error) {
+	a := account{make([]int, producers)}
+	buf := make([]event, 64)
+	for {
+		if err := q.Wait(ctx); err != nil {
+			if errors.Is(err, ring.ErrClosed) {
+				err = nil
+			}
+			return a, err
+		}
+		n := q.PopBatch(buf[:1+rand.IntN(len(buf))])
+		if n == 0 {
+			return a, errors.New("nothing to pop after Wait returned nil")
+		}
+		for _, e := range buf[:n] {
+			if err := a.see(e); err != nil {
+				return a, err
+			}
+		}
+	}
+}
+
+// TestStress: whatever the interleaving, each producer's events come once and
+// in order.
+func TestStress(t *testing.T) {
+	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+		for _, producers := range []int{1, 2, 8} {
+			const each = 4000
+			ctx, cancel := context.WithCancel(ctx)
+			q := newQueue[event](t, capacity)
+			var wg sync.WaitGroup
+			for p := range producers {
+				wg.Go(func() {
+					for n := range each {
+						if err := q.Push(ctx, newEvent(p, n)); err != nil {
+							t.Errorf("producer %d: push %d: %v", p, n, err)
+							return
+						}
+					}
+				})
+			}
+			go func() {
+				wg.Wait()
+				q.Close()
+			}()
+			a, err := drain(ctx, q, producers)
+			if err != nil {
+				t.Error(err)
+				cancel()
+			}
+			wg.Wait()
+			cancel()
+			q.Close()
+			for p, n := range a.next {
+				if n != each && !t.Failed() {
+					t.Errorf("producer %d: %d of %d events came", p, n, each)
+				}
+			}
+			if l := q.Len(); l != 0 && !t.Failed() {
+				t.Errorf("a drained queue has length %d", l)
+			}
+		}
+	})
+}
+
+// TestClose: at whatever moment Close comes, what was accepted is popped, what
+// was refused is not, and all come home.
+func TestClose(t *testing.T) {
+	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+		for range 60 {
+			const producers = 4
+			ctx, cancel := context.WithCancel(ctx)
+			q := newQueue[event](t, capacity)
+			closeAt := rand.IntN(600)
+			var pushed atomic.Int64
+			var accepted [producers]int
+			var wg sync.WaitGroup
+			for p := range producers {
+				wg.Go(func() {
+					for n := range 400 {
+						err := q.Push(ctx, newEvent(p, n))
+						if errors.Is(err, ring.ErrClosed) {
+							break
+						}
+						if err != nil {
+							t.Errorf("producer %d: push %d: %v", p, n, err)
+							break
+						}
+						accepted[p]++
+						if pushed.Add(1) == int64(closeAt) {
+							q.Close()
+						}
+					}
+				})
+			}
+			go func() {
+				wg.Wait()
+				q.Close()
+			}()
+			a, err := drain(ctx, q, producers)
+			if err != nil {
+				t.Error(err)
+				cancel()
+			}
+			wg.Wait()
+			cancel()
+			for p, n := range a.next {
+				if n != accepted[p] && !t.Failed() {
+					t.Errorf("producer %d: %d events came, %d were accepted", p, n, accepted[p])
+				}
+			}
+			if err := q.TryPush(event{}); !errors.Is(err, ring.ErrClosed) {
+				t.Errorf("a push after Close returned %v", err)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+// TestCancel: producers that give up while they wait for room lose no wake-up
+// of those that don't, and what they gave up is not in the queue.
+func TestCancel(t *testing.T) {
+	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+		const producers, each = 8, 300
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		q := newQueue[event](t, capacity)
+		var wg sync.WaitGroup
+		for p := range producers {
+			wg.Go(func() {
+				for n := 0; n < each; {
+					try, giveUp := context.WithCancel(ctx)
+					if p%2 == 0 {
+						// At about the time at which there may be room.
+						go giveUp()
+					}
+					err := q.Push(try, newEvent(p, n))
+					giveUp()
+					switch {
+					case err == nil:
+						n++
+					case ctx.Err() != nil || !errors.Is(err, context.Canceled):
+						t.Errorf("producer %d: push %d: %v", p, n, err)
+						return
+					default:
+						// On one processor those that give up would run
+						// among themselves for a whole time slice.
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		go func() {
+			wg.Wait()
+			q.Close()
+		}()
+		a, err := drain(ctx, q, producers)
+		if err != nil {
+			t.Error(err)
+			cancel()
+		}
+		wg.Wait()
+		for p, n := range a.next {
+			if n != each && !t.Failed() {
+				t.Errorf("producer %d: %d of %d events came", p, n, each)
+			}
+		}
+	})
+}

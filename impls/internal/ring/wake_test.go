@@ -1,0 +1,178 @@
+package ring_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"watchlab/impls/internal/ring"
+)
+
+// TestPingPong sleeps and wakes as often as it can: each round the consumer
+// waits for one value and answers it.
+func TestPingPong(t *testing.T) {
+	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+		rounds := 20_000
+		if capacity < 2 {
+			rounds = 100_000
+		}
+		ping, pong := newQueue[int](t, capacity), newQueue[int](t, capacity)
+		receive := func(q ring.Queue[int], want int) error {
+			if err := q.Wait(ctx); err != nil {
+				return err
+			}
+			var got [2]int
+			if n := q.PopBatch(got[:]); n != 1 || got[0] != want {
+				t.Errorf("round %d: popped %v", want, got[:n])
+			}
+			return nil
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range rounds {
+				if err := receive(ping, i); err != nil {
+					t.Errorf("round %d: ping: %v", i, err)
+					return
+				}
+				if err := pong.Push(ctx, i); err != nil {
+					t.Errorf("round %d: pong: %v", i, err)
+				}
+			}
+		})
+		for i := range rounds {
+			if err := ping.Push(ctx, i); err != nil {
+				t.Fatalf("round %d: ping: %v", i, err)
+			}
+			if err := receive(pong, i); err != nil {
+				t.Fatalf("round %d: pong: %v", i, err)
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// The bubble of synctest waits until every goroutine of it sleeps, and fails
+// where one spins or sleeps for ever.
+
+func TestWaitSleeps(t *testing.T) {
+	for _, capacity := range capacities {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue[int](t, capacity)
+			woken := false
+			go func() {
+				if err := q.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				woken = true
+			}()
+			synctest.Wait()
+			if woken {
+				t.Fatal("Wait returned from an empty queue")
+			}
+			if err := q.TryPush(1); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if !woken {
+				t.Fatal("Wait slept through a push")
+			}
+			var got [1]int
+			if n := q.PopBatch(got[:]); n != 1 || got[0] != 1 {
+				t.Fatalf("popped %v", got[:n])
+			}
+		})
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	for _, capacity := range capacities {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue[int](t, capacity)
+			var err error
+			// Twice by a context, so that what the first leaves behind shows.
+			for range 2 {
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() { err = q.Wait(ctx) }()
+				synctest.Wait()
+				cancel()
+				synctest.Wait()
+				if !errors.Is(err, context.Canceled) {
+					t.Fatalf("Wait returned %v, want that it was canceled", err)
+				}
+			}
+			go func() { err = q.Wait(context.Background()) }()
+			synctest.Wait()
+			q.Close()
+			q.Close()
+			synctest.Wait()
+			if !errors.Is(err, ring.ErrClosed) {
+				t.Fatalf("Wait returned %v, want ErrClosed", err)
+			}
+		})
+	}
+}
+
+// TestPushSleeps: producers wait for room in their order, and each gets a place
+// as one is made.
+func TestPushSleeps(t *testing.T) {
+	for _, capacity := range []int{1, 2, 7} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue[int](t, capacity)
+			for i := range capacity {
+				if err := q.TryPush(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.TryPush(0); !errors.Is(err, ring.ErrFull) {
+				t.Fatalf("a push to a full queue returned %v", err)
+			}
+			const waiting = 5
+			errs := make([]error, waiting)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var returned atomic.Int32
+			for i := range waiting {
+				own := context.Background()
+				if i == 1 {
+					own = ctx
+				}
+				go func() {
+					errs[i] = q.Push(own, capacity+i)
+					returned.Add(1)
+				}()
+				synctest.Wait()
+			}
+			if returned.Load() != 0 {
+				t.Fatalf("%d pushes to a full queue returned", returned.Load())
+			}
+			cancel()
+			synctest.Wait()
+			if returned.Load() != 1 || !errors.Is(errs[1], context.Canceled) {
+				t.Fatalf("%d pushes returned, that with the canceled context %v", returned.Load(), errs[1])
+			}
+			var got [1]int
+			for i, want := range []int{capacity, capacity + 2} {
+				if n := q.PopBatch(got[:]); n != 1 || got[0] != i {
+					t.Fatalf("popped %v, want %d", got[:n], i)
+				}
+				synctest.Wait()
+				if int(returned.Load()) != i+2 || errs[want-capacity] != nil {
+					t.Fatalf("%d pushes returned after %d places were made", returned.Load(), i+1)
+				}
+			}
+			q.Close()
+			synctest.Wait()
+			if returned.Load() != waiting {
+				t.Fatalf("%d of %d pushes returned after Close", returned.Load(), waiting)
+			}
+			for _, i := range []int{3, 4} {
+				if !errors.Is(errs[i], ring.ErrClosed) {
+					t.Errorf("push %d returned %v after Close", i, errs[i])
+				}
+			}
+		})
+	}
+}
