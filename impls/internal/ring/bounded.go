@@ -174,21 +174,15 @@ func (q *Bounded[T]) Wait(ctx context.Context) error {
 
 // PopBatch implements [Queue].
 func (q *Bounded[T]) PopBatch(dst []T) int {
-	var zero T
 	p := q.head.Load()
-	n := 0
-	for n < len(dst) {
-		s := &q.slots[p&q.mask]
-		if s.seq.Load() != p+1 {
-			break
-		}
-		dst[n] = s.v
-		s.v = zero
-		n++
-		p++
+	places := q.slots[p&q.mask:]
+	n := take(dst, places, p)
+	if n == len(places) {
+		// Around the end of the array.
+		n += take(dst[n:], q.slots, p+uint64(n))
 	}
 	if n > 0 {
-		q.head.Store(p)
+		q.head.Store(p + uint64(n))
 		q.room.made(n)
 	}
 	return n

@@ -110,3 +110,21 @@ type slot[T any] struct {
 	// consumer's, which sets it to zero.
 	v T
 }
+
+// take moves values from slots to dst, as many as are published in a row from
+// position p on, which is that of the first slot.
+func take[T any](dst []T, from []slot[T], p uint64) int {
+	var zero T
+	n := min(len(dst), len(from))
+	dst, from = dst[:n], from[:n]
+	for i := range from {
+		s := &from[i]
+		p++
+		if s.seq.Load() != p {
+			return i
+		}
+		dst[i] = s.v
+		s.v = zero
+	}
+	return n
+}

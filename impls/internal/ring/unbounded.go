@@ -84,7 +84,7 @@ const (
 	// segmentSize values are linked at a time.
 	segmentSize = 256
 	// maxSpare bounds what is kept for reuse after a burst.
-	maxSpare = 4
+	maxSpare = 8
 	// blockSize segments are allocated at once.
 	blockSize = 64
 )
@@ -257,19 +257,17 @@ func (q *Unbounded[T]) Wait(ctx context.Context) error {
 
 // PopBatch implements [Queue].
 func (q *Unbounded[T]) PopBatch(dst []T) int {
-	var zero T
 	p := q.popped.Load()
 	n := 0
-	for n < len(dst) {
-		s := q.next()
-		if s == nil || s.seq.Load() != p+1 {
+	for n < len(dst) && q.next() != nil {
+		places := q.head.slots[q.at:]
+		got := take(dst[n:], places, p)
+		n += got
+		p += uint64(got)
+		q.at += got
+		if got < len(places) {
 			break
 		}
-		dst[n] = s.v
-		s.v = zero
-		n++
-		p++
-		q.at++
 	}
 	if n > 0 {
 		q.popped.Store(p)
