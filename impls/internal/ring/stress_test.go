@@ -208,3 +208,49 @@ func TestCancel(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWhilePushing lets Close meet producers that do nothing but push: it
+// must know exactly which of them were accepted.
+func TestCloseWhilePushing(t *testing.T) {
+	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+		for range 40 {
+			q := newQueue[event](t, capacity)
+			begun := 100
+			if capacity > 0 {
+				begun = min(begun, capacity)
+			}
+			var accepted [2]int
+			var wg sync.WaitGroup
+			for p := range accepted {
+				wg.Go(func() {
+					for {
+						switch err := q.TryPush(newEvent(p, accepted[p])); {
+						case err == nil:
+							accepted[p]++
+						case errors.Is(err, ring.ErrClosed):
+							return
+						default:
+							runtime.Gosched()
+						}
+					}
+				})
+			}
+			wg.Go(func() {
+				for q.Len() < begun {
+					runtime.Gosched()
+				}
+				q.Close()
+			})
+			wg.Wait()
+			a, err := drain(ctx, q, len(accepted))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for p, n := range a.next {
+				if n != accepted[p] {
+					t.Fatalf("producer %d: %d events came, %d were accepted", p, n, accepted[p])
+				}
+			}
+		}
+	})
+}
