@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -270,6 +271,37 @@ func TestAwait(t *testing.T) {
 					t.Errorf("after %v, want %v", took, tc.after)
 				}
 			})
+		})
+	}
+}
+
+// TestWorkerJudgeTellsDeletionsApart: a key that was found missing twice, with
+// an object in between that the worker never saw, was deleted twice if the
+// second deletion had been stored by then.
+func TestWorkerJudgeTellsDeletionsApart(t *testing.T) {
+	s := &storm.Storm{Keys: 1}
+	for i, typ := range []watch.EventType{watch.Added, watch.Deleted, watch.Added, watch.Deleted, watch.Added} {
+		s.Events = append(s.Events, storm.Event{Type: typ, Seq: uint64(i + 1), Key: "n/a", Object: numbered("a", strconv.Itoa(i+1))})
+	}
+	for title, tc := range map[string]struct {
+		stored []int64
+		want   []int64
+	}{
+		"stored by then":     {[]int64{0, 3, 5, 13, 15, 25}, []int64{0, 10, 10, 20, 20, 30}},
+		"not stored by then": {[]int64{0, 3, 5, 23, 25, 27}, []int64{0, 10, 10, 30, 30, 30}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			st := newStamps(len(s.Events), pace.Rate(1), false)
+			copy(st.stored, tc.stored)
+			w := &worker{st: st, log: []work{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
+			var v violations
+			w.judge(&v, s, keyIndexes(s))
+			if err := v.err(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, st.handled); diff != "" {
+				t.Errorf("handled (-want +got):\n%s", diff)
+			}
 		})
 	}
 }

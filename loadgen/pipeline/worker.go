@@ -126,15 +126,28 @@ func (w *worker) judge(v *violations, s *storm.Storm, keys map[string]int32) {
 		}
 		own := events[k]
 		if item.obj == nil {
-			// Which deletion it was can't be told, so the next one; where it was
+			// Which deletion it was: the last one that had been stored by then.
+			// Where stamps can't tell, the next one; and where the key was
 			// missing before, the same.
 			again := lastAt[k] != 0
 			lastAt[k] = item.at
-			for n := upto[k]; n < len(own) && !again; n++ {
-				if deleted(own[n]) {
-					handle(k, n+1, item.at)
-					break
+			next, stored := -1, -1
+			for n := upto[k]; n < len(own); n++ {
+				if !deleted(own[n]) {
+					continue
 				}
+				if next < 0 {
+					next = n
+				}
+				if at := w.st.stored[own[n]]; w.st.paced && at != 0 && at <= item.at {
+					stored = n
+				}
+			}
+			switch {
+			case stored >= 0:
+				handle(k, stored+1, item.at)
+			case next >= 0 && !again:
+				handle(k, next+1, item.at)
 			}
 			continue
 		}
