@@ -72,7 +72,7 @@ type block struct {
 
 func newCondInOrder(o Options) *condInOrder {
 	b := new(block)
-	q := &condInOrder{
+	return &condInOrder{
 		keys:        objkey.New(o.KeyFunction),
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
@@ -81,7 +81,6 @@ func newCondInOrder(o Options) *condInOrder {
 		head:        b,
 		tail:        b,
 	}
-	return q
 }
 
 var (
@@ -101,9 +100,7 @@ func (q *condInOrder) event(t cache.DeltaType, obj any) error {
 		obj, err = transform(q.transformer, obj)
 	}
 	q.lock.Lock()
-	if !q.initial.Populated() {
-		q.initial.Touch()
-	}
+	q.initial.Touch()
 	if err != nil {
 		q.lock.Unlock()
 		return err

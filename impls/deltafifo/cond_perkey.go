@@ -61,14 +61,13 @@ type handedKey struct {
 }
 
 func newCondPerKey(o Options) *condPerKey {
-	q := &condPerKey{
+	return &condPerKey{
 		keys:        objkey.New(o.KeyFunction),
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
 		batchSize:   o.BatchSize,
 		initial:     initial.New("cond"),
 	}
-	return q
 }
 
 var (
@@ -89,9 +88,7 @@ func (q *condPerKey) event(t cache.DeltaType, obj any) error {
 	}
 	hash := key.Hash()
 	q.lock.Lock()
-	if !q.initial.Populated() {
-		q.initial.Touch()
-	}
+	q.initial.Touch()
 	if err != nil {
 		q.lock.Unlock()
 		return err

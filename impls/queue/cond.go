@@ -73,9 +73,7 @@ func (q *cond) Add(obj any) error {
 	}
 	hash := key.Hash()
 	q.lock.Lock()
-	if !q.initial.Populated() {
-		q.initial.Touch()
-	}
+	q.initial.Touch()
 	e := q.queued.Get(hash, key)
 	if e == nil {
 		e = q.queued.Push(hash, key)
@@ -97,9 +95,7 @@ func (q *cond) Delete(obj any) error {
 	hash := key.Hash()
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	if !q.initial.Populated() {
-		q.initial.Touch()
-	}
+	q.initial.Touch()
 	if e := q.queued.Get(hash, key); e != nil {
 		q.left(e.Value)
 		q.queued.Remove(e)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/conformance/internal/async"
 	"watchlab/impls/deltafifo"
 )
 
@@ -27,24 +28,10 @@ var lifecycleChecks = []check{
 	{"producers go on while process runs", unlocked, producersGoOn},
 }
 
-// result is what take returned, once it has.
-func (r *rig) takeAsync() (result func() (error, bool)) {
-	done := make(chan error, 1)
-	go func() { done <- r.take() }()
-	return func() (error, bool) {
-		select {
-		case err := <-done:
-			return err, true
-		default:
-			return nil, false
-		}
-	}
-}
-
 func takeWaits(t *testing.T, b bed) {
 	synctest.Test(t, func(t *testing.T) {
 		r := b.new(t)
-		result := r.takeAsync()
+		result := async.Go(r.take)
 		synctest.Wait()
 		if err, ok := result(); ok {
 			t.Fatalf("take of an empty queue returned %v", err)
@@ -84,7 +71,7 @@ func everyWaitWoken(t *testing.T, b bed) {
 				for i := range 3 {
 					// The store holds a for Delete and Resync to find.
 					r.store.apply(cache.Delta{Type: cache.Added, Object: pod("a", 1)})
-					result := r.takeAsync()
+					result := async.Go(r.take)
 					synctest.Wait()
 					r.do(event(r))
 					synctest.Wait()
@@ -101,7 +88,7 @@ func everyWaitWoken(t *testing.T, b bed) {
 func closeUnblocks(t *testing.T, b bed) {
 	synctest.Test(t, func(t *testing.T) {
 		r := b.new(t)
-		result := r.takeAsync()
+		result := async.Go(r.take)
 		synctest.Wait()
 		r.queue.Close()
 		synctest.Wait()

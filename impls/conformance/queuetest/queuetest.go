@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/conformance/internal/async"
 	"watchlab/impls/queue"
 )
 
@@ -262,25 +263,10 @@ func concurrent(t *testing.T, r *rig) {
 	}
 }
 
-// takeAsync takes in a goroutine; the result tells what take returned, once it
-// has.
-func (r *rig) takeAsync() (result func() (error, bool)) {
-	done := make(chan error, 1)
-	go func() { done <- r.take() }()
-	return func() (error, bool) {
-		select {
-		case err := <-done:
-			return err, true
-		default:
-			return nil, false
-		}
-	}
-}
-
 func takeWaits(t *testing.T, r *rig) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, r.v)
-		result := r.takeAsync()
+		result := async.Go(r.take)
 		synctest.Wait()
 		if err, ok := result(); ok {
 			t.Fatalf("Pop of an empty queue returned %v", err)
@@ -307,7 +293,7 @@ func everyWaitWoken(t *testing.T, r *rig) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, r.v)
 			for i := range 3 {
-				result := r.takeAsync()
+				result := async.Go(r.take)
 				synctest.Wait()
 				// An event that leaves nothing to take must not use up the
 				// wake-up of the one that does.
@@ -324,7 +310,7 @@ func everyWaitWoken(t *testing.T, r *rig) {
 func closeUnblocks(t *testing.T, r *rig) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, r.v)
-		result := r.takeAsync()
+		result := async.Go(r.take)
 		synctest.Wait()
 		r.queue.Close()
 		synctest.Wait()

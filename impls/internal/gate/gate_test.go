@@ -34,7 +34,9 @@ func TestWakes(t *testing.T) {
 		for round := 1; round <= 3; round++ {
 			synctest.Wait()
 			g.Lock()
-			items += 0 // Nothing new, so that Unlock is right.
+			if g.Closed() {
+				t.Fatalf("round %d: closed before Close", round)
+			}
 			g.Unlock()
 			synctest.Wait()
 			if taken != round-1 {

@@ -153,23 +153,7 @@ func (q *Bounded[T]) ready(p uint64) bool { return q.slots[p&q.mask].seq.Load() 
 
 // Wait implements [Queue].
 func (q *Bounded[T]) Wait(ctx context.Context) error {
-	p := q.head.Load()
-	for {
-		if q.ready(p) {
-			return nil
-		}
-		if q.closedAt.Load() == p {
-			return ErrClosed
-		}
-		q.parker.announce(p)
-		if q.ready(p) || q.closedAt.Load() == p {
-			q.parker.withdraw(p)
-			continue
-		}
-		if err := q.parker.sleep(ctx, p); err != nil {
-			return err
-		}
-	}
+	return q.parker.wait(ctx, q.head.Load(), q, &q.closedAt)
 }
 
 // PopBatch implements [Queue].

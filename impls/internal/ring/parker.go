@@ -43,6 +43,31 @@ func (k *parker) init() {
 	k.token = make(chan struct{}, 1)
 }
 
+// publisher tells whether the value of a position, the consumer's, is
+// published.
+type publisher interface{ ready(p uint64) bool }
+
+// wait returns nil when position p is published, [ErrClosed] when the queue was
+// closed at it, or the error of ctx.
+func (k *parker) wait(ctx context.Context, p uint64, q publisher, closedAt *atomic.Uint64) error {
+	for {
+		if q.ready(p) {
+			return nil
+		}
+		if closedAt.Load() == p {
+			return ErrClosed
+		}
+		k.announce(p)
+		if q.ready(p) || closedAt.Load() == p {
+			k.withdraw(p)
+			continue
+		}
+		if err := k.sleep(ctx, p); err != nil {
+			return err
+		}
+	}
+}
+
 // announce says that the consumer is about to sleep for position p. The caller
 // then looks once more whether it has to, and calls sleep or withdraw.
 func (k *parker) announce(p uint64) { k.at.Store(p) }

@@ -236,23 +236,7 @@ func (q *Unbounded[T]) ready(p uint64) bool {
 
 // Wait implements [Queue].
 func (q *Unbounded[T]) Wait(ctx context.Context) error {
-	p := q.popped.Load()
-	for {
-		if q.ready(p) {
-			return nil
-		}
-		if q.closedAt.Load() == p {
-			return ErrClosed
-		}
-		q.parker.announce(p)
-		if q.ready(p) || q.closedAt.Load() == p {
-			q.parker.withdraw(p)
-			continue
-		}
-		if err := q.parker.sleep(ctx, p); err != nil {
-			return err
-		}
-	}
+	return q.parker.wait(ctx, q.popped.Load(), q, &q.closedAt)
 }
 
 // PopBatch implements [Queue].
