@@ -66,6 +66,20 @@ const (
 	ManyConsumers Consumers = "many"
 )
 
+// Ownership says whose the things are that a consumer is handed.
+type Ownership string
+
+const (
+	// Owned: they are the consumer's, to keep and to change.
+	Owned Ownership = "owned"
+	// Lent: slices are valid until the consumer's function returns, and are
+	// used again after that. The objects that they refer to may be kept.
+	Lent Ownership = "lent"
+	// Shared: they may be kept, and must not be written to: the instance and
+	// other consumers hold them too.
+	Shared Ownership = "shared"
+)
+
 // Guarantees is what a variant promises. Figures of two variants may be
 // compared only where their guarantees are equal, or where the difference
 // stands beside the figures.
@@ -84,6 +98,9 @@ type Guarantees struct {
 	Consumers Consumers `json:"consumers"`
 	// Unlocked is true where producers go on while the consumer processes.
 	Unlocked bool `json:"unlocked"`
+	// HandsOver says whose the things are that the consumer is handed; empty
+	// means [Owned].
+	HandsOver Ownership `json:"handsOver,omitempty"`
 	// DropIn names the upstream interface that an instance satisfies, such as
 	// "cache.QueueWithBatch"; empty where upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
@@ -104,6 +121,9 @@ func (g Guarantees) String() string {
 		bound,
 		string(g.Consumers) + " consumer",
 		lock,
+	}
+	if g.HandsOver != "" && g.HandsOver != Owned {
+		parts = append(parts, "hands over what is "+string(g.HandsOver))
 	}
 	if g.DropIn != "" {
 		parts = append(parts, g.DropIn)

@@ -181,7 +181,8 @@ type Merger interface {
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
 	// Updates returns the channel of changes. The pods in it are the
-	// receiver's: changing them changes nothing in the merger.
+	// receiver's: changing them changes nothing in the merger. With
+	// [Options.HandOver] shared they must not be changed.
 	Updates() <-chan PodUpdate
 
 	// SeenAllSources reports whether seen holds every source for which Channel
@@ -212,6 +213,10 @@ type Options struct {
 	// Capacity is the size of the channel that Updates returns; 0 means
 	// [DefaultCapacity].
 	Capacity int
+	// HandOver is whose the pods are that Updates tells of: [impls.Owned], which
+	// empty means, has them copied, as kubelet does; with [impls.Shared]
+	// receivers promise not to write to them, and no pod is copied.
+	HandOver impls.Ownership
 	// Rejected is told about an update that came through a channel and can't
 	// be merged; nil for nobody. It is called by the source's goroutine and
 	// must not call the merger.
