@@ -138,7 +138,7 @@ func BenchmarkRing(b *testing.B) {
 		make func() pipe
 	}{
 		{"unbounded", func() pipe { return ringPipe{ring.NewUnbounded[delta]()} }},
-		{"bounded", func() pipe { return ringPipe{newQueue[delta](b, capacity)} }},
+		{"bounded", func() pipe { return ringPipe{newQueue[delta](b, shape{capacity: capacity})} }},
 		{"chan", func() pipe { return make(chanPipe, capacity) }},
 		{"mutex", func() pipe { return newMutexPipe() }},
 	} {

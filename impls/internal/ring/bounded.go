@@ -14,17 +14,17 @@ import (
 //
 // Position p lives in slot p modulo the array's length, a power of two that is
 // at least the capacity. A producer claims position p by a compare-and-swap of
-// tail from p to p+1, if p is less than head plus the capacity; it writes the
+// tail from p to p+1, if p is less than freed plus the capacity; it writes the
 // value, then publishes it by storing p+1 in the slot's seq. The consumer goes
 // through the positions in order, stops at the first that isn't published, and
-// then moves head past all that it has popped and cleared.
+// moves freed past what it has popped and cleared, at once or by Release.
 //
 // # Why it is right
 //
 // Claim. The swap gives each position to one producer. A producer loads tail
-// and then head: head may have moved on since, never back, so that there is at
+// and then freed: that may have moved on since, never back, so that there is at
 // least as much room as it reckons, and where it finds none there was none
-// when it loaded head. It fails if the closed bit is set, also if that is set
+// when it loaded freed. It fails if the closed bit is set, also if that is set
 // between load and swap. Close reads, in the same operation that sets the bit,
 // how many positions were claimed: all of them will be published, and the
 // consumer is done when it has popped as many.
@@ -32,7 +32,7 @@ import (
 // Reading. The store of seq comes after the write of the value, the read of the
 // value after a load of that seq: nothing is read before it is written.
 //
-// Writing. Who claims p has loaded a head greater than p minus the capacity.
+// Writing. Who claims p has loaded a freed greater than p minus the capacity.
 // The consumer stored it after it had popped and cleared the slot's former
 // value: nothing is overwritten, and no clearing hits a new value.
 //
@@ -63,10 +63,16 @@ type Bounded[T any] struct {
 	parker parker
 	_      [pad]byte
 
-	// head is the position of the consumer, which alone stores it, once a
-	// batch. Producers load it to see whether there is room.
-	head atomic.Uint64
-	_    [pad]byte
+	// freed is the position before which all places are free again. Stored by
+	// the consumer, once a batch, after it has cleared them. Producers load it
+	// to see whether there is room.
+	freed atomic.Uint64
+	_     [pad]byte
+
+	// popped is the position of the consumer, which alone stores it, once a
+	// batch, for Len. Never less than freed.
+	popped atomic.Uint64
+	_      [pad]byte
 
 	room room
 	_    [pad]byte
@@ -103,8 +109,8 @@ func (q *Bounded[T]) TryPush(v T) error {
 		if p&closedBit != 0 {
 			return ErrClosed
 		}
-		// Negative where head has passed p since: then the swap fails.
-		if int64(p-q.head.Load()) >= int64(q.capacity) {
+		// Negative where freed has passed p since: then the swap fails.
+		if int64(p-q.freed.Load()) >= int64(q.capacity) {
 			return ErrFull
 		}
 		if !q.tail.CompareAndSwap(p, p+1) {
@@ -124,28 +130,7 @@ func (q *Bounded[T]) Push(ctx context.Context, v T) error {
 	if !errors.Is(err, ErrFull) {
 		return err
 	}
-	return q.pushSlow(ctx, v)
-}
-
-func (q *Bounded[T]) pushSlow(ctx context.Context, v T) error {
-	w := q.room.waiter()
-	for overtaken := false; ; overtaken = true {
-		q.room.enlist(w, overtaken)
-		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
-			q.room.leave(w)
-			return err
-		}
-		select {
-		case <-w.token:
-		case <-ctx.Done():
-			q.room.leave(w)
-			return ctx.Err()
-		}
-		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
-			q.room.keep(w)
-			return err
-		}
-	}
+	return pushSlow(ctx, q, &q.room, v)
 }
 
 // ready reports whether position p, the consumer's, is published.
@@ -153,12 +138,27 @@ func (q *Bounded[T]) ready(p uint64) bool { return q.slots[p&q.mask].seq.Load() 
 
 // Wait implements [Queue].
 func (q *Bounded[T]) Wait(ctx context.Context) error {
-	return q.parker.wait(ctx, q.head.Load(), q, &q.closedAt)
+	return q.parker.wait(ctx, q.popped.Load(), q, &q.closedAt)
 }
 
 // PopBatch implements [Queue].
 func (q *Bounded[T]) PopBatch(dst []T) int {
-	p := q.head.Load()
+	n := q.TakeBatch(dst)
+	q.Release(n)
+	return n
+}
+
+// Release implements [Queue].
+func (q *Bounded[T]) Release(n int) {
+	if n > 0 {
+		q.freed.Store(q.freed.Load() + uint64(n))
+		q.room.made(n)
+	}
+}
+
+// TakeBatch implements [Queue].
+func (q *Bounded[T]) TakeBatch(dst []T) int {
+	p := q.popped.Load()
 	places := q.slots[p&q.mask:]
 	n := take(dst, places, p)
 	if n == len(places) {
@@ -166,8 +166,7 @@ func (q *Bounded[T]) PopBatch(dst []T) int {
 		n += take(dst[n:], q.slots, p+uint64(n))
 	}
 	if n > 0 {
-		q.head.Store(p + uint64(n))
-		q.room.made(n)
+		q.popped.Store(p + uint64(n))
 	}
 	return n
 }
@@ -186,5 +185,5 @@ func (q *Bounded[T]) Close() {
 // Len implements [Queue].
 func (q *Bounded[T]) Len() int {
 	// The counters may move between their loads.
-	return min(length(&q.tail, &q.closedAt, &q.head), int(q.capacity))
+	return min(length(&q.tail, &q.closedAt, &q.popped), int(q.capacity))
 }

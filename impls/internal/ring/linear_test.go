@@ -77,13 +77,13 @@ func model(capacity int) porcupine.Model {
 // TestLinearizable checks small histories of three producers, one consumer and
 // a Close against the model.
 func TestLinearizable(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 40 {
 			seed := rand.Uint64()
-			ops := history(ctx, newQueue[int](t, capacity), seed)
-			res := porcupine.CheckOperationsTimeout(model(capacity), ops, 10*time.Second)
+			ops := history(ctx, newQueue[int](t, s), seed)
+			res := porcupine.CheckOperationsTimeout(model(s.capacity), ops, 10*time.Second)
 			if res == porcupine.Illegal {
-				m := model(capacity)
+				m := model(s.capacity)
 				slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 				for _, op := range ops {
 					t.Logf("%d: %d to %d: %s", op.ClientId, op.Call, op.Return, m.DescribeOperation(op.Input, op.Output))

@@ -15,28 +15,53 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// capacities are those that every concurrent test runs with; 0 is unbounded.
-var capacities = []int{0, 1, 2, 7, 1024}
+// shape is a queue to test: its capacity, 0 being unbounded, and whether it has
+// a lock.
+type shape struct {
+	capacity int
+	locked   bool
+}
 
-// eachCapacity runs a test with every capacity at GOMAXPROCS 1, 2 and 8. The
+func (s shape) String() string { return fmt.Sprintf("capacity=%d/locked=%t", s.capacity, s.locked) }
+
+// shapes of capacities.
+func shapes(capacities ...int) []shape {
+	var all []shape
+	for _, c := range capacities {
+		all = append(all, shape{c, false}, shape{c, true})
+	}
+	return all
+}
+
+// allShapes are those that every concurrent test runs with.
+var allShapes = shapes(0, 1, 2, 7, 1024)
+
+// eachShape runs a test with every shape at GOMAXPROCS 1, 2 and 8. The
 // context ends long after the test should have: a missed wake-up is an error
 // rather than a test that hangs.
-func eachCapacity(t *testing.T, test func(t *testing.T, ctx context.Context, capacity int)) {
+func eachShape(t *testing.T, test func(t *testing.T, ctx context.Context, s shape)) {
 	for _, procs := range []int{1, 2, 8} {
-		for _, capacity := range capacities {
-			t.Run(fmt.Sprintf("procs=%d/capacity=%d", procs, capacity), func(t *testing.T) {
+		for _, s := range allShapes {
+			t.Run(fmt.Sprintf("procs=%d/%v", procs, s), func(t *testing.T) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 				ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the watchdog"))
 				defer cancel()
-				test(t, ctx, capacity)
+				test(t, ctx, s)
 			})
 		}
 	}
 }
 
-func newQueue[T any](t testing.TB, capacity int) ring.Queue[T] {
+func newQueue[T any](t interface {
+	Helper()
+	Fatal(args ...any)
+}, s shape,
+) ring.Queue[T] {
 	t.Helper()
-	q, err := ring.New[T](capacity)
+	q, err := ring.New[T](s.capacity)
+	if s.locked {
+		q, err = ring.NewLocked[T](s.capacity)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +72,9 @@ func TestCapacity(t *testing.T) {
 	for _, c := range []int{-1, ring.MaxCapacity + 1} {
 		if _, err := ring.New[int](c); !errors.Is(err, ring.ErrCapacity) {
 			t.Errorf("New(%d) returned %v, want ErrCapacity", c, err)
+		}
+		if _, err := ring.NewLocked[int](c); !errors.Is(err, ring.ErrCapacity) {
+			t.Errorf("NewLocked(%d) returned %v, want ErrCapacity", c, err)
 		}
 	}
 	if _, err := ring.NewBounded[int](0); !errors.Is(err, ring.ErrCapacity) {

@@ -16,12 +16,11 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Also around the length of a segment, and of several.
 		capacity := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 1000}).Draw(t, "capacity")
-		q, err := ring.New[int](capacity)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locked := rapid.Bool().Draw(t, "locked")
+		q := newQueue[int](t, shape{capacity, locked})
 		var model []int
-		next, closed := 0, false
+		// held were taken, and their places not released.
+		next, held, closed := 0, 0, false
 		canceled, cancel := context.WithCancel(context.Background())
 		cancel()
 		push := func(t *rapid.T, push func(int) error, full error) {
@@ -30,7 +29,7 @@ func TestModel(t *testing.T) {
 			switch {
 			case closed:
 				want = ring.ErrClosed
-			case capacity > 0 && len(model) == capacity:
+			case capacity > 0 && len(model)+held == capacity:
 				want = full
 			default:
 				model = append(model, next)
@@ -48,6 +47,19 @@ func TestModel(t *testing.T) {
 				for range rapid.IntRange(1, 700).Draw(t, "n") {
 					push(t, q.TryPush, ring.ErrFull)
 				}
+			},
+			"take": func(t *rapid.T) {
+				dst := make([]int, rapid.IntRange(0, 600).Draw(t, "n"))
+				n := q.TakeBatch(dst)
+				if want := min(len(dst), len(model)); n != want || !slices.Equal(dst[:n], model[:n]) {
+					t.Fatalf("took %v, want %d of %v", dst[:n], want, model)
+				}
+				model, held = model[n:], held+n
+			},
+			"release": func(*rapid.T) {
+				n := rapid.IntRange(0, held).Draw(t, "n")
+				q.Release(n)
+				held -= n
 			},
 			"pop": func(t *rapid.T) {
 				dst := make([]int, rapid.IntRange(0, 600).Draw(t, "n"))

@@ -1,16 +1,18 @@
-// Package ring holds lock-free queues from many producers to one consumer.
+// Package ring holds queues from many producers to one consumer.
 //
-// [Unbounded] grows by linking segments; [Bounded] is one array, and its
-// producers wait for room. Both are a [Queue].
+// [Unbounded] and [Bounded] are lock-free: the former grows by linking segments;
+// the latter is one array, and its producers wait for room. [Locked] is the same
+// with a mutex, for comparison. All are a [Queue].
 //
-// # What both promise
+// # What all promise
 //
 //   - A value whose push returned nil is popped exactly once, also after Close.
 //   - Values are popped in the order in which their producers claimed
 //     positions: a total order, in which a push that returned before another
 //     began comes first. In particular each producer's values stay in order.
-//   - A push costs one atomic read-modify-write to claim a position, one atomic
-//     store to publish it and one atomic load to see that the consumer is awake.
+//   - A push to a lock-free queue costs one atomic read-modify-write to claim a
+//     position, one atomic store to publish it and one atomic load to see that
+//     the consumer is awake.
 //   - Nothing spins: whoever must wait sleeps on a channel.
 //   - No reference to a popped value is kept, and memory is reused: nothing is
 //     allocated for an event in a steady state.
@@ -40,8 +42,8 @@ import (
 	"sync/atomic"
 )
 
-// Queue is what [Unbounded] and [Bounded] share. Push, TryPush, Close and Len
-// are for anyone; Wait and PopBatch for one goroutine at a time.
+// Queue is what the queues share. Push, TryPush, Close and Len are for anyone;
+// Wait, PopBatch, TakeBatch and Release for one goroutine at a time.
 type Queue[T any] interface {
 	// Push appends v, waiting for room where the queue is bounded. It returns
 	// [ErrClosed], or the error of ctx if that ends while Push waits; v is then
@@ -55,6 +57,12 @@ type Queue[T any] interface {
 	// PopBatch moves values to dst, at most len(dst), and returns how many. It
 	// does not wait: 0 means that the next value in order isn't there yet.
 	PopBatch(dst []T) int
+	// TakeBatch is PopBatch for a consumer that counts what it holds among what
+	// waits: the places of the values stay taken until Release.
+	TakeBatch(dst []T) int
+	// Release makes room for n values that TakeBatch has returned. It does
+	// nothing where the queue is unbounded.
+	Release(n int)
 	// Close refuses further pushes and wakes all who wait. What was accepted
 	// can still be popped. A second Close does nothing.
 	Close()

@@ -1,6 +1,8 @@
 package ring
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -10,7 +12,7 @@ import (
 // # Why no wake-up is missed
 //
 // A producer enlists, which counts up waiting, and then tries to push; the
-// consumer moves head and then looks at waiting. In the total order of Go's
+// consumer moves freed and then looks at waiting. In the total order of Go's
 // atomics one of the two sees the other: the producer finds the room, or the
 // consumer finds the producer. The same holds for Close, which sets the closed
 // bit that the producer's try looks at.
@@ -44,6 +46,28 @@ type waiter struct {
 
 // maxFree bounds what is kept for reuse.
 const maxFree = 64
+
+// pushSlow pushes to a queue that was full, waiting for room.
+func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {
+	w := r.waiter()
+	for overtaken := false; ; overtaken = true {
+		r.enlist(w, overtaken)
+		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
+			r.leave(w)
+			return err
+		}
+		select {
+		case <-w.token:
+		case <-ctx.Done():
+			r.leave(w)
+			return ctx.Err()
+		}
+		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
+			r.keep(w)
+			return err
+		}
+	}
+}
 
 // waiter returns one that isn't enlisted. It is given back by leave or keep.
 func (r *room) waiter() *waiter {
@@ -92,7 +116,7 @@ func (r *room) unlink(w *waiter) {
 	r.waiting.Add(-1)
 }
 
-// made wakes as many as there are new places. The caller has moved head, or has
+// made wakes as many as there are new places. The caller has moved freed, or has
 // set the closed bit.
 func (r *room) made(places int) {
 	if r.waiting.Load() == 0 {

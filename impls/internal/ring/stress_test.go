@@ -62,11 +62,11 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 // TestStress: whatever the interleaving, each producer's events come once and
 // in order.
 func TestStress(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for _, producers := range []int{1, 2, 8} {
 			const each = 4000
 			ctx, cancel := context.WithCancel(ctx)
-			q := newQueue[event](t, capacity)
+			q := newQueue[event](t, s)
 			var wg sync.WaitGroup
 			for p := range producers {
 				wg.Go(func() {
@@ -105,11 +105,11 @@ func TestStress(t *testing.T) {
 // TestClose: at whatever moment Close comes, what was accepted is popped, what
 // was refused is not, and all come home.
 func TestClose(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 60 {
 			const producers = 4
 			ctx, cancel := context.WithCancel(ctx)
-			q := newQueue[event](t, capacity)
+			q := newQueue[event](t, s)
 			closeAt := rand.IntN(600)
 			var pushed atomic.Int64
 			var accepted [producers]int
@@ -161,11 +161,11 @@ func TestClose(t *testing.T) {
 // TestCancel: producers that give up while they wait for room lose no wake-up
 // of those that don't, and what they gave up is not in the queue.
 func TestCancel(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		const producers, each = 8, 300
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		q := newQueue[event](t, capacity)
+		q := newQueue[event](t, s)
 		var wg sync.WaitGroup
 		for p := range producers {
 			wg.Go(func() {
@@ -212,12 +212,12 @@ func TestCancel(t *testing.T) {
 // TestCloseWhilePushing lets Close meet producers that do nothing but push: it
 // must know exactly which of them were accepted.
 func TestCloseWhilePushing(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 40 {
-			q := newQueue[event](t, capacity)
+			q := newQueue[event](t, s)
 			begun := 100
-			if capacity > 0 {
-				begun = min(begun, capacity)
+			if s.capacity > 0 {
+				begun = min(begun, s.capacity)
 			}
 			var accepted [2]int
 			var wg sync.WaitGroup

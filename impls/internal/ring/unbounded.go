@@ -240,7 +240,13 @@ func (q *Unbounded[T]) Wait(ctx context.Context) error {
 }
 
 // PopBatch implements [Queue].
-func (q *Unbounded[T]) PopBatch(dst []T) int {
+func (q *Unbounded[T]) PopBatch(dst []T) int { return q.TakeBatch(dst) }
+
+// Release implements [Queue]: there is always room.
+func (q *Unbounded[T]) Release(int) {}
+
+// TakeBatch implements [Queue].
+func (q *Unbounded[T]) TakeBatch(dst []T) int {
 	p := q.popped.Load()
 	n := 0
 	for n < len(dst) && q.next() != nil {

@@ -14,12 +14,12 @@ import (
 // TestPingPong sleeps and wakes as often as it can: each round the consumer
 // waits for one value and answers it.
 func TestPingPong(t *testing.T) {
-	eachCapacity(t, func(t *testing.T, ctx context.Context, capacity int) {
+	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		rounds := 20_000
-		if capacity < 2 {
+		if s.capacity < 2 {
 			rounds = 100_000
 		}
-		ping, pong := newQueue[int](t, capacity), newQueue[int](t, capacity)
+		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
 		receive := func(q ring.Queue[int], want int) error {
 			if err := q.Wait(ctx); err != nil {
 				return err
@@ -58,9 +58,9 @@ func TestPingPong(t *testing.T) {
 // where one spins or sleeps for ever.
 
 func TestWaitSleeps(t *testing.T) {
-	for _, capacity := range capacities {
+	for _, s := range allShapes {
 		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, capacity)
+			q := newQueue[int](t, s)
 			woken := false
 			go func() {
 				if err := q.Wait(t.Context()); err != nil {
@@ -88,9 +88,9 @@ func TestWaitSleeps(t *testing.T) {
 }
 
 func TestWaitEnds(t *testing.T) {
-	for _, capacity := range capacities {
+	for _, s := range allShapes {
 		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, capacity)
+			q := newQueue[int](t, s)
 			var err error
 			// Twice by a context, so that what the first leaves behind shows.
 			for range 2 {
@@ -118,10 +118,10 @@ func TestWaitEnds(t *testing.T) {
 // TestPushSleeps: producers wait for room in their order, and each gets a place
 // as one is made.
 func TestPushSleeps(t *testing.T) {
-	for _, capacity := range []int{1, 2, 7} {
+	for _, s := range shapes(1, 2, 7) {
 		synctest.Test(t, func(t *testing.T) {
-			q := newQueue[int](t, capacity)
-			for i := range capacity {
+			q := newQueue[int](t, s)
+			for i := range s.capacity {
 				if err := q.TryPush(i); err != nil {
 					t.Fatal(err)
 				}
@@ -140,7 +140,7 @@ func TestPushSleeps(t *testing.T) {
 					own = ctx
 				}
 				go func() {
-					errs[i] = q.Push(own, capacity+i)
+					errs[i] = q.Push(own, s.capacity+i)
 					returned.Add(1)
 				}()
 				synctest.Wait()
@@ -154,12 +154,12 @@ func TestPushSleeps(t *testing.T) {
 				t.Fatalf("%d pushes returned, that with the canceled context %v", returned.Load(), errs[1])
 			}
 			var got [1]int
-			for i, want := range []int{capacity, capacity + 2} {
+			for i, want := range []int{s.capacity, s.capacity + 2} {
 				if n := q.PopBatch(got[:]); n != 1 || got[0] != i {
 					t.Fatalf("popped %v, want %d", got[:n], i)
 				}
 				synctest.Wait()
-				if int(returned.Load()) != i+2 || errs[want-capacity] != nil {
+				if int(returned.Load()) != i+2 || errs[want-s.capacity] != nil {
 					t.Fatalf("%d pushes returned after %d places were made", returned.Load(), i+1)
 				}
 			}
