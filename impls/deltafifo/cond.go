@@ -1,34 +1,45 @@
 package deltafifo
 
-import "watchlab/impls"
+import (
+	"watchlab/impls"
+	"watchlab/impls/internal/ring"
+)
 
 // condVariant is a mutex and a condition variable, as upstream has, without
-// what makes upstream slow: keys are not joined into strings, handlers run
-// outside the lock, a signal is sent only when a consumer waits, and memory is
-// reused.
+// what makes upstream slow: a producer holds the lock for one append to a chain
+// of blocks, the consumer takes all that is there at once, handlers run outside
+// the lock, a signal is sent only when a consumer waits, and memory is reused.
+// See [ring.Locked] for the line, and lined for the rest.
 func condVariant() Variant {
+	return linedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
+		func(capacity int) (line, error) { return ring.NewLocked[item](capacity) })
+}
+
+// linedVariant returns the variant that is made of a line.
+func linedVariant(name, summary string, newLine func(capacity int) (line, error)) Variant {
+	guarantees := impls.Guarantees{
+		Bounded: true, Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
+	}
+	ordered, perKey := guarantees, guarantees
+	ordered.Mode, ordered.Order, ordered.Coalesces = string(InOrder), impls.OrderTotal, impls.CoalesceNone
+	perKey.Mode, perKey.Order, perKey.Coalesces = string(PerKey), impls.OrderPerKey, impls.CoalesceDeltas
 	return Variant{
-		Name:    "cond",
-		Summary: "mutex and condition variable; handlers run outside the lock, batches with both deliveries",
-		Guarantees: []impls.Guarantees{
-			{
-				Mode: string(InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
-				Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
-			},
-			{
-				Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
-				Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
-			},
-		},
+		Name:       name,
+		Summary:    summary,
+		Guarantees: []impls.Guarantees{ordered, perKey},
 		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{deliveries: []Delivery{InOrder, PerKey}, batch: true})
+			o, err := o.complete(limits{
+				deliveries: []Delivery{InOrder, PerKey},
+				capacity:   true, batch: true, compaction: true, lend: true,
+			})
 			if err != nil {
 				return nil, err
 			}
-			if o.Delivery == PerKey {
-				return newCondPerKey(o), nil
+			l, err := newLine(o.Capacity)
+			if err != nil {
+				return nil, err
 			}
-			return newCondInOrder(o), nil
+			return newLined(o, name, l), nil
 		},
 	}
 }

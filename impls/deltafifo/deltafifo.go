@@ -32,10 +32,13 @@
 //   - HasSynced turns true once, when the items of the first Replace have been
 //     processed, or at once if anything else came before it.
 //   - After Close, what is queued is still handed over; then Pop and PopBatch
-//     return [cache.ErrFIFOClosed]. Close unblocks those that wait.
+//     return [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes
+//     after Close is either queued and handed over, as upstream, or refused with
+//     [cache.ErrFIFOClosed], as by all variants of ours.
 //   - The transformer is applied once to each object that comes from the API
 //     server; never to a tombstone nor to the object of a Sync delta.
-//   - What process receives is the caller's: it is not touched again.
+//   - What process receives is the consumer's: it is not touched again, save
+//     with [Options.HandOver] lent.
 //   - A panic of process leaves the queue usable.
 //
 // # What is not promised
@@ -49,12 +52,14 @@
 package deltafifo
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/internal/ring"
 )
 
 // Queue is client-go's queue plus Len.
@@ -82,6 +87,21 @@ const (
 	InOrder Delivery = "in-order"
 )
 
+// Compaction says which waiting deltas may be dropped.
+type Compaction string
+
+const (
+	// None drops nothing, save one of two deletions in a row with per-key
+	// delivery.
+	None Compaction = "none"
+	// Latest hands over the newest delta of a key only, whatever it is: also a
+	// Deleted one of an object that the consumer has never seen, and after a
+	// deletion the Added one of the next object of that key. The key keeps its
+	// place, so that order is kept per key: only with per-key delivery. What
+	// waits is at most the keys, and some thousand events not yet folded.
+	Latest Compaction = "latest"
+)
+
 // DefaultBatchSize is RealFIFO's (client-go v0.37, the_real_fifo.go).
 const DefaultBatchSize = 1000
 
@@ -101,14 +121,40 @@ type Options struct {
 	Transformer cache.TransformFunc
 	// Delivery chooses the shape; empty means the variant's first mode.
 	Delivery Delivery
-	// Capacity is how much may wait before producers do; 0 means unbounded.
+	// Capacity is how many deltas may wait before producers do; 0 means
+	// unbounded. What Replace and Resync bring takes one place, so that they
+	// stay in one piece. A producer that waits goes on when there is room; when
+	// Context ends, whose error it returns; or when the queue is closed, when it
+	// returns [cache.ErrFIFOClosed]; after an error nothing was queued. process
+	// must not produce into a bounded queue, as nobody else makes room.
 	Capacity int
+	// Context ends the waits of producers for room; nil stands for one that
+	// never ends. Where there is room it is not looked at.
+	Context context.Context
+	// Compaction says what may be dropped while it waits; empty means [None].
+	Compaction Compaction
+	// HandOver says whose the slices are that process gets: [impls.Owned],
+	// which empty means, or [impls.Lent], with which nothing is allocated for a
+	// hand-over. client-go's controller keeps none.
+	HandOver impls.Ownership
 	// BatchSize is the most that PopBatch hands over at once; 0 means
 	// [DefaultBatchSize].
 	BatchSize int
 	// Shards is how many independent parts the queue has; 0 leaves it to the
 	// variant.
 	Shards int
+}
+
+// Label returns the guarantees of a variant's mode as these options change
+// them.
+func (o Options) Label(g impls.Guarantees) impls.Guarantees {
+	if o.Compaction == Latest {
+		g.Coalesces = impls.CoalesceLatest
+	}
+	if o.HandOver != "" && o.HandOver != impls.Owned {
+		g.HandsOver = o.HandOver
+	}
+	return g
 }
 
 // Variant is an implementation of this family.
@@ -121,6 +167,7 @@ func init() {
 	registry.Register(clientgoRealFIFO())
 	registry.Register(clientgoRealFIFOBatch())
 	registry.Register(condVariant())
+	registry.Register(ringVariant())
 }
 
 // Register adds a contestant from another module. It panics where the name is
@@ -144,6 +191,8 @@ type limits struct {
 	capacity   bool
 	batch      bool
 	shards     bool
+	compaction bool
+	lend       bool
 	// atomicOnly: KnownObjects must be nil.
 	atomicOnly bool
 }
@@ -170,6 +219,8 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)
 	case o.Capacity > 0 && !l.capacity:
 		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
+	case o.Capacity > ring.MaxCapacity:
+		return fail("Capacity %d is too large (allowed: 0 to %d)", o.Capacity, ring.MaxCapacity)
 	case o.BatchSize < 0:
 		return fail("BatchSize %d is negative (0 means %d)", o.BatchSize, DefaultBatchSize)
 	case o.BatchSize > 0 && !l.batch:
@@ -178,6 +229,16 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("Shards %d is negative (0 leaves it to the variant)", o.Shards)
 	case o.Shards > 1 && !l.shards:
 		return fail("Shards %d: this variant has one part (allowed: 0, 1)", o.Shards)
+	case o.Compaction != "" && o.Compaction != None && o.Compaction != Latest:
+		return fail("Compaction %q (allowed: %s, %s)", o.Compaction, None, Latest)
+	case o.Compaction == Latest && !l.compaction:
+		return fail("Compaction %s is not supported (allowed: %s)", Latest, None)
+	case o.Compaction == Latest && o.Delivery != PerKey:
+		return fail("Compaction %s keeps order per key only: Delivery must be %s, not %s", Latest, PerKey, o.Delivery)
+	case o.HandOver != "" && o.HandOver != impls.Owned && o.HandOver != impls.Lent:
+		return fail("HandOver %q (allowed: %s, %s)", o.HandOver, impls.Owned, impls.Lent)
+	case o.HandOver == impls.Lent && !l.lend:
+		return fail("HandOver %s is not supported (allowed: %s)", impls.Lent, impls.Owned)
 	case isNilPointer(o.KnownObjects):
 		return fail("KnownObjects holds a nil %T (leave it unset for none)", o.KnownObjects)
 	case o.KnownObjects != nil && l.atomicOnly:
@@ -185,6 +246,9 @@ func (o Options) complete(l limits) (Options, error) {
 	}
 	if o.BatchSize == 0 {
 		o.BatchSize = DefaultBatchSize
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
 	}
 	return o, nil
 }

@@ -34,38 +34,6 @@ func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
 	return out, nil
 }
 
-// slabSize is how many deltas are allocated at once. A consumer that keeps one
-// keeps its slab alive, hence not more.
-const slabSize = 64
-
-// slab hands out slices of deltas that are never used again: what reaches a
-// consumer is the consumer's, as it is upstream, without an allocation for
-// each hand-over.
-type slab struct{ rest []cache.Delta }
-
-// take returns n zero deltas with no room to grow into a neighbour's.
-func (s *slab) take(n int) []cache.Delta {
-	if n >= slabSize/2 {
-		return make([]cache.Delta, n)
-	}
-	if len(s.rest) < n {
-		s.rest = make([]cache.Delta, slabSize)
-	}
-	out := s.rest[:n:n]
-	s.rest = s.rest[n:]
-	return out
-}
-
-// batchable reports whether deltas of the type may share a batch: those that
-// speak of one object (client-go v0.37, the_real_fifo.go).
-func batchable(t cache.DeltaType) bool {
-	switch t {
-	case cache.ReplacedAll, cache.SyncAll, cache.Bookmark:
-		return false
-	}
-	return true
-}
-
 // keySet tells whether a key has been seen in a batch. It holds hashes only: two
 // keys with one hash end a batch early, which is allowed, and is rarer than one
 // in a billion batches.

@@ -32,7 +32,13 @@ func TestOptions(t *testing.T) {
 		{"clientgo-realfifo-batch", deltafifo.Options{KnownObjects: &knownNothing{}}, impls.ErrOptions, "KnownObjects must be nil"},
 		{"cond", deltafifo.Options{KnownObjects: nothing}, impls.ErrOptions, "KnownObjects holds a nil *deltafifo_test.knownNothing"},
 		{"cond", deltafifo.Options{Capacity: -1}, impls.ErrOptions, "Capacity -1 is negative (0 means unbounded)"},
-		{"cond", deltafifo.Options{Capacity: 8}, impls.ErrOptions, "Capacity 8: this variant is unbounded (allowed: 0)"},
+		{"clientgo-deltafifo", deltafifo.Options{Capacity: 8}, impls.ErrOptions, "Capacity 8: this variant is unbounded (allowed: 0)"},
+		{"ring", deltafifo.Options{Capacity: 1<<24 + 1}, impls.ErrOptions, "Capacity 16777217 is too large (allowed: 0 to 16777216)"},
+		{"cond", deltafifo.Options{Compaction: "newest"}, impls.ErrOptions, `Compaction "newest" (allowed: none, latest)`},
+		{"cond", deltafifo.Options{Compaction: deltafifo.Latest}, impls.ErrOptions, "Compaction latest keeps order per key only: Delivery must be per-key, not in-order"},
+		{"clientgo-deltafifo", deltafifo.Options{Compaction: deltafifo.Latest}, impls.ErrOptions, "Compaction latest is not supported (allowed: none)"},
+		{"cond", deltafifo.Options{HandOver: impls.Shared}, impls.ErrOptions, `HandOver "shared" (allowed: owned, lent)`},
+		{"clientgo-realfifo", deltafifo.Options{HandOver: impls.Lent}, impls.ErrOptions, "HandOver lent is not supported (allowed: owned)"},
 		{"cond", deltafifo.Options{BatchSize: -5}, impls.ErrOptions, "BatchSize -5 is negative (0 means 1000)"},
 		{"clientgo-realfifo-batch", deltafifo.Options{BatchSize: 5}, impls.ErrOptions, "BatchSize 5 cannot be set on this variant (allowed: 0)"},
 		{"cond", deltafifo.Options{Shards: -2}, impls.ErrOptions, "Shards -2 is negative"},
@@ -40,7 +46,7 @@ func TestOptions(t *testing.T) {
 	} {
 		q, err := deltafifo.New(c.impl, c.opts)
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || q != nil {
-			t.Errorf("New(%q, %+v) returned %v, %v; want an error that says %q", c.impl, c.opts, q, err, c.says)
+			t.Errorf("New(%q, %+v) returned a %T, %v; want an error that says %q", c.impl, c.opts, q, err, c.says)
 		}
 	}
 	// What is allowed: the zero value, one shard, the default delivery by name.

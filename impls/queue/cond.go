@@ -118,7 +118,7 @@ func (q *cond) Replace(list []any, _ string) error {
 	// A list that comes before the first one has been processed takes its
 	// place: nobody has synced before they have seen a whole list.
 	var epoch uint32
-	if !q.initial.HasSynced() {
+	if q.initial.Claim() || !q.initial.HasSynced() {
 		q.epoch++
 		epoch = q.epoch
 	}

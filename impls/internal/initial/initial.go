@@ -8,9 +8,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// List says when the initial list has been processed. HasSynced, Done and Name
-// may be called by anyone; the other methods by one goroutine at a time, as
-// under the lock of the queue that owns the list.
+// List says when the initial list has been processed. HasSynced, Done, Name,
+// Touch and Claim may be called by anyone; the other methods by one goroutine
+// at a time, that which owns what waits in the queue.
 //
 // Its rule is client-go's: the initial list is that of the first Replace, if
 // nothing else came before it; otherwise it is empty.
@@ -19,9 +19,9 @@ type List struct {
 	done chan struct{}
 	// synced is set, once, before done is closed.
 	synced atomic.Bool
-	// populated: the initial list is known.
-	populated bool
-	// left is how much of it is still to be processed.
+	// begun is set by whatever comes first, Touch or Claim.
+	begun atomic.Bool
+	// left is how much of the list is still to be processed.
 	left int
 }
 
@@ -39,21 +39,26 @@ func (l *List) Done() <-chan struct{} { return l.done }
 // HasSynced reports whether the initial list has been processed.
 func (l *List) HasSynced() bool { return l.synced.Load() }
 
-// Populated reports whether the initial list is known.
-func (l *List) Populated() bool { return l.populated }
+// Begun reports whether anything came yet.
+func (l *List) Begun() bool { return l.begun.Load() }
 
 // Touch notes that something else than Replace came: if it is the first, the
-// initial list is empty.
+// initial list is empty. After the first call it costs one load.
 func (l *List) Touch() {
-	if !l.populated {
-		l.Set(0)
+	if !l.begun.Load() && l.begun.CompareAndSwap(false, true) {
+		l.sync()
 	}
 }
 
+// Claim notes that a Replace came, and reports whether it is the first of all:
+// then Set must follow.
+func (l *List) Claim() bool { return l.begun.CompareAndSwap(false, true) }
+
 // Set says how long the initial list is.
 func (l *List) Set(n int) {
-	l.populated, l.left = true, n
-	l.check()
+	if l.left = n; n == 0 {
+		l.sync()
+	}
 }
 
 // Left returns how much of the initial list is still to be processed.
@@ -63,14 +68,12 @@ func (l *List) Left() int { return l.left }
 // initial list does not count.
 func (l *List) Processed(n int) {
 	if l.left > 0 {
-		l.left = max(0, l.left-n)
-		l.check()
+		l.Set(max(0, l.left-n))
 	}
 }
 
-func (l *List) check() {
-	if l.populated && l.left == 0 && !l.synced.Load() {
-		l.synced.Store(true)
+func (l *List) sync() {
+	if l.synced.CompareAndSwap(false, true) {
 		close(l.done)
 	}
 }

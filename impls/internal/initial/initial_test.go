@@ -14,13 +14,14 @@ func TestList(t *testing.T) {
 	}{
 		{"nothing", func(*initial.List) {}, false},
 		{"an event first", func(l *initial.List) { l.Touch() }, true},
-		{"an empty list", func(l *initial.List) { l.Set(0) }, true},
-		{"a list that waits", func(l *initial.List) { l.Set(3); l.Processed(2) }, false},
-		{"a list that was processed", func(l *initial.List) { l.Set(3); l.Processed(2); l.Processed(1) }, true},
-		{"more than the list", func(l *initial.List) { l.Set(3); l.Processed(5); l.Processed(5) }, true},
-		{"an event while the list waits", func(l *initial.List) { l.Set(1); l.Touch() }, false},
-		{"processing before the list is known", func(l *initial.List) { l.Processed(1); l.Set(1) }, false},
-		{"a list in the place of one that waits", func(l *initial.List) { l.Set(3); l.Processed(1); l.Set(1); l.Processed(1) }, true},
+		{"a list that is claimed", func(l *initial.List) { l.Claim() }, false},
+		{"an empty list", func(l *initial.List) { l.Claim(); l.Set(0) }, true},
+		{"a list that waits", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(2) }, false},
+		{"a list that was processed", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(2); l.Processed(1) }, true},
+		{"more than the list", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(5); l.Processed(5) }, true},
+		{"an event while the list waits", func(l *initial.List) { l.Claim(); l.Set(1); l.Touch() }, false},
+		{"processing before the list is known", func(l *initial.List) { l.Processed(1); l.Claim(); l.Set(1) }, false},
+		{"a list in the place of one that waits", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(1); l.Set(1); l.Processed(1) }, true},
 	} {
 		l := initial.New("name")
 		c.ops(l)

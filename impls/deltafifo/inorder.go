@@ -1,0 +1,269 @@
+package deltafifo
+
+import (
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/objkey"
+)
+
+// inOrder is the backlog of in-order delivery: deltas in a circular buffer, from
+// which batches are cut.
+type inOrder struct {
+	keys      objkey.Func
+	known     cache.KeyListerGetter
+	batchSize int
+	initial   *initial.List
+	hands     hands
+	unique    keySet
+
+	// deltas is a circular buffer of a power of two; n wait, the first of them
+	// at position taken of the queue, which is its place modulo the length.
+	deltas []item
+	n      int
+	taken  uint64
+	// processed is the position before which process is done with all.
+	processed uint64
+	// initialEnd is the position at which the initial list ends, 0 where there
+	// is none or it has been processed.
+	initialEnd uint64
+	// free counts places that freed has not told of.
+	free int
+	// handed are the deltas that process is working on. Kept only where known
+	// is set.
+	handed []cache.Delta
+}
+
+func newInOrder(o Options, l *initial.List) *inOrder {
+	return &inOrder{
+		keys:      objkey.New(o.KeyFunction),
+		known:     o.KnownObjects,
+		batchSize: o.BatchSize,
+		initial:   l,
+		hands:     newHands(o),
+		deltas:    make([]item, 2*chunk),
+	}
+}
+
+func (b *inOrder) len() int { return b.n }
+
+func (b *inOrder) freed() int {
+	n := b.free
+	b.free = 0
+	return n
+}
+
+// enough implements [backlog]. Where objects are known, a command may be in the
+// line that must see all that was queued before it.
+func (b *inOrder) enough(batch bool) bool {
+	return b.known == nil && (b.n >= b.batchSize || b.n > 0 && !batch)
+}
+
+// at returns the delta that i others wait before.
+func (b *inOrder) at(i int) *item { return &b.deltas[(b.taken+uint64(i))&uint64(len(b.deltas)-1)] }
+
+func (b *inOrder) put(items []item) {
+	for b.n+len(items) > len(b.deltas) {
+		b.grow()
+	}
+	for _, i := range items {
+		switch i.kind {
+		case replaceCommand:
+			b.free++
+			b.replace(i.obj.(*replacement))
+		case resyncCommand:
+			b.free++
+			b.resync()
+		case replacedAll:
+			b.push(i)
+			if !b.initial.HasSynced() && b.initialEnd == 0 {
+				b.populate()
+			}
+		default:
+			b.push(i)
+		}
+	}
+}
+
+func (b *inOrder) push(i item) {
+	if b.n == len(b.deltas) {
+		b.grow()
+	}
+	*b.at(b.n) = i
+	b.n++
+}
+
+// pushNew queues a delta that no producer has pushed, and that takes no place.
+func (b *inOrder) pushNew(k kind, obj any) { b.push(item{obj: obj, kind: k, placeless: true}) }
+
+func (b *inOrder) grow() {
+	old := *b
+	b.deltas = make([]item, 2*len(old.deltas))
+	for i := range b.n {
+		*b.at(i) = *old.at(i)
+	}
+}
+
+// populate ends the initial list here.
+func (b *inOrder) populate() {
+	if end := b.taken + uint64(b.n); end > b.processed {
+		b.initialEnd = end
+		// One mark to pass: the position is what counts.
+		b.initial.Set(1)
+	} else {
+		b.initial.Set(0)
+	}
+}
+
+// replace queues tombstones for what the list lacks, and then a Replaced delta
+// for each of its objects.
+func (b *inOrder) replace(r *replacement) {
+	listed := make(map[objkey.Key]struct{}, len(r.list))
+	for _, obj := range r.list {
+		if k, err := b.keys.OfQueued(obj); err == nil {
+			listed[k] = struct{}{}
+		}
+	}
+	queued, order := b.newest()
+	bury := func(k objkey.Key, obj any) {
+		b.pushNew(deleted, cache.DeletedFinalStateUnknown{Key: k.String(), Obj: obj})
+	}
+	for _, k := range order {
+		if _, there := listed[k]; !there && queued[k].Type != cache.Deleted {
+			bury(k, queued[k].Object)
+		}
+	}
+	for _, s := range b.known.ListKeys() {
+		k := objkey.Split(s)
+		if _, there := listed[k]; there {
+			continue
+		}
+		if _, there := queued[k]; there {
+			continue
+		}
+		bury(k, knownObject(b.known, s))
+	}
+	for _, obj := range r.list {
+		b.pushNew(replaced, obj)
+	}
+	if r.initial {
+		b.populate()
+	}
+}
+
+// knownObject returns a known object, or nil where the store fails or the object
+// is gone: without it a tombstone still tells the key, as upstream.
+func knownObject(known cache.KeyListerGetter, key string) any {
+	if obj, exists, err := known.GetByKey(key); err == nil && exists {
+		return obj
+	}
+	return nil
+}
+
+// resync queues a Sync delta for each known object of which nothing is queued
+// or being processed.
+func (b *inOrder) resync() {
+	queued, _ := b.newest()
+	for _, s := range b.known.ListKeys() {
+		if _, there := queued[objkey.Split(s)]; there {
+			continue
+		}
+		// A key that is gone by now, or a store that fails, leaves nothing to
+		// sync; upstream logs and goes on.
+		if obj := knownObject(b.known, s); obj != nil {
+			b.pushNew(synced, obj)
+		}
+	}
+}
+
+// newest returns the newest delta of each key that is queued or being
+// processed, and the keys in the order in which they were first queued. A delta
+// without a key, which a transformer can make, is passed over.
+func (b *inOrder) newest() (map[objkey.Key]cache.Delta, []objkey.Key) {
+	m := make(map[objkey.Key]cache.Delta, len(b.handed)+b.n)
+	order := make([]objkey.Key, 0, len(b.handed)+b.n)
+	note := func(d cache.Delta) {
+		k, err := b.keys.OfQueued(d.Object)
+		if err != nil {
+			return
+		}
+		if _, there := m[k]; !there {
+			order = append(order, k)
+		}
+		m[k] = d
+	}
+	for _, d := range b.handed {
+		note(d)
+	}
+	for i := range b.n {
+		note(b.at(i).delta())
+	}
+	return m, order
+}
+
+// take cuts the next deltas off.
+func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
+	n := min(b.n, 1)
+	if batch && b.n > 1 {
+		n = b.batchLen()
+	}
+	if n == 0 {
+		return nil, false
+	}
+	out := b.hands.take(n)
+	for i := range out {
+		d := b.at(i)
+		out[i] = d.delta()
+		if !d.placeless {
+			b.free++
+		}
+		// The place is cleared so that what is handed over can be collected.
+		*d = item{}
+	}
+	if b.known != nil {
+		b.handed = append(b.handed, out...)
+	}
+	b.taken += uint64(n)
+	b.n -= n
+	return out, n > 1
+}
+
+// batchLen returns how many deltas from here on make a batch: at most
+// batchSize, up to the end of the initial list, no key twice, and no delta that
+// speaks of several objects, save alone.
+func (b *inOrder) batchLen() int {
+	limit := min(b.n, b.batchSize)
+	if b.initialEnd > b.taken {
+		limit = int(min(uint64(limit), b.initialEnd-b.taken))
+	}
+	if limit == 1 {
+		return 1
+	}
+	b.unique.reset()
+	for n := range limit {
+		d := b.at(n)
+		if d.kind.alone() {
+			return max(n, 1)
+		}
+		k, err := b.keys.OfQueued(d.obj)
+		if err != nil {
+			// A transformer made an object without a key. Upstream lets it end
+			// the batch that it stands in.
+			return n + 1
+		}
+		if !b.unique.add(k.Hash()) {
+			return n
+		}
+	}
+	return limit
+}
+
+func (b *inOrder) done() {
+	b.processed = b.taken
+	clear(b.handed)
+	b.handed = b.handed[:0]
+	if b.initialEnd != 0 && b.processed >= b.initialEnd {
+		b.initialEnd = 0
+		b.initial.Processed(1)
+	}
+}

@@ -1,0 +1,56 @@
+package deltafifo
+
+import (
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/ring"
+)
+
+// line carries what producers do to whoever owns the backlog, in one order. It
+// is what the variants cond and ring differ by.
+type line = ring.Queue[item]
+
+// item is one call of a producer on its way.
+type item struct {
+	obj  any
+	kind kind
+	// placeless: it was made of a command, and takes no place of the capacity.
+	placeless bool
+}
+
+func (i item) delta() cache.Delta { return cache.Delta{Type: types[i.kind], Object: i.obj} }
+
+// kind is the type of a delta in one byte, or a command.
+type kind uint8
+
+const (
+	added kind = iota
+	updated
+	deleted
+	replaced
+	synced
+	// From here on, deltas that speak of no single object and travel alone.
+	replacedAll
+	syncAll
+	bookmark
+	// From here on, commands, which never reach the consumer.
+	replaceCommand
+	resyncCommand
+)
+
+// types are the deltas' types by kind.
+var types = [...]cache.DeltaType{
+	added: cache.Added, updated: cache.Updated, deleted: cache.Deleted, replaced: cache.Replaced, synced: cache.Sync,
+	replacedAll: cache.ReplacedAll, syncAll: cache.SyncAll, bookmark: cache.Bookmark,
+}
+
+// alone reports whether a delta of the kind can't share a batch (client-go
+// v0.37, the_real_fifo.go).
+func (k kind) alone() bool { return k >= replacedAll }
+
+// replacement is the object of a replaceCommand.
+type replacement struct {
+	list []any
+	// initial: this is the first that the queue was told.
+	initial bool
+}

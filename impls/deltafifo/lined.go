@@ -1,0 +1,347 @@
+package deltafifo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/ring"
+)
+
+// lined is a queue in two parts: a line, to which producers push what they do,
+// and a backlog, which belongs to the consumer. A call of a producer costs one
+// push; keys are made, deltas folded and batches cut by the consumer.
+//
+// Replace, Resync and Bookmark go through the line as the events do, so that
+// they take effect at their place in the order. Where they need to know what
+// the consumer holds (KnownObjects), they are commands, which the owner of the
+// backlog carries out when it meets them: the next that takes, or the caller
+// itself where nobody is at it.
+type lined struct {
+	keys        objkey.Func
+	known       cache.KeyListerGetter
+	transformer cache.TransformFunc
+	initial     *initial.List
+	ctx         context.Context
+	line        line
+	closed      atomic.Bool
+	// whole: Replace and Resync are one delta each.
+	whole bool
+	// perKey: the delivery.
+	perKey bool
+	// foldAt is how many items may wait in the line before a producer puts them
+	// into the backlog; 0 leaves that to the consumer.
+	foldAt int
+
+	// consumer serialises those that take. It is held while process runs, and
+	// taken before owner.
+	consumer sync.Mutex
+	// lent is the memory of the current hand-over if it is to be used again.
+	// The consumer's, as box.
+	lend bool
+	// boxes are hand-overs of lent memory as process gets them, by length, so
+	// that making one does not allocate.
+	boxes [maxBox]any
+
+	// owner is held by whoever uses the consumer's end of the line and the
+	// backlog: by the consumer until it has something to process, also while it
+	// waits for that.
+	owner   sync.Mutex
+	backlog backlog
+	buf     [chunk]item
+	// waiting is the length of the backlog, or more: raised before items leave
+	// the line, and stored by the owner. For Len, which loads it after the
+	// line's length, so that nothing that moves meanwhile is missed.
+	waiting atomic.Int64
+}
+
+const (
+	// chunk is how many items are moved from the line to the backlog at a time:
+	// they fit a first-level cache.
+	chunk = 256
+	// maxBox is the length from which on a box is made for each hand-over.
+	maxBox = 17
+	// latestFoldAt bounds, with Compaction latest, what accumulates behind a
+	// slow consumer. To fold as many takes a producer less than a millisecond,
+	// seldom enough not to show in the latency of one call in a thousand.
+	latestFoldAt = 8192
+)
+
+func newLined(o Options, name string, l line) *lined {
+	q := &lined{
+		keys:        objkey.New(o.KeyFunction),
+		known:       o.KnownObjects,
+		transformer: o.Transformer,
+		initial:     initial.New(name),
+		ctx:         o.Context,
+		line:        l,
+		whole:       o.Delivery == InOrder && o.KnownObjects == nil,
+		perKey:      o.Delivery == PerKey,
+		lend:        o.HandOver == impls.Lent,
+	}
+	if q.perKey {
+		q.backlog = newPerKey(o, q.initial)
+	} else {
+		q.backlog = newInOrder(o, q.initial)
+	}
+	if o.Compaction == Latest {
+		q.foldAt = latestFoldAt
+	}
+	return q
+}
+
+var (
+	_ BatchQueue                   = (*lined)(nil)
+	_ cache.TransformingStore      = (*lined)(nil)
+	_ cache.ReflectorBookmarkStore = (*lined)(nil)
+)
+
+func (q *lined) Add(obj any) error    { return q.event(added, obj) }
+func (q *lined) Update(obj any) error { return q.event(updated, obj) }
+
+// Delete queues a Deleted delta; with per-key delivery, unless the object is
+// neither queued nor known when its turn comes.
+func (q *lined) Delete(obj any) error { return q.event(deleted, obj) }
+
+func (q *lined) event(k kind, obj any) error {
+	// The key is the consumer's to make; an object without one is refused here.
+	err := q.keys.Check(obj)
+	if err == nil {
+		obj, err = transform(q.transformer, obj)
+	}
+	q.initial.Touch()
+	if err != nil {
+		return err
+	}
+	return q.push(item{obj: obj, kind: k})
+}
+
+func (q *lined) push(i item) error {
+	if err := q.line.Push(q.ctx, i); err != nil {
+		return pushError(err)
+	}
+	if q.foldAt > 0 && q.line.Len() >= q.foldAt {
+		q.settle()
+	}
+	return nil
+}
+
+// pushError turns an error of a line into client-go's.
+func pushError(err error) error {
+	if errors.Is(err, ring.ErrClosed) {
+		return cache.ErrFIFOClosed
+	}
+	return err
+}
+
+// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
+// delivery is per key.
+func (q *lined) Bookmark(resourceVersion string) error {
+	if !q.whole {
+		return nil
+	}
+	return q.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
+}
+
+// Resync queues one SyncAll delta with in-order delivery and KnownObjects nil;
+// a Sync delta for each known object of which nothing is queued or being
+// processed where it is set; otherwise nothing. O(known).
+func (q *lined) Resync() error {
+	switch {
+	case q.whole:
+		return q.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+	case q.known == nil:
+		return nil
+	default:
+		return q.command(item{kind: resyncCommand})
+	}
+}
+
+// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
+// nil. Otherwise it queues a Replaced delta for each object of the list, and
+// tombstones for what is queued, being processed or known and not in the list;
+// nothing of another call comes between them, and together they take one place
+// of Capacity. After an error nothing is queued. O(list + queued + known).
+func (q *lined) Replace(list []any, resourceVersion string) error {
+	if !q.whole {
+		for _, obj := range list {
+			if err := q.keys.Check(obj); err != nil {
+				return err
+			}
+		}
+	}
+	objs, err := transformAll(q.transformer, list)
+	if err != nil {
+		return err
+	}
+	first := q.initial.Claim()
+	if q.whole {
+		return q.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+	}
+	return q.command(item{obj: &replacement{objs, first}, kind: replaceCommand})
+}
+
+// command pushes a command and carries it out, if nobody is about to do so.
+func (q *lined) command(c item) error {
+	err := q.push(c)
+	q.settle()
+	return err
+}
+
+// settle takes what is in the line into the backlog, unless somebody else is
+// at it.
+func (q *lined) settle() {
+	if q.owner.TryLock() {
+		defer q.owner.Unlock()
+		q.fold(q.line.Len())
+	}
+}
+
+// fold takes up to n items of the line into the backlog, and returns how many
+// there were. The caller holds owner.
+func (q *lined) fold(n int) int {
+	for left := n; left > 0; {
+		most := min(left, chunk)
+		q.waiting.Add(int64(most))
+		got := q.line.TakeBatch(q.buf[:most])
+		q.backlog.put(q.buf[:got])
+		clear(q.buf[:got])
+		left -= got
+		q.account()
+		if got < most {
+			return n - left
+		}
+	}
+	return n
+}
+
+// account tells of what the backlog has become. The caller holds owner.
+func (q *lined) account() {
+	q.waiting.Store(int64(q.backlog.len()))
+	if n := q.backlog.freed(); n > 0 {
+		q.line.Release(n)
+	}
+}
+
+// take returns the next hand-over, or nil when the queue is closed and drained.
+func (q *lined) take(batch bool) (deltas []cache.Delta, batched bool) {
+	q.owner.Lock()
+	defer q.owner.Unlock()
+	for {
+		if !q.backlog.enough(batch) && q.fold(chunk) == chunk {
+			// There may be more, all of which counts that is there by now.
+			q.foldMore(batch)
+		}
+		if deltas, batched = q.backlog.take(batch); deltas != nil {
+			q.account()
+			return deltas, batched
+		}
+		// Without an end of the context, the only error is that it's closed.
+		if q.line.Wait(context.Background()) != nil {
+			return nil, false
+		}
+	}
+}
+
+func (q *lined) foldMore(batch bool) {
+	for n := q.line.Len(); n > 0 && !q.backlog.enough(batch); n -= chunk {
+		if q.fold(min(n, chunk)) < chunk {
+			return
+		}
+	}
+}
+
+// box makes of a hand-over what process gets.
+func (q *lined) box(deltas []cache.Delta) any {
+	if !q.lend || len(deltas) >= maxBox {
+		return cache.Deltas(deltas)
+	}
+	b := &q.boxes[len(deltas)]
+	// Lent memory grows, seldom.
+	if have, ok := (*b).(cache.Deltas); !ok || &have[0] != &deltas[0] {
+		*b = cache.Deltas(deltas)
+	}
+	return *b
+}
+
+// Pop implements [cache.Queue]. process gets the [cache.Deltas] of one key with
+// per-key delivery, one delta otherwise. It returns them too, or nil where they
+// are lent.
+func (q *lined) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, _ := q.take(false)
+	if deltas == nil {
+		return nil, cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	obj := q.box(deltas)
+	err := process(obj, !q.initial.HasSynced())
+	if q.lend {
+		return nil, err
+	}
+	return obj, err
+}
+
+// PopBatch implements [cache.QueueWithBatch].
+func (q *lined) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, batched := q.take(true)
+	if deltas == nil {
+		return cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	if batched {
+		return processBatch(deltas, !q.initial.HasSynced())
+	}
+	return processSingle(q.box(deltas), !q.initial.HasSynced())
+}
+
+// done notes that process has returned. HasSynced may turn true only now.
+func (q *lined) done(deltas []cache.Delta) {
+	if q.lend {
+		clear(deltas)
+	}
+	if q.known == nil && q.initial.HasSynced() {
+		return
+	}
+	q.owner.Lock()
+	defer q.owner.Unlock()
+	q.backlog.done()
+}
+
+// Close implements [cache.Queue]. Producers that wait for room return
+// [cache.ErrFIFOClosed], as do all that come later.
+func (q *lined) Close() {
+	q.closed.Store(true)
+	q.line.Close()
+}
+
+// IsClosed reports whether Close was called.
+func (q *lined) IsClosed() bool { return q.closed.Load() }
+
+// Len implements [Queue]. With per-key delivery, what the consumer has not yet
+// folded, as it is busy, counts an event each.
+func (q *lined) Len() int {
+	if q.perKey {
+		q.settle()
+	}
+	n := q.line.Len()
+	return n + int(q.waiting.Load())
+}
+
+// HasSynced implements [cache.Queue].
+func (q *lined) HasSynced() bool { return q.initial.HasSynced() }
+
+// HasSyncedChecker implements [cache.Queue].
+func (q *lined) HasSyncedChecker() cache.DoneChecker { return q.initial }
+
+// Transformer implements [cache.TransformingStore].
+func (q *lined) Transformer() cache.TransformFunc { return q.transformer }

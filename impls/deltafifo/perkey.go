@@ -1,0 +1,375 @@
+package deltafifo
+
+import (
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/keyed"
+	"watchlab/impls/internal/objkey"
+)
+
+// perKey is the backlog of per-key delivery: a FIFO of keys, each with its
+// deltas.
+//
+// A batch is keys with one delta each, in the order in which they began to
+// wait. A key with several deltas can't share a batch, in which no key stands
+// twice, and travels alone.
+type perKey struct {
+	keys      objkey.Func
+	known     cache.KeyListerGetter
+	batchSize int
+	latest    bool
+	initial   *initial.List
+	hands     hands
+
+	queued keyed.FIFO[pending]
+	// spare is a list of nspare nodes to use again.
+	spare  *node
+	nspare int
+	// free counts places that freed has not told of.
+	free int
+	// fromInitial is how many keys of the initial list process works on.
+	fromInitial int
+	// handed are the keys that process works on. Upstream holds the lock while
+	// it processes, so that a key is either queued or known; here it may be
+	// neither yet, and is found here. Kept only where known is set.
+	handed []handedKey
+}
+
+// pending is what waits under one key.
+type pending struct {
+	// first is the oldest delta.
+	first item
+	// last is the newest of the others, nil where there are none. They are a
+	// ring: last.next is the oldest of them.
+	last *node
+	// n is how many deltas there are.
+	n int
+}
+
+// node is a delta of a key that has several.
+type node struct {
+	item
+	next *node
+}
+
+const (
+	// maxSpareNodes bounds what is kept for reuse after a burst.
+	maxSpareNodes = 4096
+	// nodeSlab is how many nodes are allocated at once.
+	nodeSlab = 64
+)
+
+// handedKey is a key in process's hands, with the newest of its deltas.
+type handedKey struct {
+	key    objkey.Key
+	newest item
+}
+
+func newPerKey(o Options, l *initial.List) *perKey {
+	return &perKey{
+		keys:      objkey.New(o.KeyFunction),
+		known:     o.KnownObjects,
+		batchSize: o.BatchSize,
+		latest:    o.Compaction == Latest,
+		initial:   l,
+		hands:     newHands(o),
+	}
+}
+
+func (p *pending) newest() *item {
+	if p.last != nil {
+		return &p.last.item
+	}
+	return &p.first
+}
+
+func (b *perKey) len() int { return b.queued.Len() }
+
+func (b *perKey) freed() int {
+	n := b.free
+	b.free = 0
+	return n
+}
+
+// enough implements [backlog]: a key is handed over with all that was queued of
+// it, which may be in the line still.
+func (b *perKey) enough(bool) bool { return false }
+
+func (b *perKey) put(items []item) {
+	for _, i := range items {
+		switch i.kind {
+		case replaceCommand:
+			b.free++
+			b.replace(i.obj.(*replacement))
+		case resyncCommand:
+			b.free++
+			b.resync()
+		default:
+			b.event(i)
+		}
+	}
+}
+
+func (b *perKey) event(i item) {
+	key, err := b.keys.OfQueued(i.obj)
+	if err != nil {
+		// A transformer made an object without a key.
+		b.drop(i)
+		return
+	}
+	hash := key.Hash()
+	e := b.queued.Get(hash, key)
+	if e == nil && i.kind == deleted && !b.exists(key) {
+		// Deleted by a relist already: a deletion is told once.
+		b.drop(i)
+		return
+	}
+	b.add(e, hash, key, i)
+}
+
+// drop gives up the place of an item that is not handed over.
+func (b *perKey) drop(i item) {
+	if !i.placeless {
+		b.free++
+	}
+}
+
+// exists tells whether the consumer has, or is about to have, an object of a
+// key that is not queued. A store that fails counts as having it, as upstream.
+func (b *perKey) exists(key objkey.Key) bool {
+	if b.known == nil {
+		return false
+	}
+	if d, there := b.inHand(key); there {
+		return d.kind != deleted
+	}
+	_, exists, err := b.known.GetByKey(key.String())
+	return err != nil || exists
+}
+
+// inHand returns the newest delta of a key that process works on. O(batch), on
+// paths that are rare.
+func (b *perKey) inHand(key objkey.Key) (item, bool) {
+	for i := range b.handed {
+		if b.handed[i].key == key {
+			return b.handed[i].newest, true
+		}
+	}
+	return item{}, false
+}
+
+// add queues a delta of a key whose entry is e, nil where it does not wait yet.
+func (b *perKey) add(e *keyed.Entry[pending], hash uint64, key objkey.Key, i item) {
+	if e == nil {
+		p := &b.queued.Push(hash, key).Value
+		p.first, p.n = i, 1
+		return
+	}
+	p := &e.Value
+	newest := p.newest()
+	switch {
+	case b.latest:
+		b.drop(*newest)
+		*newest = i
+	case newest.kind == deleted && i.kind == deleted:
+		// Of two deletions in a row the one that knows the final state is kept
+		// (client-go v0.37, delta_fifo.go).
+		if _, tombstone := newest.obj.(cache.DeletedFinalStateUnknown); tombstone {
+			i, *newest = *newest, i
+		}
+		b.drop(i)
+	default:
+		n := b.newNode()
+		n.item = i
+		if p.last == nil {
+			n.next = n
+		} else {
+			n.next, p.last.next = p.last.next, n
+		}
+		p.last = n
+		p.n++
+	}
+}
+
+func (b *perKey) newNode() *node {
+	if b.spare == nil {
+		slab := make([]node, nodeSlab)
+		for i := range slab {
+			b.recycle(&slab[i])
+		}
+	}
+	n := b.spare
+	b.spare, b.nspare = n.next, b.nspare-1
+	return n
+}
+
+// recycle drops what a node refers to and keeps it for reuse.
+func (b *perKey) recycle(n *node) {
+	*n = node{}
+	if b.nspare < maxSpareNodes {
+		n.next = b.spare
+		b.spare, b.nspare = n, b.nspare+1
+	}
+}
+
+// resync queues a Sync delta for each known object of which nothing is queued
+// or being processed.
+func (b *perKey) resync() {
+	for _, s := range b.known.ListKeys() {
+		key := objkey.Split(s)
+		hash := key.Hash()
+		if b.queued.Get(hash, key) != nil {
+			continue
+		}
+		if _, there := b.inHand(key); there {
+			continue
+		}
+		// A key that is gone by now, or a store that fails, leaves nothing to
+		// sync; upstream logs and goes on.
+		if obj := knownObject(b.known, s); obj != nil {
+			b.add(nil, hash, key, item{obj: obj, kind: synced, placeless: true})
+		}
+	}
+}
+
+// replace queues a Replaced delta for each object of the list, and then a
+// tombstone for each object that is queued, in hand or known and not in it.
+func (b *perKey) replace(r *replacement) {
+	listed := make(map[objkey.Key]struct{}, len(r.list))
+	for _, obj := range r.list {
+		key, err := b.keys.OfQueued(obj)
+		if err != nil {
+			continue
+		}
+		listed[key] = struct{}{}
+		hash := key.Hash()
+		b.add(b.queued.Get(hash, key), hash, key, item{obj: obj, kind: replaced, placeless: true})
+	}
+	for e := b.queued.Front(); e != nil; e = e.Next() {
+		if _, there := listed[e.Key]; there {
+			continue
+		}
+		obj := e.Value.newest().obj
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		b.add(e, 0, e.Key, tombstone(e.Key, obj))
+	}
+	if b.known != nil {
+		b.buryKnown(listed)
+	}
+	if r.initial {
+		b.initial.Set(b.queued.Len())
+	}
+}
+
+func tombstone(key objkey.Key, obj any) item {
+	return item{obj: cache.DeletedFinalStateUnknown{Key: key.String(), Obj: obj}, kind: deleted, placeless: true}
+}
+
+// buryKnown queues tombstones for what is in hand or known, but neither listed
+// nor queued.
+func (b *perKey) buryKnown(listed map[objkey.Key]struct{}) {
+	bury := func(key objkey.Key, find func() any) {
+		if _, there := listed[key]; there {
+			return
+		}
+		hash := key.Hash()
+		if b.queued.Get(hash, key) == nil {
+			b.add(nil, hash, key, tombstone(key, find()))
+		}
+	}
+	inHand := make(map[objkey.Key]struct{}, len(b.handed))
+	for _, h := range b.handed {
+		inHand[h.key] = struct{}{}
+		if h.newest.kind != deleted {
+			bury(h.key, func() any { return h.newest.obj })
+		}
+	}
+	for _, s := range b.known.ListKeys() {
+		key := objkey.Split(s)
+		if _, there := inHand[key]; !there {
+			bury(key, func() any { return knownObject(b.known, s) })
+		}
+	}
+}
+
+// take takes out the key that has waited longest, or a batch.
+func (b *perKey) take(batch bool) ([]cache.Delta, bool) {
+	if b.queued.Len() == 0 {
+		return nil, false
+	}
+	n := 0
+	if batch {
+		n = b.batchLen()
+	}
+	b.fromInitial = min(max(n, 1), b.initial.Left())
+	if n <= 1 {
+		return b.takeKey(), false
+	}
+	out := b.hands.take(n)
+	for i := range out {
+		e := b.queued.Front()
+		out[i] = e.Value.first.delta()
+		b.leave(e)
+	}
+	return out, true
+}
+
+// batchLen returns how many of the next keys make a batch: at most batchSize,
+// within the initial list, each with one delta; 0 where the next key has
+// several.
+func (b *perKey) batchLen() int {
+	limit := b.batchSize
+	if left := b.initial.Left(); left > 0 {
+		limit = min(limit, left)
+	}
+	n := 0
+	for e := b.queued.Front(); e != nil && n < limit && e.Value.n == 1; e = e.Next() {
+		n++
+	}
+	return n
+}
+
+// takeKey takes out all deltas of the key that has waited longest.
+func (b *perKey) takeKey() []cache.Delta {
+	e := b.queued.Front()
+	p := &e.Value
+	out := b.hands.take(p.n)
+	out[0] = p.first.delta()
+	if p.last != nil {
+		n := p.last.next
+		for i := 1; i < len(out); i++ {
+			out[i] = n.delta()
+			next := n.next
+			b.drop(n.item)
+			if i < len(out)-1 {
+				b.recycle(n)
+			}
+			n = next
+		}
+	}
+	last := p.last
+	b.leave(e)
+	if last != nil {
+		b.recycle(last)
+	}
+	return out
+}
+
+// leave takes an entry out, whose first delta is handed over.
+func (b *perKey) leave(e *keyed.Entry[pending]) {
+	b.drop(e.Value.first)
+	if b.known != nil {
+		b.handed = append(b.handed, handedKey{e.Key, *e.Value.newest()})
+	}
+	b.queued.Remove(e)
+}
+
+func (b *perKey) done() {
+	clear(b.handed)
+	b.handed = b.handed[:0]
+	b.initial.Processed(b.fromInitial)
+	b.fromInitial = 0
+}
