@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
 
@@ -14,25 +15,50 @@ import (
 // An iteration plays eventsPerOp events to their end; ns/event, events/s and
 // allocs/event are of one event. Every event is counted at the consumer, and a
 // lost one fails the benchmark.
+//
+// handover=lent and a capacity are options that upstream doesn't have: with the
+// former the consumer may not keep the slices that it is handed, with the latter
+// producers wait. A ratio across them is one of unequal guarantees.
 func BenchmarkDeltaFIFO(b *testing.B) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
-			for _, producers := range []int{1, 8} {
-				for _, skew := range []string{"uniform", "zipf"} {
-					b.Run(fmt.Sprintf("impl=%s/delivery=%s/producers=%d/keys=%d/skew=%s", v.Name, g.Mode, producers, keys, skew), func(b *testing.B) {
-						play := newPlay(skew, producers)
-						measure(b, play, func() queueUnderTest {
-							q, err := deltafifo.New(v.Name, deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)})
-							if err != nil {
-								b.Fatal(err)
-							}
-							return deltaQueue(q)
-						}, exactly)
-					})
+			for _, o := range arrangements(v, deltafifo.Delivery(g.Mode)) {
+				for _, producers := range []int{1, 8} {
+					for _, skew := range []string{"uniform", "zipf"} {
+						name := fmt.Sprintf("impl=%s/delivery=%s/handover=%s/capacity=%d/producers=%d/keys=%d/skew=%s",
+							v.Name, g.Mode, o.HandOver, o.Capacity, producers, keys, skew)
+						b.Run(name, func(b *testing.B) {
+							play := newPlay(skew, producers)
+							measure(b, play, func() queueUnderTest {
+								q, err := v.New(o)
+								if err != nil {
+									b.Fatal(err)
+								}
+								return deltaQueue(q)
+							}, exactly)
+						})
+					}
 				}
 			}
 		}
 	}
+}
+
+// arrangements are the options that a variant is measured with: upstream's
+// ways, and those that it has beyond them.
+func arrangements(v deltafifo.Variant, d deltafifo.Delivery) []deltafifo.Options {
+	var supported []deltafifo.Options
+	for _, o := range []deltafifo.Options{
+		{Delivery: d, HandOver: impls.Owned},
+		{Delivery: d, HandOver: impls.Lent},
+		{Delivery: d, HandOver: impls.Lent, Capacity: 4096},
+	} {
+		if q, err := v.New(o); err == nil {
+			q.Close()
+			supported = append(supported, o)
+		}
+	}
+	return supported
 }
 
 // deltaQueue adapts a delta queue: its consumer counts deltas.

@@ -12,6 +12,9 @@ type backlog interface {
 	// enough reports whether the next hand-over can be cut from what is there,
 	// however much more there is in the line.
 	enough(batch bool) bool
+	// room returns memory for at most n items, and for one at least, to be given
+	// to put.
+	room(n int) []item
 	// put takes items in, in the order of the line. Each takes a place until
 	// freed says that it doesn't.
 	put(items []item)
@@ -25,6 +28,10 @@ type backlog interface {
 	// len returns how much waits, as [Queue.Len] counts.
 	len() int
 }
+
+// hashStep is how many keys are made and hashed at a time, so that their cache
+// misses overlap.
+const hashStep = 32
 
 // hands makes the memory of what is handed over.
 type hands struct {

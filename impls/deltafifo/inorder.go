@@ -22,11 +22,17 @@ type inOrder struct {
 	deltas []item
 	n      int
 	taken  uint64
+	// hashes are those of the deltas' keys, at the same places, up to position
+	// hashed; noKey stands for a delta without one.
+	hashes []uint64
+	hashed uint64
 	// processed is the position before which process is done with all.
 	processed uint64
 	// initialEnd is the position at which the initial list ends, 0 where there
 	// is none or it has been processed.
 	initialEnd uint64
+	// commands is the room for what may be one; made where known is set.
+	commands []item
 	// free counts places that freed has not told of.
 	free int
 	// handed are the deltas that process is working on. Kept only where known
@@ -42,6 +48,7 @@ func newInOrder(o Options, l *initial.List) *inOrder {
 		initial:   l,
 		hands:     newHands(o),
 		deltas:    make([]item, 2*chunk),
+		hashes:    make([]uint64, 2*chunk),
 	}
 }
 
@@ -59,29 +66,59 @@ func (b *inOrder) enough(batch bool) bool {
 	return b.known == nil && (b.n >= b.batchSize || b.n > 0 && !batch)
 }
 
-// at returns the delta that i others wait before.
-func (b *inOrder) at(i int) *item { return &b.deltas[(b.taken+uint64(i))&uint64(len(b.deltas)-1)] }
+// place returns where the delta stands that i others wait before.
+func (b *inOrder) place(i int) int { return int((b.taken + uint64(i)) & uint64(len(b.deltas)-1)) }
 
-func (b *inOrder) put(items []item) {
-	for b.n+len(items) > len(b.deltas) {
+func (b *inOrder) at(i int) *item { return &b.deltas[b.place(i)] }
+
+// room implements [backlog]. Where nothing is made of what comes, that is the
+// next places of the buffer, so that items are not copied.
+func (b *inOrder) room(n int) []item {
+	if b.known != nil {
+		if b.commands == nil {
+			b.commands = make([]item, chunk)
+		}
+		return b.commands[:min(n, chunk)]
+	}
+	if b.n == len(b.deltas) {
 		b.grow()
 	}
-	for _, i := range items {
-		switch i.kind {
-		case replaceCommand:
-			b.free++
-			b.replace(i.obj.(*replacement))
-		case resyncCommand:
-			b.free++
-			b.resync()
-		case replacedAll:
-			b.push(i)
-			if !b.initial.HasSynced() && b.initialEnd == 0 {
-				b.populate()
-			}
-		default:
+	from := b.place(b.n)
+	to := min(from+len(b.deltas)-b.n, len(b.deltas))
+	return b.deltas[from:min(from+min(n, chunk), to)]
+}
+
+func (b *inOrder) put(items []item) {
+	switch {
+	case len(items) == 0:
+	case b.known != nil:
+		for _, i := range items {
+			b.obey(i)
+		}
+		clear(items)
+	case &items[0] == &b.deltas[b.place(b.n)]:
+		b.n += len(items)
+	default:
+		for _, i := range items {
 			b.push(i)
 		}
+	}
+	if b.known == nil && b.initialEnd == 0 && !b.initial.HasSynced() {
+		b.populate(len(items))
+	}
+}
+
+// obey queues a delta, or carries a command out.
+func (b *inOrder) obey(i item) {
+	switch i.kind {
+	case replaceCommand:
+		b.free++
+		b.replace(i.obj.(*replacement))
+	case resyncCommand:
+		b.free++
+		b.resync()
+	default:
+		b.push(i)
 	}
 }
 
@@ -99,14 +136,27 @@ func (b *inOrder) pushNew(k kind, obj any) { b.push(item{obj: obj, kind: k, plac
 func (b *inOrder) grow() {
 	old := *b
 	b.deltas = make([]item, 2*len(old.deltas))
+	b.hashes = make([]uint64, len(b.deltas))
+	b.hashed = b.taken
 	for i := range b.n {
 		*b.at(i) = *old.at(i)
 	}
 }
 
-// populate ends the initial list here.
-func (b *inOrder) populate() {
-	if end := b.taken + uint64(b.n); end > b.processed {
+// populate ends the initial list after the first ReplacedAll, if it is among the
+// last n.
+func (b *inOrder) populate(n int) {
+	for i := b.n - n; i < b.n; i++ {
+		if b.at(i).kind == replacedAll {
+			b.endInitial(b.taken + uint64(i) + 1)
+			return
+		}
+	}
+}
+
+// endInitial ends the initial list at a position.
+func (b *inOrder) endInitial(end uint64) {
+	if end > b.processed {
 		b.initialEnd = end
 		// One mark to pass: the position is what counts.
 		b.initial.Set(1)
@@ -147,7 +197,7 @@ func (b *inOrder) replace(r *replacement) {
 		b.pushNew(replaced, obj)
 	}
 	if r.initial {
-		b.populate()
+		b.endInitial(b.taken + uint64(b.n))
 	}
 }
 
@@ -211,20 +261,25 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 		return nil, false
 	}
 	out := b.hands.take(n)
-	for i := range out {
-		d := b.at(i)
-		out[i] = d.delta()
-		if !d.placeless {
-			b.free++
+	for done := 0; done < n; {
+		from := b.deltas[b.place(done):]
+		from = from[:min(len(from), n-done)]
+		for i := range from {
+			out[done+i] = from[i].delta()
+			if !from[i].placeless {
+				b.free++
+			}
 		}
-		// The place is cleared so that what is handed over can be collected.
-		*d = item{}
+		// The places are cleared so that what is handed over can be collected.
+		clear(from)
+		done += len(from)
 	}
 	if b.known != nil {
 		b.handed = append(b.handed, out...)
 	}
 	b.taken += uint64(n)
 	b.n -= n
+	b.hashed = max(b.hashed, b.taken)
 	return out, n > 1
 }
 
@@ -241,21 +296,58 @@ func (b *inOrder) batchLen() int {
 	}
 	b.unique.reset()
 	for n := range limit {
-		d := b.at(n)
-		if d.kind.alone() {
+		p := b.taken + uint64(n)
+		if p >= b.hashed {
+			b.hash(p)
+		}
+		i := p & uint64(len(b.deltas)-1)
+		if b.deltas[i].kind.alone() {
 			return max(n, 1)
 		}
-		k, err := b.keys.OfQueued(d.obj)
-		if err != nil {
+		h := b.hashes[i]
+		if h == noKey {
 			// A transformer made an object without a key. Upstream lets it end
 			// the batch that it stands in.
 			return n + 1
 		}
-		if !b.unique.add(k.Hash()) {
+		if !b.unique.add(h) {
 			return n
 		}
 	}
 	return limit
+}
+
+// noKey is no key's hash, as far as it matters here: a key that has it ends a
+// batch early.
+const noKey = 0
+
+// hash hashes the keys of some deltas from position p on.
+func (b *inOrder) hash(p uint64) {
+	n := min(hashStep, b.taken+uint64(b.n)-p)
+	mask := uint64(len(b.deltas) - 1)
+	var raw [hashStep]objkey.Key
+	for j := range n {
+		raw[j], _ = b.keys.Raw(b.deltas[(p+j)&mask].obj)
+	}
+	for j := range n {
+		i := (p + j) & mask
+		switch {
+		case raw[j] != objkey.Key{}:
+			_, b.hashes[i] = raw[j].Hashed()
+		case b.deltas[i].kind.alone():
+		default:
+			b.hashes[i] = b.hashOf(b.deltas[i].obj)
+		}
+	}
+	b.hashed = p + n
+}
+
+func (b *inOrder) hashOf(obj any) uint64 {
+	k, err := b.keys.OfQueued(obj)
+	if err != nil {
+		return noKey
+	}
+	return k.Hash()
 }
 
 func (b *inOrder) done() {

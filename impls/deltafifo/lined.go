@@ -54,7 +54,6 @@ type lined struct {
 	// waits for that.
 	owner   sync.Mutex
 	backlog backlog
-	buf     [chunk]item
 	// waiting is the length of the backlog, or more: raised before items leave
 	// the line, and stored by the owner. For Len, which loads it after the
 	// line's length, so that nothing that moves meanwhile is missed.
@@ -206,19 +205,19 @@ func (q *lined) settle() {
 // fold takes up to n items of the line into the backlog, and returns how many
 // there were. The caller holds owner.
 func (q *lined) fold(n int) int {
-	for left := n; left > 0; {
-		most := min(left, chunk)
-		q.waiting.Add(int64(most))
-		got := q.line.TakeBatch(q.buf[:most])
-		q.backlog.put(q.buf[:got])
-		clear(q.buf[:got])
+	left := n
+	for left > 0 {
+		room := q.backlog.room(left)
+		q.waiting.Add(int64(len(room)))
+		got := q.line.TakeBatch(room)
+		q.backlog.put(room[:got])
 		left -= got
 		q.account()
-		if got < most {
-			return n - left
+		if got < len(room) {
+			break
 		}
 	}
-	return n
+	return n - left
 }
 
 // account tells of what the backlog has become. The caller holds owner.

@@ -23,6 +23,8 @@ type perKey struct {
 	hands     hands
 
 	queued keyed.FIFO[pending]
+	// buf is the room for items.
+	buf [chunk]item
 	// spare is a list of nspare nodes to use again.
 	spare  *node
 	nspare int
@@ -96,29 +98,47 @@ func (b *perKey) freed() int {
 // it, which may be in the line still.
 func (b *perKey) enough(bool) bool { return false }
 
+func (b *perKey) room(n int) []item { return b.buf[:min(n, chunk)] }
+
 func (b *perKey) put(items []item) {
-	for _, i := range items {
-		switch i.kind {
-		case replaceCommand:
-			b.free++
-			b.replace(i.obj.(*replacement))
-		case resyncCommand:
-			b.free++
-			b.resync()
-		default:
-			b.event(i)
+	defer clear(items)
+	var raw [hashStep]objkey.Key
+	for len(items) > 0 {
+		step := items[:min(hashStep, len(items))]
+		items = items[len(step):]
+		for j := range step {
+			raw[j], _ = b.keys.Raw(step[j].obj)
+		}
+		for j, i := range step {
+			switch {
+			case i.kind == replaceCommand:
+				b.free++
+				b.replace(i.obj.(*replacement))
+			case i.kind == resyncCommand:
+				b.free++
+				b.resync()
+			case raw[j] != objkey.Key{}:
+				key, hash := raw[j].Hashed()
+				b.event(i, key, hash)
+			default:
+				b.eventOf(i)
+			}
 		}
 	}
 }
 
-func (b *perKey) event(i item) {
+// eventOf queues a delta whose key takes longer to make.
+func (b *perKey) eventOf(i item) {
 	key, err := b.keys.OfQueued(i.obj)
 	if err != nil {
 		// A transformer made an object without a key.
 		b.drop(i)
 		return
 	}
-	hash := key.Hash()
+	b.event(i, key, key.Hash())
+}
+
+func (b *perKey) event(i item, key objkey.Key, hash uint64) {
 	e := b.queued.Get(hash, key)
 	if e == nil && i.kind == deleted && !b.exists(key) {
 		// Deleted by a relist already: a deletion is told once.

@@ -46,8 +46,10 @@ type slot[V any] struct {
 
 const (
 	minSlots = 16
-	// maxFree bounds what is kept for reuse after a burst.
-	maxFree = 4096
+	// keepSlots and maxFree bound what is kept for reuse after a burst: a table
+	// that shrank with each drain would be built anew with each burst.
+	keepSlots = 16384
+	maxFree   = 8192
 	// slab is how many entries are allocated at once.
 	slab = 64
 )
@@ -116,7 +118,7 @@ func (f *FIFO[V]) Remove(e *Entry[V]) {
 
 	// Halving at one eighth, doubling at three quarters: a queue that swings
 	// between two lengths does not rebuild its table at each swing.
-	if len(f.slots) > minSlots && f.n < len(f.slots)/8 {
+	if len(f.slots) > keepSlots && f.n < len(f.slots)/8 {
 		f.resize(len(f.slots) / 2)
 	}
 }

@@ -7,7 +7,9 @@
 package objkey
 
 import (
+	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"reflect"
 	"strings"
 
@@ -35,17 +37,77 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-var seed = maphash.MakeSeed()
+var (
+	seed = maphash.MakeSeed()
+	// namespaceSeed makes the hashes of namespaces differ from run to run.
+	namespaceSeed = maphash.String(seed, "namespace")
+)
 
 // Hash returns a 64-bit hash of the key, equal for equal keys within one
 // process.
 func (k Key) Hash() uint64 {
 	h := maphash.String(seed, k.Name)
 	if k.Namespace != "" {
-		// Multiplying by an odd constant keeps ("a","b") apart from ("b","a").
-		h ^= maphash.String(seed, k.Namespace) * 0x9e3779b97f4a7c15
+		n, _ := namespaceHash(k.Namespace)
+		h ^= n
 	}
 	return h
+}
+
+// Hashed returns the key of a namespace and a name, see [Key.Canonical], and its
+// hash. It goes through the namespace once.
+func (k Key) Hashed() (Key, uint64) {
+	if k.Namespace != "" {
+		if n, slash := namespaceHash(k.Namespace); !slash {
+			return k, maphash.String(seed, k.Name) ^ n
+		}
+	}
+	k = k.Canonical()
+	return k, k.Hash()
+}
+
+const (
+	// golden is 2^64 divided by the golden ratio.
+	golden = 0x9e3779b97f4a7c15
+	ones   = 0x0101010101010101
+	highs  = 0x80 * ones
+)
+
+// namespaceHash hashes a namespace, which is short and one of few, eight bytes
+// at a time, and tells whether there is a slash in it.
+func namespaceHash(s string) (hash uint64, slash bool) {
+	b := []byte(s) // Not copied, as it is only read.
+	h := namespaceSeed ^ uint64(len(b))
+	var found uint64
+	if len(b) < 8 {
+		var w uint64
+		for _, c := range b {
+			w = w<<8 | uint64(c)
+		}
+		return fold(h ^ w), slashes(w) != 0
+	}
+	for i := 0; i+8 < len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		found |= slashes(w)
+		h = fold(h ^ w)
+	}
+	// The last eight, which may overlap.
+	w := binary.LittleEndian.Uint64(b[len(b)-8:])
+	return fold(h ^ w), found|slashes(w) != 0
+}
+
+// fold multiplies and takes the product's halves together: every bit of x
+// counts in the result.
+func fold(x uint64) uint64 {
+	high, low := bits.Mul64(x, golden)
+	return high ^ low
+}
+
+// slashes is not zero if a byte of w is a slash: a byte of w^pattern is zero
+// there, and only the lowest such byte matters.
+func slashes(w uint64) uint64 {
+	x := w ^ '/'*ones
+	return (x - ones) &^ x & highs
 }
 
 // Func makes keys as a [cache.KeyFunc] does. The zero value stands for
@@ -69,17 +131,40 @@ func same(a, b cache.KeyFunc) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
+// Raw returns namespace and name as they stand in an object, in which Canonical
+// makes a key of them, or false where Of or OfQueued have to be asked. It costs
+// a look at the object's metadata and none at its strings, so that the cache
+// misses of several objects overlap where their Raws are taken first and their
+// keys made afterwards.
+func (f Func) Raw(obj any) (Key, bool) {
+	if f.custom != nil {
+		return Key{}, false
+	}
+	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		// Nearly all types hold their metadata by value.
+		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok && m != nil {
+			return Key{m.Namespace, m.Name}, true
+		}
+	}
+	return Key{}, false
+}
+
+// Canonical returns the key of a namespace and a name.
+func (k Key) Canonical() Key {
+	switch {
+	case k.Namespace == "":
+		return Split(k.Name)
+	case strings.IndexByte(k.Namespace, '/') >= 0:
+		return Split(k.Namespace + "/" + k.Name)
+	}
+	return k
+}
+
 // Of returns the key of an object. The error is a [cache.KeyError].
 func (f Func) Of(obj any) (Key, error) {
 	if f.custom == nil {
 		if o, ok := obj.(metav1.Object); ok {
-			ns, name := o.GetNamespace(), o.GetName()
-			if ns == "" {
-				return Split(name), nil
-			}
-			if strings.IndexByte(ns, '/') < 0 {
-				return Key{ns, name}, nil
-			}
+			return Key{o.GetNamespace(), o.GetName()}.Canonical(), nil
 		}
 		s, err := cache.MetaNamespaceKeyFunc(obj)
 		if err != nil {

@@ -3,6 +3,7 @@ package objkey_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -101,5 +102,48 @@ func TestNoAllocation(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("a key allocates %v times", n)
+	}
+}
+
+// TestHashed: whatever the namespace, its length and its slashes, the key that
+// Raw and Hashed make is the one that Of makes, and so is its hash.
+func TestHashed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := func() string {
+		b := make([]byte, rng.IntN(20))
+		for i := range b {
+			b[i] = "ab-/0\x2e\xaf"[rng.IntN(7)]
+		}
+		return string(b)
+	}
+	var f objkey.Func
+	hashes := map[uint64]objkey.Key{}
+	for range 100_000 {
+		o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: text(), Name: text()}}
+		raw, ok := f.Raw(o)
+		if !ok {
+			t.Fatal("a pod has no raw key")
+		}
+		want, err := f.Of(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, hash := raw.Hashed()
+		if key != want || hash != want.Hash() {
+			t.Fatalf("of %q and %q: %q with hash %x, want %q with %x", o.Namespace, o.Name, key, hash, want, want.Hash())
+		}
+		if other, there := hashes[hash]; there && other != key {
+			t.Fatalf("%q and %q have one hash", key, other)
+		}
+		hashes[hash] = key
+	}
+	for _, obj := range []any{nil, "key", cache.DeletedFinalStateUnknown{Key: "a/b"}} {
+		if _, ok := f.Raw(obj); ok {
+			t.Errorf("%v has a raw key", obj)
+		}
+	}
+	custom := objkey.New(func(any) (string, error) { return "one", nil })
+	if _, ok := custom.Raw(&v1.Pod{}); ok {
+		t.Error("a custom key function was passed over")
 	}
 }

@@ -127,7 +127,7 @@ func (q *Bounded[T]) TryPush(v T) error {
 // Push implements [Queue].
 func (q *Bounded[T]) Push(ctx context.Context, v T) error {
 	err := q.TryPush(v)
-	if !errors.Is(err, ErrFull) {
+	if err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
 	return pushSlow(ctx, q, &q.room, v)

@@ -86,7 +86,7 @@ func NewLocked[T any](capacity int) (*Locked[T], error) {
 // Push implements [Queue].
 func (q *Locked[T]) Push(ctx context.Context, v T) error {
 	err := q.TryPush(v)
-	if !errors.Is(err, ErrFull) {
+	if err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
 	return pushSlow(ctx, q, &q.room, v)
