@@ -1,0 +1,94 @@
+package informer
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// minimumResync is the shortest period at which a handler gets resyncs
+// (client-go v0.37, shared_informer.go, minimumResyncPeriod).
+const minimumResync = time.Second
+
+// AddEventHandler implements [cache.SharedInformer].
+func (s *informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return s.AddEventHandlerWithOptions(handler, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements [cache.SharedInformer].
+func (s *informer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return s.AddEventHandlerWithOptions(handler, cache.HandlerOptions{ResyncPeriod: &period})
+}
+
+// AddEventHandlerWithOptions implements [cache.SharedInformer].
+func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, fmt.Errorf("handler %v was not added to shared informer because it has stopped already", handler)
+	}
+	logger := klog.Background()
+	if opts.Logger != nil {
+		logger = *opts.Logger
+	}
+	period := s.defaultResync
+	if opts.ResyncPeriod != nil {
+		period = *opts.ResyncPeriod
+	}
+	requested := s.admitResync(logger, period)
+	l := newListener(logger, handler, s.HasSyncedChecker().Name(), requested)
+	l.scheduleResync(s.resyncCheck, time.Now())
+	if !s.started {
+		s.audience.join(l)
+		return l, nil
+	}
+
+	// Nothing is taken into the indexer between the list and the joining: what
+	// the list lacks, the handler is told of later. The list comes first, so
+	// that a handler is not a part of the audience, and not told that the
+	// informer has synced, before all of it counts as outstanding.
+	s.process.mu.Lock()
+	defer s.process.mu.Unlock()
+	l.addInitial(s.indexer.List())
+	s.audience.join(l)
+	if s.HasSynced() {
+		l.tracker.UpstreamHasSynced()
+	}
+	return l, nil
+}
+
+// admitResync returns the resync period that a new handler may ask for. One that
+// is shorter than the informer's makes the informer look more often, unless it
+// runs already. The caller holds mu.
+func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Duration {
+	if period <= 0 {
+		return period
+	}
+	if period < minimumResync {
+		logger.Info("Warning: the resync period of a handler is too short and is lengthened", "resyncPeriod", period, "minimum", minimumResync)
+		period = minimumResync
+	}
+	switch {
+	case period >= s.resyncCheck:
+	case s.started:
+		logger.Info("Warning: the resync period of a handler is shorter than that of its informer, which runs already, and is lengthened", "resyncPeriod", period, "informer", s.resyncCheck)
+		period = s.resyncCheck
+	default:
+		s.resyncCheck = period
+		s.audience.resyncCheckChanged(period)
+	}
+	return period
+}
+
+// RemoveEventHandler implements [cache.SharedInformer]. Removing twice, or what
+// another informer has, does nothing.
+func (s *informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	l, ok := handle.(*listener)
+	if !ok {
+		return fmt.Errorf("a handle of type %T is not one of this kind of informer (want what AddEventHandler returned)", handle)
+	}
+	s.audience.leave(l)
+	return nil
+}

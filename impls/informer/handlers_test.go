@@ -1,0 +1,404 @@
+package informer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/informer"
+)
+
+func TestLateHandler(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		src.Add(pod("a"))
+		src.Add(pod("b"))
+		inf := newInformer(t, src, opts)
+		run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+
+		h := newHold()
+		defer h.open()
+		late := &recorder{before: h.wait}
+		handle := addHandler(t, inf, late)
+		src.Add(pod("c"))
+		src.Modify(pod("a"))
+		for told := range 2 {
+			synctest.Wait()
+			if handle.HasSynced() || cache.IsDone(handle.HasSyncedChecker()) {
+				t.Fatalf("the handler has synced after %d of 2 objects", told)
+			}
+			h.one()
+		}
+		wait(t, handle.HasSyncedChecker())
+		if !handle.HasSynced() {
+			t.Error("HasSynced is false when its checker is done")
+		}
+		h.open()
+		synctest.Wait()
+		want := []call{
+			{kind: "add", initial: true, key: "ns/a", version: "1"},
+			{kind: "add", initial: true, key: "ns/b", version: "2"},
+			{kind: "add", key: "ns/c", version: "3"},
+			{kind: "update", key: "ns/a", old: "1", version: "4"},
+		}
+		got := late.take()
+		// The indexer has no order.
+		slices.SortFunc(got[:2], func(a, b call) int { return strings.Compare(a.key, b.key) })
+		slices.SortFunc(got[2:], func(a, b call) int { return strings.Compare(a.version, b.version) })
+		if !slices.Equal(got, want) {
+			t.Errorf("the handler was told %v, want %v", got, want)
+		}
+	})
+}
+
+// TestSyncedAfterInitialList holds back a handler that is there from the start.
+func TestSyncedAfterInitialList(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		const pods = 20
+		src := newSource(t)
+		for i := range pods {
+			src.Add(pod(fmt.Sprint(i)))
+		}
+		inf := newInformer(t, src, opts)
+		h := newHold()
+		defer h.open()
+		slow, fast := &recorder{before: h.wait}, &recorder{}
+		slowHandle, fastHandle := addHandler(t, inf, slow), addHandler(t, inf, fast)
+		if slowHandle.HasSynced() || inf.HasSynced() {
+			t.Error("synced before it was run")
+		}
+		run(t, inf)
+		for range pods {
+			synctest.Wait()
+			if slowHandle.HasSynced() {
+				t.Fatal("the handler has synced before it was told of the whole list")
+			}
+			h.one()
+		}
+		wait(t, inf.HasSyncedChecker(), slowHandle.HasSyncedChecker(), fastHandle.HasSyncedChecker())
+		for _, r := range []*recorder{slow, fast} {
+			for _, c := range r.take() {
+				if c.kind != "add" || !c.initial {
+					t.Errorf("the initial list brought %v", c)
+				}
+			}
+		}
+	})
+}
+
+// TestEmptyListSyncs has nothing to tell.
+func TestEmptyListSyncs(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		inf := newInformer(t, newSource(t), opts)
+		early := addHandler(t, inf, &recorder{})
+		run(t, inf)
+		wait(t, inf.HasSyncedChecker(), early.HasSyncedChecker())
+		wait(t, addHandler(t, inf, &recorder{}).HasSyncedChecker())
+	})
+}
+
+// TestSlowHandler blocks one handler: the others and the indexer go on, and what
+// it missed it is told afterwards, in order.
+func TestSlowHandler(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		const updates = 5000
+		src := newSource(t)
+		src.Add(pod("a"))
+		inf := newInformer(t, src, opts)
+		h := newHold()
+		defer h.open()
+		slow, fast := &recorder{before: h.wait}, &recorder{}
+		addHandler(t, inf, slow)
+		addHandler(t, inf, fast)
+		run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+		for range updates {
+			src.Modify(pod("a"))
+		}
+		synctest.Wait()
+		last := fmt.Sprint(updates + 1)
+		if obj, _, _ := inf.GetStore().GetByKey("ns/a"); resourceVersion(obj) != last {
+			t.Errorf("the store has version %s, want %s", resourceVersion(obj), last)
+		}
+		fastCalls := fast.take()
+		if len(fastCalls) != updates+1 {
+			t.Fatalf("the fast handler was told %d times, want %d", len(fastCalls), updates+1)
+		}
+		if got := slow.take(); len(got) != 0 {
+			t.Fatalf("the slow handler returned from %v", got)
+		}
+		h.open()
+		synctest.Wait()
+		if got := slow.take(); !slices.Equal(got, fastCalls) {
+			t.Errorf("the slow handler was told otherwise than the fast one: %d calls", len(got))
+		}
+	})
+}
+
+func TestRemoveHandler(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		inf := newInformer(t, src, opts)
+		h := newHold()
+		defer h.open()
+		slow := &recorder{before: h.wait}
+		other := &recorder{}
+		handle := addHandler(t, inf, slow)
+		addHandler(t, inf, other)
+		run(t, inf)
+		for i := range 10 {
+			src.Add(pod(fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		// Neither waits for the call under way, and the second does nothing.
+		for range 2 {
+			if err := inf.RemoveEventHandler(handle); err != nil {
+				t.Fatal(err)
+			}
+		}
+		src.Add(pod("later"))
+		h.open()
+		synctest.Wait()
+		if got := slow.take(); len(got) != 1 {
+			t.Errorf("after its removal the handler was told %v, want only the call that was under way", got)
+		}
+		if got := other.take(); len(got) != 11 {
+			t.Errorf("the other handler was told %v", got)
+		}
+	})
+}
+
+// TestShutDownHandler waits for handlers by client-go's own function.
+func TestShutDownHandler(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		src.Add(pod("a"))
+		inf := newInformer(t, src, opts)
+		never := addHandler(t, inf, &recorder{})
+		if err := cache.ShutDownEventHandler(inf, never); err != nil {
+			t.Error(err)
+		}
+		h := newHold()
+		defer h.open()
+		handle := addHandler(t, inf, &recorder{before: h.wait})
+		stop := run(t, inf)
+		synctest.Wait()
+		down := make(chan error)
+		go func() { down <- cache.ShutDownEventHandler(inf, handle) }()
+		synctest.Wait()
+		select {
+		case err := <-down:
+			t.Errorf("did not wait for the call under way: %v", err)
+		default:
+		}
+		h.open()
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+		if err := cache.ShutDownEventHandler(inf, handle); err != nil {
+			t.Error(err)
+		}
+		last := addHandler(t, inf, &recorder{})
+		stop()
+		if err := cache.ShutDownEventHandler(inf, last); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHandles has to do with what RemoveEventHandler is given.
+func TestHandles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newSource(t)
+		one, two := newInformer(t, src, informer.Options{}), newInformer(t, src, informer.Options{})
+		r := &recorder{}
+		first, second := addHandler(t, one, r), addHandler(t, one, r)
+		if err := two.RemoveEventHandler(first); err != nil {
+			t.Errorf("another informer's handle: %v", err)
+		}
+		theirs, err := cache.NewSharedIndexInformer(src, &v1.Pod{}, 0, nil).AddEventHandler(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, handle := range []cache.ResourceEventHandlerRegistration{theirs, nil} {
+			if err := one.RemoveEventHandler(handle); err == nil {
+				t.Errorf("a handle of type %T was accepted", handle)
+			}
+		}
+		if err := one.RemoveEventHandler(second); err != nil {
+			t.Error(err)
+		}
+		run(t, one)
+		src.Add(pod("a"))
+		synctest.Wait()
+		if got := r.take(); len(got) != 1 {
+			t.Errorf("a handler that was added twice and removed once was told %v", got)
+		}
+	})
+}
+
+// remover removes itself when it is first called.
+type remover struct {
+	recorder
+	inf    cache.SharedInformer
+	handle cache.ResourceEventHandlerRegistration
+	err    error
+}
+
+func (r *remover) OnAdd(obj any, isInInitialList bool) {
+	r.recorder.OnAdd(obj, isInInitialList)
+	r.err = r.inf.RemoveEventHandler(r.handle)
+}
+
+func TestHandlerRemovesItself(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		src.Add(pod("a"))
+		src.Add(pod("b"))
+		r := &remover{inf: newInformer(t, src, opts)}
+		r.handle = addHandler(t, r.inf, r)
+		run(t, r.inf.(cache.SharedIndexInformer))
+		synctest.Wait()
+		if got := r.take(); len(got) != 1 || r.err != nil {
+			t.Errorf("told %v, %v; want one call", got, r.err)
+		}
+	})
+}
+
+// TestGoexit ends a handler's goroutine from within, as t.FailNow does.
+func TestGoexit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newSource(t)
+		inf := newInformer(t, src, informer.Options{})
+		gone := addHandler(t, inf, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { runtime.Goexit() }})
+		other := &recorder{}
+		addHandler(t, inf, other)
+		run(t, inf)
+		for i := range 1000 {
+			src.Add(pod(fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		if got := other.take(); len(got) != 1000 {
+			t.Errorf("the other handler was told %d times", len(got))
+		}
+		if err := cache.ShutDownEventHandler(inf, gone); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// replica is a handler that does what it is told, and notes what makes no sense.
+type replica struct {
+	mu      sync.Mutex
+	held    map[string]string
+	strange []string
+}
+
+func (r *replica) check(ok bool, format string, args ...any) {
+	if !ok {
+		r.strange = append(r.strange, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *replica) OnAdd(obj any, _ bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, there := r.held[key(obj)]
+	r.check(!there, "%s is added and is there as of %s", key(obj), was)
+	r.held[key(obj)] = resourceVersion(obj)
+}
+
+func (r *replica) OnUpdate(old, obj any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.held[key(obj)]
+	r.check(was == resourceVersion(old), "%s changes from %s and is there as of %q", key(obj), resourceVersion(old), was)
+	r.held[key(obj)] = resourceVersion(obj)
+}
+
+func (r *replica) OnDelete(obj any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, there := r.held[key(obj)]
+	r.check(there, "%s is deleted and isn't there", key(obj))
+	delete(r.held, key(obj))
+}
+
+// TestComeAndGo lets handlers come and go in the middle of changes. Each is told
+// a story that makes sense, and the same end.
+func TestComeAndGo(t *testing.T) {
+	const seed = 1
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		inf := newInformer(t, src, opts)
+		run(t, inf)
+
+		var actors sync.WaitGroup
+		var stayed []*replica
+		var mu sync.Mutex
+		for n := range 8 {
+			rng := rand.New(rand.NewPCG(seed, uint64(n)))
+			actors.Go(func() {
+				for range 20 {
+					r := &replica{held: map[string]string{}}
+					handle, err := inf.AddEventHandler(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for range rng.IntN(20) {
+						runtime.Gosched()
+					}
+					if rng.IntN(2) == 0 {
+						if err := inf.RemoveEventHandler(handle); err != nil {
+							t.Error(err)
+						}
+					} else {
+						mu.Lock()
+						stayed = append(stayed, r)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		actors.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 100))
+			live := map[int]bool{}
+			for range 2000 {
+				k := rng.IntN(30)
+				p := pod(fmt.Sprint(k))
+				switch {
+				case !live[k]:
+					src.Add(p)
+				case rng.IntN(3) == 0:
+					src.Delete(p)
+				default:
+					src.Modify(p)
+					continue
+				}
+				live[k] = !live[k]
+			}
+		})
+		actors.Wait()
+		synctest.Wait()
+		want := contents(inf.GetStore())
+		for _, r := range stayed {
+			if len(r.strange) > 0 {
+				t.Fatalf("seed %d: a handler was told: %s", seed, strings.Join(r.strange, "; "))
+			}
+			if !reflect.DeepEqual(r.held, want) {
+				t.Fatalf("seed %d: a handler holds %v, the store %v", seed, r.held, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,361 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
+)
+
+// feed is a source whose versions and bookmarks are the test's.
+type feed struct {
+	watch *watch.FakeWatcher
+}
+
+func newFeed() feed { return feed{watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 100})} }
+
+// lw lists what is given, as of version 1, and then watches the feed.
+func (f feed) lw(list ...*v1.Pod) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			l := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+			for _, p := range list {
+				l.Items = append(l.Items, *p)
+			}
+			return l, nil
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return f.watch, nil },
+	}, source{})
+}
+
+// TestBookmark looks at the version that the store is at.
+func TestBookmark(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		feed := newFeed()
+		inf := newInformer(t, feed.lw(version("a", 1)), opts)
+		r := &recorder{}
+		addHandler(t, inf, r)
+		if got := inf.LastSyncResourceVersion(); got != "" {
+			t.Errorf("LastSyncResourceVersion is %q before the informer is run", got)
+		}
+		run(t, inf)
+		feed.watch.Modify(version("a", 5))
+		synctest.Wait()
+		if got := inf.GetStore().LastStoreSyncResourceVersion(); got != "5" {
+			t.Errorf("LastStoreSyncResourceVersion is %q after an update, want 5", got)
+		}
+		feed.watch.Action(watch.Bookmark, version("", 9))
+		synctest.Wait()
+		// A queue that takes objects only has no place for bookmarks: DeltaFIFO.
+		want := "5"
+		if opts.Queue.Delivery == deltafifo.InOrder {
+			want = "9"
+		}
+		if got := inf.GetStore().LastStoreSyncResourceVersion(); got != want {
+			t.Errorf("LastStoreSyncResourceVersion is %q after a bookmark, want %s", got, want)
+		}
+		if got := inf.LastSyncResourceVersion(); got != "9" {
+			t.Errorf("LastSyncResourceVersion is %q, want 9", got)
+		}
+		if got := inf.GetController().LastSyncResourceVersion(); got != "9" {
+			t.Errorf("the controller's LastSyncResourceVersion is %q, want 9", got)
+		}
+		if got := r.take(); len(got) != 2 {
+			t.Errorf("the handler was told %v", got)
+		}
+	})
+}
+
+func TestIndexers(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		byNode := func(obj any) ([]string, error) { return []string{obj.(*v1.Pod).Spec.NodeName}, nil }
+		opts.Indexers = cache.Indexers{"first": byNode}
+		src := newSource(t)
+		inf := newInformer(t, src, opts)
+		if err := inf.AddIndexers(cache.Indexers{"second": byNode}); err != nil {
+			t.Fatal(err)
+		}
+		p := pod("a")
+		p.Spec.NodeName = "node"
+		src.Add(p)
+		stop := run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+		if err := inf.AddIndexers(cache.Indexers{"third": byNode}); err != nil {
+			t.Fatal(err)
+		}
+		for _, index := range []string{"first", "second", "third"} {
+			if got, err := inf.GetIndexer().ByIndex(index, "node"); err != nil || len(got) != 1 {
+				t.Errorf("the index %s has %v, %v", index, got, err)
+			}
+		}
+		if len(opts.Indexers) != 1 {
+			t.Error("AddIndexers has changed the options")
+		}
+		stop()
+		if err := inf.AddIndexers(cache.Indexers{"fourth": byNode}); err == nil {
+			t.Error("a stopped informer took indexers")
+		}
+	})
+}
+
+func TestTransform(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		src.Add(pod("a"))
+		inf := newInformer(t, src, opts)
+		strip := func(obj any) (any, error) {
+			p := obj.(*v1.Pod).DeepCopy()
+			p.Name += "-seen"
+			return p, nil
+		}
+		if err := inf.SetTransform(strip); err != nil {
+			t.Fatal(err)
+		}
+		r := &recorder{}
+		addHandler(t, inf, r)
+		run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+		src.Add(pod("b"))
+		synctest.Wait()
+		want := "[add ns/a-seen 1 (initial) add ns/b-seen 2]"
+		if got := fmt.Sprint(r.take()); got != want {
+			t.Errorf("the handler was told %s, want %s", got, want)
+		}
+		if err := inf.SetTransform(nil); err == nil {
+			t.Error("SetTransform of an informer that runs returned no error")
+		}
+	})
+}
+
+func TestWatchErrorHandler(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		src.ListError = errors.New("access denied")
+		inf := newInformer(t, src, opts)
+		var got []error
+		if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { got = append(got, err) }); err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, inf)
+		synctest.Wait()
+		if err := inf.SetWatchErrorHandler(nil); err == nil {
+			t.Error("SetWatchErrorHandler of an informer that runs returned no error")
+		}
+		stop()
+		if len(got) == 0 || !strings.Contains(got[0].Error(), "access denied") {
+			t.Errorf("the handler got %v", got)
+		}
+		if inf.HasSynced() || inf.GetController().HasSynced() {
+			t.Error("the informer has synced")
+		}
+	})
+}
+
+func TestRunTwice(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		inf := newInformer(t, src, opts)
+		stop := run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+		l := &logs{}
+		again := func() { inf.RunWithContext(klog.NewContext(t.Context(), *l.logger())) }
+		again()
+		if inf.IsStopped() {
+			t.Error("the second Run has stopped the informer")
+		}
+		r := &recorder{}
+		addHandler(t, inf, r)
+		src.Add(pod("a"))
+		synctest.Wait()
+		if got := r.take(); len(got) != 1 {
+			t.Errorf("after the second Run a handler was told %v", got)
+		}
+		stop()
+		again()
+		if l.count("Warning", "twice") != 2 {
+			t.Errorf("logged %q, want two warnings", l.lines)
+		}
+	})
+}
+
+func TestStopped(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		src := newSource(t)
+		for i := range 10 {
+			src.Add(pod(fmt.Sprint(i)))
+		}
+		inf := newInformer(t, src, opts)
+		if inf.IsStopped() {
+			t.Error("stopped before it was run")
+		}
+		h := newHold()
+		defer h.open()
+		r := &recorder{before: h.wait}
+		handle := addHandler(t, inf, r)
+		stopCh := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() { inf.Run(stopCh) })
+		synctest.Wait()
+		if inf.IsStopped() {
+			t.Error("stopped while it runs")
+		}
+		close(stopCh)
+		returned := make(chan struct{})
+		go func() {
+			running.Wait()
+			close(returned)
+		}()
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("Run returned while a handler was being called")
+		default:
+		}
+		if !inf.IsStopped() {
+			t.Error("not stopped after its channel was closed")
+		}
+		h.open()
+		<-returned
+		if got := r.take(); len(got) != 1 {
+			t.Errorf("the handler was told %v, want only the call that was under way", got)
+		}
+		_, err := inf.AddEventHandler(r)
+		if err == nil || !strings.HasSuffix(err.Error(), "was not added to shared informer because it has stopped already") {
+			t.Errorf("AddEventHandler returned %v", err)
+		}
+		if err := inf.RemoveEventHandler(handle); err != nil {
+			t.Error(err)
+		}
+		if len(inf.GetStore().ListKeys()) != 10 {
+			t.Error("the store is not as it was")
+		}
+	})
+}
+
+// TestNeverRun leaves nothing behind; goleak looks.
+func TestNeverRun(t *testing.T) {
+	eachQueue(t, func(t *testing.T, opts informer.Options) {
+		inf := newInformer(t, newSource(t), opts)
+		addHandler(t, inf, &recorder{})
+		if got := inf.HasSyncedChecker().Name(); got != "SharedIndexInformer *v1.Pod" {
+			t.Errorf("it is called %q", got)
+		}
+	})
+}
+
+// TestOnlooker runs nothing.
+func TestOnlooker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inf := newInformer(t, newSource(t), informer.Options{})
+		inf.GetController().Run(nil)
+		inf.GetController().RunWithContext(t.Context())
+		if inf.GetController().HasSynced() || cache.IsDone(inf.GetController().HasSyncedChecker()) {
+			t.Error("the controller of an informer can run it")
+		}
+	})
+}
+
+// metricsProvider keeps what is measured.
+type metricsProvider struct {
+	mu     sync.Mutex
+	values map[string][]float64
+}
+
+func (p *metricsProvider) of(name string) []float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.values[name])
+}
+
+type metric struct {
+	p    *metricsProvider
+	name string
+}
+
+func (m metric) add(v float64) {
+	m.p.mu.Lock()
+	defer m.p.mu.Unlock()
+	m.p.values[m.name] = append(m.p.values[m.name], v)
+}
+func (m metric) Set(v float64)     { m.add(v) }
+func (m metric) Observe(v float64) { m.add(v) }
+
+func (p *metricsProvider) NewQueuedItemMetric(cache.InformerNameAndResource) cache.GaugeMetric {
+	return metric{p, "queued"}
+}
+func (p *metricsProvider) NewProcessingLatencyMetric(cache.InformerNameAndResource) cache.HistogramMetric {
+	return metric{p, "latency"}
+}
+func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndResource) cache.GaugeMetric {
+	return metric{p, "version"}
+}
+
+func TestMetrics(t *testing.T) {
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		name, err := cache.NewInformerName("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer name.Release()
+		p := &metricsProvider{values: map[string][]float64{}}
+		opts.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+		opts.InformerMetricsProvider = p
+		src := newSource(t)
+		inf := newInformer(t, src, opts)
+		src.Add(pod("a"))
+		run(t, inf)
+		wait(t, inf.HasSyncedChecker())
+		src.Add(pod("b"))
+		synctest.Wait()
+		if got := p.of("latency"); len(got) != 2 {
+			t.Errorf("the latencies are %v, want two", got)
+		}
+		// Once for each of two that came, and two that were taken.
+		if got := p.of("queued"); len(got) < 4 || got[len(got)-1] != 0 {
+			t.Errorf("queued were %v, want four figures and none in the end", got)
+		}
+		if got := p.of("version"); len(got) == 0 || got[len(got)-1] != 2 {
+			t.Errorf("the versions are %v, want 2 in the end", got)
+		}
+	})
+}
+
+// TestFailingQueue builds a queue when it is tried, and none when it is run.
+func TestFailingQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		built := 0
+		inf := newInformer(t, newSource(t), informer.Options{NewQueue: func(o deltafifo.Options) (deltafifo.Queue, error) {
+			if built++; built > 1 {
+				return nil, errors.New("no more queues")
+			}
+			return deltafifo.New("cond", o)
+		}})
+		handle := addHandler(t, inf, &recorder{})
+		l := &logs{}
+		inf.RunWithContext(klog.NewContext(context.Background(), *l.logger()))
+		if !inf.IsStopped() || inf.HasSynced() || l.count("no more queues") != 1 {
+			t.Errorf("stopped: %v, synced: %v, logged: %q", inf.IsStopped(), inf.HasSynced(), l.lines)
+		}
+		if err := cache.ShutDownEventHandler(inf, handle); err != nil {
+			t.Error(err)
+		}
+		if inf.LastSyncResourceVersion() != "" {
+			t.Error("it has a version")
+		}
+	})
+}

@@ -1,0 +1,321 @@
+package informer
+
+import (
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/cache/synctrack"
+	"k8s.io/klog/v2"
+
+	"watchlab/impls/internal/gate"
+)
+
+// notice is one call of a handler.
+type notice struct {
+	kind kind
+	// initial: an addition that is part of the initial list.
+	initial bool
+	// resync: nothing has changed; only for handlers whose resync is due.
+	resync bool
+	// old is the former object of an update.
+	old any
+	// obj is what was added, the new object, or what was deleted.
+	obj any
+}
+
+type kind uint8
+
+const (
+	added kind = iota
+	updated
+	deleted
+)
+
+// listener is one handler, and what it has not been told yet: a chain of fixed
+// blocks. Whoever tells the audience fills the last block under the lock; the
+// listener's goroutine takes what is there by noting where the chain ends, and
+// goes through it without the lock. No block is ever copied, so that the lock is
+// held as long as it takes to append, however much waits.
+//
+// It is also the handle that AddEventHandler returns.
+type listener struct {
+	handler cache.ResourceEventHandler
+	name    string
+	logger  klog.Logger
+	tracker *synctrack.SingleFileTracker
+	// stopped is closed by stop, finished when the handler is called no more.
+	stopped, finished chan struct{}
+
+	// requestedResync is the resync period that was asked for; resyncPeriod what
+	// it comes to, 0 for none; nextResync when it is due at the earliest;
+	// resyncing whether updates that change nothing are for this listener. From
+	// the beginning they are, until the first resync check. All but the first
+	// are guarded by the audience's lock once the listener has joined.
+	requestedResync, resyncPeriod time.Duration
+	nextResync                    time.Time
+	resyncing                     bool
+
+	// The next notice is head.notices[pos]; left is how many may be told without
+	// the lock. The listener's goroutine's.
+	head *block
+	pos  int
+	left uint64
+
+	// lock guards what follows.
+	lock gate.Gate
+	// tail is the last block; its first free place is tail.notices[tail.n]. Nil
+	// when the goroutine has ended.
+	tail *block
+	// waiting is how many have been added since the goroutine last looked.
+	waiting uint64
+	// spare are drained blocks to use again, spares of them.
+	spare  *block
+	spares int
+}
+
+const (
+	// blockSize notices are 5 kB.
+	blockSize = 128
+	// maxSpares bounds what is kept after a burst: two batches of a queue.
+	maxSpares = 16
+)
+
+type block struct {
+	notices [blockSize]notice
+	// n is how many have been filled; guarded by the listener's lock.
+	n int
+	// next is written once, under the lock, when the block is full.
+	next *block
+}
+
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, upstream string, requestedResync time.Duration) *listener {
+	b := new(block)
+	name := handlerName(handler)
+	return &listener{
+		handler:         handler,
+		name:            name,
+		logger:          logger,
+		tracker:         synctrack.NewSingleFileTracker(upstream + " + event handler " + name),
+		stopped:         make(chan struct{}),
+		finished:        make(chan struct{}),
+		requestedResync: requestedResync,
+		resyncing:       true,
+		head:            b,
+		tail:            b,
+	}
+}
+
+// HasSynced implements [cache.ResourceEventHandlerRegistration].
+func (l *listener) HasSynced() bool { return l.tracker.HasSynced() }
+
+// HasSyncedChecker implements [cache.ResourceEventHandlerRegistration].
+func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
+
+// ShutdownChan is closed when the handler is called no more;
+// [cache.ShutDownEventHandler] asks for it.
+func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
+
+// scheduleResync sets when the first resync is due. The listener has not joined
+// yet.
+func (l *listener) scheduleResync(check time.Duration, now time.Time) {
+	l.setResyncPeriod(check)
+	l.nextResync = now.Add(l.resyncPeriod)
+}
+
+// setResyncPeriod makes of the period that was asked for one that is possible
+// where the informer looks every check whether resyncs are due, 0 meaning never.
+func (l *listener) setResyncPeriod(check time.Duration) {
+	period := l.requestedResync
+	switch {
+	case period == 0:
+	case check == 0:
+		l.logger.Info("Warning: the informer does no resyncs; the resync period of a handler is ignored", "resyncPeriod", period)
+		period = 0
+	case period < check:
+		l.logger.Info("Warning: the resync period of a handler is lengthened to that of its informer", "resyncPeriod", period, "informer", check)
+		period = check
+	}
+	l.resyncPeriod = period
+}
+
+// addInitial queues additions of all objects of a list. The listener has not
+// joined yet.
+func (l *listener) addInitial(objs []any) {
+	l.lock.Lock()
+	defer l.lock.UnlockAndWake()
+	for _, obj := range objs {
+		l.append(&notice{kind: added, initial: true, obj: obj})
+	}
+}
+
+// add queues notices, without those of a resync where they aren't for this
+// listener. It never waits for the handler.
+func (l *listener) add(notices []notice, resyncing bool) {
+	l.lock.Lock()
+	if l.tail == nil {
+		// The handler has ended its goroutine (runtime.Goexit).
+		l.lock.Unlock()
+		return
+	}
+	before := l.waiting
+	for i := range notices {
+		if n := &notices[i]; resyncing || !n.resync {
+			l.append(n)
+		}
+	}
+	if l.waiting == before {
+		l.lock.Unlock()
+		return
+	}
+	l.lock.UnlockAndWake()
+}
+
+// append queues one notice. The caller holds the lock.
+func (l *listener) append(n *notice) {
+	if n.initial {
+		// Before the handler can be told of it, hence before it can be finished.
+		l.tracker.Start()
+	}
+	t := l.tail
+	if t.n == blockSize {
+		t = l.grow()
+	}
+	t.notices[t.n] = *n
+	t.n++
+	l.waiting++
+}
+
+func (l *listener) grow() *block {
+	b := l.spare
+	if b == nil {
+		b = new(block)
+	} else {
+		l.spare, b.next = b.next, nil
+		l.spares--
+	}
+	l.tail.next = b
+	l.tail = b
+	return b
+}
+
+// recycle keeps a drained block for reuse, once for so many notices.
+func (l *listener) recycle(b *block) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if l.spares < maxSpares {
+		b.n, b.next = 0, l.spare
+		l.spare = b
+		l.spares++
+	}
+}
+
+// stop ends run, at the latest when the handler has returned. What has not been
+// told is dropped. It is called once, after the listener has left the audience.
+func (l *listener) stop() {
+	close(l.stopped)
+	l.lock.Close()
+}
+
+// run tells the handler until it is stopped.
+func (l *listener) run() {
+	defer close(l.finished)
+	defer l.forget()
+	for l.await() {
+		for ; l.left > 0; l.left-- {
+			select {
+			case <-l.stopped:
+				return
+			default:
+			}
+			if !l.tell(l.next()) && !l.rest() {
+				return
+			}
+		}
+	}
+}
+
+// await returns when there is something to tell, or false when stopped.
+func (l *listener) await() bool {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	for l.waiting == 0 {
+		if l.lock.Closed() {
+			return false
+		}
+		l.lock.Wait()
+	}
+	l.left, l.waiting = l.waiting, 0
+	return true
+}
+
+// next takes out the oldest notice. There is one.
+func (l *listener) next() notice {
+	if l.pos == blockSize {
+		// The next block is there, and was linked before await returned.
+		b := l.head
+		l.head, l.pos = b.next, 0
+		l.recycle(b)
+	}
+	n := &l.head.notices[l.pos]
+	out := *n
+	*n = notice{}
+	l.pos++
+	return out
+}
+
+// Where more than slowBacklog notices wait, calls of the handler that take
+// longer than slowCall are logged (client-go v0.37, shared_informer.go).
+const (
+	slowBacklog = 1024
+	slowCall    = 100 * time.Millisecond
+)
+
+// tell calls the handler. It returns false where the handler panicked.
+func (l *listener) tell(n notice) (ok bool) {
+	defer utilruntime.HandleCrashWithLogger(l.logger)
+	if l.left > slowBacklog {
+		defer l.logIfSlow(time.Now())
+	}
+	switch n.kind {
+	case added:
+		l.handler.OnAdd(n.obj, n.initial)
+		if n.initial {
+			l.tracker.Finished()
+		}
+	case updated:
+		l.handler.OnUpdate(n.old, n.obj)
+	case deleted:
+		l.handler.OnDelete(n.obj)
+	}
+	return true
+}
+
+func (l *listener) logIfSlow(start time.Time) {
+	if took := time.Since(start); took > slowCall {
+		l.logger.Info("An event handler is slow and has a backlog", "handler", l.name, "took", took, "pendingNotifications", l.left-1)
+	}
+}
+
+// restTime is how long a handler is left alone after a panic, if that did not
+// end the process (client-go v0.37, shared_informer.go, processorListener.run).
+const restTime = time.Second
+
+// rest waits after a panic. It returns false when stopped meanwhile.
+func (l *listener) rest() bool {
+	t := time.NewTimer(restTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.stopped:
+		return false
+	}
+}
+
+// forget drops what was not told, for the handle may be kept.
+func (l *listener) forget() {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.head, l.tail, l.spare = nil, nil, nil
+}

@@ -1,0 +1,157 @@
+package informer
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// audienceOf returns an audience that is started, with handlers that say when
+// they were called.
+func audienceOf(t *testing.T, handlers int) (a *audience, called *sync.WaitGroup) {
+	a, called = new(audience), new(sync.WaitGroup)
+	for range handlers {
+		a.join(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { called.Done() },
+			UpdateFunc: func(any, any) { called.Done() },
+			DeleteFunc: func(any) { called.Done() },
+		}, "test", 0))
+	}
+	a.start()
+	t.Cleanup(a.stop)
+	return a, called
+}
+
+// TestNothingIsAllocated tells batches of all sizes to handlers in a steady
+// state.
+func TestNothingIsAllocated(t *testing.T) {
+	for _, size := range []int{1, 7, blockSize, 1000} {
+		t.Run(fmt.Sprint("batch=", size), func(t *testing.T) {
+			a, called := audienceOf(t, 3)
+			notices := make([]notice, size)
+			for i := range notices {
+				notices[i] = notice{kind: updated, old: "old", obj: "new"}
+			}
+			got := testing.AllocsPerRun(200, func() {
+				called.Add(3 * size)
+				a.tell(notices)
+				called.Wait()
+			})
+			if got >= 1 {
+				t.Errorf("%v allocations for a batch, want none", got)
+			}
+		})
+	}
+}
+
+// TestBacklogIsLetGo lets a handler fall far behind, and looks at what is left
+// of that when it has caught up.
+func TestBacklogIsLetGo(t *testing.T) {
+	const backlog = 100 * blockSize
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	var called sync.WaitGroup
+	called.Add(backlog)
+	first := true
+	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
+		if first {
+			first = false
+			close(entered)
+			<-proceed
+		}
+		called.Done()
+	}}, "test", 0)
+	a := new(audience)
+	a.join(l)
+	a.start()
+	defer a.stop()
+
+	refs := make([]weak.Pointer[[64]byte], backlog)
+	for i := range refs {
+		obj := new([64]byte)
+		refs[i] = weak.Make(obj)
+		a.tell([]notice{{kind: added, obj: obj}})
+	}
+	<-entered
+	runtime.GC()
+	for i := range refs {
+		if refs[i].Value() == nil {
+			t.Fatalf("notice %d was let go before the handler was told", i)
+		}
+	}
+	close(proceed)
+	called.Wait()
+
+	l.lock.Lock()
+	if l.spares > maxSpares {
+		t.Errorf("%d blocks are kept, want at most %d", l.spares, maxSpares)
+	}
+	l.lock.Unlock()
+	// The last is still in the hands of the goroutine, perhaps.
+	runtime.GC()
+	for i := range refs[:backlog-1] {
+		if refs[i].Value() != nil {
+			t.Fatalf("notice %d of %d is still held", i, backlog)
+		}
+	}
+}
+
+// TestHandleHoldsNothing keeps the handle of a handler that was removed with a
+// backlog.
+func TestHandleHoldsNothing(t *testing.T) {
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
+	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
+		entered <- struct{}{}
+		<-proceed
+	}}, "test", 0)
+	a := new(audience)
+	a.join(l)
+	a.start()
+	defer a.stop()
+	ref := func() weak.Pointer[[64]byte] {
+		obj := new([64]byte)
+		a.tell([]notice{{kind: added}, {kind: added, obj: obj}})
+		return weak.Make(obj)
+	}()
+	<-entered
+	a.leave(l)
+	close(proceed)
+	<-l.ShutdownChan()
+	runtime.GC()
+	if ref.Value() != nil {
+		t.Error("the handle of a removed handler still holds what was not told")
+	}
+	runtime.KeepAlive(l)
+}
+
+// TestSlowHandlerIsLogged has calls that are long or short, before a backlog
+// that is large or not.
+func TestSlowHandlerIsLogged(t *testing.T) {
+	for _, c := range []struct {
+		backlog uint64
+		took    time.Duration
+		want    int
+	}{
+		{slowBacklog, slowCall * 2, 0},
+		{slowBacklog + 1, slowCall / 2, 0},
+		{slowBacklog + 1, slowCall * 2, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			logged := 0
+			logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
+			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", 0)
+			l.left = c.backlog
+			l.tell(notice{kind: deleted})
+			if logged != c.want {
+				t.Errorf("a call of %v before a backlog of %d was logged %d times, want %d", c.took, c.backlog, logged, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package informer
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// handlerName names a handler in logs: by its type or, where it is a set of
+// functions, by where these come from (client-go v0.37, event_handler_name.go).
+func handlerName(handler cache.ResourceEventHandler) string {
+	name := ""
+	switch h := handler.(type) {
+	case nil:
+	case cache.ResourceEventHandlerFuncs:
+		name = funcsName(h.AddFunc, h.UpdateFunc, h.DeleteFunc)
+	case *cache.ResourceEventHandlerFuncs:
+		if h != nil {
+			name = funcsName(h.AddFunc, h.UpdateFunc, h.DeleteFunc)
+		}
+	default:
+		name = typeName(reflect.TypeOf(handler))
+	}
+	if name == "" {
+		name = fmt.Sprintf("%T", handler)
+	}
+	return name
+}
+
+// typeName is the type's full name, without a star. Types without a name have
+// none.
+func typeName(t reflect.Type) string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t.Name() == "":
+		return ""
+	case t.PkgPath() == "":
+		return t.Name()
+	}
+	return t.PkgPath() + "." + t.Name()
+}
+
+// funcsName is the function, type or package that all functions are defined in,
+// or else the names of all.
+func funcsName(funcs ...any) string {
+	var names, places []string
+	for _, f := range funcs {
+		v := reflect.ValueOf(f)
+		if v.IsNil() {
+			continue
+		}
+		name := runtime.FuncForPC(v.Pointer()).Name()
+		place := name
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 {
+			place = name[:dot]
+		}
+		names, places = append(names, name), append(places, place)
+	}
+	for _, p := range places {
+		if p != places[0] {
+			return strings.Join(names, "+")
+		}
+	}
+	if len(places) == 0 {
+		return ""
+	}
+	return places[0]
+}

@@ -1,0 +1,133 @@
+package informer_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
+)
+
+func TestOptions(t *testing.T) {
+	lw := newFeed().lw()
+	none := func(deltafifo.Options) (deltafifo.Queue, error) { return nil, nil }
+	for _, c := range []struct {
+		name string
+		lw   cache.ListerWatcher
+		opts informer.Options
+		is   error
+		says string
+	}{
+		{"no source", nil, informer.Options{}, impls.ErrOptions, "no ListerWatcher"},
+		{"unknown", lw, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo-deltafifo`},
+		{"two queues", lw, informer.Options{Variant: "cond", NewQueue: none}, impls.ErrOptions, "both Variant \"cond\" and NewQueue"},
+		{"no queue", lw, informer.Options{NewQueue: none}, impls.ErrOptions, "NewQueue returned no queue"},
+		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
+		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
+		{"transformer", lw, informer.Options{Queue: deltafifo.Options{Transformer: func(o any) (any, error) { return o, nil }}}, impls.ErrOptions, "call SetTransform"},
+		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
+		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
+		{"queue options", lw, informer.Options{Queue: deltafifo.Options{BatchSize: -1}}, impls.ErrOptions, "BatchSize -1"},
+	} {
+		inf, err := informer.New(c.lw, &v1.Pod{}, c.opts)
+		if inf != nil || !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: New returned %v, %v; want an error that says %q", c.name, inf, err, c.says)
+		}
+		if c.lw == nil {
+			continue
+		}
+		if f, err := informer.Func(c.opts); f != nil || !errors.Is(err, c.is) {
+			t.Errorf("%s: Func returned an error %v", c.name, err)
+		}
+		if f, err := informer.ForFactory(&v1.Pod{}, func(int) cache.ListerWatcher { return lw }, c.opts); f != nil || !errors.Is(err, c.is) {
+			t.Errorf("%s: ForFactory returned an error %v", c.name, err)
+		}
+	}
+}
+
+// TestNewQueue is a contestant that isn't registered. It is told what it needs.
+func TestNewQueue(t *testing.T) {
+	for _, delivery := range []deltafifo.Delivery{"", deltafifo.InOrder, deltafifo.PerKey} {
+		synctest.Test(t, func(t *testing.T) {
+			var got deltafifo.Options
+			src := newSource(t)
+			src.Add(pod("a"))
+			inf := newInformer(t, src, informer.Options{
+				Queue: deltafifo.Options{Delivery: delivery},
+				NewQueue: func(o deltafifo.Options) (deltafifo.Queue, error) {
+					got = o
+					return deltafifo.New("cond", o)
+				},
+			})
+			run(t, inf)
+			wait(t, inf.HasSyncedChecker())
+			want := delivery
+			if want == "" {
+				want = deltafifo.InOrder
+			}
+			if got.Delivery != want || (got.KnownObjects != nil) != (want == deltafifo.PerKey) {
+				t.Errorf("delivery %q: the queue was built with %+v", delivery, got)
+			}
+			if want == deltafifo.PerKey && got.KnownObjects != cache.KeyListerGetter(inf.GetIndexer()) {
+				t.Error("the queue knows another store than the indexer")
+			}
+		})
+	}
+}
+
+// TestShapes holds the functions to what takes them.
+func TestShapes(t *testing.T) {
+	// controller-runtime v0.25.2, pkg/cache, Options.NewInformer.
+	type newInformer = func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
+	byName := func(obj any) ([]string, error) { return []string{obj.(*v1.Pod).Name}, nil }
+	nobody := func(any) ([]string, error) { return nil, nil }
+	var chosen newInformer
+	chosen, err := informer.Func(informer.Options{
+		Queue:    deltafifo.Options{Delivery: deltafifo.PerKey},
+		Indexers: cache.Indexers{"name": byName, "both": nobody},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]newInformer{"NewSharedIndexInformer": informer.NewSharedIndexInformer, "Func": chosen} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newSource(t)
+			src.Add(pod("a"))
+			inf := f(src, &v1.Pod{}, 2*time.Second, cache.Indexers{"both": byName})
+			h := &clock{start: time.Now()}
+			addHandler(t, inf, h)
+			run(t, inf)
+			wait(t, inf.HasSyncedChecker())
+			if got, err := inf.GetIndexer().ByIndex("both", "a"); err != nil || len(got) != 1 {
+				t.Errorf("%s: the caller's index has %v, %v", name, got, err)
+			}
+			if _, err := inf.GetIndexer().ByIndex("name", "a"); (err == nil) != (name == "Func") {
+				t.Errorf("%s: the index of the options: %v", name, err)
+			}
+			time.Sleep(3 * time.Second)
+			if got := h.times(); len(got) != 1 {
+				t.Errorf("%s: resyncs at seconds %v of 3, want one", name, got)
+			}
+		})
+	}
+
+	var _ internalinterfaces.NewInformerFunc
+	forFactory, err := informer.ForFactory(&v1.Pod{}, func(kubernetes.Interface) cache.ListerWatcher { return newFeed().lw() }, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var factory internalinterfaces.NewInformerFunc = forFactory
+	if inf := factory(nil, -time.Second); inf.HasSyncedChecker().Name() != "SharedIndexInformer *v1.Pod" {
+		t.Errorf("ForFactory makes %q", inf.HasSyncedChecker().Name())
+	}
+}

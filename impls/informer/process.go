@@ -1,0 +1,233 @@
+package informer
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+)
+
+// processor takes what the queue hands over into the indexer and then tells the
+// audience (client-go v0.37, controller.go, processDeltas and
+// processDeltasInBatch, and shared_informer.go, OnAdd, OnUpdate, OnDelete).
+//
+// It keeps nothing of a hand-over but the objects, neither the slice of deltas
+// nor the list of a ReplacedAll, so that a queue may use them again.
+type processor struct {
+	indexer   cache.Indexer
+	audience  *audience
+	mutations cache.MutationDetector
+
+	// mu is held from before the indexer is changed until the audience has been
+	// told, so that a handler that joins in between misses nothing.
+	mu sync.Mutex
+	// notices and transactions are used again from one hand-over to the next.
+	notices      []notice
+	transactions []cache.Transaction
+}
+
+// scratchLimit is how many notices and transactions are kept for reuse: a list
+// of all objects comes seldom.
+const scratchLimit = 4 * 1024
+
+// transacts reports whether ProcessBatch can be used.
+func (p *processor) transacts() bool {
+	_, ok := p.indexer.(cache.TransactionStore)
+	return ok
+}
+
+// Process takes in what Pop hands over.
+func (p *processor) Process(obj any, isInInitialList bool) error {
+	deltas, ok := obj.(cache.Deltas)
+	if !ok {
+		return fmt.Errorf("the queue handed over a %T (want cache.Deltas)", obj)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.reset()
+	// Also after an error: what the indexer has taken in is told.
+	defer p.tell()
+	for _, d := range deltas {
+		if err := p.take(d, isInInitialList); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take stores one delta and notes what there is to tell.
+func (p *processor) take(d cache.Delta, isInInitialList bool) error {
+	switch d.Type {
+	case cache.ReplacedAll:
+		info, ok := d.Object.(cache.ReplacedAllInfo)
+		if !ok {
+			return wrongContent(d)
+		}
+		return p.replaceAll(info, isInInitialList)
+	case cache.SyncAll:
+		if _, ok := d.Object.(cache.SyncAllInfo); !ok {
+			return wrongContent(d)
+		}
+		for _, obj := range p.indexer.List() {
+			p.note(update(obj, obj))
+		}
+	case cache.Bookmark:
+		info, ok := d.Object.(cache.BookmarkInfo)
+		if !ok {
+			return wrongContent(d)
+		}
+		p.indexer.Bookmark(info.ResourceVersion)
+	default:
+		n, t, err := p.read(d, isInInitialList)
+		if err != nil {
+			return err
+		}
+		if err := p.store(t); err != nil {
+			return err
+		}
+		p.note(n)
+	}
+	return nil
+}
+
+func wrongContent(d cache.Delta) error {
+	return fmt.Errorf("a delta of type %s holds a %T", d.Type, d.Object)
+}
+
+// read tells what a delta of one object means, given what the indexer holds.
+func (p *processor) read(d cache.Delta, isInInitialList bool) (notice, cache.Transaction, error) {
+	t := cache.Transaction{Object: d.Object}
+	switch d.Type {
+	case cache.Deleted:
+		t.Type = cache.TransactionTypeDelete
+		return notice{kind: deleted, obj: d.Object}, t, nil
+	case cache.Added, cache.Updated, cache.Replaced, cache.Sync:
+		// An object without a key is refused when it is stored.
+		if old, exists, err := p.indexer.Get(d.Object); err == nil && exists {
+			t.Type = cache.TransactionTypeUpdate
+			return update(old, d.Object), t, nil
+		}
+		t.Type = cache.TransactionTypeAdd
+		return notice{kind: added, initial: isInInitialList, obj: d.Object}, t, nil
+	}
+	return notice{}, t, fmt.Errorf("a delta of type %q (want one of client-go v0.37)", d.Type)
+}
+
+func (p *processor) store(t cache.Transaction) error {
+	switch t.Type {
+	case cache.TransactionTypeDelete:
+		return p.indexer.Delete(t.Object)
+	case cache.TransactionTypeUpdate:
+		return p.indexer.Update(t.Object)
+	default:
+		return p.indexer.Add(t.Object)
+	}
+}
+
+// update is the notice of an update. It is a resync's where the resourceVersion
+// says that nothing has changed.
+func update(old, obj any) notice {
+	n := notice{kind: updated, old: old, obj: obj}
+	if a, err := meta.Accessor(obj); err == nil {
+		if b, err := meta.Accessor(old); err == nil {
+			n.resync = a.GetResourceVersion() == b.GetResourceVersion()
+		}
+	}
+	return n
+}
+
+// replaceAll replaces what the indexer holds, and notes what is gone and then
+// what came.
+func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool) error {
+	listed := make(sets.Set[string], len(info.Objects))
+	came := make([]notice, len(info.Objects))
+	for i, obj := range info.Objects {
+		key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+		if err != nil {
+			return cache.KeyError{Obj: obj, Err: err}
+		}
+		listed.Insert(key)
+		if old, exists, err := p.indexer.GetByKey(key); err == nil && exists {
+			came[i] = update(old, obj)
+		} else {
+			came[i] = notice{kind: added, initial: isInInitialList, obj: obj}
+		}
+	}
+	var gone []notice
+	for _, key := range p.indexer.ListKeys() {
+		if listed.Has(key) {
+			continue
+		}
+		// Without the object the tombstone still tells the key.
+		old, _, _ := p.indexer.GetByKey(key)
+		gone = append(gone, notice{kind: deleted, obj: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
+	}
+	if err := p.indexer.Replace(info.Objects, info.ResourceVersion); err != nil {
+		return err
+	}
+	p.notices = append(append(p.notices, gone...), came...)
+	return nil
+}
+
+// ProcessBatch takes in what PopBatch hands over, no two deltas of which are of
+// one object, in one transaction.
+func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.reset()
+	for _, d := range deltas {
+		n, t, err := p.read(d, isInInitialList)
+		if err != nil {
+			return err
+		}
+		p.note(n)
+		p.transactions = append(p.transactions, t)
+	}
+	err := p.indexer.(cache.TransactionStore).Transaction(p.transactions...)
+	if err != nil {
+		p.keepNotices(err.SuccessfulIndices)
+	}
+	p.tell()
+	if err != nil {
+		return fmt.Errorf("a batch of %d: %w", len(deltas), err)
+	}
+	return nil
+}
+
+// keepNotices keeps those notices only whose transactions went well.
+func (p *processor) keepNotices(indices []int) {
+	kept := make([]notice, len(indices))
+	for i, index := range indices {
+		kept[i] = p.notices[index]
+	}
+	p.notices = kept
+}
+
+func (p *processor) note(n notice) { p.notices = append(p.notices, n) }
+
+// tell tells the audience what was noted.
+func (p *processor) tell() {
+	for i := range p.notices {
+		if n := &p.notices[i]; n.kind != deleted {
+			p.mutations.AddObject(n.obj)
+		}
+	}
+	p.audience.tell(p.notices)
+}
+
+// reset makes ready for the next hand-over.
+func (p *processor) reset() {
+	p.notices, p.transactions = reuse(p.notices), reuse(p.transactions)
+}
+
+// reuse empties a slice, and lets it go where it has become large. Nothing
+// beyond its length refers to anything, because it was always emptied so.
+func reuse[T any](s []T) []T {
+	if cap(s) > scratchLimit {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
