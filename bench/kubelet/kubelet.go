@@ -58,7 +58,8 @@ var modes = map[merge.Mode]config.PodConfigNotificationMode{
 // nothing: a microsecond or two an event, of several hundred.
 //
 // PodConfig's own goroutines end with their channels only, not with ctx, and
-// can't be waited for; Close ends them all.
+// can't be waited for; Close ends them all. What PodConfig has sent and the
+// adapter has not handed over by then is lost too.
 //
 // SeenAllSources departs from the contract: a source for which Merge was
 // called counts as one for which Channel was called, as PodConfig has no
@@ -76,7 +77,17 @@ type adapter struct {
 	listening context.Context
 	release   context.CancelFunc
 
+	// calls is read-locked by each call that may send, and locked by Close to
+	// wait for them.
+	calls sync.RWMutex
+	// closed is guarded by calls.
+	closed bool
+	// once makes Close's work happen once.
+	once sync.Once
+
 	mu sync.Mutex
+	// ended is true when no goroutine may begin any more; guarded by mu.
+	ended bool
 	// upstream are PodConfig's channels by source, guarded by mu.
 	upstream map[string]chan<- any
 	// channels of the sources that have a goroutine, guarded by mu.
@@ -92,6 +103,10 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 	if opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity {
 		return nil, fmt.Errorf("%w: Capacity %d: upstream's channel has %d (allowed: 0, %d)",
 			impls.ErrOptions, opts.Capacity, merge.DefaultCapacity, merge.DefaultCapacity)
+	}
+	if opts.HandOver != "" && opts.HandOver != impls.Owned {
+		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
+			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
 	a := &adapter{
 		config:   config.NewPodConfig(mode, recorder{to: opts.Recorder}, observer{}),
@@ -122,23 +137,35 @@ func (a *adapter) carryOut() {
 	}
 }
 
-// Close ends all goroutines, PodConfig's included. What wasn't received is
-// lost. Nothing may be called meanwhile or afterwards.
-func (a *adapter) Close() {
+// Close is [merge.Merger.Close].
+func (a *adapter) Close() { a.once.Do(a.close) }
+
+func (a *adapter) close() {
 	a.cancel()
-	a.carriers.Wait()
 	a.mu.Lock()
+	a.ended = true
 	upstream := maps.Clone(a.upstream)
 	a.mu.Unlock()
-	for _, in := range upstream {
-		// When this no-op is taken, what came before is done with.
-		for taken := false; !taken; {
+	a.carriers.Wait()
+
+	// Whatever waits for a receiver gets one, calls of Sync included.
+	stop := make(chan struct{})
+	var drain sync.WaitGroup
+	drain.Go(func() {
+		for {
 			select {
-			case in <- types.PodUpdate{Op: types.REMOVE}:
-				taken = true
 			case <-a.config.Updates():
+			case <-stop:
+				return
 			}
 		}
+	})
+	a.calls.Lock()
+	a.closed = true
+	a.calls.Unlock()
+	for _, in := range upstream {
+		// When this no-op is taken, what came before is done with.
+		in <- types.PodUpdate{Op: types.REMOVE}
 	}
 	// PodConfig's goroutines must listen until here, and must not begin anew
 	// when their channel is closed.
@@ -146,18 +173,22 @@ func (a *adapter) Close() {
 	for _, in := range upstream {
 		close(in)
 	}
+	close(stop)
+	drain.Wait()
+	close(a.out)
 }
 
-// source returns PodConfig's channel of a source.
-func (a *adapter) source(name string) chan<- any {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// source returns PodConfig's channel of a source. The caller holds mu.
+func (a *adapter) source(name string) (chan<- any, error) {
+	if a.ended {
+		return nil, merge.ErrClosed
+	}
 	in, ok := a.upstream[name]
 	if !ok {
 		in = a.config.Channel(a.listening, name)
 		a.upstream[name] = in
 	}
-	return in
+	return in, nil
 }
 
 // Channel is [merge.Merger.Channel].
@@ -165,9 +196,12 @@ func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodU
 	if source == "" {
 		return nil, fmt.Errorf("channel: %w", merge.ErrSource)
 	}
-	upstream := a.source(source)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	upstream, err := a.source(source)
+	if err != nil {
+		return nil, fmt.Errorf("channel of %s: %w", source, err)
+	}
 	if in, ok := a.channels[source]; ok {
 		return in, nil
 	}
@@ -217,7 +251,7 @@ func (a *adapter) hand(ctx context.Context, upstream chan<- any, update merge.Po
 		select {
 		case upstream <- types.PodUpdate{Pods: u.Pods, Op: types.PodOperation(u.Op), Source: u.Source}:
 		case <-a.ctx.Done():
-			return a.ctx.Err()
+			return fmt.Errorf("merge: %w", merge.ErrClosed)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -234,7 +268,15 @@ func (a *adapter) Merge(ctx context.Context, source string, update merge.PodUpda
 	if err := update.Check(); err != nil {
 		return fmt.Errorf("merge from %s: %w", source, err)
 	}
-	return a.hand(ctx, a.source(source), update)
+	a.calls.RLock()
+	defer a.calls.RUnlock()
+	a.mu.Lock()
+	upstream, err := a.source(source)
+	a.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("merge from %s: %w", source, err)
+	}
+	return a.hand(ctx, upstream, update)
 }
 
 // Updates is [merge.Merger.Updates].
@@ -244,7 +286,13 @@ func (a *adapter) Updates() <-chan merge.PodUpdate { return a.out }
 func (a *adapter) SeenAllSources(seen sets.Set[string]) bool { return a.config.SeenAllSources(seen) }
 
 // Sync is [merge.Merger.Sync].
-func (a *adapter) Sync() { a.config.Sync() }
+func (a *adapter) Sync() {
+	a.calls.RLock()
+	defer a.calls.RUnlock()
+	if !a.closed {
+		a.config.Sync()
+	}
+}
 
 // recorder passes on what kubelet tells, which is no more than Eventf.
 type recorder struct {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	suite := mergetest.Suite{WritesReceived: true, FixedCapacity: true}
+	suite := mergetest.Suite{WritesReceived: true, FixedCapacity: true, OwnedOnly: true}
 	suite.Run(t, kubelet.Variant())
 }
 

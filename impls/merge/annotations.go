@@ -17,13 +17,15 @@ const (
 	duplicateFormat = "Error validating pod %s from %s due to duplicate pod name %q, ignoring"
 )
 
-// tellDuplicate tells the recorder, if there is one, about a dropped pod.
-func tellDuplicate(recorder EventRecorder, source string, pod *v1.Pod) {
+// tellDuplicates tells the recorder, if there is one, about dropped pods.
+func tellDuplicates(recorder EventRecorder, source string, pods []*v1.Pod) {
 	if recorder == nil {
 		return
 	}
-	desc := pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
-	recorder.Eventf(pod, v1.EventTypeWarning, duplicateReason, duplicateFormat, desc, source, pod.Name)
+	for _, pod := range pods {
+		desc := pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
+		recorder.Eventf(pod, v1.EventTypeWarning, duplicateReason, duplicateFormat, desc, source, pod.Name)
+	}
 }
 
 // localAnnotations are kubelet's own.

@@ -27,8 +27,10 @@ func newPodPacker() *structural.Packer[v1.Pod] {
 }
 
 // held is a pod as the merger holds it: pod with another status. Neither is
-// written to once it is held, so that it can be copied without a lock; what
-// they point to belongs to received pods, save the annotations.
+// written to once it is held, so that it can be read without a lock; what they
+// point to belongs to received pods, save the annotations.
+//
+// Where pods are handed over as they are, status is that of pod.
 type held struct {
 	pod    *v1.Pod
 	status *v1.PodStatus
@@ -70,4 +72,24 @@ func (b *body) pack(pod *v1.Pod) {
 	bare := *pod
 	bare.Status = v1.PodStatus{}
 	b.packed = podPacker.Pack(&bare)
+}
+
+// version is the memory of a held pod, with room for the list of the
+// notification that tells of it: in nearly all of them it stands alone, and
+// there is room behind a pod in its size class.
+type version struct {
+	pod v1.Pod
+	// list belongs to a receiver once it was given away.
+	list  [1]*v1.Pod
+	given bool
+}
+
+// alone returns a list of the pod that nobody else has.
+func (v *version) alone() []*v1.Pod {
+	if v.given {
+		return []*v1.Pod{&v.pod}
+	}
+	v.given = true
+	v.list[0] = &v.pod
+	return v.list[:]
 }

@@ -31,6 +31,17 @@
 //   - Of pods with one full name (name_namespace) in one update, the first is
 //     taken; the others are dropped and the [EventRecorder] is told.
 //
+// # How unchanged pods are known
+//
+// Our own variants look at no more of a pod than they must: a pod that comes by
+// the pointer by which it came last is unchanged; so is one from [APISource]
+// whose UID, name and resourceVersion are those of the pod that came last;
+// any other is compared, up to the first difference. The second of these is a
+// departure from kubelet, which compares always. It can't show behind a real API
+// server, which promises that two objects of one UID and one resourceVersion
+// are equal (Kubernetes API concepts, "Resource versions"). An empty
+// resourceVersion, and that of any other source, says nothing.
+//
 // # What is not promised
 //
 // The order of the pods within a REMOVE that a SET caused and within a snapshot
@@ -122,6 +133,8 @@ var (
 	ErrPod = errors.New("nil pod")
 	// ErrSource is wrapped by the error for a call that names no source.
 	ErrSource = errors.New("no source named")
+	// ErrClosed is wrapped by the error for a call that meets [Merger.Close].
+	ErrClosed = errors.New("merger is closed")
 )
 
 // Check reports whether the update may be merged: its operation is SET, ADD,
@@ -155,8 +168,9 @@ const (
 )
 
 // Merger merges the updates of several sources. All methods may be called from
-// any goroutine; updates of one source take effect in the order in which they
-// are handed over.
+// any goroutine, save that an [EventRecorder] and [Options.Rejected] must not
+// call the merger that calls them; updates of one source take effect in the
+// order in which they are handed over. Who makes a merger closes it.
 type Merger interface {
 	// Channel returns the channel of a source; a later call with the same name
 	// returns the same channel. From the first call on, the source counts for
@@ -166,7 +180,8 @@ type Merger interface {
 	// that, a call makes a new one. The channel holds nothing: an update that
 	// it accepts while ctx lives is merged, and the next is accepted when that
 	// is done. An update that can't be merged goes to [Options.Rejected]. It
-	// is an error wrapping [ErrSource] to name no source.
+	// is an error wrapping [ErrSource] to name no source, and one wrapping
+	// [ErrClosed] to come after Close.
 	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
 
 	// Merge takes one update into the state and returns when what it changed
@@ -176,13 +191,15 @@ type Merger interface {
 	// are not changed by the merger. An update that [PodUpdate.Check] refuses
 	// changes nothing and is Check's error; no source is an error wrapping
 	// [ErrSource]. If ctx ends first, the update is in the state already, what
-	// it had to say is sent before anything of a later call (by that call), and
-	// the error is ctx's.
+	// it had to say is sent before anything of a later call (at the latest by
+	// that call), and the error is ctx's. If the merger is closed first, the
+	// error wraps [ErrClosed], and what was not sent is lost.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
 	// Updates returns the channel of changes. The pods in it are the
 	// receiver's: changing them changes nothing in the merger. With
-	// [Options.HandOver] shared they must not be changed.
+	// [Options.HandOver] shared they must not be changed. The channel is closed
+	// by Close.
 	Updates() <-chan PodUpdate
 
 	// SeenAllSources reports whether seen holds every source for which Channel
@@ -190,8 +207,17 @@ type Merger interface {
 	SeenAllSources(seen sets.Set[string]) bool
 
 	// Sync sends the whole state as a SET of [AllSource]. It returns when that
-	// has been sent.
+	// has been sent, or the merger is closed.
 	Sync()
+
+	// Close ends the merger and all its goroutines, those of Channel included,
+	// and returns when they have ended. It does not wait for a receiver: what
+	// waits to be sent is lost, what was sent can still be received, after
+	// which Updates is closed. Calls that wait return; those that come later
+	// fail or, like Sync, do nothing. SeenAllSources goes on to tell what was.
+	// The channels of the sources are left open, and nobody takes from them any
+	// more. A second Close does nothing, and waits for the first.
+	Close()
 }
 
 // EventRecorder is told about pods that are dropped; client-go's
@@ -215,7 +241,9 @@ type Options struct {
 	Capacity int
 	// HandOver is whose the pods are that Updates tells of: [impls.Owned], which
 	// empty means, has them copied, as kubelet does; with [impls.Shared]
-	// receivers promise not to write to them, and no pod is copied.
+	// receivers promise not to write to them, and what they refer to is that of
+	// the pods received: no pod is copied deeply. The slices are the receiver's
+	// with either.
 	HandOver impls.Ownership
 	// Rejected is told about an update that came through a channel and can't
 	// be merged; nil for nobody. It is called by the source's goroutine and
@@ -241,7 +269,24 @@ func (o Options) complete() (Options, error) {
 	if o.Capacity == 0 {
 		o.Capacity = DefaultCapacity
 	}
+	switch o.HandOver {
+	case "":
+		o.HandOver = impls.Owned
+	case impls.Owned, impls.Shared:
+	default:
+		return Options{}, fmt.Errorf("%w: HandOver %q (allowed: %s, %s)",
+			impls.ErrOptions, o.HandOver, impls.Owned, impls.Shared)
+	}
 	return o, nil
+}
+
+// Label returns guarantees as these options change them, for reports: those of
+// a variant say what holds by default.
+func (o Options) Label(g impls.Guarantees) impls.Guarantees {
+	if o.HandOver == impls.Shared || g.HandsOver != "" && o.HandOver != "" {
+		g.HandsOver = o.HandOver
+	}
+	return g
 }
 
 // Variant is an implementation of this family.
@@ -252,6 +297,9 @@ var registry = impls.NewRegistry[Options, Merger](impls.Merge)
 func init() {
 	registry.Register(referenceVariant())
 	registry.Register(condVariant())
+	registry.Register(channelVariant())
+	registry.Register(ringVariant())
+	registry.Register(shardedVariant())
 }
 
 // Register adds a contestant from another module. It panics where the name is

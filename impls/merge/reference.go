@@ -50,10 +50,6 @@ type reference struct {
 	pods map[string]map[types.UID]*v1.Pod
 	// unsent is what calls that were given up had still to say.
 	unsent []PodUpdate
-
-	// seenMu guards seen, so that SeenAllSources need not wait for a receiver.
-	seenMu sync.RWMutex
-	seen   sets.Set[string]
 }
 
 func newReference(opts Options) (Merger, error) {
@@ -61,12 +57,15 @@ func newReference(opts Options) (Merger, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.HandOver != impls.Owned {
+		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
+			impls.ErrOptions, opts.HandOver, impls.Owned)
+	}
 	r := &reference{
 		mode:     opts.Mode,
 		recorder: opts.Recorder,
 		updates:  make(chan PodUpdate, opts.Capacity),
 		pods:     make(map[string]map[types.UID]*v1.Pod),
-		seen:     sets.New[string](),
 	}
 	r.mux.init(opts, r.Merge)
 	return r, nil
@@ -77,12 +76,10 @@ func (r *reference) Updates() <-chan PodUpdate { return r.updates }
 
 // Merge is [Merger.Merge].
 func (r *reference) Merge(ctx context.Context, source string, update PodUpdate) error {
-	if source == "" {
-		return fmt.Errorf("merge: %w", ErrSource)
+	if err := r.begin(source, &update); err != nil {
+		return err
 	}
-	if err := update.Check(); err != nil {
-		return fmt.Errorf("merge from %s: %w", source, err)
-	}
+	defer r.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
@@ -93,18 +90,19 @@ func (r *reference) Merge(ctx context.Context, source string, update PodUpdate) 
 
 // Sync is [Merger.Sync].
 func (r *reference) Sync() {
+	if !r.beginSync() {
+		return
+	}
+	defer r.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unsent = append(r.unsent, PodUpdate{Op: SET, Source: AllSource, Pods: r.snapshot()})
 	_ = r.send(context.Background())
 }
 
-// SeenAllSources is [Merger.SeenAllSources].
-func (r *reference) SeenAllSources(seen sets.Set[string]) bool {
-	sources := r.registered()
-	r.seenMu.RLock()
-	defer r.seenMu.RUnlock()
-	return seen.HasAll(sources...) && r.seen.HasAll(sources...)
+// Close is [Merger.Close].
+func (r *reference) Close() {
+	r.close(func() {}, func() { close(r.updates) })
 }
 
 // changes are the pods that an update changed, by what has to be told.
@@ -132,10 +130,7 @@ func (r *reference) apply(source string, update PodUpdate) changes {
 			}
 		}
 	case SET:
-		r.seenMu.Lock()
-		c.firstSet = !r.seen.Has(source)
-		r.seen.Insert(source)
-		r.seenMu.Unlock()
+		c.firstSet = r.sawSET(source)
 
 		kept := make(map[types.UID]*v1.Pod)
 		r.upsert(source, update.Pods, held, kept, &c)
@@ -191,7 +186,7 @@ func (r *reference) dropDuplicates(source string, pods []*v1.Pod) []*v1.Pod {
 	for _, pod := range pods {
 		name := pod.Name + "_" + pod.Namespace
 		if names.Has(name) {
-			tellDuplicate(r.recorder, source, pod)
+			tellDuplicates(r.recorder, source, []*v1.Pod{pod})
 			continue
 		}
 		names.Insert(name)
@@ -256,6 +251,8 @@ func (r *reference) send(ctx context.Context) error {
 			case r.updates <- r.unsent[0]:
 			case <-ctx.Done():
 				return ctx.Err()
+			case <-r.closing:
+				return fmt.Errorf("merge: %w", ErrClosed)
 			}
 		}
 		r.unsent[0] = PodUpdate{}

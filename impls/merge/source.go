@@ -2,28 +2,8 @@ package merge
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"watchlab/impls/internal/structural"
 )
-
-// Equality of what makes a pod differ, with reflect.DeepEqual's answers. API
-// equality would be laxer than kubelet is: to it, nil and empty are the same.
-var (
-	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
-	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
-	identityEqual = structural.Compile[identity]()
-)
-
-// identity is the part of a pod's metadata that makes it differ, annotations
-// aside.
-type identity struct {
-	labels                     map[string]string
-	deletionTimestamp          *metav1.Time
-	deletionGracePeriodSeconds *int64
-}
 
 // source holds the pods of one source and finds out what an update changes. It
 // has no lock of its own.
@@ -32,8 +12,14 @@ type identity struct {
 //
 // A pod that is received by the pointer it was received by last is unchanged,
 // because whoever sends it must not change it afterwards. Such a pod costs a
-// look into byPointer and two marks. Every update has a generation; marks are
-// generations, so that none has to be cleared:
+// look into byPointer and two marks. A pod that has another pointer and the
+// resourceVersion received last is unchanged if it comes from the API server;
+// it costs a look into byUID as well. Only then pods are compared.
+//
+// # Marks
+//
+// Every update has a generation; marks are generations, so that none has to be
+// cleared:
 //
 //   - a name's mark says that the current update has had a pod of that name,
 //     so that another is a duplicate;
@@ -43,10 +29,16 @@ type identity struct {
 // # Held pods
 //
 // A pod is never written to once it is held: a change makes a shallow copy with
-// the changed parts in it, a changed status takes no copy at all. So the sender
-// can copy deeply without a lock.
+// the changed parts in it. So the sender can copy deeply without a lock, and
+// receivers can share what is held. A changed status takes no copy at all where
+// they don't.
 type source struct {
 	name string
+	// versioned is true where pods of one UID and one resourceVersion are
+	// equal.
+	versioned bool
+	// shares is true where held pods are handed over as they are.
+	shares bool
 	// set is true after the first SET.
 	set bool
 	// generation of the current update.
@@ -61,11 +53,36 @@ type source struct {
 	key []byte
 	// delta is what the current update changed. It is reused.
 	delta delta
+	// verdicts on the pods of the current update, by their place in it, if it
+	// was judged.
+	verdicts []verdict
+}
+
+// states are the states of all sources, in order of appearance. There are three
+// sources, so that a loop is the fastest map.
+type states struct {
+	// shares is true where held pods are handed over as they are.
+	shares bool
+	all    []*source
+}
+
+// of returns the state of a source, which it makes if there is none.
+func (t *states) of(name string) *source {
+	for _, s := range t.all {
+		if s.name == name {
+			return s
+		}
+	}
+	s := newSource(name, t.shares)
+	t.all = append(t.all, s)
+	return s
 }
 
 // entry is a held pod.
 type entry struct {
 	held
+	// version is the memory of pod; nil where held pods aren't handed over.
+	version *version
 	// received is the pointer received last. That it is kept makes sure that
 	// no other pod gets its address.
 	received *v1.Pod
@@ -108,11 +125,13 @@ func (d *delta) reset() {
 	}
 }
 
-func newSource(name string) *source {
+func newSource(name string, shares bool) *source {
 	return &source{
-		name:  name,
-		byUID: make(map[types.UID]*entry),
-		names: make(map[string]*fullName),
+		name:      name,
+		versioned: name == APISource,
+		shares:    shares,
+		byUID:     make(map[types.UID]*entry),
+		names:     make(map[string]*fullName),
 	}
 }
 
@@ -152,7 +171,7 @@ func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 // SET fills a new map.
 func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.Pod) {
 	generation := s.generation
-	for _, pod := range pods {
+	for i, pod := range pods {
 		e := s.byPointer.get(pod)
 		if e != nil {
 			name := e.name
@@ -174,7 +193,11 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 				continue
 			}
 			e.name.mark = generation
-			s.receive(e, pod, e.name)
+			if s.sameVersion(e.received, pod) {
+				s.move(e, pod)
+			} else {
+				s.receive(e, pod, e.name, i)
+			}
 		} else {
 			name := s.fullName(pod)
 			if name.mark == generation {
@@ -193,7 +216,7 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 				e = s.add(pod, name)
 				e.mark = generation
 			default:
-				s.receive(e, pod, name)
+				s.receive(e, pod, name, i)
 			}
 		}
 		if e.mark != generation {
@@ -208,11 +231,18 @@ func sameName(a, b *v1.Pod) bool {
 	return a.Name == b.Name && a.Namespace == b.Namespace
 }
 
+// sameVersion reports whether two pods of one UID and name are known to be
+// equal without a look at more of them.
+func (s *source) sameVersion(a, b *v1.Pod) bool {
+	return s.versioned && a.ResourceVersion != "" && a.ResourceVersion == b.ResourceVersion
+}
+
 // add holds a new pod.
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
-	first := *pod
+	e := &entry{received: pod, name: name, born: s.generation}
+	first := s.hold(e, pod)
 	first.Annotations = firstAnnotations(s.name, pod.Annotations)
-	e := &entry{held: held{pod: &first, status: &pod.Status}, received: pod, name: name, born: s.generation}
+	e.status = s.statusOf(first, pod)
 	name.entries++
 	s.byUID[pod.UID] = e
 	s.byPointer.put(pod, e)
@@ -220,34 +250,65 @@ func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	return e
 }
 
-// receive takes a pod that was received by a new pointer into its entry.
-func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
+// hold puts a shallow copy of a pod into an entry and returns it, to be written
+// to before anybody sees it.
+func (s *source) hold(e *entry, pod *v1.Pod) *v1.Pod {
+	if s.shares {
+		e.version = &version{pod: *pod}
+		e.pod = &e.version.pod
+	} else {
+		e.pod = new(v1.Pod)
+		*e.pod = *pod
+	}
+	return e.pod
+}
+
+// statusOf returns where the status of a held pod lies that received has
+// brought.
+func (s *source) statusOf(held, received *v1.Pod) *v1.PodStatus {
+	if s.shares {
+		return &held.Status
+	}
+	return &received.Status
+}
+
+// move notes that a pod has come by another pointer.
+func (s *source) move(e *entry, pod *v1.Pod) {
 	s.byPointer.remove(e.received)
 	e.received = pod
 	s.byPointer.put(pod, e)
+}
+
+// receive takes a pod that was received by a new pointer into its entry. It is
+// number i of the update.
+func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
+	s.move(e, pod)
 	if e.name != name {
 		s.loosen(e.name)
 		e.name = name
 		name.entries++
 	}
-
-	if samePod(e.pod, pod) {
-		if !statusesEqual(e.status, &pod.Status) {
-			e.status = &pod.Status
-			if e.body == nil {
-				e.body = &body{}
-			}
-			s.delta.reconciles = append(s.delta.reconciles, e)
-		}
-		return
+	v := s.verdict(e, pod, i)
+	switch {
+	case !v.same:
+		s.change(e, pod)
+	case !v.sameStatus:
+		s.reconcile(e, pod)
 	}
-	changed := *e.pod
+}
+
+// change takes over what makes a pod differ.
+func (s *source) change(e *entry, pod *v1.Pod) {
+	before := e.pod
+	changed := s.hold(e, before)
 	changed.Spec = pod.Spec
 	changed.Labels = pod.Labels
 	changed.DeletionTimestamp = pod.DeletionTimestamp
 	changed.DeletionGracePeriodSeconds = pod.DeletionGracePeriodSeconds
-	changed.Annotations = mergeAnnotations(e.pod.Annotations, pod.Annotations)
-	e.held = held{pod: &changed, status: &pod.Status}
+	changed.Annotations = mergeAnnotations(before.Annotations, pod.Annotations)
+	changed.Status = pod.Status
+	e.status = s.statusOf(changed, pod)
+	e.body = nil
 	if pod.DeletionTimestamp != nil {
 		s.delta.deletes = append(s.delta.deletes, e)
 	} else {
@@ -255,14 +316,18 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName) {
 	}
 }
 
-// samePod reports whether a received pod differs from the held one by no more
-// than its status and kubelet's own annotations.
-func samePod(held, received *v1.Pod) bool {
-	a := identity{held.Labels, held.DeletionTimestamp, held.DeletionGracePeriodSeconds}
-	b := identity{received.Labels, received.DeletionTimestamp, received.DeletionGracePeriodSeconds}
-	return identityEqual(&a, &b) &&
-		!annotationsDiffer(held.Annotations, received.Annotations) &&
-		specsEqual(&held.Spec, &received.Spec)
+// reconcile takes over a status.
+func (s *source) reconcile(e *entry, pod *v1.Pod) {
+	if s.shares {
+		s.hold(e, e.pod).Status = pod.Status
+		e.status = &e.pod.Status
+	} else {
+		e.status = &pod.Status
+		if e.body == nil {
+			e.body = &body{}
+		}
+	}
+	s.delta.reconciles = append(s.delta.reconciles, e)
 }
 
 // remove lets go of a pod and tells.

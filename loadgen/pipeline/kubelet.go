@@ -169,6 +169,9 @@ func (w *kubelet) Teardown() error {
 	if w.src != nil {
 		err = w.src.Close()
 	}
+	if w.merger != nil {
+		w.merger.Close()
+	}
 	w.src, w.merger, w.st, w.pods = nil, nil, nil, nil
 	return err
 }

@@ -192,6 +192,9 @@ func (w *merging) Check() error {
 }
 
 func (w *merging) Teardown() error {
+	if w.merger != nil {
+		w.merger.Close()
+	}
 	w.merger, w.st, w.notices = nil, nil, nil
 	return nil
 }

@@ -4,243 +4,317 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"watchlab/impls"
 	"watchlab/impls/merge"
 )
 
-// open returns the channel of a source.
-func (r *rig) open(ctx context.Context, source string) chan<- merge.PodUpdate {
-	r.Helper()
-	in, err := r.Channel(ctx, source)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return in
-}
-
-// seenAllSources: every source for which there is a channel must have been
-// seen by the caller and have sent a SET.
-func (r *rig) seenAllSources() {
-	check := func(want bool, seen ...string) {
-		r.Helper()
-		if got := r.SeenAllSources(sets.New(seen...)); got != want {
-			r.Errorf("SeenAllSources(%v) = %v", seen, got)
-		}
-	}
-	check(true)
-	check(true, "api")
-	r.open(r.ctx, "api")
-	r.open(r.ctx, "file")
-	check(false)
-	check(false, "api", "file")
-	r.merge(merge.SET)
-	check(false, "api", "file")
-	r.mergeFrom("file", merge.ADD, newPod("a"))
-	check(false, "api", "file")
-	r.mergeFrom("file", merge.SET)
-	check(true, "api", "file")
-	check(true, "api", "file", "http")
-	check(false, "api")
-	check(false)
-	r.mergeFrom("file", merge.REMOVE, newPod("a"))
-	check(true, "api", "file")
-	r.open(r.ctx, "http")
-	check(false, "api", "file", "http")
-}
-
-// refused: what can't be merged is an error and changes nothing.
-func (r *rig) refused() {
+// statusOf returns a SET of the pod a with a status that is a number.
+func statusOf(n int) merge.PodUpdate {
+	// Not a copy of the last: kubelet may be writing to that.
 	pod := newPod("a")
-	r.merge(merge.SET, pod)
-	for _, tt := range []struct {
-		source string
-		update merge.PodUpdate
-		want   error
-	}{
-		{"api", merge.PodUpdate{Op: merge.RECONCILE, Pods: []*v1.Pod{changed(pod, newMessage)}}, merge.ErrOp},
-		{"api", merge.PodUpdate{Op: 17}, merge.ErrOp},
-		{"api", merge.PodUpdate{Op: -1, Pods: []*v1.Pod{newPod("b")}}, merge.ErrOp},
-		{"api", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("b"), nil}}, merge.ErrPod},
-		{"api", merge.PodUpdate{Op: merge.REMOVE, Pods: []*v1.Pod{nil}}, merge.ErrPod},
-		{"", merge.PodUpdate{Op: merge.SET}, merge.ErrSource},
-	} {
-		if err := r.Merge(r.ctx, tt.source, tt.update); !errors.Is(err, tt.want) {
-			r.Errorf("%v from %q: error %v, want %v", tt.update.Op, tt.source, err, tt.want)
+	pod.Status.Message = strconv.Itoa(n)
+	return merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}}
+}
+
+// ledger checks that of each source everything is told once, in order: an ADD
+// and then the statuses from 1 on.
+type ledger struct {
+	*rig
+	statuses map[string]int
+	// asked counts the calls of sync, snapshots what came of them.
+	asked, snapshots atomic.Int64
+}
+
+func (r *rig) newLedger() *ledger { return &ledger{rig: r, statuses: make(map[string]int)} }
+
+func (l *ledger) sync() {
+	l.asked.Add(1)
+	l.Sync()
+}
+
+// note notes a notification that isn't a snapshot.
+func (l *ledger) note(update merge.PodUpdate) {
+	last, known := l.statuses[update.Source]
+	switch {
+	case update.Op == merge.ADD && !known && len(update.Pods) == 1:
+		l.statuses[update.Source] = 0
+	case update.Op == merge.RECONCILE && known && len(update.Pods) == 1:
+		l.statuses[update.Source] = last + 1
+		if message := update.Pods[0].Status.Message; message != strconv.Itoa(last+1) {
+			l.Errorf("%s: status %s came as number %d", update.Source, message, last+1)
 		}
-		r.expect(r.sent())
-	}
-	r.expectHeld("api/a")
-	r.expect(r.merge(merge.SET, pod))
-	if _, err := r.Channel(r.ctx, ""); !errors.Is(err, merge.ErrSource) {
-		r.Errorf("Channel of no source: %v, want %v", err, merge.ErrSource)
+	default:
+		l.Errorf("%s: %v of %d pods after %d statuses", update.Source, update.Op, len(update.Pods), last)
 	}
 }
 
-// refusedOnChannel: what can't be merged and came through a channel is told,
-// and the source goes on.
-func (r *rig) refusedOnChannel() {
-	var told []string
-	m := newRig(r.T, r.variant, merge.Options{Rejected: func(source string, update merge.PodUpdate, err error) {
-		told = append(told, fmt.Sprint(source, " ", update.Op, " ", errors.Is(err, merge.ErrOp) || errors.Is(err, merge.ErrPod)))
-	}})
-	in := m.open(m.ctx, "api")
-	in <- merge.PodUpdate{Op: merge.RECONCILE, Pods: []*v1.Pod{newPod("a")}}
-	in <- merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{nil}}
-	in <- merge.PodUpdate{Op: 17}
-	in <- merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}
-	m.expect(m.sent(), "ADD api b")
-	if want := "[api RECONCILE true api SET true api Op(17) true]"; fmt.Sprint(told) != want {
-		m.Errorf("Rejected was told %v, want %s", told, want)
-	}
-	// Without anybody to tell, the source goes on as well.
-	in = r.open(r.ctx, "api")
-	in <- merge.PodUpdate{Op: 17}
-	in <- merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}
-	r.expect(r.sent(), "ADD api b")
+// receive notes notifications until the merger is closed. before is called
+// before each is received.
+func (l *ledger) receive(before func()) (received <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			before()
+			update, open := <-l.Updates()
+			if !open {
+				return
+			}
+			if update = l.take(update); update.Source != merge.AllSource {
+				l.note(update)
+				continue
+			}
+			if update.Op != merge.SET {
+				l.Errorf("Sync sent a %v", update.Op)
+			}
+			l.snapshots.Add(1)
+		}
+	}()
+	return done
 }
 
-// sourcesApart: sources don't see each other's pods, whatever their UID.
-func (r *rig) sourcesApart() {
-	r.expect(r.mergeFrom("api", merge.SET, newPod("a")), "ADD api a")
-	r.expect(r.mergeFrom("file", merge.SET, changed(newPod("a"), newImage)), "ADD file a")
-	r.expect(r.mergeFrom("http", merge.REMOVE, newPod("a")))
-	r.expect(r.mergeFrom("file", merge.SET), "REMOVE file a")
-	r.expectHeld("api/a")
-	r.expect(r.mergeFrom("api", merge.SET, newPod("a")))
-}
-
-// channel: one channel a source, until it ends.
-func (r *rig) channel() {
-	ctx, cancel := context.WithCancel(r.ctx)
-	in := r.open(ctx, "api")
-	if r.open(r.ctx, "api") != in {
-		r.Error("a second call returns another channel")
+// finish checks, when all calls have ended, that so many sources have told so
+// many statuses. What was left unsent goes out before a snapshot.
+func (l *ledger) finish(received <-chan struct{}, sources, rounds int) {
+	l.Helper()
+	l.sync()
+	for range 1000 {
+		if l.snapshots.Load() == l.asked.Load() {
+			break
+		}
+		advance(time.Minute)
 	}
-	if r.open(r.ctx, "file") == in {
-		r.Error("two sources have one channel")
+	l.Close()
+	<-received
+	if snapshots, asked := l.snapshots.Load(), l.asked.Load(); snapshots != asked {
+		l.Errorf("%d snapshots came, %d were asked for", snapshots, asked)
 	}
-	in <- merge.PodUpdate{Op: merge.SET, Source: "elsewhere", Pods: []*v1.Pod{newPod("a")}}
-	in <- merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}
-	r.expect(r.sent(), "ADD api a", "ADD api b")
-
-	cancel()
-	synctest.Wait()
-	again := r.open(r.ctx, "api")
-	again <- merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("c")}}
-	r.expect(r.sent(), "ADD api c")
-	close(again)
-	synctest.Wait()
-	r.open(r.ctx, "api") <- merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("c")}}
-	r.expect(r.sent(), "REMOVE api a b")
+	for source, n := range l.statuses {
+		if n != rounds {
+			l.Errorf("%s: %d statuses came, want %d", source, n, rounds)
+		}
+	}
+	if len(l.statuses) != sources {
+		l.Errorf("%d sources were told of, want %d", len(l.statuses), sources)
+	}
 }
 
 // concurrentSources: every change of every source is told, in the source's
-// order.
+// order, whether it comes through a channel or by a call.
 func (r *rig) concurrentSources() {
-	const sources, rounds = 6, 150
-	type last struct{ adds, statuses int }
-	got := make(map[string]*last)
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		for update := range r.Updates() {
-			if update.Source == merge.AllSource {
-				if update.Op != merge.SET {
-					r.Errorf("Sync sent a %v", update.Op)
-				}
-				if len(got) == sources && len(update.Pods) == sources {
-					done := true
-					for _, l := range got {
-						done = done && l.statuses == rounds
-					}
-					if done {
-						return
-					}
-				}
-				continue
-			}
-			l := got[update.Source]
-			if l == nil {
-				l = &last{}
-				got[update.Source] = l
-			}
-			switch update.Op {
-			case merge.ADD:
-				l.adds++
-			case merge.RECONCILE:
-				l.statuses++
-				if message := update.Pods[0].Status.Message; message != strconv.Itoa(l.statuses) {
-					r.Errorf("%s: status %s came as number %d", update.Source, message, l.statuses)
-				}
-			default:
-				r.Errorf("%s: a %v", update.Source, update.Op)
-			}
-			for _, pod := range update.Pods {
-				scribble(pod)
-			}
-		}
-	}()
-
+	const sources, rounds = 6, 60
+	l := r.newLedger()
+	received := l.receive(func() {})
 	var senders sync.WaitGroup
 	for i := range sources {
 		source := fmt.Sprint("source", i)
 		in := r.open(r.ctx, source)
 		senders.Go(func() {
-			send := func(update merge.PodUpdate) {
+			for n := range rounds + 1 {
 				if i%2 == 0 {
-					in <- update
-					return
-				}
-				if err := r.Merge(r.ctx, source, update); err != nil {
+					in <- statusOf(n)
+				} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
 					r.Errorf("%s: %v", source, err)
 				}
-			}
-			send(merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})
-			for n := range rounds {
-				// Not a copy of the last: kubelet may be writing to that.
-				pod := newPod("a")
-				pod.Status.Message = strconv.Itoa(n + 1)
-				send(merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}})
-				if n%50 == 0 {
-					r.Sync()
+				if n%20 == 0 {
+					l.sync()
 					r.SeenAllSources(sets.New(source))
 				}
 			}
-			// Taken when the last has been merged.
-			in <- merge.PodUpdate{Op: merge.REMOVE}
+			in <- noop
 		})
 	}
 	senders.Wait()
-	r.Sync()
-	select {
-	case <-received:
-	case <-time.After(time.Minute):
-		r.Fatal("something never came")
+	l.finish(received, sources, rounds)
+}
+
+// stallingReceiver: the same with a receiver that comes when it likes.
+func (r *rig) stallingReceiver() {
+	const sources, rounds = 4, 30
+	random := rand.New(rand.NewPCG(1, 1))
+	l := r.newLedger()
+	received := l.receive(func() {
+		if random.IntN(4) == 0 {
+			advance(time.Duration(random.IntN(1000)) * time.Millisecond)
+		}
+	})
+	var senders sync.WaitGroup
+	for i := range sources {
+		source := fmt.Sprint("source", i)
+		in := r.open(r.ctx, source)
+		pause := rand.New(rand.NewPCG(2, uint64(i)))
+		senders.Go(func() {
+			for n := range rounds + 1 {
+				if pause.IntN(5) == 0 {
+					advance(time.Duration(pause.IntN(1000)) * time.Millisecond)
+				}
+				if i%2 == 0 {
+					in <- statusOf(n)
+				} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
+					r.Errorf("%s: %v", source, err)
+				}
+			}
+			in <- noop
+		})
 	}
-	for source, l := range got {
-		if l.adds != 1 {
-			r.Errorf("%s: %d ADDs", source, l.adds)
+	senders.Wait()
+	l.finish(received, sources, rounds)
+}
+
+// impatientCallers: what callers had to say that gave up is told nevertheless,
+// in order.
+func (r *rig) impatientCallers() {
+	const sources, rounds = 4, 40
+	random := rand.New(rand.NewPCG(3, 1))
+	l := r.newLedger()
+	received := l.receive(func() {
+		advance(time.Duration(random.IntN(300)) * time.Millisecond)
+	})
+	var callers sync.WaitGroup
+	for i := range sources {
+		source := fmt.Sprint("source", i)
+		patience := rand.New(rand.NewPCG(4, uint64(i)))
+		callers.Go(func() {
+			for n := range rounds + 1 {
+				ctx, cancel := context.WithTimeout(r.ctx, time.Duration(patience.IntN(400))*time.Millisecond)
+				if err := r.Merge(ctx, source, statusOf(n)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					r.Errorf("%s: %v", source, err)
+				}
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+	l.finish(received, sources, rounds)
+}
+
+// snapshotsAmidUpdates: a snapshot holds what was told before it, and nothing
+// else.
+func (r *rig) snapshotsAmidUpdates() {
+	const sources, rounds = 3, 40
+	var told map[string]string
+	apply := func(update merge.PodUpdate) {
+		for _, pod := range update.Pods {
+			if update.Op == merge.REMOVE {
+				delete(told, placeOf(pod))
+			} else {
+				told[placeOf(pod)] = pod.Status.Message
+			}
 		}
 	}
+	compare := func(update merge.PodUpdate) {
+		for _, pod := range update.Pods {
+			if have, ok := told[placeOf(pod)]; !ok || have != pod.Status.Message {
+				r.Errorf("%s is in a snapshot with status %q, and was told with %q (%v)", placeOf(pod), pod.Status.Message, have, ok)
+			}
+		}
+		if len(told) != len(update.Pods) {
+			r.Errorf("a snapshot has %d pods, %d have been told", len(update.Pods), len(told))
+		}
+	}
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		told = make(map[string]string)
+		for update := range r.Updates() {
+			if update = r.take(update); update.Source == merge.AllSource {
+				compare(update)
+			} else {
+				apply(update)
+			}
+		}
+	}()
+
+	var callers sync.WaitGroup
+	for i := range sources {
+		source := fmt.Sprint("source", i)
+		callers.Go(func() {
+			for n := range rounds {
+				pods := []*v1.Pod{newPod("a"), newPod(strconv.Itoa(n % 3))}
+				pods[0].Status.Message = strconv.Itoa(n)
+				if err := r.Merge(r.ctx, source, merge.PodUpdate{Op: merge.SET, Pods: pods}); err != nil {
+					r.Error(err)
+				}
+			}
+		})
+		callers.Go(func() {
+			for range rounds / 4 {
+				r.Sync()
+			}
+		})
+	}
+	callers.Wait()
+	r.Close()
+	<-received
+}
+
+// closeAmidCalls: Close in the midst of calls ends them all. What was told until
+// then is in order.
+func (r *rig) closeAmidCalls() {
+	const sources = 4
+	m := r.with(func(*merge.Options) {})
+	l := m.newLedger()
+	var all sync.WaitGroup
+	enough := make(chan struct{})
+	all.Go(func() {
+		received := 0
+		for update := range m.Updates() {
+			if update = m.take(update); update.Source != merge.AllSource {
+				l.note(update)
+			}
+			if received++; received == 50 {
+				close(enough)
+			}
+		}
+	})
+	for i := range sources {
+		source := fmt.Sprint("source", i)
+		in := m.open(m.ctx, source)
+		all.Go(func() {
+			for n := 0; ; n++ {
+				if i%2 == 0 {
+					select {
+					case in <- statusOf(n):
+					case <-enough:
+						return // Nobody may be there to take it.
+					}
+				} else if err := m.Merge(m.ctx, source, statusOf(n)); err != nil {
+					if !errors.Is(err, merge.ErrClosed) {
+						m.Errorf("%s: %v", source, err)
+					}
+					return
+				}
+				if n%8 == i {
+					m.Sync()
+				}
+			}
+		})
+	}
+	<-enough
+	for range 2 {
+		all.Go(m.Close)
+	}
+	all.Wait()
+	m.refuses()
 }
 
 // givenUpMerge: a Merge that is given up for want of a receiver has merged
 // nevertheless, and what it had to say comes later, in order.
 func (r *rig) givenUpMerge() {
-	const limit = 1000
+	const limit = 3000
 	merged := 0
 	for ; merged < limit; merged++ {
 		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
-		err := r.Merge(ctx, "api", merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod(strconv.Itoa(merged))}})
+		err := r.Merge(ctx, "api", add(merged))
 		cancel()
 		if err != nil {
 			if !errors.Is(err, context.DeadlineExceeded) {
@@ -256,13 +330,14 @@ func (r *rig) givenUpMerge() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := r.Merge(r.ctx, "api", merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod(strconv.Itoa(merged))}}); err != nil {
+		if err := r.Merge(r.ctx, "api", add(merged)); err != nil {
 			r.Error(err)
 		}
 		r.Sync()
 	}()
 	next := 0
 	for update := range r.Updates() {
+		update = r.take(update)
 		if update.Source == merge.AllSource {
 			if len(update.Pods) != merged+1 {
 				r.Errorf("%d pods are held, want %d", len(update.Pods), merged+1)
@@ -282,10 +357,53 @@ func (r *rig) givenUpMerge() {
 	}
 }
 
+// givenUpBeforehand: so has one whose ctx had ended before, whoever sends
+// meanwhile.
+func (r *rig) givenUpBeforehand() {
+	n := r.fill()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if err := r.Merge(r.ctx, "file", add(-1)); err != nil {
+			r.Error(err)
+		}
+	})
+	synctest.Wait()
+	ended, cancel := context.WithCancel(r.ctx)
+	cancel()
+	for i := range 3 {
+		if err := r.Merge(ended, "fill", add(n+i)); !errors.Is(err, context.Canceled) {
+			r.Errorf("error %v, want ctx's", err)
+		}
+	}
+	r.open(r.ctx, "http")
+	if err := r.Merge(ended, "http", merge.PodUpdate{Op: merge.SET}); !errors.Is(err, context.Canceled) {
+		r.Errorf("error %v, want ctx's", err)
+	}
+	if !r.SeenAllSources(sets.New("http")) {
+		r.Error("an update that was given up isn't in the state")
+	}
+	got := r.sent()
+	waiting.Wait()
+	got = append(got, r.collect(r.Sync)...)
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprint("ADD fill ", i))
+	}
+	want = append(want, "ADD file -1")
+	for i := range 3 {
+		want = append(want, fmt.Sprint("ADD fill ", n+i))
+	}
+	want = append(want, "ADD http")
+	r.expect(got[:len(got)-1], want...)
+	if last := got[len(got)-1]; last.Source != merge.AllSource || len(last.Pods) != n+4 {
+		r.Errorf("last comes a %v from %s of %d pods", last.Op, last.Source, len(last.Pods))
+	}
+}
+
 // unlocked: while a receiver doesn't come, updates of other sources take
 // effect, and callers can give up their wait for a turn.
 func (r *rig) unlocked() {
-	m := newRig(r.T, r.variant, merge.Options{Capacity: 1})
+	m := r.with(func(o *merge.Options) { o.Capacity = 1 })
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		for i := range 3 {
@@ -314,57 +432,4 @@ func (r *rig) unlocked() {
 		"REMOVE api 1",
 		"ADD api 2")
 	waiting.Wait()
-}
-
-// goroutinesEnd: with ctx or the channel, even while the receiver doesn't
-// come. The bubble would not end otherwise.
-func (r *rig) goroutinesEnd() {
-	ctx, cancel := context.WithCancel(r.ctx)
-	for i := range 4 {
-		in := r.open(ctx, fmt.Sprint("source", i))
-		in <- merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}}
-		if i == 0 {
-			close(in)
-		}
-	}
-	blocked := r.open(ctx, "blocked")
-	for i := range 200 {
-		select {
-		case blocked <- merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod(strconv.Itoa(i))}}:
-		case <-time.After(time.Second):
-			cancel()
-			synctest.Wait()
-			r.sent()
-			return
-		}
-	}
-	cancel()
-	r.Fatal("200 updates and nobody to receive them, yet none waits")
-}
-
-// options: what isn't supported is refused, and the error says what is.
-func (s Suite) options(t *testing.T, v merge.Variant) {
-	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}}
-	taken := []merge.Options{{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {Mode: merge.SnapshotAndUpdates, Capacity: merge.DefaultCapacity}}
-	other := merge.Options{Capacity: 3}
-	if s.FixedCapacity {
-		refused = append(refused, other)
-	} else {
-		taken = append(taken, other)
-	}
-	for _, opts := range refused {
-		if m, err := v.New(opts); !errors.Is(err, impls.ErrOptions) || m != nil {
-			t.Errorf("options %+v: %v and error %v, want nothing and %v", opts, m, err, impls.ErrOptions)
-		}
-	}
-	for _, opts := range taken {
-		m, err := v.New(opts)
-		if err != nil {
-			t.Errorf("options %+v: %v", opts, err)
-			continue
-		}
-		if c, ok := m.(interface{ Close() }); ok {
-			c.Close()
-		}
-	}
 }

@@ -3,6 +3,8 @@ package mergetest
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,12 +15,18 @@ import (
 	"watchlab/impls/merge"
 )
 
+// lastVersion is the resourceVersion used last.
+var lastVersion atomic.Uint64
+
+// nextVersion returns a resourceVersion that was never used before.
+func nextVersion() string { return strconv.FormatUint(lastVersion.Add(1), 10) }
+
 // newPod returns a pod with something of each kind in it. Its name is its UID.
 func newPod(uid string) *v1.Pod {
 	grace := int64(30)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: uid, Namespace: "ns", UID: types.UID(uid), ResourceVersion: "1",
+			Name: uid, Namespace: "ns", UID: types.UID(uid), ResourceVersion: nextVersion(),
 			Labels:      map[string]string{"app": "x"},
 			Annotations: map[string]string{"note": "first"},
 		},
@@ -40,9 +48,11 @@ func newPod(uid string) *v1.Pod {
 	}
 }
 
-// changed returns a copy of a pod with changes.
+// changed returns a copy of a pod with changes, of a version of its own, and so
+// if there are no changes.
 func changed(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 	other := pod.DeepCopy()
+	newVersion(other)
 	for _, change := range changes {
 		change(other)
 	}
@@ -51,7 +61,7 @@ func changed(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 
 func newImage(pod *v1.Pod)   { pod.Spec.Containers[0].Image += "+" }
 func newMessage(pod *v1.Pod) { pod.Status.Message += "+" }
-func newVersion(pod *v1.Pod) { pod.ResourceVersion += "0" }
+func newVersion(pod *v1.Pod) { pod.ResourceVersion = nextVersion() }
 func noStatus(pod *v1.Pod)   { pod.Status = v1.PodStatus{} }
 func markDeleted(pod *v1.Pod) {
 	pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
@@ -86,7 +96,8 @@ func sortUnordered(update *merge.PodUpdate) {
 // withLocal returns a copy of a pod with kubelet's own annotations as the
 // merger sets them.
 func withLocal(pod *v1.Pod, source, seen string) *v1.Pod {
-	return changed(pod,
-		annotated(merge.ConfigSourceAnnotation, source),
-		annotated(merge.ConfigFirstSeenAnnotation, seen))
+	pod = pod.DeepCopy()
+	annotated(merge.ConfigSourceAnnotation, source)(pod)
+	annotated(merge.ConfigFirstSeenAnnotation, seen)(pod)
+	return pod
 }

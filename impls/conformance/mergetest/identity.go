@@ -1,6 +1,7 @@
 package mergetest
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,10 +16,9 @@ import (
 // expectEvents compares what the recorder was told since the last call.
 func (r *rig) expectEvents(want ...string) {
 	r.Helper()
-	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.events.lines, "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.events.take(), "\n")); diff != "" {
 		r.Errorf("events (-want +got):\n%s", diff)
 	}
-	r.events.lines = nil
 }
 
 func duplicateEvent(pod *v1.Pod, source string) string {
@@ -241,100 +241,83 @@ func (r *rig) knownPointers() {
 	r.expectEvents()
 }
 
-// deliveredIsReceivers: what the receiver does with a pod shows nowhere.
-func (r *rig) deliveredIsReceivers() {
-	pods := []*v1.Pod{newPod("a"), newPod("b"), newPod("c")}
-	var taken []*v1.Pod
-	take := func(updates []merge.PodUpdate) {
-		for _, update := range updates {
-			taken = append(taken, update.Pods...)
+// knownVersions: an equal pod is unchanged, whatever tells that it is equal; and
+// one that differs isn't, whatever it has in common.
+func (r *rig) knownVersions() {
+	for _, source := range []string{merge.APISource, merge.FileSource} {
+		pod := newPod("a")
+		before := pod.DeepCopy()
+		r.expect(r.mergeFrom(source, merge.SET, pod, newPod("b")), "ADD "+source+" a b")
+		for _, op := range []merge.Op{merge.ADD, merge.UPDATE, merge.DELETE} {
+			r.expect(r.mergeFrom(source, op, pod.DeepCopy()))
+			r.expect(r.mergeFrom(source, op, changed(pod)))
 		}
+		// A version says nothing about a pod of another UID, nor does none.
+		other := newPod("c")
+		other.ResourceVersion = pod.ResourceVersion
+		r.expect(r.mergeFrom(source, merge.ADD, other), "ADD "+source+" c")
+		none := pod.DeepCopy()
+		none.ResourceVersion = ""
+		r.expect(r.mergeFrom(source, merge.ADD, none))
+		none = none.DeepCopy()
+		newMessage(none)
+		r.expect(r.mergeFrom(source, merge.ADD, none), "RECONCILE "+source+" a")
+		none = none.DeepCopy()
+		newImage(none)
+		r.expect(r.mergeFrom(source, merge.ADD, none), "UPDATE "+source+" a")
+		// It is the version received last that counts.
+		r.expect(r.mergeFrom(source, merge.ADD, before), "UPDATE "+source+" a")
 	}
-	take(r.merge(merge.SET, pods...))
-	// More than one status: a variant may get ready for the next.
-	for range 4 {
-		pods[0] = changed(pods[0], newMessage)
-		take(r.merge(merge.SET, pods...))
-	}
-	pods[1] = changed(pods[1], newImage)
-	take(r.merge(merge.SET, pods...))
-	pods[2] = changed(pods[2], markDeleted)
-	take(r.merge(merge.SET, pods...))
-	r.Sync()
-	take(r.sent())
-	sources, fresh := slices.Clone(pods), make([]*v1.Pod, len(pods))
-	for i, pod := range pods {
-		fresh[i] = pod.DeepCopy()
-	}
-	// Copies, as what is wrong may be wrong with the state that was sent too.
-	want := r.state()
-	for key, pod := range want {
-		want[key] = pod.DeepCopy()
-	}
-
-	for _, pod := range taken {
-		scribble(pod)
-	}
-	r.expect(r.merge(merge.SET, sources...))
-	r.expect(r.merge(merge.SET, fresh...))
-	if diff := cmp.Diff(want, r.state()); diff != "" {
-		r.Errorf("held after the receiver wrote (-want +got):\n%s", diff)
-	}
-	fresh[0] = changed(fresh[0], newMessage)
-	want["api/a"].Status = fresh[0].Status
-	got := r.merge(merge.SET, fresh...)
-	r.expect(got, "RECONCILE api a")
-	if diff := cmp.Diff(want["api/a"], got[0].Pods[0]); diff != "" {
-		r.Errorf("told after the receiver wrote (-want +got):\n%s", diff)
-	}
-	got = r.merge(merge.SET)
-	r.expect(got, "REMOVE api a b c")
-	for _, pod := range got[0].Pods {
-		if diff := cmp.Diff(want["api/"+string(pod.UID)], pod); diff != "" {
-			r.Errorf("removed after the receiver wrote (-want +got):\n%s", diff)
-		}
-	}
+	// What a source knows says nothing about another's.
+	pod := newPod("d")
+	r.merge(merge.SET, pod)
+	r.expect(r.mergeFrom("http", merge.SET, pod.DeepCopy()), "ADD http d")
 }
 
-// scribble writes into everything that a pod of newPod refers to.
-func scribble(pod *v1.Pod) {
-	pod.Labels["app"] = "scribbled"
-	for key := range pod.Annotations {
-		pod.Annotations[key] = "scribbled"
-	}
-	c := &pod.Spec.Containers[0]
-	c.Image = "scribbled"
-	c.Env[0].Value = "scribbled"
-	delete(c.Resources.Requests, v1.ResourceCPU)
-	pod.Spec.NodeSelector["pool"] = "scribbled"
-	*pod.Spec.TerminationGracePeriodSeconds = -1
-	pod.Status.Conditions[0].Status = "scribbled"
-	if pod.DeletionTimestamp != nil {
-		pod.DeletionTimestamp.Time = time.Time{}
-	}
-}
-
-// receivedUnwritten: received pods stay as they are.
-func (r *rig) receivedUnwritten() {
-	bare := changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil })
-	versions := []*v1.Pod{
-		newPod("a"), changed(newPod("a"), newMessage), changed(newPod("a"), newImage),
-		changed(newPod("a"), annotated(merge.ConfigFirstSeenAnnotation, "x")), changed(newPod("a"), markDeleted),
-	}
-	for _, pod := range versions {
-		before, bareBefore := pod.DeepCopy(), bare.DeepCopy()
-		for _, told := range r.merge(merge.SET, pod, bare) {
-			for _, p := range told.Pods {
-				if p.UID == "a" {
-					scribble(p)
-				}
+// bigFreshLists: lists without a pointer that is known, of the same version and
+// of another, with changes among them, and pods that come twice.
+func (r *rig) bigFreshLists() {
+	const n = 150
+	for _, source := range []string{merge.APISource, merge.FileSource} {
+		pods := make([]*v1.Pod, n)
+		for i := range pods {
+			pods[i] = newPod(fmt.Sprintf("%03d", i))
+		}
+		r.mergeFrom(source, merge.SET, pods...)
+		fresh := func(change func(*v1.Pod, ...func(*v1.Pod)) *v1.Pod) []*v1.Pod {
+			for i := range pods {
+				pods[i] = change(pods[i])
 			}
+			return slices.Clone(pods)
 		}
-		if diff := cmp.Diff(before, pod); diff != "" {
-			r.Errorf("a received pod was written to (-before +after):\n%s", diff)
-		}
-		if !reflect.DeepEqual(bareBefore, bare) {
-			r.Error("a received pod without annotations was written to")
-		}
+		copied := func(pod *v1.Pod, _ ...func(*v1.Pod)) *v1.Pod { return pod.DeepCopy() }
+		r.expect(r.mergeFrom(source, merge.SET, fresh(copied)...))
+		r.expect(r.mergeFrom(source, merge.SET, fresh(changed)...))
+		fresh(changed)
+		pods[3], pods[140] = changed(pods[3], newMessage), changed(pods[140], newMessage)
+		pods[77], pods[90] = changed(pods[77], newImage), changed(pods[90], markDeleted)
+		r.expect(r.mergeFrom(source, merge.SET, pods...),
+			"UPDATE "+source+" 077", "DELETE "+source+" 090", "RECONCILE "+source+" 003 140")
+		// One of a UID that came before by another name, with another status.
+		twice := append(fresh(changed), changed(pods[5], named("twin"), newMessage))
+		r.expect(r.mergeFrom(source, merge.UPDATE, twice...), "RECONCILE "+source+" 005")
+		pods[5] = changed(twice[n], newImage)
+		r.expect(r.mergeFrom(source, merge.SET, fresh(changed)[1:]...), "REMOVE "+source+" 000", "UPDATE "+source+" 005")
+		r.expectEvents()
 	}
+}
+
+// removedAndBack: a pod that is removed and comes back is new, by the pointer
+// that was known as well.
+func (r *rig) removedAndBack() {
+	a, b := newPod("a"), newPod("b")
+	r.merge(merge.SET, a, b)
+	r.expect(r.merge(merge.REMOVE, a), "REMOVE api a")
+	r.expect(r.merge(merge.SET, a, b), "ADD api a")
+	r.expect(r.merge(merge.SET, b), "REMOVE api a")
+	r.expect(r.merge(merge.UPDATE, a), "ADD api a")
+	r.expect(r.merge(merge.SET), "REMOVE api a b")
+	r.expect(r.merge(merge.SET, b, a), "ADD api b a")
+	r.expect(r.merge(merge.SET, a, b))
+	r.expectEvents()
 }

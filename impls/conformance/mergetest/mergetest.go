@@ -10,27 +10,30 @@
 //
 // A pod that was sent is not sent again once it has changed, not even as a copy,
 // and no two sources get the same one: kubelet writes into what it receives.
+// Whatever changes gets a resourceVersion that was never used before, as from an
+// API server.
 //
 // Every check runs in a bubble of testing/synctest: waiting is exact, the clock
-// stands still unless a check moves it, and a goroutine that doesn't end fails
-// the check. [Compare] holds variants against each other on random updates.
+// stands still unless a check moves it, and a goroutine that doesn't end, or
+// spins, fails the check. It runs for each capacity, and for each way to hand
+// pods over; those about concurrency run with 1, 2 and 8 processors. In every
+// check, all that is told is written over where it is the receiver's own, and
+// must stay as it is where it is shared.
+//
+// [Compare] holds variants against each other on random updates, [CompareBytes]
+// on those that a fuzzer makes up.
 //
 // The package imports no more than k8s.io/api and apimachinery, so that it can
 // be linked with any release of them.
 package mergetest
 
 import (
-	"context"
 	"fmt"
-	"strings"
+	"runtime"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
+	"watchlab/impls"
 	"watchlab/impls/merge"
 )
 
@@ -42,201 +45,120 @@ type Suite struct {
 	WritesReceived bool
 	// FixedCapacity: the variant's channel has upstream's size and no other.
 	FixedCapacity bool
+	// OwnedOnly: the variant copies what it hands over, and refuses to share it.
+	OwnedOnly bool
 }
 
-// Run runs the whole suite on a variant.
-func Run(t *testing.T, v merge.Variant) { Suite{}.Run(t, v) }
+// Run runs the whole suite on a variant. Baselines, which are as upstream is,
+// are not asked to share what they hand over.
+func Run(t *testing.T, v merge.Variant) { Suite{OwnedOnly: v.Baseline()}.Run(t, v) }
+
+// check is something that is promised.
+type check struct {
+	name string
+	run  func(*rig)
+	// applies is nil where every variant is held to it.
+	applies func(arrangement) bool
+	// parallel: it is about goroutines that run at once.
+	parallel bool
+}
+
+// arrangement is what a check runs with.
+type arrangement struct {
+	Suite
+	variant merge.Variant
+	options merge.Options
+}
+
+func unlocked(a arrangement) bool       { return a.variant.Guarantees[0].Unlocked }
+func sharing(a arrangement) bool        { return a.options.HandOver == impls.Shared }
+func owningOnce(a arrangement) bool     { return !sharing(a) && a.options.Capacity == 0 }
+func sharingOnce(a arrangement) bool    { return sharing(a) && a.options.Capacity == 0 }
+func leavesReceived(a arrangement) bool { return !a.WritesReceived }
+func ownChannel(a arrangement) bool     { return !a.FixedCapacity }
+
+var checks = []check{
+	{name: "Order", run: (*rig).order},
+	{name: "FirstSET", run: (*rig).firstSET},
+	{name: "FirstSETInSnapshots", run: (*rig).firstSETInSnapshots},
+	{name: "Upsert", run: (*rig).upsert},
+	{name: "Remove", run: (*rig).remove},
+	{name: "SnapshotMode", run: (*rig).snapshotMode},
+	{name: "SnapshotAndUpdatesMode", run: (*rig).snapshotAndUpdatesMode},
+	{name: "Semantics", run: (*rig).semantics},
+	{name: "FirstMetadataStays", run: (*rig).firstMetadataStays},
+	{name: "Duplicates", run: (*rig).duplicates},
+	{name: "DuplicatesByKnownPointers", run: (*rig).duplicatesByKnownPointers},
+	{name: "DuplicateUIDs", run: (*rig).duplicateUIDs},
+	{name: "NamesMove", run: (*rig).namesMove},
+	{name: "Annotations", run: (*rig).annotations},
+	{name: "MirrorAnnotation", run: (*rig).mirrorAnnotation},
+	{name: "GracefulDelete", run: (*rig).gracefulDelete},
+	{name: "Reconcile", run: (*rig).reconcile},
+	{name: "KnownPointers", run: (*rig).knownPointers},
+	{name: "KnownVersions", run: (*rig).knownVersions},
+	{name: "BigFreshLists", run: (*rig).bigFreshLists},
+	{name: "RemovedAndBack", run: (*rig).removedAndBack},
+	{name: "DeliveredIsReceivers", run: (*rig).deliveredIsReceivers},
+	{name: "NoSharedMemory", run: (*rig).noSharedMemory, applies: owningOnce},
+	{name: "NothingCopied", run: (*rig).nothingCopied, applies: sharingOnce},
+	{name: "ReceivedUnwritten", run: (*rig).receivedUnwritten, applies: leavesReceived},
+	{name: "SeenAllSources", run: (*rig).seenAllSources},
+	{name: "Refused", run: (*rig).refused},
+	{name: "RefusedOnChannel", run: (*rig).refusedOnChannel},
+	{name: "SourcesApart", run: (*rig).sourcesApart},
+	{name: "Channel", run: (*rig).channel},
+	{name: "Capacity", run: (*rig).capacity, applies: ownChannel},
+	{name: "Idle", run: (*rig).idle},
+	{name: "GoroutinesEnd", run: (*rig).goroutinesEnd},
+	{name: "Closed", run: (*rig).closed},
+	{name: "GivenUpMerge", run: (*rig).givenUpMerge},
+	{name: "GivenUpBeforehand", run: (*rig).givenUpBeforehand, applies: unlocked},
+	{name: "Unlocked", run: (*rig).unlocked, applies: unlocked},
+	{name: "ConcurrentSources", run: (*rig).concurrentSources, parallel: true},
+	{name: "StallingReceiver", run: (*rig).stallingReceiver, applies: unlocked, parallel: true},
+	{name: "ImpatientCallers", run: (*rig).impatientCallers, applies: unlocked, parallel: true},
+	{name: "SnapshotsAmidUpdates", run: (*rig).snapshotsAmidUpdates, parallel: true},
+	{name: "CloseAmidCalls", run: (*rig).closeAmidCalls, parallel: true},
+}
 
 // Run runs the suite on a variant.
 func (s Suite) Run(t *testing.T, v merge.Variant) {
-	checks := []struct {
-		name string
-		run  func(*rig)
-	}{
-		{"Order", (*rig).order},
-		{"FirstSET", (*rig).firstSET},
-		{"FirstSETInSnapshots", (*rig).firstSETInSnapshots},
-		{"Upsert", (*rig).upsert},
-		{"Remove", (*rig).remove},
-		{"SnapshotMode", (*rig).snapshotMode},
-		{"SnapshotAndUpdatesMode", (*rig).snapshotAndUpdatesMode},
-		{"Semantics", (*rig).semantics},
-		{"FirstMetadataStays", (*rig).firstMetadataStays},
-		{"Duplicates", (*rig).duplicates},
-		{"DuplicatesByKnownPointers", (*rig).duplicatesByKnownPointers},
-		{"DuplicateUIDs", (*rig).duplicateUIDs},
-		{"NamesMove", (*rig).namesMove},
-		{"Annotations", (*rig).annotations},
-		{"MirrorAnnotation", (*rig).mirrorAnnotation},
-		{"GracefulDelete", (*rig).gracefulDelete},
-		{"Reconcile", (*rig).reconcile},
-		{"KnownPointers", (*rig).knownPointers},
-		{"DeliveredIsReceivers", (*rig).deliveredIsReceivers},
-		{"SeenAllSources", (*rig).seenAllSources},
-		{"Refused", (*rig).refused},
-		{"RefusedOnChannel", (*rig).refusedOnChannel},
-		{"SourcesApart", (*rig).sourcesApart},
-		{"Channel", (*rig).channel},
-		{"ConcurrentSources", (*rig).concurrentSources},
-		{"GivenUpMerge", (*rig).givenUpMerge},
-		{"GoroutinesEnd", (*rig).goroutinesEnd},
+	capacities := []int{0, 1, 7, 1024}
+	if s.FixedCapacity {
+		capacities = capacities[:1]
 	}
-	if !s.WritesReceived {
-		checks = append(checks, struct {
-			name string
-			run  func(*rig)
-		}{"ReceivedUnwritten", (*rig).receivedUnwritten})
+	handovers := []impls.Ownership{impls.Owned, impls.Shared}
+	if s.OwnedOnly {
+		handovers = handovers[:1]
 	}
-	if v.Guarantees[0].Unlocked {
-		checks = append(checks, struct {
-			name string
-			run  func(*rig)
-		}{"Unlocked", (*rig).unlocked})
-	}
-	for _, check := range checks {
-		t.Run(check.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				check.run(newRig(t, v, merge.Options{}))
-			})
-		})
+	for _, handover := range handovers {
+		for _, capacity := range capacities {
+			a := arrangement{s, v, merge.Options{Capacity: capacity, HandOver: handover}}
+			t.Run(fmt.Sprintf("handover=%s/capacity=%d", handover, capacity), a.run)
+		}
 	}
 	t.Run("Options", func(t *testing.T) { s.options(t, v) })
 }
 
-// rig is a merger under test with what is around it.
-type rig struct {
-	*testing.T
-	variant merge.Variant
-	merge.Merger
-	events *events
-	ctx    context.Context
-}
-
-// newRig builds a merger; the recorder is the rig's.
-func newRig(t *testing.T, v merge.Variant, opts merge.Options) *rig {
-	t.Helper()
-	r := &rig{T: t, variant: v, events: &events{}, ctx: t.Context()}
-	opts.Recorder = r.events
-	m, err := v.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Merger = m
-	if c, ok := m.(interface{ Close() }); ok {
-		t.Cleanup(c.Close)
-	}
-	return r
-}
-
-// with returns another rig of the same variant in another mode.
-func (r *rig) with(mode merge.Mode) *rig {
-	r.Helper()
-	return newRig(r.T, r.variant, merge.Options{Mode: mode})
-}
-
-// events is a recorder that writes down what it is told.
-type events struct{ lines []string }
-
-// Eventf is [merge.EventRecorder].
-func (e *events) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
-	name := ""
-	if pod, ok := object.(*v1.Pod); ok {
-		name = string(pod.UID)
-	}
-	e.lines = append(e.lines, fmt.Sprintf("%s %s %s: %s", name, eventtype, reason, fmt.Sprintf(format, args...)))
-}
-
-// merge merges an update of the api source and returns what was sent.
-func (r *rig) merge(op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
-	r.Helper()
-	return r.mergeFrom(merge.APISource, op, pods...)
-}
-
-func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
-	r.Helper()
-	if err := r.Merge(r.ctx, source, merge.PodUpdate{Op: op, Source: source, Pods: pods}); err != nil {
-		r.Fatalf("%v from %s: %v", op, source, err)
-	}
-	return r.sent()
-}
-
-// sent returns what the merger has sent and nobody has taken yet.
-func (r *rig) sent() []merge.PodUpdate {
-	var all []merge.PodUpdate
-	for {
-		synctest.Wait()
-		select {
-		case update := <-r.Updates():
-			all = append(all, update)
-		default:
-			return all
+func (a arrangement) run(t *testing.T) {
+	for _, c := range checks {
+		if c.applies != nil && !c.applies(a) {
+			continue
+		}
+		if !c.parallel {
+			t.Run(c.name, func(t *testing.T) { a.inBubble(t, c.run) })
+			continue
+		}
+		for _, procs := range []int{1, 2, 8} {
+			t.Run(fmt.Sprintf("%s/procs=%d", c.name, procs), func(t *testing.T) {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+				a.inBubble(t, c.run)
+			})
 		}
 	}
 }
 
-// state returns the pods that the merger holds, by source and UID.
-func (r *rig) state() map[string]*v1.Pod {
-	r.Helper()
-	r.Sync()
-	updates := r.sent()
-	if len(updates) != 1 || updates[0].Op != merge.SET || updates[0].Source != merge.AllSource || updates[0].Pods == nil {
-		r.Fatalf("Sync sent %s, want one SET of %q with pods that aren't nil", show(updates), merge.AllSource)
-	}
-	held := make(map[string]*v1.Pod)
-	for _, pod := range updates[0].Pods {
-		key := pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
-		if held[key] != nil {
-			r.Errorf("%s is held twice", key)
-		}
-		held[key] = pod
-	}
-	return held
+func (a arrangement) inBubble(t *testing.T, run func(*rig)) {
+	synctest.Test(t, func(t *testing.T) { run(newRig(t, a)) })
 }
-
-// expect compares what was sent with what show makes of it, one line a
-// notification.
-func (r *rig) expect(got []merge.PodUpdate, want ...string) {
-	r.Helper()
-	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {
-		r.Errorf("notifications (-want +got):\n%s", diff)
-	}
-	for _, update := range got {
-		if update.Pods == nil {
-			r.Errorf("the pods of a %v are nil", update.Op)
-		}
-	}
-}
-
-// expectHeld compares the keys of the held pods.
-func (r *rig) expectHeld(want ...string) {
-	r.Helper()
-	got := r.state()
-	for _, key := range want {
-		if got[key] == nil {
-			r.Errorf("%s isn't held", key)
-		}
-		delete(got, key)
-	}
-	for key := range got {
-		r.Errorf("%s is held", key)
-	}
-}
-
-// show returns updates as lines such as "ADD api a b". The pods of snapshots
-// and removals, whose order isn't promised, are sorted.
-func show(updates []merge.PodUpdate) string {
-	lines := make([]string, len(updates))
-	for i, update := range updates {
-		sortUnordered(&update)
-		var b strings.Builder
-		fmt.Fprintf(&b, "%v %s", update.Op, update.Source)
-		for _, pod := range update.Pods {
-			fmt.Fprintf(&b, " %s", pod.UID)
-		}
-		lines[i] = b.String()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// advance moves the bubble's clock.
-func advance(d time.Duration) { <-time.After(d) }

@@ -45,7 +45,7 @@ func (r *rig) firstSET() {
 
 func (r *rig) firstSETInSnapshots() {
 	for _, mode := range []merge.Mode{merge.Snapshot, merge.SnapshotAndUpdates} {
-		m := r.with(mode)
+		m := r.withMode(mode)
 		m.expect(m.merge(merge.SET), "SET api")
 		m.expect(m.merge(merge.SET))
 		m.expect(m.mergeFrom("file", merge.ADD, newPod("a")), "SET file a")
@@ -97,7 +97,7 @@ func (r *rig) remove() {
 }
 
 func (r *rig) snapshotMode() {
-	m := r.with(merge.Snapshot)
+	m := r.withMode(merge.Snapshot)
 	m.expect(m.merge(merge.SET, newPod("a")), "SET api a")
 	m.expect(m.mergeFrom("file", merge.ADD, newPod("b")), "SET file a b")
 	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage)), "SET api a b")
@@ -115,7 +115,7 @@ func (r *rig) snapshotMode() {
 }
 
 func (r *rig) snapshotAndUpdatesMode() {
-	m := r.with(merge.SnapshotAndUpdates)
+	m := r.withMode(merge.SnapshotAndUpdates)
 	m.expect(m.merge(merge.SET, newPod("a")), "SET api a")
 	m.expect(m.mergeFrom("file", merge.ADD, newPod("b")), "SET file a b")
 	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage)), "UPDATE api a")

@@ -93,9 +93,7 @@ func measure(b *testing.B, v merge.Variant, n int, change Change, history Histor
 	if err != nil {
 		b.Fatal(err)
 	}
-	if c, ok := m.(interface{ Close() }); ok {
-		defer c.Close()
-	}
+	defer m.Close()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	in, err := m.Channel(ctx, merge.APISource)

@@ -1,0 +1,340 @@
+package mergetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"watchlab/impls"
+	"watchlab/impls/merge"
+)
+
+// open returns the channel of a source.
+func (r *rig) open(ctx context.Context, source string) chan<- merge.PodUpdate {
+	r.Helper()
+	in, err := r.Channel(ctx, source)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return in
+}
+
+// seenAllSources: every source for which there is a channel must have been
+// seen by the caller and have sent a SET.
+func (r *rig) seenAllSources() {
+	check := func(want bool, seen ...string) {
+		r.Helper()
+		if got := r.SeenAllSources(sets.New(seen...)); got != want {
+			r.Errorf("SeenAllSources(%v) = %v", seen, got)
+		}
+	}
+	check(true)
+	check(true, "api")
+	r.open(r.ctx, "api")
+	r.open(r.ctx, "file")
+	check(false)
+	check(false, "api", "file")
+	r.merge(merge.SET)
+	check(false, "api", "file")
+	r.mergeFrom("file", merge.ADD, newPod("a"))
+	check(false, "api", "file")
+	r.mergeFrom("file", merge.SET)
+	check(true, "api", "file")
+	check(true, "api", "file", "http")
+	check(false, "api")
+	check(false)
+	r.mergeFrom("file", merge.REMOVE, newPod("a"))
+	check(true, "api", "file")
+	r.open(r.ctx, "http")
+	check(false, "api", "file", "http")
+}
+
+// refused: what can't be merged is an error and changes nothing.
+func (r *rig) refused() {
+	pod := newPod("a")
+	r.merge(merge.SET, pod)
+	for _, tt := range []struct {
+		source string
+		update merge.PodUpdate
+		want   error
+	}{
+		{"api", merge.PodUpdate{Op: merge.RECONCILE, Pods: []*v1.Pod{changed(pod, newMessage)}}, merge.ErrOp},
+		{"api", merge.PodUpdate{Op: 17}, merge.ErrOp},
+		{"api", merge.PodUpdate{Op: -1, Pods: []*v1.Pod{newPod("b")}}, merge.ErrOp},
+		{"api", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("b"), nil}}, merge.ErrPod},
+		{"api", merge.PodUpdate{Op: merge.REMOVE, Pods: []*v1.Pod{nil}}, merge.ErrPod},
+		{"", merge.PodUpdate{Op: merge.SET}, merge.ErrSource},
+	} {
+		if err := r.Merge(r.ctx, tt.source, tt.update); !errors.Is(err, tt.want) {
+			r.Errorf("%v from %q: error %v, want %v", tt.update.Op, tt.source, err, tt.want)
+		}
+		r.expect(r.sent())
+	}
+	r.expectHeld("api/a")
+	r.expect(r.merge(merge.SET, pod))
+	if _, err := r.Channel(r.ctx, ""); !errors.Is(err, merge.ErrSource) {
+		r.Errorf("Channel of no source: %v, want %v", err, merge.ErrSource)
+	}
+}
+
+// refusedOnChannel: what can't be merged and came through a channel is told,
+// and the source goes on.
+func (r *rig) refusedOnChannel() {
+	var told []string
+	m := r.with(func(o *merge.Options) {
+		o.Rejected = func(source string, update merge.PodUpdate, err error) {
+			told = append(told, fmt.Sprint(source, " ", update.Op, " ", errors.Is(err, merge.ErrOp) || errors.Is(err, merge.ErrPod)))
+		}
+	})
+	m.expect(m.push(m.open(m.ctx, "api"),
+		merge.PodUpdate{Op: merge.RECONCILE, Pods: []*v1.Pod{newPod("a")}},
+		merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{nil}},
+		merge.PodUpdate{Op: 17},
+		merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}),
+		"ADD api b")
+	if want := "[api RECONCILE true api SET true api Op(17) true]"; fmt.Sprint(told) != want {
+		m.Errorf("Rejected was told %v, want %s", told, want)
+	}
+	// Without anybody to tell, the source goes on as well.
+	r.expect(r.push(r.open(r.ctx, "api"),
+		merge.PodUpdate{Op: 17},
+		merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}),
+		"ADD api b")
+}
+
+// sourcesApart: sources don't see each other's pods, whatever their UID.
+func (r *rig) sourcesApart() {
+	r.expect(r.mergeFrom("api", merge.SET, newPod("a")), "ADD api a")
+	r.expect(r.mergeFrom("file", merge.SET, changed(newPod("a"), newImage)), "ADD file a")
+	r.expect(r.mergeFrom("http", merge.REMOVE, newPod("a")))
+	r.expect(r.mergeFrom("file", merge.SET), "REMOVE file a")
+	r.expectHeld("api/a")
+	r.expect(r.mergeFrom("api", merge.SET, newPod("a")))
+}
+
+// channel: one channel a source, until it ends.
+func (r *rig) channel() {
+	ctx, cancel := context.WithCancel(r.ctx)
+	in := r.open(ctx, "api")
+	if r.open(r.ctx, "api") != in {
+		r.Error("a second call returns another channel")
+	}
+	if r.open(r.ctx, "file") == in {
+		r.Error("two sources have one channel")
+	}
+	r.expect(r.push(in,
+		merge.PodUpdate{Op: merge.SET, Source: "elsewhere", Pods: []*v1.Pod{newPod("a")}},
+		merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}),
+		"ADD api a", "ADD api b")
+
+	cancel()
+	synctest.Wait()
+	again := r.open(r.ctx, "api")
+	r.expect(r.push(again, merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("c")}}), "ADD api c")
+	close(again)
+	synctest.Wait()
+	r.expect(r.push(r.open(r.ctx, "api"), merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("c")}}),
+		"REMOVE api a b")
+}
+
+// add returns an update that tells of one new pod.
+func add(i int) merge.PodUpdate {
+	return merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod(strconv.Itoa(i))}}
+}
+
+// capacity: as many notifications as that are sent to nobody, and no more.
+func (r *rig) capacity() {
+	want := r.options.Capacity
+	if want == 0 {
+		want = merge.DefaultCapacity
+	}
+	var merged atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range want + 2 {
+			if err := r.Merge(r.ctx, "api", add(i)); err != nil {
+				r.Error(err)
+			}
+			merged.Add(1)
+		}
+	}()
+	synctest.Wait()
+	if got := merged.Load(); got != int64(want) {
+		r.Errorf("%d notifications were sent to nobody, want %d", got, want)
+	}
+	for i := range want + 2 {
+		update := r.take(<-r.Updates())
+		if len(update.Pods) != 1 || string(update.Pods[0].UID) != strconv.Itoa(i) {
+			r.Fatalf("number %d is %s", i, show([]merge.PodUpdate{update}))
+		}
+	}
+	<-done
+}
+
+// idle: a merger without work waits, in such a way that nothing wakes it but
+// work. A goroutine that spins or polls keeps the bubble from coming to rest, or
+// the clock from standing still.
+func (r *rig) idle() {
+	for range 3 {
+		start := time.Now()
+		for _, source := range []string{"api", "file", "http"} {
+			in := r.open(r.ctx, source)
+			r.expect(r.push(in, add(int(start.UnixNano()))), fmt.Sprintf("ADD %s %d", source, start.UnixNano()))
+		}
+		r.state()
+		synctest.Wait()
+		if !time.Now().Equal(start) {
+			r.Error("something moved the clock")
+		}
+		advance(time.Hour)
+		r.expect(r.sent())
+	}
+}
+
+// goroutinesEnd: with ctx or the channel, even while the receiver doesn't
+// come. The bubble would not end otherwise.
+func (r *rig) goroutinesEnd() {
+	m := r.with(func(*merge.Options) {})
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	for i := range 4 {
+		in := m.open(ctx, fmt.Sprint("source", i))
+		m.push(in, merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})
+		if i == 0 {
+			close(in)
+		}
+	}
+	blocked := m.open(ctx, "blocked")
+	const limit = 3000
+	for i := range limit {
+		select {
+		case blocked <- add(i):
+			continue
+		case <-time.After(time.Second):
+		}
+		cancel()
+		synctest.Wait()
+		// Another goroutine serves the source now: that of before is gone.
+		again := m.open(m.ctx, "blocked")
+		if again == blocked {
+			m.Error("the goroutine of a source outlives its ctx")
+		}
+		m.sent()
+		return
+	}
+	m.Fatalf("%d updates and nobody to receive them, yet none waits", limit)
+}
+
+// closed: Close ends whatever waits, and what comes later fails. What was sent
+// is received.
+func (r *rig) closed() {
+	in := r.open(r.ctx, "api")
+	r.push(in, merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})
+	r.Close()
+	r.refuses()
+	if !r.SeenAllSources(sets.New("api")) {
+		r.Error("SeenAllSources has forgotten what was")
+	}
+
+	m := r.with(func(*merge.Options) {})
+	sent := m.fill()
+	var waiting sync.WaitGroup
+	calls := 1
+	if unlocked(m.arrangement) {
+		calls = 4
+	}
+	for i := range calls {
+		waiting.Go(func() {
+			if i == 3 {
+				m.Sync()
+				return
+			}
+			err := m.Merge(m.ctx, fmt.Sprint("source", i), add(i))
+			if !errors.Is(err, merge.ErrClosed) && !m.FixedCapacity {
+				m.Errorf("Merge that waits: %v, want %v", err, merge.ErrClosed)
+			}
+		})
+	}
+	if calls > 1 {
+		synctest.Wait()
+	}
+	m.Close()
+	waiting.Wait()
+	for i := range sent {
+		if update, open := <-m.Updates(); !open || len(update.Pods) != 1 || string(update.Pods[0].UID) != strconv.Itoa(i) {
+			m.Fatalf("notification %d, which was sent before Close: %v (open %v)", i, update, open)
+		}
+	}
+	m.refuses()
+}
+
+// fill adds pods from the source fill until the channel is full, and returns
+// how many. A channel without room for any is full.
+func (r *rig) fill() int {
+	n := cap(r.Updates())
+	for i := range n {
+		if err := r.Merge(r.ctx, "fill", add(i)); err != nil {
+			r.Error(err)
+		}
+	}
+	return n
+}
+
+// refuses checks a merger that has been closed.
+func (r *rig) refuses() {
+	r.Helper()
+	if update, open := <-r.Updates(); open {
+		r.Errorf("a %v comes from a closed merger", update.Op)
+	}
+	if err := r.Merge(r.ctx, "api", add(1)); !errors.Is(err, merge.ErrClosed) {
+		r.Errorf("Merge: %v, want %v", err, merge.ErrClosed)
+	}
+	if _, err := r.Channel(r.ctx, "api"); !errors.Is(err, merge.ErrClosed) {
+		r.Errorf("Channel: %v, want %v", err, merge.ErrClosed)
+	}
+	r.Sync()
+	r.Close()
+}
+
+// options: what isn't supported is refused, and the error says what is.
+func (s Suite) options(t *testing.T, v merge.Variant) {
+	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}, {HandOver: "given"}, {HandOver: impls.Lent}}
+	taken := []merge.Options{
+		{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {HandOver: impls.Owned},
+		{Mode: merge.SnapshotAndUpdates, Capacity: merge.DefaultCapacity},
+	}
+	add := func(to *[]merge.Options, opts merge.Options) { *to = append(*to, opts) }
+	if s.FixedCapacity {
+		add(&refused, merge.Options{Capacity: 3})
+	} else {
+		add(&taken, merge.Options{Capacity: 3})
+	}
+	if s.OwnedOnly {
+		add(&refused, merge.Options{HandOver: impls.Shared})
+	} else {
+		add(&taken, merge.Options{HandOver: impls.Shared})
+	}
+	for _, opts := range refused {
+		if m, err := v.New(opts); !errors.Is(err, impls.ErrOptions) || m != nil {
+			t.Errorf("options %+v: %v and error %v, want nothing and %v", opts, m, err, impls.ErrOptions)
+		}
+	}
+	for _, opts := range taken {
+		m, err := v.New(opts)
+		if err != nil {
+			t.Errorf("options %+v: %v", opts, err)
+			continue
+		}
+		m.Close()
+	}
+}

@@ -1,0 +1,123 @@
+package mergetest
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+	"unsafe"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// opaque are types whose fields are out of reach; they are written to as a
+// whole. What a time points to is a time zone, which all share.
+var opaque = map[reflect.Type]reflect.Value{
+	reflect.TypeFor[time.Time]():         reflect.ValueOf(time.Unix(13, 0)),
+	reflect.TypeFor[resource.Quantity](): reflect.ValueOf(resource.MustParse("13")),
+}
+
+// scribble writes into all that a pod refers to. Its name and UID stay, so that
+// it can be told whose pod it was.
+func scribble(pod *v1.Pod) {
+	name, namespace, uid := pod.Name, pod.Namespace, pod.UID
+	scribbleOn(reflect.ValueOf(pod).Elem())
+	pod.Name, pod.Namespace, pod.UID = name, namespace, uid
+}
+
+func scribbleOn(v reflect.Value) {
+	if other, ok := opaque[v.Type()]; ok {
+		v.Set(other)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			scribbleOn(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			scribbleOn(v.Field(i))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			scribbleOn(v.Index(i))
+		}
+	case reflect.Map:
+		scribbleOnMap(v)
+	case reflect.String:
+		v.SetString("scribbled")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(v.Int() ^ 13)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(v.Uint() ^ 13)
+	default:
+		panic(fmt.Sprintf("mergetest: a pod with a %v in it", v.Type()))
+	}
+}
+
+func scribbleOnMap(m reflect.Value) {
+	if m.IsNil() {
+		return
+	}
+	for _, key := range m.MapKeys() {
+		value := reflect.New(m.Type().Elem()).Elem()
+		value.Set(m.MapIndex(key))
+		scribbleOn(value)
+		m.SetMapIndex(key, value)
+	}
+	m.SetMapIndex(reflect.ValueOf("scribbled").Convert(m.Type().Key()), reflect.Zero(m.Type().Elem()))
+}
+
+// memory is where things lie that can be written to, with a path to each.
+type memory map[unsafe.Pointer]string
+
+// of adds the memory of a pod, by its path, and returns the paths of what was
+// there before by way of another pod.
+func (m memory) of(pod *v1.Pod, path string) (common []string) {
+	own := make(memory)
+	own.reach(reflect.ValueOf(pod), path)
+	for at, path := range own {
+		if other, ok := m[at]; ok {
+			common = append(common, other+" is "+path)
+		}
+		m[at] = path
+	}
+	return common
+}
+
+// reach adds what a value refers to. Strings can't be written to.
+func (m memory) reach(v reflect.Value, path string) {
+	if _, ok := opaque[v.Type()]; ok {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() && v.Type().Elem().Size() > 0 {
+			m[v.UnsafePointer()] = path
+			m.reach(v.Elem(), path)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			m.reach(v.Field(i), path+"."+v.Type().Field(i).Name)
+		}
+	case reflect.Slice:
+		if v.Len() == 0 {
+			return
+		}
+		m[v.UnsafePointer()] = path
+		for i := range v.Len() {
+			m.reach(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		}
+	case reflect.Map:
+		if v.IsNil() {
+			return
+		}
+		m[v.UnsafePointer()] = path
+		for _, key := range v.MapKeys() {
+			m.reach(v.MapIndex(key), fmt.Sprintf("%s[%v]", path, key))
+		}
+	}
+}

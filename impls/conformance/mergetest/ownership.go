@@ -1,0 +1,195 @@
+package mergetest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"watchlab/impls/conformance/mergetest/pods"
+	"watchlab/impls/merge"
+)
+
+// deliveredIsReceivers: what the receiver does with what is its own shows
+// neither in the state nor in what is told later. (The rig's receiver writes
+// into all that it may write to.)
+func (r *rig) deliveredIsReceivers() {
+	sources := []*v1.Pod{newPod("a"), newPod("b"), newPod("c")}
+	r.merge(merge.SET, sources...)
+	seen := make(map[string]string)
+	for place, pod := range r.state() {
+		seen[place] = pod.Annotations[merge.ConfigFirstSeenAnnotation]
+	}
+	first := slices.Clone(sources)
+	// More than one status: a variant may get ready for the next.
+	for range 4 {
+		sources[0] = changed(sources[0], newMessage)
+		r.expect(r.merge(merge.SET, sources...), "RECONCILE api a")
+	}
+	sources[1] = changed(sources[1], newImage)
+	r.expect(r.merge(merge.SET, sources...), "UPDATE api b")
+	sources[2] = changed(sources[2], markDeleted)
+	r.expect(r.merge(merge.SET, sources...), "DELETE api c")
+
+	want := make(map[string]*v1.Pod)
+	for i, pod := range sources {
+		place := "api/" + string(pod.UID)
+		held := withLocal(pod, "api", seen[place])
+		held.ResourceVersion = first[i].ResourceVersion
+		want[place] = held
+	}
+	for range 2 {
+		if diff := cmp.Diff(want, r.state()); diff != "" {
+			r.Errorf("held (-want +got):\n%s", diff)
+		}
+	}
+	// By pointers, versions and contents.
+	r.expect(r.merge(merge.SET, sources...))
+	fresh := make([]*v1.Pod, len(sources))
+	for i, pod := range sources {
+		fresh[i] = pod.DeepCopy()
+	}
+	r.expect(r.merge(merge.SET, fresh...))
+	for i, pod := range fresh {
+		fresh[i] = changed(pod)
+	}
+	r.expect(r.merge(merge.SET, fresh...))
+
+	fresh[0] = changed(fresh[0], newMessage)
+	want["api/a"].Status = fresh[0].Status
+	got := r.merge(merge.SET, fresh...)
+	r.expect(got, "RECONCILE api a")
+	if diff := cmp.Diff(want["api/a"], got[0].Pods[0]); diff != "" {
+		r.Errorf("told after the receiver wrote (-want +got):\n%s", diff)
+	}
+	got = r.merge(merge.SET)
+	r.expect(got, "REMOVE api a b c")
+	for _, pod := range got[0].Pods {
+		if diff := cmp.Diff(want["api/"+string(pod.UID)], pod); diff != "" {
+			r.Errorf("removed after the receiver wrote (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// tellEverything makes the merger tell of realistic pods in each way that it
+// has, hands what is told to check as it comes, and returns what was sent to the
+// merger.
+func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
+	list := []*v1.Pod{pods.Realistic(1), pods.Realistic(2), pods.Realistic(3)}
+	next := func(op merge.Op, i int, change func(*v1.Pod)) {
+		if change != nil {
+			list[i] = list[i].DeepCopy()
+			change(list[i])
+			newVersion(list[i])
+		}
+		received = append(received, list...)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if err := r.Merge(r.ctx, merge.APISource, merge.PodUpdate{Op: op, Pods: list}); err != nil {
+				r.Error(err)
+			}
+			r.Sync()
+		}()
+		for update := range r.Updates() {
+			check(update)
+			if update.Source == merge.AllSource {
+				break
+			}
+		}
+		<-done
+	}
+	next(merge.SET, 0, nil)
+	for i := range 4 {
+		next(merge.SET, i%2, func(pod *v1.Pod) { pod.Status.Message += "+" })
+	}
+	next(merge.UPDATE, 1, pods.ChangeSpec)
+	next(merge.UPDATE, 1, pods.ChangeStatus)
+	next(merge.SET, 2, markDeleted)
+	next(merge.REMOVE, 2, nil)
+	return received
+}
+
+// noSharedMemory: no memory that can be written to is shared by two pods that
+// were told, or by one of them and one that was received.
+func (r *rig) noSharedMemory() {
+	where := make(memory)
+	var told []*v1.Pod
+	received := r.tellEverything(func(update merge.PodUpdate) {
+		for i, pod := range update.Pods {
+			told = append(told, pod)
+			path := fmt.Sprintf("pod %d of %v %d", i, update.Op, len(told))
+			for _, common := range where.of(pod, path) {
+				r.Errorf("shared by two that were told: %s", common)
+			}
+		}
+	})
+	for i, pod := range received {
+		own := make(memory)
+		own.of(pod, fmt.Sprintf("pod %d that was received", i))
+		for at, path := range own {
+			if other, ok := where[at]; ok {
+				r.Errorf("shared with what was received: %s is %s", other, path)
+			}
+		}
+	}
+	if len(told) < 20 {
+		r.Errorf("%d pods were told", len(told))
+	}
+}
+
+// nothingCopied: what a shared pod refers to is what was received, save for its
+// annotations.
+func (r *rig) nothingCopied() {
+	told := 0
+	where := make(memory)
+	var updates []merge.PodUpdate
+	received := r.tellEverything(func(update merge.PodUpdate) { updates = append(updates, update) })
+	for _, pod := range received {
+		where.of(pod, "received")
+	}
+	for _, update := range updates {
+		for _, pod := range update.Pods {
+			told++
+			bare := *pod
+			bare.Annotations = nil
+			own := make(memory)
+			own.reach(reflect.ValueOf(bare), "told")
+			for at, path := range own {
+				if where[at] == "" {
+					r.Errorf("%v: %s is a copy", update.Op, path)
+				}
+			}
+		}
+	}
+	if told < 20 {
+		r.Errorf("%d pods were told", told)
+	}
+}
+
+// receivedUnwritten: received pods stay as they are.
+func (r *rig) receivedUnwritten() {
+	bare := changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil })
+	versions := []*v1.Pod{
+		newPod("a"), changed(newPod("a"), newMessage), changed(newPod("a"), newImage),
+		changed(newPod("a"), annotated(merge.ConfigFirstSeenAnnotation, "x")), changed(newPod("a"), markDeleted),
+	}
+	for _, pod := range versions {
+		before, bareBefore := pod.DeepCopy(), bare.DeepCopy()
+		r.merge(merge.SET, pod, bare)
+		if diff := cmp.Diff(before, pod); diff != "" {
+			r.Errorf("a received pod was written to (-before +after):\n%s", diff)
+		}
+		if !reflect.DeepEqual(bareBefore, bare) {
+			r.Error("a received pod without annotations was written to")
+		}
+	}
+	list := []*v1.Pod{bare, versions[0]}
+	before := slices.Clone(list)
+	r.merge(merge.SET, list...)
+	if !slices.Equal(before, list) {
+		r.Error("a received list was written to")
+	}
+}

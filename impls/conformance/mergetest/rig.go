@@ -1,0 +1,278 @@
+package mergetest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/impls/merge"
+)
+
+// rig is a merger under test with what is around it.
+type rig struct {
+	*testing.T
+	arrangement
+	merge.Merger
+	events *events
+	ctx    context.Context
+	receiver
+}
+
+// newRig builds a merger; the recorder is the rig's. The merger is closed when
+// the check has ended.
+func newRig(t *testing.T, a arrangement) *rig {
+	t.Helper()
+	r := &rig{T: t, arrangement: a, events: &events{}, ctx: t.Context()}
+	r.receiver.shares = sharing(a)
+	opts := a.options
+	opts.Recorder = r.events
+	m, err := a.variant.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Merger = m
+	t.Cleanup(func() {
+		m.Close()
+		for _, diff := range r.spoilt() {
+			t.Errorf("something that was told as shared has been written to (-told +now):\n%s", diff)
+		}
+	})
+	return r
+}
+
+// with returns another rig of the same arrangement with other options.
+func (r *rig) with(set func(*merge.Options)) *rig {
+	r.Helper()
+	a := r.arrangement
+	set(&a.options)
+	return newRig(r.T, a)
+}
+
+func (r *rig) withMode(mode merge.Mode) *rig {
+	r.Helper()
+	return r.with(func(o *merge.Options) { o.Mode = mode })
+}
+
+// events is a recorder that writes down what it is told.
+type events struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Eventf is [merge.EventRecorder].
+func (e *events) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
+	name := ""
+	if pod, ok := object.(*v1.Pod); ok {
+		name = string(pod.UID)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lines = append(e.lines, fmt.Sprintf("%s %s %s: %s", name, eventtype, reason, fmt.Sprintf(format, args...)))
+}
+
+// take returns the lines and forgets them.
+func (e *events) take() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lines := e.lines
+	e.lines = nil
+	return lines
+}
+
+// receiver does with what it is told what a receiver may do.
+type receiver struct {
+	shares bool
+
+	mu sync.Mutex
+	// shared are the pods that were told as shared, with copies of what they
+	// were then; guarded by mu.
+	shared []sharedPod
+}
+
+type sharedPod struct{ told, then *v1.Pod }
+
+// take returns an update that the check can keep. What was told is written
+// over, where it is the receiver's, or watched.
+func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
+	pods := slices.Clone(update.Pods)
+	if pods == nil && update.Pods != nil {
+		pods = []*v1.Pod{}
+	}
+	for i, pod := range pods {
+		if pod == nil {
+			continue
+		}
+		pods[i] = pod.DeepCopy()
+		if !r.shares {
+			scribble(pod)
+			continue
+		}
+		r.mu.Lock()
+		r.shared = append(r.shared, sharedPod{pod, pods[i]})
+		r.mu.Unlock()
+	}
+	// The list is the receiver's in any case.
+	clear(update.Pods)
+	update.Pods = pods
+	return update
+}
+
+// spoilt returns what has become of shared pods that are not as they were.
+func (r *receiver) spoilt() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var diffs []string
+	for _, s := range r.shared {
+		if !reflect.DeepEqual(s.told, s.then) {
+			diffs = append(diffs, cmp.Diff(s.then, s.told))
+		}
+	}
+	return diffs
+}
+
+// merge merges an update of the api source and returns what was sent.
+func (r *rig) merge(op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
+	r.Helper()
+	return r.mergeFrom(merge.APISource, op, pods...)
+}
+
+func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
+	r.Helper()
+	return r.collect(func() {
+		if err := r.Merge(r.ctx, source, merge.PodUpdate{Op: op, Source: source, Pods: pods}); err != nil {
+			r.Errorf("%v from %s: %v", op, source, err)
+		}
+	})
+}
+
+// collect runs something that makes the merger send, and returns what it sent.
+func (r *rig) collect(run func()) []merge.PodUpdate {
+	r.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run()
+	}()
+	all := r.sent()
+	select {
+	case <-done:
+	default:
+		r.Fatal("a call doesn't return, although all that was sent has been received")
+	}
+	return all
+}
+
+// sent returns what the merger sends until it waits for something else than a
+// receiver.
+func (r *rig) sent() []merge.PodUpdate {
+	var all []merge.PodUpdate
+	for {
+		synctest.Wait()
+		select {
+		case update, open := <-r.Updates():
+			if !open {
+				return all
+			}
+			all = append(all, r.take(update))
+		default:
+			return all
+		}
+	}
+}
+
+// noop changes nothing. A channel takes it when it is done with what came
+// before.
+var noop = merge.PodUpdate{Op: merge.REMOVE}
+
+// push sends updates through a channel and returns what they make the merger
+// send.
+func (r *rig) push(in chan<- merge.PodUpdate, updates ...merge.PodUpdate) []merge.PodUpdate {
+	r.Helper()
+	return r.collect(func() {
+		for _, update := range updates {
+			in <- update
+		}
+		in <- noop
+	})
+}
+
+// state returns the pods that the merger holds, by source and UID.
+func (r *rig) state() map[string]*v1.Pod {
+	r.Helper()
+	updates := r.collect(r.Sync)
+	if len(updates) != 1 || updates[0].Op != merge.SET || updates[0].Source != merge.AllSource || updates[0].Pods == nil {
+		r.Fatalf("Sync sent %s, want one SET of %q with pods that aren't nil", show(updates), merge.AllSource)
+	}
+	held := make(map[string]*v1.Pod)
+	for _, pod := range updates[0].Pods {
+		key := placeOf(pod)
+		if held[key] != nil {
+			r.Errorf("%s is held twice", key)
+		}
+		held[key] = pod
+	}
+	return held
+}
+
+// placeOf returns the source and UID of a pod that was told.
+func placeOf(pod *v1.Pod) string {
+	return pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
+}
+
+// expect compares what was sent with what show makes of it, one line a
+// notification.
+func (r *rig) expect(got []merge.PodUpdate, want ...string) {
+	r.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {
+		r.Errorf("notifications (-want +got):\n%s", diff)
+	}
+	for _, update := range got {
+		if update.Pods == nil {
+			r.Errorf("the pods of a %v are nil", update.Op)
+		}
+	}
+}
+
+// expectHeld compares the keys of the held pods.
+func (r *rig) expectHeld(want ...string) {
+	r.Helper()
+	got := r.state()
+	for _, key := range want {
+		if got[key] == nil {
+			r.Errorf("%s isn't held", key)
+		}
+		delete(got, key)
+	}
+	for key := range got {
+		r.Errorf("%s is held", key)
+	}
+}
+
+// show returns updates as lines such as "ADD api a b". The pods of snapshots
+// and removals, whose order isn't promised, are sorted.
+func show(updates []merge.PodUpdate) string {
+	lines := make([]string, len(updates))
+	for i, update := range updates {
+		sortUnordered(&update)
+		var b strings.Builder
+		fmt.Fprintf(&b, "%v %s", update.Op, update.Source)
+		for _, pod := range update.Pods {
+			fmt.Fprintf(&b, " %s", pod.UID)
+		}
+		lines[i] = b.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// advance moves the bubble's clock.
+func advance(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,169 @@
+package mergetest
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"watchlab/impls"
+	"watchlab/impls/merge"
+)
+
+// script is a sequence of updates.
+type script struct {
+	mode    merge.Mode
+	channel bool
+	// capacity and handover are for variants that have a choice.
+	capacity int
+	handover impls.Ownership
+	steps    []step
+}
+
+type step struct {
+	source string
+	op     merge.Op
+	pods   []*v1.Pod
+	// how says for each pod where it comes from.
+	how []string
+	// nobody receives during the step; if that is why it doesn't end, it is
+	// given up. A variant that holds a lock while sending is spared that.
+	alone bool
+}
+
+// String returns the script as one line a step.
+func (s script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "mode %s, through the channel: %v, capacity %d, handover %s\n", s.mode, s.channel, s.capacity, s.handover)
+	for i, step := range s.steps {
+		fmt.Fprintf(&b, "%d: %v %s", i, step.op, step.source)
+		if step.alone {
+			b.WriteString(" (nobody receives)")
+		}
+		for j, pod := range step.pods {
+			fmt.Fprintf(&b, " %s_%s(%s: %s)", pod.Name, pod.Namespace, pod.UID, step.how[j])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// mutations are what may happen to a pod from one update to the next, besides
+// its getting a new resourceVersion.
+var mutations = []struct {
+	name string
+	run  func(*v1.Pod)
+}{
+	{"nothing", func(*v1.Pod) {}},
+	{"image", newImage},
+	{"status", newMessage},
+	{"conditions nil", func(p *v1.Pod) { p.Status.Conditions = nil }},
+	{"conditions empty", func(p *v1.Pod) { p.Status.Conditions = []v1.PodCondition{} }},
+	{"tolerations nil", func(p *v1.Pod) { p.Spec.Tolerations = nil }},
+	{"tolerations empty", func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{} }},
+	{"selector", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"pool": p.Spec.NodeSelector["pool"] + "+"} }},
+	{"labels nil", func(p *v1.Pod) { p.Labels = nil }},
+	{"labels empty", func(p *v1.Pod) { p.Labels = map[string]string{} }},
+	{"label", func(p *v1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, "app", p.Labels["app"]+"+") }},
+	{"annotations nil", func(p *v1.Pod) { p.Annotations = nil }},
+	{"annotation", func(p *v1.Pod) { annotated("note", p.Annotations["note"]+"+")(p) }},
+	{"no annotation", unannotated("note")},
+	{"source", annotated(merge.ConfigSourceAnnotation, "elsewhere")},
+	{"seen", annotated(merge.ConfigFirstSeenAnnotation, "never")},
+	{"mirror", annotated(merge.ConfigMirrorAnnotation, "m")},
+	{"other mirror", annotated(merge.ConfigMirrorAnnotation, "n")},
+	{"no mirror", unannotated(merge.ConfigMirrorAnnotation)},
+	{"deleted", markDeleted},
+	{"not deleted", func(p *v1.Pod) { p.DeletionTimestamp = nil }},
+	{"grace", func(p *v1.Pod) { p.DeletionGracePeriodSeconds = new(int64) }},
+	{"no grace", func(p *v1.Pod) { p.DeletionGracePeriodSeconds = nil }},
+	{"no version", func(p *v1.Pod) { p.ResourceVersion = "" }},
+	{"finalizer", func(p *v1.Pod) { p.Finalizers = append(p.Finalizers, "f") }},
+	{"named a", named("a")},
+	{"named b", named("b")},
+	{"elsewhere", func(p *v1.Pod) { p.Namespace = "elsewhere" }},
+	{"afresh", func(p *v1.Pod) { *p = *newPod(string(p.UID)) }},
+}
+
+// dice makes the choices of a script: numbers from 0 to n-1.
+type dice interface {
+	draw(n int, what string) int
+}
+
+// rapidDice are rapid's, which finds short scripts.
+type rapidDice struct{ t *rapid.T }
+
+func (d rapidDice) draw(n int, what string) int { return rapid.IntRange(0, n-1).Draw(d.t, what) }
+
+// byteDice are those of a fuzzer: a byte each, and 0 when there are no more.
+type byteDice struct{ bytes []byte }
+
+func (d *byteDice) draw(n int, _ string) int {
+	if len(d.bytes) == 0 {
+		return 0
+	}
+	b := d.bytes[0]
+	d.bytes = d.bytes[1:]
+	return int(b) % n
+}
+
+func oneOf[T any](d dice, what string, values ...T) T { return values[d.draw(len(values), what)] }
+
+// maxSteps is how long scripts are at most.
+const maxSteps = 24
+
+// drawScript draws updates of a few pods, so that they often meet.
+func drawScript(d dice) script {
+	s := script{
+		mode:     oneOf(d, "mode", merge.Incremental, merge.Incremental, merge.SnapshotAndUpdates, merge.Snapshot),
+		channel:  d.draw(2, "channel") == 1,
+		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
+		handover: oneOf(d, "handover", impls.Owned, impls.Shared),
+	}
+	newest := make(map[place]*v1.Pod)
+	for range 1 + d.draw(maxSteps, "steps") {
+		s.steps = append(s.steps, drawStep(d, newest))
+	}
+	// In the end, all is received.
+	s.steps[len(s.steps)-1].alone = false
+	return s
+}
+
+type place struct {
+	source string
+	uid    types.UID
+}
+
+func drawStep(d dice, newest map[place]*v1.Pod) step {
+	st := step{
+		source: oneOf(d, "source", merge.APISource, merge.FileSource, merge.HTTPSource),
+		op:     oneOf(d, "op", merge.SET, merge.ADD, merge.UPDATE, merge.DELETE, merge.REMOVE, merge.SET, merge.SET),
+		alone:  d.draw(4, "alone") == 3,
+	}
+	for range d.draw(8, "pods") {
+		uid := oneOf[types.UID](d, "uid", "a", "b", "c", "d", "e", "f")
+		at := place{st.source, uid}
+		pod, how := newest[at], "same"
+		if pod == nil {
+			pod, how = newPod(string(uid)), "new"
+		} else if kind := d.draw(5, "kind"); kind == 1 {
+			// Equal, as what comes with the same version.
+			pod, how = pod.DeepCopy(), "copied"
+		} else if kind > 1 {
+			pod, how = pod.DeepCopy(), ""
+			newVersion(pod)
+			for range 1 + d.draw(2, "mutations") {
+				m := mutations[d.draw(len(mutations), "mutation")]
+				m.run(pod)
+				how += m.name + ","
+			}
+		}
+		newest[at] = pod
+		st.pods = append(st.pods, pod)
+		st.how = append(st.how, strings.TrimSuffix(how, ","))
+	}
+	return st
+}

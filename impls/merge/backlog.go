@@ -1,0 +1,153 @@
+package merge
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// notification is a PodUpdate on its way. Where pods are the receiver's own,
+// they are copied by whoever sends it, not by whoever puts it on its way, who
+// may hold a lock.
+type notification struct {
+	update PodUpdate
+	// one, or else many, are the pods to be copied into the update while that
+	// has none. That there is one is the usual case, which needs no memory of
+	// its own.
+	one  held
+	many []held
+}
+
+// ready returns what is to be sent, which it makes once.
+func (n *notification) ready() PodUpdate {
+	if n.update.Pods != nil {
+		return n.update
+	}
+	if n.many == nil {
+		n.update.Pods = []*v1.Pod{n.one.copy()}
+	} else {
+		n.update.Pods = make([]*v1.Pod, len(n.many))
+		for i, h := range n.many {
+			n.update.Pods[i] = h.copy()
+		}
+	}
+	n.one, n.many = held{}, nil
+	return n.update
+}
+
+// backlog holds what is to be sent, oldest first. It has no lock of its own. A
+// post costs O(1) amortized and keeps no memory of what has been sent, save for
+// its array.
+type backlog struct {
+	waiting []notification
+	// head is the first of waiting that has not been sent.
+	head int
+	// posted and sent count since the beginning.
+	posted, sent uint64
+}
+
+func (b *backlog) empty() bool { return b.sent == b.posted }
+
+// first returns the oldest. It may be changed in its place, and stays there
+// until the next post.
+func (b *backlog) first() *notification { return &b.waiting[b.head] }
+
+// shift takes the oldest out, as sent.
+func (b *backlog) shift() {
+	b.sent++
+	b.waiting[b.head] = notification{}
+	if b.head++; b.head == len(b.waiting) {
+		b.waiting, b.head = b.waiting[:0], 0
+	}
+}
+
+func (b *backlog) post(n notification) {
+	if b.head > 0 && len(b.waiting) == cap(b.waiting) {
+		left := copy(b.waiting, b.waiting[b.head:])
+		clear(b.waiting[left:])
+		b.waiting, b.head = b.waiting[:left], 0
+	}
+	b.waiting = append(b.waiting, n)
+	b.posted++
+}
+
+// tell posts what the last update of s changed. all are the sources that a
+// snapshot is made of.
+func (b *backlog) tell(mode Mode, s *source, all []*source) {
+	d := &s.delta
+	if d.empty() {
+		return
+	}
+	changed := len(d.adds) > 0 || len(d.updates) > 0 || len(d.deletes) > 0
+	switch mode {
+	case SnapshotAndUpdates:
+		if d.firstSet || len(d.removes) > 0 || len(d.adds) > 0 {
+			b.postAll(s.name, all)
+		}
+		b.postEntries(UPDATE, s, d.updates)
+		b.postEntries(DELETE, s, d.deletes)
+	case Snapshot:
+		if d.firstSet || changed || len(d.removes) > 0 {
+			b.postAll(s.name, all)
+		}
+	default:
+		b.postEntries(REMOVE, s, d.removes)
+		b.postEntries(ADD, s, d.adds)
+		b.postEntries(UPDATE, s, d.updates)
+		b.postEntries(DELETE, s, d.deletes)
+		if d.firstSet && !changed {
+			b.post(notification{update: PodUpdate{Op: ADD, Source: s.name, Pods: []*v1.Pod{}}})
+		}
+		b.postEntries(RECONCILE, s, d.reconciles)
+	}
+	d.reset()
+}
+
+// postEntries posts the pods of entries as they are now, if there are any.
+func (b *backlog) postEntries(op Op, s *source, entries []*entry) {
+	n := notification{update: PodUpdate{Op: op, Source: s.name}}
+	switch {
+	case len(entries) == 0:
+		return
+	case s.shares && len(entries) == 1:
+		n.update.Pods = entries[0].version.alone()
+	case s.shares:
+		n.update.Pods = make([]*v1.Pod, len(entries))
+		for i, e := range entries {
+			n.update.Pods[i] = e.pod
+		}
+	case len(entries) == 1:
+		n.one = entries[0].held
+	default:
+		n.many = make([]held, len(entries))
+		for i, e := range entries {
+			n.many[i] = e.held
+		}
+	}
+	b.post(n)
+}
+
+// postAll posts a SET of all pods of the sources.
+func (b *backlog) postAll(name string, sources []*source) {
+	n := notification{update: PodUpdate{Op: SET, Source: name}}
+	total := 0
+	for _, s := range sources {
+		total += len(s.byUID)
+	}
+	if len(sources) == 0 || sources[0].shares {
+		n.update.Pods = slices.Grow([]*v1.Pod{}, total)
+		for _, s := range sources {
+			for _, e := range s.byUID {
+				n.update.Pods = append(n.update.Pods, e.pod)
+			}
+		}
+	} else {
+		n.many = make([]held, 0, total)
+		for _, s := range sources {
+			for _, e := range s.byUID {
+				n.many = append(n.many, e.held)
+			}
+		}
+	}
+	b.post(n)
+}

@@ -1,0 +1,130 @@
+package merge
+
+import (
+	"runtime"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/impls/internal/structural"
+)
+
+// Equality of what makes a pod differ, with reflect.DeepEqual's answers. API
+// equality would be laxer than kubelet is: to it, nil and empty are the same.
+var (
+	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
+	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
+	identityEqual = structural.Compile[identity]()
+)
+
+// identity is the part of a pod's metadata that makes it differ, annotations
+// aside.
+type identity struct {
+	labels                     map[string]string
+	deletionTimestamp          *metav1.Time
+	deletionGracePeriodSeconds *int64
+}
+
+// samePod reports whether a received pod differs from the held one by no more
+// than its status and kubelet's own annotations.
+func samePod(held, received *v1.Pod) bool {
+	a := identity{held.Labels, held.DeletionTimestamp, held.DeletionGracePeriodSeconds}
+	b := identity{received.Labels, received.DeletionTimestamp, received.DeletionGracePeriodSeconds}
+	return identityEqual(&a, &b) &&
+		!annotationsDiffer(held.Annotations, received.Annotations) &&
+		specsEqual(&held.Spec, &received.Spec)
+}
+
+// verdict is how a received pod compares with a held one. It holds as long as
+// the entry holds the same, for that is never written to.
+type verdict struct {
+	pod    *v1.Pod
+	status *v1.PodStatus
+
+	// same reports whether the two differ by no more than their status,
+	// sameStatus whether not even by that.
+	same, sameStatus bool
+}
+
+// verdict compares a received pod, which is number i of the update, with what
+// is held, unless that has been done.
+func (s *source) verdict(e *entry, pod *v1.Pod, i int) verdict {
+	if i < len(s.verdicts) {
+		if v := s.verdicts[i]; v.pod == e.pod && v.status == e.status {
+			return v
+		}
+	}
+	v := verdict{pod: e.pod, status: e.status, same: samePod(e.pod, pod)}
+	v.sameStatus = v.same && statusesEqual(e.status, &pod.Status)
+	return v
+}
+
+// judgedAtOnce is how many pods a goroutine is worth starting for.
+const judgedAtOnce = 32
+
+// judge compares the pods of an update with what is held, on as many cores as
+// there are, if most of them will have to be compared.
+func (s *source) judge(update PodUpdate) {
+	s.verdicts = s.verdicts[:0]
+	workers := min(runtime.GOMAXPROCS(0), len(update.Pods)/judgedAtOnce)
+	if workers < 2 || update.Op == REMOVE || !s.unknown(update.Pods) {
+		return
+	}
+	if cap(s.verdicts) < len(update.Pods) {
+		s.verdicts = make([]verdict, 0, len(update.Pods))
+	}
+	verdicts := s.verdicts[:len(update.Pods)]
+	chunk := (len(update.Pods) + workers - 1) / workers
+	var others sync.WaitGroup
+	for from := chunk; from < len(update.Pods); from += chunk {
+		others.Go(func() { s.judgeRange(update.Pods, verdicts, from, from+chunk) })
+	}
+	s.judgeRange(update.Pods, verdicts, 0, chunk)
+	others.Wait()
+	// Not earlier: until here, they are being written.
+	s.verdicts = verdicts
+}
+
+// forgetVerdicts lets go of the pods that the verdicts were on.
+func (s *source) forgetVerdicts() {
+	clear(s.verdicts)
+	s.verdicts = s.verdicts[:0]
+}
+
+// unknown reports whether most of some pods have to be compared. It looks at a
+// few of them: whoever decodes one afresh decodes all.
+func (s *source) unknown(pods []*v1.Pod) bool {
+	const few = 8
+	n := 0
+	for _, pod := range pods[:few] {
+		if s.toCompare(pod) != nil {
+			n++
+		}
+	}
+	return n > few/2
+}
+
+// toCompare returns the entry that a pod has to be compared with, or nil.
+func (s *source) toCompare(pod *v1.Pod) *entry {
+	if s.byPointer.get(pod) != nil {
+		return nil
+	}
+	e := s.byUID[pod.UID]
+	if e == nil || sameName(e.received, pod) && s.sameVersion(e.received, pod) {
+		return nil
+	}
+	return e
+}
+
+// judgeRange judges pods[from:to]. It writes to no more than the verdicts on
+// these.
+func (s *source) judgeRange(pods []*v1.Pod, verdicts []verdict, from, to int) {
+	for i := from; i < min(to, len(pods)); i++ {
+		verdicts[i] = verdict{}
+		if e := s.toCompare(pods[i]); e != nil {
+			verdicts[i] = s.verdict(e, pods[i], i)
+		}
+	}
+}
