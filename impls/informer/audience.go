@@ -110,13 +110,3 @@ func (a *audience) shouldResync() bool {
 	}
 	return due
 }
-
-// resyncCheckChanged adjusts the listeners to how often is looked whether they
-// are due.
-func (a *audience) resyncCheckChanged(check time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.listeners {
-		l.setResyncPeriod(check)
-	}
-}

@@ -37,9 +37,9 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	if opts.ResyncPeriod != nil {
 		period = *opts.ResyncPeriod
 	}
-	requested := s.admitResync(logger, period)
-	l := newListener(logger, handler, s.HasSyncedChecker().Name(), requested)
-	l.scheduleResync(s.resyncCheck, time.Now())
+	period = s.admitResync(logger, period)
+	l := newListener(logger, handler, s.HasSyncedChecker().Name())
+	l.scheduleResync(period, s.resyncCheck, time.Now())
 	if !s.started {
 		s.audience.join(l)
 		return l, nil
@@ -77,7 +77,6 @@ func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Du
 		period = s.resyncCheck
 	default:
 		s.resyncCheck = period
-		s.audience.resyncCheckChanged(period)
 	}
 	return period
 }

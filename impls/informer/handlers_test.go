@@ -46,10 +46,10 @@ func TestLateHandler(t *testing.T) {
 		h.open()
 		synctest.Wait()
 		want := []call{
-			{kind: "add", initial: true, key: "ns/a", version: "1"},
-			{kind: "add", initial: true, key: "ns/b", version: "2"},
-			{kind: "add", key: "ns/c", version: "3"},
-			{kind: "update", key: "ns/a", old: "1", version: "4"},
+			{kind: "add", initial: true, key: "ns/a", version: "11"},
+			{kind: "add", initial: true, key: "ns/b", version: "12"},
+			{kind: "add", key: "ns/c", version: "13"},
+			{kind: "update", key: "ns/a", old: "11", version: "14"},
 		}
 		got := late.take()
 		// The indexer has no order.
@@ -126,7 +126,7 @@ func TestSlowHandler(t *testing.T) {
 			src.Modify(pod("a"))
 		}
 		synctest.Wait()
-		last := fmt.Sprint(updates + 1)
+		last := fmt.Sprint(11 + updates)
 		if obj, _, _ := inf.GetStore().GetByKey("ns/a"); resourceVersion(obj) != last {
 			t.Errorf("the store has version %s, want %s", resourceVersion(obj), last)
 		}
@@ -247,6 +247,64 @@ func TestHandles(t *testing.T) {
 	})
 }
 
+// eavesdropper is an object that has something done the first time that it is
+// asked for its version.
+type eavesdropper struct {
+	*v1.Pod
+	once sync.Once
+	do   func()
+}
+
+func (e *eavesdropper) GetResourceVersion() string {
+	e.once.Do(e.do)
+	return e.Pod.GetResourceVersion()
+}
+
+// TestJoinBetweenStoreAndTelling lets a handler try to join when the indexer has
+// what the handlers have not been told yet.
+func TestJoinBetweenStoreAndTelling(t *testing.T) {
+	s := newScript()
+	inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
+	stop := run(t, inf)
+	s.single = true
+	told, joined := make(chan struct{}), make(chan error)
+	r := &recorder{before: func(c call) {
+		if c.kind == "delete" {
+			close(told)
+		}
+	}}
+	second := &eavesdropper{Pod: version("a", 3), do: func() {
+		go func() {
+			_, err := inf.AddEventHandler(r)
+			joined <- err
+		}()
+		// It must not get through, hence there is nothing to wait for but the time
+		// that it would take.
+		for range 10_000 {
+			runtime.Gosched()
+		}
+	}}
+	for _, deltas := range [][]cache.Delta{
+		{{Type: cache.Added, Object: version("a", 1)}},
+		{{Type: cache.Updated, Object: version("a", 2)}, {Type: cache.Updated, Object: second}},
+	} {
+		if err := s.hand(deltas); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.hand([]cache.Delta{{Type: cache.Deleted, Object: version("a", 4)}}); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	stop()
+	if got, want := fmt.Sprint(r.take()), "[add ns/a 3 (initial) delete ns/a 4]"; got != want {
+		t.Errorf("the handler was told %s, want %s", got, want)
+	}
+}
+
 // remover removes itself when it is first called.
 type remover struct {
 	recorder
@@ -284,11 +342,11 @@ func TestGoexit(t *testing.T) {
 		other := &recorder{}
 		addHandler(t, inf, other)
 		run(t, inf)
-		for i := range 1000 {
+		for i := range 100 {
 			src.Add(pod(fmt.Sprint(i)))
+			synctest.Wait()
 		}
-		synctest.Wait()
-		if got := other.take(); len(got) != 1000 {
+		if got := other.take(); len(got) != 100 {
 			t.Errorf("the other handler was told %d times", len(got))
 		}
 		if err := cache.ShutDownEventHandler(inf, gone); err != nil {

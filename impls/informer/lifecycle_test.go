@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,7 +134,7 @@ func TestTransform(t *testing.T) {
 		wait(t, inf.HasSyncedChecker())
 		src.Add(pod("b"))
 		synctest.Wait()
-		want := "[add ns/a-seen 1 (initial) add ns/b-seen 2]"
+		want := "[add ns/a-seen 11 (initial) add ns/b-seen 12]"
 		if got := fmt.Sprint(r.take()); got != want {
 			t.Errorf("the handler was told %s, want %s", got, want)
 		}
@@ -305,6 +307,8 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 	return metric{p, "version"}
 }
 
+// TestMetrics looks at the figures, and whether the queue still does all it does
+// without.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		name, err := cache.NewInformerName("test")
@@ -315,22 +319,112 @@ func TestMetrics(t *testing.T) {
 		p := &metricsProvider{values: map[string][]float64{}}
 		opts.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 		opts.InformerMetricsProvider = p
-		src := newSource(t)
-		inf := newInformer(t, src, opts)
-		src.Add(pod("a"))
+		opts.ResyncPeriod = time.Second
+		h := newHold()
+		defer h.open()
+		opts.Indexers = cache.Indexers{"held": func(obj any) ([]string, error) {
+			if obj.(*v1.Pod).Name == "held" {
+				h.wait(call{})
+			}
+			return nil, nil
+		}}
+		feed := newFeed()
+		inf := newInformer(t, feed.lw(version("a", 1)), opts)
+		if err := inf.SetTransform(func(obj any) (any, error) {
+			p := obj.(*v1.Pod).DeepCopy()
+			p.Namespace = "seen"
+			return p, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r := &recorder{}
+		addHandler(t, inf, r)
 		run(t, inf)
 		wait(t, inf.HasSyncedChecker())
-		src.Add(pod("b"))
+		feed.watch.Add(version("held", 2))
+		feed.watch.Add(version("b", 3))
+		feed.watch.Modify(version("a", 4))
+		feed.watch.Delete(version("c", 5))
+		feed.watch.Action(watch.Bookmark, version("", 9))
+		h.open()
 		synctest.Wait()
-		if got := p.of("latency"); len(got) != 2 {
-			t.Errorf("the latencies are %v, want two", got)
+		wantVersion := 3.0
+		if opts.Queue.Delivery == deltafifo.InOrder {
+			wantVersion = 9
 		}
-		// Once for each of two that came, and two that were taken.
-		if got := p.of("queued"); len(got) < 4 || got[len(got)-1] != 0 {
-			t.Errorf("queued were %v, want four figures and none in the end", got)
+		if got := p.of("version"); len(got) == 0 || slices.Max(got) < wantVersion {
+			t.Errorf("the versions are %v, want up to %v", got, wantVersion)
 		}
-		if got := p.of("version"); len(got) == 0 || got[len(got)-1] != 2 {
-			t.Errorf("the versions are %v, want 2 in the end", got)
+		if got := p.of("latency"); len(got) < 2 {
+			t.Errorf("the latencies are %v, want at least two", got)
+		}
+		// Once for each of five that came and were not ignored, and what was taken.
+		if got := p.of("queued"); len(got) < 7 || got[len(got)-1] != 0 {
+			t.Errorf("queued were %v, want at least seven figures and none in the end", got)
+		}
+		if got := inf.GetStore().ListKeys(); len(got) != 3 || !slices.Contains(got, "seen/held") {
+			t.Errorf("the store holds %v, want three transformed objects", got)
+		}
+		before := len(p.of("queued"))
+		r.take()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := r.take(); len(got) != 3 || len(p.of("queued")) == before {
+			t.Errorf("the resync told %v, and queued was set %d times", got, len(p.of("queued"))-before)
+		}
+	})
+}
+
+// TestWatchList has a source that sends its list as watch events, which the
+// Reflector collects in a store with the queue's transformer. Each object is
+// transformed as often as with client-go's own informer, with metrics and
+// without.
+func TestWatchList(t *testing.T) {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			return nil, errors.New("not that way")
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})
+			w.Add(version("a", 1))
+			w.Add(version("b", 2))
+			end := version("", 3)
+			end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+			w.Action(watch.Bookmark, end)
+			return w, nil
+		},
+	}
+	transforms := func(t *testing.T, inf cache.SharedIndexInformer) int32 {
+		var n atomic.Int32
+		if err := inf.SetTransform(func(obj any) (any, error) { n.Add(1); return obj, nil }); err != nil {
+			t.Fatal(err)
+		}
+		r := &recorder{}
+		handle := addHandler(t, inf, r)
+		run(t, inf)
+		wait(t, handle.HasSyncedChecker())
+		if got, want := fmt.Sprint(sorted(r.take())), "[add ns/a 1 (initial) add ns/b 2 (initial)]"; got != want {
+			t.Errorf("the handler was told %s, want %s", got, want)
+		}
+		return n.Load()
+	}
+	var want int32
+	synctest.Test(t, func(t *testing.T) {
+		want = transforms(t, cache.NewSharedIndexInformer(lw, &v1.Pod{}, 0, cache.Indexers{}))
+	})
+	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		name, err := cache.NewInformerName("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer name.Release()
+		measured := opts
+		measured.Identifier = name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+		measured.InformerMetricsProvider = &metricsProvider{values: map[string][]float64{}}
+		for _, opts := range []informer.Options{opts, measured} {
+			if got := transforms(t, newInformer(t, lw, opts)); got != want {
+				t.Errorf("%d transforms, upstream has %d (metrics: %v)", got, want, opts.InformerMetricsProvider != nil)
+			}
 		}
 	})
 }

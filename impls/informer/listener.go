@@ -47,14 +47,13 @@ type listener struct {
 	// stopped is closed by stop, finished when the handler is called no more.
 	stopped, finished chan struct{}
 
-	// requestedResync is the resync period that was asked for; resyncPeriod what
-	// it comes to, 0 for none; nextResync when it is due at the earliest;
-	// resyncing whether updates that change nothing are for this listener. From
-	// the beginning they are, until the first resync check. All but the first
-	// are guarded by the audience's lock once the listener has joined.
-	requestedResync, resyncPeriod time.Duration
-	nextResync                    time.Time
-	resyncing                     bool
+	// resyncPeriod is 0 for no resyncs; nextResync is when one is due at the
+	// earliest; resyncing is whether updates that change nothing are for this
+	// listener: in the beginning they are, until the first resync check. Guarded
+	// by the audience's lock once the listener has joined.
+	resyncPeriod time.Duration
+	nextResync   time.Time
+	resyncing    bool
 
 	// The next notice is head.notices[pos]; left is how many may be told without
 	// the lock. The listener's goroutine's.
@@ -89,20 +88,19 @@ type block struct {
 	next *block
 }
 
-func newListener(logger klog.Logger, handler cache.ResourceEventHandler, upstream string, requestedResync time.Duration) *listener {
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, upstream string) *listener {
 	b := new(block)
 	name := handlerName(handler)
 	return &listener{
-		handler:         handler,
-		name:            name,
-		logger:          logger,
-		tracker:         synctrack.NewSingleFileTracker(upstream + " + event handler " + name),
-		stopped:         make(chan struct{}),
-		finished:        make(chan struct{}),
-		requestedResync: requestedResync,
-		resyncing:       true,
-		head:            b,
-		tail:            b,
+		handler:   handler,
+		name:      name,
+		logger:    logger,
+		tracker:   synctrack.NewSingleFileTracker(upstream + " + event handler " + name),
+		stopped:   make(chan struct{}),
+		finished:  make(chan struct{}),
+		resyncing: true,
+		head:      b,
+		tail:      b,
 	}
 }
 
@@ -116,17 +114,12 @@ func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 // [cache.ShutDownEventHandler] asks for it.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
 
-// scheduleResync sets when the first resync is due. The listener has not joined
-// yet.
-func (l *listener) scheduleResync(check time.Duration, now time.Time) {
-	l.setResyncPeriod(check)
-	l.nextResync = now.Add(l.resyncPeriod)
-}
-
-// setResyncPeriod makes of the period that was asked for one that is possible
+// scheduleResync makes of the period that was asked for one that is possible
 // where the informer looks every check whether resyncs are due, 0 meaning never.
-func (l *listener) setResyncPeriod(check time.Duration) {
-	period := l.requestedResync
+// The listener has not joined yet. What it asks for is not shorter than check, as
+// the informer sees to, unless it is negative; hence it stays right when check is
+// shortened for another listener.
+func (l *listener) scheduleResync(period, check time.Duration, now time.Time) {
 	switch {
 	case period == 0:
 	case check == 0:
@@ -137,6 +130,7 @@ func (l *listener) setResyncPeriod(check time.Duration) {
 		period = check
 	}
 	l.resyncPeriod = period
+	l.nextResync = now.Add(period)
 }
 
 // addInitial queues additions of all objects of a list. The listener has not

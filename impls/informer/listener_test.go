@@ -23,7 +23,7 @@ func audienceOf(t *testing.T, handlers int) (a *audience, called *sync.WaitGroup
 			AddFunc:    func(any) { called.Done() },
 			UpdateFunc: func(any, any) { called.Done() },
 			DeleteFunc: func(any) { called.Done() },
-		}, "test", 0))
+		}, "test"))
 	}
 	a.start()
 	t.Cleanup(a.stop)
@@ -67,7 +67,7 @@ func TestBacklogIsLetGo(t *testing.T) {
 			<-proceed
 		}
 		called.Done()
-	}}, "test", 0)
+	}}, "test")
 	a := new(audience)
 	a.join(l)
 	a.start()
@@ -110,7 +110,7 @@ func TestHandleHoldsNothing(t *testing.T) {
 	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
 		entered <- struct{}{}
 		<-proceed
-	}}, "test", 0)
+	}}, "test")
 	a := new(audience)
 	a.join(l)
 	a.start()
@@ -146,7 +146,7 @@ func TestSlowHandlerIsLogged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logged := 0
 			logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
-			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", 0)
+			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test")
 			l.left = c.backlog
 			l.tell(notice{kind: deleted})
 			if logged != c.want {

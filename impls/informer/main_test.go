@@ -78,9 +78,8 @@ func newInformer(t testing.TB, lw cache.ListerWatcher, opts informer.Options) ca
 	return inf
 }
 
-// source is client-go's fake of a resource of the API server. What it hands to
-// watches is a copy, so that the objects of two informers have nothing to do
-// with each other.
+// source is client-go's fake of a resource of the API server. The first object
+// that is added gets resourceVersion 11.
 type source struct {
 	*fcache.FakeControllerSource
 }
@@ -91,6 +90,12 @@ func (source) IsWatchListSemanticsUnSupported() bool { return true }
 func newSource(t testing.TB) source {
 	s := fcache.NewFakeControllerSource()
 	t.Cleanup(s.Shutdown)
+	// It refuses to watch from version 0 once there has been an event, so that
+	// one that comes between list and watch would be told a second late.
+	for range 5 {
+		s.Add(pod("former"))
+		s.Delete(pod("former"))
+	}
 	return source{s}
 }
 

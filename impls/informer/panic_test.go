@@ -97,7 +97,7 @@ func TestStopAfterPanic(t *testing.T) {
 // inProcess runs a test of this package in a process of its own, and returns
 // what it wrote.
 func inProcess(t *testing.T, test string, env ...string) (string, error) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=1m")
 	cmd.Env = append(os.Environ(), append(env, "WATCHLAB_INNER=1")...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

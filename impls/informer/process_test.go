@@ -19,6 +19,7 @@ import (
 // Pop hands over if single is set.
 type script struct {
 	deltafifo.BatchQueue
+	// single is read where deltas are handed over.
 	single   bool
 	handOver chan handOver
 	closed   chan struct{}
@@ -27,6 +28,28 @@ type script struct {
 type handOver struct {
 	deltas []cache.Delta
 	err    chan error
+}
+
+func newScript() *script {
+	return &script{handOver: make(chan handOver), closed: make(chan struct{})}
+}
+
+// queue builds it, for an informer.
+func (s *script) queue(o deltafifo.Options) (deltafifo.Queue, error) {
+	q, err := deltafifo.New("cond", o)
+	if err != nil || s.BatchQueue != nil {
+		return s, err
+	}
+	// The first is only tried.
+	s.BatchQueue = q.(deltafifo.BatchQueue)
+	return q, nil
+}
+
+// hand hands deltas over, and returns what process returned.
+func (s *script) hand(deltas []cache.Delta) error {
+	h := handOver{deltas, make(chan error)}
+	s.handOver <- h
+	return <-h.err
 }
 
 func (s *script) PopBatch(batch cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
@@ -94,16 +117,9 @@ func TestHandOvers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &script{single: true, handOver: make(chan handOver), closed: make(chan struct{})}
-				inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: func(o deltafifo.Options) (deltafifo.Queue, error) {
-					q, err := deltafifo.New("cond", o)
-					if err != nil || s.BatchQueue != nil {
-						return s, err
-					}
-					// The first is but tried.
-					s.BatchQueue = q.(deltafifo.BatchQueue)
-					return q, nil
-				}})
+				s := newScript()
+				s.single = true
+				inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
 				r := &recorder{}
 				addHandler(t, inf, r)
 				l := &logs{}
@@ -112,19 +128,14 @@ func TestHandOvers(t *testing.T) {
 				defer running.Wait()
 				defer cancel()
 				running.Go(func() { inf.RunWithContext(ctx) })
-				hand := func(deltas []cache.Delta) error {
-					h := handOver{deltas, make(chan error)}
-					s.handOver <- h
-					return <-h.err
-				}
-				if err := hand([]cache.Delta{{Type: cache.ReplacedAll, Object: replaced(version("a", 1), version("b", 1), version("c", 1))}}); err != nil {
+				if err := s.hand([]cache.Delta{{Type: cache.ReplacedAll, Object: replaced(version("a", 1), version("b", 1), version("c", 1))}}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
 				r.take()
 
 				s.single = c.single
-				err := hand(c.deltas)
+				err := s.hand(c.deltas)
 				synctest.Wait()
 				calls := r.take()
 				if c.name == "all synced" {
