@@ -35,7 +35,7 @@ func BenchmarkDeltaFIFO(b *testing.B) {
 									b.Fatal(err)
 								}
 								return deltaQueue(q)
-							}, exactly)
+							}, exactly, g.Mode == string(deltafifo.PerKey))
 						})
 					}
 				}

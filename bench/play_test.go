@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,14 +83,25 @@ func folded(p play, consumed int) error {
 // measure plays to a fresh queue in each iteration: producers start together,
 // the last of them closes the queue, and the iteration ends when the consumer
 // has drained it.
-func measure(b *testing.B, p play, build func() queueUnderTest, check func(play, int) error) {
+//
+// The speed of light is measured beside each iteration, with a map where events
+// are folded by key.
+func measure(b *testing.B, p play, build func() queueUnderTest, check func(play, int) error, mapped bool) {
+	floor, unit := newLight(p, mapped), "x-ring"
+	if mapped {
+		unit = "x-ring+map"
+	}
+	var light time.Duration
 	// A collection that is due from building the objects is not the queue's.
 	runtime.GC()
 	var before, after runtime.MemStats
+	var mallocs, bytes uint64
 	ops, consumed := 0, 0
-	b.ReportAllocs()
-	runtime.ReadMemStats(&before)
 	for b.Loop() {
+		b.StopTimer()
+		light += floor.run()
+		runtime.ReadMemStats(&before)
+		b.StartTimer()
 		q := build()
 		var producers sync.WaitGroup
 		for _, objects := range p.objects {
@@ -116,14 +128,19 @@ func measure(b *testing.B, p play, build func() queueUnderTest, check func(play,
 		if err := check(p, q.consumed()); err != nil {
 			b.Fatal(err)
 		}
+		b.StopTimer()
+		runtime.ReadMemStats(&after)
+		mallocs += after.Mallocs - before.Mallocs
+		bytes += after.TotalAlloc - before.TotalAlloc
 		ops++
 		consumed += q.consumed()
+		b.StartTimer()
 	}
-	runtime.ReadMemStats(&after)
 	events := float64(ops) * eventsPerOp
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/events, "ns/event")
 	b.ReportMetric(events/b.Elapsed().Seconds(), "events/s")
-	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/events, "allocs/event")
-	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/events, "B/event")
+	b.ReportMetric(float64(mallocs)/events, "allocs/event")
+	b.ReportMetric(float64(bytes)/events, "B/event")
 	b.ReportMetric(float64(consumed)/events, "deltas/event")
+	b.ReportMetric(float64(b.Elapsed())/float64(light), unit)
 }

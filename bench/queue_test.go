@@ -23,7 +23,7 @@ func BenchmarkQueue(b *testing.B) {
 							b.Fatal(err)
 						}
 						return latestQueue(q)
-					}, folded)
+					}, folded, true)
 				})
 			}
 		}
