@@ -148,6 +148,7 @@ type Options struct {
 // Label returns the guarantees of a variant's mode as these options change
 // them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
+	g.Bounded = o.Capacity > 0
 	if o.Compaction == Latest {
 		g.Coalesces = impls.CoalesceLatest
 	}

@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 		}},
 		New: func(o deltafifo.Options) (deltafifo.Queue, error) {
 			q, err := deltafifo.New("cond", o)
-			return &lossyQueue{BatchQueue: q.(deltafifo.BatchQueue)}, err
+			if err != nil {
+				return nil, err
+			}
+			return &lossyQueue{BatchQueue: q.(deltafifo.BatchQueue)}, nil
 		},
 	})
 	goleak.VerifyTestMain(m)
@@ -79,7 +82,7 @@ func TestList(t *testing.T) {
 	for _, want := range []string{
 		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +cache.QueueWithBatch +k8s.io/client-go v0.37.2\n`,
 		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
-		`deltafifo +cond +per-key +per-key +deltas +no +one +unlocked +cache.QueueWithBatch +-\n`,
+		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +cache.QueueWithBatch +-\n`,
 		`queue +clientgo-fifo +- +per-key +latest +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
 		`merge +cond `,
 		`merge/reference +\S`,
@@ -133,6 +136,12 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
 		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
 		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
+		{with(small, "--capacity", "-1"), []string{"--capacity: -1 is negative"}},
+		{with(small, "--shards", "-2"), []string{"--shards: -2 is negative"}},
+		{with(small, "--compaction", "newest"), []string{`--compaction: "newest" is not one of none, latest`}},
+		{with(small, "--handover", "given"), []string{`--handover: "given" is not one of owned, lent, shared`}},
+		{with(small, "--handover", "shared"), []string{"no variant takes these options", `HandOver "shared" (allowed: owned, lent)`}},
+		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
 		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of table, json, bench`}},
 		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
 		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},

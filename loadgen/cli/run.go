@@ -15,6 +15,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/impls"
+	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
@@ -34,6 +35,7 @@ type runFlags struct {
 	seed      int64
 	producers int
 	events    int
+	knobs     pipeline.Knobs
 	out       string
 	output    string
 }
@@ -68,6 +70,9 @@ is finished.`,
   watchlab run --family deltafifo --impl clientgo-realfifo-batch,cond \
     --pipeline informer --source apiserver --storm pods.jsonl.gz --out results/mine
 
+  # What does a bounded ring cost, and what does it save?
+  watchlab run --family deltafifo --impl clientgo-realfifo-batch,ring --capacity 4096 --handover lent
+
   # The kubelet's merge, compared by benchstat
   watchlab run --family merge --pipeline kubelet -o bench | benchstat -row .name -col /impl -`,
 		Args: noArgs,
@@ -92,9 +97,33 @@ is finished.`,
 	fl.Int64Var(&f.seed, "seed", 1, "seed of the order in which cells are played")
 	fl.IntVar(&f.producers, "producers", 0, "goroutines that produce, in the queue pipeline (default 1)")
 	fl.IntVar(&f.events, "events", 0, "events a round has at least, by repeating the storm (default: depends on the pipeline)")
+	fl.IntVar(&f.knobs.Capacity, "capacity", 0, "how much may wait before producers do; this and the next four are options of variants, and those that don't take them are played as they are")
+	fl.IntVar(&f.knobs.BatchSize, "batch-size", 0, "the most that deltafifo hands over at once (default 1000)")
+	fl.IntVar(&f.knobs.Shards, "shards", 0, "parts of a sharded deltafifo or queue")
+	fl.StringVar((*string)(&f.knobs.Compaction), "compaction", "", "none or latest: of a key's waiting deltas, hand over the newest only (deltafifo)")
+	fl.StringVar((*string)(&f.knobs.HandOver), "handover", "", "owned; lent: slices are used again (deltafifo); shared: pods are not copied (merge)")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
 	return cmd
+}
+
+// knobFlags are the flags that are options of variants.
+var knobFlags = []string{"capacity", "batch-size", "shards", "compaction", "handover"}
+
+func checkKnobs(k pipeline.Knobs) error {
+	for name, n := range map[string]int{"capacity": k.Capacity, "batch-size": k.BatchSize, "shards": k.Shards} {
+		if n < 0 {
+			return badFlag(name, fmt.Errorf("%d is negative", n))
+		}
+	}
+	if c := k.Compaction; c != "" && c != deltafifo.None && c != deltafifo.Latest {
+		return badFlag("compaction", oneOf(string(c), string(deltafifo.None), string(deltafifo.Latest)))
+	}
+	switch k.HandOver {
+	case "", impls.Owned, impls.Lent, impls.Shared:
+		return nil
+	}
+	return badFlag("handover", oneOf(string(k.HandOver), string(impls.Owned), string(impls.Lent), string(impls.Shared)))
 }
 
 // plan is a run that can be started.
@@ -129,13 +158,16 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	case f.events < 0:
 		return nil, badFlag("events", fmt.Errorf("%d is negative", f.events))
 	}
+	if err := checkKnobs(f.knobs); err != nil {
+		return nil, err
+	}
 	if f.out != "" {
 		if _, err := os.Lstat(f.out); err == nil {
 			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
 		}
 	}
 	if f.family == "" {
-		for _, name := range []string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"} {
+		for _, name := range append([]string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"}, knobFlags...) {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
 			}
@@ -170,7 +202,7 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	}
 	s := pipeline.Spec{
 		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
-		Modes: f.delivery, Producers: f.producers, Events: f.events,
+		Modes: f.delivery, Producers: f.producers, Events: f.events, Knobs: f.knobs,
 	}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		s.Impls = f.impls

@@ -96,6 +96,8 @@ type Spec struct {
 	// Modes are the deliveries of deltafifo that are compared; empty for every
 	// mode of each variant. Other families have none.
 	Modes []string
+	// Knobs are options of the variants.
+	Knobs Knobs
 }
 
 // Compare returns the comparisons that the spec asks for: one for each delivery
@@ -170,6 +172,9 @@ func (s *Spec) complete() error {
 	case s.Storm == nil || len(s.Storm.Events) == 0:
 		return fail("the storm has no events")
 	}
+	if k := s.Knobs.foreign(s.Family); k != "" {
+		return fail("%s for family %s, which has none", k, s.Family)
+	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
 			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
@@ -231,7 +236,7 @@ func (s *Spec) title(what string) string {
 }
 
 // cells returns a cell for each rate of one variant.
-func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, build func(pace.Rate) lab.Workload) []lab.Cell {
+func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Rate) lab.Workload) []lab.Cell {
 	labels := []lab.Label{{Key: "impl", Value: variant}}
 	if g.Mode != "" {
 		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
@@ -244,6 +249,7 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, build f
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
 		labels = append(labels, lab.Label{Key: "producers", Value: strconv.Itoa(s.Producers)})
 	}
+	labels = append(labels, k.labels()...)
 	var cells []lab.Cell
 	for _, rate := range s.Rates {
 		cells = append(cells, lab.Cell{
@@ -272,10 +278,12 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 	}
 	var out []lab.Comparison
 	used := make(map[string]bool)
+	f := &fitting{knobs: spec.Knobs}
 	for _, delivery := range []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey} {
 		if len(spec.Modes) > 0 && !slices.Contains(spec.Modes, string(delivery)) {
 			continue
 		}
+		taken := f.taken
 		c := lab.Comparison{
 			Family: string(spec.Family),
 			Title:  spec.title(string(delivery) + " delivery"), Latency: Handled,
@@ -286,16 +294,28 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 				continue
 			}
 			used[v.Name] = true
-			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, func(r pace.Rate) lab.Workload {
+			k, err := fit(f, v.Name, func(k Knobs) (deltafifo.Queue, error) {
+				return v.New(k.deltafifo(deltafifo.Options{Delivery: delivery}))
+			})
+			if err != nil {
+				return nil, err
+			}
+			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
+			g = opts.Label(g)
+			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Rate) lab.Workload {
 				if spec.Pipeline == InformerPipeline {
-					return newInformer(v, g, delivery, m, r)
+					return newInformer(v, g, opts, m, r)
 				}
-				return newDeltaFIFO(v, g, delivery, m, r)
+				return newDeltaFIFO(v, g, opts, m, r)
 			})...)
 		}
-		if len(c.Cells) > 0 {
+		// A delivery in which no variant takes the options has nothing to tell.
+		if len(c.Cells) > 0 && (f.knobs.none() || f.taken > taken) {
 			out = append(out, c)
 		}
+	}
+	if err := f.err(); err != nil {
+		return nil, err
 	}
 	for _, v := range variants {
 		if !used[v.Name] && len(spec.Impls) > 0 {
@@ -305,9 +325,8 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 	return out, nil
 }
 
-func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, m *material, r pace.Rate) lab.Workload {
-	opts := deltafifo.Options{Delivery: d}
-	if d == deltafifo.PerKey {
+func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) lab.Workload {
+	if opts.Delivery == deltafifo.PerKey {
 		opts.KnownObjects = everKnown{}
 	}
 	return &fifo{
@@ -316,14 +335,14 @@ func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery,
 	}
 }
 
-func newInformer(v deltafifo.Variant, g impls.Guarantees, d deltafifo.Delivery, m *material, r pace.Rate) lab.Workload {
+func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) lab.Workload {
 	return &informer{
 		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
-			if d == deltafifo.InOrder {
-				known = nil
+			if opts.Delivery == deltafifo.PerKey {
+				opts.KnownObjects = known
 			}
-			return deltafifo.New(v.Name, deltafifo.Options{Delivery: d, KnownObjects: known})
+			return deltafifo.New(v.Name, opts)
 		},
 	}
 }
@@ -334,15 +353,22 @@ func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
 		return nil, err
 	}
 	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(""), Latency: Handled}
+	f := &fitting{knobs: spec.Knobs}
 	for _, v := range variants {
-		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", v.Guarantees[0], func(r pace.Rate) lab.Workload {
+		k, err := fit(f, v.Name, func(k Knobs) (queue.Queue, error) { return v.New(k.queue()) })
+		if err != nil {
+			return nil, err
+		}
+		g := v.Guarantees[0]
+		g.Bounded = k.Capacity > 0
+		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Rate) lab.Workload {
 			return &fifo{
-				name: v.Name, guarantees: v.Guarantees[0], material: m, rate: r, stall: stallLimit,
-				build: func() (consumable, error) { return queue.New(v.Name, queue.Options{}) },
+				name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+				build: func() (consumable, error) { return queue.New(v.Name, k.queue()) },
 			}
 		})...)
 	}
-	return []lab.Comparison{c}, nil
+	return []lab.Comparison{c}, f.err()
 }
 
 func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
@@ -358,10 +384,15 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 		Family: string(spec.Family),
 		Title:  spec.title(fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
 	}
+	f := &fitting{knobs: spec.Knobs}
 	for _, v := range variants {
-		g := v.Guarantees[0]
-		build := func() (merge.Merger, error) { return merge.New(v.Name, merge.Options{}) }
-		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, func(r pace.Rate) lab.Workload {
+		k, err := fit(f, v.Name, func(k Knobs) (merge.Merger, error) { return v.New(k.merge()) })
+		if err != nil {
+			return nil, err
+		}
+		g := k.merge().Label(v.Guarantees[0])
+		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
+		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Rate) lab.Workload {
 			if spec.Pipeline == KubeletPipeline {
 				return &kubelet{
 					name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
@@ -371,7 +402,7 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 			return &merging{name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit, build: build}
 		})...)
 	}
-	return []lab.Comparison{c}, nil
+	return []lab.Comparison{c}, f.err()
 }
 
 // chosen returns the named variants, or all of them.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/impls"
+	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/storm"
@@ -57,6 +58,9 @@ func TestCompareRefuses(t *testing.T) {
 		"duration":           {func(s *pipeline.Spec) { s.Duration = -1 }, pipeline.ErrSpec, "duration -1ns"},
 		"modes of queue":     {func(s *pipeline.Spec) { s.Family, s.Modes = impls.Queue, []string{"per-key"} }, pipeline.ErrSpec, "which has none"},
 		"mode":               {func(s *pipeline.Spec) { s.Modes = []string{"sideways"} }, pipeline.ErrSpec, `mode "sideways" (allowed: in-order, per-key)`},
+		"batch of queue":     {func(s *pipeline.Spec) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrSpec, "batch size for family queue, which has none"},
+		"shards of merge":    {func(s *pipeline.Spec) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrSpec, "shards for family merge, which has none"},
+		"knob nobody takes":  {func(s *pipeline.Spec) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
 		"variant's mode":     {func(s *pipeline.Spec) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrSpec, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
 		"rate":               {func(s *pipeline.Spec) { s.Rates = []pace.Rate{-5} }, pipeline.ErrSpec, "rate -5"},
 		"rate twice":         {func(s *pipeline.Spec) { s.Rates = []pace.Rate{5, 5} }, pipeline.ErrSpec, "each once"},
@@ -197,6 +201,60 @@ func TestRoundLength(t *testing.T) {
 			}
 			if res.EventsIn < tc.least || res.EventsIn > tc.most {
 				t.Errorf("%d events, want %d to %d", res.EventsIn, tc.least, tc.most)
+			}
+		})
+	}
+}
+
+// TestKnobs: variants that take the options have them in labels and guarantees;
+// the baseline, which doesn't, is there nevertheless, as it is; and the runs
+// hold every invariant.
+func TestKnobs(t *testing.T) {
+	for title, tc := range map[string]struct {
+		spec pipeline.Spec
+		want map[string]string
+	}{
+		"bounded and lent": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Modes: []string{"in-order"}, Impls: []string{"clientgo-realfifo-batch", "ring"}, Knobs: pipeline.Knobs{Capacity: 7, HandOver: impls.Lent}},
+			map[string]string{"clientgo-realfifo-batch": "", "ring": "capacity=7 handover=lent"},
+		},
+		"latest": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
+			map[string]string{"clientgo-deltafifo": "", "cond": "compaction=latest"},
+		},
+		"shared": {
+			pipeline.Spec{Family: impls.Merge, Impls: []string{"reference", "cond"}, Knobs: pipeline.Knobs{HandOver: impls.Shared}},
+			map[string]string{"reference": "", "cond": "handover=shared"},
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			tc.spec.Pipeline, tc.spec.Storm, tc.spec.Events = pipeline.QueuePipeline, smallStorm(t), 2000
+			comparisons, err := pipeline.Compare(tc.spec)
+			if err != nil || len(comparisons) != 1 {
+				t.Fatalf("%d comparisons, %v", len(comparisons), err)
+			}
+			got := map[string]string{}
+			for _, c := range comparisons[0].Cells {
+				var knobs []string
+				impl := ""
+				for _, l := range c.Labels {
+					switch l.Key {
+					case "impl":
+						impl = l.Value
+					case "capacity", "handover", "compaction":
+						knobs = append(knobs, l.Key+"="+l.Value)
+					}
+				}
+				got[impl] = strings.Join(knobs, " ")
+				if unequal := strings.Contains(c.Guarantees, "lent") || strings.Contains(c.Guarantees, "shared") || strings.Contains(c.Guarantees, "coalesces latest"); unequal != (got[impl] != "") {
+					t.Errorf("%s: guarantees are %q", impl, c.Guarantees)
+				}
+				if _, run, check := play(t.Context(), t, c); run != nil || check != nil {
+					t.Errorf("%s: %v, %v", impl, run, check)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
