@@ -29,6 +29,9 @@ type backlog interface {
 	len() int
 }
 
+// maxKept is how long a buffer may be to be kept for reuse after a burst.
+const maxKept = 4096
+
 // hashStep is how many keys are made and hashed at a time, so that their cache
 // misses overlap.
 const hashStep = 32
@@ -51,9 +54,9 @@ func newHands(o Options) hands { return hands{lend: o.HandOver == impls.Lent} }
 const slabSize = 64
 
 // take returns n zero deltas with no room to grow into a neighbour's. What is
-// lent must be given back before the next call.
+// lent must have been cleared before the next call.
 func (h *hands) take(n int) []cache.Delta {
-	if h.lend {
+	if h.lend && n <= maxKept {
 		if cap(h.lent) < n {
 			h.lent = make([]cache.Delta, max(n, slabSize))
 		}

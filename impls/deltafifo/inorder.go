@@ -280,6 +280,9 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	b.taken += uint64(n)
 	b.n -= n
 	b.hashed = max(b.hashed, b.taken)
+	if b.n == 0 && len(b.deltas) > maxKept {
+		b.deltas, b.hashes, b.hashed = make([]item, 2*chunk), make([]uint64, 2*chunk), b.taken
+	}
 	return out, n > 1
 }
 
