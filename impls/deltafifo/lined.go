@@ -233,10 +233,7 @@ func (q *lined) take(batch bool) (deltas []cache.Delta, batched bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	for {
-		if !q.backlog.enough(batch) && q.fold(chunk) == chunk {
-			// There may be more, all of which counts that is there by now.
-			q.foldMore(batch)
-		}
+		q.gather(batch)
 		if deltas, batched = q.backlog.take(batch); deltas != nil {
 			q.account()
 			return deltas, batched
@@ -248,9 +245,24 @@ func (q *lined) take(batch bool) (deltas []cache.Delta, batched bool) {
 	}
 }
 
-func (q *lined) foldMore(batch bool) {
-	for n := q.line.Len(); n > 0 && !q.backlog.enough(batch); n -= chunk {
-		if q.fold(min(n, chunk)) < chunk {
+// gather puts into the backlog what the next hand-over is cut from. The caller
+// holds owner.
+func (q *lined) gather(batch bool) {
+	if q.whole {
+		for !q.backlog.enough(batch) && q.fold(chunk) == chunk {
+			// There may be more.
+		}
+		return
+	}
+	// A key is handed over with all that was queued of it before, and a command
+	// sees all that came before it.
+	for n := q.line.Len(); n > 0; {
+		if n -= q.fold(n); n == 0 {
+			return
+		}
+		// A producer has claimed its place and not published it yet, though
+		// others behind it have returned.
+		if q.line.Wait(context.Background()) != nil {
 			return
 		}
 	}
