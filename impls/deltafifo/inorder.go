@@ -31,6 +31,8 @@ type inOrder struct {
 	// initialEnd is the position at which the initial list ends, 0 where there
 	// is none or it has been processed.
 	initialEnd uint64
+	// populated: it is known what came first. Kept where known is not set.
+	populated bool
 	// commands is the room for what may be one; made where known is set.
 	commands []item
 	// free counts places that freed has not told of.
@@ -103,7 +105,7 @@ func (b *inOrder) put(items []item) {
 			b.push(i)
 		}
 	}
-	if b.known == nil && b.initialEnd == 0 && !b.initial.HasSynced() {
+	if b.known == nil && !b.populated {
 		b.populate(len(items))
 	}
 }
@@ -118,6 +120,7 @@ func (b *inOrder) obey(i item) {
 		b.free++
 		b.resync()
 	default:
+		b.initial.Touch()
 		b.push(i)
 	}
 }
@@ -143,14 +146,28 @@ func (b *inOrder) grow() {
 	}
 }
 
-// populate ends the initial list after the first ReplacedAll, if it is among the
-// last n.
+// populate looks among the last n for what came first: the initial list ends
+// after it if that is a ReplacedAll, and is empty otherwise. A SyncAll or a
+// Bookmark doesn't count, as upstream.
 func (b *inOrder) populate(n int) {
 	for i := b.n - n; i < b.n; i++ {
-		if b.at(i).kind == replacedAll {
-			b.endInitial(b.taken + uint64(i) + 1)
-			return
+		switch b.at(i).kind {
+		case syncAll, bookmark:
+			continue
+		case replacedAll:
+			// Where it was claimed already, this is the one.
+			if b.initial.Claim() || !b.initial.HasSynced() {
+				b.endInitial(b.taken + uint64(i) + 1)
+			}
+		default:
+			b.initial.Touch()
+			// Claimed by a ReplacedAll that is still to come.
+			if !b.initial.HasSynced() {
+				continue
+			}
 		}
+		b.populated = true
+		return
 	}
 }
 
@@ -196,7 +213,7 @@ func (b *inOrder) replace(r *replacement) {
 	for _, obj := range r.list {
 		b.pushNew(replaced, obj)
 	}
-	if r.initial {
+	if r.initial || b.initial.Claim() {
 		b.endInitial(b.taken + uint64(b.n))
 	}
 }

@@ -51,6 +51,6 @@ func (k kind) alone() bool { return k >= replacedAll }
 // replacement is the object of a replaceCommand.
 type replacement struct {
 	list []any
-	// initial: this is the first that the queue was told.
+	// initial: it is known already to be the first that the queue was told.
 	initial bool
 }

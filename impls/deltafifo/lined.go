@@ -114,8 +114,9 @@ func (q *lined) event(k kind, obj any) error {
 	if err == nil {
 		obj, err = transform(q.transformer, obj)
 	}
-	q.initial.Touch()
 	if err != nil {
+		// As upstream, it counts as the first that came.
+		q.initial.Touch()
 		return err
 	}
 	return q.push(item{obj: obj, kind: k})
@@ -125,7 +126,9 @@ func (q *lined) push(i item) error {
 	if err := q.line.Push(q.ctx, i); err != nil {
 		return pushError(err)
 	}
-	if q.foldAt > 0 && q.line.Len() >= q.foldAt {
+	// Which call came first, and whether the initial list is empty, shows when
+	// it is folded.
+	if !q.initial.HasSynced() || q.foldAt > 0 && q.line.Len() >= q.foldAt {
 		q.settle()
 	}
 	return nil
@@ -179,11 +182,10 @@ func (q *lined) Replace(list []any, resourceVersion string) error {
 	if err != nil {
 		return err
 	}
-	first := q.initial.Claim()
 	if q.whole {
 		return q.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
 	}
-	return q.command(item{obj: &replacement{objs, first}, kind: replaceCommand})
+	return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
 }
 
 // command pushes a command and carries it out, if nobody is about to do so.

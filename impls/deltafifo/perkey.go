@@ -118,6 +118,7 @@ func (b *perKey) put(items []item) {
 				b.free++
 				b.resync()
 			case raw[j] != objkey.Key{}:
+				b.initial.Touch()
 				key, hash := raw[j].Hashed()
 				b.event(i, key, hash)
 			default:
@@ -129,6 +130,7 @@ func (b *perKey) put(items []item) {
 
 // eventOf queues a delta whose key takes longer to make.
 func (b *perKey) eventOf(i item) {
+	b.initial.Touch()
 	key, err := b.keys.OfQueued(i.obj)
 	if err != nil {
 		// A transformer made an object without a key.
@@ -279,7 +281,7 @@ func (b *perKey) replace(r *replacement) {
 	if b.known != nil {
 		b.buryKnown(listed)
 	}
-	if r.initial {
+	if r.initial || b.initial.Claim() {
 		b.initial.Set(b.queued.Len())
 	}
 }
