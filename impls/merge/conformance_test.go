@@ -20,9 +20,22 @@ func TestConformance(t *testing.T) {
 // TestSameNotifications holds every variant against the reference. The real
 // kubelet takes the reference's place in bench/kubelet.
 func TestSameNotifications(t *testing.T) {
-	reference, err := merge.Lookup("reference")
+	mergetest.Compare(t, reference(t), mergetest.Others("reference")...)
+}
+
+// FuzzSameNotifications is the same with updates that a fuzzer makes up. A byte
+// is a choice; see package mergetest.
+func FuzzSameNotifications(f *testing.F) {
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		mergetest.CompareBytes(t, choices, reference(t), mergetest.Others("reference")...)
+	})
+}
+
+func reference(t *testing.T) merge.Variant {
+	t.Helper()
+	v, err := merge.Lookup("reference")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mergetest.Compare(t, reference, mergetest.Others("reference")...)
+	return v
 }

@@ -3,12 +3,20 @@
 //
 // # What is measured
 //
-// A source sends SETs of all pods through the merger's channel, as
-// client-go's UndeltaStore does after every change: the same pointers for what
-// has not changed, in random order. From one SET to the next, one pod is
-// replaced by a copy of its own that has another status or another image
-// (change=status, change=spec), or none is (change=none). A goroutine takes
-// what the merger sends.
+// A source sends updates through the merger's channel, and a goroutine takes
+// what the merger sends. From one update to the next, one pod is replaced by a
+// copy of its own that has another status or another image (change=status,
+// change=spec), or none is (change=none).
+//
+//   - op=set: each update is a SET of all pods in random order. With list=shared,
+//     what has not changed comes by the same pointers, as client-go's
+//     UndeltaStore sends it after every change. With list=fresh, no two lists
+//     share memory, as after a relist: each pod is a copy, with the
+//     resourceVersion that it had.
+//   - op=incremental: each update is an UPDATE with the one pod. To upstream's
+//     own sources the same change is a SET of all (sent=set); that is what
+//     baselines are measured with. What they make of an UPDATE, which none of
+//     kubelet's sources sends, is measured too (sent=update).
 //
 // It is always the same pod that changes, as if its readiness flapped. What the
 // others cost kubelet depends on their history, so both are measured:
@@ -25,6 +33,9 @@
 // A merger that knows unchanged pods by the pointer received last makes no
 // difference between the two.
 //
+// With handover=owned, what is told is the receiver's own, copied deeply, as
+// with kubelet; with handover=shared the receiver promises not to write to it.
+//
 // The updates are made before the clock starts. The versions of the changing
 // pod share no memory, and the one that the merger gets first never comes
 // again, for kubelet writes later versions into it.
@@ -40,16 +51,19 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"watchlab/impls"
 	"watchlab/impls/conformance/mergetest/pods"
 	"watchlab/impls/merge"
 )
 
-// Change is what differs from one SET to the next.
+// Change is what differs from one update to the next.
 type Change string
 
 // The changes.
@@ -68,14 +82,64 @@ const (
 	Updated   History = "updated"
 )
 
+// Case is one measurement of a variant.
+type Case struct {
+	// Incremental: the change comes by itself; else in a SET of all pods.
+	Incremental bool
+	// Fresh: lists share no memory.
+	Fresh    bool
+	Change   Change
+	History  History
+	HandOver impls.Ownership
+	// AsSET: an incremental change is sent as a SET nevertheless.
+	AsSET bool
+}
+
+// Cases are what variants are measured by. Those with AsSET are for baselines,
+// those with pods shared for others.
+var Cases = []Case{
+	{Change: Status, History: FirstSeen, HandOver: impls.Owned},
+	{Change: Status, History: FirstSeen, HandOver: impls.Shared},
+	{Change: Status, History: Updated, HandOver: impls.Owned},
+	{Change: Spec, History: Updated, HandOver: impls.Owned},
+	{Change: None, History: Updated, HandOver: impls.Owned},
+	{Fresh: true, Change: Status, History: FirstSeen, HandOver: impls.Owned},
+	{Fresh: true, Change: Status, History: FirstSeen, HandOver: impls.Shared},
+	{Incremental: true, AsSET: true, Change: Status, History: FirstSeen, HandOver: impls.Owned},
+	{Incremental: true, Change: Status, History: FirstSeen, HandOver: impls.Owned},
+	{Incremental: true, Change: Status, History: FirstSeen, HandOver: impls.Shared},
+}
+
+// For reports whether a variant is measured by the case.
+func (c Case) For(v merge.Variant) bool {
+	if v.Baseline() {
+		return c.HandOver == impls.Owned
+	}
+	return !c.AsSET
+}
+
+// Name returns the case as a part of a benchmark's name.
+func (c Case) Name() string {
+	op, sent, list := "set", "set", "shared"
+	if c.Incremental {
+		op, sent = "incremental", "update"
+	}
+	if c.AsSET {
+		sent = "set"
+	}
+	if c.Fresh {
+		list = "fresh"
+	}
+	return fmt.Sprintf("op=%s/sent=%s/list=%s/change=%s/history=%s/handover=%s", op, sent, list, c.Change, c.History, c.HandOver)
+}
+
 // Run measures the variants at 110 pods, kubelet's default limit, and at 500.
 func Run(b *testing.B, variants []merge.Variant) {
 	for _, v := range variants {
 		for _, n := range []int{110, 500} {
-			for _, change := range []Change{Status, Spec, None} {
-				for _, history := range []History{FirstSeen, Updated} {
-					name := fmt.Sprintf("impl=%s/pods=%d/change=%s/history=%s", v.Name, n, change, history)
-					b.Run(name, func(b *testing.B) { measure(b, v, n, change, history) })
+			for _, c := range Cases {
+				if c.For(v) {
+					b.Run(fmt.Sprintf("impl=%s/pods=%d/%s", v.Name, n, c.Name()), func(b *testing.B) { c.measure(b, v, n) })
 				}
 			}
 		}
@@ -88,8 +152,8 @@ const changing = 17
 // patience is how long to wait for a notification before it counts as lost.
 const patience = 10 * time.Second
 
-func measure(b *testing.B, v merge.Variant, n int, change Change, history History) {
-	m, err := v.New(merge.Options{})
+func (c Case) measure(b *testing.B, v merge.Variant, n int) {
+	m, err := v.New(merge.Options{HandOver: c.HandOver})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -100,16 +164,17 @@ func measure(b *testing.B, v merge.Variant, n int, change Change, history Histor
 	if err != nil {
 		b.Fatal(err)
 	}
-	first, cycle := updates(n, change, history)
+	before, cycle := c.updates(n)
 
 	// What comes once is not measured: the pods are new, and the changing one
 	// is then known by the version that comes before the first of the cycle.
-	in <- first
-	in <- cycle[len(cycle)-1]
-	drain(b, m, in)
+	for _, update := range append(before, cycle[len(cycle)-1]) {
+		in <- update
+		drain(b, m, in)
+	}
 
 	done := make(chan outcome, 1)
-	go count(m.Updates(), change, done)
+	go count(m.Updates(), c.Change, done)
 	sent := 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -122,7 +187,7 @@ func measure(b *testing.B, v merge.Variant, n int, change Change, history Histor
 	m.Sync()
 
 	want := sent
-	if change == None {
+	if c.Change == None {
 		want = 0
 	}
 	select {
@@ -131,10 +196,10 @@ func measure(b *testing.B, v merge.Variant, n int, change Change, history Histor
 			b.Fatal(got.err)
 		}
 		if got.notifications != want {
-			b.Fatalf("%d SETs gave %d notifications, want %d", sent, got.notifications, want)
+			b.Fatalf("%d updates gave %d notifications, want %d", sent, got.notifications, want)
 		}
 	case <-time.After(patience):
-		b.Fatalf("no state after %d SETs", sent)
+		b.Fatalf("no state after %d updates", sent)
 	}
 	b.ReportMetric(float64(sent)/elapsed.Seconds(), "events/s")
 }
@@ -151,7 +216,7 @@ func count(from <-chan merge.PodUpdate, change Change, done chan<- outcome) {
 	if change == Spec {
 		want = merge.UPDATE
 	}
-	name := pods.Realistic(changing).Name
+	name := pod(changing).Name
 	var got outcome
 	for update := range from {
 		if update.Source == merge.AllSource {
@@ -179,48 +244,80 @@ func drain(b *testing.B, m merge.Merger, in chan<- merge.PodUpdate) {
 				return
 			}
 		case <-timeout:
-			b.Fatal("no state after the first SETs")
+			b.Fatal("no state after the first updates")
 		}
 	}
 }
 
 // versions is how many copies of the changing pod there are: enough that one
 // isn't known by the time it comes again, few enough to stay in a cache, as a
-// pod that has just been decoded is.
-const versions = 8
+// pod that has just been decoded is. Of fresh lists there are fewer, as they
+// take some 10 MB each.
+const versions, freshVersions = 8, 4
 
-// updates returns the first SET of n pods and a cycle of SETs that follow it.
-func updates(n int, change Change, history History) (first merge.PodUpdate, cycle []merge.PodUpdate) {
+// decoded are the pods that were decoded already.
+var decoded struct {
+	sync.Mutex
+	pods []*v1.Pod
+}
+
+// pod returns a copy of pod number i of the node.
+func pod(i int) *v1.Pod {
+	decoded.Lock()
+	defer decoded.Unlock()
+	for len(decoded.pods) <= i {
+		decoded.pods = append(decoded.pods, pods.Realistic(len(decoded.pods)))
+	}
+	return decoded.pods[i].DeepCopy()
+}
+
+// updates returns what is sent once for n pods, and a cycle of updates that
+// follow it.
+func (c Case) updates(n int) (before, cycle []merge.PodUpdate) {
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	all := make([]*v1.Pod, n)
 	for i := range all {
-		all[i] = pods.Realistic(i)
+		all[i] = pod(i)
 	}
 	set := func() merge.PodUpdate {
-		list := append([]*v1.Pod(nil), all...)
+		list := slices.Clone(all)
 		random.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
 		return merge.PodUpdate{Op: merge.SET, Source: merge.APISource, Pods: list}
 	}
-	first = set()
-	if history == Updated {
+	before = append(before, set())
+	if c.History == Updated {
 		for i := range all {
-			all[i] = pods.Realistic(i)
+			all[i] = pod(i)
 			all[i].ResourceVersion += "0"
 		}
+		before = append(before, set())
 	}
-	for i := range versions {
-		if change != None {
-			all[changing] = pods.Realistic(changing)
+	length := versions
+	if c.Fresh {
+		length = freshVersions
+	}
+	for i := range length {
+		if c.Fresh {
+			for j := range all {
+				all[j] = pod(j)
+			}
+		}
+		if c.Change != None {
+			all[changing] = pod(changing)
 		}
 		if i%2 == 0 {
-			switch change {
+			switch c.Change {
 			case Status:
 				pods.ChangeStatus(all[changing])
 			case Spec:
 				pods.ChangeSpec(all[changing])
 			}
 		}
-		cycle = append(cycle, set())
+		if c.Incremental && !c.AsSET {
+			cycle = append(cycle, merge.PodUpdate{Op: merge.UPDATE, Source: merge.APISource, Pods: []*v1.Pod{all[changing]}})
+		} else {
+			cycle = append(cycle, set())
+		}
 	}
-	return first, cycle
+	return before, cycle
 }

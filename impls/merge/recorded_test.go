@@ -1,0 +1,198 @@
+package merge_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/impls"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// recordedSources share the pods of a recording.
+var recordedSources = []string{merge.APISource, merge.FileSource, merge.HTTPSource}
+
+// maxEvents of a recording are played.
+const maxEvents = 600
+
+// TestRecordedStreams plays what was recorded from a real control plane through
+// every variant, with several sources at once: each source must tell what it
+// tells through the reference, in that order, and the state must be the same in
+// the end. It does so with lists and with incremental updates, which must come
+// to the same state.
+func TestRecordedStreams(t *testing.T) {
+	names := []string{"nodeloss", "gang"}
+	if raced {
+		names = names[:1]
+	}
+	for _, name := range names {
+		recording, err := trace.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := recording.ForNode(40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists, incremental := streamsOf(node.Events[:min(len(node.Events), maxEvents)])
+		var final map[string]*v1.Pod
+		for how, streams := range map[string]map[string][]merge.PodUpdate{"lists": lists, "incremental": incremental} {
+			want := playStreams(t, reference(t), impls.Owned, streams)
+			if final == nil {
+				final = want.state
+			} else if diff := cmp.Diff(final, want.state); diff != "" {
+				t.Errorf("%s: lists and incremental updates end differently:\n%s", name, diff)
+			}
+			for _, v := range merge.Variants() {
+				if v.Baseline() {
+					continue
+				}
+				for _, handover := range []impls.Ownership{impls.Owned, impls.Shared} {
+					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s", name, how, v.Name, handover), func(t *testing.T) {
+						playStreams(t, v, handover, streams).compare(t, want)
+					})
+				}
+			}
+		}
+	}
+}
+
+// streamsOf returns the updates that each source has to send to make of
+// events SETs of all its pods, or single operations. Each has the same
+// content.
+func streamsOf(events []storm.Event) (lists, incremental map[string][]merge.PodUpdate) {
+	lists, incremental = make(map[string][]merge.PodUpdate), make(map[string][]merge.PodUpdate)
+	random := rand.New(rand.NewPCG(1, uint64(len(events))))
+	held := make(map[string]map[types.UID]*v1.Pod)
+	for _, e := range events {
+		pod := e.Object.(*v1.Pod)
+		source := recordedSources[int(e.KeyIndex)%len(recordedSources)]
+		if held[source] == nil {
+			held[source] = make(map[types.UID]*v1.Pod)
+		}
+		op := merge.UPDATE
+		if held[source][pod.UID] == nil {
+			op = merge.ADD
+		}
+		if e.Type == watch.Deleted {
+			op = merge.REMOVE
+			delete(held[source], pod.UID)
+		} else {
+			held[source][pod.UID] = pod
+		}
+		incremental[source] = append(incremental[source], merge.PodUpdate{Op: op, Pods: []*v1.Pod{pod}})
+		list := make([]*v1.Pod, 0, len(held[source]))
+		for _, pod := range held[source] {
+			list = append(list, pod)
+		}
+		slices.SortFunc(list, func(a, b *v1.Pod) int { return compareUIDs(a, b) })
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		lists[source] = append(lists[source], merge.PodUpdate{Op: merge.SET, Pods: list})
+	}
+	return lists, incremental
+}
+
+func compareUIDs(a, b *v1.Pod) int {
+	switch {
+	case a.UID < b.UID:
+		return -1
+	case a.UID > b.UID:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// heard is what a receiver was told.
+type heard struct {
+	// told by each source, in order.
+	told map[string][]merge.PodUpdate
+	// state in the end, by source and UID.
+	state map[string]*v1.Pod
+}
+
+// playStreams plays the streams of all sources at once.
+func playStreams(t *testing.T, v merge.Variant, handover impls.Ownership, streams map[string][]merge.PodUpdate) heard {
+	t.Helper()
+	m, err := v.New(merge.Options{HandOver: handover})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := heard{told: make(map[string][]merge.PodUpdate), state: make(map[string]*v1.Pod)}
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for update := range m.Updates() {
+			h.hear(update)
+		}
+	}()
+	var sources sync.WaitGroup
+	for source, stream := range streams {
+		sources.Go(func() {
+			for _, update := range stream {
+				if err := m.Merge(context.Background(), source, update); err != nil {
+					t.Errorf("%s: %v", source, err)
+				}
+			}
+		})
+	}
+	sources.Wait()
+	m.Sync()
+	m.Close()
+	<-received
+	return h
+}
+
+// hear notes an update. Times differ from player to player.
+func (h *heard) hear(update merge.PodUpdate) {
+	for i, pod := range update.Pods {
+		timeless := *pod
+		timeless.Annotations = make(map[string]string, len(pod.Annotations))
+		for key, value := range pod.Annotations {
+			if key == merge.ConfigFirstSeenAnnotation {
+				value = "some time"
+			}
+			timeless.Annotations[key] = value
+		}
+		update.Pods[i] = &timeless
+	}
+	if update.Source != merge.AllSource {
+		h.told[update.Source] = append(h.told[update.Source], update)
+		return
+	}
+	for _, pod := range update.Pods {
+		h.state[pod.Annotations[merge.ConfigSourceAnnotation]+"/"+string(pod.UID)] = pod
+	}
+}
+
+func (h heard) compare(t *testing.T, want heard) {
+	t.Helper()
+	for source := range want.told {
+		if len(h.told[source]) != len(want.told[source]) {
+			t.Errorf("%s told %d things, want %d", source, len(h.told[source]), len(want.told[source]))
+			continue
+		}
+		for i, update := range want.told[source] {
+			if !reflect.DeepEqual(h.told[source][i], update) {
+				t.Fatalf("%s: number %d (-want +got):\n%s", source, i, cmp.Diff(update, h.told[source][i]))
+			}
+		}
+	}
+	if len(h.told) != len(want.told) {
+		t.Errorf("%d sources told something, want %d", len(h.told), len(want.told))
+	}
+	if !reflect.DeepEqual(h.state, want.state) {
+		t.Errorf("state in the end (-want +got):\n%s", cmp.Diff(want.state, h.state))
+	}
+}

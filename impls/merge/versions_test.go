@@ -1,0 +1,91 @@
+package merge_test
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"watchlab/impls"
+	"watchlab/impls/conformance/mergetest/pods"
+	"watchlab/impls/merge"
+)
+
+// TestVersionsAreBelieved: a pod of the API server that has the
+// resourceVersion received last isn't compared; a pod of another source is, and
+// so is one without a version. This is where our variants depart from kubelet,
+// which would tell of the lie.
+func TestVersionsAreBelieved(t *testing.T) {
+	lie := func(pod *v1.Pod) *v1.Pod {
+		other := pod.DeepCopy()
+		other.Status.Message = "changed"
+		return other
+	}
+	for _, v := range merge.Variants() {
+		if v.Baseline() {
+			continue
+		}
+		for _, tt := range []struct {
+			source, version string
+			believed        bool
+		}{
+			{merge.APISource, "7", true},
+			{merge.APISource, "", false},
+			{merge.FileSource, "7", false},
+			{merge.HTTPSource, "7", false},
+			{"api2", "7", false},
+		} {
+			for _, op := range []merge.Op{merge.SET, merge.UPDATE} {
+				pod := pods.Realistic(1)
+				pod.ResourceVersion = tt.version
+				got := tell(t, v, tt.source,
+					merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}},
+					merge.PodUpdate{Op: op, Pods: []*v1.Pod{lie(pod)}})
+				if told := len(got) == 2; told == tt.believed {
+					t.Errorf("%s: a %v from %s with version %q that lies was told of: %v", v.Name, op, tt.source, tt.version, told)
+				}
+			}
+		}
+	}
+}
+
+// tell returns what updates of a source make a merger send.
+func tell(t *testing.T, v merge.Variant, source string, updates ...merge.PodUpdate) []merge.PodUpdate {
+	t.Helper()
+	m, err := v.New(merge.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, update := range updates {
+		if err := m.Merge(context.Background(), source, update); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Close()
+	var got []merge.PodUpdate
+	for update := range m.Updates() {
+		got = append(got, update)
+	}
+	return got
+}
+
+func TestLabel(t *testing.T) {
+	owned := impls.Guarantees{Order: impls.OrderTotal}
+	shared := owned
+	shared.HandsOver = impls.Shared
+	for _, tt := range []struct {
+		options merge.Options
+		of      impls.Guarantees
+		want    impls.Guarantees
+	}{
+		{merge.Options{}, owned, owned},
+		{merge.Options{HandOver: impls.Owned}, owned, owned},
+		{merge.Options{HandOver: impls.Shared}, owned, shared},
+		{merge.Options{}, shared, shared},
+		{merge.Options{HandOver: impls.Owned}, shared, impls.Guarantees{Order: impls.OrderTotal, HandsOver: impls.Owned}},
+	} {
+		if got := tt.options.Label(tt.of); got != tt.want {
+			t.Errorf("%+v makes of %v: %v, want %v", tt.options, tt.of, got, tt.want)
+		}
+	}
+}
