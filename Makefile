@@ -6,7 +6,12 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench lint clean
+.PHONY: help build run test mutants soak bench lint clean
+
+# NESTED are the modules that keep heavy dependencies out of the root's go.mod.
+NESTED := bench/kubelet impls/informer/controllerruntime
+# SOAK is how long make soak lasts.
+SOAK ?= 10m
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,10 +22,16 @@ build: ## Build the command, bin/watchlab
 run: build ## Replay the recorded streams through every variant and compare them (2 minutes)
 	$(BIN)/watchlab run
 
-test: ## Run all tests with the race detector, the nested module of kubelet's own merge included
+test: ## Run all tests with the race detector, those of the nested modules included
 	$(GO) vet ./...
 	$(GO) test -race ./...
-	cd bench/kubelet && $(GO) vet ./... && $(GO) test -race ./...
+	@set -e; for m in $(NESTED); do echo "$$m:"; (cd $$m && $(GO) vet ./... && $(GO) test -race ./...); done
+
+mutants: ## Break the variants on purpose and see the tests catch it (impls/conformance/mutants.md)
+	$(GO) test -tags mutants -run '^TestMutants$$' ./impls/...
+
+soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
+	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
 bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare variants with benchstat
 	@mkdir -p $(BIN)
@@ -31,7 +42,7 @@ bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare varia
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./...
-	cd bench/kubelet && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
+	@set -e; for m in $(NESTED); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)
