@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -10,13 +11,17 @@ import (
 
 // measured is a queue with client-go's metrics of a queue (v0.37,
 // informer_metrics.go). A queue may hold its lock while process runs, so that it
-// isn't asked for its length from there.
+// isn't asked for its length from there. Where a queue ignores a deletion only
+// when its turn has come, the deletion counts until the next thing happens.
 type measured struct {
 	deltafifo.Queue
 	// queued is informer_queued_items, latency
 	// informer_processing_latency_seconds.
 	queued  cache.GaugeMetric
 	latency cache.HistogramMetric
+	// mu makes one of looking and setting, or else a figure that is out of date
+	// may be the last.
+	mu sync.Mutex
 }
 
 var (
@@ -39,6 +44,8 @@ func measure(q deltafifo.Queue, id cache.InformerNameAndResource, provider cache
 
 // count notes how much waits, and passes an error on.
 func (m *measured) count(err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.queued.Set(float64(m.Len()))
 	return err
 }

@@ -23,7 +23,9 @@ type Options struct {
 	// Queue are the options of the queue. KeyFunction, KnownObjects and
 	// Transformer are the informer's to set and must be nil: it knows objects by
 	// namespace and name, gives a queue with per-key delivery its indexer, and
-	// has its transformer from SetTransform.
+	// has its transformer from SetTransform. An empty HandOver means
+	// [impls.Lent] where the variant lends, as the informer keeps nothing that it
+	// is handed but the objects.
 	Queue deltafifo.Options
 	// NewQueue, if set, builds the queue, instead of a variant that is
 	// registered. Delivery, if empty, is then in-order. It is called by New, to
@@ -83,12 +85,25 @@ func (o Options) blueprint() (blueprint, error) {
 		if g, ok := v.Mode(string(b.opts.Delivery)); ok {
 			b.opts.Delivery = deltafifo.Delivery(g.Mode)
 		}
+		if b.opts.HandOver == "" && lends(v, b.opts.Delivery) {
+			b.opts.HandOver = impls.Lent
+		}
 		b.build = func(opts deltafifo.Options) (deltafifo.Queue, error) { return deltafifo.New(name, opts) }
 	}
 	if b.opts.Delivery == "" {
 		b.opts.Delivery = deltafifo.InOrder
 	}
 	return b, nil
+}
+
+// lends reports whether a variant can lend what it hands over.
+func lends(v deltafifo.Variant, delivery deltafifo.Delivery) bool {
+	q, err := v.New(deltafifo.Options{Delivery: delivery, HandOver: impls.Lent})
+	if err != nil {
+		return false
+	}
+	q.Close()
+	return true
 }
 
 // queue builds the queue of an informer. With per-key delivery it knows the
