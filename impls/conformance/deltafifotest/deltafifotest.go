@@ -2,57 +2,64 @@
 // variant passes it, upstream's own included: where a baseline fails, the suite
 // is wrong. A check is named after the guarantee it holds the variant to; see
 // the package comment of watchlab/impls/deltafifo for what they mean.
+//
+// [Run] is the suite. What it can't write down as a script it holds to [Model],
+// the contract as a sequential machine: random operations, played by a [Player],
+// and small concurrent histories.
 package deltafifotest
 
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
-	"strconv"
-	"sync"
+	"strings"
 	"testing"
+	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
 
-// Run holds a variant to the family's contract, in each of its modes, with
-// KnownObjects and without, on each path on which it can be taken from.
+// Run holds a variant to the family's contract: in each of its modes, with
+// KnownObjects and without, on each path on which it can be taken from, at each
+// of [Capacities], with owned and lent memory and each compaction; what depends
+// on who runs when, at GOMAXPROCS 1, 2 and 8.
 func Run(t *testing.T, v deltafifo.Variant) {
-	for _, g := range v.Guarantees {
-		for _, known := range []bool{false, true} {
-			b := bed{variant: v, guarantees: g, delivery: deltafifo.Delivery(g.Mode), known: known}
-			if _, err := v.New(deltafifo.Options{Delivery: b.delivery, KnownObjects: b.store()}); err != nil {
-				if !known || !errors.Is(err, impls.ErrOptions) {
-					t.Errorf("delivery=%s: %v", g.Mode, err)
-				}
-				continue // The variant works without KnownObjects only.
+	arrangements, err := Arrangements(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range arrangements {
+		g, _ := v.Mode(string(a.Delivery))
+		b := bed{Arrangement: a, variant: v, guarantees: g}
+		_, batched := b.new(t).queue.(deltafifo.BatchQueue)
+		if want := map[bool]string{true: "cache.QueueWithBatch", false: "cache.Queue"}[batched]; g.DropIn != want {
+			t.Errorf("guarantees say that it drops in as %q, it is a %s", g.DropIn, want)
+		}
+		for _, p := range []path{byPop, byBatch} {
+			if b.path = p; batched || p == byPop {
+				t.Run(fmt.Sprintf("%v/path=%s", a, p), func(t *testing.T) { b.run(t) })
 			}
-			t.Run(fmt.Sprintf("delivery=%s/known=%t", g.Mode, known), func(t *testing.T) {
-				b.run(t)
-			})
 		}
 	}
 }
 
+// run runs the checks that are for this bed: scripts once, the others with each
+// number of processors.
 func (b bed) run(t *testing.T) {
-	_, batched := b.new(t).queue.(deltafifo.BatchQueue)
-	if want := map[bool]string{true: "cache.QueueWithBatch", false: "cache.Queue"}[batched]; b.guarantees.DropIn != want {
-		t.Errorf("guarantees say that it drops in as %q, it is a %s", b.guarantees.DropIn, want)
+	for _, c := range checks {
+		if c.isFor(b) && !c.concurrent {
+			t.Run(c.name, func(t *testing.T) { c.run(t, b) })
+		}
 	}
-	paths := []path{byPop}
-	if batched {
-		paths = append(paths, byBatch)
-	}
-	for _, p := range paths {
-		b.path = p
-		t.Run("path="+string(p), func(t *testing.T) {
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			for _, c := range checks {
-				if c.applies == nil || c.applies(b) {
+				if c.isFor(b) && c.concurrent {
 					t.Run(c.name, func(t *testing.T) { c.run(t, b) })
 				}
 			}
@@ -65,25 +72,63 @@ type check struct {
 	name string
 	// applies is nil where the guarantee is for every arrangement.
 	applies func(bed) bool
-	run     func(*testing.T, bed)
+	// places is how many deltas the check has waiting at a time while nobody
+	// takes: a queue with less capacity is not held to it.
+	places int
+	// concurrent: what happens depends on who runs when.
+	concurrent bool
+	run        func(*testing.T, bed)
 }
 
-func inOrder(b bed) bool  { return b.delivery == deltafifo.InOrder }
-func perKey(b bed) bool   { return b.delivery == deltafifo.PerKey }
-func unlocked(b bed) bool { return b.guarantees.Unlocked && !(b.upstream() && b.known) }
-func known(b bed) bool    { return b.known }
-func atomic(b bed) bool   { return inOrder(b) && !b.known }
-func batched(b bed) bool  { return b.path == byBatch }
+func (c check) isFor(b bed) bool {
+	return (c.applies == nil || c.applies(b)) && (b.Capacity == 0 || c.places <= b.Capacity)
+}
 
-var checks = slices.Concat(orderChecks, lifecycleChecks, listChecks)
+func inOrder(b bed) bool    { return b.Delivery == deltafifo.InOrder }
+func perKey(b bed) bool     { return b.Delivery == deltafifo.PerKey }
+func unlocked(b bed) bool   { return b.guarantees.Unlocked && !(b.upstream() && b.Known) }
+func known(b bed) bool      { return b.Known }
+func whole(b bed) bool      { return inOrder(b) && !b.Known }
+func takenApart(b bed) bool { return !whole(b) }
+func batched(b bed) bool    { return b.path == byBatch }
+func bounded(b bed) bool    { return b.Capacity > 0 }
+func latest(b bed) bool     { return b.latest() }
+func everyDelta(b bed) bool { return !b.latest() }
+func lent(b bed) bool       { return b.lent() }
+func owned(b bed) bool      { return !b.lent() }
+func ours(b bed) bool       { return !b.upstream() }
+func manyAtOnce(b bed) bool { return b.guarantees.Consumers == impls.ManyConsumers }
+func oneAtATime(b bed) bool { return ours(b) && !manyAtOnce(b) }
+
+// all is for guarantees of arrangements that have several properties.
+func all(of ...func(bed) bool) func(bed) bool {
+	return func(b bed) bool {
+		return !slices.ContainsFunc(of, func(f func(bed) bool) bool { return !f(b) })
+	}
+}
+
+var checks = slices.Concat(orderChecks, lifecycleChecks, listChecks, roomChecks, memoryChecks, concurrentChecks)
 
 // bed is one arrangement that the checks run in.
 type bed struct {
+	Arrangement
 	variant    deltafifo.Variant
 	guarantees impls.Guarantees
-	delivery   deltafifo.Delivery
-	known      bool
 	path       path
+}
+
+func (b bed) upstream() bool { return b.variant.Baseline() }
+
+// fifo: keys come out in the order in which they began to wait. Among many
+// consumers nothing is promised between keys, save with one shard.
+func (b bed) fifo() bool { return !manyAtOnce(b) || b.Shards == 1 }
+
+// inOneShard returns the bed with the order between keys that upstream has.
+func (b bed) inOneShard() bed {
+	if manyAtOnce(b) {
+		b.Shards = 1
+	}
+	return b
 }
 
 // path is how the consumer takes.
@@ -94,13 +139,29 @@ const (
 	byBatch path = "PopBatch"
 )
 
-func (b bed) upstream() bool { return b.variant.Baseline() }
+// handover is one call of process.
+type handover struct {
+	deltas  []cache.Delta
+	initial bool
+	batch   bool
+}
 
-func (b bed) store() cache.KeyListerGetter {
-	if b.known {
-		return newStore()
+// takeFrom takes once and returns what take returned.
+func takeFrom(q deltafifo.Queue, p path, process func(handover) error) error {
+	single := func(obj any, initial bool) error {
+		deltas, ok := obj.(cache.Deltas)
+		if !ok {
+			return fmt.Errorf("process was handed a %T, not cache.Deltas", obj)
+		}
+		return process(handover{deltas: deltas, initial: initial})
 	}
-	return nil
+	if p == byPop {
+		_, err := q.Pop(single)
+		return err
+	}
+	return q.(deltafifo.BatchQueue).PopBatch(func(deltas []cache.Delta, initial bool) error {
+		return process(handover{deltas: deltas, initial: initial, batch: true})
+	}, single)
 }
 
 // rig is a queue under test with the store that its consumer fills.
@@ -115,20 +176,10 @@ type rig struct {
 	during func(deltas []cache.Delta)
 }
 
-// handover is one call of process.
-type handover struct {
-	deltas  []cache.Delta
-	initial bool
-	batch   bool
-}
-
 func (b bed) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
 	t.Helper()
 	r := &rig{bed: b, t: t, store: newStore()}
-	opts := deltafifo.Options{Delivery: b.delivery}
-	if b.known {
-		opts.KnownObjects = r.store
-	}
+	opts := b.Options(r.store)
 	for _, s := range set {
 		s(&opts)
 	}
@@ -140,35 +191,33 @@ func (b bed) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
 	return r
 }
 
+// watchdog closes the queue where a test hangs, so that it fails by itself.
+func (r *rig) watchdog() {
+	r.t.Helper()
+	timer := time.AfterFunc(time.Minute, func() {
+		r.t.Error("the watchdog closed the queue: somebody was not woken")
+		r.queue.Close()
+	})
+	r.t.Cleanup(func() { timer.Stop() })
+}
+
 // process is the consumer: it applies what it gets to the store.
 func (r *rig) process(h handover) error {
 	if r.during != nil {
 		r.during(h.deltas)
 	}
-	r.taken = append(r.taken, h)
 	for _, d := range h.deltas {
 		r.store.apply(d)
 	}
+	if r.lent() {
+		h.deltas = slices.Clone(h.deltas)
+	}
+	r.taken = append(r.taken, h)
 	return nil
 }
 
 // take takes once, on the rig's path, and returns what take returned.
-func (r *rig) take() error {
-	single := func(obj any, initial bool) error {
-		deltas, ok := obj.(cache.Deltas)
-		if !ok {
-			return fmt.Errorf("process was handed a %T, not cache.Deltas", obj)
-		}
-		return r.process(handover{deltas: deltas, initial: initial})
-	}
-	if r.path == byPop {
-		_, err := r.queue.Pop(single)
-		return err
-	}
-	return r.queue.(deltafifo.BatchQueue).PopBatch(func(deltas []cache.Delta, initial bool) error {
-		return r.process(handover{deltas: deltas, initial: initial, batch: true})
-	}, single)
-}
+func (r *rig) take() error { return takeFrom(r.queue, r.path, r.process) }
 
 // drain takes until nothing waits and returns the deltas taken meanwhile, in
 // order.
@@ -180,6 +229,11 @@ func (r *rig) drain() []cache.Delta {
 			r.t.Fatalf("take: %v", err)
 		}
 	}
+	return r.deltas(from)
+}
+
+// deltas returns those of the hand-overs from one on.
+func (r *rig) deltas(from int) []cache.Delta {
 	var out []cache.Delta
 	for _, h := range r.taken[from:] {
 		out = append(out, h.deltas...)
@@ -187,12 +241,58 @@ func (r *rig) drain() []cache.Delta {
 	return out
 }
 
-// expect drains and compares with what is wanted, in order.
+// expect drains and compares with what is wanted, in order; with Compaction
+// latest, with the last of each key of what is wanted.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
-	if got := words(r.drain()); !slices.Equal(got, want) {
+	r.expectEach(r.weaken(want)...)
+}
+
+// expectEach is expect where each delta wanted is handed over for itself.
+func (r *rig) expectEach(want ...string) {
+	r.t.Helper()
+	if got := words(r.drain()); !r.same(got, want) {
 		r.t.Errorf("handed over\n  %v\nwant\n  %v", got, want)
 	}
+}
+
+// weaken leaves the last word of each key, at the place of the first, where
+// only the newest delta of a key is handed over.
+func (b bed) weaken(words []string) []string {
+	if !b.latest() {
+		return words
+	}
+	var out []string
+	at := map[string]int{}
+	for _, w := range words {
+		i, there := at[keyIn(w)]
+		if !there {
+			i = len(out)
+			at[keyIn(w)] = i
+			out = append(out, "")
+		}
+		out[i] = w
+	}
+	return out
+}
+
+// same compares words in order; where nothing is promised between keys, key by
+// key.
+func (b bed) same(got, want []string) bool {
+	if !b.fifo() {
+		byKey := func(a, b string) int { return strings.Compare(keyIn(a), keyIn(b)) }
+		got, want = slices.Clone(got), slices.Clone(want)
+		slices.SortStableFunc(got, byKey)
+		slices.SortStableFunc(want, byKey)
+	}
+	return slices.Equal(got, want)
+}
+
+// keyIn returns the key in a word such as "Updated a@3".
+func keyIn(word string) string {
+	_, object, _ := strings.Cut(word, " ")
+	key, _, _ := strings.Cut(object, "@")
+	return strings.TrimSuffix(key, "†")
 }
 
 func (r *rig) do(errs ...error) {
@@ -200,122 +300,4 @@ func (r *rig) do(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-// words writes deltas as "Updated a@3"; a tombstone as "Deleted a@3†".
-func words(deltas []cache.Delta) []string {
-	out := make([]string, 0, len(deltas))
-	for _, d := range deltas {
-		out = append(out, word(d))
-	}
-	return out
-}
-
-func word(d cache.Delta) string {
-	switch o := d.Object.(type) {
-	case cache.DeletedFinalStateUnknown:
-		if o.Obj == nil {
-			return fmt.Sprintf("%s %s†", d.Type, o.Key)
-		}
-		return fmt.Sprintf("%s %s@%s†", d.Type, o.Key, o.Obj.(*v1.Pod).ResourceVersion)
-	case *v1.Pod:
-		return fmt.Sprintf("%s %s@%s", d.Type, o.Name, o.ResourceVersion)
-	case cache.ReplacedAllInfo:
-		names := make([]string, 0, len(o.Objects))
-		for _, obj := range o.Objects {
-			names = append(names, obj.(*v1.Pod).Name)
-		}
-		slices.Sort(names)
-		return fmt.Sprintf("%s %v rv=%s", d.Type, names, o.ResourceVersion)
-	case cache.BookmarkInfo:
-		return fmt.Sprintf("%s rv=%s", d.Type, o.ResourceVersion)
-	default:
-		return string(d.Type)
-	}
-}
-
-// pod makes version rv of an object. It has no namespace, so that its key is
-// its name.
-func pod(name string, rv int) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(rv)}}
-}
-
-func version(obj any) int {
-	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = d.Obj
-	}
-	rv, err := strconv.Atoi(obj.(*v1.Pod).ResourceVersion)
-	if err != nil {
-		panic(err)
-	}
-	return rv
-}
-
-// nameless has no metadata, hence no key.
-type nameless struct{}
-
-// store is what the consumer knows: a map, listed in order of its keys so that
-// runs repeat.
-type store struct {
-	mu   sync.Mutex
-	objs map[string]any
-	// bookmarks are the versions that bookmarks told.
-	bookmarks []string
-}
-
-func newStore() *store { return &store{objs: map[string]any{}} }
-
-func (s *store) ListKeys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := make([]string, 0, len(s.objs))
-	for k := range s.objs {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func (s *store) GetByKey(key string) (any, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	obj, ok := s.objs[key]
-	return obj, ok, nil
-}
-
-// apply does what an informer does with a delta.
-func (s *store) apply(d cache.Delta) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch o := d.Object.(type) {
-	case cache.ReplacedAllInfo:
-		clear(s.objs)
-		for _, obj := range o.Objects {
-			s.objs[obj.(*v1.Pod).Name] = obj
-		}
-	case cache.SyncAllInfo:
-	case cache.BookmarkInfo:
-		s.bookmarks = append(s.bookmarks, o.ResourceVersion)
-	case cache.DeletedFinalStateUnknown:
-		delete(s.objs, o.Key)
-	case *v1.Pod:
-		if d.Type == cache.Deleted {
-			delete(s.objs, o.Name)
-		} else {
-			s.objs[o.Name] = o
-		}
-	}
-}
-
-// state returns name@version of all objects, in order of names.
-func (s *store) state() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]string, 0, len(s.objs))
-	for _, obj := range s.objs {
-		p := obj.(*v1.Pod)
-		out = append(out, p.Name+"@"+p.ResourceVersion)
-	}
-	slices.Sort(out)
-	return out
 }

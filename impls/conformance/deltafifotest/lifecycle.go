@@ -3,6 +3,7 @@ package deltafifotest
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -14,18 +15,19 @@ import (
 
 // lifecycleChecks: waiting, closing, failing.
 var lifecycleChecks = []check{
-	{"take waits for an event", nil, takeWaits},
-	{"each wait is woken", nil, everyWaitWoken},
-	{"close unblocks", nil, closeUnblocks},
-	{"close keeps what is queued", nil, closeDrains},
-	{"several consumers", nil, severalConsumers},
-	{"objects without a key", nil, keyErrors},
-	{"transformer", nil, transformer},
-	{"transformer errors", nil, transformerErrors},
-	{"error of process", nil, processError},
-	{"panic of process", nil, processPanic},
-	{"process may produce", unlocked, processProduces},
-	{"producers go on while process runs", unlocked, producersGoOn},
+	{name: "take waits for an event", places: 1, run: takeWaits},
+	{name: "each wait is woken", places: 1, run: everyWaitWoken},
+	{name: "close unblocks", places: 1, run: closeUnblocks},
+	{name: "close keeps what is queued", places: 3, run: closeDrains},
+	{name: "close refuses what comes later", applies: ours, places: 1, run: closeRefuses},
+	{name: "no goroutine is left", places: 3, run: noGoroutineLeft},
+	{name: "objects without a key", places: 1, run: keyErrors},
+	{name: "transformer", places: 2, run: transformer},
+	{name: "transformer errors", places: 1, run: transformerErrors},
+	{name: "error of process", places: 1, run: processError},
+	{name: "panic of process", places: 1, run: processPanic},
+	{name: "process may produce", applies: unlocked, places: 3, run: processProduces},
+	{name: "producers go on while process runs", applies: unlocked, places: 1001, run: producersGoOn},
 }
 
 func takeWaits(t *testing.T, b bed) {
@@ -56,7 +58,7 @@ func everyWaitWoken(t *testing.T, b bed) {
 			return r.queue.Replace([]any{pod("a", 2)}, "2")
 		},
 	}
-	if !b.known && b.delivery == deltafifo.PerKey {
+	if !b.Known && perKey(b) {
 		// Without KnownObjects the delete of what is not queued is ignored.
 		delete(events, "Delete")
 	} else {
@@ -113,63 +115,71 @@ func closeDrains(t *testing.T, b bed) {
 	if !errors.Is(err, cache.ErrFIFOClosed) {
 		t.Fatal(err)
 	}
-	var got []cache.Delta
-	for _, h := range r.taken {
-		got = append(got, h.deltas...)
-	}
-	if fmt.Sprint(words(got)) != "[Added a@1 Added b@2 Updated c@3]" {
-		t.Errorf("a closed queue handed over %v", words(got))
+	if got := words(r.deltas(0)); !r.same(got, []string{"Added a@1", "Added b@2", "Updated c@3"}) {
+		t.Errorf("a closed queue handed over %v", got)
 	}
 }
 
-// severalConsumers: those that take at once don't get the same twice, nor
-// anything between them.
-func severalConsumers(t *testing.T, b bed) {
-	const consumers, events = 4, 2000
+// closeRefuses: what is refused is not handed over.
+func closeRefuses(t *testing.T, b bed) {
 	r := b.new(t)
-	results := make(chan error, consumers)
-	got := make([]*rig, consumers)
-	for i := range consumers {
-		c := *r
-		got[i] = &c
-		go func() {
-			var err error
-			for err == nil {
-				err = got[i].take()
-			}
-			results <- err
-		}()
-	}
-	for i := range events {
-		r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i%50), i)))
-	}
+	r.do(r.queue.Add(pod("a", 1)))
 	r.queue.Close()
-	for range consumers {
-		if err := <-results; !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Fatal(err)
+	if q, ok := r.queue.(interface{ IsClosed() bool }); ok && !q.IsClosed() {
+		t.Error("IsClosed is false after Close")
+	}
+	calls := map[string]func() error{
+		"Add":     func() error { return r.queue.Add(pod("b", 2)) },
+		"Update":  func() error { return r.queue.Update(pod("a", 3)) },
+		"Delete":  func() error { return r.queue.Delete(pod("a", 4)) },
+		"Replace": func() error { return r.queue.Replace([]any{pod("c", 5)}, "5") },
+	}
+	if b.Known || inOrder(b) {
+		calls["Resync"] = r.queue.Resync
+	}
+	if bookmark, ok := r.queue.(cache.ReflectorBookmarkStore); ok && whole(b) {
+		calls["Bookmark"] = func() error { return bookmark.Bookmark("6") }
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Errorf("%s after Close returned %v, want ErrFIFOClosed", name, err)
 		}
 	}
-	seen := map[int]bool{}
-	for _, c := range got {
-		for _, h := range c.taken {
-			for _, d := range h.deltas {
-				if v := version(d.Object); seen[v] {
-					t.Fatalf("event %d came out twice", v)
-				} else {
-					seen[v] = true
+	r.expect("Added a@1")
+	if err := r.take(); !errors.Is(err, cache.ErrFIFOClosed) {
+		t.Errorf("take of a closed and drained queue: %v", err)
+	}
+}
+
+// noGoroutineLeft: a queue that is closed leaves none behind, drained or not,
+// idle or with a consumer that waits.
+func noGoroutineLeft(t *testing.T, b bed) {
+	for name, use := range map[string]func(*rig){
+		"idle":    func(*rig) {},
+		"drained": func(r *rig) { r.do(r.queue.Add(pod("a", 1))); r.drain() },
+		"full":    func(r *rig) { r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("c", 3))) },
+		"waiting": func(r *rig) { go func() { _ = r.take() }(); synctest.Wait() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				before := runtime.NumGoroutine()
+				r := b.new(t)
+				use(r)
+				r.queue.Close()
+				synctest.Wait()
+				if n := runtime.NumGoroutine(); n > before {
+					t.Errorf("%d goroutines more than before", n-before)
+					r.drain() // Whom that ends does not fail the rest.
 				}
-			}
-		}
-	}
-	if len(seen) != events {
-		t.Errorf("%d of %d events came out", len(seen), events)
+			})
+		})
 	}
 }
 
 func keyErrors(t *testing.T, b bed) {
 	r := b.new(t)
 	calls := map[string]func(any) error{"Add": r.queue.Add, "Update": r.queue.Update, "Delete": r.queue.Delete}
-	if !atomic(b) {
+	if !whole(b) {
 		// An atomic Replace is one delta and needs no keys.
 		calls["Replace"] = func(obj any) error { return r.queue.Replace([]any{obj}, "1") }
 	}
@@ -193,14 +203,14 @@ func transformer(t *testing.T, b bed) {
 			}
 			calls[obj]++
 			p := obj
-			return pod(nameOf(cache.Delta{Object: p}), version(p)+100), nil
+			return pod(keyOf(p), version(p)+100), nil
 		}
 	})
 	if s, ok := r.queue.(cache.TransformingStore); !ok || s.Transformer() == nil {
 		t.Error("the queue does not tell the Reflector its transformer")
 	}
 	a, b1, c := pod("a", 1), pod("b", 2), pod("c", 3)
-	if atomic(b) {
+	if whole(b) {
 		r.do(r.queue.Replace([]any{c}, "3"))
 		r.drain()
 		if got := r.store.state(); fmt.Sprint(got) != "[c@103]" {
@@ -222,7 +232,7 @@ func transformer(t *testing.T, b bed) {
 			t.Errorf("the transformer was applied %d times to %v", n, obj)
 		}
 	}
-	if b.known {
+	if b.Known {
 		before := len(calls)
 		r.do(r.queue.Resync())
 		r.expect("Sync c@103")
@@ -260,8 +270,8 @@ func processError(t *testing.T, b bed) {
 	if b.path == byPop {
 		var got any
 		got, err = r.queue.Pop(fail)
-		if d, ok := got.(cache.Deltas); !ok || len(d) != 1 {
-			t.Errorf("Pop returned %v, want what process was handed", got)
+		if d, ok := got.(cache.Deltas); b.lent() && got != nil || !b.lent() && (!ok || len(d) != 1) {
+			t.Errorf("Pop returned %v, want what process was handed, or nil where that is lent", got)
 		}
 	} else {
 		err = r.queue.(deltafifo.BatchQueue).PopBatch(func([]cache.Delta, bool) error { return boom }, fail)
@@ -303,7 +313,7 @@ func processProduces(t *testing.T, b bed) {
 			r.do(r.queue.Update(pod("a", 2)), r.queue.Add(pod("b", 3)))
 		}
 	}
-	r.expect("Added a@1", "Updated a@2", "Added b@3")
+	r.expectEach("Added a@1", "Updated a@2", "Added b@3")
 }
 
 func producersGoOn(t *testing.T, b bed) {

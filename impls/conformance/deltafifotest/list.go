@@ -10,24 +10,24 @@ import (
 
 // listChecks: Replace, Resync, bookmarks and HasSynced.
 var listChecks = []check{
-	{"replace buries what it lacks", func(b bed) bool { return !atomic(b) }, replaceBuries},
-	{"replace is one delta", atomic, replaceAtomic},
-	{"replace of a key whose deletion waits", func(b bed) bool { return !atomic(b) }, replaceDeleted},
-	{"replace orders tombstones first", func(b bed) bool { return inOrder(b) && known(b) }, replaceOrderInOrder},
-	{"replace keeps the newest known object in the tombstone", func(b bed) bool { return !atomic(b) }, replaceTombstoneObject},
-	{"replace while process runs", known, replaceDuringProcess},
-	{"final state after replace", nil, replaceFinalState},
-	{"resync", known, resync},
-	{"resync is one delta", atomic, resyncAtomic},
-	{"resync loses to an update that waits", known, resyncRace},
-	{"resync while process runs", func(b bed) bool { return known(b) && unlocked(b) }, resyncDuringProcess},
-	{"resync of a key that is gone", known, resyncGone},
-	{"bookmarks keep their place", atomic, bookmarksInPlace},
-	{"bookmarks are dropped", func(b bed) bool { return !atomic(b) }, bookmarksDropped},
-	{"has synced", nil, hasSynced},
-	{"has synced after an empty list", nil, hasSyncedEmpty},
-	{"has synced only when process has returned", nil, hasSyncedLate},
-	{"initial list flag", nil, initialFlag},
+	{name: "replace buries what it lacks", applies: takenApart, places: 3, run: replaceBuries},
+	{name: "replace is one delta", applies: whole, places: 3, run: replaceAtomic},
+	{name: "replace of a key whose deletion waits", applies: all(takenApart, everyDelta), places: 5, run: replaceDeleted},
+	{name: "replace orders tombstones first", applies: all(inOrder, known), places: 4, run: replaceOrderInOrder},
+	{name: "replace keeps the newest known object in the tombstone", applies: takenApart, places: 2, run: replaceTombstoneObject},
+	{name: "replace while process runs", applies: known, places: 3, run: replaceDuringProcess},
+	{name: "final state after replace", places: 4, run: replaceFinalState},
+	{name: "resync", applies: known, places: 2, run: resync},
+	{name: "resync is one delta", applies: whole, places: 3, run: resyncAtomic},
+	{name: "resync loses to an update that waits", applies: known, places: 2, run: resyncRace},
+	{name: "resync while process runs", applies: all(known, unlocked), places: 2, run: resyncDuringProcess},
+	{name: "resync of a key that is gone", applies: known, places: 1, run: resyncGone},
+	{name: "bookmarks keep their place", applies: whole, places: 4, run: bookmarksInPlace},
+	{name: "bookmarks are dropped", applies: takenApart, places: 1, run: bookmarksDropped},
+	{name: "has synced", places: 3, run: hasSynced},
+	{name: "has synced after an empty list", places: 1, run: hasSyncedEmpty},
+	{name: "has synced only when process has returned", places: 1, run: hasSyncedLate},
+	{name: "initial list flag", places: 2, run: initialFlag},
 }
 
 func (r *rig) replace(names ...string) {
@@ -46,8 +46,8 @@ func replaceBuries(t *testing.T, b bed) {
 	r.do(r.queue.Add(pod("queued", 2)), r.queue.Add(pod("kept", 3)))
 	r.replace("kept", "fresh")
 	got := words(r.drain())
-	want := []string{"Added queued@2", "Added kept@3", "Deleted queued@2†", "Replaced kept@9", "Replaced fresh@9"}
-	if b.known {
+	want := b.weaken([]string{"Added queued@2", "Added kept@3", "Deleted queued@2†", "Replaced kept@9", "Replaced fresh@9"})
+	if b.Known {
 		want = append(want, "Deleted stored@1†")
 	}
 	slices.Sort(got)
@@ -76,10 +76,10 @@ func replaceDeleted(t *testing.T, b bed) {
 	r.replace("again")
 	got := words(r.drain())
 	want := []string{"Added again@1", "Added gone@2", "Deleted again@3", "Deleted gone@4", "Replaced again@9"}
-	if b.delivery == "per-key" {
+	if perKey(b) {
 		want = []string{"Added again@1", "Deleted again@3", "Replaced again@9", "Added gone@2", "Deleted gone@4"}
 	}
-	if !slices.Equal(got, want) {
+	if !r.same(got, want) {
 		t.Errorf("handed over\n  %v\nwant\n  %v", got, want)
 	}
 }
@@ -126,7 +126,7 @@ func replaceDuringProcess(t *testing.T, b bed) {
 					r.replace()
 				}
 			}()
-			if unlocked(r.bed) {
+			if unlocked(b) {
 				<-replaced
 			}
 		}
@@ -153,13 +153,7 @@ func replaceDuringProcess(t *testing.T, b bed) {
 	}
 }
 
-func (r *rig) all() []string {
-	var out []string
-	for _, h := range r.taken {
-		out = append(out, words(h.deltas)...)
-	}
-	return out
-}
+func (r *rig) all() []string { return words(r.deltas(0)) }
 
 func replaceFinalState(t *testing.T, b bed) {
 	r := b.new(t)
@@ -169,7 +163,7 @@ func replaceFinalState(t *testing.T, b bed) {
 	if got, want := r.store.state(), []string{"a@10", "c@9", "d@12"}; !slices.Equal(got, want) {
 		t.Errorf("the consumer has %v, want %v", got, want)
 	}
-	if !b.known && b.delivery == "per-key" {
+	if !b.Known && perKey(b) {
 		return // Missing deletions are tolerated without KnownObjects.
 	}
 	r.do(r.queue.Update(pod("c", 13)))
@@ -265,7 +259,7 @@ func hasSynced(t *testing.T, b bed) {
 		r.synced(true, "after a list that came later")
 	}
 
-	r := b.new(t)
+	r := b.inOneShard().new(t)
 	r.replace("a", "b", "c")
 	r.do(r.queue.Add(pod("d", 10)), r.queue.Update(pod("a", 11)))
 	r.synced(false, "before the list was taken")
@@ -275,7 +269,7 @@ func hasSynced(t *testing.T, b bed) {
 		initial++
 	}
 	r.synced(true, "after the list was taken")
-	if atomic(b) && initial != 1 || b.path == byPop && !atomic(b) && initial != 3 {
+	if whole(b) && initial != 1 || b.path == byPop && !whole(b) && initial != 3 {
 		t.Errorf("HasSynced turned true after %d hand-overs", initial)
 	}
 	r.drain()
@@ -308,7 +302,7 @@ func (r *rig) synced(want bool, when string) {
 func hasSyncedEmpty(t *testing.T, b bed) {
 	r := b.new(t)
 	r.replace()
-	if atomic(b) {
+	if whole(b) {
 		r.synced(false, "before the empty list was taken")
 		r.drain()
 	}
@@ -336,7 +330,7 @@ func hasSyncedLate(t *testing.T, b bed) {
 }
 
 func initialFlag(t *testing.T, b bed) {
-	r := b.new(t)
+	r := b.inOneShard().new(t)
 	r.replace("a", "b")
 	r.drain()
 	initial := len(r.taken)

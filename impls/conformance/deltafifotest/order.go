@@ -2,11 +2,8 @@ package deltafifotest
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/deltafifo"
@@ -14,22 +11,22 @@ import (
 
 // orderChecks: what comes out, in which order and in which company.
 var orderChecks = []check{
-	{"arrival order", inOrder, arrivalOrder},
-	{"deltas of a key together, oldest first", perKey, deltasTogether},
-	{"nothing lost, reordered or duplicated among producers", nil, concurrentProducers},
-	{"no key twice in a batch", batched, uniqueKeysInBatch},
-	{"batch size", batched, batchSize},
-	{"batch ends with the initial list", batched, batchEndsWithInitialList},
-	{"commands travel alone", atomic, commandsTravelAlone},
-	{"consecutive deletes become one", perKey, deletesFold},
-	{"deletes that are not consecutive stay", perKey, deletesApart},
-	{"every delete is handed over", inOrder, deletesInOrder},
-	{"delete of what is nowhere is ignored", perKey, deleteUnknown},
-	{"delete of what is known is handed over", func(b bed) bool { return perKey(b) && known(b) }, deleteKnown},
-	{"delete takes a tombstone", nil, deleteTombstone},
-	{"what was handed over is not touched again", nil, ownership},
-	{"length", nil, length},
-	{"keys with and without namespace", nil, namespacedKeys},
+	{name: "arrival order", applies: inOrder, places: 5, run: arrivalOrder},
+	{name: "deltas of a key together, oldest first", applies: perKey, places: 6, run: deltasTogether},
+	{name: "keys in the order in which they began to wait", applies: perKey, places: 6, run: keysInOrder},
+	{name: "only the newest delta of a key", applies: latest, places: 7, run: newestOnly},
+	{name: "no key twice in a batch", applies: batched, places: 350, run: uniqueKeysInBatch},
+	{name: "batch size", applies: batched, places: 17, run: batchSize},
+	{name: "batch ends with the initial list", applies: batched, places: 3, run: batchEndsWithInitialList},
+	{name: "commands travel alone", applies: whole, places: 8, run: commandsTravelAlone},
+	{name: "consecutive deletes become one", applies: all(perKey, everyDelta), places: 4, run: deletesFold},
+	{name: "deletes that are not consecutive stay", applies: perKey, places: 4, run: deletesApart},
+	{name: "every delete is handed over", applies: inOrder, places: 4, run: deletesInOrder},
+	{name: "delete of what is nowhere is ignored", applies: perKey, places: 2, run: deleteUnknown},
+	{name: "delete of what is known is handed over", applies: all(perKey, known), places: 1, run: deleteKnown},
+	{name: "delete takes a tombstone", places: 2, run: deleteTombstone},
+	{name: "length", places: 3, run: length},
+	{name: "keys with and without namespace", places: 8, run: namespacedKeys},
 }
 
 func arrivalOrder(t *testing.T, b bed) {
@@ -45,7 +42,7 @@ func deltasTogether(t *testing.T, b bed) {
 	for _, h := range r.taken {
 		if !h.batch {
 			for _, d := range h.deltas {
-				if nameOf(d) != nameOf(h.deltas[0]) {
+				if keyOf(d.Object) != keyOf(h.deltas[0].Object) {
 					t.Errorf("deltas of two keys in one hand-over: %v", words(h.deltas))
 				}
 			}
@@ -56,63 +53,24 @@ func deltasTogether(t *testing.T, b bed) {
 	r.expect("Updated a@7")
 }
 
-func nameOf(d cache.Delta) string {
-	if o, ok := d.Object.(cache.DeletedFinalStateUnknown); ok {
-		return o.Key
-	}
-	return d.Object.(*v1.Pod).Name
+// keysInOrder: an update of a key that waits keeps its place.
+func keysInOrder(t *testing.T, b bed) {
+	r := b.inOneShard().new(t)
+	r.do(r.queue.Add(pod("c", 1)), r.queue.Add(pod("a", 2)), r.queue.Add(pod("b", 3)), r.queue.Update(pod("c", 4)), r.queue.Add(pod("d", 5)), r.queue.Update(pod("a", 6)))
+	r.expect("Added c@1", "Updated c@4", "Added a@2", "Updated a@6", "Added b@3", "Added d@5")
 }
 
-// concurrentProducers plays many keys from several goroutines, each the author
-// of its own keys, into one consumer. Versions of a key count up by one, so that
-// each of the three faults shows as a step that isn't one.
-func concurrentProducers(t *testing.T, b bed) {
-	const producers, keysEach, versions = 4, 25, 200
+// newestOnly: whatever the newest delta is, it takes the place of the others.
+func newestOnly(t *testing.T, b bed) {
 	r := b.new(t)
-	var wg sync.WaitGroup
-	for p := range producers {
-		wg.Go(func() {
-			for v := 1; v <= versions; v++ {
-				for k := range keysEach {
-					obj := pod(fmt.Sprintf("p%d-k%d", p, k), v)
-					var err error
-					if v == 1 {
-						err = r.queue.Add(obj)
-					} else {
-						err = r.queue.Update(obj)
-					}
-					if err != nil {
-						t.Errorf("producer %d: %v", p, err)
-						return
-					}
-				}
-			}
-		})
+	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Delete(pod("a", 3)), r.queue.Delete(pod("b", 4)), r.queue.Add(pod("b", 5)))
+	r.expectEach("Deleted a@3", "Added b@5")
+	// It keeps the place: what comes later of others is not before it.
+	r.do(r.queue.Add(pod("c", 6)), r.queue.Add(pod("d", 7)))
+	for i := range 5 {
+		r.do(r.queue.Update(pod("c", 10+i)))
 	}
-	go func() {
-		wg.Wait()
-		r.queue.Close()
-	}()
-	for r.take() == nil {
-	}
-	last := map[string]int{}
-	for _, h := range r.taken {
-		for _, d := range h.deltas {
-			name, got := nameOf(d), version(d.Object)
-			if want := last[name] + 1; got != want {
-				t.Fatalf("%s: version %d came after %d", name, got, want-1)
-			}
-			last[name] = got
-		}
-	}
-	if len(last) != producers*keysEach {
-		t.Errorf("%d keys came out, want %d", len(last), producers*keysEach)
-	}
-	for name, v := range last {
-		if v != versions {
-			t.Errorf("%s: lost what came after version %d", name, v)
-		}
-	}
+	r.expectEach("Updated c@14", "Added d@7")
 }
 
 func uniqueKeysInBatch(t *testing.T, b bed) {
@@ -134,10 +92,10 @@ func uniqueKeysInBatch(t *testing.T, b bed) {
 		}
 		seen := map[string]bool{}
 		for _, d := range h.deltas {
-			if seen[nameOf(d)] {
-				t.Fatalf("key %s stands twice in the batch %v", nameOf(d), words(h.deltas))
+			if seen[keyOf(d.Object)] {
+				t.Fatalf("key %s stands twice in the batch %v", keyOf(d.Object), words(h.deltas))
 			}
-			seen[nameOf(d)] = true
+			seen[keyOf(d.Object)] = true
 		}
 	}
 }
@@ -145,16 +103,14 @@ func uniqueKeysInBatch(t *testing.T, b bed) {
 func batchSize(t *testing.T, b bed) {
 	size := deltafifo.DefaultBatchSize
 	const set = 7
-	if _, err := b.variant.New(deltafifo.Options{Delivery: b.delivery, KnownObjects: b.store(), BatchSize: set}); err == nil {
+	b = b.inOneShard()
+	b.BatchSize = set
+	if _, err := b.variant.New(b.Options(newStore())); err == nil {
 		size = set
-	} else if !b.upstream() {
+	} else if b.BatchSize = 0; !b.upstream() {
 		t.Fatalf("BatchSize %d: %v", set, err)
 	}
-	r := b.new(t, func(o *deltafifo.Options) {
-		if size == set {
-			o.BatchSize = size
-		}
-	})
+	r := b.new(t)
 	r.do(r.queue.Update(pod("first", 1)))
 	r.drain()
 	n := 2*size + 3
@@ -179,7 +135,7 @@ func batchSize(t *testing.T, b bed) {
 }
 
 func batchEndsWithInitialList(t *testing.T, b bed) {
-	r := b.new(t)
+	r := b.inOneShard().new(t)
 	r.do(r.queue.Replace([]any{pod("a", 1), pod("b", 1)}, "1"), r.queue.Add(pod("c", 2)), r.queue.Add(pod("d", 3)))
 	r.drain()
 	for _, h := range r.taken {
@@ -248,7 +204,7 @@ func deleteUnknown(t *testing.T, b bed) {
 	r.do(r.queue.Add(pod("a", 2)))
 	r.drain()
 	r.do(r.queue.Delete(pod("a", 3)))
-	if b.known {
+	if b.Known {
 		r.expect("Deleted a@3")
 		// It is gone from the store now: a second report is ignored.
 		r.do(r.queue.Delete(pod("a", 4)))
@@ -269,35 +225,6 @@ func deleteTombstone(t *testing.T, b bed) {
 	r.expect("Added a@1", "Deleted a@1†")
 }
 
-// ownership keeps everything that was handed over, goes on, and looks again: a
-// queue that reuses what it handed over would show later deltas in it.
-func ownership(t *testing.T, b bed) {
-	r := b.new(t)
-	var kept [][]cache.Delta
-	var want [][]string
-	for round := range 40 {
-		for i := range 30 {
-			r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), round)))
-			if i%3 == 0 {
-				r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), round)))
-			}
-		}
-		from := len(r.taken)
-		r.drain()
-		for _, h := range r.taken[from:] {
-			kept = append(kept, h.deltas)
-			want = append(want, words(h.deltas))
-			// The consumer may write into what is its own.
-			_ = append(h.deltas, cache.Delta{Type: "scribble"})
-		}
-	}
-	for i := range kept {
-		if got := words(kept[i]); !slices.Equal(got, want[i]) {
-			t.Fatalf("hand-over %d read %v, later %v", i, want[i], got)
-		}
-	}
-}
-
 func length(t *testing.T, b bed) {
 	r := b.new(t)
 	if n := r.queue.Len(); n != 0 {
@@ -305,7 +232,7 @@ func length(t *testing.T, b bed) {
 	}
 	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("a", 3)))
 	want := 3
-	if b.delivery == deltafifo.PerKey {
+	if perKey(b) {
 		want = 2
 	}
 	if n := r.queue.Len(); n != want {
@@ -340,25 +267,17 @@ func namespacedKeys(t *testing.T, b bed) {
 	}
 	// The key of this tombstone is that of the first of them.
 	r.do(r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "a/b"}))
-	want := 8
-	if b.delivery == deltafifo.PerKey {
+	want, deltas := 8, 9
+	if perKey(b) {
 		want = 7
+	}
+	if b.latest() {
+		deltas = 8
 	}
 	if n := r.queue.Len(); n != want {
 		t.Errorf("%d wait after a tombstone of a/b, want %d", n, want)
 	}
-	for r.queue.Len() > 0 {
-		// The store of the rig knows names only; what counts is that all of it
-		// comes out.
-		if err := r.take(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := 0
-	for _, h := range r.taken {
-		got += len(h.deltas)
-	}
-	if got != 9 {
-		t.Errorf("%d deltas came out, want 9", got)
+	if got := len(r.drain()) + 1; got != deltas {
+		t.Errorf("%d deltas came out, want %d", got, deltas)
 	}
 }
