@@ -13,26 +13,21 @@ import (
 
 // Equality of what makes a pod differ, with reflect.DeepEqual's answers. API
 // equality would be laxer than kubelet is: to it, nil and empty are the same.
+// All take pointers into pods, so that nothing is allocated.
 var (
 	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
 	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
-	identityEqual = structural.Compile[identity]()
+	labelsEqual   = structural.Compile[map[string]string]()
+	timesEqual    = structural.Compile[*metav1.Time]()
+	periodsEqual  = structural.Compile[*int64]()
 )
-
-// identity is the part of a pod's metadata that makes it differ, annotations
-// aside.
-type identity struct {
-	labels                     map[string]string
-	deletionTimestamp          *metav1.Time
-	deletionGracePeriodSeconds *int64
-}
 
 // samePod reports whether a received pod differs from the held one by no more
 // than its status and kubelet's own annotations.
 func samePod(held, received *v1.Pod) bool {
-	a := identity{held.Labels, held.DeletionTimestamp, held.DeletionGracePeriodSeconds}
-	b := identity{received.Labels, received.DeletionTimestamp, received.DeletionGracePeriodSeconds}
-	return identityEqual(&a, &b) &&
+	return timesEqual(&held.DeletionTimestamp, &received.DeletionTimestamp) &&
+		periodsEqual(&held.DeletionGracePeriodSeconds, &received.DeletionGracePeriodSeconds) &&
+		labelsEqual(&held.Labels, &received.Labels) &&
 		!annotationsDiffer(held.Annotations, received.Annotations) &&
 		specsEqual(&held.Spec, &received.Spec)
 }
