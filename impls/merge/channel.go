@@ -44,8 +44,8 @@ type channel struct {
 	commands chan command
 	// free are calls to be used again.
 	free sync.Pool
-	// ended is closed when the owner has ended.
-	ended chan struct{}
+	// ownerEnded is closed when the owner has ended.
+	ownerEnded chan struct{}
 }
 
 // command is what the owner is asked to do.
@@ -82,10 +82,10 @@ func newChannel(opts Options) (Merger, error) {
 		return nil, err
 	}
 	m := &channel{
-		recorder: opts.Recorder,
-		updates:  make(chan PodUpdate, opts.Capacity),
-		commands: make(chan command, commandsAhead),
-		ended:    make(chan struct{}),
+		recorder:   opts.Recorder,
+		updates:    make(chan PodUpdate, opts.Capacity),
+		commands:   make(chan command, commandsAhead),
+		ownerEnded: make(chan struct{}),
 	}
 	m.free.New = func() any { return &call{answer: make(chan struct{}, 1)} }
 	m.mux.init(opts, m.Merge)
@@ -164,7 +164,7 @@ func (m *channel) command(cmd command) error {
 
 // Close is [Merger.Close].
 func (m *channel) Close() {
-	m.close(func() {}, func() { <-m.ended })
+	m.close(func() {}, func() { <-m.ownerEnded })
 }
 
 // owner is the goroutine that has the state.
@@ -180,7 +180,7 @@ type owner struct {
 // run works until the merger is closed. It alone sends updates, and closes
 // them.
 func (o *owner) run() {
-	defer close(o.ended)
+	defer close(o.ownerEnded)
 	defer close(o.updates)
 	for {
 		if o.empty() {

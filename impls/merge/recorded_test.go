@@ -1,6 +1,7 @@
 package merge_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -9,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -51,7 +52,7 @@ func TestRecordedStreams(t *testing.T) {
 			want := playStreams(t, reference(t), impls.Owned, streams)
 			if final == nil {
 				final = want.state
-			} else if diff := cmp.Diff(final, want.state); diff != "" {
+			} else if diff := gocmp.Diff(final, want.state); diff != "" {
 				t.Errorf("%s: lists and incremental updates end differently:\n%s", name, diff)
 			}
 			for _, v := range merge.Variants() {
@@ -96,23 +97,14 @@ func streamsOf(events []storm.Event) (lists, incremental map[string][]merge.PodU
 		for _, pod := range held[source] {
 			list = append(list, pod)
 		}
-		slices.SortFunc(list, func(a, b *v1.Pod) int { return compareUIDs(a, b) })
+		slices.SortFunc(list, compareUIDs)
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		lists[source] = append(lists[source], merge.PodUpdate{Op: merge.SET, Pods: list})
 	}
 	return lists, incremental
 }
 
-func compareUIDs(a, b *v1.Pod) int {
-	switch {
-	case a.UID < b.UID:
-		return -1
-	case a.UID > b.UID:
-		return 1
-	default:
-		return 0
-	}
-}
+func compareUIDs(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) }
 
 // heard is what a receiver was told.
 type heard struct {
@@ -185,7 +177,7 @@ func (h heard) compare(t *testing.T, want heard) {
 		}
 		for i, update := range want.told[source] {
 			if !reflect.DeepEqual(h.told[source][i], update) {
-				t.Fatalf("%s: number %d (-want +got):\n%s", source, i, cmp.Diff(update, h.told[source][i]))
+				t.Fatalf("%s: number %d (-want +got):\n%s", source, i, gocmp.Diff(update, h.told[source][i]))
 			}
 		}
 	}
@@ -193,6 +185,6 @@ func (h heard) compare(t *testing.T, want heard) {
 		t.Errorf("%d sources told something, want %d", len(h.told), len(want.told))
 	}
 	if !reflect.DeepEqual(h.state, want.state) {
-		t.Errorf("state in the end (-want +got):\n%s", cmp.Diff(want.state, h.state))
+		t.Errorf("state in the end (-want +got):\n%s", gocmp.Diff(want.state, h.state))
 	}
 }
