@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
+	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
 
@@ -46,9 +47,20 @@ func TestDifferential(t *testing.T) {
 					rapid.Check(t, func(t *rapid.T) {
 						// Only where upstream has that path too.
 						batch := upstream == "clientgo-realfifo-batch" && rapid.Bool().Draw(t, "batch")
+						opts := deltafifo.Options{
+							Delivery: delivery,
+							HandOver: rapid.SampledFrom([]impls.Ownership{impls.Owned, impls.Lent}).Draw(t, "hand-over"),
+						}
+						if g.Bounded {
+							// More than ever waits: upstream has no room to wait for.
+							opts.Capacity = rapid.SampledFrom([]int{0, 1024}).Draw(t, "capacity")
+						}
+						if g.Consumers == impls.ManyConsumers {
+							opts.Shards = 1 // With which keys have upstream's order.
+						}
 						pair := [2]*consumer{
-							newConsumer(t, upstream, delivery, known, batch),
-							newConsumer(t, v.Name, delivery, known, batch),
+							newConsumer(t, upstream, deltafifo.Options{Delivery: delivery}, known, batch),
+							newConsumer(t, v.Name, opts, known, batch),
 						}
 						play(t, pair)
 					})
@@ -110,6 +122,17 @@ func play(t *rapid.T, pair [2]*consumer) {
 			}
 			both(t, "Replace", func(c *consumer) error { return c.queue.Replace(slices.Clone(list), strconv.Itoa(rv)) })
 		},
+		"Bookmark": func(t *rapid.T) {
+			if !pair[0].queue.HasSynced() {
+				t.Skip("upstream counts it for the initial list")
+			}
+			both(t, "Bookmark", func(c *consumer) error {
+				if q, ok := c.queue.(cache.ReflectorBookmarkStore); ok {
+					return q.Bookmark(strconv.Itoa(rv))
+				}
+				return nil
+			})
+		},
 		"Resync": func(t *rapid.T) {
 			both(t, "Resync", func(c *consumer) error { return c.queue.Resync() })
 		},
@@ -144,9 +167,8 @@ type consumer struct {
 	compared int
 }
 
-func newConsumer(t *rapid.T, impl string, d deltafifo.Delivery, known, batch bool) *consumer {
-	c := &consumer{delivery: d, batch: batch, store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)}
-	opts := deltafifo.Options{Delivery: d}
+func newConsumer(t *rapid.T, impl string, opts deltafifo.Options, known, batch bool) *consumer {
+	c := &consumer{delivery: opts.Delivery, batch: batch, store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)}
 	if known {
 		opts.KnownObjects = sorted{c.store}
 	}
@@ -188,7 +210,7 @@ func (c *consumer) apply(d cache.Delta) error {
 	switch o := d.Object.(type) {
 	case cache.ReplacedAllInfo:
 		return c.store.Replace(o.Objects, o.ResourceVersion)
-	case cache.SyncAllInfo:
+	case cache.SyncAllInfo, cache.BookmarkInfo:
 		return nil
 	}
 	if d.Type == cache.Deleted {
@@ -207,6 +229,8 @@ func word(d cache.Delta) string {
 			versions = append(versions, version(obj))
 		}
 		return fmt.Sprintf("%s rv=%s %v", d.Type, o.ResourceVersion, versions)
+	case cache.BookmarkInfo:
+		return fmt.Sprintf("%s rv=%s", d.Type, o.ResourceVersion)
 	case *v1.Pod:
 		return fmt.Sprintf("%s %s/%s@%s", d.Type, o.Namespace, o.Name, o.ResourceVersion)
 	default:

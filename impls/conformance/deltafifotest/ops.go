@@ -89,7 +89,7 @@ func Random(rng *rand.Rand, n, keys int) []Op {
 		default:
 			op.Kind = TakeBatch
 		}
-		if op.Kind.takes() && rng.IntN(4) == 0 {
+		if op.Kind.Takes() && rng.IntN(4) == 0 {
 			op.Within = uint8(rng.IntN(4))
 		}
 		ops[i] = op
@@ -97,7 +97,8 @@ func Random(rng *rand.Rand, n, keys int) []Op {
 	return ops
 }
 
-func (k Kind) takes() bool { return k == Take || k == TakeBatch || k == TakeFails }
+// Takes reports whether the operation takes from the queue.
+func (k Kind) Takes() bool { return k == Take || k == TakeBatch || k == TakeFails }
 
 // Format writes operations one a line, as the report of a failure has them.
 func Format(ops []Op) string {
@@ -114,7 +115,7 @@ func Format(ops []Op) string {
 		case Add, Update, Delete, Tombstone, Replace, TakeFails:
 			fmt.Fprintf(&b, " %d", op.Arg)
 		}
-		if op.Kind.takes() && op.Within > 0 {
+		if op.Kind.Takes() && op.Within > 0 {
 			fmt.Fprintf(&b, ", and the next %d inside process", op.Within)
 			within = int(op.Within)
 		}

@@ -23,8 +23,8 @@ type Material struct {
 	// Keys is how many different objects there are where Objects is nil; 0
 	// means 12.
 	Keys int
-	// Objects, if set, are the objects that the operations refer to by number.
-	// Their versions must be numbers.
+	// Objects, if set, are the objects that the operations refer to by number;
+	// a Replace lists the first so many. Their versions must be numbers.
 	Objects []metav1.Object
 	// Patience is how long an operation may take before the queue counts as
 	// hanging; 0 means 20 seconds.
@@ -43,10 +43,11 @@ type Player struct {
 	store *store
 	truth map[string]any
 	// late are operations for which there was no room inside process.
-	late []Op
+	late []numbered
 	// failed: a take failed, so that the store need not come to hold the truth.
 	failed bool
-	rv     int
+	// next is the number of the next operation.
+	next int
 	// steps counts operations for the watchdog, which closes the queue when
 	// there are none for patience, as somebody waits in vain.
 	steps atomic.Int64
@@ -54,7 +55,8 @@ type Player struct {
 	timer *time.Timer
 }
 
-// NewPlayer returns a player with a new queue. The caller ends with [Player.End].
+// NewPlayer returns a player with a new queue. The
+// caller ends with [Player.End] or, after an error, [Player.Stop].
 func NewPlayer(v deltafifo.Variant, a Arrangement, m Material) (*Player, error) {
 	g, _ := v.Mode(string(a.Delivery))
 	p := &Player{
@@ -108,7 +110,7 @@ func Play(v deltafifo.Variant, a Arrangement, m Material, ops []Op) (state []str
 	for i := 0; i < len(ops); {
 		n, err := p.Do(ops[i:])
 		if err != nil {
-			p.stop()
+			p.Stop()
 			return nil, fmt.Errorf("operation %d, %v: %w", i, ops[i].Kind, err)
 		}
 		i += n
@@ -136,20 +138,36 @@ func (p *Player) Do(ops []Op) (done int, err error) {
 	op := ops[0]
 	within := ops[1:min(len(ops), 1+int(op.Within))]
 	switch {
-	case !op.Kind.takes():
-		return 1, p.produce(op)
+	case !op.Kind.Takes():
+		within = nil
 	case p.model.Len() == 0 && !p.model.closed:
+		p.next++
 		return 1, nil // It would wait.
 	case !unlocked(p.bed) || p.upstream() || op.Kind == TakeFails:
 		// Where process fails, what came meanwhile meets either what it has or
 		// what it had.
 		within = nil
 	}
-	return 1 + len(within), p.take(op, within)
+	steps := make([]numbered, 1+len(within))
+	for i := range steps {
+		p.next++
+		steps[i] = numbered{ops[i], p.next}
+	}
+	if !op.Kind.Takes() {
+		return 1, p.produce(steps[0])
+	}
+	return len(steps), p.take(op, steps[1:])
+}
+
+// numbered is an operation with its number, which is the version of the objects
+// that it makes: whoever has to do it twice does the same.
+type numbered struct {
+	Op
+	rv int
 }
 
 // produce does what a producer does, making room for it.
-func (p *Player) produce(op Op) error {
+func (p *Player) produce(op numbered) error {
 	for tries := 0; ; tries++ {
 		refused, err := p.try(op)
 		switch {
@@ -171,7 +189,7 @@ func (p *Player) produce(op Op) error {
 }
 
 // try does what a producer does, and reports whether there was no room for it.
-func (p *Player) try(op Op) (refused bool, err error) {
+func (p *Player) try(op numbered) (refused bool, err error) {
 	got, err := p.call(op)
 	if p.stuck.Load() {
 		return false, errors.New("the queue hangs")
@@ -180,14 +198,14 @@ func (p *Player) try(op Op) (refused bool, err error) {
 }
 
 // call returns what the queue returned, and what the model says of it.
-func (p *Player) call(op Op) (got, unexpected error) {
+func (p *Player) call(op numbered) (got, unexpected error) {
 	switch op.Kind {
 	case Nameless:
 		err := p.queue.Add(nameless{})
 		return err, p.model.Event(cache.Added, nameless{}, err)
 	case Replace, Relist:
 		list := p.list(op)
-		rv := strconv.Itoa(p.rv)
+		rv := strconv.Itoa(op.rv)
 		err := p.queue.Replace(slices.Clone(list), rv)
 		if err == nil {
 			clear(p.truth)
@@ -207,7 +225,7 @@ func (p *Player) call(op Op) (got, unexpected error) {
 		if !ok || p.upstream() && !p.model.begun {
 			return nil, nil
 		}
-		rv := strconv.Itoa(p.rv)
+		rv := strconv.Itoa(op.rv)
 		err := q.Bookmark(rv)
 		return err, p.model.Bookmark(rv, err)
 	case Look:
@@ -221,8 +239,8 @@ func (p *Player) call(op Op) (got, unexpected error) {
 	}
 }
 
-func (p *Player) event(op Op) (got, unexpected error) {
-	obj := p.object(op.Arg)
+func (p *Player) event(op numbered) (got, unexpected error) {
+	obj := p.object(op.Arg, op.rv)
 	typ, call := cache.Updated, p.queue.Update
 	switch op.Kind {
 	case Add:
@@ -245,8 +263,7 @@ func (p *Player) event(op Op) (got, unexpected error) {
 }
 
 // object returns the object that an operation is about.
-func (p *Player) object(arg uint32) any {
-	p.rv++
+func (p *Player) object(arg uint32, rv int) any {
 	if p.material.Objects != nil {
 		return p.material.Objects[arg]
 	}
@@ -254,15 +271,20 @@ func (p *Player) object(arg uint32) any {
 	return &metav1.ObjectMeta{
 		Namespace:       []string{"", "a", "b"}[key%3],
 		Name:            "k" + strconv.Itoa(key/3),
-		ResourceVersion: strconv.Itoa(p.rv),
+		ResourceVersion: strconv.Itoa(rv),
 	}
 }
 
 // list returns what a Replace lists.
-func (p *Player) list(op Op) []any {
-	p.rv++
+func (p *Player) list(op numbered) []any {
 	var list []any
-	if op.Kind == Relist || p.material.Objects != nil {
+	switch {
+	case op.Kind == Replace && p.material.Objects != nil:
+		for _, obj := range p.material.Objects[:op.Arg] {
+			list = append(list, obj)
+		}
+		return list
+	case op.Kind == Relist:
 		for _, key := range slices.Sorted(maps.Keys(p.truth)) {
 			list = append(list, p.truth[key])
 		}
@@ -271,7 +293,7 @@ func (p *Player) list(op Op) []any {
 	for key := range uint32(p.material.Keys) {
 		// Any half of the keys, or another share.
 		if bits.OnesCount32((op.Arg+1)*(key+1)*0x9e3779b1>>16)%2 == 0 {
-			list = append(list, p.object(key))
+			list = append(list, p.object(key, op.rv))
 		}
 	}
 	return list
@@ -290,7 +312,7 @@ func (p *Player) look() error {
 var errProcess = errors.New("process failed")
 
 // take takes once.
-func (p *Player) take(op Op, within []Op) error {
+func (p *Player) take(op Op, within []numbered) error {
 	path := byBatch
 	if _, ok := p.queue.(deltafifo.BatchQueue); !ok || op.Kind == Take {
 		path = byPop
@@ -343,7 +365,7 @@ func noPanic(f func() error) (err error) {
 }
 
 // process is the consumer.
-func (p *Player) process(h handover, within []Op, fails bool) error {
+func (p *Player) process(h handover, within []numbered, fails bool) error {
 	if err := p.model.handOver(0, h); err != nil {
 		return err
 	}
@@ -355,7 +377,7 @@ func (p *Player) process(h handover, within []Op, fails bool) error {
 	}
 	p.failed = p.failed || fails
 	// A store may be ahead of what happens meanwhile, or behind it.
-	ahead := !fails && p.rv%2 == 0
+	ahead := !fails && p.next%2 == 0
 	if ahead {
 		apply()
 	}
@@ -376,8 +398,8 @@ func (p *Player) process(h handover, within []Op, fails bool) error {
 // within does operations inside process, up to the first for which there is no
 // room: that waits, with what follows it, until process has returned. Nobody
 // takes inside process.
-func (p *Player) within(ops []Op) error {
-	ops = slices.DeleteFunc(slices.Clone(ops), func(op Op) bool { return op.Kind.takes() })
+func (p *Player) within(ops []numbered) error {
+	ops = slices.DeleteFunc(slices.Clone(ops), func(op numbered) bool { return op.Kind.Takes() })
 	for i, op := range ops {
 		refused, err := p.try(op)
 		if err != nil {
@@ -393,7 +415,7 @@ func (p *Player) within(ops []Op) error {
 
 // End takes what waits, closes the queue and looks at what has come of it all.
 func (p *Player) End() error {
-	defer p.stop()
+	defer p.Stop()
 	for i := 0; p.model.Len() > 0; i++ {
 		if err := p.take(Op{Kind: []Kind{Take, TakeBatch}[i%2]}, nil); err != nil {
 			return fmt.Errorf("at the end: %w", err)
@@ -417,8 +439,8 @@ func (p *Player) End() error {
 // with per-key delivery does not tell of what it doesn't hold.
 func (p *Player) knowsAll() bool { return p.Known || inOrder(p.bed) }
 
-// stop ends the watchdog and the queue.
-func (p *Player) stop() {
+// Stop ends the watchdog, and closes the queue. It may be called twice.
+func (p *Player) Stop() {
 	p.timer.Stop()
 	p.queue.Close()
 }
