@@ -359,7 +359,10 @@ func lengthNeverUnderstates(t *testing.T, b bed) {
 	r := b.new(t)
 	r.watchdog()
 	var accepted, handed atomic.Int64
-	r.during = func(deltas []cache.Delta) { handed.Add(int64(len(deltas))) }
+	r.during = func(deltas []cache.Delta) {
+		handed.Add(int64(len(deltas)))
+		runtime.Gosched() // Something is left for the others to see.
+	}
 	var wg sync.WaitGroup
 	for p := range producers {
 		wg.Go(func() {

@@ -191,10 +191,14 @@ func (b bed) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
 	return r
 }
 
+// Watchdog is how long a concurrent check may take before its queue counts as
+// hanging.
+var Watchdog = time.Minute
+
 // watchdog closes the queue where a test hangs, so that it fails by itself.
 func (r *rig) watchdog() {
 	r.t.Helper()
-	timer := time.AfterFunc(time.Minute, func() {
+	timer := time.AfterFunc(Watchdog, func() {
 		r.t.Error("the watchdog closed the queue: somebody was not woken")
 		r.queue.Close()
 	})

@@ -4,6 +4,7 @@ package deltafifotest
 
 import (
 	"fmt"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func idleBed(b bed) bool {
 // bounded its producers, sleep. The bound tells spinning from sleeping, nothing
 // finer.
 func idleCost(t *testing.T, b bed) {
-	const idle, most = 200 * time.Millisecond, 20 * time.Millisecond
+	const idle, most, tries = 200 * time.Millisecond, 5 * time.Millisecond, 3
 	empty, full := b.new(t), b.new(t)
 	returned := make(chan struct{}, 3)
 	go func() { _ = empty.take(); returned <- struct{}{} }()
@@ -35,11 +36,17 @@ func idleCost(t *testing.T, b bed) {
 		}
 	}
 	// Whoever is about to sleep is given the time to.
+	runtime.GC()
 	<-time.After(idle / 10)
-	before := processorTime(t)
-	<-time.After(idle)
-	if used := processorTime(t) - before; used > most {
-		t.Errorf("sleeping for %v took %v of the processor", idle, used)
+	used := most + 1
+	for try := 0; try < tries && used > most; try++ {
+		before := processorTime(t)
+		<-time.After(idle)
+		used = processorTime(t) - before
+		t.Logf("sleeping for %v took %v of the processor", idle, used)
+	}
+	if used > most {
+		t.Errorf("sleeping for %v took more than %v of the processor, %d times", idle, most, tries)
 	}
 	empty.queue.Close()
 	full.queue.Close()

@@ -24,6 +24,7 @@ var orderChecks = []check{
 	{name: "every delete is handed over", applies: inOrder, places: 4, run: deletesInOrder},
 	{name: "delete of what is nowhere is ignored", applies: perKey, places: 2, run: deleteUnknown},
 	{name: "delete of what is known is handed over", applies: all(perKey, known), places: 1, run: deleteKnown},
+	{name: "delete of what process has is handed over", applies: all(perKey, known, unlocked), places: 1, run: deleteInHand},
 	{name: "delete takes a tombstone", places: 2, run: deleteTombstone},
 	{name: "length", places: 3, run: length},
 	{name: "keys with and without namespace", places: 8, run: namespacedKeys},
@@ -217,6 +218,21 @@ func deleteKnown(t *testing.T, b bed) {
 	r.store.apply(cache.Delta{Type: cache.Added, Object: pod("a", 1)})
 	r.do(r.queue.Delete(pod("a", 2)))
 	r.expect("Deleted a@2")
+}
+
+// deleteInHand: what process has is neither queued nor known, and yet there.
+func deleteInHand(t *testing.T, b bed) {
+	r := b.new(t)
+	r.do(r.queue.Add(pod("a", 1)))
+	once := true
+	r.during = func([]cache.Delta) {
+		if once {
+			once = false
+			r.do(r.queue.Delete(pod("a", 2)))
+			_ = r.queue.Len() // Who folds now must not find that it is nowhere.
+		}
+	}
+	r.expectEach("Added a@1", "Deleted a@2")
 }
 
 func deleteTombstone(t *testing.T, b bed) {

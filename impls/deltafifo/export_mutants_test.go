@@ -1,0 +1,267 @@
+//go:build mutants
+
+package deltafifo
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/ring"
+)
+
+// Mutant is a variant that is broken on purpose.
+type Mutant struct {
+	Variant
+	// Broken says what is wrong with it.
+	Broken string
+	// Check is the one of package deltafifotest that must find it, as the name
+	// of its subtest.
+	Check string
+	// In is the arrangement to look for it in: a pattern for each part of its
+	// name, up to the path.
+	In string
+}
+
+// Mutants returns a variant for each mistake that the suite has to find. Each
+// is cond with a part replaced.
+func Mutants() []Mutant {
+	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
+	return []Mutant{
+		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "each_wait_is_woken", "././0", onLine(newForgetful)),
+		mutant("lost-wake-up", "looks for work before it says that it sleeps", "nothing_lost,_reordered_or_duplicated_among_producers", "././0", onLine(newCareless)),
+		mutant("dropped-at-close", "drops the last event at Close", "close_keeps_what_is_queued", "././0", onLine(newHasty)),
+		mutant("producer-left-asleep", "does not wake those that wait for room at Close", "close_wakes_producers", "././7", newUnfair),
+		mutant("spins", "looks for work over and over while idle", "no_time_of_the_processor_when_idle", "in-order/false/0", onLine(newSpinning)),
+		mutant("one-place-too-many", "has room for one more than Capacity", "exactly_capacity_is_accepted", "././7", newRoomy),
+		mutant("place-lost", "gives one place too few back", "what_is_folded_gives_its_place_back", "per-key/./7", onBacklog(func(b backlog) backlog { return &placeLost{b} })),
+		mutant("tombstones-last", "hands the list of a Replace over before its tombstones", "replace_orders_tombstones_first", "in-order/true", onInOrder(func(b *inOrder) backlog { return &tombstonesLast{b} })),
+		mutant("key-twice", "puts a key into a batch twice", "no_key_twice_in_a_batch", "in-order/./0", onInOrder(func(b *inOrder) backlog { return &keyTwice{b} })),
+		mutant("beyond-the-list", "lets a batch go beyond the initial list", "batch_ends_with_the_initial_list", "in-order/true/0", onInOrder(func(b *inOrder) backlog { return &beyondList{b} })),
+		mutant("deletes-folded-apart", "folds two deletions with an addition between them", "deletes_that_are_not_consecutive_stay", perKey, onPerKey(func(b *keysMutant) { b.fold = anyDeleted })),
+		mutant("latest-is-first", "keeps the oldest delta of a key, not the newest", "only_the_newest_delta_of_a_key", perKey, onPerKey(func(b *keysMutant) { b.fold = anything })),
+		mutant("place-in-line-lost", "puts a key that is updated at the end", "keys_in_the_order_in_which_they_began_to_wait", perKey, onPerKey(func(b *keysMutant) { b.toTheEnd = true })),
+		mutant("resync-overtakes", "resyncs a key of which an update waits", "resync_loses_to_an_update_that_waits", perKeyKnown, onPerKey(func(b *keysMutant) { b.resyncsAll = true })),
+		mutant("delete-lost-in-hand", "ignores the deletion of what process has", "delete_of_what_process_has_is_handed_over", perKeyKnown, onPerKey(func(b *keysMutant) { b.forgetsHanded = true })),
+		mutant("lent-too-early", "folds into the memory that it has lent", "what_is_lent_stays_as_it_is_until_process_returns", "per-key/./0/lent", onPerKey(func(b *keysMutant) { b.scribbles = true })),
+		mutant("memory-again", "hands owned memory over twice", "what_was_handed_over_is_not_touched_again", "././0/owned", onBacklog(func(b backlog) backlog { return &memoryAgain{backlog: b} })),
+		mutant("objects-kept", "holds on to what it has handed over", "objects_are_let_go", "././0", onBacklog(func(b backlog) backlog { return &hoarder{backlog: b} })),
+		mutant("synced-too-early", "counts the initial list as processed when it is taken", "has_synced_only_when_process_has_returned", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
+		mutant("torn-replace", "queues a list object by object", "replace_takes_one_place", perKeyKnown, onQueue(func(q *lined) Queue { return &tornReplace{q} })),
+		mutant("replace-not-atomic", "lets others in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *lined) Queue { return &replaceTwice{q} })),
+		mutant("shards-mixed", "spreads the events of a key over two parts", "nothing_lost,_reordered_or_duplicated_among_producers", "per-key/./0/./none", newMixed),
+		mutant("two-at-once", "hands over to two consumers at once", "several_consumers", anywhere, onQueue(func(q *lined) Queue { return &twoAtOnce{q} })),
+		mutant("panic-unnoticed", "does not notice when process panics", "panic_of_process", "././0", onQueue(newPanicky)),
+		mutant("length-understates", "counts the backlog before the line", "length_never_understates", "in-order/./0", onQueue(func(q *lined) Queue { return &shortLength{q} })),
+		mutant("goroutine-left", "leaves a goroutine behind", "no_goroutine_is_left", "././0", onQueue(func(q *lined) Queue { go func() { select {} }(); return q })),
+		mutant("accepts-after-close", "says yes to what comes after Close", "close_refuses_what_comes_later", "././0", onQueue(func(q *lined) Queue { return &obliging{q} })),
+		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *lined) Queue { return &twiceTransformed{q} })),
+	}
+}
+
+// build makes a queue of options that are complete.
+type build func(Options) (Queue, error)
+
+func mutant(name, broken, check, in string, b build) Mutant {
+	v := linedVariant(name, broken, func(capacity int) (line, error) { return ring.NewLocked[item](capacity) })
+	v.New = func(o Options) (Queue, error) {
+		o, err := o.complete(limits{
+			deliveries: []Delivery{InOrder, PerKey},
+			capacity:   true, batch: true, compaction: true, lend: true,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return b(o)
+	}
+	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
+}
+
+func newWhole(o Options) (*lined, error) {
+	l, err := ring.NewLocked[item](o.Capacity)
+	if err != nil {
+		return nil, err
+	}
+	return newLined(o, "mutant", l), nil
+}
+
+func onQueue(replace func(*lined) Queue) build {
+	return func(o Options) (Queue, error) {
+		q, err := newWhole(o)
+		if err != nil {
+			return nil, err
+		}
+		return replace(q), nil
+	}
+}
+
+func onLine(replace func(line) line) build {
+	return onQueue(func(q *lined) Queue { q.line = replace(q.line); return q })
+}
+
+func onBacklog(replace func(backlog) backlog) build {
+	return onQueue(func(q *lined) Queue { q.backlog = replace(q.backlog); return q })
+}
+
+// onInOrder replaces the backlog of in-order delivery.
+func onInOrder(replace func(*inOrder) backlog) build {
+	return onBacklog(func(b backlog) backlog {
+		if o, ok := b.(*inOrder); ok {
+			return replace(o)
+		}
+		return b
+	})
+}
+
+// onPerKey breaks the backlog of per-key delivery.
+func onPerKey(how func(*keysMutant)) build {
+	return onBacklog(func(b backlog) backlog {
+		k, ok := b.(*perKey)
+		if !ok {
+			return b
+		}
+		m := &keysMutant{perKey: k}
+		how(m)
+		return m
+	})
+}
+
+type tornReplace struct{ *lined }
+
+func (q *tornReplace) Replace(list []any, _ string) error {
+	for _, obj := range list {
+		if err := q.push(item{obj: obj, kind: replaced}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type replaceTwice struct{ *lined }
+
+func (q *replaceTwice) Replace(list []any, rv string) error {
+	if err := q.lined.Replace(nil, rv); err != nil {
+		return err
+	}
+	runtime.Gosched()
+	return q.lined.Replace(list, rv)
+}
+
+type twoAtOnce struct{ *lined }
+
+func (q *twoAtOnce) Pop(process cache.PopProcessFunc) (any, error) {
+	deltas, _ := q.take(false)
+	if deltas == nil {
+		return nil, cache.ErrFIFOClosed
+	}
+	return deltas, process(cache.Deltas(deltas), !q.HasSynced())
+}
+
+// panicky forgets that process panicked.
+type panicky struct {
+	*lined
+	after *afterPanic
+}
+
+type afterPanic struct {
+	backlog
+	panicked bool
+}
+
+func (a *afterPanic) done() {
+	if !a.panicked {
+		a.backlog.done()
+	}
+}
+
+func newPanicky(q *lined) Queue {
+	a := &afterPanic{backlog: q.backlog}
+	q.backlog = a
+	return &panicky{q, a}
+}
+
+func (q *panicky) Pop(process cache.PopProcessFunc) (any, error) {
+	return q.lined.Pop(func(obj any, initial bool) error {
+		q.after.panicked = true
+		err := process(obj, initial)
+		q.after.panicked = false
+		return err
+	})
+}
+
+type shortLength struct{ *lined }
+
+func (q *shortLength) Len() int {
+	n := int(q.waiting.Load())
+	runtime.Gosched()
+	return n + q.line.Len()
+}
+
+type obliging struct{ *lined }
+
+func (q *obliging) Update(obj any) error {
+	if q.IsClosed() {
+		return nil
+	}
+	return q.lined.Update(obj)
+}
+
+type twiceTransformed struct{ *lined }
+
+func (q *twiceTransformed) Update(obj any) error {
+	obj, err := transform(q.transformer, obj)
+	if err != nil {
+		return err
+	}
+	return q.lined.Update(obj)
+}
+
+// mixed has two parts, and gives each event to the next.
+type mixed struct {
+	*lined
+	other *lined
+	turn  atomic.Int64
+}
+
+func newMixed(o Options) (Queue, error) {
+	q, err := newWhole(o)
+	if err != nil {
+		return nil, err
+	}
+	other, err := newWhole(o)
+	if err != nil {
+		return nil, err
+	}
+	return &mixed{lined: q, other: other}, nil
+}
+
+func (q *mixed) part() *lined {
+	if q.turn.Add(1)%2 == 0 {
+		return q.other
+	}
+	return q.lined
+}
+
+func (q *mixed) Add(obj any) error    { return q.part().Add(obj) }
+func (q *mixed) Update(obj any) error { return q.part().Update(obj) }
+func (q *mixed) Len() int             { return q.lined.Len() + q.other.Len() }
+func (q *mixed) Close()               { q.lined.Close(); q.other.Close() }
+
+// next returns a part that has something, or is closed.
+func (q *mixed) next() *lined {
+	for {
+		for range 2 {
+			if p := q.part(); p.Len() > 0 || q.IsClosed() && q.Len() == 0 {
+				return p
+			}
+		}
+		runtime.Gosched()
+	}
+}
+
+func (q *mixed) Pop(process cache.PopProcessFunc) (any, error) { return q.next().Pop(process) }
+
+func (q *mixed) PopBatch(batch cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+	return q.next().PopBatch(batch, single)
+}
