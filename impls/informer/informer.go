@@ -57,7 +57,8 @@
 //     had from outside of client-go. informer_store_resource_version is the
 //     indexer's own and is as upstream.
 //   - With a queue that folds updates together (Compaction) handlers are not told
-//     of those that were folded away.
+//     of those that were folded away, and may be told of the deletion of what
+//     they were never told of.
 //
 // # Cost
 //
