@@ -60,7 +60,10 @@ func Arrangements(v deltafifo.Variant) ([]Arrangement, error) {
 	var all []Arrangement
 	for _, g := range v.Guarantees {
 		for _, a := range ofMode(g) {
-			_, err := v.New(a.Options(newStore()))
+			q, err := v.New(a.Options(newStore()))
+			if err == nil {
+				q.Close()
+			}
 			switch {
 			case err == nil:
 				all = append(all, a)

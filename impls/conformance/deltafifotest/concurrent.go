@@ -462,9 +462,11 @@ func randomOperations(t *testing.T, b bed) {
 	}
 	for _, size := range []int{0, 3} {
 		b.BatchSize = size
-		if _, err := b.variant.New(b.Options(newStore())); err != nil {
+		q, err := b.variant.New(b.Options(newStore()))
+		if err != nil {
 			continue
 		}
+		q.Close()
 		seed := rand.Uint64()
 		ops := Random(rand.New(rand.NewPCG(seed, 0)), 400, 12)
 		if _, err := Play(b.variant, b.Arrangement, Material{}, ops); err != nil {

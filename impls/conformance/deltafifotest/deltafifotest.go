@@ -187,6 +187,8 @@ func (b bed) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
 	if err != nil {
 		t.Fatalf("New(%+v): %v", opts, err)
 	}
+	// A variant may have a goroutine, which ends with the queue.
+	t.Cleanup(q.Close)
 	r.queue = q
 	return r
 }

@@ -319,12 +319,17 @@ func (m *Model) handOver(c int, h handover) error {
 			return fmt.Errorf("key %s is handed to two consumers", key)
 		}
 	}
-	if !m.concurrent && h.initial == m.synced {
+	if m.fifo && !m.concurrent && h.initial == m.synced {
 		return fmt.Errorf("handed over with isInInitialList=%t, though HasSynced is %t", h.initial, m.synced)
 	}
 	handed, err := m.waiting.handOver(m, h)
 	if err != nil {
 		return err
+	}
+	// Between shards what came later may be handed over before the last of the
+	// initial list.
+	if !m.fifo && !m.concurrent && h.initial != handed[0].initial {
+		return fmt.Errorf("%v was handed over with isInInitialList=%t", words(h.deltas), h.initial)
 	}
 	for _, d := range handed {
 		m.unplace(d)

@@ -106,7 +106,8 @@ func batchSize(t *testing.T, b bed) {
 	const set = 7
 	b = b.inOneShard()
 	b.BatchSize = set
-	if _, err := b.variant.New(b.Options(newStore())); err == nil {
+	if q, err := b.variant.New(b.Options(newStore())); err == nil {
+		q.Close()
 		size = set
 	} else if b.BatchSize = 0; !b.upstream() {
 		t.Fatalf("BatchSize %d: %v", set, err)

@@ -32,16 +32,16 @@ func (b bed) full(t *testing.T) *rig {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	r := b.new(t, func(o *deltafifo.Options) { o.Context = canceled })
-	r.fill(0)
+	r.fill("k", 0)
 	return r
 }
 
-// fill adds keys until there is no room, and holds the queue to its capacity,
-// of which so many places are taken.
-func (r *rig) fill(taken int) {
+// fill adds keys of such names until there is no room, and holds the queue to its
+// capacity, of which so many places are taken.
+func (r *rig) fill(name string, taken int) {
 	r.t.Helper()
 	for i := taken; i <= r.Capacity; i++ {
-		err := r.queue.Add(pod(fmt.Sprintf("k%d", i), i))
+		err := r.queue.Add(pod(fmt.Sprintf("%s%d", name, i), i))
 		switch {
 		case i < r.Capacity && err != nil:
 			r.t.Fatalf("with %d of %d places taken, Add returned %v", i, r.Capacity, err)
@@ -74,7 +74,7 @@ func exactlyCapacity(t *testing.T, b bed) {
 		if got := len(r.drain()); got != b.Capacity {
 			t.Fatalf("%d deltas came out of a queue that accepted %d", got, b.Capacity)
 		}
-		r.fill(0)
+		r.fill("k", 0)
 	}
 }
 
@@ -187,7 +187,9 @@ func inHandIsNoPlace(t *testing.T, b bed) {
 	r.during = func(deltas []cache.Delta) {
 		if once {
 			once = false
-			r.fill(b.Capacity - len(deltas))
+			// Keys that don't wait: with Compaction latest one that does takes no
+			// place.
+			r.fill("new", b.Capacity-len(deltas))
 		}
 	}
 	r.do(r.take())
@@ -246,7 +248,7 @@ func foldedPlaces(t *testing.T, b bed) {
 		}
 	}
 	r.drain()
-	r.fill(0)
+	r.fill("k", 0)
 	if got := len(r.drain()); got != b.Capacity {
 		t.Errorf("%d deltas came out, want %d", got, b.Capacity)
 	}
