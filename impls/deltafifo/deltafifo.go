@@ -169,6 +169,7 @@ func init() {
 	registry.Register(clientgoRealFIFOBatch())
 	registry.Register(condVariant())
 	registry.Register(ringVariant())
+	registry.Register(shardedVariant())
 }
 
 // Register adds a contestant from another module. It panics where the name is

@@ -1,0 +1,570 @@
+package deltafifo
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/objkey"
+)
+
+// sharded is a queue in parts, each with the keys of its share of all hashes,
+// a lock and a backlog of its own. Producers of different shards don't meet, and
+// neither do consumers: what one is handed comes from one shard, which is its
+// own until process has returned, and so are the shard's keys.
+//
+// # How it works
+//
+// A producer makes the key and its hash, takes the lock of one shard, and
+// appends the event to the shard's buffer. Who finds the buffer full, or needs
+// to know what waits, folds it into the backlog: several events at a time, so
+// that their cache misses overlap, which they would not between the atomic
+// operations of one lock for each. A deletion is folded at once, as it depends on
+// what else is queued and known whether it is queued at all. Hence what is in a
+// buffer will be handed over.
+//
+// A shard is idle, ready or held. It is idle while nothing waits in it, ready
+// while it stands in the line of ready shards, once, and held while a consumer
+// processes what it took. A consumer takes the first shard off the line, and one
+// hand-over out of that; when process has returned, the shard joins the end of
+// the line if more waits in it. So a shard with something waiting has its turn
+// after one hand-over of each of the others, and a key, which its shard's backlog
+// hands over first in first out, whatever comes of other keys.
+//
+// Locks are taken in this order: shards by their number, then the line's. None
+// is held while process runs.
+//
+// # Replace and Resync
+//
+// They hold all locks: no event of another producer comes between their deltas,
+// and no consumer takes anything before the last is queued. What consumers have
+// in hand is noted in each shard, as in any backlog, and what is known is dealt
+// out to the shards by hash, so that each treats its own keys as a queue of one
+// shard would. The initial list ends in each shard on its own; HasSynced turns
+// true when the last shard's has been processed.
+//
+// # Why no wake-up is missed
+//
+// Whoever makes an idle shard not empty, or gives back a held one that isn't,
+// adds it to the line before it releases the shard's lock. A consumer sleeps only
+// if the line is empty, and says so, under the line's lock, which is what who adds
+// to the line then looks at: for each shard that is added one sleeper is woken,
+// if there is one that no other addition has woken. Who wakes and finds the line
+// empty, as another consumer was faster, sleeps again: the shard is in good
+// hands. Nothing spins.
+//
+// Close counts, with all locks held, the shards with something waiting. Each that
+// becomes empty counts down; with the last, all sleepers are told to go.
+// Producers that wait for room: see places.
+type sharded struct {
+	keys        objkey.Func
+	known       cache.KeyListerGetter
+	transformer cache.TransformFunc
+	ctx         context.Context
+	lend        bool
+	closed      atomic.Bool
+	shards      []shard
+	// initial is touched and claimed under the lock of a shard, so that what
+	// came first is what was queued first.
+	initial *initial.List
+	// unsynced is how many shards have keys of the initial list left. Set by the
+	// first Replace with all locks held, counted down under a shard's lock.
+	unsynced atomic.Int64
+	places   places
+	ready    readyShards
+	// slab is what owned memory is cut from, nil while somebody cuts. One for
+	// all shards: each would keep alive what was cut from it last.
+	slab atomic.Pointer[[]cache.Delta]
+}
+
+const (
+	// maxShards is far above what any machine has use for.
+	maxShards = 4096
+	// shardsPerProc makes it unlikely that two that run at once meet in a shard.
+	shardsPerProc = 4
+	// foldRun is how many events are folded at a time.
+	foldRun = 16
+)
+
+type shardState uint8
+
+const (
+	idle shardState = iota
+	ready
+	held
+)
+
+// shard is a share of the keys.
+type shard struct {
+	// mu guards all up to boxes.
+	mu     sync.Mutex
+	state  shardState
+	closed bool
+	// run are n events that have not been folded.
+	n   int
+	run [foldRun]keyedItem
+	// backlog is what waits, and what is in the hands of the one consumer that
+	// has the shard.
+	backlog *perKey
+	// initial is the shard's share of the initial list. It begins with the
+	// queue's first Replace.
+	initial *initial.List
+	known   *knownPart
+	// boxes belong to the consumer that holds the shard.
+	boxes boxes
+	// next is the shard behind this one in the line, whose lock guards it.
+	next *shard
+	// Shards are written by different goroutines.
+	_ [128]byte
+}
+
+// keyedItem is an event with what its producer has found out about its key.
+type keyedItem struct {
+	item
+	key  objkey.Key
+	hash uint64
+}
+
+// knownPart is what is known of the keys of one shard.
+type knownPart struct {
+	cache.KeyListerGetter
+	// keys are set while a Replace or a Resync is at it.
+	keys []string
+}
+
+func (k *knownPart) ListKeys() []string { return k.keys }
+
+// shardedVariant is shards by key hash, from which several consumers take at
+// once; see [sharded].
+func shardedVariant() Variant {
+	return Variant{
+		Name:    "sharded",
+		Summary: "shards by key hash, a lock each; many consumers, of which each has a shard at a time",
+		Guarantees: []impls.Guarantees{{
+			Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
+			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.QueueWithBatch",
+		}},
+		New: func(o Options) (Queue, error) {
+			o, err := o.complete(limits{
+				deliveries: []Delivery{PerKey},
+				capacity:   true, batch: true, shards: true, compaction: true, lend: true,
+			})
+			if err != nil {
+				return nil, err
+			}
+			if o.Shards > maxShards {
+				return nil, fmt.Errorf("%w: Shards %d is too large (allowed: 0 to %d)", impls.ErrOptions, o.Shards, maxShards)
+			}
+			return newSharded(o), nil
+		},
+	}
+}
+
+func newSharded(o Options) *sharded {
+	if o.Shards == 0 {
+		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
+	}
+	q := &sharded{
+		keys:        objkey.New(o.KeyFunction),
+		known:       o.KnownObjects,
+		transformer: o.Transformer,
+		ctx:         o.Context,
+		lend:        o.HandOver == impls.Lent,
+		shards:      make([]shard, o.Shards),
+		initial:     initial.New("sharded"),
+	}
+	q.places.init(o.Capacity)
+	q.ready.init()
+	for i := range q.shards {
+		s := &q.shards[i]
+		if q.known != nil {
+			s.known = &knownPart{KeyListerGetter: q.known}
+			o.KnownObjects = s.known
+		}
+		s.initial = initial.New("shard")
+		s.backlog = newPerKey(o, s.initial)
+	}
+	return q
+}
+
+// defaultShards is a power of two, so that it is the same on machines of about
+// the same size.
+func defaultShards(procs int) int {
+	return min(maxShards, 1<<bits.Len(uint(shardsPerProc*procs-1)))
+}
+
+var (
+	_ BatchQueue                   = (*sharded)(nil)
+	_ cache.TransformingStore      = (*sharded)(nil)
+	_ cache.ReflectorBookmarkStore = (*sharded)(nil)
+)
+
+func (q *sharded) Add(obj any) error    { return q.event(added, obj) }
+func (q *sharded) Update(obj any) error { return q.event(updated, obj) }
+
+// Delete queues a Deleted delta, unless the object is neither queued nor known.
+func (q *sharded) Delete(obj any) error { return q.event(deleted, obj) }
+
+// Bookmark queues nothing, as delivery is per key.
+func (q *sharded) Bookmark(string) error { return nil }
+
+func (q *sharded) event(k kind, obj any) error {
+	e, err := q.keyed(k, obj)
+	if err != nil {
+		// As upstream, it counts as the first that came.
+		q.initial.Touch()
+		return err
+	}
+	if err := q.places.take(q.ctx); err != nil {
+		return err
+	}
+	freed, err := q.put(q.shardOf(e.hash), e)
+	q.places.release(freed)
+	return err
+}
+
+// keyed transforms an object and makes the key of what comes of it.
+func (q *sharded) keyed(k kind, obj any) (keyedItem, error) {
+	key, hash, err := q.keyOf(obj)
+	if err == nil && q.transformer != nil {
+		if obj, err = transform(q.transformer, obj); err == nil {
+			key, hash, err = q.keyOf(obj)
+		}
+	}
+	return keyedItem{item{obj: obj, kind: k}, key, hash}, err
+}
+
+func (q *sharded) keyOf(obj any) (objkey.Key, uint64, error) {
+	if raw, ok := q.keys.Raw(obj); ok {
+		key, hash := raw.Hashed()
+		return key, hash, nil
+	}
+	key, err := q.keys.OfQueued(obj)
+	if err != nil {
+		return objkey.Key{}, 0, err
+	}
+	return key, key.Hash(), nil
+}
+
+func (q *sharded) shardOf(hash uint64) *shard { return &q.shards[q.number(hash)] }
+
+// number returns that of the shard of a hash. It goes by the hash's upper bits;
+// the table of a backlog goes by the lower ones.
+func (q *sharded) number(hash uint64) int {
+	n, _ := bits.Mul64(hash, uint64(len(q.shards)))
+	return int(n)
+}
+
+// put appends an event to its shard, and returns how many places are free by
+// that.
+func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 1, cache.ErrFIFOClosed
+	}
+	q.initial.Touch()
+	s.run[s.n] = e
+	s.n++
+	if s.n == foldRun || e.kind == deleted {
+		s.fold()
+	}
+	q.announce(s)
+	return s.backlog.freed(), nil
+}
+
+// fold puts into the backlog what is in the buffer. The caller holds the lock.
+func (s *shard) fold() {
+	for i := range s.run[:s.n] {
+		e := &s.run[i]
+		s.backlog.event(e.item, e.key, e.hash)
+	}
+	clear(s.run[:s.n])
+	s.n = 0
+}
+
+// waits reports whether there is something to be handed over. The caller holds
+// the lock.
+func (s *shard) waits() bool { return s.n > 0 || s.backlog.len() > 0 }
+
+// announce adds an idle shard to the line if something waits in it. The caller
+// holds its lock.
+func (q *sharded) announce(s *shard) {
+	if s.state == idle && s.waits() {
+		s.state = ready
+		q.ready.push(s)
+	}
+}
+
+// Resync queues a Sync delta for each known object of which nothing is queued
+// or being processed; nothing where KnownObjects is nil. O(known), with all
+// shards locked.
+func (q *sharded) Resync() error {
+	if q.known == nil {
+		return nil
+	}
+	return q.command(func() {
+		for i := range q.shards {
+			q.shards[i].backlog.resync()
+		}
+	})
+}
+
+// Replace queues a Replaced delta for each object of the list, and tombstones
+// for what is queued, being processed or known and not in the list; nothing of
+// another call comes between them, and together they take one place of Capacity.
+// After an error nothing is queued. O(list + queued + known), with all shards
+// locked.
+func (q *sharded) Replace(list []any, _ string) error {
+	for _, obj := range list {
+		if err := q.keys.Check(obj); err != nil {
+			return err
+		}
+	}
+	objs, err := transformAll(q.transformer, list)
+	if err != nil {
+		return err
+	}
+	parts := make([]replacement, len(q.shards))
+	for _, obj := range objs {
+		// An object without a key, which a transformer can make, is passed over.
+		if _, hash, err := q.keyOf(obj); err == nil {
+			p := &parts[q.number(hash)]
+			p.list = append(p.list, obj)
+		}
+	}
+	return q.command(func() { q.replace(parts) })
+}
+
+// replace deals a list out. The caller holds all locks.
+func (q *sharded) replace(parts []replacement) {
+	first := q.initial.Claim()
+	unsynced := 0
+	for i := range q.shards {
+		s := &q.shards[i]
+		if !first {
+			// Nor is it the first of this shard.
+			s.initial.Touch()
+		}
+		s.backlog.replace(&parts[i])
+		if s.initial.Left() > 0 {
+			unsynced++
+		}
+	}
+	if !first {
+		return
+	}
+	q.unsynced.Store(int64(unsynced))
+	if unsynced == 0 {
+		q.initial.Set(0)
+	}
+}
+
+// command does what concerns all shards, when there is a place for it.
+func (q *sharded) command(do func()) error {
+	if err := q.places.take(q.ctx); err != nil {
+		return err
+	}
+	freed, err := q.whole(do)
+	q.places.release(1 + freed)
+	return err
+}
+
+// whole holds all locks meanwhile, and returns how many places are free by it.
+func (q *sharded) whole(do func()) (freed int, err error) {
+	q.lock()
+	defer q.unlock()
+	if q.shards[0].closed {
+		return 0, cache.ErrFIFOClosed
+	}
+	q.dealKnown()
+	for i := range q.shards {
+		q.shards[i].fold()
+	}
+	do()
+	for i := range q.shards {
+		s := &q.shards[i]
+		if s.known != nil {
+			s.known.keys = nil
+		}
+		freed += s.backlog.freed()
+		q.announce(s)
+	}
+	return freed, nil
+}
+
+// dealKnown tells each shard which of its keys are known. The caller holds all
+// locks.
+func (q *sharded) dealKnown() {
+	if q.known == nil {
+		return
+	}
+	for _, key := range q.known.ListKeys() {
+		k := q.shardOf(objkey.Split(key).Hash()).known
+		k.keys = append(k.keys, key)
+	}
+}
+
+func (q *sharded) lock() {
+	for i := range q.shards {
+		q.shards[i].mu.Lock()
+	}
+}
+
+func (q *sharded) unlock() {
+	for i := range q.shards {
+		q.shards[i].mu.Unlock()
+	}
+}
+
+// handOver is what a consumer has in hand.
+type handOver struct {
+	shard  *shard
+	deltas []cache.Delta
+	// batch: they are of different keys.
+	batch bool
+	// initial: they are of the initial list.
+	initial bool
+}
+
+// take takes the next hand-over out of the shard that is first in line, which
+// the caller then has until done. It returns false when the queue is closed and
+// drained.
+func (q *sharded) take(batch bool) (handOver, bool) {
+	s := q.ready.pop()
+	if s == nil {
+		return handOver{}, false
+	}
+	h := handOver{shard: s}
+	s.mu.Lock()
+	s.state = held
+	s.fold()
+	h.deltas, h.batch = q.cut(s.backlog, batch)
+	h.initial = s.backlog.fromInitial > 0
+	if s.closed && !s.waits() {
+		q.ready.drained()
+	}
+	freed := s.backlog.freed()
+	s.mu.Unlock()
+	q.places.release(freed)
+	return h, true
+}
+
+// cut takes a hand-over out of a backlog, lending it the queue's slab.
+func (q *sharded) cut(b *perKey, batch bool) (deltas []cache.Delta, batched bool) {
+	if q.lend {
+		return b.take(batch)
+	}
+	slab := q.slab.Swap(nil)
+	if slab == nil {
+		slab = new([]cache.Delta)
+	}
+	b.hands.rest = *slab
+	deltas, batched = b.take(batch)
+	*slab, b.hands.rest = b.hands.rest, nil
+	q.slab.Store(slab)
+	return deltas, batched
+}
+
+// done notes that process has returned, and gives the shard back.
+func (q *sharded) done(h handOver) {
+	if q.lend {
+		clear(h.deltas)
+	}
+	s := h.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backlog.done()
+	if h.initial && s.initial.Left() == 0 && q.unsynced.Add(-1) == 0 {
+		q.initial.Set(0)
+	}
+	s.state = idle
+	q.announce(s)
+}
+
+// Pop implements [cache.Queue]. process gets the [cache.Deltas] of one key. It
+// returns them too, or nil where they are lent.
+func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
+	h, ok := q.take(false)
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	defer q.done(h)
+	obj := h.shard.boxes.box(h.deltas, q.lend)
+	err := process(obj, h.initial)
+	if q.lend {
+		return nil, err
+	}
+	return obj, err
+}
+
+// PopBatch implements [cache.QueueWithBatch]. A batch is of one shard.
+func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
+	h, ok := q.take(true)
+	if !ok {
+		return cache.ErrFIFOClosed
+	}
+	defer q.done(h)
+	if h.batch {
+		return processBatch(h.deltas, h.initial)
+	}
+	return processSingle(h.shard.boxes.box(h.deltas, q.lend), h.initial)
+}
+
+// Close implements [cache.Queue]. Producers that wait for room return
+// [cache.ErrFIFOClosed], as do all that come later.
+func (q *sharded) Close() {
+	q.closeShards()
+	q.places.close()
+}
+
+func (q *sharded) closeShards() {
+	q.lock()
+	defer q.unlock()
+	if q.closed.Swap(true) {
+		return
+	}
+	waiting := 0
+	for i := range q.shards {
+		s := &q.shards[i]
+		s.closed = true
+		if s.waits() {
+			waiting++
+		}
+	}
+	q.ready.close(waiting)
+}
+
+// IsClosed reports whether Close was called.
+func (q *sharded) IsClosed() bool { return q.closed.Load() }
+
+// Len implements [Queue]. O(shards).
+func (q *sharded) Len() int {
+	n, freed := 0, 0
+	for i := range q.shards {
+		s := &q.shards[i]
+		s.mu.Lock()
+		s.fold()
+		n += s.backlog.len()
+		freed += s.backlog.freed()
+		s.mu.Unlock()
+	}
+	q.places.release(freed)
+	return n
+}
+
+// HasSynced implements [cache.Queue].
+func (q *sharded) HasSynced() bool { return q.initial.HasSynced() }
+
+// HasSyncedChecker implements [cache.Queue].
+func (q *sharded) HasSyncedChecker() cache.DoneChecker { return q.initial }
+
+// Transformer implements [cache.TransformingStore].
+func (q *sharded) Transformer() cache.TransformFunc { return q.transformer }
