@@ -2,6 +2,9 @@ package deltafifo
 
 import "k8s.io/client-go/tools/cache"
 
+// maxBox is the length from which on a box is made for each hand-over.
+const maxBox = 17
+
 // boxes are hand-overs of lent memory as process gets them, by length, so that
 // making one does not allocate. They belong to who has the memory.
 type boxes [maxBox]any

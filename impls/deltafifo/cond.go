@@ -17,6 +17,17 @@ func condVariant() Variant {
 
 // linedVariant returns the variant that is made of a line.
 func linedVariant(name, summary string, newLine func(capacity int) (line, error)) Variant {
+	return ownVariant(name, summary, func(o Options) (Queue, error) {
+		l, err := newLine(o.Capacity)
+		if err != nil {
+			return nil, err
+		}
+		return newLined(o, name, l), nil
+	})
+}
+
+// ownVariant returns a variant with both deliveries and all options but shards.
+func ownVariant(name, summary string, build func(Options) (Queue, error)) Variant {
 	guarantees := impls.Guarantees{
 		Bounded: true, Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
 	}
@@ -35,11 +46,7 @@ func linedVariant(name, summary string, newLine func(capacity int) (line, error)
 			if err != nil {
 				return nil, err
 			}
-			l, err := newLine(o.Capacity)
-			if err != nil {
-				return nil, err
-			}
-			return newLined(o, name, l), nil
+			return build(o)
 		},
 	}
 }

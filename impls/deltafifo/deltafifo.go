@@ -168,6 +168,7 @@ func init() {
 	registry.Register(clientgoRealFIFO())
 	registry.Register(clientgoRealFIFOBatch())
 	registry.Register(condVariant())
+	registry.Register(channelVariant())
 	registry.Register(ringVariant())
 	registry.Register(shardedVariant())
 }

@@ -42,12 +42,9 @@ type lined struct {
 	// consumer serialises those that take. It is held while process runs, and
 	// taken before owner.
 	consumer sync.Mutex
-	// lent is the memory of the current hand-over if it is to be used again.
-	// The consumer's, as box.
-	lend bool
-	// boxes are hand-overs of lent memory as process gets them, by length, so
-	// that making one does not allocate.
-	boxes [maxBox]any
+	// boxes belong to the consumer. lend: the memory that it is handed is lent.
+	lend  bool
+	boxes boxes
 
 	// owner is held by whoever uses the consumer's end of the line and the
 	// backlog: by the consumer until it has something to process, also while it
@@ -64,8 +61,6 @@ const (
 	// chunk is how many items are moved from the line to the backlog at a time:
 	// they fit a first-level cache.
 	chunk = 256
-	// maxBox is the length from which on a box is made for each hand-over.
-	maxBox = 17
 	// latestFoldAt bounds, with Compaction latest, what accumulates behind a
 	// slow consumer. To fold as many takes a producer less than a millisecond,
 	// seldom enough not to show in the latency of one call in a thousand.
@@ -270,19 +265,6 @@ func (q *lined) gather(batch bool) {
 	}
 }
 
-// box makes of a hand-over what process gets.
-func (q *lined) box(deltas []cache.Delta) any {
-	if !q.lend || len(deltas) >= maxBox {
-		return cache.Deltas(deltas)
-	}
-	b := &q.boxes[len(deltas)]
-	// Lent memory grows, seldom.
-	if have, ok := (*b).(cache.Deltas); !ok || &have[0] != &deltas[0] {
-		*b = cache.Deltas(deltas)
-	}
-	return *b
-}
-
 // Pop implements [cache.Queue]. process gets the [cache.Deltas] of one key with
 // per-key delivery, one delta otherwise. It returns them too, or nil where they
 // are lent.
@@ -294,7 +276,7 @@ func (q *lined) Pop(process cache.PopProcessFunc) (any, error) {
 		return nil, cache.ErrFIFOClosed
 	}
 	defer q.done(deltas)
-	obj := q.box(deltas)
+	obj := q.boxes.box(deltas, q.lend)
 	err := process(obj, !q.initial.HasSynced())
 	if q.lend {
 		return nil, err
@@ -314,7 +296,7 @@ func (q *lined) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cach
 	if batched {
 		return processBatch(deltas, !q.initial.HasSynced())
 	}
-	return processSingle(q.box(deltas), !q.initial.HasSynced())
+	return processSingle(q.boxes.box(deltas, q.lend), !q.initial.HasSynced())
 }
 
 // done notes that process has returned. HasSynced may turn true only now.

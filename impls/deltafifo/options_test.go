@@ -52,9 +52,12 @@ func TestOptions(t *testing.T) {
 	// What is allowed: the zero value, one shard, the default delivery by name.
 	for _, v := range deltafifo.Variants() {
 		for _, o := range []deltafifo.Options{{}, {Shards: 1}, {Delivery: deltafifo.Delivery(v.Guarantees[0].Mode)}, {KeyFunction: cache.MetaNamespaceKeyFunc}} {
-			if _, err := v.New(o); err != nil {
+			q, err := v.New(o)
+			if err != nil {
 				t.Errorf("%s: New(%+v): %v", v.Name, o, err)
+				continue
 			}
+			q.Close()
 		}
 	}
 }

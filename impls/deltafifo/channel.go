@@ -1,0 +1,442 @@
+package deltafifo
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/objkey"
+)
+
+// channelVariant is idiomatic Go: a goroutine owns the state, and everybody else
+// talks to it.
+func channelVariant() Variant {
+	return ownVariant("channel", "an owner goroutine and channels: it receives in runs, folds, and answers the consumer",
+		func(o Options) (Queue, error) { return newChannel(o), nil })
+}
+
+// channel is a queue whose backlog belongs to a goroutine from the constructor
+// to Close. Producers send it items by a buffered channel, which it empties
+// whenever it is awake, however slow the consumer is; the consumer asks for a
+// hand-over and gets it when there is one. Folding goes on while process runs.
+//
+// # Order
+//
+// An item is in the channel when the call that brought it returns. The owner
+// empties the channel before it answers a question, so that a Pop sees all that
+// came before it. A producer's call waits only for room: in the channel until
+// the owner, which never waits for the consumer, has taken what is there; and
+// among Capacity places.
+//
+// # Close
+//
+// accepted counts the items that producers have promised to send. Close sets
+// its highest bit and thereby learns how many there will be; the owner receives
+// as many, leaves the backlog where callers find it, and ends, whether or not
+// anybody comes to drain it.
+type channel struct {
+	keys        objkey.Func
+	known       cache.KeyListerGetter
+	transformer cache.TransformFunc
+	initial     *initial.List
+	ctx         context.Context
+	// whole: Replace and Resync are one delta each.
+	whole bool
+	lend  bool
+
+	// in carries items to the owner.
+	in chan item
+	// room holds a token for each place that is taken; nil where the queue is
+	// unbounded. The owner takes tokens out.
+	room chan struct{}
+	// asks are questions to the owner; left holds it when it has ended.
+	asks chan ask
+	left chan *owner
+
+	// accepted is how many items were or will be sent, and closedBit. total is
+	// what it was at Close, written before closed is closed.
+	accepted atomic.Uint64
+	total    uint64
+	closed   chan struct{}
+	// returned: process has returned, and the owner doesn't know yet.
+	returned atomic.Bool
+
+	// consumer serialises those that take. It is held while process runs, and
+	// guards what follows.
+	consumer sync.Mutex
+	answers  chan answer
+	boxes    boxes
+}
+
+// ask is a question: for a hand-over if take is true, and otherwise for how much
+// waits.
+type ask struct {
+	take, batch bool
+	// reply has room for the answer.
+	reply chan<- answer
+}
+
+// answer to a question; without deltas, to one for a hand-over, it says that the
+// queue is closed and drained.
+type answer struct {
+	deltas  []cache.Delta
+	batched bool
+	length  int
+}
+
+// closedBit in a counter of items says that the queue is closed.
+const closedBit = 1 << 63
+
+func newChannel(o Options) *channel {
+	q := &channel{
+		keys:        objkey.New(o.KeyFunction),
+		known:       o.KnownObjects,
+		transformer: o.Transformer,
+		initial:     initial.New("channel"),
+		ctx:         o.Context,
+		whole:       o.Delivery == InOrder && o.KnownObjects == nil,
+		lend:        o.HandOver == impls.Lent,
+
+		in:      make(chan item, chunk),
+		asks:    make(chan ask),
+		left:    make(chan *owner, 1),
+		closed:  make(chan struct{}),
+		answers: make(chan answer, 1),
+	}
+	if o.Capacity > 0 {
+		q.room = make(chan struct{}, o.Capacity)
+	}
+	w := &owner{channel: q}
+	if o.Delivery == PerKey {
+		w.backlog = newPerKey(o, q.initial)
+	} else {
+		w.backlog = newInOrder(o, q.initial)
+	}
+	go w.run()
+	return q
+}
+
+// owner is the goroutine's own.
+type owner struct {
+	*channel
+	backlog backlog
+	// received counts the items taken from the channel.
+	received uint64
+	// waiting is a question for a hand-over that can't be answered yet; its reply
+	// is nil where there is none.
+	waiting ask
+}
+
+func (w *owner) run() {
+	for {
+		select {
+		case i := <-w.in:
+			w.receive(i, len(w.in))
+			w.serve()
+		case a := <-w.asks:
+			w.answer(a)
+		case <-w.closed:
+			for w.received < w.total {
+				w.receive(<-w.in, min(len(w.in), int(w.total-w.received-1)))
+			}
+			w.serve()
+			if w.waiting.reply != nil {
+				w.waiting.reply <- answer{}
+			}
+			w.left <- w
+			return
+		}
+	}
+}
+
+// receive takes the first item, and n more that are in the channel.
+func (w *owner) receive(first item, n int) {
+	w.noteReturn()
+	w.received += uint64(n) + 1
+	room := w.backlog.room(n + 1)
+	room[0] = first
+	for at := 1; ; at = 0 {
+		for ; at < len(room); at++ {
+			room[at] = <-w.in
+		}
+		w.backlog.put(room)
+		n -= len(room)
+		if n < 0 {
+			break
+		}
+		room = w.backlog.room(n + 1)
+	}
+	w.release()
+}
+
+// noteReturn tells the backlog that process has returned, before it is asked
+// for anything that depends on what the consumer holds.
+func (w *owner) noteReturn() {
+	if w.returned.Load() {
+		w.returned.Store(false)
+		w.backlog.done()
+	}
+}
+
+// release gives back the tokens of places that are free again.
+func (w *owner) release() {
+	n := w.backlog.freed()
+	if w.room != nil {
+		for range n {
+			<-w.room
+		}
+	}
+}
+
+// answer answers a question, or keeps it until it can.
+func (w *owner) answer(a ask) {
+	w.noteReturn()
+	if n := len(w.in); n > 0 && (!a.take || !w.backlog.enough(a.batch)) {
+		w.receive(<-w.in, n-1)
+	}
+	if a.take {
+		w.waiting = a
+	}
+	w.serve()
+	if !a.take {
+		a.reply <- answer{length: w.backlog.len()}
+	}
+}
+
+// serve answers the question that waits, if it can be answered.
+func (w *owner) serve() {
+	if w.waiting.reply == nil {
+		return
+	}
+	if a := w.take(w.waiting.batch); a.deltas != nil {
+		w.waiting.reply <- a
+		w.waiting.reply = nil
+	}
+}
+
+func (w *owner) take(batch bool) (a answer) {
+	a.deltas, a.batched = w.backlog.take(batch)
+	w.release()
+	return a
+}
+
+// ask puts a question to the owner, or to what it has left.
+func (q *channel) ask(a ask, reply chan answer) answer {
+	a.reply = reply
+	select {
+	case q.asks <- a:
+		return <-reply
+	case w := <-q.left:
+		defer func() { q.left <- w }()
+		w.noteReturn()
+		if a.take {
+			return w.take(a.batch)
+		}
+		return answer{length: w.backlog.len()}
+	}
+}
+
+// settle waits until the owner has all that was sent, and returns how much waits.
+func (q *channel) settle() int { return q.ask(ask{}, make(chan answer, 1)).length }
+
+var (
+	_ BatchQueue                   = (*channel)(nil)
+	_ cache.TransformingStore      = (*channel)(nil)
+	_ cache.ReflectorBookmarkStore = (*channel)(nil)
+)
+
+func (q *channel) Add(obj any) error    { return q.event(added, obj) }
+func (q *channel) Update(obj any) error { return q.event(updated, obj) }
+
+// Delete queues a Deleted delta; with per-key delivery, unless the object is
+// neither queued nor known when its turn comes.
+func (q *channel) Delete(obj any) error { return q.event(deleted, obj) }
+
+func (q *channel) event(k kind, obj any) error {
+	err := q.keys.Check(obj)
+	if err == nil {
+		obj, err = transform(q.transformer, obj)
+	}
+	if err != nil {
+		// As upstream, it counts as the first that came.
+		q.initial.Touch()
+		return err
+	}
+	return q.push(item{obj: obj, kind: k})
+}
+
+func (q *channel) push(i item) error {
+	if q.room != nil {
+		if err := q.enter(); err != nil {
+			return err
+		}
+	}
+	if q.accepted.Add(1)&closedBit != 0 {
+		if q.room != nil {
+			<-q.room
+		}
+		return cache.ErrFIFOClosed
+	}
+	q.in <- i
+	// Which call came first, and whether the initial list is empty, shows when
+	// the owner has it.
+	if !q.initial.HasSynced() {
+		q.settle()
+	}
+	return nil
+}
+
+// enter takes a place, waiting for one.
+func (q *channel) enter() error {
+	select {
+	case q.room <- struct{}{}:
+		return nil
+	default:
+	}
+	if q.IsClosed() {
+		return cache.ErrFIFOClosed
+	}
+	select {
+	case q.room <- struct{}{}:
+		return nil
+	case <-q.closed:
+		return cache.ErrFIFOClosed
+	case <-q.ctx.Done():
+		return q.ctx.Err()
+	}
+}
+
+// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
+// delivery is per key.
+func (q *channel) Bookmark(resourceVersion string) error {
+	if !q.whole {
+		return nil
+	}
+	return q.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
+}
+
+// Resync queues one SyncAll delta with in-order delivery and KnownObjects nil;
+// a Sync delta for each known object of which nothing is queued or being
+// processed where it is set; otherwise nothing. O(known).
+func (q *channel) Resync() error {
+	switch {
+	case q.whole:
+		return q.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+	case q.known == nil:
+		return nil
+	default:
+		return q.command(item{kind: resyncCommand})
+	}
+}
+
+// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
+// nil; otherwise tombstones and Replaced deltas, in one piece, which together
+// take one place of Capacity. It returns when the owner has it. After an error
+// nothing is queued. O(list + queued + known).
+func (q *channel) Replace(list []any, resourceVersion string) error {
+	if !q.whole {
+		for _, obj := range list {
+			if err := q.keys.Check(obj); err != nil {
+				return err
+			}
+		}
+	}
+	objs, err := transformAll(q.transformer, list)
+	if err != nil {
+		return err
+	}
+	if q.whole {
+		return q.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+	}
+	return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
+}
+
+// command sends a command and waits until it has been carried out.
+func (q *channel) command(c item) error {
+	if err := q.push(c); err != nil {
+		return err
+	}
+	q.settle()
+	return nil
+}
+
+func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
+	a := q.ask(ask{take: true, batch: batch}, q.answers)
+	return a.deltas, a.batched
+}
+
+// Pop implements [cache.Queue]; see lined.
+func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, _ := q.take(false)
+	if deltas == nil {
+		return nil, cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	obj := q.boxes.box(deltas, q.lend)
+	err := process(obj, !q.initial.HasSynced())
+	if q.lend {
+		return nil, err
+	}
+	return obj, err
+}
+
+// PopBatch implements [cache.QueueWithBatch].
+func (q *channel) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, batched := q.take(true)
+	if deltas == nil {
+		return cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	if batched {
+		return processBatch(deltas, !q.initial.HasSynced())
+	}
+	return processSingle(q.boxes.box(deltas, q.lend), !q.initial.HasSynced())
+}
+
+// done notes that process has returned. HasSynced may turn true only now, and
+// does so before Pop returns.
+func (q *channel) done(deltas []cache.Delta) {
+	if q.lend {
+		clear(deltas)
+	}
+	synced := q.initial.HasSynced()
+	if q.known == nil && synced {
+		return
+	}
+	q.returned.Store(true)
+	if !synced {
+		q.settle()
+	}
+}
+
+// Close implements [cache.Queue]. Producers that wait for room return
+// [cache.ErrFIFOClosed], as do all that come later.
+func (q *channel) Close() {
+	if n := q.accepted.Or(closedBit); n&closedBit == 0 {
+		q.total = n
+		close(q.closed)
+	}
+}
+
+// IsClosed reports whether Close was called.
+func (q *channel) IsClosed() bool { return q.accepted.Load()&closedBit != 0 }
+
+// Len implements [Queue].
+func (q *channel) Len() int { return q.settle() }
+
+// HasSynced implements [cache.Queue].
+func (q *channel) HasSynced() bool { return q.initial.HasSynced() }
+
+// HasSyncedChecker implements [cache.Queue].
+func (q *channel) HasSyncedChecker() cache.DoneChecker { return q.initial }
+
+// Transformer implements [cache.TransformingStore].
+func (q *channel) Transformer() cache.TransformFunc { return q.transformer }
