@@ -307,6 +307,44 @@ func (r *rig) bigFreshLists() {
 	}
 }
 
+// oftenCompared: whatever is prepared for a pod that is compared time and again
+// hides no change.
+func (r *rig) oftenCompared() {
+	changes := []struct {
+		change func(*v1.Pod)
+		want   string
+	}{
+		{newImage, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Containers[0].Env[0].Value += "+" }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{} }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: "k"}) }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Tolerations = nil }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "d"}) }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] }, "UPDATE"},
+		{func(p *v1.Pod) { p.Spec.NodeSelector["pool"] += "+" }, "UPDATE"},
+		{func(p *v1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, v1.ResourceCPU) }, "UPDATE"},
+		{func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds++ }, "UPDATE"},
+		{func(p *v1.Pod) { p.Labels["app"] += "+" }, "UPDATE"},
+		{func(p *v1.Pod) { p.Labels = nil }, "UPDATE"},
+		{annotated("note", "other"), "UPDATE"},
+		{markDeleted, "DELETE"},
+	}
+	for _, source := range []string{merge.APISource, merge.FileSource} {
+		pod := newPod("a")
+		r.expect(r.mergeFrom(source, merge.SET, pod), "ADD "+source+" a")
+		for _, c := range changes {
+			for range 6 {
+				pod = changed(pod)
+				r.expect(r.mergeFrom(source, merge.UPDATE, pod))
+				pod = changed(pod, newMessage)
+				r.expect(r.mergeFrom(source, merge.SET, pod), "RECONCILE "+source+" a")
+			}
+			pod = changed(pod, c.change)
+			r.expect(r.mergeFrom(source, merge.SET, pod), c.want+" "+source+" a")
+		}
+	}
+}
+
 // removedAndBack: a pod that is removed and comes back is new, by the pointer
 // that was known as well.
 func (r *rig) removedAndBack() {

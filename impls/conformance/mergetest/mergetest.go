@@ -98,6 +98,7 @@ var checks = []check{
 	{name: "KnownPointers", run: (*rig).knownPointers},
 	{name: "KnownVersions", run: (*rig).knownVersions},
 	{name: "BigFreshLists", run: (*rig).bigFreshLists},
+	{name: "OftenCompared", run: (*rig).oftenCompared},
 	{name: "RemovedAndBack", run: (*rig).removedAndBack},
 	{name: "DeliveredIsReceivers", run: (*rig).deliveredIsReceivers},
 	{name: "NoSharedMemory", run: (*rig).noSharedMemory, applies: owningOnce},
