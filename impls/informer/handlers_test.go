@@ -96,6 +96,38 @@ func TestSyncedAfterInitialList(t *testing.T) {
 	})
 }
 
+// TestSyncedAfterStored holds back the indexer, not a handler: what is not in
+// the store has not synced, and no handler has.
+func TestSyncedAfterStored(t *testing.T) {
+	eachQueue(t, func(t *testing.T, opts informer.Options) {
+		h := newHold()
+		defer h.open()
+		entered := make(chan struct{}, 10)
+		opts.Indexers = cache.Indexers{"held": func(any) ([]string, error) {
+			entered <- struct{}{}
+			h.wait(call{})
+			return nil, nil
+		}}
+		inf := newInformer(t, newFeed().lw(version("a", 1)), opts)
+		handle := addHandler(t, inf, &recorder{})
+		run(t, inf)
+		<-entered
+		// It must not sync, hence there is nothing to wait for but the time that it
+		// would take.
+		for range 1000 {
+			runtime.Gosched()
+		}
+		if inf.HasSynced() || handle.HasSynced() {
+			t.Error("synced before the only object was stored")
+		}
+		h.open()
+		wait(t, inf.HasSyncedChecker(), handle.HasSyncedChecker())
+		if got := len(inf.GetStore().ListKeys()); got != 1 {
+			t.Errorf("synced with %d objects in the store, want 1", got)
+		}
+	})
+}
+
 // TestEmptyListSyncs has nothing to tell.
 func TestEmptyListSyncs(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {

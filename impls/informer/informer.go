@@ -256,6 +256,10 @@ func (s *informer) watchSynced(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-s.controller.HasSyncedChecker().Done():
+		// DeltaFIFO says so just before it hands over the last item of the list
+		// (client-go v0.37.2, delta_fifo.go, Pop). It holds its lock meanwhile, for
+		// which HasSynced waits; other queues return at once.
+		s.controller.HasSynced()
 		// In this order: a handler that joins looks at synced after it has
 		// joined, so that either it sees synced or is seen here.
 		close(s.synced)
