@@ -5,20 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"watchlab/impls"
-	"watchlab/impls/conformance/queuetest"
 	"watchlab/impls/queue"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestConformance(t *testing.T) {
-	for _, v := range queue.Variants() {
-		t.Run("impl="+v.Name, func(t *testing.T) { queuetest.Run(t, v) })
-	}
-}
 
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
@@ -29,9 +18,12 @@ func TestOptions(t *testing.T) {
 	}{
 		{"nobody", queue.Options{}, impls.ErrUnknownVariant, `queue: unknown variant "nobody" (have clientgo-fifo, cond`},
 		{"cond", queue.Options{Capacity: -1}, impls.ErrOptions, "queue cond: invalid options: Capacity -1 is negative (0 means unbounded)"},
-		{"cond", queue.Options{Capacity: 10}, impls.ErrOptions, "Capacity 10: this variant is unbounded (allowed: 0)"},
+		{"ring", queue.Options{Capacity: 1<<24 + 1}, impls.ErrOptions, "Capacity 16777217 is too large (allowed: 0 to 16777216)"},
+		{"clientgo-fifo", queue.Options{Capacity: 10}, impls.ErrOptions, "Capacity 10: this variant is unbounded (allowed: 0)"},
 		{"clientgo-fifo", queue.Options{Shards: 4}, impls.ErrOptions, "Shards 4: this variant has one part (allowed: 0, 1)"},
-		{"clientgo-fifo", queue.Options{Shards: -4}, impls.ErrOptions, "Shards -4 is negative"},
+		{"channel", queue.Options{Shards: 2}, impls.ErrOptions, "Shards 2: this variant has one part (allowed: 0, 1)"},
+		{"sharded", queue.Options{Shards: 65}, impls.ErrOptions, "Shards 65 are too many (allowed: 0 to 64)"},
+		{"sharded", queue.Options{Shards: -4}, impls.ErrOptions, "Shards -4 is negative"},
 	} {
 		q, err := queue.New(c.impl, c.opts)
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || q != nil {

@@ -1,0 +1,250 @@
+package queue
+
+import (
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/objkey"
+)
+
+// item is one call of a producer on its way to a backlog.
+type item struct {
+	obj  any
+	kind kind
+}
+
+// kind says which call it was.
+type kind uint8
+
+const (
+	// put is Add and Update.
+	put kind = iota
+	// remove is Delete.
+	remove
+	// replace is Replace; the object is a *replacement.
+	replace
+)
+
+// replacement is what a Replace brings.
+type replacement struct {
+	list []listed
+	// first: nothing came before it.
+	first bool
+}
+
+// listed is an object of a list.
+type listed struct {
+	obj  any
+	key  objkey.Key
+	hash uint64
+}
+
+// newReplacement makes the keys of a list, which is not kept. The error is a
+// [cache.KeyError].
+func newReplacement(f objkey.Func, list []any) (*replacement, error) {
+	r := &replacement{list: make([]listed, len(list))}
+	for i, obj := range list {
+		key, hash, err := hashed(f, obj)
+		if err != nil {
+			return nil, err
+		}
+		r.list[i] = listed{obj, key, hash}
+	}
+	return r, nil
+}
+
+// hashed returns the key of an object and its hash.
+func hashed(f objkey.Func, obj any) (objkey.Key, uint64, error) {
+	if raw, ok := f.Raw(obj); ok {
+		key, hash := raw.Hashed()
+		return key, hash, nil
+	}
+	key, err := f.Of(obj)
+	if err != nil {
+		return objkey.Key{}, 0, err
+	}
+	return key, key.Hash(), nil
+}
+
+// account is that of the initial list. Its methods are safe for concurrent use.
+type account struct {
+	*initial.List
+	mu sync.Mutex
+	// epoch counts the lists that were initial: more than one where a Replace
+	// came before the one before it had been processed. Guarded by mu.
+	epoch uint32
+}
+
+func newAccount(name string) *account { return &account{List: initial.New(name)} }
+
+var _ cache.DoneChecker = (*account)(nil)
+
+// begin returns the epoch of a list of n keys, or 0 if it isn't initial; first
+// says that nothing came before it. A list that comes before the first one has
+// been processed takes its place: nobody has synced before they have seen a
+// whole list.
+func (a *account) begin(first bool, n int) uint32 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !first && a.HasSynced() {
+		return 0
+	}
+	a.epoch++
+	a.Set(n)
+	return a.epoch
+}
+
+// left notes that a key of a list of that epoch is neither waiting any more nor
+// being processed.
+func (a *account) left(epoch uint32) {
+	if epoch == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if epoch == a.epoch {
+		a.Processed(1)
+	}
+}
+
+// backlog is what waits. It belongs to one goroutine at a time, and does not
+// allocate once it has reached its usual length.
+type backlog struct {
+	keys    objkey.Func
+	initial *account
+	waiting fifo
+	// placed is how many of the waiting keys take a place of the capacity.
+	placed int
+}
+
+// hashStep is how many keys are made and hashed at a time, so that the cache
+// misses on the way to their strings overlap; fewStep is from how many on that
+// is worth while.
+const (
+	hashStep = 64
+	fewStep  = 8
+)
+
+func (b *backlog) len() int { return b.waiting.len() }
+
+// put folds items in, in their order.
+func (b *backlog) put(items []item) {
+	for len(items) >= fewStep {
+		n := min(hashStep, len(items))
+		b.putMany(items[:n])
+		items = items[n:]
+	}
+	for i := range items {
+		b.putOne(&items[i])
+	}
+}
+
+// putMany folds up to hashStep items in. What is looked at on the way to an
+// entry is fetched for all of them before the next step of the way.
+func (b *backlog) putMany(items []item) {
+	var keys [hashStep]objkey.Key
+	var hashes [hashStep]uint64
+	for i := range items {
+		keys[i], _ = b.keys.Raw(items[i].obj)
+	}
+	for i := range items {
+		keys[i], hashes[i] = keys[i].Hashed()
+	}
+	for i := range items {
+		if keys[i] == (objkey.Key{}) {
+			b.putOne(&items[i])
+		} else {
+			b.fold(&items[i], keys[i], hashes[i])
+		}
+	}
+}
+
+func (b *backlog) putOne(i *item) {
+	if i.kind == replace {
+		b.replace(i.obj.(*replacement))
+		return
+	}
+	// It had a key when it was queued.
+	if key, hash, err := hashed(b.keys, i.obj); err == nil {
+		b.fold(i, key, hash)
+	}
+}
+
+// fold takes in an item that is not a list. O(1).
+func (b *backlog) fold(i *item, key objkey.Key, hash uint64) {
+	if i.kind == remove {
+		b.remove(key, hash)
+	} else {
+		b.put1(i.obj, key, hash)
+	}
+}
+
+// put1 takes an object in, and returns its entry, and whether its key is new.
+func (b *backlog) put1(obj any, key objkey.Key, hash uint64) (e *entry, fresh bool) {
+	e, fresh = b.waiting.upsert(hash, key)
+	if fresh {
+		b.placed++
+	}
+	e.obj = obj
+	return e, fresh
+}
+
+// remove takes a key out.
+func (b *backlog) remove(key objkey.Key, hash uint64) {
+	if e := b.waiting.find(hash, key); e != nil {
+		b.initial.left(e.epoch)
+		b.vacate(e)
+		b.waiting.remove(e)
+	}
+}
+
+// vacate gives up the place of an entry, if it has one.
+func (b *backlog) vacate(e *entry) {
+	if !e.placeless {
+		b.placed--
+	}
+}
+
+// replace drops what waits and takes in the list.
+func (b *backlog) replace(r *replacement) {
+	b.clear()
+	for i := range r.list {
+		b.list(&r.list[i])
+	}
+	if epoch := b.initial.begin(r.first, b.len()); epoch != 0 {
+		b.enter(epoch)
+	}
+}
+
+// clear drops what waits.
+func (b *backlog) clear() {
+	b.waiting.clear()
+	b.placed = 0
+}
+
+// list takes in an object of a list. It takes no place, so that the list stays
+// in one piece.
+func (b *backlog) list(l *listed) *entry {
+	e, _ := b.waiting.upsert(l.hash, l.key)
+	e.obj, e.placeless = l.obj, true
+	return e
+}
+
+// enter notes that all that waits belongs to the initial list.
+func (b *backlog) enter(epoch uint32) {
+	for e := range b.waiting.all {
+		e.epoch = epoch
+	}
+}
+
+// take returns the object that has waited longest, with the epoch of the list
+// that it belongs to. Something must be waiting. O(1).
+func (b *backlog) take() (obj any, epoch uint32) {
+	e := b.waiting.front()
+	obj, epoch = e.obj, e.epoch
+	b.vacate(e)
+	b.waiting.remove(e)
+	return obj, epoch
+}

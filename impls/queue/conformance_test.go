@@ -1,0 +1,18 @@
+package queue_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"watchlab/impls/conformance/queuetest"
+	"watchlab/impls/queue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	for _, v := range queue.Variants() {
+		t.Run("impl="+v.Name, func(t *testing.T) { queuetest.Run(t, v) })
+	}
+}

@@ -1,0 +1,299 @@
+package queue
+
+import "watchlab/impls/internal/objkey"
+
+// fifo holds keys in the order in which they began to wait, each with its newest
+// object. It is not safe for concurrent use. The zero value is empty and ready.
+//
+// # How it works
+//
+// Entries stand in a circular buffer in their order, one cache line each, so
+// that taking the next one needs no look at a table and what comes after it is
+// fetched ahead by the processor. Each has a position, counted from 0 and never
+// used twice save as said below.
+//
+// A hash table leads from keys to positions. Its slots are numbers, which the
+// garbage collector needn't scan. A slot is stale when its position isn't in
+// the queue any more: nothing has to be done to it when its entry is taken. A
+// stale slot is used again by the next key that probes past it. When too many
+// are in use, the table is built anew from what waits.
+//
+// An entry that is removed from the middle stays there without an object until
+// it comes to the front, or until there are more of these than of others.
+//
+// # Positions come again
+//
+// They have 32 bits, and the last one is given back when its entry is removed.
+// A slot may then lead to the entry of another key. That is why a look-up
+// compares the whole key, and why a slot that leads to the wrong entry does no
+// harm. There are never as many entries as positions.
+//
+// # Designs turned down
+//
+// keyed.FIFO, a table of linked entries, costs a look at the table for each
+// removal, and its entries, scattered over the heap, half as much again in
+// memory and cache misses.
+type fifo struct {
+	// entries has a length that is a power of two, or none. Position p is at
+	// p modulo the length.
+	entries []entry
+	// head is the position of the first entry, which is never a gap; tail is
+	// that after the last. gaps is how many between them are gaps.
+	head, tail uint32
+	gaps       int
+
+	// slots has a length that is a power of two, or none. A slot holds the upper
+	// half of a hash, made odd, and below it a position; 0 is a free one.
+	slots []uint64
+	// used counts the slots that aren't free: at most three quarters.
+	used int
+}
+
+// entry is what waits under one key.
+type entry struct {
+	key objkey.Key
+	obj any
+	// hash is that of the key.
+	hash uint64
+	// epoch is that of the initial list to which the key belongs, 0 for none.
+	epoch uint32
+	// placeless: it came with a list, and takes no place of the capacity.
+	placeless bool
+	// held: the key is in a consumer's hands, so that no other may have it.
+	held bool
+	// gap: it was removed.
+	gap bool
+}
+
+const (
+	minEntries = 16
+	minSlots   = 32
+	// keepEntries bounds what is kept of the buffer after a burst, and
+	// keepSlots of the table.
+	keepEntries = 8192
+	keepSlots   = 2 * keepEntries
+)
+
+// len returns how many keys wait.
+func (f *fifo) len() int { return int(f.tail-f.head) - f.gaps }
+
+// at returns the entry at a position.
+func (f *fifo) at(p uint32) *entry { return &f.entries[p&uint32(len(f.entries)-1)] }
+
+// front returns the entry that has waited longest, or nil.
+func (f *fifo) front() *entry {
+	if f.head == f.tail {
+		return nil
+	}
+	return f.at(f.head)
+}
+
+// all yields the entries in their order. They must not be removed meanwhile.
+func (f *fifo) all(yield func(*entry) bool) {
+	for p := f.head; p != f.tail; p++ {
+		if e := f.at(p); !e.gap && !yield(e) {
+			return
+		}
+	}
+}
+
+func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
+
+// find returns the entry of a key, or nil. It is valid until the next call of
+// upsert or remove.
+func (f *fifo) find(hash uint64, key objkey.Key) *entry {
+	if f.head == f.tail {
+		return nil
+	}
+	mask, tag := uint32(len(f.slots)-1), tagOf(hash)
+	for i := uint32(hash) & mask; f.slots[i] != 0; i = (i + 1) & mask {
+		if e := f.match(f.slots[i], tag, hash, key); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// match returns the entry that a slot leads to, if it is that of the key.
+func (f *fifo) match(slot uint64, tag uint32, hash uint64, key objkey.Key) *entry {
+	if uint32(slot>>32) != tag || f.stale(slot) {
+		return nil
+	}
+	if e := f.at(uint32(slot)); e.hash == hash && !e.gap && e.key == key {
+		return e
+	}
+	return nil
+}
+
+// stale reports that a slot's position isn't in the queue.
+func (f *fifo) stale(slot uint64) bool { return uint32(slot)-f.head >= f.tail-f.head }
+
+// upsert returns the entry of a key; a fresh one, whose other fields are zero,
+// where it did not wait. It is valid until the next call of upsert or remove.
+func (f *fifo) upsert(hash uint64, key objkey.Key) (e *entry, fresh bool) {
+	if f.used >= len(f.slots)/4*3 {
+		f.rebuild()
+	}
+	mask, tag := uint32(len(f.slots)-1), tagOf(hash)
+	// The first stale slot on the way, if there is one, is used again.
+	place, free := uint32(0), true
+	i := uint32(hash) & mask
+	for ; f.slots[i] != 0; i = (i + 1) & mask {
+		if f.stale(f.slots[i]) {
+			if free {
+				place, free = i, false
+			}
+		} else if e := f.match(f.slots[i], tag, hash, key); e != nil {
+			return e, false
+		}
+	}
+	if free {
+		place = i
+		f.used++
+	}
+	// push may move the entries, but not their positions, nor the slots.
+	e = f.push()
+	f.slots[place] = uint64(tag)<<32 | uint64(f.tail-1)
+	e.key, e.hash = key, hash
+	return e, true
+}
+
+// push appends an entry.
+func (f *fifo) push() *entry {
+	if int(f.tail-f.head) == len(f.entries) {
+		f.resize(max(minEntries, 2*len(f.entries)))
+	}
+	f.tail++
+	return f.at(f.tail - 1)
+}
+
+// remove takes an entry out. O(1), save that the buffer is copied when gaps
+// prevail in it, and when it halves.
+func (f *fifo) remove(e *entry) {
+	switch e {
+	case f.at(f.head):
+		*e = entry{}
+		for f.head++; f.head != f.tail && f.at(f.head).gap; f.head++ {
+			*f.at(f.head) = entry{}
+			f.gaps--
+		}
+	case f.at(f.tail - 1):
+		*e = entry{}
+		for f.tail--; f.at(f.tail - 1).gap; f.tail-- {
+			*f.at(f.tail - 1) = entry{}
+			f.gaps--
+		}
+	default:
+		*e = entry{gap: true}
+		if f.gaps++; f.gaps > minEntries && f.gaps > f.len() {
+			f.close()
+		}
+	}
+	// Halving at one eighth, doubling when full: a queue that swings between two
+	// lengths does not copy its buffer at each swing.
+	if n := len(f.entries); n > keepEntries && int(f.tail-f.head) < n/8 {
+		f.resize(n / 2)
+	}
+}
+
+// takeReady takes out the entry that has waited longest of those that aren't
+// held, of which there must be one, and returns what it was. O(entries that are
+// held before it), as those move up to where it was.
+func (f *fifo) takeReady() entry {
+	p := f.head
+	for f.at(p).held || f.at(p).gap {
+		p++
+	}
+	e := f.at(p)
+	out := *e
+	if p == f.head {
+		f.remove(e)
+		return out
+	}
+	to := p
+	for from := p - 1; from-f.head < p-f.head; from-- {
+		if f.at(from).held {
+			f.move(from, to)
+			to--
+		} else {
+			f.gaps--
+		}
+	}
+	for ; f.head != to+1; f.head++ {
+		*f.at(f.head) = entry{}
+	}
+	return out
+}
+
+// move brings an entry to another position, whose entry is gone.
+func (f *fifo) move(from, to uint32) {
+	e := f.at(from)
+	mask, tag := uint32(len(f.slots)-1), tagOf(e.hash)
+	i := uint32(e.hash) & mask
+	for f.slots[i] != uint64(tag)<<32|uint64(from) {
+		i = (i + 1) & mask
+	}
+	f.slots[i] = uint64(tag)<<32 | uint64(to)
+	*f.at(to) = *e
+}
+
+// clear takes all entries out.
+func (f *fifo) clear() {
+	*f = fifo{}
+}
+
+// resize copies the entries, at their positions, to a buffer of n.
+func (f *fifo) resize(n int) {
+	old := *f
+	f.entries = make([]entry, n)
+	for p := f.head; p != f.tail; p++ {
+		*f.at(p) = *old.at(p)
+	}
+}
+
+// close moves the entries together, so that there are no gaps.
+func (f *fifo) close() {
+	to := f.head
+	for p := f.head; p != f.tail; p++ {
+		if e := f.at(p); !e.gap {
+			if p != to {
+				*f.at(to), *e = *e, entry{}
+			}
+			to++
+		} else {
+			*e = entry{}
+		}
+	}
+	f.tail, f.gaps = to, 0
+	f.rebuild()
+}
+
+// rebuild makes the table anew from what waits, so that half of it is free at
+// least.
+func (f *fifo) rebuild() {
+	n := max(minSlots, len(f.slots))
+	for n < 2*f.len() {
+		n *= 2
+	}
+	for n > keepSlots && n/8 >= f.len() {
+		n /= 2
+	}
+	if n == len(f.slots) {
+		clear(f.slots)
+	} else {
+		f.slots = make([]uint64, n)
+	}
+	f.used = f.len()
+	mask := uint32(n - 1)
+	for p := f.head; p != f.tail; p++ {
+		e := f.at(p)
+		if e.gap {
+			continue
+		}
+		i := uint32(e.hash) & mask
+		for f.slots[i] != 0 {
+			i = (i + 1) & mask
+		}
+		f.slots[i] = uint64(tagOf(e.hash))<<32 | uint64(p)
+	}
+}

@@ -1,0 +1,428 @@
+package queue
+
+import (
+	"context"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/internal/objkey"
+)
+
+// shardedVariant is shards by key hash, for many producers and many consumers.
+func shardedVariant() Variant {
+	return Variant{
+		Name:    "sharded",
+		Summary: "shards by key hash, each with its lock; many consumers, each key with one of them at a time",
+		Guarantees: []impls.Guarantees{{
+			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
+			Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.Queue",
+		}},
+		New: func(o Options) (Queue, error) {
+			o, err := o.complete(limits{capacity: true, shards: true})
+			if err != nil {
+				return nil, err
+			}
+			return newSharded(o), nil
+		},
+	}
+}
+
+// sharded is many queues in one, each of the keys of one part of the hashes
+// under a lock of its own. Producers fold.
+//
+// Consumers take from the shards in turn, so that none of them starves, and the
+// key that has waited longest in its shard. A key that one consumer has in hand
+// keeps its place while it waits, and is passed over by the others until that
+// one is done with it.
+//
+// Replace holds the locks of all shards, so that no consumer sees a part of it.
+//
+// # Why no wake-up is missed
+//
+// A consumer that finds no shard ready counts up asleep and then looks again; a
+// producer marks its shard ready and then looks at asleep. In the total order of
+// Go's atomics one of the two sees the other. Who wakes a consumer counts asleep
+// down for it, so that the next wakes another.
+type sharded struct {
+	keys    objkey.Func
+	ctx     context.Context
+	initial *account
+	places  places
+	shards  []shard
+	closed  atomic.Bool
+	_       [pad]byte
+
+	// ready has a bit for each shard, of which there are at most [MaxShards]:
+	// something waits in it that may be handed
+	// over. A shard's bit is written under its lock.
+	ready atomic.Uint64
+	_     [pad]byte
+
+	// next is the shard whose turn it is. A hint: consumers that meet may take
+	// from the same.
+	next atomic.Uint32
+	_    [pad]byte
+
+	// asleep is how many consumers sleep, or are about to, that nobody has
+	// woken. Written under bed.
+	asleep atomic.Int64
+	bed    sync.Mutex
+	// arrival is where they sleep.
+	arrival sync.Cond
+}
+
+// pad keeps what different goroutines write on different cache lines, which are
+// fetched in pairs.
+const pad = 128
+
+type shard struct {
+	mu sync.Mutex
+	// backlog is guarded by mu, as all that follows.
+	backlog backlog
+	// hands are the keys that consumers work on.
+	hands []hand
+	// held is how many of the waiting keys are among them.
+	held int
+	// ready is this shard's bit of sharded.ready.
+	ready bool
+	_     [pad]byte
+}
+
+// hand is a key in a consumer's hands.
+type hand struct {
+	key  objkey.Key
+	hash uint64
+}
+
+func newSharded(o Options) *sharded {
+	n := o.Shards
+	if n == 0 {
+		// Enough that producers on all processors seldom meet in one.
+		n = min(8*runtime.GOMAXPROCS(0), MaxShards)
+	}
+	q := &sharded{
+		keys: objkey.New(o.KeyFunction), ctx: o.Context, initial: newAccount("sharded"),
+		shards: make([]shard, n),
+	}
+	for i := range q.shards {
+		q.shards[i].backlog = backlog{keys: q.keys, initial: q.initial}
+	}
+	q.places.init(o.Capacity)
+	q.arrival.L = &q.bed
+	return q
+}
+
+// shardOf returns the index of the shard of a hash.
+func (q *sharded) shardOf(hash uint64) int {
+	i, _ := bits.Mul64(hash, uint64(len(q.shards)))
+	return int(i)
+}
+
+// Add queues an object, or replaces the one that waits under its key. O(1).
+func (q *sharded) Add(obj any) error {
+	key, hash, err := hashed(q.keys, obj)
+	if err != nil {
+		return err
+	}
+	i := q.shardOf(hash)
+	s := &q.shards[i]
+	for waited := false; ; waited = true {
+		s.mu.Lock()
+		if q.closed.Load() {
+			s.mu.Unlock()
+			return cache.ErrFIFOClosed
+		}
+		q.initial.Touch()
+		waits := q.places.capacity > 0 && s.backlog.waiting.find(hash, key) != nil
+		if waits || q.places.take() {
+			e, fresh := s.backlog.put1(obj, key, hash)
+			if fresh {
+				s.hold(e)
+				q.mark(i)
+			}
+			s.mu.Unlock()
+			if fresh {
+				q.wake()
+			}
+			if waits && waited {
+				q.places.wake(1)
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		if err := q.places.wait(q.ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Update is Add.
+func (q *sharded) Update(obj any) error { return q.Add(obj) }
+
+// Delete takes an object's key out of the queue. O(1).
+func (q *sharded) Delete(obj any) error {
+	key, hash, err := hashed(q.keys, obj)
+	if err != nil {
+		return err
+	}
+	i := q.shardOf(hash)
+	s := &q.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.closed.Load() {
+		return cache.ErrFIFOClosed
+	}
+	q.initial.Touch()
+	if e := s.backlog.waiting.find(hash, key); e != nil {
+		if e.held {
+			s.held--
+		}
+		before := s.backlog.placed
+		s.backlog.remove(key, hash)
+		q.places.give(before - s.backlog.placed)
+		q.mark(i)
+	}
+	return nil
+}
+
+// Replace drops what waits and queues the list; of several objects with one key
+// the last one. After an error the queue is as it was. O(list).
+func (q *sharded) Replace(list []any, _ string) error {
+	r, err := newReplacement(q.keys, list)
+	if err != nil {
+		return err
+	}
+	q.lockAll()
+	defer q.wakeAll()
+	defer q.unlockAll()
+	if q.closed.Load() {
+		return cache.ErrFIFOClosed
+	}
+	first := q.initial.Claim()
+	placed := 0
+	for i := range q.shards {
+		s := &q.shards[i]
+		placed += s.backlog.placed
+		s.backlog.clear()
+		s.held = 0
+	}
+	for i := range r.list {
+		s := &q.shards[q.shardOf(r.list[i].hash)]
+		s.backlog.list(&r.list[i])
+	}
+	n := 0
+	for i := range q.shards {
+		n += q.shards[i].backlog.len()
+	}
+	epoch := q.initial.begin(first, n)
+	for i := range q.shards {
+		s := &q.shards[i]
+		for e := range s.backlog.waiting.all {
+			e.epoch = epoch
+			s.hold(e)
+		}
+		q.mark(i)
+	}
+	q.places.give(placed)
+	return nil
+}
+
+func (q *sharded) lockAll() {
+	for i := range q.shards {
+		q.shards[i].mu.Lock()
+	}
+}
+
+func (q *sharded) unlockAll() {
+	for i := range q.shards {
+		q.shards[i].mu.Unlock()
+	}
+}
+
+// Resync does nothing: what is held waits already.
+func (q *sharded) Resync() error { return nil }
+
+// hold marks an entry that has begun to wait, if a consumer has its key in hand.
+// The caller holds the lock.
+func (s *shard) hold(e *entry) {
+	for i := range s.hands {
+		if s.hands[i].hash == e.hash && s.hands[i].key == e.key {
+			e.held = true
+			s.held++
+			return
+		}
+	}
+}
+
+// mark says whether shard i has something to hand over. The caller holds its
+// lock.
+func (q *sharded) mark(i int) {
+	s := &q.shards[i]
+	ready := s.backlog.len() > s.held
+	if ready == s.ready {
+		return
+	}
+	if s.ready = ready; ready {
+		q.ready.Or(1 << i)
+	} else {
+		q.ready.And(^(1 << i))
+	}
+}
+
+// wake wakes a consumer, if one sleeps.
+func (q *sharded) wake() {
+	if q.asleep.Load() == 0 {
+		return
+	}
+	q.bed.Lock()
+	defer q.bed.Unlock()
+	if q.asleep.Load() > 0 {
+		q.asleep.Add(-1)
+		q.arrival.Signal()
+	}
+}
+
+// wakeAll wakes all consumers that sleep.
+func (q *sharded) wakeAll() {
+	if q.asleep.Load() == 0 {
+		return
+	}
+	q.bed.Lock()
+	defer q.bed.Unlock()
+	q.asleep.Store(0)
+	q.arrival.Broadcast()
+}
+
+// sleep returns when there may be something to take, or false when the queue is
+// closed and drained.
+func (q *sharded) sleep() bool {
+	q.bed.Lock()
+	defer q.bed.Unlock()
+	q.asleep.Add(1)
+	if q.ready.Load() != 0 {
+		q.asleep.Add(-1)
+		return true
+	}
+	// A key that waits while a consumer has it in hand comes yet.
+	if q.closed.Load() && q.Len() == 0 {
+		q.asleep.Add(-1)
+		return false
+	}
+	q.arrival.Wait()
+	return true
+}
+
+// take returns what is handed over next and its shard, or false when the queue
+// is closed and drained. The key is in hand.
+func (q *sharded) take() (e entry, i int, ok bool) {
+	for {
+		ready := q.ready.Load()
+		if ready == 0 {
+			if !q.sleep() {
+				return entry{}, 0, false
+			}
+			continue
+		}
+		// The first that is ready, beginning with the one whose turn it is.
+		turn := q.next.Load()
+		i = int(turn+uint32(bits.TrailingZeros64(bits.RotateLeft64(ready, -int(turn))))) % MaxShards
+		if e, ok = q.takeFrom(i); ok {
+			q.next.Store(uint32(i+1) % MaxShards)
+			return e, i, true
+		}
+	}
+}
+
+// takeFrom takes from shard i, unless others were faster.
+func (q *sharded) takeFrom(i int) (e entry, ok bool) {
+	s := &q.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.backlog.len() == s.held {
+		return entry{}, false
+	}
+	e = s.backlog.waiting.takeReady()
+	s.backlog.vacate(&e)
+	s.hands = append(s.hands, hand{e.key, e.hash})
+	q.mark(i)
+	return e, true
+}
+
+// Pop implements [cache.Queue].
+func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
+	e, i, ok := q.take()
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	if !e.placeless {
+		q.places.give(1)
+	}
+	defer q.done(i, &e)
+	return e.obj, process(e.obj, !q.initial.HasSynced())
+}
+
+// done notes that process has returned: others may have the key, and HasSynced
+// may turn true only now.
+func (q *sharded) done(i int, e *entry) {
+	s := &q.shards[i]
+	s.mu.Lock()
+	at := slices.IndexFunc(s.hands, func(h hand) bool { return h.hash == e.hash && h.key == e.key })
+	s.hands[at] = s.hands[len(s.hands)-1]
+	s.hands[len(s.hands)-1] = hand{}
+	s.hands = s.hands[:len(s.hands)-1]
+	released := false
+	if s.held > 0 {
+		if w := s.backlog.waiting.find(e.hash, e.key); w != nil {
+			w.held = false
+			s.held--
+			released = true
+			q.mark(i)
+		}
+	}
+	s.mu.Unlock()
+	q.initial.left(e.epoch)
+	switch {
+	case q.closed.Load():
+		// It may have been the last, for which others wait.
+		q.wakeAll()
+	case released:
+		q.wake()
+	}
+}
+
+// Close implements [cache.Queue]. Producers that wait for room return
+// [cache.ErrFIFOClosed], as do all that come later.
+func (q *sharded) Close() {
+	q.lockAll()
+	q.closed.Store(true)
+	q.unlockAll()
+	q.places.close()
+	q.wakeAll()
+}
+
+// IsClosed reports whether Close was called.
+func (q *sharded) IsClosed() bool { return q.closed.Load() }
+
+// Len implements [Queue]. O(shards).
+func (q *sharded) Len() int {
+	n := 0
+	for i := range q.shards {
+		s := &q.shards[i]
+		s.mu.Lock()
+		n += s.backlog.len()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// HasSynced implements [cache.Queue].
+func (q *sharded) HasSynced() bool { return q.initial.HasSynced() }
+
+// HasSyncedChecker implements [cache.Queue].
+func (q *sharded) HasSyncedChecker() cache.DoneChecker { return q.initial }
