@@ -67,7 +67,7 @@ type entry struct {
 
 const (
 	minEntries = 16
-	minSlots   = 32
+	minSlots   = 128
 	// keepEntries bounds what is kept of the buffer after a burst, and
 	// keepSlots of the table.
 	keepEntries = 8192
@@ -193,6 +193,7 @@ func (f *fifo) remove(e *entry) {
 	// lengths does not copy its buffer at each swing.
 	if n := len(f.entries); n > keepEntries && int(f.tail-f.head) < n/8 {
 		f.resize(n / 2)
+		f.rebuild()
 	}
 }
 

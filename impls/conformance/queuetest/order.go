@@ -14,6 +14,7 @@ import (
 var orderChecks = []check{
 	{name: "keys in the order in which they began to wait", places: 3, run: order},
 	{name: "newest object of a key", run: newest},
+	{name: "pop looks at what came last", places: 4, run: cameLast},
 	{name: "delete takes out of the queue", places: 1000, run: deletes},
 	{name: "replace drops what waits", places: 2, run: replace},
 	{name: "replace with an object twice", run: replaceTwice},
@@ -46,6 +47,21 @@ func newest(t *testing.T, b bed) {
 	for i := range 100 {
 		r.do(r.queue.Update(pod("a", i)), r.queue.Update(pod("a", i+1)))
 		r.expect(fmt.Sprintf("a@%d", i+1))
+	}
+}
+
+// cameLast takes without a look at the length, which might put in order what Pop
+// should.
+func cameLast(t *testing.T, b bed) {
+	if !b.fifo() {
+		return // It can't be said what comes next.
+	}
+	r := b.new(t)
+	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 1)), r.queue.Add(pod("c", 1)), r.queue.Add(pod("d", 1)))
+	r.do(r.take(), r.queue.Update(pod("b", 2)), r.take(), r.queue.Delete(pod("c", 2)), r.take())
+	r.do(r.queue.Add(pod("e", 3)), r.queue.Replace([]any{pod("f", 3)}, "3"), r.take())
+	if want := []string{"a@1", "b@2", "d@1", "f@3"}; !slices.Equal(r.taken, want) {
+		t.Errorf("handed over %v, want %v", r.taken, want)
 	}
 }
 

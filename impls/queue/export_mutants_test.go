@@ -1,0 +1,275 @@
+//go:build mutants
+
+package queue
+
+import (
+	"runtime"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/ring"
+)
+
+// Mutant is a variant that is broken on purpose.
+type Mutant struct {
+	Variant
+	// Broken says what is wrong with it.
+	Broken string
+	// Check is the one of package queuetest that must find it.
+	Check string
+}
+
+// Mutants returns a variant for each mistake that the suite has to find. Each
+// is one of ours with a method or an option replaced.
+func Mutants() []Mutant {
+	return []Mutant{
+		mutant("lost-wake-up", "does not wake the consumer for an update", "each wait is woken", condVariant(), newNoSignal),
+		mutant("moved-back", "gives a key that is updated a new place", "keys in the order in which they began to wait", condVariant(), newMovedBack),
+		mutant("synced-early", "counts a key of the initial list before process returns", "has synced only when process has returned", condVariant(), newSyncedEarly),
+		mutant("one-too-many", "accepts one key more than the capacity", "exactly capacity is accepted", condVariant(), newOneTooMany),
+		mutant("no-room-told", "does not wake who waits for room", "a producer waits for room", condVariant(), newNoRoomTold),
+		mutant("lost-at-close", "drops the last key at Close", "close keeps what waits", ringVariant(), newLostAtClose),
+		mutant("stale", "looks at the line only when nothing else waits", "pop looks at what came last", ringVariant(), newStale),
+		mutant("late-end", "reports the end before what came with Close", "close keeps what waits", ringVariant(), newLateEnd),
+		mutant("owner-left", "leaves its goroutine behind", "close ends what the queue runs", channelVariant(), newOwnerLeft),
+		mutant("unguarded-close", "closes the channel while producers send", "close amid pushes", channelVariant(), newUnguardedClose),
+		mutant("two-hands", "lets go of a key before process returns", "several consumers", shardedVariant(), newTwoHands),
+		mutant("torn-replace", "replaces one shard after the other", "replace at one moment", shardedVariant(), newTornReplace),
+		mutant("forgotten-key", "wakes nobody for a key that was in hand", "the others go on past a key in hand", shardedVariant(), newForgottenKey),
+		mutant("unfair", "takes from the first shard that has something", "nobody starves", shardedVariant(), newUnfair),
+	}
+}
+
+func mutant(name, broken, check string, of Variant, build func(Options) Queue) Mutant {
+	return Mutant{
+		Variant: Variant{Name: name, Summary: broken, Guarantees: of.Guarantees, New: func(o Options) (Queue, error) {
+			o, err := o.complete(limits{capacity: true, shards: true})
+			if err != nil {
+				return nil, err
+			}
+			return build(o), nil
+		}},
+		Broken: broken,
+		Check:  check,
+	}
+}
+
+type noSignal struct{ *cond }
+
+func newNoSignal(o Options) Queue { return noSignal{newCond(o)} }
+
+func (q noSignal) Update(obj any) error {
+	q.mu.Lock()
+	away := q.away
+	q.away = false
+	q.mu.Unlock()
+	err := q.Add(obj)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.away = away
+	return err
+}
+
+type movedBack struct{ *cond }
+
+func newMovedBack(o Options) Queue { return movedBack{newCond(o)} }
+
+func (q movedBack) Update(obj any) error {
+	if err := q.Delete(obj); err != nil {
+		return err
+	}
+	return q.Add(obj)
+}
+
+type syncedEarly struct{ *cond }
+
+func newSyncedEarly(o Options) Queue { return syncedEarly{newCond(o)} }
+
+func (q syncedEarly) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	obj, epoch, ok := q.take()
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	initial := !q.initial.HasSynced()
+	q.initial.left(epoch)
+	return obj, process(obj, initial)
+}
+
+func newOneTooMany(o Options) Queue {
+	if o.Capacity > 0 {
+		o.Capacity++
+	}
+	return newCond(o)
+}
+
+type noRoomTold struct{ *cond }
+
+func newNoRoomTold(o Options) Queue { return noRoomTold{newCond(o)} }
+
+func (q noRoomTold) Pop(process cache.PopProcessFunc) (any, error) {
+	enlisted := q.places.enlisted.Swap(0)
+	defer q.places.enlisted.Add(enlisted)
+	return q.cond.Pop(process)
+}
+
+func mutantLine(size int) (line, error) { return ring.NewBounded[item](size) }
+
+func newBrokenLined(o Options) *lined {
+	o.Shards = 0
+	q, err := newLined(o, "ring", mutantLine)
+	if err != nil {
+		panic(err)
+	}
+	return q.(*lined)
+}
+
+type lostAtClose struct{ *lined }
+
+func newLostAtClose(o Options) Queue { return lostAtClose{newBrokenLined(o)} }
+
+func (q lostAtClose) Close() {
+	q.owner.Lock()
+	q.shorten(0)
+	if f := &q.backlog.waiting; !q.away && f.len() > 0 {
+		f.remove(f.at(f.tail - 1))
+	}
+	q.owner.Unlock()
+	q.lined.Close()
+}
+
+type stale struct{ *lined }
+
+func newStale(o Options) Queue { return stale{newBrokenLined(o)} }
+
+func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	q.owner.Lock()
+	if q.backlog.len() == 0 {
+		q.owner.Unlock()
+		obj, epoch, ok := q.take()
+		if !ok {
+			return nil, cache.ErrFIFOClosed
+		}
+		defer q.initial.left(epoch)
+		return obj, process(obj, !q.initial.HasSynced())
+	}
+	obj, epoch := q.backlog.take()
+	q.release()
+	q.owner.Unlock()
+	defer q.initial.left(epoch)
+	return obj, process(obj, !q.initial.HasSynced())
+}
+
+type lateEnd struct{ *lined }
+
+func newLateEnd(o Options) Queue { return lateEnd{newBrokenLined(o)} }
+
+func (q lateEnd) Pop(process cache.PopProcessFunc) (any, error) {
+	if q.closed.Load() {
+		q.owner.Lock()
+		n := q.backlog.len()
+		q.owner.Unlock()
+		if n == 0 {
+			return nil, cache.ErrFIFOClosed
+		}
+	}
+	return q.lined.Pop(process)
+}
+
+type ownerLeft struct{ *channel }
+
+func newOwnerLeft(o Options) Queue {
+	q := newChannel(o)
+	go func() {
+		<-q.closing
+		select {} // As an owner would that nobody drains.
+	}()
+	return ownerLeft{q}
+}
+
+type unguardedClose struct{ *channel }
+
+func newUnguardedClose(o Options) Queue { return unguardedClose{newChannel(o)} }
+
+func (q unguardedClose) Close() {
+	q.once.Do(func() {
+		close(q.closing)
+		close(q.in)
+	})
+	<-q.done
+}
+
+type twoHands struct{ *sharded }
+
+func newTwoHands(o Options) Queue { return twoHands{newSharded(o)} }
+
+func (q twoHands) Pop(process cache.PopProcessFunc) (any, error) {
+	e, i, ok := q.take()
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	if !e.placeless {
+		q.places.give(1)
+	}
+	q.done(i, &entry{key: e.key, hash: e.hash})
+	defer q.initial.left(e.epoch)
+	return e.obj, process(e.obj, !q.initial.HasSynced())
+}
+
+type tornReplace struct{ *sharded }
+
+func newTornReplace(o Options) Queue { return tornReplace{newSharded(o)} }
+
+func (q tornReplace) Replace(list []any, _ string) error {
+	r, err := newReplacement(q.keys, list)
+	if err != nil {
+		return err
+	}
+	for i := range q.shards {
+		s := &q.shards[i]
+		s.mu.Lock()
+		q.places.give(s.backlog.placed)
+		s.backlog.clear()
+		s.held = 0
+		for j := range r.list {
+			if q.shardOf(r.list[j].hash) == i {
+				s.hold(s.backlog.list(&r.list[j]))
+			}
+		}
+		q.mark(i)
+		s.mu.Unlock()
+		q.wakeAll()
+		runtime.Gosched()
+	}
+	return nil
+}
+
+type forgottenKey struct{ *sharded }
+
+func newForgottenKey(o Options) Queue { return forgottenKey{newSharded(o)} }
+
+func (q forgottenKey) Pop(process cache.PopProcessFunc) (any, error) {
+	return q.sharded.Pop(func(obj any, initial bool) error {
+		err := process(obj, initial)
+		// Whoever looks at asleep after this finds nobody to wake.
+		q.bed.Lock()
+		q.asleep.Store(0)
+		q.bed.Unlock()
+		// And the consumer that comes back finds nothing, as after a wake-up that
+		// was for another.
+		q.ready.Store(0)
+		return err
+	})
+}
+
+type unfair struct{ *sharded }
+
+func newUnfair(o Options) Queue { return unfair{newSharded(o)} }
+
+func (q unfair) Pop(process cache.PopProcessFunc) (any, error) {
+	q.next.Store(0)
+	return q.sharded.Pop(process)
+}
