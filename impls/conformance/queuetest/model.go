@@ -248,7 +248,7 @@ func (m *Model) Close() { m.closed = true }
 // Ended is a Pop that reports that the queue is closed and drained.
 func (m *Model) Ended() error {
 	if !m.closed || m.Len() > 0 {
-		return fmt.Errorf("Pop returned ErrFIFOClosed, closed=%t, with %d keys waiting", m.closed, m.Len())
+		return fmt.Errorf("a Pop returned ErrFIFOClosed, closed=%t, with %d keys waiting", m.closed, m.Len())
 	}
 	return nil
 }

@@ -265,9 +265,9 @@ func (p *Player) take(op Op, within []numbered) error {
 	case !called && errors.Is(err, cache.ErrFIFOClosed):
 		return p.model.Ended()
 	case !called:
-		return fmt.Errorf("Pop returned %w without a hand-over", err)
+		return fmt.Errorf("a Pop returned %w without a hand-over", err)
 	case fails != errors.Is(err, errProcess):
-		return fmt.Errorf("Pop returned %w, process failed=%t", err, fails)
+		return fmt.Errorf("a Pop returned %w, process failed=%t", err, fails)
 	}
 	p.model.Done(0)
 	late := p.late
