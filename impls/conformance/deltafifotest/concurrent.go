@@ -350,7 +350,7 @@ func contextAmidPushes(t *testing.T, b bed) {
 // lengthNeverUnderstates: what was accepted and not handed over is in the
 // length, save for what is on its way into process.
 func lengthNeverUnderstates(t *testing.T, b bed) {
-	const producers, each = 2, 100
+	const producers, each = 2, 60
 	b.BatchSize = 3
 	onItsWay := int64(1)
 	if batched(b) {

@@ -168,10 +168,8 @@ func noGoroutineLeft(t *testing.T, b bed) {
 				r.queue.Close()
 				synctest.Wait()
 				// Those that end are still counted for a moment.
-				for range 1000 {
-					if runtime.NumGoroutine() > before {
-						runtime.Gosched()
-					}
+				for try := 0; try < 100_000 && runtime.NumGoroutine() > before; try++ {
+					runtime.Gosched()
 				}
 				if n := runtime.NumGoroutine(); n > before {
 					t.Errorf("%d goroutines more than before", n-before)

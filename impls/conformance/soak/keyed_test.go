@@ -235,9 +235,11 @@ func (e *soak) consume(rng *rand.Rand) {
 
 func (e *soak) takeOnce(rng *rand.Rand) (err error) {
 	defer func() {
-		if r := recover(); r == errHandler {
-			err = errHandler
-		} else if r != nil {
+		switch r := recover().(type) {
+		case nil:
+		case error:
+			err = r // Other than the handler's it is the harness's, or the queue's.
+		default:
 			panic(r)
 		}
 	}()
