@@ -25,10 +25,10 @@ type Mutant struct {
 }
 
 // Mutants returns a variant for each mistake that the suite has to find. Each
-// is cond with a part replaced.
+// is cond or sharded with a part replaced.
 func Mutants() []Mutant {
 	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
-	return []Mutant{
+	return append([]Mutant{
 		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "each_wait_is_woken", "././0", onLine(newForgetful)),
 		mutant("lost-wake-up", "looks for work before it says that it sleeps", "nothing_lost,_reordered_or_duplicated_among_producers", "././0", onLine(newCareless)),
 		mutant("dropped-at-close", "drops the last event at Close", "close_keeps_what_is_queued", "././0", onLine(newHasty)),
@@ -57,7 +57,7 @@ func Mutants() []Mutant {
 		mutant("goroutine-left", "leaves a goroutine behind", "no_goroutine_is_left", "././0", onQueue(func(q *lined) Queue { go func() { select {} }(); return q })),
 		mutant("accepts-after-close", "says yes to what comes after Close", "close_refuses_what_comes_later", "././0", onQueue(func(q *lined) Queue { return &obliging{q} })),
 		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *lined) Queue { return &twiceTransformed{q} })),
-	}
+	}, shardMutants()...)
 }
 
 // build makes a queue of options that are complete.

@@ -39,7 +39,7 @@ func TestMutants(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.run", pattern(m), "-test.timeout", "60s")
+			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.run", pattern(m), "-test.timeout", "20s")
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()
 			// It fails in the check, or panics in it.

@@ -1,0 +1,110 @@
+//go:build mutants
+
+package deltafifo
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// shardMutants are those of sharded.
+func shardMutants() []Mutant {
+	return []Mutant{
+		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing_lost,_reordered_or_duplicated_among_producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),
+		shardMutant("two-hands", "gives a shard back before process has returned", "several_consumers", "././0", func(q *sharded) Queue { return &twoHands{q} }),
+		shardMutant("forgotten-shard", "forgets a shard that was added to while a consumer had it", "nothing_lost,_reordered_or_duplicated_among_producers", "./true/0", func(q *sharded) Queue { return &forgottenShard{q} }),
+		shardMutant("torn-over-shards", "replaces one shard after the other", "linearizable", "././0/./none", func(q *sharded) Queue { return &shardByShard{q} }),
+	}
+}
+
+func shardMutant(name, broken, check, in string, replace func(*sharded) Queue) Mutant {
+	v := shardedVariant()
+	v.Name, v.Summary = name, broken
+	v.New = func(o Options) (Queue, error) {
+		q, err := shardedVariant().New(o)
+		if err != nil {
+			return nil, err
+		}
+		return replace(q.(*sharded)), nil
+	}
+	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
+}
+
+type byTurn struct {
+	*sharded
+	turn atomic.Int64
+}
+
+func (q *byTurn) Update(obj any) error {
+	e, err := q.keyed(updated, obj)
+	if err != nil {
+		return err
+	}
+	if err := q.places.take(q.ctx); err != nil {
+		return err
+	}
+	freed, err := q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], e)
+	q.places.release(freed)
+	return err
+}
+
+type twoHands struct{ *sharded }
+
+func (q *twoHands) Pop(process cache.PopProcessFunc) (any, error) {
+	h, ok := q.take(false)
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	deltas := append(cache.Deltas(nil), h.deltas...)
+	q.done(h)
+	return nil, process(deltas, h.initial)
+}
+
+func (q *twoHands) PopBatch(_ cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+	_, err := q.Pop(single)
+	return err
+}
+
+type forgottenShard struct{ *sharded }
+
+func (q *forgottenShard) Pop(process cache.PopProcessFunc) (any, error) {
+	h, ok := q.take(false)
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	defer func() {
+		h.shard.mu.Lock()
+		defer h.shard.mu.Unlock()
+		h.shard.backlog.done()
+		h.shard.state = idle
+	}()
+	return nil, process(cache.Deltas(h.deltas), h.initial)
+}
+
+func (q *forgottenShard) PopBatch(_ cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+	_, err := q.Pop(single)
+	return err
+}
+
+type shardByShard struct{ *sharded }
+
+func (q *shardByShard) Replace(list []any, _ string) error {
+	parts := make([]replacement, len(q.shards))
+	for _, obj := range list {
+		_, hash, err := q.keyOf(obj)
+		if err != nil {
+			return err
+		}
+		p := &parts[q.number(hash)]
+		p.list = append(p.list, obj)
+	}
+	for i := range q.shards {
+		if err := q.command(func() { q.shards[i].backlog.replace(&parts[i]) }); err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
