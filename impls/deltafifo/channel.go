@@ -282,9 +282,9 @@ func (q *channel) push(i item) error {
 		return cache.ErrFIFOClosed
 	}
 	q.in <- i
-	// Which call came first, and whether the initial list is empty, shows when
-	// the owner has it.
-	if !q.initial.HasSynced() {
+	// What the owner receives first decides what the initial list is, and
+	// whether it is empty shows then.
+	if !q.initial.Begun() {
 		q.settle()
 	}
 	return nil

@@ -1,0 +1,182 @@
+package deltafifo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// named makes an object of a name; its key is that.
+func named(format string, args ...any) *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Name: fmt.Sprintf(format, args...)}
+}
+
+func newQueue[T Queue](t *testing.T, v Variant, o Options) T {
+	t.Helper()
+	q, err := v.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	return q.(T)
+}
+
+func mustDo(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// popNames takes until the queue is closed and drained, and returns the names in
+// the order in which they came.
+func popNames(t *testing.T, q Queue) []string {
+	t.Helper()
+	var names []string
+	for {
+		_, err := q.Pop(func(obj any, _ bool) error {
+			for _, d := range obj.(cache.Deltas) {
+				names = append(names, d.Object.(metav1.Object).GetName())
+			}
+			return nil
+		})
+		if errors.Is(err, cache.ErrFIFOClosed) {
+			return names
+		}
+		mustDo(t, err)
+	}
+}
+
+// TestChannelOwnerEnds: after Close the owner is gone though nobody takes, and
+// what it left is handed over, also what was still in the channel.
+func TestChannelOwnerEnds(t *testing.T) {
+	for _, capacity := range []int{0, 3 * chunk} {
+		for _, d := range []Delivery{InOrder, PerKey} {
+			t.Run(fmt.Sprintf("delivery=%s/capacity=%d", d, capacity), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue[*channel](t, channelVariant(), Options{Delivery: d, Capacity: capacity})
+					var want []string
+					for i := range 2*chunk + 7 {
+						want = append(want, fmt.Sprint(i))
+						mustDo(t, q.Add(named("%d", i)))
+					}
+					q.Close()
+					synctest.Wait()
+					select {
+					case w := <-q.left:
+						if len(q.in) > 0 || w.backlog.len() != len(want) {
+							t.Errorf("the owner left %d in the channel and %d of %d in the backlog", len(q.in), w.backlog.len(), len(want))
+						}
+						q.left <- w
+					default:
+						t.Fatal("the owner has not ended")
+					}
+					if n := q.Len(); n != len(want) {
+						t.Errorf("length is %d, want %d", n, len(want))
+					}
+					if got := popNames(t, q); !slices.Equal(got, want) {
+						t.Errorf("handed over %v, want %v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestChannelQuestionBeside: what one question makes the owner receive is handed
+// to the consumer whose question waits.
+func TestChannelQuestionBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// An owner that is told what to do.
+		q := newQueue[*channel](t, channelVariant(), Options{})
+		q.Close()
+		synctest.Wait()
+		w := <-q.left
+		reply := make(chan answer, 1)
+		w.answer(ask{take: true, reply: reply})
+		if len(reply) > 0 {
+			t.Fatal("answered with nothing there")
+		}
+		q.in <- item{obj: named("a")}
+		length := make(chan answer, 1)
+		w.answer(ask{reply: length})
+		if len(reply) != 1 {
+			t.Error("the consumer was not answered by what another question brought")
+		}
+		if n := (<-length).length; n != 0 {
+			t.Errorf("length is %d after it was handed over", n)
+		}
+		q.left <- w
+	})
+}
+
+// TestChannelTokens: each place is one token, which goes back however the delta
+// ends.
+func TestChannelTokens(t *testing.T) {
+	q := newQueue[*channel](t, channelVariant(), Options{Delivery: PerKey, Capacity: 8})
+	held := func(want int) {
+		t.Helper()
+		q.settle()
+		if n := len(q.room); n != want {
+			t.Errorf("%d places are taken, want %d", n, want)
+		}
+	}
+	mustDo(t, q.Add(named("a")), q.Update(named("a")), q.Delete(named("a")))
+	held(3)
+	mustDo(t, q.Delete(named("a"))) // Folded.
+	held(3)
+	mustDo(t, q.Delete(named("nobody"))) // Ignored.
+	held(3)
+	mustDo(t, q.Replace([]any{named("a"), named("b")}, "1")) // Carried out.
+	held(3)
+	q.Close()
+	if err := q.Add(named("late")); !errors.Is(err, cache.ErrFIFOClosed) {
+		t.Errorf("Add after Close returned %v", err)
+	}
+	popNames(t, q)
+	held(0)
+}
+
+// TestChannelCloseAmidSends: Close counts those that are about to send; what
+// they were promised is handed over.
+func TestChannelCloseAmidSends(t *testing.T) {
+	for range 50 {
+		q := newQueue[*channel](t, channelVariant(), Options{})
+		const producers = 4
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var accepted []string
+		start := make(chan struct{})
+		for p := range producers {
+			wg.Go(func() {
+				<-start
+				for i := 0; ; i++ {
+					obj := named("%d-%d", p, i)
+					if err := q.Add(obj); err != nil {
+						return
+					}
+					mu.Lock()
+					accepted = append(accepted, obj.Name)
+					if len(accepted) == 2*chunk {
+						q.Close()
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		close(start)
+		got := popNames(t, q)
+		wg.Wait()
+		slices.Sort(got)
+		slices.Sort(accepted)
+		if !slices.Equal(got, accepted) {
+			t.Fatalf("%d were accepted, %d handed over", len(accepted), len(got))
+		}
+	}
+}
