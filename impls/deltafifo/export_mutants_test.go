@@ -60,10 +60,10 @@ func Mutants() []Mutant {
 	}, shardMutants()...)
 }
 
-// build makes a queue of options that are complete.
-type build func(Options) (Queue, error)
+// maker makes a queue of options that are complete.
+type maker func(Options) (Queue, error)
 
-func mutant(name, broken, check, in string, b build) Mutant {
+func mutant(name, broken, check, in string, m maker) Mutant {
 	v := linedVariant(name, broken, func(capacity int) (line, error) { return ring.NewLocked[item](capacity) })
 	v.New = func(o Options) (Queue, error) {
 		o, err := o.complete(limits{
@@ -73,7 +73,7 @@ func mutant(name, broken, check, in string, b build) Mutant {
 		if err != nil {
 			return nil, err
 		}
-		return b(o)
+		return m(o)
 	}
 	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
 }
@@ -86,7 +86,7 @@ func newWhole(o Options) (*lined, error) {
 	return newLined(o, "mutant", l), nil
 }
 
-func onQueue(replace func(*lined) Queue) build {
+func onQueue(replace func(*lined) Queue) maker {
 	return func(o Options) (Queue, error) {
 		q, err := newWhole(o)
 		if err != nil {
@@ -96,16 +96,16 @@ func onQueue(replace func(*lined) Queue) build {
 	}
 }
 
-func onLine(replace func(line) line) build {
+func onLine(replace func(line) line) maker {
 	return onQueue(func(q *lined) Queue { q.line = replace(q.line); return q })
 }
 
-func onBacklog(replace func(backlog) backlog) build {
+func onBacklog(replace func(backlog) backlog) maker {
 	return onQueue(func(q *lined) Queue { q.backlog = replace(q.backlog); return q })
 }
 
 // onInOrder replaces the backlog of in-order delivery.
-func onInOrder(replace func(*inOrder) backlog) build {
+func onInOrder(replace func(*inOrder) backlog) maker {
 	return onBacklog(func(b backlog) backlog {
 		if o, ok := b.(*inOrder); ok {
 			return replace(o)
@@ -115,7 +115,7 @@ func onInOrder(replace func(*inOrder) backlog) build {
 }
 
 // onPerKey breaks the backlog of per-key delivery.
-func onPerKey(how func(*keysMutant)) build {
+func onPerKey(how func(*keysMutant)) maker {
 	return onBacklog(func(b backlog) backlog {
 		k, ok := b.(*perKey)
 		if !ok {
