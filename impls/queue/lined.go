@@ -59,9 +59,7 @@ type lined struct {
 	// use then. Guarded by owner, as all that follows.
 	away bool
 	// back is where others wait for the end of that.
-	back sync.Cond
-	// ended: a Pop has reported that nothing will come any more.
-	ended   bool
+	back    sync.Cond
 	backlog backlog
 	// held is how many items were taken from the line whose places have not been
 	// given back.
@@ -176,9 +174,6 @@ func (q *lined) crowd(i *item) error {
 	if !errors.Is(err, ring.ErrFull) || q.line.Len() > 0 || q.away {
 		return err
 	}
-	if q.ended {
-		return ring.ErrClosed
-	}
 	if i.kind == put {
 		key, hash, err := hashed(q.keys, i.obj)
 		if err != nil || q.backlog.waiting.find(hash, key) == nil {
@@ -266,8 +261,8 @@ func (q *lined) take() (obj any, epoch uint32, ok bool) {
 			q.release()
 			return obj, epoch, true
 		}
+		// The backlog may have got something from who found the line full.
 		if q.wait() != nil && q.backlog.len() == 0 {
-			q.ended = true
 			return nil, 0, false
 		}
 	}

@@ -1,0 +1,168 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/ring"
+)
+
+// heldUp is a line in which a producer has claimed a place and is suspended
+// before it fills it, as the lock-free ring allows: what is behind it has been
+// pushed, and can't be taken.
+type heldUp struct {
+	line
+	// after is how many items come before it; filled is closed when it goes on.
+	after  int
+	filled chan struct{}
+}
+
+func (l *heldUp) goneOn() bool {
+	select {
+	case <-l.filled:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *heldUp) TakeBatch(dst []item) int {
+	if l.goneOn() {
+		return l.line.TakeBatch(dst)
+	}
+	n := l.line.TakeBatch(dst[:min(len(dst), l.after)])
+	l.after -= n
+	return n
+}
+
+func (l *heldUp) Wait(ctx context.Context) error {
+	if l.after == 0 {
+		<-l.filled
+	}
+	return l.line.Wait(ctx)
+}
+
+// TestProducerHeldUp: a Pop that begins when an update has returned sees it also
+// where another producer, ahead of it, is suspended.
+func TestProducerHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &heldUp{after: 1, filled: make(chan struct{})}
+		built, err := newLined(Options{}, "ring", func(size int) (line, error) {
+			b, err := ring.NewBounded[item](size)
+			l.line = b
+			return l, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := built.(*lined)
+		object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
+		for _, o := range []*metav1.ObjectMeta{object("a", "1"), object("b", "2"), object("a", "3")} {
+			if err := q.Update(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		done := make(chan error)
+		go func() {
+			for {
+				_, err := q.Pop(func(obj any, _ bool) error {
+					o := obj.(*metav1.ObjectMeta)
+					got = append(got, o.Name+"@"+o.ResourceVersion)
+					return nil
+				})
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Errorf("%v was handed over while a producer ahead of an update that had returned was suspended", got)
+		}
+		close(l.filled)
+		q.Close()
+		if err := <-done; err != cache.ErrFIFOClosed {
+			t.Error(err)
+		}
+		if want := []string{"a@3", "b@2"}; !slices.Equal(got, want) {
+			t.Errorf("handed over %v, want %v", got, want)
+		}
+	})
+}
+
+// TestCapacityBeyondTheLine: the capacity may be larger than the line is long.
+func TestCapacityBeyondTheLine(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	const capacity = 3*lineSize + 5
+	q, err := New("ring", Options{Capacity: capacity, Context: canceled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := 0
+	add := func() error {
+		key++
+		var name [4]byte
+		for i := range name {
+			name[i] = 'a' + byte(key>>(5*i)&31)
+		}
+		return q.Add(&metav1.ObjectMeta{Name: string(name[:])})
+	}
+	for round := range 3 {
+		for q.Len() < capacity {
+			if err := add(); err != nil {
+				t.Fatalf("round %d: with %d of %d keys waiting, Add returned %v", round, q.Len(), capacity, err)
+			}
+		}
+		if err := add(); err == nil {
+			t.Fatalf("round %d: a key was accepted beyond the capacity", round)
+		}
+		for range 1 + round*lineSize {
+			if _, err := q.Pop(func(any, bool) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	q.Close()
+}
+
+// TestLineIsShort: many updates of few keys behind a slow handler wait as few
+// keys, not as many events.
+func TestLineIsShort(t *testing.T) {
+	q, err := New("ring", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := make([]*metav1.ObjectMeta, 10)
+	for i := range objects {
+		objects[i] = &metav1.ObjectMeta{Name: string(rune('a' + i))}
+	}
+	update := func(n int) {
+		for i := range n {
+			if err := q.Update(objects[i%len(objects)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	update(1)
+	if _, err := q.Pop(func(any, bool) error {
+		update(100 * lineSize)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(q.(*lined).backlog.waiting.entries); n > 32 {
+		t.Errorf("room for %d entries was made for %d keys", n, len(objects))
+	}
+	if n := q.Len(); n != len(objects) {
+		t.Errorf("%d keys wait, want %d", n, len(objects))
+	}
+	q.Close()
+}
