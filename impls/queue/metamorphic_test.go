@@ -5,8 +5,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"watchlab/impls/conformance/queuetest"
 	"watchlab/impls/queue"
+	"watchlab/loadgen/trace"
 )
 
 // TestMillionOperations plays the same million random operations through every
@@ -29,6 +32,49 @@ func TestMillionOperations(t *testing.T) {
 				a := all[run%len(all)]
 				if err := queuetest.Play(v, a, m, ops); err != nil {
 					t.Fatalf("seed %d: %s %v: %v\n%s", seed, v.Name, a, err, queuetest.Minimal(v, a, m, ops))
+				}
+			}
+		})
+	}
+}
+
+// TestRecordedStreams plays which keys a real control plane's watch streams
+// added, changed and deleted, in that order, with takes, looks and now and then
+// a list between them; with the race detector the beginning of each stream.
+func TestRecordedStreams(t *testing.T) {
+	kinds := map[watch.EventType]queuetest.Kind{
+		watch.Added: queuetest.Add, watch.Modified: queuetest.Update, watch.Deleted: queuetest.Delete,
+	}
+	for _, name := range trace.Names() {
+		t.Run(name, func(t *testing.T) {
+			s, err := trace.Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			events := s.Events
+			if raced {
+				events = events[:min(len(events), 2000)]
+			}
+			seed := rand.Uint64()
+			rng := rand.New(rand.NewPCG(seed, 0))
+			var ops []queuetest.Op
+			for _, e := range events {
+				ops = append(ops, queuetest.Op{Kind: kinds[e.Type], Arg: uint32(e.KeyIndex)})
+				switch roll := rng.IntN(1000); {
+				case roll < 500:
+					ops = append(ops, queuetest.Op{Kind: queuetest.Take, Within: uint8(rng.IntN(3))})
+				case roll < 520:
+					ops = append(ops, queuetest.Op{Kind: queuetest.Look})
+				case roll == 999:
+					ops = append(ops, queuetest.Op{Kind: queuetest.Replace, Arg: rng.Uint32()})
+				}
+			}
+			m := queuetest.Material{Keys: s.Keys}
+			for _, v := range queue.Variants() {
+				for _, a := range queuetest.Arrangements(v) {
+					if err := queuetest.Play(v, a, m, ops); err != nil {
+						t.Fatalf("seed %d: %s %v: %v\n%s", seed, v.Name, a, err, queuetest.Minimal(v, a, m, ops))
+					}
 				}
 			}
 		})
