@@ -19,7 +19,7 @@ help: ## Say what each target does
 build: ## Build the command, bin/watchlab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./loadgen
 
-run: build ## Replay the recorded streams through every variant and compare them (2 minutes)
+run: build ## Replay the recorded streams through every variant and compare them (5 minutes)
 	$(BIN)/watchlab run
 
 test: ## Run all tests with the race detector, those of the nested modules included

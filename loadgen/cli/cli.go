@@ -102,7 +102,7 @@ costs.`,
 		Example: `  # What can be compared, and what each promises
   watchlab list
 
-  # Everything that is built in, in about two minutes
+  # Everything that is built in, in about five minutes
   watchlab run`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -57,7 +57,7 @@ one table. With several rates, throughput is taken from the unpaced one ("max")
 and latency, from the intended time of each event, from the paced ones.
 
 Without --family it runs the quick study: every variant of every family, alone
-and in its pipelines, on the recordings that are built in, in about two minutes;
+and in its pipelines, on the recordings that are built in, in about five minutes;
 the results also go to results/<date>-<commit>-quick.
 
 Exit code: 0; 1 if a cell broke an invariant (its figures are not shown); 2 for
