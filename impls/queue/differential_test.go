@@ -55,9 +55,7 @@ func TestDifferential(t *testing.T) {
 type differ struct {
 	queues [2]queue.Queue
 	rv     int
-	// initial are the keys of the first Replace that are still waiting.
-	initial map[string]bool
-	begun   bool
+	begun  bool
 	// open: the order of what waits is left open; always, as of the shards.
 	open, always bool
 	// unsynced: upstream's HasSynced is not that of the contract.

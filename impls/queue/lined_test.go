@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -88,7 +89,7 @@ func TestProducerHeldUp(t *testing.T) {
 		}
 		close(l.filled)
 		q.Close()
-		if err := <-done; err != cache.ErrFIFOClosed {
+		if err := <-done; !errors.Is(err, cache.ErrFIFOClosed) {
 			t.Error(err)
 		}
 		if want := []string{"a@3", "b@2"}; !slices.Equal(got, want) {
