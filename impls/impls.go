@@ -108,7 +108,10 @@ type Guarantees struct {
 
 // String returns the guarantees on one line, as tables show them.
 func (g Guarantees) String() string {
-	bound, lock := "unbounded", "handler holds the lock"
+	bound, lock, consumers := "unbounded", "handler holds the lock", string(g.Consumers)+" consumer"
+	if g.Consumers == ManyConsumers {
+		consumers += "s"
+	}
 	if g.Bounded {
 		bound = "bounded"
 	}
@@ -119,7 +122,7 @@ func (g Guarantees) String() string {
 		"order " + string(g.Order),
 		"coalesces " + string(g.Coalesces),
 		bound,
-		string(g.Consumers) + " consumer",
+		consumers,
 		lock,
 	}
 	if g.HandsOver != "" && g.HandsOver != Owned {
