@@ -213,7 +213,7 @@ func (b *inOrder) replace(r *replacement) {
 	for _, obj := range r.list {
 		b.pushNew(replaced, obj)
 	}
-	if r.initial || b.initial.Claim() {
+	if b.initial.Claim() {
 		b.endInitial(b.taken + uint64(b.n))
 	}
 }

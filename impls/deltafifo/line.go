@@ -49,8 +49,4 @@ var types = [...]cache.DeltaType{
 func (k kind) alone() bool { return k >= replacedAll }
 
 // replacement is the object of a replaceCommand.
-type replacement struct {
-	list []any
-	// initial: it is known already to be the first that the queue was told.
-	initial bool
-}
+type replacement struct{ list []any }

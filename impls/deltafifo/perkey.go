@@ -281,7 +281,7 @@ func (b *perKey) replace(r *replacement) {
 	if b.known != nil {
 		b.buryKnown(listed)
 	}
-	if r.initial || b.initial.Claim() {
+	if b.initial.Claim() {
 		b.initial.Set(b.queued.Len())
 	}
 }
