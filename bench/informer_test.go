@@ -17,7 +17,7 @@ import (
 
 // gang is the recording that the pipelines play: 20 Jobs of 60 pods each come,
 // run and go.
-var gang = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("gang") })
+var gang = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-gang") })
 
 // BenchmarkInformer measures the delta queues where they work: in client-go's
 // controller, between a Reflector and an indexer with a handler, a workqueue

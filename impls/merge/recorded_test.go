@@ -33,7 +33,7 @@ const maxEvents = 600
 // the end. It does so with lists and with incremental updates, which must come
 // to the same state.
 func TestRecordedStreams(t *testing.T) {
-	names := []string{"nodeloss", "gang"}
+	names := []string{"recorded-nodeloss", "recorded-gang"}
 	if raced {
 		names = names[:1]
 	}

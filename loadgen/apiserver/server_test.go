@@ -33,7 +33,7 @@ const patience = time.Minute
 // that sent them, byte for byte, but for the version.
 func TestFramesAreThoseOfARealServer(t *testing.T) {
 	for _, name := range trace.Names() {
-		if name == "gang" {
+		if name == "recorded-gang" {
 			// More pods of the same kind.
 			continue
 		}
@@ -291,11 +291,11 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestHealthAndDiscovery(t *testing.T) {
-	leases, err := trace.Load("nodeloss-leases")
+	leases, err := trace.Load("recorded-nodeloss-leases")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := trace.Load("nodeloss-nodes")
+	nodes, err := trace.Load("recorded-nodeloss-nodes")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestHealthAndDiscovery(t *testing.T) {
 }
 
 func TestClusterScoped(t *testing.T) {
-	s, err := trace.Load("nodeloss-nodes")
+	s, err := trace.Load("recorded-nodeloss-nodes")
 	if err != nil {
 		t.Fatal(err)
 	}

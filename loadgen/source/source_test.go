@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = time.Minute
 
-var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("nodeloss") })
+var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
 
 func load(t testing.TB) *storm.Storm {
 	t.Helper()

@@ -14,16 +14,22 @@ import (
 //go:embed recorded/*.jsonl.gz
 var recorded embed.FS
 
-const suffix = ".jsonl.gz"
+const (
+	folder = "recorded"
+	suffix = ".jsonl.gz"
+	// prefix keeps the names of recordings apart from those of profiles, some of
+	// which generate what was recorded here.
+	prefix = "recorded-"
+)
 
 func recordedNames() []string {
-	entries, err := fs.ReadDir(recorded, "recorded")
+	entries, err := fs.ReadDir(recorded, folder)
 	if err != nil {
 		return nil
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), suffix))
+		names = append(names, prefix+strings.TrimSuffix(e.Name(), suffix))
 	}
 	slices.Sort(names)
 	return names
@@ -33,7 +39,7 @@ func recordedNames() []string {
 func open(nameOrPath string) (io.ReadCloser, error) {
 	names := recordedNames()
 	if slices.Contains(names, nameOrPath) {
-		return recorded.Open("recorded/" + nameOrPath + suffix)
+		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + suffix)
 	}
 	f, err := os.Open(nameOrPath)
 	switch {

@@ -39,23 +39,23 @@ func TestRecordings(t *testing.T) {
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	want := map[string]facts{
-		"gang": {
+		"recorded-gang": {
 			Kind: pod, Resource: pods,
 			Added: 2000, Modified: 7200, Deleted: 1200, Initial: 800, Keys: 2000, Peak: 2000, Remains: 800,
 			Last: 164 * time.Second,
 		},
-		"nodeloss": {
+		"recorded-nodeloss": {
 			Kind: pod, Resource: pods,
 			Added: 960, Modified: 1120, Deleted: 160, Initial: 800, Keys: 960, Peak: 801, Remains: 800,
 			Last: 95 * time.Second,
 		},
-		"nodeloss-leases": {
+		"recorded-nodeloss-leases": {
 			Kind:     schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
 			Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 			Added:    201, Modified: 1643, Deleted: 40, Initial: 201, Keys: 201, Peak: 201, Remains: 161,
 			Last: 96 * time.Second,
 		},
-		"nodeloss-nodes": {
+		"recorded-nodeloss-nodes": {
 			Kind:     schema.GroupVersionKind{Version: "v1", Kind: "Node"},
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"},
 			Added:    200, Deleted: 40, Initial: 200, Keys: 200, Peak: 200, Remains: 160,
@@ -89,7 +89,7 @@ func TestNamesAreSorted(t *testing.T) {
 
 // TestRecordingsStretch: what the pipelines make of the recordings.
 func TestRecordingsStretch(t *testing.T) {
-	s, err := Load("nodeloss")
+	s, err := Load("recorded-nodeloss")
 	if err != nil {
 		t.Fatal(err)
 	}

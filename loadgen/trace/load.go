@@ -6,7 +6,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Names returns the names of the recordings that are built in, sorted.
+// Names returns the names of the recordings that are built in, sorted: each is
+// recorded- and what happened, as recorded-nodeloss.
 func Names() []string { return recordedNames() }
 
 // Load makes a storm of a recording: one of those that are built in, by name,
