@@ -86,8 +86,8 @@ func (m *material) score(rate pace.Rate) *score {
 		}
 	}
 	s = s.AtLeast(s.Initial + n)
-	if rate != pace.Unpaced && len(s.Events)-s.Initial > n {
-		s = first(s, s.Initial+n)
+	if rate != pace.Unpaced {
+		s = s.First(s.Initial + n)
 	}
 	sc := &score{Storm: s}
 	prepare := sync.OnceValues(func() (source.Maker, error) { return source.Prepare(m.source, s) })
@@ -108,17 +108,6 @@ func (m *material) score(rate pace.Rate) *score {
 	}
 	m.byRate[rate] = sc
 	return sc
-}
-
-// first returns the storm that ends after n events.
-func first(s *storm.Storm, n int) *storm.Storm {
-	out := *s
-	out.Events = s.Events[:n:n]
-	out.Keys = 0
-	for i := range out.Events {
-		out.Keys = max(out.Keys, int(out.Events[i].KeyIndex)+1)
-	}
-	return &out
 }
 
 // verb is which method of the queue a call is of.

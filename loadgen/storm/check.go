@@ -22,6 +22,8 @@ var ErrInvalid = errors.New("invalid storm")
 //   - A key is ADDED when it is not there, and MODIFIED or DELETED when it is.
 //   - The initial list is all ADDED.
 //   - KeyIndex follows the order of appearance, and Keys is their count.
+//   - Marks are known, in order, and lie between the initial list and the last
+//     event.
 //
 // The error wraps [ErrInvalid] and names the first event that breaks a rule.
 // O(events).
@@ -85,6 +87,20 @@ func (s *Storm) Validate() error {
 	}
 	if s.Keys != len(keys) {
 		return fmt.Errorf("%w: %d keys are counted where there are %d", ErrInvalid, s.Keys, len(keys))
+	}
+	return s.validateMarks()
+}
+
+func (s *Storm) validateMarks() error {
+	after := uint64(s.Initial)
+	for i, m := range s.Marks {
+		switch {
+		case m.What != Relist && m.What != Resync:
+			return fmt.Errorf("%w: mark %d is a %q (allowed: %s, %s)", ErrInvalid, i+1, m.What, Relist, Resync)
+		case m.After < after || m.After >= uint64(len(s.Events)):
+			return fmt.Errorf("%w: mark %d (%s) after event %d (allowed: %d or more, fewer than %d)", ErrInvalid, i+1, m.What, m.After, after, len(s.Events))
+		}
+		after = m.After
 	}
 	return nil
 }

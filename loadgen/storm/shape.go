@@ -29,7 +29,8 @@ var ErrNotPods = errors.New("not a storm of pods")
 // A lap begins with what the lap before it left behind. So in later laps, an
 // ADDED of a key that is there becomes MODIFIED, a MODIFIED of one that is not
 // becomes ADDED, and a DELETED of one that is not is left out. Times go on from
-// lap to lap at the pace of the storm. Each event has an object of its own: a
+// lap to lap at the pace of the storm, and marks are repeated with their lap. Each
+// event has an object of its own: a
 // copy of the struct, the data below it shared and never changed.
 //
 // There are fewer than n events where nothing can be repeated: no events after
@@ -44,6 +45,7 @@ func (s *Storm) AtLeast(n int) *Storm {
 	out := *s
 	out.Events = make([]Event, len(s.Events), n+len(lap))
 	copy(out.Events, s.Events)
+	out.Marks = slices.Clip(s.Marks)
 
 	alive := make([]bool, s.Keys)
 	for i := range s.Events {
@@ -57,7 +59,12 @@ func (s *Storm) AtLeast(n int) *Storm {
 	}
 	for shift := period; len(out.Events) < n; shift += period {
 		before := len(out.Events)
+		marks := s.Marks
 		for _, e := range lap {
+			for len(marks) > 0 && marks[0].After < e.Seq {
+				out.Marks = append(out.Marks, Mark{After: uint64(len(out.Events)), What: marks[0].What})
+				marks = marks[1:]
+			}
 			there := alive[e.KeyIndex]
 			switch {
 			case e.Type == watch.Deleted && !there:
@@ -80,7 +87,33 @@ func (s *Storm) AtLeast(n int) *Storm {
 			break
 		}
 	}
+	out.Marks = within(out.Marks, len(out.Events))
 	return &out
+}
+
+// First returns the storm that ends after n events, or the storm itself where it
+// has no more. The result is valid where the storm is and n is not less than
+// Initial. O(n).
+func (s *Storm) First(n int) *Storm {
+	if len(s.Events) <= n {
+		return s
+	}
+	out := *s
+	out.Events = s.Events[:n:n]
+	out.Keys = 0
+	for i := range out.Events {
+		out.Keys = max(out.Keys, int(out.Events[i].KeyIndex)+1)
+	}
+	out.Marks = within(s.Marks, n)
+	return &out
+}
+
+// within returns the marks that lie before the last of n events.
+func within(marks []Mark, n int) []Mark {
+	for len(marks) > 0 && marks[len(marks)-1].After >= uint64(n) {
+		marks = marks[:len(marks)-1]
+	}
+	return slices.Clip(marks)
 }
 
 // ForNode returns the share of a pod storm that one kubelet would see if it
@@ -128,9 +161,14 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	s.inSight(types, bound, nodes[:k])
 
 	out := *s
-	out.Initial, out.Events = 0, nil
+	out.Initial, out.Events, out.Marks = 0, nil, nil
 	index := map[string]int32{}
+	marks := s.Marks
 	for i, e := range s.Events {
+		for len(marks) > 0 && marks[0].After < e.Seq {
+			out.Marks = append(out.Marks, Mark{After: uint64(len(out.Events)), What: marks[0].What})
+			marks = marks[1:]
+		}
 		if types[i] == "" {
 			continue
 		}
@@ -149,6 +187,7 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 		out.Events = append(out.Events, e)
 	}
 	out.Keys = len(index)
+	out.Marks = within(out.Marks, len(out.Events))
 	return &out, nil
 }
 

@@ -1,5 +1,5 @@
-// Package storm holds what a storm is: a stream of watch events with intended
-// times.
+// Package storm holds what a storm is, a stream of watch events with intended
+// times, and makes storms of profiles, deterministically from a seed.
 package storm
 
 import (
@@ -46,4 +46,27 @@ type Storm struct {
 	Events []Event
 	// Keys is how many different keys there are.
 	Keys int
+	// Marks are what happens to the stream as a whole, in order of After.
+	Marks []Mark
 }
+
+// Mark is something that happens to the stream between two events.
+type Mark struct {
+	// After is the number of the event that it follows: [Storm.Initial] or
+	// more, and less than the number of the last event.
+	After uint64
+	// What happens.
+	What What
+}
+
+// What is the kind of a [Mark].
+type What string
+
+const (
+	// Relist: the watch ends and its version is gone (410), so that whoever
+	// watches lists anew, and a queue is handed the whole state by Replace.
+	Relist What = "relist"
+	// Resync: every known object is handed to the handlers once more, as
+	// informers with a resync period do.
+	Resync What = "resync"
+)
