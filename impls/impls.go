@@ -101,6 +101,9 @@ type Guarantees struct {
 	// HandsOver says whose the things are that the consumer is handed; empty
 	// means [Owned].
 	HandsOver Ownership `json:"handsOver,omitempty"`
+	// Trusts names what is taken on the sender's word where other variants of
+	// the family look for themselves; empty means nothing.
+	Trusts string `json:"trusts,omitempty"`
 	// DropIn names the upstream interface that an instance satisfies, such as
 	// "cache.QueueWithBatch"; empty where upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
@@ -127,6 +130,9 @@ func (g Guarantees) String() string {
 	}
 	if g.HandsOver != "" && g.HandsOver != Owned {
 		parts = append(parts, "hands over what is "+string(g.HandsOver))
+	}
+	if g.Trusts != "" {
+		parts = append(parts, "trusts "+g.Trusts)
 	}
 	if g.DropIn != "" {
 		parts = append(parts, g.DropIn)

@@ -108,6 +108,10 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
 			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
+	if opts.Trust != "" && opts.Trust != merge.TrustVersions {
+		return nil, fmt.Errorf("%w: Trust %q: kubelet compares every pod (allowed: %s)",
+			impls.ErrOptions, opts.Trust, merge.TrustVersions)
+	}
 	a := &adapter{
 		config:   config.NewPodConfig(mode, recorder{to: opts.Recorder}, observer{}),
 		rejected: opts.Rejected,

@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-
-	"watchlab/impls"
 )
 
 func channelVariant() Variant {
@@ -92,7 +90,7 @@ func newChannel(opts Options) (Merger, error) {
 	o := &owner{
 		channel: m,
 		mode:    opts.Mode,
-		states:  states{shares: opts.HandOver == impls.Shared},
+		states:  states{terms: opts.terms()},
 	}
 	go o.run()
 	return m, nil

@@ -22,14 +22,22 @@ var (
 	periodsEqual  = structural.Compile[*int64]()
 )
 
-// samePod reports whether a received pod differs from the held one by no more
-// than its status and kubelet's own annotations.
-func samePod(held, received *v1.Pod) bool {
+// sameMetadata reports whether a received pod is as the held one in the
+// metadata that counts, kubelet's own annotations left aside.
+func sameMetadata(held, received *v1.Pod) bool {
 	return timesEqual(&held.DeletionTimestamp, &received.DeletionTimestamp) &&
 		periodsEqual(&held.DeletionGracePeriodSeconds, &received.DeletionGracePeriodSeconds) &&
 		labelsEqual(&held.Labels, &received.Labels) &&
-		!annotationsDiffer(held.Annotations, received.Annotations) &&
-		specsEqual(&held.Spec, &received.Spec)
+		!annotationsDiffer(held.Annotations, received.Annotations)
+}
+
+// sameSpec reports whether the spec of a received pod is the held one's.
+func (s *source) sameSpec(e *entry, received *v1.Pod) bool {
+	if s.counted && received.Generation != 0 && received.Generation == e.specGeneration {
+		// Binding a pod to a node doesn't raise its generation.
+		return e.pod.Spec.NodeName == received.Spec.NodeName
+	}
+	return specsEqual(&e.pod.Spec, &received.Spec)
 }
 
 // verdict is how a received pod compares with a held one. It holds as long as
@@ -51,7 +59,7 @@ func (s *source) verdict(e *entry, pod *v1.Pod, i int) verdict {
 			return v
 		}
 	}
-	v := verdict{pod: e.pod, status: e.status, same: samePod(e.pod, pod)}
+	v := verdict{pod: e.pod, status: e.status, same: sameMetadata(e.pod, pod) && s.sameSpec(e, pod)}
 	v.sameStatus = v.same && statusesEqual(e.status, &pod.Status)
 	return v
 }

@@ -55,7 +55,7 @@ func newCond(opts Options) (Merger, error) {
 	c := &cond{
 		mode:     opts.Mode,
 		recorder: opts.Recorder,
-		states:   states{shares: opts.HandOver == impls.Shared},
+		states:   states{terms: opts.terms()},
 	}
 	c.mux.init(opts, c.Merge)
 	c.out.init(opts, c.closing)

@@ -32,6 +32,7 @@ func Mutants() []Mutant {
 		mutant("reconcile-first", "tells RECONCILE before ADD", "Order", newBrokenCond(reconcileFirst)),
 		mutant("given-up-lost", "drops what a caller had to say that gave up", "GivenUpMerge", newGivenUpLost),
 		mutant("torn-snapshot", "takes a snapshot one source after the other", "SnapshotsAmidUpdates", newTornSnapshot),
+		mutant("trusts-all", "takes the word of every source for what a generation covers", "GenerationsTrusted", newBrokenCond(trustsAll)),
 		mutant("owner-left", "leaves its goroutine behind", "Closed", newOwnerLeft),
 	}
 }
@@ -144,6 +145,11 @@ func noRemove(_ *cond, s *source, update PodUpdate) []*v1.Pod {
 		s.delta.removes = s.delta.removes[:0]
 	}
 	return duplicates
+}
+
+func trustsAll(_ *cond, s *source, update PodUpdate) []*v1.Pod {
+	s.counted = true
+	return s.apply(update)
 }
 
 func stalePointer(_ *cond, s *source, update PodUpdate) []*v1.Pod {

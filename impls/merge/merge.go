@@ -42,6 +42,13 @@
 // are equal (Kubernetes API concepts, "Resource versions"). An empty
 // resourceVersion, and that of any other source, says nothing.
 //
+// With [TrustGenerations], more of the API server's word is taken: it raises
+// metadata.generation whenever a pod's spec changes (Kubernetes v1.34, KEP-5067),
+// save for the node that a scheduler binds it to. So of a pod from [APISource]
+// whose UID, node and generation, unless that is 0, are those of the pod that
+// came last, the spec is not compared. Labels, annotations and the marks of
+// deletion, which a generation does not cover, are, and so is the status.
+//
 // # What is not promised
 //
 // The order of the pods within a REMOVE that a SET caused and within a snapshot
@@ -167,6 +174,19 @@ const (
 	Snapshot Mode = "snapshot"
 )
 
+// Trust is what is taken on the API server's word.
+type Trust string
+
+// What may be trusted.
+const (
+	// TrustVersions: pods of one UID, name and resourceVersion are equal.
+	TrustVersions Trust = "versions"
+	// TrustGenerations: moreover, pods of one UID, node and generation have
+	// equal specs. It is wrong behind an API server older than v1.34, if that
+	// writes generations at all, and for pods that somebody makes up.
+	TrustGenerations Trust = "generations"
+)
+
 // Merger merges the updates of several sources. All methods may be called from
 // any goroutine, save that an [EventRecorder] and [Options.Rejected] must not
 // call the merger that calls them; updates of one source take effect in the
@@ -245,6 +265,9 @@ type Options struct {
 	// the pods received: no pod is copied deeply. The slices are the receiver's
 	// with either.
 	HandOver impls.Ownership
+	// Trust is what is taken on the API server's word instead of being
+	// compared; empty means [TrustVersions].
+	Trust Trust
 	// Rejected is told about an update that came through a channel and can't
 	// be merged; nil for nobody. It is called by the source's goroutine and
 	// must not call the merger.
@@ -277,6 +300,14 @@ func (o Options) complete() (Options, error) {
 		return Options{}, fmt.Errorf("%w: HandOver %q (allowed: %s, %s)",
 			impls.ErrOptions, o.HandOver, impls.Owned, impls.Shared)
 	}
+	switch o.Trust {
+	case "":
+		o.Trust = TrustVersions
+	case TrustVersions, TrustGenerations:
+	default:
+		return Options{}, fmt.Errorf("%w: Trust %q (allowed: %s, %s)",
+			impls.ErrOptions, o.Trust, TrustVersions, TrustGenerations)
+	}
 	return o, nil
 }
 
@@ -285,6 +316,9 @@ func (o Options) complete() (Options, error) {
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	if o.HandOver == impls.Shared || g.HandsOver != "" && o.HandOver != "" {
 		g.HandsOver = o.HandOver
+	}
+	if o.Trust == TrustGenerations {
+		g.Trusts = string(o.Trust)
 	}
 	return g
 }

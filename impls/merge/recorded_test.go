@@ -49,7 +49,7 @@ func TestRecordedStreams(t *testing.T) {
 		lists, incremental := streamsOf(node.Events[:min(len(node.Events), maxEvents)])
 		var final map[string]*v1.Pod
 		for how, streams := range map[string]map[string][]merge.PodUpdate{"lists": lists, "incremental": incremental} {
-			want := playStreams(t, reference(t), impls.Owned, streams)
+			want := playStreams(t, reference(t), merge.Options{}, streams)
 			if final == nil {
 				final = want.state
 			} else if diff := gocmp.Diff(final, want.state); diff != "" {
@@ -59,9 +59,13 @@ func TestRecordedStreams(t *testing.T) {
 				if v.Baseline() {
 					continue
 				}
-				for _, handover := range []impls.Ownership{impls.Owned, impls.Shared} {
-					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s", name, how, v.Name, handover), func(t *testing.T) {
-						playStreams(t, v, handover, streams).compare(t, want)
+				for _, opts := range []merge.Options{
+					{HandOver: impls.Owned, Trust: merge.TrustVersions},
+					{HandOver: impls.Shared, Trust: merge.TrustVersions},
+					{HandOver: impls.Shared, Trust: merge.TrustGenerations},
+				} {
+					t.Run(fmt.Sprintf("%s/%s/%s/handover=%s/trust=%s", name, how, v.Name, opts.HandOver, opts.Trust), func(t *testing.T) {
+						playStreams(t, v, opts, streams).compare(t, want)
 					})
 				}
 			}
@@ -115,9 +119,9 @@ type heard struct {
 }
 
 // playStreams plays the streams of all sources at once.
-func playStreams(t *testing.T, v merge.Variant, handover impls.Ownership, streams map[string][]merge.PodUpdate) heard {
+func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[string][]merge.PodUpdate) heard {
 	t.Helper()
-	m, err := v.New(merge.Options{HandOver: handover})
+	m, err := v.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,9 @@ func newReference(opts Options) (Merger, error) {
 		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
 			impls.ErrOptions, opts.HandOver, impls.Owned)
 	}
+	if opts.Trust != TrustVersions {
+		return nil, fmt.Errorf("%w: Trust %q: kubelet compares every pod (allowed: %s)", impls.ErrOptions, opts.Trust, TrustVersions)
+	}
 	r := &reference{
 		mode:     opts.Mode,
 		recorder: opts.Recorder,

@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"watchlab/impls"
 	"watchlab/impls/internal/ring"
 )
 
@@ -171,7 +170,7 @@ func newCombiner(opts Options) (Merger, error) {
 		more:     make(chan struct{}, 1),
 	}
 	m.free.New = func() any { return &request{token: make(chan struct{}, 2)} }
-	m.states.shares = opts.HandOver == impls.Shared
+	m.states.terms = opts.terms()
 	m.mux.init(opts, m.Merge)
 	return m, nil
 }

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-
-	"watchlab/impls"
 )
 
 func shardedVariant() Variant {
@@ -40,7 +38,7 @@ type sharded struct {
 	mux
 	mode     Mode
 	recorder EventRecorder
-	shares   bool
+	terms    terms
 	// out is locked after the shards.
 	out outbox
 
@@ -66,7 +64,7 @@ func newSharded(opts Options) (Merger, error) {
 	m := &sharded{
 		mode:     opts.Mode,
 		recorder: opts.Recorder,
-		shares:   opts.HandOver == impls.Shared,
+		terms:    opts.terms(),
 	}
 	m.shards.Store(&[]*shard{})
 	m.mux.init(opts, m.Merge)
@@ -128,7 +126,7 @@ func (m *sharded) shard(name string) *shard {
 	have := *m.shards.Load()
 	s := find(have, name)
 	if s == nil {
-		s = &shard{source: newSource(name, m.shares)}
+		s = &shard{source: newSource(name, m.terms)}
 		more := append(have[:len(have):len(have)], s)
 		m.shards.Store(&more)
 	}

@@ -3,6 +3,8 @@ package merge
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"watchlab/impls"
 )
 
 // source holds the pods of one source and finds out what an update changes. It
@@ -14,7 +16,8 @@ import (
 // because whoever sends it must not change it afterwards. Such a pod costs a
 // look into byPointer and two marks. A pod that has another pointer and the
 // resourceVersion received last is unchanged if it comes from the API server;
-// it costs a look into byUID as well. Only then pods are compared.
+// it costs a look into byUID as well. Only then pods are compared, where
+// generations are trusted without their specs if these are of one generation.
 //
 // # Marks
 //
@@ -37,6 +40,9 @@ type source struct {
 	// versioned is true where pods of one UID and one resourceVersion are
 	// equal.
 	versioned bool
+	// counted is true where pods of one UID, node and metadata.generation have
+	// equal specs.
+	counted bool
 	// shares is true where held pods are handed over as they are.
 	shares bool
 	// set is true after the first SET.
@@ -61,9 +67,20 @@ type source struct {
 // states are the states of all sources, in order of appearance. There are three
 // sources, so that a loop is the fastest map.
 type states struct {
+	terms
+	all []*source
+}
+
+// terms are what the options say of a state.
+type terms struct {
 	// shares is true where held pods are handed over as they are.
 	shares bool
-	all    []*source
+	// trust is what is taken on the API server's word.
+	trust Trust
+}
+
+func (o Options) terms() terms {
+	return terms{shares: o.HandOver == impls.Shared, trust: o.Trust}
 }
 
 // of returns the state of a source, which it makes if there is none.
@@ -73,7 +90,7 @@ func (t *states) of(name string) *source {
 			return s
 		}
 	}
-	s := newSource(name, t.shares)
+	s := newSource(name, t.terms)
 	t.all = append(t.all, s)
 	return s
 }
@@ -86,6 +103,8 @@ type entry struct {
 	// received is the pointer received last. That it is kept makes sure that
 	// no other pod gets its address.
 	received *v1.Pod
+	// specGeneration is the metadata.generation received last; 0 for none.
+	specGeneration int64
 	// name of the pod received last.
 	name *fullName
 	// mark is the generation of the last SET that had the pod.
@@ -125,11 +144,12 @@ func (d *delta) reset() {
 	}
 }
 
-func newSource(name string, shares bool) *source {
+func newSource(name string, t terms) *source {
 	return &source{
 		name:      name,
 		versioned: name == APISource,
-		shares:    shares,
+		counted:   name == APISource && t.trust == TrustGenerations,
+		shares:    t.shares,
 		byUID:     make(map[types.UID]*entry),
 		names:     make(map[string]*fullName),
 	}
@@ -239,7 +259,7 @@ func (s *source) sameVersion(a, b *v1.Pod) bool {
 
 // add holds a new pod.
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
-	e := &entry{received: pod, name: name, born: s.generation}
+	e := &entry{received: pod, specGeneration: pod.Generation, name: name, born: s.generation}
 	first := s.hold(e, pod)
 	first.Annotations = firstAnnotations(s.name, pod.Annotations)
 	e.status = s.statusOf(first, pod)
@@ -289,6 +309,7 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 		name.entries++
 	}
 	v := s.verdict(e, pod, i)
+	e.specGeneration = pod.Generation
 	switch {
 	case !v.same:
 		s.change(e, pod)

@@ -25,7 +25,7 @@ type failer interface {
 
 // Compare holds variants against the wanted one, as a state machine against its
 // model: the same random updates, of all operations, sources, modes, capacities
-// and ways to hand over, with receivers that come late and callers that give up,
+// ways to hand over and what is trusted, with receivers that come late and callers that give up,
 // must give the same notifications, events and states. On failure, rapid prints
 // the seed and the shortest updates that it finds.
 //
@@ -96,7 +96,7 @@ func play(t failer, v merge.Variant, s script) []result {
 	t.Helper()
 	opts := merge.Options{Mode: s.mode}
 	if !v.Baseline() {
-		opts.Capacity, opts.HandOver = s.capacity, s.handover
+		opts.Capacity, opts.HandOver, opts.Trust = s.capacity, s.handover, s.trust
 	}
 	p := &player{failer: t, variant: v, own: make(map[*v1.Pod]*v1.Pod), start: time.Now()}
 	p.receiver.shares = opts.HandOver == impls.Shared

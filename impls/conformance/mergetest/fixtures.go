@@ -2,6 +2,7 @@ package mergetest
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -26,7 +27,7 @@ func newPod(uid string) *v1.Pod {
 	grace := int64(30)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: uid, Namespace: "ns", UID: types.UID(uid), ResourceVersion: nextVersion(),
+			Name: uid, Namespace: "ns", UID: types.UID(uid), ResourceVersion: nextVersion(), Generation: 1,
 			Labels:      map[string]string{"app": "x"},
 			Annotations: map[string]string{"note": "first"},
 		},
@@ -49,12 +50,16 @@ func newPod(uid string) *v1.Pod {
 }
 
 // changed returns a copy of a pod with changes, of a version of its own, and so
-// if there are no changes.
+// if there are no changes, and of the next generation if its spec has changed,
+// as an API server has it.
 func changed(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 	other := pod.DeepCopy()
 	newVersion(other)
 	for _, change := range changes {
 		change(other)
+	}
+	if !reflect.DeepEqual(pod.Spec, other.Spec) {
+		other.Generation++
 	}
 	return other
 }

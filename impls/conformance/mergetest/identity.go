@@ -91,7 +91,8 @@ func (r *rig) duplicateUIDs() {
 	}
 	// Known, both are compared with what is held, which is told as it is in
 	// the end, under its first name.
-	got := r.merge(merge.SET, changed(newPod("u"), newImage, newImage), changed(b, newImage, newImage))
+	u := changed(b, named("u"), newImage)
+	got := r.merge(merge.SET, u, changed(u, named("b"), newImage))
 	r.expect(got, "UPDATE api u u")
 	for _, pod := range got[0].Pods {
 		if pod.Name != "b" || pod.Spec.Containers[0].Image != "image:1+++" {
@@ -264,6 +265,7 @@ func (r *rig) knownVersions() {
 		r.expect(r.mergeFrom(source, merge.ADD, none), "RECONCILE "+source+" a")
 		none = none.DeepCopy()
 		newImage(none)
+		none.Generation++
 		r.expect(r.mergeFrom(source, merge.ADD, none), "UPDATE "+source+" a")
 		// It is the version received last that counts.
 		r.expect(r.mergeFrom(source, merge.ADD, before), "UPDATE "+source+" a")
@@ -272,6 +274,87 @@ func (r *rig) knownVersions() {
 	pod := newPod("d")
 	r.merge(merge.SET, pod)
 	r.expect(r.mergeFrom("http", merge.SET, pod.DeepCopy()), "ADD http d")
+}
+
+// sameGeneration returns a copy of a pod with changes that no generation tells
+// of.
+func sameGeneration(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
+	other := changed(pod, changes...)
+	other.Generation = pod.Generation
+	return other
+}
+
+// generationsLookedAt: who does not trust generations finds a change of a spec
+// that none tells of.
+func (r *rig) generationsLookedAt() {
+	pod := newPod("a")
+	r.merge(merge.SET, pod)
+	r.expect(r.merge(merge.SET, sameGeneration(pod, newImage)), "UPDATE api a")
+}
+
+// generationsTrusted: the spec of a pod of the same generation is taken for the
+// same, and nothing else is: not of another source, not without a generation,
+// not of another node, nor another part of the pod.
+func (r *rig) generationsTrusted() {
+	pod := newPod("a")
+	r.expect(r.merge(merge.SET, pod), "ADD api a")
+	pod = sameGeneration(pod, newImage)
+	r.expect(r.merge(merge.SET, pod))
+	if image := r.state()["api/a"].Spec.Containers[0].Image; image != "image:1" {
+		r.Errorf("held with %s, want the first: the generation is the same", image)
+	}
+	pod = sameGeneration(pod, newMessage)
+	r.expect(r.merge(merge.UPDATE, pod), "RECONCILE api a")
+	for _, c := range []struct {
+		change func(*v1.Pod)
+		want   string
+	}{
+		{func(p *v1.Pod) { p.Spec.NodeName += "+" }, "UPDATE"},
+		{func(p *v1.Pod) { p.Labels["app"] += "+" }, "UPDATE"},
+		{annotated("note", "other"), "UPDATE"},
+		{markDeleted, "DELETE"},
+		{func(p *v1.Pod) { *p.DeletionGracePeriodSeconds-- }, "DELETE"},
+	} {
+		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds == nil {
+			grace := int64(30)
+			pod = sameGeneration(pod, func(p *v1.Pod) { p.DeletionGracePeriodSeconds = &grace })
+			r.expect(r.merge(merge.SET, pod), "DELETE api a")
+		}
+		pod = sameGeneration(pod, c.change)
+		r.expect(r.merge(merge.SET, pod), c.want+" api a")
+	}
+	// It is the generation received last that counts: the one before says
+	// nothing.
+	b := newPod("b")
+	r.expect(r.merge(merge.ADD, b), "ADD api b")
+	next := changed(b, func(p *v1.Pod) { p.Generation++ })
+	r.expect(r.merge(merge.ADD, next))
+	r.expect(r.merge(merge.ADD, sameGeneration(b, newImage)), "UPDATE api b")
+	// None says nothing, from whichever side.
+	none := newPod("c")
+	none.Generation = 0
+	r.expect(r.merge(merge.ADD, none), "ADD api c")
+	r.expect(r.merge(merge.ADD, sameGeneration(none, newImage)), "UPDATE api c")
+	// A pod of another UID has generations of its own, and so has the same pod
+	// of another time.
+	r.expect(r.merge(merge.ADD, newPod("d")), "ADD api d")
+	r.expect(r.merge(merge.REMOVE, pod), "REMOVE api a")
+	r.expect(r.merge(merge.ADD, newPod("a")), "ADD api a")
+	// Other sources have no API server to count for them.
+	e := newPod("e")
+	r.mergeFrom(merge.FileSource, merge.SET, e)
+	r.expect(r.mergeFrom(merge.FileSource, merge.SET, sameGeneration(e, newImage)), "UPDATE file e")
+	// In a list that is compared on several cores as well.
+	pods := make([]*v1.Pod, 100)
+	for i := range pods {
+		pods[i] = newPod(fmt.Sprintf("%03d", i))
+	}
+	r.mergeFrom(merge.APISource, merge.SET, pods...)
+	for i := range pods {
+		pods[i] = sameGeneration(pods[i], newImage)
+	}
+	pods[40] = changed(pods[40], newImage)
+	r.expect(r.mergeFrom(merge.APISource, merge.SET, pods...), "UPDATE api 040")
 }
 
 // bigFreshLists: lists without a pointer that is known, of the same version and

@@ -308,9 +308,9 @@ func (r *rig) refuses() {
 
 // options: what isn't supported is refused, and the error says what is.
 func (s Suite) options(t *testing.T, v merge.Variant) {
-	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}, {HandOver: "given"}, {HandOver: impls.Lent}}
+	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}, {HandOver: "given"}, {HandOver: impls.Lent}, {Trust: "nobody"}}
 	taken := []merge.Options{
-		{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {HandOver: impls.Owned},
+		{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {HandOver: impls.Owned}, {Trust: merge.TrustVersions},
 		{Mode: merge.SnapshotAndUpdates, Capacity: merge.DefaultCapacity},
 	}
 	add := func(to *[]merge.Options, opts merge.Options) { *to = append(*to, opts) }
@@ -321,8 +321,10 @@ func (s Suite) options(t *testing.T, v merge.Variant) {
 	}
 	if s.OwnedOnly {
 		add(&refused, merge.Options{HandOver: impls.Shared})
+		add(&refused, merge.Options{Trust: merge.TrustGenerations})
 	} else {
 		add(&taken, merge.Options{HandOver: impls.Shared})
+		add(&taken, merge.Options{Trust: merge.TrustGenerations})
 	}
 	for _, opts := range refused {
 		if m, err := v.New(opts); !errors.Is(err, impls.ErrOptions) || m != nil {

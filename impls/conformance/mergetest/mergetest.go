@@ -45,7 +45,8 @@ type Suite struct {
 	WritesReceived bool
 	// FixedCapacity: the variant's channel has upstream's size and no other.
 	FixedCapacity bool
-	// OwnedOnly: the variant copies what it hands over, and refuses to share it.
+	// OwnedOnly: the variant copies what it hands over, and refuses to share it;
+	// and it compares whatever it gets, and refuses to trust generations.
 	OwnedOnly bool
 }
 
@@ -75,6 +76,8 @@ func sharing(a arrangement) bool        { return a.options.HandOver == impls.Sha
 func owningOnce(a arrangement) bool     { return !sharing(a) && a.options.Capacity == 0 }
 func sharingOnce(a arrangement) bool    { return sharing(a) && a.options.Capacity == 0 }
 func leavesReceived(a arrangement) bool { return !a.WritesReceived }
+func trusting(a arrangement) bool       { return a.options.Trust == merge.TrustGenerations }
+func comparing(a arrangement) bool      { return !trusting(a) }
 func ownChannel(a arrangement) bool     { return !a.FixedCapacity }
 
 var checks = []check{
@@ -97,6 +100,8 @@ var checks = []check{
 	{name: "Reconcile", run: (*rig).reconcile},
 	{name: "KnownPointers", run: (*rig).knownPointers},
 	{name: "KnownVersions", run: (*rig).knownVersions},
+	{name: "GenerationsLookedAt", run: (*rig).generationsLookedAt, applies: comparing},
+	{name: "GenerationsTrusted", run: (*rig).generationsTrusted, applies: trusting},
 	{name: "BigFreshLists", run: (*rig).bigFreshLists},
 	{name: "OftenCompared", run: (*rig).oftenCompared},
 	{name: "RemovedAndBack", run: (*rig).removedAndBack},
@@ -138,6 +143,10 @@ func (s Suite) Run(t *testing.T, v merge.Variant) {
 			a := arrangement{s, v, merge.Options{Capacity: capacity, HandOver: handover}}
 			t.Run(fmt.Sprintf("handover=%s/capacity=%d", handover, capacity), a.run)
 		}
+	}
+	if !s.OwnedOnly {
+		a := arrangement{s, v, merge.Options{HandOver: impls.Shared, Trust: merge.TrustGenerations}}
+		t.Run("handover=shared/trust=generations", a.run)
 	}
 	t.Run("Options", func(t *testing.T) { s.options(t, v) })
 }

@@ -37,7 +37,7 @@ func (r *rig) deliveredIsReceivers() {
 	for i, pod := range sources {
 		place := "api/" + string(pod.UID)
 		held := withLocal(pod, "api", seen[place])
-		held.ResourceVersion = first[i].ResourceVersion
+		held.ResourceVersion, held.Generation = first[i].ResourceVersion, first[i].Generation
 		want[place] = held
 	}
 	for range 2 {

@@ -2,6 +2,7 @@ package mergetest
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,9 +18,10 @@ import (
 type script struct {
 	mode    merge.Mode
 	channel bool
-	// capacity and handover are for variants that have a choice.
+	// capacity, handover and trust are for variants that have a choice.
 	capacity int
 	handover impls.Ownership
+	trust    merge.Trust
 	steps    []step
 }
 
@@ -37,7 +39,7 @@ type step struct {
 // String returns the script as one line a step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "mode %s, through the channel: %v, capacity %d, handover %s\n", s.mode, s.channel, s.capacity, s.handover)
+	fmt.Fprintf(&b, "mode %s, through the channel: %v, capacity %d, handover %s, trust %s\n", s.mode, s.channel, s.capacity, s.handover, s.trust)
 	for i, step := range s.steps {
 		fmt.Fprintf(&b, "%d: %v %s", i, step.op, step.source)
 		if step.alone {
@@ -122,6 +124,7 @@ func drawScript(d dice) script {
 		channel:  d.draw(2, "channel") == 1,
 		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
 		handover: oneOf(d, "handover", impls.Owned, impls.Shared),
+		trust:    oneOf(d, "trust", merge.TrustVersions, merge.TrustGenerations),
 	}
 	newest := make(map[place]*v1.Pod)
 	for range 1 + d.draw(maxSteps, "steps") {
@@ -153,12 +156,18 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 			// Equal, as what comes with the same version.
 			pod, how = pod.DeepCopy(), "copied"
 		} else if kind > 1 {
+			before := pod
 			pod, how = pod.DeepCopy(), ""
 			newVersion(pod)
 			for range 1 + d.draw(2, "mutations") {
 				m := mutations[d.draw(len(mutations), "mutation")]
 				m.run(pod)
 				how += m.name + ","
+			}
+			// Counted as an API server does.
+			pod.Generation = before.Generation
+			if !reflect.DeepEqual(before.Spec, pod.Spec) {
+				pod.Generation++
 			}
 		}
 		newest[at] = pod

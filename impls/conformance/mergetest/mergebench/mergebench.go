@@ -35,6 +35,8 @@
 //
 // With handover=owned, what is told is the receiver's own, copied deeply, as
 // with kubelet; with handover=shared the receiver promises not to write to it.
+// With trust=generations, a spec whose generation is known is not compared
+// ([merge.TrustGenerations]); the pods carry those that the API server gave them.
 //
 // The updates are made before the clock starts. The versions of the changing
 // pod share no memory, and the one that the merger gets first never comes
@@ -91,6 +93,8 @@ type Case struct {
 	Change   Change
 	History  History
 	HandOver impls.Ownership
+	// Trust is empty for what is trusted by default.
+	Trust merge.Trust
 	// AsSET: an incremental change is sent as a SET nevertheless.
 	AsSET bool
 }
@@ -100,6 +104,7 @@ type Case struct {
 var Cases = []Case{
 	{Change: Status, History: FirstSeen, HandOver: impls.Owned},
 	{Change: Status, History: FirstSeen, HandOver: impls.Shared},
+	{Change: Status, History: FirstSeen, HandOver: impls.Shared, Trust: merge.TrustGenerations},
 	{Change: Status, History: Updated, HandOver: impls.Owned},
 	{Change: Spec, History: Updated, HandOver: impls.Owned},
 	{Change: None, History: Updated, HandOver: impls.Owned},
@@ -108,6 +113,7 @@ var Cases = []Case{
 	{Incremental: true, AsSET: true, Change: Status, History: FirstSeen, HandOver: impls.Owned},
 	{Incremental: true, Change: Status, History: FirstSeen, HandOver: impls.Owned},
 	{Incremental: true, Change: Status, History: FirstSeen, HandOver: impls.Shared},
+	{Incremental: true, Change: Status, History: FirstSeen, HandOver: impls.Shared, Trust: merge.TrustGenerations},
 }
 
 // For reports whether a variant is measured by the case.
@@ -130,7 +136,11 @@ func (c Case) Name() string {
 	if c.Fresh {
 		list = "fresh"
 	}
-	return fmt.Sprintf("op=%s/sent=%s/list=%s/change=%s/history=%s/handover=%s", op, sent, list, c.Change, c.History, c.HandOver)
+	name := fmt.Sprintf("op=%s/sent=%s/list=%s/change=%s/history=%s/handover=%s", op, sent, list, c.Change, c.History, c.HandOver)
+	if c.Trust != "" {
+		name += "/trust=" + string(c.Trust)
+	}
+	return name
 }
 
 // Run measures the variants at 110 pods, kubelet's default limit, and at 500.
@@ -153,7 +163,7 @@ const changing = 17
 const patience = 10 * time.Second
 
 func (c Case) measure(b *testing.B, v merge.Variant, n int) {
-	m, err := v.New(merge.Options{HandOver: c.HandOver})
+	m, err := v.New(merge.Options{HandOver: c.HandOver, Trust: c.Trust})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -55,5 +55,6 @@ func ChangeStatus(pod *v1.Pod) {
 // ChangeSpec changes the image of the pod's first container.
 func ChangeSpec(pod *v1.Pod) {
 	pod.Spec.Containers[0].Image += "-patched"
+	pod.Generation++
 	pod.ResourceVersion += "1"
 }
