@@ -20,6 +20,17 @@ type Start struct {
 	Mark bool
 }
 
+// Bounds are the positions of a history that may be asked for.
+type Bounds struct {
+	// Visible is the newest.
+	Visible uint64
+	// Oldest is the earliest that is retained.
+	Oldest uint64
+	// First is what a watch of any state starts from, unless it is older than
+	// Oldest.
+	First uint64
+}
+
 // Start reads the options of a watch, as an API server does
 // (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch):
 //
@@ -37,12 +48,12 @@ type Start struct {
 // not a number, Expired for one that is not retained, a Timeout with the cause
 // ResourceVersionTooLarge for one in the future. (An API server lets a watch
 // from the future wait.)
-func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
+func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
 	n, err := parse(version)
 	if err != nil {
 		return Start{}, err
 	}
-	visible := s.visible.Load()
+	visible := b.Visible
 	if n > visible {
 		return Start{}, tooLarge(n, visible)
 	}
@@ -50,8 +61,8 @@ func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) 
 	case sendInitialEvents != nil && *sendInitialEvents:
 		return Start{At: visible, State: true, Mark: bookmarks}, nil
 	case n > 0:
-		if oldest := s.oldest(visible); n < oldest {
-			return Start{}, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
+		if n < b.Oldest {
+			return Start{}, TooOld(n, b.Oldest)
 		}
 		return Start{At: n}, nil
 	case sendInitialEvents != nil:
@@ -59,7 +70,7 @@ func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) 
 	case version == "":
 		return Start{At: visible, State: true}, nil
 	default:
-		at := max(s.initial, s.oldest(visible))
+		at := max(b.First, b.Oldest)
 		// At the very beginning there is nothing.
 		return Start{At: at, State: at > 0}, nil
 	}
@@ -67,30 +78,28 @@ func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) 
 
 // ListAt returns the position of which a list shows the state: the version
 // itself where match is Exact, else the present one. Errors are those of Start.
-func (s *Stream) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
+func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	n, err := parse(version)
 	if err != nil {
 		return 0, err
 	}
-	visible := s.visible.Load()
+	visible := b.Visible
 	switch {
 	case n > visible:
 		return 0, tooLarge(n, visible)
 	case match != metav1.ResourceVersionMatchExact:
 		return visible, nil
-	case n < s.oldest(visible):
-		return 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d (%d)", n, s.oldest(visible)))
+	case n < b.Oldest:
+		return 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d (%d)", n, b.Oldest))
 	default:
 		return n, nil
 	}
 }
 
-// oldest returns the earliest position that is retained.
-func (s *Stream) oldest(visible uint64) uint64 {
-	if s.retain == 0 || visible <= s.retain {
-		return 0
-	}
-	return visible - s.retain
+// TooOld is the error for a watch from a version that is no longer retained, as
+// k8s.io/apiserver's watch cache words it.
+func TooOld(n, oldest uint64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
 }
 
 // parse returns the position that a version names; an empty one is 0.
