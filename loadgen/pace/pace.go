@@ -1,7 +1,8 @@
 // Package pace releases the events of a storm on an open loop: each at its
-// intended time, which follows from its number and the rate alone.
+// intended time, which follows from its number and the schedule alone.
 //
-//	p := pace.New(rate)
+//	rate, err := pace.Parse("ramp:1000..5000/10s")
+//	p := pace.On(rate.Schedule(pace.Score{Events: len(events)}))
 //	p.Start(time.Now())
 //	for i, e := range events {
 //		if err := p.Wait(ctx, i); err != nil {
@@ -73,7 +74,18 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(float64(r), 'f', -1, 64)
 }
 
-// Pacer releases numbered events at a rate. It is for one goroutine; several
+// Intended returns when event i, counted from 0, is meant to happen, from the
+// start: i/rate to the nanosecond, without drift; 0 for all where the rate is
+// [Unpaced]. O(1).
+func (r Rate) Intended(i int) time.Duration {
+	if r == Unpaced || i <= 0 {
+		return 0
+	}
+	// One rounding for each event rather than a sum of gaps.
+	return time.Duration(min(math.Round(float64(i)*1e9/float64(r)), maxIntended))
+}
+
+// Pacer releases numbered events on a schedule. It is for one goroutine; several
 // producers have one each, started at the same time, and each waits for the
 // numbers that are its own.
 //
@@ -82,9 +94,10 @@ func (r Rate) String() string {
 // its [Clock] takes to wake it up, and a caller that reports latencies should
 // report that lag beside them.
 type Pacer struct {
-	rate  Rate
-	clock Clock
-	t0    time.Time
+	schedule Schedule
+	paced    bool
+	clock    Clock
+	t0       time.Time
 }
 
 // Option changes how a [Pacer] works.
@@ -93,13 +106,18 @@ type Option func(*Pacer)
 // WithClock has the pacer use c, which it closes.
 func WithClock(c Clock) Option { return func(p *Pacer) { p.clock = c } }
 
-// New returns a pacer with the [Precise] clock. A rate that is not a positive
-// finite number is unpaced.
+// New returns a pacer at a constant rate, with the [Precise] clock. A rate that
+// is not a positive finite number is unpaced.
 func New(r Rate, opts ...Option) *Pacer {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		r = Unpaced
 	}
-	p := &Pacer{rate: r}
+	return On(r, opts...)
+}
+
+// On returns a pacer on a schedule, with the [Precise] clock.
+func On(s Schedule, opts ...Option) *Pacer {
+	p := &Pacer{schedule: s, paced: s != Schedule(Unpaced)}
 	for _, o := range opts {
 		o(p)
 	}
@@ -113,16 +131,13 @@ func New(r Rate, opts ...Option) *Pacer {
 // Wait, and may be called again for another schedule.
 func (p *Pacer) Start(t0 time.Time) { p.t0 = t0 }
 
+// Paced reports whether events have intended times: whether the schedule is not
+// [Unpaced].
+func (p *Pacer) Paced() bool { return p.paced }
+
 // Intended returns when event i, counted from 0, is meant to happen, from the
-// start of the schedule: i/rate to the nanosecond, without drift; 0 for all
-// where the pacer is unpaced. O(1).
-func (p *Pacer) Intended(i int) time.Duration {
-	if p.rate == Unpaced || i <= 0 {
-		return 0
-	}
-	// One rounding for each event rather than a sum of gaps.
-	return time.Duration(min(math.Round(float64(i)*1e9/float64(p.rate)), maxIntended))
-}
+// start of the schedule; 0 for all where the pacer is unpaced.
+func (p *Pacer) Intended(i int) time.Duration { return p.schedule.Intended(i) }
 
 // Wait returns at the intended time of event i or later, never earlier; at
 // once where that has passed or the pacer is unpaced. If ctx ends first, or has
@@ -132,7 +147,7 @@ func (p *Pacer) Wait(ctx context.Context, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.rate == Unpaced {
+	if !p.paced {
 		return nil
 	}
 	at := p.t0.Add(p.Intended(i))

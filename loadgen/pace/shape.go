@@ -1,0 +1,404 @@
+package pace
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Shape is how a [Pace] changes over time.
+type Shape string
+
+// The shapes.
+const (
+	// Max releases events as fast as they are taken.
+	Max Shape = "max"
+	// Constant releases an event every 1/rate.
+	Constant Shape = "constant"
+	// Poisson releases events independently of each other: gaps are
+	// exponential, 1/rate in the mean.
+	Poisson Shape = "poisson"
+	// Step releases at the first rate for a period, then at the next, and so
+	// on; the last one stays.
+	Step Shape = "step"
+	// Ramp goes from the first rate to the second in a straight line, in a
+	// period; the second stays.
+	Ramp Shape = "ramp"
+	// Sine swings between the two rates, once a period, beginning at the first.
+	Sine Shape = "sine"
+	// Trace releases events at their own times, Speed times as fast.
+	Trace Shape = "trace"
+)
+
+// ErrPace is wrapped by the error for a pace that is not allowed.
+var ErrPace = errors.New("invalid pace")
+
+// grammar is what an error says is allowed.
+const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
+	"a RATE in events per second from 0.001 to 1000000000, a PERIOD such as 10s"
+
+// minPeriod and maxPeriod bound a pace's period, and minSpeed and maxSpeed a
+// trace's speed, to what makes sense and can't overflow.
+const (
+	minPeriod = time.Millisecond
+	maxPeriod = 24 * time.Hour
+	minSpeed  = 1e-3
+	maxSpeed  = 1e6
+)
+
+// Pace says when the events of a storm are meant to be released, whatever the
+// storm. The zero value is [Max]. Paces are made by [Parse] and [Rate.Pace].
+type Pace struct {
+	shape  Shape
+	rates  []float64
+	period time.Duration
+	speed  float64
+}
+
+// Parse reads a pace:
+//
+//	max                      as fast as they are taken
+//	2000                     an event every 500 µs
+//	poisson:2000             2000 a second in the mean, at random times
+//	step:1000..5000/10s      1000 a second for 10 s, 5000 from then on; any number of steps
+//	ramp:1000..5000/10s      from 1000 to 5000 in 10 s, 5000 from then on
+//	sine:1000..5000/10s      between 1000 and 5000, a swing in 10 s
+//	trace, trace:2x          the storm's own times; twice as fast
+//
+// The error wraps [ErrPace] and says what is allowed.
+func Parse(s string) (Pace, error) {
+	fail := func(why string) (Pace, error) {
+		return Pace{}, fmt.Errorf("%w %q: %s (allowed: %s)", ErrPace, s, why, grammar)
+	}
+	name, rest, hasRest := strings.Cut(s, ":")
+	switch Shape(name) {
+	case Max:
+		if hasRest {
+			return fail("max takes nothing")
+		}
+		return Pace{}, nil
+	case Trace:
+		speed := 1.0
+		if hasRest {
+			number, ok := strings.CutSuffix(rest, "x")
+			v, err := parseNumber(number)
+			if !ok || err != nil || v < minSpeed || v > maxSpeed {
+				return fail("a speed is a number from 0.001 to 1000000, then x")
+			}
+			speed = v
+		}
+		return Pace{shape: Trace, speed: speed}, nil
+	case Poisson:
+		v, err := parseNumber(rest)
+		if err != nil || v < minRate || v > maxRate {
+			return fail("it needs a rate")
+		}
+		return Pace{shape: Poisson, rates: []float64{v}}, nil
+	case Step, Ramp, Sine:
+		return parseSlope(Shape(name), rest, fail)
+	}
+	if hasRest {
+		return fail("unknown shape")
+	}
+	r, err := ParseRate(s)
+	if err != nil {
+		return fail("neither a shape nor a rate")
+	}
+	return r.Pace(), nil
+}
+
+// parseSlope reads RATE..RATE/PERIOD.
+func parseSlope(shape Shape, text string, fail func(string) (Pace, error)) (Pace, error) {
+	levels, period, ok := strings.Cut(text, "/")
+	if !ok {
+		return fail("it lacks a period")
+	}
+	p := Pace{shape: shape}
+	var err error
+	if p.period, err = time.ParseDuration(period); err != nil || p.period < minPeriod || p.period > maxPeriod {
+		return fail("a period is a duration from 1ms to 24h")
+	}
+	for _, level := range strings.Split(levels, "..") {
+		v, err := parseNumber(level)
+		if err != nil || v > maxRate || (v < minRate && v != 0) {
+			return fail("between .. there are rates")
+		}
+		p.rates = append(p.rates, v)
+	}
+	switch last := p.rates[len(p.rates)-1]; {
+	case len(p.rates) < 2 || (shape != Step && len(p.rates) > 2):
+		if shape == Step {
+			return fail("it needs two rates or more")
+		}
+		return fail("it needs two rates")
+	case shape != Sine && last == 0, shape == Sine && p.rates[0]+last == 0:
+		return fail("at a rate of 0 it never ends")
+	}
+	return p, nil
+}
+
+// parseNumber takes what people mean by a number. strconv also takes
+// hexadecimal, underscores, "inf" and "nan".
+func parseNumber(s string) (float64, error) {
+	if s == "" || strings.Trim(s, "0123456789.eE+-") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+// Pace returns the pace of a constant rate; that of [Unpaced] is Max.
+func (r Rate) Pace() Pace {
+	if !(r > 0) || math.IsInf(float64(r), 0) {
+		return Pace{}
+	}
+	return Pace{shape: Constant, rates: []float64{float64(r)}}
+}
+
+// Traced returns the pace of a storm's own times at that speed.
+func Traced(speed float64) Pace { return Pace{shape: Trace, speed: speed} }
+
+// Shape of the pace.
+func (p Pace) Shape() Shape {
+	if p.shape == "" {
+		return Max
+	}
+	return p.shape
+}
+
+// Paced reports whether events have intended times: whether it is not [Max].
+func (p Pace) Paced() bool { return p.Shape() != Max }
+
+// String returns the pace as [Parse] reads it.
+func (p Pace) String() string {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	switch p.Shape() {
+	case Max:
+		return string(Max)
+	case Constant:
+		return number(p.rates[0])
+	case Poisson:
+		return string(Poisson) + ":" + number(p.rates[0])
+	case Trace:
+		if p.speed == 1 {
+			return string(Trace)
+		}
+		return string(Trace) + ":" + number(p.speed) + "x"
+	default:
+		var levels []string
+		for _, r := range p.rates {
+			levels = append(levels, number(r))
+		}
+		return string(p.shape) + ":" + strings.Join(levels, "..") + "/" + p.period.String()
+	}
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (p Pace) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is [Parse].
+func (p *Pace) UnmarshalText(text []byte) (err error) {
+	*p, err = Parse(string(text))
+	return err
+}
+
+// Schedule says when each event is meant to happen. It does not depend on
+// anything that happens, so that any number of producers can share one.
+type Schedule interface {
+	// Intended returns when event i, counted from 0, is meant to happen, from
+	// the start. It never decreases with i (by more than the nanosecond that
+	// rounding may take), doesn't allocate, and may be called by several
+	// goroutines at once.
+	Intended(i int) time.Duration
+}
+
+// Score is what the schedule of a pace may depend on.
+type Score struct {
+	// Events that are to be released. A [Poisson] schedule knows so many; those
+	// beyond follow at the mean gap.
+	Events int
+	// At returns the own time of event i, for [Trace]; it never decreases.
+	At func(i int) time.Duration
+	// Seed of random times.
+	Seed int64
+}
+
+// Schedule returns the schedule of a pace. Its Intended is O(1), for Step
+// O(steps). Making one is O(1), save for Poisson, whose times are drawn here:
+// O(events), 8 bytes each.
+func (p Pace) Schedule(s Score) Schedule {
+	switch p.Shape() {
+	case Constant:
+		return Rate(p.rates[0])
+	case Poisson:
+		return newPoisson(p.rates[0], s.Events, s.Seed)
+	case Step:
+		return newSteps(p.rates, p.period.Seconds())
+	case Ramp:
+		return newRamp(p.rates[0], p.rates[1], p.period.Seconds())
+	case Sine:
+		return newSine(p.rates[0], p.rates[1], p.period.Seconds())
+	case Trace:
+		if s.At != nil {
+			return traced{at: s.At, speed: p.speed}
+		}
+	}
+	return Unpaced
+}
+
+// Count returns how many events a schedule has before the time d, up to most.
+// O(log most).
+func Count(s Schedule, d time.Duration, most int) int {
+	// The first event at d or later.
+	lo, hi := 0, most
+	for lo < hi {
+		if mid := lo + (hi-lo)/2; s.Intended(mid) < d {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// nanos turns seconds into a duration, rounded, and bounded where it would
+// overflow.
+func nanos(seconds float64) time.Duration {
+	return time.Duration(min(math.Round(seconds*1e9), maxIntended))
+}
+
+type poisson struct {
+	at  []time.Duration
+	gap float64 // the mean, in seconds
+}
+
+func newPoisson(rate float64, events int, seed int64) *poisson {
+	p := &poisson{at: make([]time.Duration, max(events, 1)), gap: 1 / rate}
+	rng := rand.New(rand.NewPCG(uint64(seed), 0x706163652f706f69))
+	t := 0.0
+	for i := range p.at {
+		// The first event waits for its gap too: what is random is the whole
+		// process, not what follows its first event.
+		t += rng.ExpFloat64() * p.gap
+		p.at[i] = nanos(t)
+	}
+	return p
+}
+
+func (p *poisson) Intended(i int) time.Duration {
+	if i < len(p.at) {
+		return p.at[max(i, 0)]
+	}
+	last := len(p.at) - 1
+	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
+}
+
+// steps holds, for each level, its rate and what came before it.
+type steps struct{ levels []level }
+
+type level struct{ rate, from, events float64 }
+
+func newSteps(rates []float64, period float64) *steps {
+	s := &steps{}
+	events := 0.0
+	for i, r := range rates {
+		s.levels = append(s.levels, level{rate: r, from: float64(i) * period, events: events})
+		events += r * period
+	}
+	return s
+}
+
+func (s *steps) Intended(i int) time.Duration {
+	n := float64(max(i, 0))
+	for _, l := range slices.Backward(s.levels) {
+		// A level of rate 0 has no events.
+		if n >= l.events && l.rate > 0 {
+			return nanos(l.from + (n-l.events)/l.rate)
+		}
+	}
+	// Before the first event of the first level that has some.
+	return 0
+}
+
+type ramp struct {
+	from, to, period, slope float64
+	// events until the ramp ends.
+	events float64
+}
+
+func newRamp(from, to, period float64) *ramp {
+	return &ramp{from: from, to: to, period: period, slope: (to - from) / period, events: (from + to) / 2 * period}
+}
+
+func (r *ramp) Intended(i int) time.Duration {
+	n := float64(max(i, 0))
+	switch {
+	case n == 0:
+		return 0
+	case n >= r.events:
+		return nanos(r.period + (n-r.events)/r.to)
+	}
+	// from·t + slope·t²/2 = n, in the form that doesn't cancel where the slope
+	// is small.
+	root := math.Sqrt(max(r.from*r.from+2*r.slope*n, 0))
+	return nanos(min(2*n/(r.from+root), r.period))
+}
+
+type sine struct{ mean, swing, period float64 }
+
+func newSine(from, to, period float64) *sine {
+	return &sine{mean: (from + to) / 2, swing: (to - from) / 2, period: period}
+}
+
+// events until t, which lies within the first period: the integral of
+// mean - swing·cos(2πt/period).
+func (s *sine) events(t float64) float64 {
+	w := 2 * math.Pi / s.period
+	return s.mean*t - s.swing/w*math.Sin(w*t)
+}
+
+func (s *sine) Intended(i int) time.Duration {
+	perPeriod := s.mean * s.period
+	periods := math.Floor(float64(max(i, 0)) / perPeriod)
+	n := float64(max(i, 0)) - periods*perPeriod
+	// Newton's steps, kept within a bracket that each of them narrows: where
+	// the rate is near 0 they would leave it, and are replaced by halving.
+	lo, hi := 0.0, s.period
+	t := n / s.mean
+	w := 2 * math.Pi / s.period
+	for range 64 {
+		d := s.events(t) - n
+		if d > 0 {
+			hi = t
+		} else {
+			lo = t
+		}
+		next := t - d/(s.mean-s.swing*math.Cos(w*t))
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-t) < 1e-10 {
+			t = next
+			break
+		}
+		t = next
+	}
+	return nanos(periods*s.period + t)
+}
+
+type traced struct {
+	at    func(i int) time.Duration
+	speed float64
+}
+
+func (t traced) Intended(i int) time.Duration {
+	at := t.at(i)
+	if t.speed == 1 {
+		return at
+	}
+	return time.Duration(min(math.Round(float64(at)/t.speed), maxIntended))
+}

@@ -1,0 +1,273 @@
+package pace
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func mustParse(t testing.TB, s string) Pace {
+	t.Helper()
+	p, err := Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestParse(t *testing.T) {
+	for in, want := range map[string]string{
+		"max":                            "max",
+		"2000":                           "2000",
+		"2.5e3":                          "2500",
+		"poisson:0.5":                    "poisson:0.5",
+		"step:1000..5000/10s":            "step:1000..5000/10s",
+		"step:0..10..20..0.5/1500ms":     "step:0..10..20..0.5/1.5s",
+		"ramp:0..5000/1m":                "ramp:0..5000/1m0s",
+		"sine:100..0/1h":                 "sine:100..0/1h0m0s",
+		"trace":                          "trace",
+		"trace:1x":                       "trace",
+		"trace:0.25x":                    "trace:0.25x",
+		"step:1000000000..0.001/24h0m0s": "step:1000000000..0.001/24h0m0s",
+	} {
+		p, err := Parse(in)
+		if err != nil {
+			t.Errorf("Parse(%q): %v", in, err)
+			continue
+		}
+		if got := p.String(); got != want {
+			t.Errorf("Parse(%q).String() = %q, want %q", in, got, want)
+		}
+		if got, want := p.Paced(), in != "max"; got != want {
+			t.Errorf("Parse(%q).Paced() = %v", in, got)
+		}
+	}
+	for in, why := range map[string]string{
+		"":                        "neither a shape nor a rate",
+		"fast":                    "neither a shape nor a rate",
+		"0":                       "neither a shape nor a rate",
+		"constant":                "neither a shape nor a rate",
+		"burst:5":                 "unknown shape",
+		"max:1":                   "max takes nothing",
+		"max:":                    "max takes nothing",
+		"poisson":                 "it needs a rate",
+		"poisson:":                "it needs a rate",
+		"poisson:0":               "it needs a rate",
+		"poisson:nan":             "it needs a rate",
+		"poisson:2e9":             "it needs a rate",
+		"step:5/10s":              "it needs two rates or more",
+		"step:1..2":               "it lacks a period",
+		"step:1..2/10":            "a period is a duration",
+		"step:1..2/-1s":           "a period is a duration",
+		"step:1..2/25h":           "a period is a duration",
+		"step:1..2/1us":           "a period is a duration",
+		"step:1..0/1s":            "never ends",
+		"ramp:1..2..3/1s":         "it needs two rates",
+		"ramp:5..0/1s":            "never ends",
+		"ramp:-1..5/1s":           "between .. there are rates",
+		"ramp:1..five/1s":         "between .. there are rates",
+		"sine:0..0/1s":            "never ends",
+		"sine:1..0x10/1s":         "between .. there are rates",
+		"trace:":                  "a speed is a number",
+		"trace:2":                 "a speed is a number",
+		"trace:0x":                "a speed is a number",
+		"trace:-1x":               "a speed is a number",
+		"trace:infx":              "a speed is a number",
+		"ramp:1..0.0001/1s":       "between .. there are rates",
+		"step:1..2/10s\nrm -rf /": "a period is a duration",
+	} {
+		_, err := Parse(in)
+		if !errors.Is(err, ErrPace) {
+			t.Errorf("Parse(%q) = %v, want an error", in, err)
+			continue
+		}
+		if m := err.Error(); !strings.Contains(m, why) || !strings.Contains(m, "allowed: max, RATE") || strings.Contains(m, "\n") {
+			t.Errorf("Parse(%q): the error is not one line that says %q and what is allowed: %s", in, why, m)
+		}
+	}
+}
+
+// FuzzParse: whatever is read is written in a form that is read as the same,
+// and its schedule never goes back.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"max", "2000", "poisson:2000", "step:1000..5000/10s", "step:0..1..0..7/1ms", "ramp:0..5000/10s",
+		"ramp:5000..0.001/24h", "sine:1000..5000/10s", "sine:0..1000000000/1ms", "trace:2x", "trace", "trace:1e-3x",
+		"step:1..2/10", "poisson:nan", "sine:..", ":",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		p, err := Parse(in)
+		if err != nil {
+			if !errors.Is(err, ErrPace) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("Parse(%q): %v", in, err)
+			}
+			return
+		}
+		again, err := Parse(p.String())
+		if err != nil || again.String() != p.String() {
+			t.Fatalf("Parse(%q) is %q, which is read as %q, %v", in, p, again, err)
+		}
+		s := p.Schedule(Score{Events: 50, At: func(i int) time.Duration { return time.Duration(i) * time.Second }})
+		last := time.Duration(0)
+		for _, i := range []int{0, 1, 2, 3, 7, 49, 50, 51, 1000, 1e6, math.MaxInt32} {
+			at := s.Intended(i)
+			if at < last-1 {
+				t.Fatalf("%q: Intended(%d) is %v, after %v", in, i, at, last)
+			}
+			last = at
+		}
+	})
+}
+
+// rateAt is what the rate of a pace is at a time, from its definition.
+func rateAt(p Pace, t float64) float64 {
+	period := p.period.Seconds()
+	first, last := p.rates[0], p.rates[len(p.rates)-1]
+	switch p.Shape() {
+	case Step:
+		return p.rates[min(int(t/period), len(p.rates)-1)]
+	case Ramp:
+		return first + (last-first)*min(t/period, 1)
+	case Sine:
+		return (first+last)/2 - (last-first)/2*math.Cos(2*math.Pi*t/period)
+	default:
+		return first
+	}
+}
+
+// TestScheduleFollowsTheRate sums up the rate in small steps and compares when
+// each event is due.
+func TestScheduleFollowsTheRate(t *testing.T) {
+	for _, text := range []string{
+		"500", "step:100..500/2s", "step:0..300..50/1s", "step:300..0..300/1s", "ramp:100..500/3s", "ramp:0..200/2s",
+		"ramp:500..20/2s", "ramp:200..200/1s", "sine:100..500/2s", "sine:0..300/1s", "sine:300..0/1500ms", "sine:200..200/1s",
+	} {
+		t.Run(text, func(t *testing.T) {
+			p := mustParse(t, text)
+			s := p.Schedule(Score{})
+			const dt = 1e-5
+			sum, i := 0.0, 1
+			for at := 0.0; at < 7; at += dt {
+				sum += rateAt(p, at+dt/2) * dt
+				for sum >= float64(i) {
+					// Where the rate is small, the time of an event is less
+					// sharp than a step.
+					if got := s.Intended(i).Seconds(); math.Abs(got-(at+dt)) > 2e-3 {
+						t.Fatalf("event %d is due at %.5f s, want %.5f s", i, got, at+dt)
+					}
+					i++
+				}
+			}
+			if i < 200 {
+				t.Fatalf("only %d events", i)
+			}
+		})
+	}
+}
+
+func TestPoisson(t *testing.T) {
+	const n = 200_000
+	p := mustParse(t, "poisson:1000")
+	s := p.Schedule(Score{Events: n, Seed: 7})
+	var sum, squares float64
+	for i := range n - 1 {
+		gap := (s.Intended(i+1) - s.Intended(i)).Seconds() * 1000
+		if gap < 0 {
+			t.Fatalf("event %d is due before event %d", i+1, i)
+		}
+		sum += gap
+		squares += gap * gap
+	}
+	// Exponential: the standard deviation is the mean.
+	mean := sum / (n - 1)
+	dev := math.Sqrt(squares/(n-1) - mean*mean)
+	if math.Abs(mean-1) > 0.02 || math.Abs(dev-1) > 0.02 {
+		t.Errorf("gaps have mean %.3f and deviation %.3f of the period", mean, dev)
+	}
+	same, other := p.Schedule(Score{Events: n, Seed: 7}), p.Schedule(Score{Events: n, Seed: 8})
+	if same.Intended(n-1) != s.Intended(n-1) || other.Intended(n-1) == s.Intended(n-1) {
+		t.Error("the seed, and nothing else, decides the times")
+	}
+	if got, want := s.Intended(n+9)-s.Intended(n-1), 10*time.Millisecond; got != want {
+		t.Errorf("ten events beyond what was drawn take %v, want %v", got, want)
+	}
+}
+
+func TestTraced(t *testing.T) {
+	at := func(i int) time.Duration { return time.Duration(i*i) * time.Millisecond }
+	for text, want := range map[string]time.Duration{
+		"trace": 100 * time.Millisecond, "trace:4x": 25 * time.Millisecond, "trace:0.5x": 200 * time.Millisecond,
+	} {
+		if got := mustParse(t, text).Schedule(Score{At: at}).Intended(10); got != want {
+			t.Errorf("%s: event 10 is due at %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestSchedulesDoNotDecrease(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SampledFrom([]Shape{Step, Ramp, Sine}).Draw(t, "shape")
+		rate := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(minRate, maxRate), rapid.Float64Range(1, 10000))
+		text := fmt.Sprintf("%s:%v..%v/%v", shape, rate.Draw(t, "from"), rapid.Float64Range(1, 1e6).Draw(t, "to"),
+			time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "period")))
+		p, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := p.Schedule(Score{})
+		from := rapid.IntRange(0, 1e9).Draw(t, "event")
+		for i := from; i < from+200; i++ {
+			// Times of a schedule are solutions of equations, to 10⁻¹⁰ s.
+			if a, b := s.Intended(i), s.Intended(i+1); b < a-1 {
+				t.Fatalf("%s: event %d at %v, event %d at %v", p, i, a, i+1, b)
+			}
+		}
+	})
+}
+
+func TestCount(t *testing.T) {
+	for text, want := range map[string]int{
+		"1000": 2000, "max": 5000, "ramp:0..1000/2s": 1000, "step:100..1000/1s": 1100, "1": 2, "0.1": 1,
+	} {
+		if got := Count(mustParse(t, text).Schedule(Score{}), 2*time.Second, 5000); got != want {
+			t.Errorf("%s: %d events before 2s, want %d", text, got, want)
+		}
+	}
+}
+
+func TestIntendedDoesNotAllocate(t *testing.T) {
+	at := func(i int) time.Duration { return time.Duration(i) }
+	for _, text := range []string{"max", "7", "poisson:7", "step:1..2..3/1s", "ramp:1..2/1s", "sine:1..2/1s", "trace:2x"} {
+		s := mustParse(t, text).Schedule(Score{Events: 10, At: at})
+		i := 0
+		if n := testing.AllocsPerRun(100, func() { i++; _ = s.Intended(i) }); n != 0 {
+			t.Errorf("%s: %v allocations", text, n)
+		}
+	}
+}
+
+// BenchmarkIntended reports what a look at the schedule costs.
+func BenchmarkIntended(b *testing.B) {
+	at := func(i int) time.Duration { return time.Duration(i) }
+	for _, text := range []string{"2000", "poisson:2000", "step:1000..5000/10s", "ramp:1000..5000/10s", "sine:1000..5000/10s", "trace:2x"} {
+		shape, _, _ := strings.Cut(text, ":")
+		if shape == "2000" {
+			shape = "constant"
+		}
+		b.Run("shape="+shape, func(b *testing.B) {
+			s := mustParse(b, text).Schedule(Score{Events: 100_000, At: at})
+			i := 0
+			for b.Loop() {
+				_ = s.Intended(i % 100_000)
+				i++
+			}
+		})
+	}
+}
