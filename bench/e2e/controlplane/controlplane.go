@@ -1,0 +1,320 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Options say what is started.
+type Options struct {
+	// Controllers starts the controller-manager and the scheduler too. Without
+	// them nobody makes pods of Deployments, or the default ServiceAccount
+	// without which a namespace takes no pod.
+	Controllers bool
+	// APIServerFlags are further flags of kube-apiserver.
+	APIServerFlags []string
+}
+
+const (
+	// readyTime is how long the API server may take to be ready, on a machine
+	// that has other things to do; it takes 3 s on a quiet one.
+	readyTime = 2 * time.Minute
+	// stopTime is how long a program may take to stop before it is killed.
+	stopTime = 10 * time.Second
+)
+
+// ControlPlane is one that runs. It has a folder of its own below the
+// temporary one, which Stop removes.
+type ControlPlane struct {
+	dir    string
+	config *rest.Config
+	// processes in the order in which they were started.
+	processes []*process
+	stop      sync.Once
+	stopErr   error
+}
+
+// Start starts a control plane and returns when it is ready. It listens on
+// ports of loopback that were free, with certificates of its own and a token
+// that only its kubeconfig has. etcd does not wait for the disk: what it keeps
+// is thrown away. On an error nothing is left running.
+func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err error) {
+	dir, err := os.MkdirTemp("", "watchlab-control-plane-")
+	if err != nil {
+		return nil, fmt.Errorf("controlplane: %w", err)
+	}
+	c := &ControlPlane{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("controlplane: %w", err), c.Stop())
+		}
+	}()
+	ports, err := freePorts(5)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(c.path("ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	c.config = &rest.Config{
+		Host:            "https://" + address(ports[0]),
+		BearerToken:     token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+	}
+	if err := c.writeKubeconfig(); err != nil {
+		return nil, err
+	}
+	etcd := "http://" + address(ports[1])
+	peer := "http://" + address(ports[2])
+	err = c.run(p.Etcd, "--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+		"--quota-backend-bytes", strconv.Itoa(4<<30),
+		"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab="+peer)
+	if err != nil {
+		return nil, err
+	}
+	// Endpoints of the API server's own service can't be on loopback, hence no
+	// reconciler of them.
+	err = c.run(p.APIServer, append([]string{
+		"--etcd-servers", etcd,
+		"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
+		"--endpoint-reconciler-type", "none", "--allow-privileged=true",
+		"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
+		"--token-auth-file", c.path("tokens.csv"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
+		"--service-account-issuer", "https://kubernetes.default.svc",
+		"--service-account-key-file", c.path("sa.pub"), "--service-account-signing-key-file", c.path("sa.key"),
+		"--service-cluster-ip-range", "10.96.0.0/16",
+	}, opts.APIServerFlags...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx); err != nil {
+		return nil, err
+	}
+	if !opts.Controllers {
+		return c, nil
+	}
+	err = c.run(p.ControllerManager, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
+		"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("ca.crt"),
+		"--authentication-skip-lookup")
+	if err != nil {
+		return nil, err
+	}
+	err = c.run(p.Scheduler, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
+		"--leader-elect=false", "--authentication-skip-lookup")
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const loopback = "127.0.0.1"
+
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+
+// freePorts returns ports that nobody listens on. Somebody else may take one
+// before it is used; then the program that was to have it says so and ends.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", address(0))
+		if err != nil {
+			return nil, err
+		}
+		// Held until all are found, so that they differ.
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
+
+// Config returns a client's configuration of an administrator.
+func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Kubeconfig returns the path of the same as a file, whose context is
+// "watchlab".
+func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
+
+// APIServerPID returns the process of the API server, to see what it takes.
+func (c *ControlPlane) APIServerPID() int { return c.processes[1].cmd.Process.Pid }
+
+// credentials writes what the programs need to know each other by, and returns
+// the administrator's token.
+func (c *ControlPlane) credentials() (token string, err error) {
+	a, err := newAuthority()
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(c.path("ca.crt"), a.pem, 0o600); err != nil {
+		return "", err
+	}
+	if err := a.serve(c.dir, "apiserver"); err != nil {
+		return "", err
+	}
+	if err := signer(c.dir); err != nil {
+		return "", err
+	}
+	secret := make([]byte, 16)
+	if _, err := rand.Read(secret); err != nil {
+		return "", err
+	}
+	token = hex.EncodeToString(secret)
+	return token, os.WriteFile(c.path("tokens.csv"), []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600)
+}
+
+func (c *ControlPlane) writeKubeconfig() error {
+	const name = "watchlab"
+	k := clientcmdapi.NewConfig()
+	k.Clusters[name] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
+	k.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: c.config.BearerToken}
+	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	k.CurrentContext = name
+	return clientcmd.WriteToFile(*k, c.Kubeconfig())
+}
+
+// ready waits until the API server says that it is.
+func (c *ControlPlane) ready(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err == nil {
+			return nil
+		}
+		for _, p := range c.processes {
+			select {
+			case <-p.ended:
+				return p.failed()
+			default:
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", err)
+		}
+	}
+}
+
+// Stop stops everything, last first, and removes the folder. A second call
+// returns what the first did. A program that does not stop in time is killed.
+func (c *ControlPlane) Stop() error {
+	c.stop.Do(func() {
+		for i := len(c.processes) - 1; i >= 0; i-- {
+			c.processes[i].stop()
+		}
+		c.stopErr = os.RemoveAll(c.dir)
+	})
+	return c.stopErr
+}
+
+// process is a program that runs.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	log   *tail
+	ended chan struct{}
+	// err is how it ended. Set before ended is closed.
+	err error
+}
+
+// run starts a program, which ends with this one.
+func (c *ControlPlane) run(program string, args ...string) error {
+	p := &process{name: filepath.Base(program), cmd: exec.Command(program, args...), log: new(tail), ended: make(chan struct{})}
+	p.cmd.Dir = c.dir
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = endsWithParent()
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	c.processes = append(c.processes, p)
+	return nil
+}
+
+func (p *process) failed() error {
+	return fmt.Errorf("%s ended: %v; its last words:\n%s", p.name, p.err, p.log)
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+	select {
+	case <-p.ended:
+	case <-time.After(stopTime):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// Ended returns an error that says which program has ended by itself, and what
+// it said last, or nil.
+func (c *ControlPlane) Ended() error {
+	for _, p := range c.processes {
+		select {
+		case <-p.ended:
+			return fmt.Errorf("controlplane: %w", p.failed())
+		default:
+		}
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	// text is guarded by mu.
+	text []byte
+}
+
+var _ io.Writer = (*tail)(nil)
+
+const tailSize = 8 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if extra := len(t.text) - tailSize; extra > 0 {
+		t.text = bytes.Clone(t.text[extra:])
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}
