@@ -1,0 +1,219 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind encodes the objects of one kind. It is immutable and safe for concurrent
+// use.
+type Kind struct {
+	gvk     schema.GroupVersionKind
+	list    schema.GroupVersionKind
+	columns *Columns
+	// objects, metadata and statuses encode what their names say.
+	objects, metadata, tables encoder
+}
+
+// NewKind returns the encoder of a kind, whose lists are of the kind list and
+// whose tables have those columns (nil: name and age). Untyped objects are
+// those that client-go has no Go type for.
+func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Columns) *Kind {
+	if columns == nil {
+		columns = &Columns{}
+	}
+	return &Kind{
+		gvk:      gvk,
+		list:     gvk.GroupVersion().WithKind(list),
+		columns:  columns,
+		objects:  newEncoder(gvk, untyped),
+		metadata: newEncoder(metadataKind, true),
+		tables:   newEncoder(tableKind, true),
+	}
+}
+
+// AppendObject appends an object in a form, without the end of the line. The
+// error wraps [ErrEncoding].
+func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error) {
+	switch s := f.Shape(); s {
+	case Object:
+		return k.objects.append(dst, f.Media(), o)
+	case Metadata:
+		m, err := partial(o)
+		if err != nil {
+			return dst, err
+		}
+		return k.metadata.append(dst, f.Media(), m)
+	default:
+		t, err := k.Table(metav1.ListMeta{}, []runtime.Object{o}, s)
+		if err != nil {
+			return dst, err
+		}
+		if acc, err := meta.Accessor(o); err == nil {
+			t.ResourceVersion = acc.GetResourceVersion()
+		}
+		return k.tables.append(dst, f.Media(), t)
+	}
+}
+
+// AppendItem appends an object that [Kind.AppendObject] has encoded in that form
+// as an item of a list, which has the object's kind only where a real server's
+// has. Tables have no items.
+func (k *Kind) AppendItem(dst []byte, f Form, object []byte) []byte {
+	if f.Shape() == Metadata {
+		return k.metadata.item(dst, f.Media(), object)
+	}
+	return k.objects.item(dst, f.Media(), object)
+}
+
+// ItemSize returns how many bytes AppendItem appends.
+func (k *Kind) ItemSize(f Form, object []byte) int {
+	e := &k.objects
+	if f.Shape() == Metadata {
+		e = &k.metadata
+	}
+	return e.itemSize(f.Media(), object)
+}
+
+// AppendStatus appends an error in that encoding.
+func AppendStatus(dst []byte, m Media, s *metav1.Status) ([]byte, error) {
+	return statuses.append(dst, m, s)
+}
+
+// AppendAny appends an object that brings its kind along.
+func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
+	_, untyped := o.(runtime.Unstructured)
+	e := newEncoder(o.GetObjectKind().GroupVersionKind(), untyped)
+	return e.append(dst, m, o)
+}
+
+var statuses = newEncoder(statusKind, false)
+
+// partial returns the metadata of an object.
+func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return nil, cannot(o, err)
+	}
+	return meta.AsPartialObjectMetadata(m), nil
+}
+
+// encoder encodes objects of one Go type or one that has none.
+type encoder struct {
+	gvk schema.GroupVersionKind
+	// keeps is set where the items of a list have their kind.
+	keeps bool
+	// json and cbor are what the object begins with.
+	json, cbor []byte
+	// proto is what an object's envelope begins with.
+	proto []byte
+}
+
+func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {
+	tm := metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}
+	head, err := json.Marshal(tm)
+	if err != nil {
+		// Two strings can be encoded.
+		panic(err)
+	}
+	return encoder{
+		gvk:   gvk,
+		keeps: keeps,
+		json:  bytes.TrimSuffix(head, []byte("}")),
+		cbor:  cborTypeMeta(tm),
+		proto: protoTypeMeta(tm),
+	}
+}
+
+var errNotAnObject = errors.New("it is not encoded as an object")
+
+func (e *encoder) append(dst []byte, m Media, o runtime.Object) ([]byte, error) {
+	switch m {
+	case Protobuf:
+		return e.appendProto(dst, o)
+	case CBOR:
+		return e.appendCBOR(dst, o)
+	default:
+		return e.appendJSON(dst, o)
+	}
+}
+
+func (e *encoder) item(dst []byte, m Media, object []byte) []byte {
+	switch m {
+	case Protobuf:
+		return append(dst, e.protoBare(object)...)
+	case CBOR:
+		return e.cborItem(dst, object)
+	default:
+		if e.keeps {
+			return append(dst, object...)
+		}
+		return append(append(dst, '{'), e.jsonBare(object)...)
+	}
+}
+
+func (e *encoder) itemSize(m Media, object []byte) int {
+	switch m {
+	case Protobuf:
+		return len(e.protoBare(object))
+	default:
+		return len(object)
+	}
+}
+
+// bare returns the object as one without a kind: its content where it has no Go
+// type.
+func bare(o runtime.Object) any {
+	if u, ok := o.(runtime.Unstructured); ok {
+		content := make(map[string]any, len(u.UnstructuredContent()))
+		for k, v := range u.UnstructuredContent() {
+			if k != "kind" && k != "apiVersion" {
+				content[k] = v
+			}
+		}
+		return content
+	}
+	if o.GetObjectKind().GroupVersionKind().Empty() {
+		return o
+	}
+	// Rare: decoders leave typed objects without.
+	o = shallow(o)
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return o
+}
+
+// shallow returns a copy of an object's struct, which shares what it points to.
+func shallow(o runtime.Object) runtime.Object {
+	v := reflect.ValueOf(o)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return o.DeepCopyObject()
+	}
+	n := reflect.New(v.Elem().Type())
+	n.Elem().Set(v.Elem())
+	return n.Interface().(runtime.Object)
+}
+
+// AtVersion returns an object that differs in its version alone. What its struct
+// points to is shared where it has a Go type.
+func AtVersion(o runtime.Object, version string) (runtime.Object, error) {
+	if _, ok := o.(runtime.Unstructured); ok {
+		// Its metadata lies in a map, which a copy of the struct would share.
+		o = o.DeepCopyObject()
+	} else {
+		o = shallow(o)
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	m.SetResourceVersion(version)
+	return o, nil
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+)
+
+// listBuffer is how many bytes of a list are written at once.
+const listBuffer = 256 << 10
+
+// WriteList writes a list of objects that [Kind.AppendObject] has encoded in
+// that form, which is not a table. An error is that of w, or wraps
+// [ErrEncoding].
+func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byte) error {
+	head := k.listHead(f)
+	// A failed write sticks to the buffer.
+	out := bufio.NewWriterSize(w, listBuffer)
+	switch f.Media() {
+	case Protobuf:
+		size := 0
+		for _, o := range objects {
+			n := k.ItemSize(f, o)
+			size += 1 + uvarintLen(n) + n
+		}
+		own, err := appendMessage(nil, tagListMeta, &m)
+		if err != nil {
+			return cannot(&m, err)
+		}
+		_, _ = out.Write(head.proto)
+		_ = out.WriteByte(tagRaw)
+		_, _ = out.Write(binary.AppendUvarint(nil, uint64(len(own)+size)))
+		_, _ = out.Write(own)
+	case CBOR:
+		own, err := direct.Marshal(m)
+		if err != nil {
+			return cannot(&m, err)
+		}
+		_, _ = out.WriteString(cborSelf)
+		_ = out.WriteByte(cborMap | 4)
+		_, _ = out.Write(head.cbor)
+		_, _ = out.Write(cborText(nil, "metadata"))
+		_, _ = out.Write(own)
+		_, _ = out.Write(cborLength(cborText(nil, "items"), 0x80, len(objects)))
+	default:
+		own, err := json.Marshal(m)
+		if err != nil {
+			return cannot(&m, err)
+		}
+		_, _ = out.Write(head.json)
+		_, _ = out.WriteString(`,"metadata":`)
+		_, _ = out.Write(own)
+		_, _ = out.WriteString(`,"items":[`)
+	}
+	k.writeItems(out, f, objects)
+	switch f.Media() {
+	case Protobuf:
+		_, _ = out.WriteString(protoTail)
+	case JSON:
+		_, _ = out.WriteString("]}\n")
+	}
+	return out.Flush()
+}
+
+func (k *Kind) writeItems(out *bufio.Writer, f Form, objects [][]byte) {
+	var scratch []byte
+	for i, o := range objects {
+		scratch = scratch[:0]
+		switch {
+		case f.Media() == Protobuf:
+			scratch = append(scratch, tagItem)
+			scratch = binary.AppendUvarint(scratch, uint64(k.ItemSize(f, o)))
+		case f.Media() == JSON && i > 0:
+			scratch = append(scratch, ',')
+		}
+		scratch = k.AppendItem(scratch, f, o)
+		if _, err := out.Write(scratch); err != nil {
+			return
+		}
+	}
+}
+
+// listHead has what a list in that form begins with.
+func (k *Kind) listHead(f Form) encoder {
+	if f.Shape() == Metadata {
+		return metadataLists
+	}
+	return newEncoder(k.list, false)
+}
+
+var metadataLists = newEncoder(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"), false)
