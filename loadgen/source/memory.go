@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
@@ -47,8 +49,11 @@ const window = 128
 // Selectors are refused. There are no bookmarks but the one that ends the
 // initial events. Everything is retained, so that no watch is too late.
 type Memory struct {
+	name string
+	kind schema.GroupVersionKind
+	// storm is what Play releases.
 	storm  *storm.Storm
-	stream *stream.Stream
+	stream history
 	// invalid is what is wrong with the storm.
 	invalid error
 	// snapshots counts how often the whole state was asked for.
@@ -61,11 +66,29 @@ type Memory struct {
 	feeds sync.WaitGroup
 }
 
+// history is what a [Memory] shows: a storm of which a part is visible, or one
+// that is still being written.
+type history interface {
+	Events(from, to uint64) []storm.Event
+	State(at uint64) []int32
+	Start(version string, sendInitialEvents *bool, bookmarks bool) (stream.Start, error)
+	ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error)
+	Follow(at uint64) *stream.Follower
+	WaitRoom(ctx context.Context, window uint64) error
+	Raise(to uint64)
+	Visible() uint64
+}
+
+var (
+	_ history = (*stream.Stream)(nil)
+	_ history = (*stream.Log)(nil)
+)
+
 // NewMemory returns the in-process source of a storm. What is wrong with the
 // storm (see [storm.Storm.Validate]) is returned by Play and by each list and
 // watch.
 func NewMemory(s *storm.Storm) *Memory {
-	m := &Memory{storm: s, watches: map[*memoryWatch]struct{}{}}
+	m := &Memory{name: "storm " + s.Name, kind: s.Kind, storm: s, watches: map[*memoryWatch]struct{}{}}
 	if m.invalid = s.Validate(); m.invalid != nil {
 		s = &storm.Storm{}
 	}
@@ -101,7 +124,7 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 		if released != nil {
 			released(e.Seq)
 		}
-		m.stream.Release(e.Seq)
+		m.stream.Raise(e.Seq)
 	}
 	return nil
 }
@@ -167,6 +190,11 @@ func (m *Memory) check(opts metav1.ListOptions) error {
 	return nil
 }
 
+// object returns the object of the event with that index, which is visible.
+func (m *Memory) object(i int32) runtime.Object {
+	return m.stream.Events(uint64(i), uint64(i)+1)[0].Object
+}
+
 func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 	if err := m.check(opts); err != nil {
 		return nil, err
@@ -178,15 +206,15 @@ func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 	state := m.stream.State(at)
 	objects := make([]runtime.Object, len(state))
 	for i, e := range state {
-		objects[i] = m.storm.Events[e].Object
+		objects[i] = m.object(e)
 	}
 	list, err := m.listOf(objects)
 	if err != nil {
-		return nil, fmt.Errorf("storm %s: %w", m.storm.Name, err)
+		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
 	acc, err := meta.ListAccessor(list)
 	if err != nil {
-		return nil, fmt.Errorf("storm %s: %w", m.storm.Name, err)
+		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
 	acc.SetResourceVersion(strconv.FormatUint(at, 10))
 	m.snapshots.Add(1)
@@ -196,7 +224,7 @@ func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 // listOf returns the typed list of the objects, or, for a kind that client-go
 // doesn't know, a list that holds them as they are.
 func (m *Memory) listOf(objects []runtime.Object) (runtime.Object, error) {
-	kind := m.storm.Kind
+	kind := m.kind
 	kind.Kind += "List"
 	list, err := scheme.Scheme.New(kind)
 	if runtime.IsNotRegisteredError(err) {
@@ -224,7 +252,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	}
 	if start.Mark {
 		if w.mark, err = m.bookmark(start.At); err != nil {
-			return nil, fmt.Errorf("storm %s: %w", m.storm.Name, err)
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	m.mu.Lock()
@@ -245,18 +273,21 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 // storm's kind with nothing but a version and the annotation.
 func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 	var o runtime.Object
-	if len(m.storm.Events) > 0 {
+	switch {
+	case m.stream.Visible() > 0:
 		// Of the type of the objects, since a Reflector compares types.
-		o = reflect.New(reflect.TypeOf(m.storm.Events[0].Object).Elem()).Interface().(runtime.Object)
-	} else {
+		o = reflect.New(reflect.TypeOf(m.object(0)).Elem()).Interface().(runtime.Object)
+	case scheme.Scheme.Recognizes(m.kind):
 		var err error
-		if o, err = scheme.Scheme.New(m.storm.Kind); err != nil {
+		if o, err = scheme.Scheme.New(m.kind); err != nil {
 			return nil, err
 		}
+	default:
+		o = &unstructured.Unstructured{}
 	}
 	if u, ok := o.(runtime.Unstructured); ok {
 		u.SetUnstructuredContent(map[string]any{})
-		u.GetObjectKind().SetGroupVersionKind(m.storm.Kind)
+		u.GetObjectKind().SetGroupVersionKind(m.kind)
 	}
 	acc, err := meta.Accessor(o)
 	if err != nil {
@@ -303,7 +334,7 @@ func (w *memoryWatch) feed(ctx context.Context) {
 	}()
 	if w.start.State {
 		for _, e := range m.stream.State(w.start.At) {
-			if !w.send(ctx, watch.Event{Type: watch.Added, Object: m.storm.Events[e].Object}) {
+			if !w.send(ctx, watch.Event{Type: watch.Added, Object: m.object(e)}) {
 				return
 			}
 		}

@@ -78,7 +78,7 @@ func (s *Storm) AtLeast(n int) *Storm {
 			alive[e.KeyIndex] = e.Type != watch.Deleted
 			e.Seq = uint64(len(out.Events) + 1)
 			e.At += shift
-			e.Object = renumber(e.Object, e.Seq)
+			e.Object = Renumber(e.Object, e.Seq)
 			out.Events = append(out.Events, e)
 		}
 		// What a lap leaves behind depends on its last event of each key only,
@@ -181,7 +181,7 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 		e.Type = types[i]
 		e.Seq = uint64(len(out.Events) + 1)
 		e.KeyIndex = index[e.Key]
-		pod := renumber(e.Object, e.Seq).(*v1.Pod)
+		pod := Renumber(e.Object, e.Seq).(*v1.Pod)
 		pod.Spec.NodeName = NodeName
 		e.Object = pod
 		out.Events = append(out.Events, e)
@@ -247,9 +247,9 @@ func (s *Storm) Metadata() *Storm {
 	return &out
 }
 
-// renumber returns a copy of the object's struct with the sequence number as
+// Renumber returns a copy of the object's struct with the sequence number as
 // its resourceVersion. What the struct points to is shared.
-func renumber(o runtime.Object, seq uint64) runtime.Object {
+func Renumber(o runtime.Object, seq uint64) runtime.Object {
 	var c runtime.Object
 	switch v := reflect.ValueOf(o); {
 	case v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct:
