@@ -28,8 +28,8 @@ const (
 	Drip Name = "drip"
 	// Stall sends nothing to the watches for a while; then all that waited.
 	Stall Name = "stall"
-	// HalfFrame sends a part of the next frame and ends the watch as
-	// Disconnect does.
+	// HalfFrame sends a part of one of the next frames and ends the watch as
+	// Disconnect does. It waits for a frame for a while at most.
 	HalfFrame Name = "half-frame"
 	// Malformed sends something that is no frame (JSON that doesn't parse, or
 	// what is broken in the same way in protobuf and CBOR) and ends the watch.
@@ -45,11 +45,13 @@ const (
 	// had not read. Without a TCP connection of its own (HTTP/2), a watch is
 	// ended as by Disconnect.
 	Reset Name = "reset"
-	// DuplicateBookmark sends the watches a bookmark of where they are, twice.
+	// DuplicateBookmark sends the watches a bookmark of where they are, twice;
+	// to a watch that is sending its initial state, or has sent nothing yet, the
+	// next bookmark of the server, if one comes in a while.
 	DuplicateBookmark Name = "duplicate-bookmark"
 	// Relist compacts everything: all watches end with an ERROR event
-	// 410 Expired, and no watch can ever go on from a version of before, so that
-	// every client has to list again.
+	// 410 Expired, and no watch can ever go on from a version that is older than
+	// the newest of now, so that every client has to list again.
 	Relist Name = "relist"
 )
 
@@ -67,13 +69,13 @@ var all = []traits{
 	{name: Gone, duration: time.Second, frames: true},
 	{name: Drip, duration: 2 * time.Second, frames: true},
 	{name: Stall, duration: 2 * time.Second, frames: true},
-	{name: HalfFrame, frames: true},
+	{name: HalfFrame, duration: 5 * time.Second, frames: true},
 	{name: Malformed, frames: true},
 	{name: ErrorEvent, frames: true},
 	{name: Throttle, duration: time.Second},
 	{name: InternalError, duration: time.Second},
 	{name: Reset, frames: true},
-	{name: DuplicateBookmark, frames: true},
+	{name: DuplicateBookmark, duration: 5 * time.Second, frames: true},
 	{name: Relist},
 }
 
@@ -150,8 +152,9 @@ type Spec struct {
 	// Until is when it stops; 0 means never.
 	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
 	// Duration is how long it lasts, where it does: Stall, Drip (default 2s),
-	// Gone, Throttle, InternalError (default 1s). Throttle's Retry-After is the
-	// rest of it in whole seconds, rounded up.
+	// Gone, Throttle, InternalError (default 1s); for HalfFrame and
+	// DuplicateBookmark, how long they wait for a frame (default 5s). Throttle's
+	// Retry-After is the rest of it in whole seconds, rounded up.
 	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
 	// Probability is the chance, above 0 and up to 1, that it happens when it is
 	// due; 0 means 1. One that doesn't happen counts for Count.
@@ -176,8 +179,11 @@ func (s Spec) Validate() error {
 		field string
 		d     Duration
 	}{{"at", s.At}, {"every", s.Every}, {"until", s.Until}, {"duration", s.Duration}} {
-		if d.d < 0 {
+		switch {
+		case d.d < 0:
 			return fail("%s=%v is negative", d.field, d.d)
+		case d.d > maxDuration:
+			return fail("%s=%v is more than a year", d.field, d.d)
 		}
 	}
 	for _, p := range []struct {
@@ -249,18 +255,18 @@ func (s Spec) Horizon() (time.Duration, bool) {
 	}
 }
 
-// nth is when it happens for the nth time, counted from 1; it stays at the
-// longest time there is.
+// nth is when it happens for the nth time, counted from 1; beyond centuries it
+// stays where it is.
 func (s Spec) nth(n int) time.Duration {
 	first, every := time.Duration(s.first()), time.Duration(s.Every)
 	if n <= 1 || every == 0 {
 		return first
 	}
-	if int64(n-1) > (math.MaxInt64/2-int64(first))/int64(every) {
-		return math.MaxInt64 / 2
-	}
-	return first + time.Duration(n-1)*every
+	return first + time.Duration(min(int64(n-1), math.MaxInt64/2/int64(every)))*every
 }
+
+// maxDuration is the longest time that is allowed, so that sums don't overflow.
+const maxDuration = Duration(365 * 24 * time.Hour)
 
 // complete fills in the defaults.
 func (s Spec) complete() Spec {
