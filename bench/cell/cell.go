@@ -47,6 +47,8 @@ var ErrMisuse = errors.New("recorder misused")
 // nor used from several goroutines at once. Mistakes do not panic: they are
 // kept, and [Recorder.Result] returns them.
 type Recorder struct {
+	// shared: others are measured in this process at the same time.
+	shared       bool
 	begun, ended bool
 	start, stop  time.Time
 	before       counters
@@ -81,6 +83,10 @@ type counters struct {
 	cpu            time.Duration
 	lockWait       time.Duration
 }
+
+// Shared returns a recorder for a measurement beside others in the same process:
+// what only the process as a whole can be asked for is left out of its result.
+func Shared() *Recorder { return &Recorder{shared: true} }
 
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.

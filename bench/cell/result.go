@@ -19,6 +19,10 @@ type Result struct {
 	// DeltasPerEvent is DeltasOut over EventsIn: below 1 where events were
 	// folded together, above 1 where one event caused several.
 	DeltasPerEvent float64 `json:"deltasPerEvent"`
+	// Shared: others were measured in this process at the same time, so that
+	// allocations, CPU time, garbage collections and lock waits are not known, and
+	// 0.
+	Shared bool `json:"shared,omitempty"`
 	// AllocsPerEvent and BytesPerEvent are heap allocations of the whole
 	// process between Begin and End, over EventsIn.
 	AllocsPerEvent float64 `json:"allocsPerEvent"`
@@ -87,18 +91,21 @@ func (r *Recorder) Result() (Result, error) {
 
 	n := float64(r.eventsIn)
 	res := Result{
-		EventsIn:           r.eventsIn,
-		DeltasOut:          r.deltasOut,
-		Elapsed:            elapsed,
-		EventsPerSecond:    n / elapsed.Seconds(),
-		DeltasPerEvent:     float64(r.deltasOut) / n,
-		AllocsPerEvent:     float64(r.after.mallocs-r.before.mallocs) / n,
-		BytesPerEvent:      float64(r.after.bytes-r.before.bytes) / n,
-		CPUSecondsPerEvent: (r.after.cpu - r.before.cpu).Seconds() / n,
-		GCs:                r.after.gcs - r.before.gcs,
-		GCPause:            r.after.gcPause - r.before.gcPause,
-		LockWait:           r.after.lockWait - r.before.lockWait,
-		Notes:              r.notes,
+		EventsIn:        r.eventsIn,
+		DeltasOut:       r.deltasOut,
+		Elapsed:         elapsed,
+		EventsPerSecond: n / elapsed.Seconds(),
+		DeltasPerEvent:  float64(r.deltasOut) / n,
+		Shared:          r.shared,
+		Notes:           r.notes,
+	}
+	if !r.shared {
+		res.AllocsPerEvent = float64(r.after.mallocs-r.before.mallocs) / n
+		res.BytesPerEvent = float64(r.after.bytes-r.before.bytes) / n
+		res.CPUSecondsPerEvent = (r.after.cpu - r.before.cpu).Seconds() / n
+		res.GCs = r.after.gcs - r.before.gcs
+		res.GCPause = r.after.gcPause - r.before.gcPause
+		res.LockWait = r.after.lockWait - r.before.lockWait
 	}
 	for _, b := range r.boundaries {
 		q, err := b.quantiles()

@@ -74,4 +74,13 @@ type Comparison struct {
 	// last-named that begins at the intended time (see stats.Headline).
 	Latency cell.Boundary
 	Cells   []Cell
+	// Together: the cells of a round are played at the same time rather than
+	// one after the other, for what comes in comes only once, as the events of
+	// a live cluster do. What they cost the process is then none's of them, and
+	// not told ([cell.Result].Shared).
+	Together bool
+	// Begin, if not nil, is called before each round with how many cells are
+	// going to be played in it, those left out that broke an invariant. Its
+	// error ends the run.
+	Begin func(cells int) error
 }

@@ -15,12 +15,11 @@ import (
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in any of
 // them becomes an error; one in a goroutine that the workload started cannot
 // be caught and ends the process.
-func play(ctx context.Context, c Cell) (res cell.Result, err error) {
+func play(ctx context.Context, c Cell, rec *cell.Recorder) (res cell.Result, err error) {
 	w, err := newWorkload(c)
 	if err != nil {
 		return cell.Result{}, err
 	}
-	rec := new(cell.Recorder)
 	err = drive(ctx, w, rec)
 	if terr := guard("teardown", w.Teardown); terr != nil {
 		err = errors.Join(err, terr)

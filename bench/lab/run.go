@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"watchlab/bench/cell"
@@ -174,18 +175,87 @@ func (r *runner) playAll(ctx context.Context, comparisons []Comparison) error {
 	for ci, c := range comparisons {
 		played := make([]tally, len(c.Cells))
 		for round := 0; round <= r.opts.Rounds; round++ {
-			for place, i := range order(len(c.Cells), r.opts.Seed, ci, round) {
-				select {
-				case <-ctx.Done():
-					// No error: what is finished is kept, and the outcome says so.
-					r.out.Interrupted = true
-					return nil
-				default:
-				}
-				if err := r.playOne(ctx, ci, c.Cells[i], i, &played[i], round, place+1); err != nil {
-					return err
-				}
+			if err := begin(c, played); err != nil {
+				return err
 			}
+			playRound := r.playInTurn
+			if c.Together {
+				playRound = r.playTogether
+			}
+			if err := playRound(ctx, ci, c, played, round); err != nil || r.out.Interrupted {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// begin tells a comparison that a round begins.
+func begin(c Comparison, played []tally) error {
+	if c.Begin == nil {
+		return nil
+	}
+	n := 0
+	for _, t := range played {
+		if !t.failed {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return guard("begin", func() error { return c.Begin(n) })
+}
+
+// playInTurn plays the cells of a round one after the other, in random order.
+func (r *runner) playInTurn(ctx context.Context, ci int, c Comparison, played []tally, round int) error {
+	for place, i := range order(len(c.Cells), r.opts.Seed, ci, round) {
+		if ctx.Err() != nil {
+			// No error: what is finished is kept, and the outcome says so.
+			r.out.Interrupted = true
+			return nil
+		}
+		turn := r.turn(ci, i, &played[i], round, place+1)
+		if turn.skip() {
+			continue
+		}
+		turn.tell(false)
+		started := r.opts.Now()
+		measured, err := play(ctx, c.Cells[i], new(cell.Recorder))
+		if err := turn.settle(ctx, started, measured, err); err != nil || r.out.Interrupted {
+			return err
+		}
+	}
+	return nil
+}
+
+// playTogether plays the cells of a round at the same time.
+func (r *runner) playTogether(ctx context.Context, ci int, c Comparison, played []tally, round int) error {
+	if ctx.Err() != nil {
+		r.out.Interrupted = true
+		return nil
+	}
+	type outcome struct {
+		turn     turn
+		measured cell.Result
+		err      error
+	}
+	var outcomes []*outcome
+	for place, i := range order(len(c.Cells), r.opts.Seed, ci, round) {
+		if t := r.turn(ci, i, &played[i], round, place+1); !t.skip() {
+			t.tell(false)
+			outcomes = append(outcomes, &outcome{turn: t})
+		}
+	}
+	started := r.opts.Now()
+	var cells sync.WaitGroup
+	for _, o := range outcomes {
+		cells.Go(func() { o.measured, o.err = play(ctx, c.Cells[o.turn.cell], cell.Shared()) })
+	}
+	cells.Wait()
+	for _, o := range outcomes {
+		if err := o.turn.settle(ctx, started, o.measured, o.err); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -206,53 +276,73 @@ type tally struct {
 	rounds []Round
 }
 
-// playOne plays a cell in a round and keeps what it measured. The error is of
-// the results folder; whatever befalls the workload is in the verdict.
-func (r *runner) playOne(ctx context.Context, ci int, c Cell, i int, t *tally, round, place int) error {
+// turn is a cell's play in a round.
+type turn struct {
+	r                *runner
+	comparison, cell int
+	tally            *tally
+	round, place     int
+	result           *CellResult
+	progress         Progress
+}
+
+func (r *runner) turn(ci, i int, t *tally, round, place int) turn {
 	comparison := &r.out.Comparisons[ci]
 	result := &comparison.Cells[i]
-	p := Progress{
-		Family: comparison.Family, Title: comparison.Title, Cell: result.BenchName(),
-		Round: round, Rounds: r.opts.Rounds, Total: r.total,
+	return turn{
+		r: r, comparison: ci, cell: i, tally: t, round: round, place: place, result: result,
+		progress: Progress{
+			Family: comparison.Family, Title: comparison.Title, Cell: result.BenchName(),
+			Round: round, Rounds: r.opts.Rounds, Total: r.total,
+		},
 	}
-	tell := func(finished bool) {
-		if r.opts.Progress == nil {
-			return
-		}
-		p.Done, p.Finished, p.Verdict = r.done, finished, result.Verdict
-		r.opts.Progress(p)
+}
+
+func (t *turn) tell(finished bool) {
+	if t.r.opts.Progress == nil {
+		return
 	}
-	if t.failed {
-		p.Skipped = true
-		r.done++
-		tell(true)
-		return nil
+	t.progress.Done, t.progress.Finished, t.progress.Verdict = t.r.done, finished, t.result.Verdict
+	t.r.opts.Progress(t.progress)
+}
+
+// skip passes over a cell that is invalid.
+func (t *turn) skip() bool {
+	if !t.tally.failed {
+		return false
 	}
-	tell(false)
-	started := r.opts.Now()
-	measured, err := play(ctx, c)
+	t.progress.Skipped = true
+	t.r.done++
+	t.tell(true)
+	return true
+}
+
+// settle keeps what a play measured. The error is of the results folder;
+// whatever befell the workload is in the verdict.
+func (t *turn) settle(ctx context.Context, started time.Time, measured cell.Result, err error) error {
+	r, result, kept := t.r, t.result, t.tally
 	switch {
 	case err != nil && ctx.Err() != nil && !breaksInvariant(err):
 		// Dropped; playAll sees that ctx ended and stops.
 		r.out.Interrupted = true
 		return nil
 	case err != nil:
-		t.failed, t.rounds = true, nil
+		kept.failed, kept.rounds = true, nil
 		result.Verdict = broken(err)
-	case round > 0:
-		t.rounds = append(t.rounds, Round{Round: round, Place: place, Started: started, Result: measured})
-		result.Verdict = judge(c.Labels, t.rounds)
+	case t.round > 0:
+		kept.rounds = append(kept.rounds, Round{Round: t.round, Place: t.place, Started: started, Result: measured})
+		result.Verdict = judge(result.Labels, kept.rounds)
 	}
 	r.done++
 	wasShown := len(result.Rounds) > 0
-	publish(result, t.rounds, comparison.Latency)
+	publish(result, kept.rounds, r.out.Comparisons[t.comparison].Latency)
 	// The warm-up of a sound cell leaves nothing to write.
-	if round > 0 || t.failed {
-		err = r.folder.cellPlayed(r.out, ci, i, wasShown)
+	if t.round > 0 || kept.failed {
+		err = r.folder.cellPlayed(r.out, t.comparison, t.cell, wasShown)
 	} else {
 		err = nil
 	}
-	tell(true)
+	t.tell(true)
 	return err
 }
 

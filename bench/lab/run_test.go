@@ -426,3 +426,54 @@ func TestProgressCountsToTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestTogether: the cells of a round run at the same time, and none is charged
+// with what the process spent; who broke an invariant is left out of the rounds
+// that follow.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newCell("a", "", steady(1000, time.Second))
+		b, _ := newCell("b", "", steady(1000, 2*time.Second))
+		broken, _ := newCell("broken", "", func(n int) *fake {
+			f := &fake{events: 1000, takes: time.Second, late: -1}
+			if n == 1 {
+				f.check = func() error { return fmt.Errorf("%w: event 7", lab.ErrLost) }
+			}
+			return f
+		})
+		together := comparison(a, b, broken)
+		together[0].Together = true
+		var begun []int
+		together[0].Begin = func(cells int) error {
+			begun = append(begun, cells)
+			return nil
+		}
+		start := time.Now()
+		o, err := lab.Run(context.Background(), together, lab.Options{Name: "test", Rounds: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 6*time.Second {
+			t.Errorf("three rounds of 1 and 2 s took %v", took)
+		}
+		if want := []int{3, 3, 2}; !slices.Equal(begun, want) {
+			t.Errorf("rounds begun with %v cells, want %v", begun, want)
+		}
+		for i, cl := range o.Comparisons[0].Cells[:2] {
+			if cl.Verdict.Status != lab.Valid || len(cl.Rounds) != 2 || !cl.Rounds[0].Result.Shared {
+				t.Errorf("cell %d: %s, rounds %+v", i, cl.Verdict, cl.Rounds)
+			}
+			if m := cl.Medians; m["events/s"].Median == 0 || m["allocs/op"].Median != 0 || len(cl.Samples("")["allocs/op"]) != 0 {
+				t.Errorf("cell %d: %+v", i, m)
+			}
+		}
+		if v := verdicts(o)["broken"]; !strings.Contains(v, "lost") {
+			t.Errorf("broken: %s", v)
+		}
+
+		together[0].Begin = func(int) error { return errors.New("no cluster") }
+		if o, err = lab.Run(context.Background(), together, lab.Options{Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
+			t.Errorf("a round that can't begin: %v", err)
+		}
+	})
+}

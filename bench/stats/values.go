@@ -64,6 +64,10 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		{UnitGCPause, ns(r.GCPause)},
 		{UnitLockWait, ns(r.LockWait) / n},
 	}
+	if r.Shared {
+		// They would be those of all that was measured at the same time.
+		values = []Value{values[0], values[1], {UnitDeltasPerEvent, r.DeltasPerEvent}}
+	}
 	headline = Headline(r, headline)
 	for _, l := range r.Latency {
 		prefix := ""
