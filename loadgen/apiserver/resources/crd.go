@@ -36,6 +36,9 @@ type Custom struct {
 	Columns []Column
 	// Scale is nil without a scale subresource.
 	Scale *ScalePaths
+	// Versions are the resource in all versions that are served, this one
+	// included, the preferred one first.
+	Versions []*Resource
 	// SelectableFields are the JSON paths that field selectors may name.
 	SelectableFields []string
 }
@@ -380,6 +383,9 @@ func (m *manifest) definition() *definition {
 		}
 	}
 	slices.SortFunc(d.resources, inDiscoveryOrder)
+	for _, res := range d.resources {
+		res.Custom.Versions = d.resources
+	}
 	return d
 }
 

@@ -1,0 +1,260 @@
+package patch
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/client-go/kubernetes/scheme"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/apiserver/resources"
+)
+
+// codecs are client-go's and CBOR.
+var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
+
+// strictness says what to do about unknown and duplicate fields.
+func (r Request) looks() bool  { return r.FieldValidation != metav1.FieldValidationIgnore }
+func (r Request) strict() bool { return r.FieldValidation == metav1.FieldValidationStrict }
+
+// decode reads the object that a body of a POST or PUT is.
+func (e *Editor) decode(res *resources.Resource, body []byte, req Request, result *Result) (runtime.Object, error) {
+	mediaType, err := objectType(res, req.ContentType)
+	if err != nil {
+		return nil, err
+	}
+	if !res.Typed {
+		u, strict, err := e.decodeUntyped(res, mediaType, body, req)
+		if err != nil {
+			return nil, err
+		}
+		return u, complain(strict, req, result, func(err error) error { return cannotHandle(res, u.GroupVersionKind(), err, body) })
+	}
+	return decodeTyped(res, mediaType, body, req, result)
+}
+
+// objectType returns the media type of an object's encoding.
+func objectType(res *resources.Resource, contentType string) (string, error) {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	mediaType = strings.TrimSpace(mediaType)
+	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}
+	if res.Typed {
+		accepted = append(accepted, runtime.ContentTypeProtobuf)
+	}
+	switch {
+	case mediaType == "":
+		return runtime.ContentTypeJSON, nil
+	case slices.Contains(accepted, mediaType):
+		return mediaType, nil
+	}
+	return "", unsupported(accepted)
+}
+
+// complain adds warnings of what strict decoding has found, or makes an error
+// of it.
+func complain(found []error, req Request, result *Result, fail func(error) error) error {
+	if len(found) == 0 {
+		return nil
+	}
+	if req.strict() {
+		return fail(runtime.NewStrictDecodingError(found))
+	}
+	for _, err := range found {
+		result.Warnings = append(result.Warnings, warnings(err)...)
+	}
+	return nil
+}
+
+// warnings are the lines of an error; a YAML decoder puts several in one.
+func warnings(err error) []string {
+	text := err.Error()
+	for _, prefix := range []string{"error unmarshaling JSON: while decoding JSON: ", "error converting YAML to JSON: ", "yaml: unmarshal errors:\n"} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return lines
+}
+
+func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Request, result *Result) (runtime.Object, error) {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		return nil, unsupported([]string{runtime.ContentTypeJSON})
+	}
+	decoder := runtime.Decoder(info.Serializer)
+	if req.looks() && info.StrictSerializer != nil {
+		decoder = info.StrictSerializer
+	}
+	into, err := res.NewObject()
+	if err != nil {
+		return nil, err
+	}
+	defaults := res.GVK
+	obj, kind, err := decoder.Decode(body, &defaults, into)
+	if err != nil {
+		strict, ok := runtime.AsStrictDecodingError(err)
+		if !ok || obj == nil {
+			return nil, cannotHandle(res, deref(kind), err, body)
+		}
+		fail := func(err error) error { return cannotHandle(res, deref(kind), err, body) }
+		if err := complain(strict.Errors(), req, result, fail); err != nil {
+			return nil, err
+		}
+	}
+	if err := rightKind(res, deref(kind), body); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	return obj, nil
+}
+
+func deref(kind *schema.GroupVersionKind) schema.GroupVersionKind {
+	if kind == nil {
+		return schema.GroupVersionKind{}
+	}
+	return *kind
+}
+
+// rightKind refuses an object of another kind or version than the URL's.
+func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
+	if kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group {
+		return cannotHandle(res, kind, fmt.Errorf("converting (%s) to (%s): unknown conversion", kind, res.GVK), body)
+	}
+	if kind.Version != res.GVK.Version {
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
+	}
+	return nil
+}
+
+// cannotHandle is the error of a body that isn't the object it should be.
+func cannotHandle(res *resources.Resource, kind schema.GroupVersionKind, err error, body []byte) error {
+	if kind.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, res.GVK.Kind, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", res.GVK.Kind, err, summary(body)))
+}
+
+// summary is the beginning of a body, for an error.
+func summary(body []byte) string {
+	const most = 30
+	text := string(body[:min(len(body), most)])
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] != '{':
+		text = hex.EncodeToString(body[:min(len(body), most)])
+	}
+	if len(body) > most {
+		text += " ..."
+	}
+	return text
+}
+
+// decodeUntyped reads an object that client-go has no type for. What it
+// returns beside it are unknown and duplicate fields, if the request wants to
+// know.
+func (e *Editor) decodeUntyped(res *resources.Resource, mediaType string, body []byte, req Request) (*unstructured.Unstructured, []error, error) {
+	content, strict, err := unmarshal(mediaType, body, req.looks())
+	if err != nil {
+		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	kind, ok := content["kind"].(string)
+	if !ok || kind == "" {
+		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingKindErr(summary(body)), body)
+	}
+	if _, ok := content["apiVersion"].(string); !ok {
+		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingVersionErr(summary(body)), body)
+	}
+	if err := rightKind(res, u.GroupVersionKind(), body); err != nil {
+		return nil, nil, err
+	}
+	unknown, err := e.coerce(res, u, req.looks())
+	if err != nil {
+		return nil, nil, cannotHandle(res, u.GroupVersionKind(), err, body)
+	}
+	return u, append(strict, unknown...), nil
+}
+
+// unmarshal reads a map from JSON, YAML or CBOR.
+func unmarshal(mediaType string, body []byte, strict bool) (content map[string]any, found []error, err error) {
+	switch mediaType {
+	case runtime.ContentTypeCBOR:
+		err = cbordirect.Unmarshal(body, &content)
+	case runtime.ContentTypeYAML:
+		if strict {
+			if err := yaml.UnmarshalStrict(body, &map[string]any{}); err != nil {
+				found = []error{err}
+			}
+		}
+		var asJSON []byte
+		if asJSON, err = yaml.YAMLToJSON(body); err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &content)
+		}
+	default:
+		if strict {
+			found, err = kjson.UnmarshalStrict(body, &content)
+		} else {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
+		}
+	}
+	if err == nil && content == nil {
+		err = fmt.Errorf("an object is expected, not null")
+	}
+	return content, found, err
+}
+
+// empty returns an object of a resource that has nothing but its kind.
+func (e *Editor) empty(res *resources.Resource) (runtime.Object, error) {
+	if res.Typed {
+		return res.NewObject()
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(res.GVK)
+	return u, nil
+}
+
+// inVersion returns a copy of an object in the version of a resource: typed if
+// the resource is, whatever the store keeps.
+func (e *Editor) inVersion(res *resources.Resource, current runtime.Object) (runtime.Object, error) {
+	u, untyped := current.(*unstructured.Unstructured)
+	switch {
+	case !res.Typed && untyped:
+		u = u.DeepCopy()
+		u.SetGroupVersionKind(res.GVK)
+		e.addDefaults(res, u)
+		return u, nil
+	case !res.Typed:
+		return nil, fmt.Errorf("%s is kept as a %T, which it has no use for", res, current)
+	case untyped:
+		obj, err := res.NewObject()
+		if err != nil {
+			return nil, err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", res, u.GetName(), err)
+		}
+		obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+		return obj, nil
+	}
+	obj := current.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	return obj, nil
+}
+
+// asJSON is the JSON of an object, with its kind.
+func asJSON(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }

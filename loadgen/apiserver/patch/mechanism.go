@@ -1,0 +1,278 @@
+package patch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"watchlab/loadgen/apiserver/resources"
+)
+
+// mostOperations is how many operations a JSON patch may have.
+const mostOperations = 10000
+
+// patchType returns the kind of patch that a content type names, if the
+// resource takes it: a strategic merge patch needs a Go type to know what a
+// list is keyed by.
+func patchType(res *resources.Resource, contentType string) (types.PatchType, error) {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
+	if res.Typed {
+		accepted = append(accepted, string(types.StrategicMergePatchType))
+	}
+	accepted = append(accepted, string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType))
+	for _, a := range accepted {
+		if strings.TrimSpace(mediaType) == a {
+			return types.PatchType(a), nil
+		}
+	}
+	return "", unsupported(accepted)
+}
+
+func isApply(kind types.PatchType) bool {
+	return kind == types.ApplyYAMLPatchType || kind == types.ApplyCBORPatchType
+}
+
+// apply applies a patch to an object and tells the field managers.
+func (e *Editor) apply(res *resources.Resource, live runtime.Object, kind types.PatchType, body []byte, req Request, result *Result) (runtime.Object, error) {
+	switch {
+	case isApply(kind):
+		return e.serverSide(res, live, kind, body, req, result)
+	case kind == types.StrategicMergePatchType:
+		obj, err := strategic(res, live, body, req, result)
+		if err != nil {
+			return nil, err
+		}
+		return e.track(res, req, live, obj)
+	}
+	current, err := asJSON(live)
+	if err != nil {
+		return nil, err
+	}
+	patched, strict, err := patchJSON(current, kind, body, req)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := e.decodePatched(res, patched, strict, req, result)
+	if err != nil {
+		return nil, err
+	}
+	return e.track(res, req, live, obj)
+}
+
+// patchJSON applies a JSON or a merge patch.
+func patchJSON(current []byte, kind types.PatchType, body []byte, req Request) (patched []byte, strict []error, err error) {
+	if kind == types.MergePatchType {
+		if req.looks() {
+			if strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
+				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			}
+		}
+		patched, err = jsonpatch.MergePatch(current, body)
+		if errors.Is(err, jsonpatch.ErrBadJSONPatch) || errors.Is(err, jsonpatch.ErrBadJSONDoc) {
+			err = apierrors.NewBadRequest(err.Error())
+		}
+		return patched, strict, err
+	}
+	if req.looks() {
+		var operations []struct {
+			Op    string `json:"op"`
+			Path  string `json:"path"`
+			From  string `json:"from"`
+			Value any    `json:"value"`
+		}
+		if strict, err = kjson.UnmarshalStrict(body, &operations); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+		for i, s := range strict {
+			strict[i] = fmt.Errorf("json patch %w", s)
+		}
+	}
+	operations, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(operations) > mostOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", mostOperations, len(operations)))
+	}
+	if patched, err = operations.Apply(current); err != nil {
+		return nil, nil, unprocessable(err.Error())
+	}
+	return patched, strict, nil
+}
+
+// decodePatched reads the object that a patch has made. strict are the
+// duplicate fields that the patch itself has.
+func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict []error, req Request, result *Result) (runtime.Object, error) {
+	invalid := func(err error) error { return invalidPatch(string(patched), err) }
+	var obj runtime.Object
+	if res.Typed {
+		into, err := res.NewObject()
+		if err != nil {
+			return nil, err
+		}
+		var found []error
+		if req.looks() {
+			found, err = kjson.UnmarshalStrict(patched, into)
+		} else {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(patched, into)
+		}
+		if err != nil {
+			return nil, invalid(err)
+		}
+		strict = append(strict, found...)
+		if err := rightKind(res, into.GetObjectKind().GroupVersionKind(), patched); err != nil {
+			return nil, err
+		}
+		obj = into
+	} else {
+		u, found, err := e.decodeUntyped(res, runtime.ContentTypeJSON, patched, req)
+		if err != nil {
+			return nil, invalid(err)
+		}
+		strict = append(strict, found...)
+		obj = u
+	}
+	return obj, complain(strict, req, result, invalid)
+}
+
+func invalidPatch(value string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
+}
+
+// strategic applies a strategic merge patch.
+func strategic(res *resources.Resource, live runtime.Object, body []byte, req Request, result *Result) (runtime.Object, error) {
+	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, err
+	}
+	var change map[string]any
+	var strict []error
+	if req.looks() {
+		strict, err = kjson.UnmarshalStrict(body, &change)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &change)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	obj, err := res.NewObject()
+	if err != nil {
+		return nil, err
+	}
+	patched, err := strategicpatch.StrategicMergeMapPatch(current, change, obj)
+	if err != nil {
+		return nil, strategicError(err)
+	}
+	invalid := func(err error) error { return invalidPatch(fmt.Sprintf("%+v", change), err) }
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(patched, obj, req.looks()); err != nil {
+		found, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, invalid(err)
+		}
+		strict = append(strict, found.Errors()...)
+	}
+	if err := rightKind(res, obj.GetObjectKind().GroupVersionKind(), body); err != nil {
+		return nil, err
+	}
+	return obj, complain(strict, req, result, invalid)
+}
+
+func strategicError(err error) error {
+	for _, bad := range []error{mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
+		mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList,
+		mergepatch.ErrUnsupportedStrategicMergePatchFormat} {
+		if errors.Is(err, bad) {
+			return apierrors.NewBadRequest(err.Error())
+		}
+	}
+	for _, bad := range []error{mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys} {
+		if errors.Is(err, bad) {
+			return unprocessable(err.Error())
+		}
+	}
+	return err
+}
+
+// serverSide applies an apply configuration. Fields that the manager applied
+// before and now leaves out go, if they are nobody else's; fields that others
+// manage and that differ are conflicts, unless forced.
+func (e *Editor) serverSide(res *resources.Resource, live runtime.Object, kind types.PatchType, body []byte, req Request, result *Result) (runtime.Object, error) {
+	mediaType := runtime.ContentTypeYAML
+	if kind == types.ApplyCBORPatchType {
+		mediaType = runtime.ContentTypeCBOR
+	}
+	content, strict, err := unmarshal(mediaType, body, req.looks())
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	manager, err := e.manager(res, req.Subresource)
+	if err != nil {
+		return nil, err
+	}
+	force := req.Force != nil && *req.Force
+	obj, err := manager.Apply(live, &unstructured.Unstructured{Object: content}, req.FieldManager, force)
+	if err != nil {
+		return nil, err
+	}
+	if len(strict) > 0 && req.strict() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict[0]))
+	}
+	if err := complain(strict, req, result, func(err error) error { return err }); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		// What an apply may name is known from the schema; defaults are not
+		// anybody's.
+		if _, err := e.coerce(res, u, false); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	return obj, nil
+}
+
+// track tells the field managers that a request made obj of live.
+func (e *Editor) track(res *resources.Resource, req Request, live, obj runtime.Object) (runtime.Object, error) {
+	manager, err := e.manager(res, req.Subresource)
+	if err != nil {
+		return nil, err
+	}
+	// An error is apimachinery's own trouble with a schema: the write goes on
+	// with the managed fields as they were, as in a real server.
+	return manager.UpdateNoErrors(live, obj, managerName(req)), nil
+}
+
+// managerName is the manager of a request: the one it names, or the program
+// that the User-Agent begins with.
+func managerName(req Request) string {
+	if req.FieldManager != "" {
+		return req.FieldManager
+	}
+	program, _, _ := strings.Cut(req.UserAgent, "/")
+	var b strings.Builder
+	for _, r := range program {
+		if !unicode.IsPrint(r) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r) > metavalidation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
