@@ -79,7 +79,7 @@ func fromClient(method reflect.Method) *Resource {
 	}
 	has := func(name string) bool { _, ok := client.MethodByName(name); return ok }
 	own := []string{Get, Patch, Update}
-	if has("UpdateStatus") && !slices.Contains(withoutStatus, res.GVR.GroupResource()) {
+	if has("UpdateStatus") {
 		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: kind, Verbs: own})
 	}
 	if has("UpdateScale") {
@@ -143,8 +143,8 @@ func (r *Resource) describe() {
 	if names, ok := categories[r.GVR.GroupResource()]; ok {
 		r.Categories = names
 	}
-	if restricted, ok := onlyVerbs[r.GVR.GroupResource()]; ok {
-		r.Verbs = slices.Clone(restricted)
+	if names, ok := serverVerbs[r.GVR.GroupResource()]; ok {
+		r.Verbs = slices.Clone(names)
 	}
 	slices.Sort(r.Verbs)
 	slices.SortFunc(r.Subresources, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })

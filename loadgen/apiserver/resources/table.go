@@ -77,10 +77,9 @@ var categories = map[schema.GroupResource][]string{
 	in("apiextensions.k8s.io", "customresourcedefinitions"):                 {"api-extensions"},
 }
 
-// onlyVerbs are where the server takes less than the client could ask.
-var onlyVerbs = map[schema.GroupResource][]string{
+// serverVerbs are where the server takes less, or more, than client-go's
+// client has methods for.
+var serverVerbs = map[schema.GroupResource][]string{
 	core("componentstatuses"): {Get, List},
+	core("services"):          {Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch},
 }
-
-// withoutStatus have a client with UpdateStatus that no server answers.
-var withoutStatus = []schema.GroupResource{}

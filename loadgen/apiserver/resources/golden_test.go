@@ -1,0 +1,108 @@
+package resources
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// notSimulated are served by kube-apiserver and not by this registry.
+var notSimulated = map[string]string{
+	"apiregistration.k8s.io/v1 apiservices": "aggregation is not simulated and client-go has no type for it",
+	"core/v1 bindings":                      "pods/binding is what schedulers use, and client-go has no client for it",
+}
+
+// newer are in client-go v0.37 and not in kube-apiserver v1.36.
+// (new, or v1beta1 there).
+var newer = map[string]bool{
+	"certificates.k8s.io/v1 clustertrustbundles":                 true,
+	"certificates.k8s.io/v1 podcertificaterequests":              true,
+	"resource.k8s.io/v1 devicetaintrules":                        true,
+	"storagemigration.k8s.io/v1 storageversionmigrations":        true,
+	"storage.k8s.io/v1 csinodes status:CSINode:get,patch,update": true,
+}
+
+// notShown are subresources that a simulated server can't have a meaning for.
+var notShown = map[string]bool{
+	"pods attach": true, "pods exec": true, "pods log": true, "pods portforward": true, "pods proxy": true,
+	"nodes proxy": true, "services proxy": true,
+}
+
+// TestAgainstKubeAPIServer compares the registry with the discovery of a real
+// kube-apiserver, line by line.
+func TestAgainstKubeAPIServer(t *testing.T) {
+	f, err := os.Open("testdata/discovery-v1.36.3.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var want []string
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		line := scan.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if _, ok := notSimulated[fields[0]+"/"+fields[1]+" "+fields[2]]; ok {
+			continue
+		}
+		kept := fields[:9:9]
+		for _, sub := range fields[9:] {
+			name, _, _ := strings.Cut(sub, ":")
+			if !notShown[fields[2]+" "+name] {
+				kept = append(kept, sub)
+			}
+		}
+		want = append(want, strings.Join(kept, " "))
+	}
+	var got []string
+	for _, res := range New().All() {
+		line := describeLine(res)
+		fields := strings.Fields(line)
+		if !newer[fields[0]+"/"+fields[1]+" "+fields[2]] {
+			got = append(got, line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("missing  %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("too many %s", line)
+		}
+	}
+	if !t.Failed() && !slices.Equal(got, want) {
+		t.Errorf("the order of discovery differs:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func describeLine(res *Resource) string {
+	group := res.GVR.Group
+	if group == "" {
+		group = "core"
+	}
+	scope := "Cluster"
+	if res.Namespaced {
+		scope = "Namespaced"
+	}
+	list := func(s []string) string {
+		if len(s) == 0 {
+			return "-"
+		}
+		return strings.Join(s, ",")
+	}
+	line := fmt.Sprintf("%s %s %s %s %s %s %s %s %s", group, res.GVR.Version, res.GVR.Resource, res.GVK.Kind, res.Singular, scope,
+		list(res.Verbs), list(res.ShortNames), list(res.Categories))
+	for _, sub := range res.Subresources {
+		entry := sub.Name + ":" + sub.Kind.Kind + ":" + list(sub.Verbs)
+		if !newer[group+"/"+res.GVR.Version+" "+res.GVR.Resource+" "+entry] {
+			line += " " + entry
+		}
+	}
+	return line
+}
