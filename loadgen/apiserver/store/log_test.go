@@ -1,0 +1,390 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/apiserver/wire"
+	"watchlab/loadgen/storm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	podKind = v1.SchemeGroupVersion.WithKind("Pod")
+	kind    = wire.NewKind(podKind, "PodList", false, nil)
+	form    = wire.FormOf(wire.JSON, wire.Object)
+)
+
+func named(key, note string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, Annotations: map[string]string{"note": note}}}
+}
+
+// build makes a valid storm in which the event i is of the key keys[i].
+func build(initial int, keys []int, deletes []bool) *storm.Storm {
+	s := &storm.Storm{Name: "test", Kind: podKind, Resource: v1.SchemeGroupVersion.WithResource("pods")}
+	index, live := map[int]int32{}, map[int]bool{}
+	for i, k := range keys {
+		if _, ok := index[k]; !ok {
+			index[k] = int32(len(index))
+		}
+		typ := watch.Added
+		if live[k] {
+			typ = watch.Modified
+			if deletes[i] {
+				typ = watch.Deleted
+			}
+		}
+		if typ == watch.Added && s.Initial == i && i < initial {
+			s.Initial++
+		}
+		live[k] = typ != watch.Deleted
+		key := fmt.Sprintf("pod-%02d", k)
+		o := named(key, "storm")
+		o.ResourceVersion = strconv.Itoa(i + 1)
+		s.Events = append(s.Events, storm.Event{Type: typ, Seq: uint64(i + 1), Key: key, KeyIndex: index[k], Object: o})
+	}
+	s.Keys = len(index)
+	return s
+}
+
+// happened is what the model keeps of an event.
+type happened struct {
+	Type watch.EventType
+	Key  string
+	Note string
+}
+
+// model is a log as one would write it down.
+type model struct {
+	storm  *storm.Storm
+	base   uint64
+	played int
+	events []happened
+}
+
+func (m *model) visible() uint64 { return m.base + uint64(len(m.events)) }
+
+func (m *model) state(at uint64) map[string]uint64 {
+	state := map[string]uint64{}
+	for i, e := range m.events[:at-m.base] {
+		if e.Type == watch.Deleted {
+			delete(state, e.Key)
+		} else {
+			state[e.Key] = m.base + uint64(i+1)
+		}
+	}
+	return state
+}
+
+func (m *model) release(seq int) {
+	for ; m.played < min(seq, len(m.storm.Events)); m.played++ {
+		e := m.storm.Events[m.played]
+		_, there := m.state(m.visible())[e.Key]
+		typ := e.Type
+		if typ == watch.Added && there {
+			typ = watch.Modified
+		} else if typ != watch.Added && !there {
+			continue
+		}
+		m.events = append(m.events, happened{typ, e.Key, "storm"})
+	}
+}
+
+// check compares everything that a log can be asked with the model.
+func check(t *rapid.T, l *Log, m *model) {
+	if l.Visible() != m.visible() {
+		t.Fatalf("visible %d, want %d", l.Visible(), m.visible())
+	}
+	b := l.Bounds()
+	at := b.Oldest + uint64(rapid.IntRange(0, int(b.Visible-b.Oldest)).Draw(t, "at"))
+	got, order := map[string]uint64{}, []string{}
+	items := l.State(at, "", "")
+	if err := l.Prepare(form, items); err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range items {
+		got[it.Key] = it.Seq
+		order = append(order, it.Key)
+		o, err := l.Object(form, it)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p v1.Pod
+		if err := json.Unmarshal(o, &p); err != nil || p.Name != it.Key || p.ResourceVersion != strconv.FormatUint(it.Seq, 10) {
+			t.Fatalf("%v, %s", err, o)
+		}
+	}
+	if diff := cmp.Diff(m.state(at), got); diff != "" {
+		t.Fatalf("at %d (-want +got):\n%s", at, diff)
+	}
+	if !slices.IsSorted(order) {
+		t.Fatalf("order %v", order)
+	}
+	for key, seq := range m.state(m.visible()) {
+		if o, pos := l.Get(key); pos != seq || o == nil {
+			t.Fatalf("Get(%s) = %d, want %d", key, pos, seq)
+		}
+	}
+	if diff := cmp.Diff(m.events[at-m.base:], readFrames(t, l, at, b.Visible), cmp.Transformer("slice", func(s []happened) []happened { return append([]happened{}, s...) })); diff != "" {
+		t.Fatalf("events after %d (-want +got):\n%s", at, diff)
+	}
+	before := m.state(at)
+	for i := at; i < b.Visible; i++ {
+		e, was, err := l.Event(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := m.events[i-m.base]; e.Type != h.Type || e.Key != h.Key {
+			t.Fatalf("event %d is %s %s, want %+v", i+1, e.Type, e.Key, h)
+		}
+		if seq := before[e.Key]; (was == nil) != (seq == 0) || (was != nil && was.Seq != seq) {
+			t.Fatalf("before %d there was %v, want %d", i+1, was, seq)
+		}
+		before[e.Key] = e.Seq
+		if e.Type == watch.Deleted {
+			delete(before, e.Key)
+		}
+	}
+}
+
+// frames reads the frames between two positions as a watch does.
+func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
+	got := []happened{}
+	for from < to {
+		data, upto, err := l.Frames(form, from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(bytes.NewReader(data))
+		for {
+			line, err := r.ReadBytes('\n')
+			if err != nil && len(line) == 0 {
+				break
+			}
+			var e struct {
+				Type   watch.EventType
+				Object v1.Pod
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatalf("%v in %q", err, line)
+			}
+			from++
+			if e.Object.ResourceVersion != strconv.FormatUint(from, 10) {
+				t.Fatalf("version %s at %d", e.Object.ResourceVersion, from)
+			}
+			got = append(got, happened{e.Type, e.Object.Name, e.Object.Annotations["note"]})
+		}
+		if from != upto {
+			t.Fatalf("frames up to %d, said to go to %d", from, upto)
+		}
+	}
+	return got
+}
+
+// A log that plays a storm while others write is at every moment what the model
+// says, whatever was given up of its history.
+func TestLogIsItsModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))
+		opts := Options{History: rapid.SampledFrom([]int{1, 50, 1000}).Draw(t, "history")}
+		m := &model{base: first, storm: &storm.Storm{}}
+		l := New(kind, budget, opts)
+		if rapid.Bool().Draw(t, "storm") {
+			n := rapid.IntRange(0, 300).Draw(t, "events")
+			keys := rapid.SliceOfN(rapid.IntRange(0, 12), n, n).Draw(t, "keys")
+			s := build(rapid.IntRange(0, 4).Draw(t, "initial"), keys, rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "deletes"))
+			if err := s.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			r := NewRecording(s, kind, budget)
+			if rapid.Bool().Draw(t, "ahead") {
+				if err := r.Encode(form); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l, m = r.Play(opts), &model{storm: s}
+			m.release(s.Initial)
+		}
+		writes := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"release": func(t *rapid.T) {
+				seq := m.played + rapid.IntRange(0, 100).Draw(t, "events")
+				l.Release(uint64(seq))
+				m.release(seq)
+				if l.rec != nil && l.Played() != uint64(m.played) {
+					t.Fatalf("played %d, want %d", l.Played(), m.played)
+				}
+			},
+			"write": func(t *rapid.T) {
+				for range rapid.IntRange(1, 60).Draw(t, "times") {
+					writes++
+					key := fmt.Sprintf("pod-%02d", rapid.IntRange(0, 20).Draw(t, "key"))
+					_, was := l.Get(key)
+					if want := m.state(m.visible())[key]; was != want {
+						t.Fatalf("%s is at %d, want %d", key, was, want)
+					}
+					e := happened{watch.Added, key, strconv.Itoa(writes)}
+					if was > 0 {
+						e.Type = rapid.SampledFrom([]watch.EventType{watch.Modified, watch.Deleted}).Draw(t, "type")
+					}
+					if ok, err := l.Put(e.Type, key, named(key, e.Note), was+1); ok || err != nil {
+						t.Fatalf("a write of what has changed: %v, %v", ok, err)
+					}
+					if ok, err := l.Put(e.Type, key, named(key, e.Note), was); !ok || err != nil {
+						t.Fatalf("a write: %v, %v", ok, err)
+					}
+					m.events = append(m.events, e)
+				}
+			},
+			"": func(t *rapid.T) { check(t, l, m) },
+		})
+	})
+}
+
+// Without anybody writing, sequence numbers are resource versions, and frames
+// are shared by all logs of a recording.
+func TestRecordingIsShared(t *testing.T) {
+	s := build(0, make([]int, 300), make([]bool, 300))
+	r := NewRecording(s, kind, NewBudget(0))
+	a, b := r.Play(Options{}), r.Play(Options{})
+	a.Release(300)
+	b.Release(300)
+	x, upto, err := a.Frames(form, 7, 300)
+	if err != nil || upto != blockSize {
+		t.Fatalf("frames up to %d, %v", upto, err)
+	}
+	y, _, err := b.Frames(form, 7, 300)
+	if err != nil || &x[0] != &y[0] {
+		t.Error("the frames were encoded twice")
+	}
+	if cap(x) != len(x) {
+		t.Error("frames have room to be appended to")
+	}
+}
+
+// What is given up is told, and the memory is bounded.
+func TestHistoryIsBounded(t *testing.T) {
+	budget := NewBudget(100_000)
+	l := New(kind, budget, Options{History: 256})
+	for i := range 5000 {
+		key := fmt.Sprintf("job-%d", i)
+		for _, typ := range []watch.EventType{watch.Added, watch.Deleted} {
+			_, was := l.Get(key)
+			if ok, err := l.Put(typ, key, named(key, ""), was); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if _, _, err := l.Frames(form, l.Visible()-1, l.Visible()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if used := budget.Used(); used > 150_000 || used <= 0 {
+		t.Errorf("%d bytes are used, the budget is 100000", used)
+	}
+	if n := len(l.extra); n > 256 {
+		t.Errorf("%d keys are remembered", n)
+	}
+	oldest := l.Bounds().Oldest
+	if visible := l.Visible(); oldest+256 > visible || oldest+600 < visible {
+		t.Errorf("the oldest of %d is %d", visible, oldest)
+	}
+	if _, _, err := l.Frames(form, oldest-1, oldest); !errors.Is(err, ErrGone) {
+		t.Errorf("frames before the oldest: %v", err)
+	}
+	if _, _, err := l.Event(oldest - 1); !errors.Is(err, ErrGone) {
+		t.Errorf("an event before the oldest: %v", err)
+	}
+}
+
+// Watches that read while a storm is released and others write see every
+// position once, in order.
+func TestConcurrent(t *testing.T) {
+	n := 3000
+	keys := make([]int, n)
+	for i := range keys {
+		keys[i] = i % 40
+	}
+	l := NewRecording(build(40, keys, make([]bool, n)), kind, NewBudget(200_000)).Play(Options{History: 1 << 20})
+	const writes = 500
+	var players, watchers sync.WaitGroup
+	done := make(chan struct{})
+	for range 4 {
+		watchers.Go(func() {
+			at := uint64(0)
+			f := l.Follow(0)
+			defer f.Close()
+			for {
+				upto := f.Poll()
+				if upto == at {
+					select {
+					case <-f.Wake():
+						continue
+					case <-done:
+						if l.Visible() == at {
+							return
+						}
+						continue
+					}
+				}
+				data, to, err := l.Frames(form, at, upto)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := uint64(bytes.Count(data, []byte("\n"))); got != to-at {
+					t.Errorf("%d frames between %d and %d", got, at, to)
+				}
+				l.State(to, "", "")
+				at = to
+				f.Seen(at, 0)
+			}
+		})
+	}
+	players.Go(func() {
+		for i := range n {
+			l.Release(uint64(i + 1))
+		}
+	})
+	for w := range 2 {
+		players.Go(func() {
+			for i := range writes {
+				key := fmt.Sprintf("pod-%02d", i%60)
+				for {
+					_, was := l.Get(key)
+					typ := watch.Modified
+					if was == 0 {
+						typ = watch.Added
+					}
+					ok, err := l.Put(typ, key, named(key, strconv.Itoa(w)), was)
+					if err != nil {
+						t.Error(err)
+					}
+					if ok {
+						break
+					}
+				}
+			}
+		})
+	}
+	players.Wait()
+	close(done)
+	watchers.Wait()
+	if got := l.Visible(); got != uint64(n+2*writes) {
+		t.Errorf("visible %d, want %d", got, n+2*writes)
+	}
+}
