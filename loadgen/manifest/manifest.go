@@ -1,0 +1,173 @@
+// Package manifest reads Kubernetes objects from where kubectl does: files,
+// folders, URLs and standard input.
+//
+//		objects, err := manifest.Load(ctx, manifest.Options{
+//			Filenames: []string{"pods.yaml", "https://example.com/crd.yaml", "-"},
+//			Stdin:     os.Stdin,
+//		})
+//
+//	 1. Names become files: a folder gives its .json, .yaml and .yml files, in the
+//	    order of their names, and those of the folders below it where Recursive is
+//	    set; a pattern gives what it matches.
+//	 2. Each file is split into documents: YAML at the lines ---, JSON where a
+//	    value ends. Empty documents and such with nothing but comments are skipped.
+//	 3. Each document goes through kubectl's own [resource.Builder] (local, flatten,
+//	    continue on error), so that a List becomes its items.
+//	 4. Decorated visitors give each object its Go type, where client-go has one,
+//	    and check that it can be used.
+//
+// What is wrong with one document is said with its file and line, and the others
+// are read all the same.
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	// ErrManifest is wrapped by the error for a document that isn't an object.
+	ErrManifest = errors.New("invalid manifest")
+	// ErrEmpty is wrapped by the error for sources without any object.
+	ErrEmpty = errors.New("no objects")
+)
+
+// StdinName is the source that objects of standard input have.
+const StdinName = "standard input"
+
+// maxBytes is the most that is read of a file, a URL or standard input.
+const maxBytes = 256 << 20
+
+// Options say what to read, and how.
+type Options struct {
+	// Filenames are files, folders, patterns, http and https URLs, and "-" for
+	// Stdin, each as kubectl's -f takes it. They are read in this order.
+	Filenames []string
+	// Recursive reads the folders in a folder, too.
+	Recursive bool
+	// Stdin is what "-" reads, once.
+	Stdin io.Reader
+	// Lenient ignores fields that the type doesn't have, and keys that stand
+	// there twice (the last one counts), as API servers and the kubelet do.
+	Lenient bool
+	// Client gets the URLs; nil for one that gives up after half a minute.
+	Client *http.Client
+}
+
+// Object is one object of a manifest.
+type Object struct {
+	// Object is of its Go type where client-go has one, else
+	// *unstructured.Unstructured. Its kind and apiVersion are set.
+	runtime.Object
+	// Kind is the object's.
+	Kind schema.GroupVersionKind
+	// Namespace is empty where the manifest names none.
+	Namespace string
+	// Name is empty where there is a generateName.
+	Name string
+	// Source is the file, the URL or [StdinName].
+	Source string
+	// Line is where its document begins, from 1.
+	Line int
+	// Item is its place in a list, from 1, and 0 where it isn't in one.
+	Item int
+}
+
+// String names the object, and where it stands.
+func (o Object) String() string {
+	return fmt.Sprintf("%s %s (%s)", o.Kind.Kind, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, position(o.Source, o.Line))
+}
+
+// Error says what is wrong with a document.
+type Error struct {
+	// Source is the file, the URL or [StdinName].
+	Source string
+	// Line is where it is, from 1: that of the mistake where it is known, else
+	// that on which the document begins; 0 for the whole file.
+	Line int
+	Err  error
+}
+
+// Error returns it as one line: source:line: what is wrong.
+func (e *Error) Error() string {
+	text := strings.Join(strings.FieldsFunc(e.Err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return position(e.Source, e.Line) + ": " + text
+}
+
+// Unwrap returns what is wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+func position(source string, line int) string {
+	if line == 0 {
+		return source
+	}
+	return source + ":" + strconv.Itoa(line)
+}
+
+// Load reads all objects, in order. The error joins one [*Error] for each
+// document that is wrong and each source that can't be read; the objects of all
+// others are returned with it. Without any object and any other mistake the
+// error wraps [ErrEmpty]. When ctx ends, the error is its.
+//
+// It takes memory for the largest source and all objects.
+func Load(ctx context.Context, opts Options) ([]Object, error) {
+	var objects []Object
+	var errs []error
+	for _, name := range opts.Filenames {
+		sources, err := opts.expand(name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, s := range sources {
+			if err := ctx.Err(); err != nil {
+				return objects, err
+			}
+			data, err := s.read(ctx)
+			if err != nil {
+				if ctx.Err() != nil {
+					return objects, ctx.Err()
+				}
+				errs = append(errs, &Error{Source: s.name, Err: err})
+				continue
+			}
+			some, err := Decode(s.name, data, opts.Lenient)
+			objects = append(objects, some...)
+			errs = append(errs, parts(err)...)
+		}
+	}
+	if len(errs) == 0 && len(objects) == 0 {
+		return nil, fmt.Errorf("%w in %s", ErrEmpty, quoted(opts.Filenames))
+	}
+	return objects, errors.Join(errs...)
+}
+
+func quoted(names []string) string {
+	if len(names) == 0 {
+		return "no files"
+	}
+	q := make([]string, len(names))
+	for i, n := range names {
+		q[i] = strconv.Quote(n)
+	}
+	return strings.Join(q, ", ")
+}
+
+// parts takes a joined error apart.
+func parts(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}

@@ -1,0 +1,159 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+	"k8s.io/cli-runtime/pkg/resource"
+)
+
+// source is something to be read.
+type source struct {
+	name string
+	read func(ctx context.Context) ([]byte, error)
+}
+
+// expand returns what a name stands for. Like kubectl, it reads the sources
+// that it found where it stumbles over others.
+func (o *Options) expand(name string) ([]source, error) {
+	switch {
+	case name == "-":
+		return []source{{StdinName, func(context.Context) ([]byte, error) {
+			if o.Stdin == nil {
+				return nil, errors.New("it can't be read here")
+			}
+			in := o.Stdin
+			o.Stdin = strings.NewReader("") // It can be read once.
+			return readAll(in)
+		}}}, nil
+	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
+		u, err := url.Parse(name)
+		if err != nil || u.Host == "" {
+			return nil, &Error{Source: name, Err: errors.New("it is not a URL")}
+		}
+		client := o.Client
+		if client == nil {
+			client = &http.Client{Timeout: 30 * time.Second}
+		}
+		return []source{{u.Redacted(), func(ctx context.Context) ([]byte, error) { return get(ctx, client, name) }}}, nil
+	}
+	names := []string{name}
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(name, "*?[") {
+		matches, err := filepath.Glob(name)
+		switch {
+		case err != nil:
+			return nil, &Error{Source: name, Err: err}
+		case len(matches) == 0:
+			return nil, &Error{Source: name, Err: errors.New("the pattern matches no files")}
+		}
+		names = matches
+	}
+	var sources []source
+	var errs []error
+	for _, n := range names {
+		// The visitors themselves need the Builder's insides; they know the paths.
+		visitors, err := resource.ExpandPathsToFileVisitors(nil, n, o.Recursive, resource.FileExtensions, nil)
+		if err != nil {
+			errs = append(errs, &Error{Source: n, Err: plain(err)})
+		}
+		for _, v := range visitors {
+			if f, ok := v.(*resource.FileVisitor); ok {
+				sources = append(sources, source{f.Path, func(context.Context) ([]byte, error) { return readFile(f.Path) }})
+			}
+		}
+		if len(visitors) == 0 && err == nil {
+			errs = append(errs, &Error{Source: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(resource.FileExtensions, ", "))})
+		}
+	}
+	return sources, errors.Join(errs...)
+}
+
+// plain returns the error without the path, which is named already.
+func plain(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, plain(err)
+	}
+	if !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0 {
+		return nil, fmt.Errorf("%w: it is neither a file nor a folder", ErrManifest)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer func() { _ = f.Close() }() // It was read only.
+	data, err := readAll(f)
+	return data, plain(err)
+}
+
+// readAll reads text in UTF-8, or in UTF-16 with a byte order mark, as kubectl
+// does.
+func readAll(r io.Reader) ([]byte, error) {
+	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
+	data, err := io.ReadAll(transform.NewReader(limited, unicode.BOMOverride(unicode.UTF8.NewDecoder())))
+	if err == nil && limited.N == 0 {
+		err = fmt.Errorf("%w: more than %d MiB", ErrManifest, maxBytes>>20)
+	}
+	return data, err
+}
+
+// How often kubectl tries to get a URL, and how long it waits in between.
+const (
+	attempts = 3
+	pause    = time.Second
+)
+
+// get gets a URL; like kubectl, it tries again where the server has failed.
+func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+	for n := 1; ; n++ {
+		data, again, err := getOnce(ctx, client, address)
+		if err == nil || !again || n == attempts {
+			return data, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func getOnce(ctx context.Context, client *http.Client, address string) (data []byte, again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return nil, false, err
+	}
+	defer func() { _ = res.Body.Close() }() // It was read only.
+	if res.StatusCode != http.StatusOK {
+		return nil, res.StatusCode >= http.StatusInternalServerError, fmt.Errorf("the server says %s", res.Status)
+	}
+	data, err = readAll(res.Body)
+	return data, false, err
+}
