@@ -210,10 +210,13 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// named refuses an object without a name, and one whose kind isn't said.
+// named refuses an object without a name, and one without a version.
 func named(info *resource.Info, err error) error {
 	if err != nil {
 		return err
+	}
+	if info.Object.GetObjectKind().GroupVersionKind().Version == "" {
+		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // As apimachinery says it of the kind.
 	}
 	m, err := meta.Accessor(info.Object)
 	if err != nil {
