@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apijson "k8s.io/apimachinery/pkg/util/json"
@@ -22,43 +23,79 @@ import (
 
 // decoded is a line that a worker is done with.
 type decoded struct {
-	raw        rawLine
-	frame      Frame
-	kind       schema.GroupVersionKind
-	object     apiruntime.Object // nil for bookmarks
+	raw      rawLine
+	frame    Frame
+	resource Resource
+	// named says that the line says its resource itself.
+	named      bool
+	object     apiruntime.Object // nil for bookmarks, and where it isn't wanted
 	endInitial bool
 	err        error
 }
 
-// decode takes a line apart and makes the typed object.
-func decode(raw rawLine) decoded {
+// decode takes a line apart and makes the typed object, where the resource is
+// wanted.
+func decode(raw rawLine, wanted func(Resource) bool) decoded {
 	d := decoded{raw: raw}
 	var h head
-	if d.frame, h, d.err = parse(raw); d.err != nil {
+	if d.frame, h, d.err = parse(raw); d.err != nil || d.frame.Break != nil {
 		return d
 	}
-	if d.err = h.check(d.frame.Type); d.err != nil {
+	d.resource, d.named = d.frame.Resource, d.frame.Resource != Resource{}
+	if raw.form == blockForm {
+		if !wanted(d.resource) {
+			return d
+		}
+		if d.frame.Type == watch.Bookmark || d.frame.Type == watch.Error {
+			if h, d.err = headOf(d.frame.Object); d.err != nil {
+				return d
+			}
+		}
+	} else if d.err = h.check(d.frame.Type); d.err != nil {
 		return d
 	}
 	if d.frame.Type == watch.Error {
 		d.err = watchError(d.frame.Object)
 		return d
 	}
-	d.kind = schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
-	o, err := scheme.Scheme.New(d.kind)
-	if err != nil {
-		d.err = corrupt("kind %s of %s is unknown", h.Kind, h.APIVersion)
-		return d
+	kind := d.resource.GVK()
+	version := kind.GroupVersion().String()
+	if raw.form != blockForm {
+		version = h.APIVersion
+		kind = schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
+		switch {
+		case !d.named:
+			d.resource = ResourceOf(kind)
+		case d.resource.Kind == "":
+			d.resource.Kind = h.Kind
+		}
 	}
 	if d.frame.Type == watch.Bookmark {
-		d.endInitial = h.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
-		return d
+		d.endInitial = h.endsInitial()
 	}
-	if err := apijson.Unmarshal(d.frame.Object, o); err != nil {
-		d.err = corrupt("the object is no %s: %s", h.Kind, jsonFault(err))
-		return d
+	o, err := scheme.Scheme.New(kind)
+	switch {
+	case err != nil && !d.named:
+		d.err = corrupt("kind %s of %s is unknown", kind.Kind, version)
+	case d.frame.Type == watch.Bookmark:
+	case err != nil:
+		// The recorder found the resource in the cluster: it is a custom one.
+		u := &unstructured.Unstructured{}
+		if err := apijson.Unmarshal(d.frame.Object, &u.Object); err != nil {
+			d.err = corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
+			return d
+		}
+		d.object = u
+	default:
+		if err := apijson.Unmarshal(d.frame.Object, o); err != nil {
+			d.err = corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
+			return d
+		}
+		d.object = o
 	}
-	d.object = o
+	if d.object != nil && d.object.GetObjectKind().GroupVersionKind() != kind {
+		d.err = corrupt("a %s is recorded as a %s of %s", d.object.GetObjectKind().GroupVersionKind().Kind, kind.Kind, kind.GroupVersion())
+	}
 	d.frame.Object, d.raw.data = nil, nil
 	return d
 }
@@ -82,9 +119,9 @@ type job struct {
 }
 
 // decodeAll decodes the lines on GOMAXPROCS workers and hands them to add in
-// order. It returns the first error in order of lines, with every goroutine
-// ended.
-func decodeAll(in *lines, add func(decoded) error) error {
+// order; of a trace, those of the resources that are wanted. It returns the
+// first error in order of lines, with every goroutine ended.
+func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(decoded) error) error {
 	workers := runtime.GOMAXPROCS(0)
 	work := make(chan *job)
 	ordered := make(chan *job, 2*workers)
@@ -124,7 +161,7 @@ func decodeAll(in *lines, add func(decoded) error) error {
 			for j := range work {
 				out := make([]decoded, len(j.lines))
 				for i, raw := range j.lines {
-					out[i] = decode(raw)
+					out[i] = decode(raw, wanted)
 				}
 				j.lines = nil
 				j.done <- out
@@ -134,7 +171,7 @@ func decodeAll(in *lines, add func(decoded) error) error {
 	for j := range ordered {
 		for _, d := range <-j.done {
 			if err := add(d); err != nil {
-				return d.raw.fail(in.name, err)
+				return d.raw.fail(name, err)
 			}
 		}
 		if j.err != nil && !errors.Is(j.err, io.EOF) {
@@ -144,41 +181,57 @@ func decodeAll(in *lines, add func(decoded) error) error {
 	return nil
 }
 
-// builder puts the events of a recording together.
-type builder struct {
-	storm *storm.Storm
-	keys  map[string]int32
-	alive []bool
+// loader puts the events of a recording together, resource by resource.
+type loader struct {
+	name string
+	// mend says that the stream may begin in the middle of things.
+	mend     bool
+	builders map[Resource]*builder
+	// order is that of appearance.
+	order []*builder
 	last  time.Duration
-	// initialEnds is the line of the bookmark that ends the initial list.
-	initialEnds int
-}
-
-func newBuilder(name string) *builder {
-	return &builder{storm: &storm.Storm{Name: name}, keys: map[string]int32{}}
 }
 
 // add takes the next line; an error is about that line.
-func (b *builder) add(d decoded) error {
+func (l *loader) add(d decoded) error {
 	if d.err != nil {
 		return d.err
 	}
-	if err := inOrder(b.last, d.frame.Offset); err != nil {
+	if err := inOrder(l.last, d.frame.Offset); err != nil {
 		return err
 	}
-	b.last = d.frame.Offset
-	switch {
-	case b.storm.Kind.Empty():
-		b.storm.Kind = d.kind
-		b.storm.Resource, _ = meta.UnsafeGuessKindToResource(d.kind)
-	case b.storm.Kind != d.kind:
-		return corrupt("kind %s of %s in a recording of %s of %s",
-			d.kind.Kind, d.kind.GroupVersion(), b.storm.Kind.Kind, b.storm.Kind.GroupVersion())
+	l.last = d.frame.Offset
+	if d.frame.Break != nil {
+		return nil
+	}
+	b := l.builders[d.resource]
+	if b == nil {
+		if !d.named && len(l.order) > 0 {
+			kind, first := d.resource.GVK(), l.order[0].storm.Kind
+			return corrupt("kind %s of %s in a recording of %s of %s", kind.Kind, kind.GroupVersion(), first.Kind, first.GroupVersion())
+		}
+		b = &builder{keys: map[string]int32{}, mend: l.mend}
+		b.storm = &storm.Storm{Name: l.name, Resource: d.resource.GVR(), Kind: d.resource.GVK()}
+		l.builders[d.resource] = b
+		l.order = append(l.order, b)
 	}
 	if d.frame.Type == watch.Bookmark {
 		return b.bookmark(d)
 	}
+	if d.object == nil {
+		return nil // Not wanted.
+	}
 	return b.event(d)
+}
+
+// builder puts the events of one resource together.
+type builder struct {
+	storm *storm.Storm
+	keys  map[string]int32
+	alive []bool
+	mend  bool
+	// initialEnds is the line of the bookmark that ends the initial list.
+	initialEnds int
 }
 
 func (b *builder) bookmark(d decoded) error {
@@ -203,7 +256,15 @@ func (b *builder) event(d decoded) error {
 	if err != nil {
 		return corrupt("the object has no metadata: %v", err)
 	}
+	if o.GetName() == "" {
+		return corrupt("the object has no name")
+	}
 	key := storm.ObjectKey(o.GetNamespace(), o.GetName())
+	if b.mend {
+		if d.frame.Type = b.mended(key, d.frame.Type); d.frame.Type == "" {
+			return nil
+		}
+	}
 	index, seen := b.keys[key]
 	if !seen {
 		index = int32(len(b.keys))
@@ -229,4 +290,25 @@ func (b *builder) event(d decoded) error {
 		Object:   d.object,
 	})
 	return nil
+}
+
+// mended returns what an event is to a watcher who has seen what came before;
+// empty where it is nothing.
+func (b *builder) mended(key string, t watch.EventType) watch.EventType {
+	index, seen := b.keys[key]
+	return mendType(t, seen && b.alive[index])
+}
+
+// mendType returns what an event is to a watcher for whom the object is there,
+// or isn't; empty where it is nothing.
+func mendType(t watch.EventType, there bool) watch.EventType {
+	switch {
+	case t == watch.Deleted && !there:
+		return ""
+	case t == watch.Added && there:
+		return watch.Modified
+	case t == watch.Modified && !there:
+		return watch.Added
+	}
+	return t
 }

@@ -64,6 +64,10 @@ func TestRecordings(t *testing.T) {
 	}
 	got := map[string]facts{}
 	for _, name := range Names() {
+		if raced && want[name].Keys > 1000 {
+			delete(want, name)
+			continue
+		}
 		s, err := Load(name)
 		if err != nil {
 			t.Fatal(err)

@@ -1,19 +1,71 @@
-// Package trace reads recorded watch streams and makes storms of them.
+// Package trace reads and writes recorded watch streams and makes storms of
+// them.
 //
-// A recording is a file of JSON lines, gzip or plain, one line for each frame
-// of a watch in order of arrival, with the object as the API server sent it:
+// A recording is a sequence of frames in order of arrival: what a watch said,
+// with the object as the API server sent it and the time from the start of the
+// recording. The types are the watch's: ADDED, MODIFIED, DELETED, BOOKMARK and
+// ERROR. A bookmark annotated k8s.io/initial-events-end ends the initial list of
+// its resource. Between frames there may be a [Break], which says that something
+// was missed there.
 //
-//	{"offsetNs":30438098,"event":{"type":"ADDED","object":{"kind":"Pod",…}}}
+// # Formats
 //
-// offsetNs is the time of arrival in nanoseconds from the start of the
-// recording; it never decreases. The types are the watch's: ADDED, MODIFIED,
-// DELETED, BOOKMARK and ERROR. A bookmark annotated
-// k8s.io/initial-events-end ends the initial list.
+// [Reader] tells them by their first bytes, from a file or a pipe:
 //
-// [Reader] streams the frames of a file and checks each; [Load] makes a
-// [storm.Storm] of a whole recording, from a file or from one of those that are
-// built in (see [Names]). Whatever is wrong with a recording is an [*Error]
-// that names the line.
+//   - A trace, which is this package's own format and described below: *.wlt.
+//
+//   - Recorded JSON lines, one a frame, plain or compressed by gzip or zstd:
+//
+//     {"offsetNs":30438098,"event":{"type":"ADDED","object":{"kind":"Pod",…}}}
+//
+//     offsetNs is the time of arrival in nanoseconds; it never decreases. A
+//     line may name its "resource", such as "apps/v1/deployments"; where none
+//     does, all are of one kind. A line with a "break" instead of an "event" is
+//     a [Break].
+//
+//   - What a watch says, as it is: kubectl get --watch -o json
+//     --output-watch-events, or curl …?watch=1. It is a sequence of JSON
+//     documents, on one line each or pretty-printed, plain or compressed:
+//
+//     {"type":"ADDED","object":{"kind":"Pod",…}}
+//
+//     There are no times in it; all frames are at 0.
+//
+// # The trace format
+//
+// Version 1. A trace is a sequence of zstd frames, so that zstd -d turns it into
+// recorded JSON lines. The data frames are the blocks: each is compressed by
+// itself and holds about a MiB of whole lines, with the resource in each. Around
+// them are skippable frames, which zstd skips:
+//
+//	header   block head, block   block head, block   …   index
+//
+// A skippable frame has, all numbers being little-endian:
+//
+//	magic    4 bytes  0x184D2A57
+//	size     4 bytes  of what follows
+//	tag      4 bytes  WLTh (header), WLTb (block head), WLTi (index)
+//	JSON     …        [Header], block head, index
+//	length   4 bytes  of the JSON
+//	CRC-32C  4 bytes  of tag, JSON and length
+//
+// The block head has the block's compressed size and CRC-32C, its first and last
+// time, its resources and its place in the order, so that a block can be
+// skipped, checked and read without any other. The index has the place and the
+// times of each block; its length stands at its end, so that a file can be read
+// from there. A pipe is read without it.
+//
+// A trace is readable up to the last block that was flushed, whatever became of
+// the writer. What is damaged costs the block that it is in: the reader goes on
+// at the next head that it finds.
+//
+// # Use
+//
+// [Writer] writes a trace and [LineWriter] the other formats. [Load] makes a
+// [storm.Storm] of a recording's main resource and [LoadSet] a [storm.Set] of
+// all, from a file or from one of those that are built in (see [Names]).
+// [Copy] and what it takes convert, cut, merge and mend. Whatever is wrong with
+// a recording is an [*Error] that names the place.
 package trace
 
 import (
@@ -23,19 +75,113 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Frame is one line of a recording.
+// Version of the trace format that [Writer] writes. [Reader] reads it and those
+// before.
+const Version = 1
+
+// Extension of a file in the trace format.
+const Extension = ".wlt"
+
+// Resource is one of those that a recording holds.
+type Resource struct {
+	Group    string `json:"group,omitempty"`
+	Version  string `json:"version"`
+	Resource string `json:"resource"`
+	Kind     string `json:"kind"`
+}
+
+// String returns the resource as in an API path: v1/pods, apps/v1/deployments.
+func (r Resource) String() string {
+	if r.Group == "" {
+		return r.Version + "/" + r.Resource
+	}
+	return r.Group + "/" + r.Version + "/" + r.Resource
+}
+
+// GVR returns the group, version and resource.
+func (r Resource) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
+}
+
+// GVK returns the group, version and kind.
+func (r Resource) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+// Header is what a trace says of itself.
+type Header struct {
+	// Format is the version of the format.
+	Format int `json:"format"`
+	// Tool that wrote it, with its version.
+	Tool string `json:"tool,omitempty"`
+	// Origin says where the frames come from, in words.
+	Origin string `json:"origin,omitempty"`
+	// Started is the time at which the recording began; zero where it is not
+	// known.
+	Started time.Time `json:"started,omitzero"`
+	// Anonymised says that names and values were replaced; otherwise they are
+	// as they were recorded.
+	Anonymised bool `json:"anonymised"`
+	// Resources that the writer knew of when it began, the main one first. In
+	// what [Reader.Header] returns, those that were met since follow.
+	Resources []Resource `json:"resources"`
+}
+
+// Frame is what a watch said once.
 type Frame struct {
 	// Offset is the time of arrival, from the start of the recording.
 	Offset time.Duration
-	// Type of the event.
+	// Type of the event; empty for a Break.
 	Type watch.EventType
-	// Object as it was sent: raw JSON. It is the caller's.
+	// Object as it was sent: raw JSON. It is the caller's. It is nil for a
+	// Break.
 	Object []byte
-	// Line number in the file, from 1.
+	// Resource that the watch is of. For a Break that concerns all, it is zero.
+	Resource Resource
+	// Break, where it is set, says that the recording was interrupted here.
+	Break *Break
+	// Line number in the file, from 1. For a trace, it is that of its lines as
+	// zstd -d prints them; 0 for a Break that the reader made.
 	Line int
+}
+
+// Reasons for a [Break].
+const (
+	// Reconnected: the watch ended and was resumed where it ended; nothing was
+	// missed.
+	Reconnected = "reconnected"
+	// Relisted: the watch could not be resumed (410 Gone) and everything was
+	// listed again. The frames after it, of the same resource, are the
+	// difference to what was known before; what changed more than once in
+	// between was seen once.
+	Relisted = "relisted"
+	// Unreadable: a part of the file could not be read.
+	Unreadable = "unreadable"
+	// Ended: the watch ended with an error that nobody followed up.
+	Ended = "ended"
+)
+
+// Break says that a recording was interrupted, and what was missed.
+type Break struct {
+	// Reason is one of those above.
+	Reason string `json:"reason"`
+	// Message says more.
+	Message string `json:"message,omitempty"`
+	// DownNs is how long the recorder saw nothing, in nanoseconds.
+	DownNs int64 `json:"downNs,omitempty"`
+	// From is the last resource version that was seen before, Until the one at
+	// which the recording goes on.
+	From  string `json:"from,omitempty"`
+	Until string `json:"until,omitempty"`
+	// Added, Modified and Deleted count the frames that tell the difference,
+	// after a relist. Versions may have been missed that they can't count.
+	Added    int `json:"added,omitempty"`
+	Modified int `json:"modified,omitempty"`
+	Deleted  int `json:"deleted,omitempty"`
 }
 
 var (
@@ -47,27 +193,42 @@ var (
 	ErrCorrupt = errors.New("corrupt")
 	// ErrEmpty is wrapped by the error for a recording with no events.
 	ErrEmpty = errors.New("empty")
+	// ErrVersion is wrapped by the error for a trace of a later version of the
+	// format.
+	ErrVersion = errors.New("unknown version")
 )
 
 // Error is what is wrong with a recording, and where.
 type Error struct {
 	// Name of the recording: its path, or its name where it is built in.
 	Name string
-	// Line is the number of the line that could not be read, from 1.
+	// Block is the number of the block that could not be read, from 1; 0 where
+	// the file is no trace.
+	Block int
+	// Line is the number of the line that could not be read, from 1; 0 where
+	// the fault is the block's, before its lines.
 	Line int
-	// Offset is where that line starts: the number of decompressed bytes
-	// before it.
+	// Offset is where the block starts in the file; for what is no trace, the
+	// number of decompressed bytes before the line.
 	Offset int64
-	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt] or [ErrEmpty],
-	// or is the error of the underlying reader.
+	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or
+	// [ErrVersion], or is the error of the underlying reader.
 	Err error
 }
 
 // Error returns one line such as
 //
 //	trace x.jsonl.gz: line 17 (byte 48213): truncated: unexpected end of gzip stream
+//	trace x.wlt: block 3 (byte 48213): corrupt: the checksum does not match
 func (e *Error) Error() string {
-	return fmt.Sprintf("trace %s: line %d (byte %d): %s", printable(e.Name), e.Line, e.Offset, printable(e.Err.Error()))
+	place := fmt.Sprintf("line %d", e.Line)
+	switch {
+	case e.Block > 0 && e.Line > 0:
+		place = fmt.Sprintf("block %d, line %d", e.Block, e.Line)
+	case e.Block > 0:
+		place = fmt.Sprintf("block %d", e.Block)
+	}
+	return fmt.Sprintf("trace %s: %s (byte %d): %s", printable(e.Name), place, e.Offset, printable(e.Err.Error()))
 }
 
 // Unwrap returns the cause.

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +27,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var podResource = Resource{Version: "v1", Resource: "pods", Kind: "Pod"}
 
 func frame(offset int, typ, object string) string {
 	return fmt.Sprintf(`{"offsetNs":%d,"event":{"type":%q,"object":%s}}`, offset, typ, object) + "\n"
@@ -60,6 +64,43 @@ func zip(t testing.TB, s string) string {
 	return b.String()
 }
 
+func pack(t testing.TB, s string) string {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(enc.EncodeAll([]byte(s), nil))
+}
+
+// traced makes a trace of recorded lines, with two lines in a block.
+func traced(t testing.TB, s string) string {
+	t.Helper()
+	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w, err := NewWriter(&b, Header{Tool: "test", Resources: []Resource{podResource}}, WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range frames {
+		if err := w.Write(f); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 1 {
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 func write(t testing.TB, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
@@ -87,6 +128,8 @@ func TestReader(t *testing.T) {
 		"gzip":          zip(t, good()),
 		"no newline":    strings.TrimSuffix(good(), "\n"),
 		"CRLF":          strings.ReplaceAll(good(), "\n", "\r\n"),
+		"zstd":          pack(t, good()),
+		"trace":         traced(t, good()),
 		"several gzips": zip(t, good()[:100]) + zip(t, good()[100:]),
 		"unknown keys":  strings.ReplaceAll(good(), `{"offsetNs"`, `{"from":"me","offsetNs"`),
 	} {
@@ -95,7 +138,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("%s: %d frames, %v", name, len(frames), err)
 			continue
 		}
-		want := Frame{Offset: 50, Type: watch.Deleted, Object: []byte(pod("b", "")), Line: 6}
+		want := Frame{Offset: 50, Type: watch.Deleted, Object: []byte(pod("b", "")), Resource: podResource, Line: 6}
 		if diff := cmp.Diff(want, frames[5]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -399,34 +442,71 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// watched makes what a watch says of recorded lines, pretty-printed.
+func watched(t testing.TB, s string) string {
+	t.Helper()
+	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range frames {
+		doc := map[string]any{"type": f.Type, "object": json.RawMessage(f.Object)}
+		text, err := json.MarshalIndent(doc, "", "    ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(text)
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
 // FuzzReader: whatever the bytes are, reading ends without a panic, in io.EOF
-// or in a one-line error that names the line after those that were read.
+// or in a one-line error that names the place after what was read; a tolerant
+// reader reads at least as much and always comes to the end.
 func FuzzReader(f *testing.F) {
-	f.Add([]byte(good()))
-	f.Add([]byte(zip(f, good())))
-	f.Add([]byte(zip(f, good())[:200]))
-	f.Add([]byte(good()[:len(good())/2]))
-	f.Add([]byte(""))
-	f.Add([]byte("\n"))
-	f.Add([]byte("\x1f\x8b"))
-	f.Add([]byte("null\n[]\n{}\n"))
-	f.Add([]byte(frame(1, "ERROR", `{"kind":"Status","apiVersion":"v1"}`)))
-	f.Add([]byte(frame(-1, "ADDED", pod("a", "")) + frame(1, "X", "{}")))
+	tr := traced(f, good())
+	for _, s := range []string{
+		good(), zip(f, good()), zip(f, good())[:200], good()[:len(good())/2], "", "\n", "\x1f\x8b", "null\n[]\n{}\n",
+		frame(1, "ERROR", `{"kind":"Status","apiVersion":"v1"}`),
+		frame(-1, "ADDED", pod("a", "")) + frame(1, "X", "{}"),
+		pack(f, good()), pack(f, good())[:100], watched(f, good()), pack(f, watched(f, good())), watched(f, good())[:400],
+		tr, tr[:len(tr)/2], tr[:len(tr)-3], tr[:300] + tr[301:], tr + tr, tr[:len(tr)/3] + "x" + tr[len(tr)/3:],
+		`{"type":"ADDED","object":{}}{"type":"ADDED"` + "\n{", "\x28\xb5\x2f\xfd", "\x57\x2a\x4d\x18\x00\x00\x00\x00WLTh",
+		`{"offsetNs":1,"resource":"v1/pods","break":{"reason":"relisted"}}` + "\n" + frame(2, "ADDED", pod("a", "")),
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := NewReader(bytes.NewReader(data), "fuzz")
 		frames, err := readAll(r)
 		var last time.Duration
 		for i, fr := range frames {
-			if fr.Line != i+1 || fr.Offset < last || len(fr.Object) == 0 {
+			if fr.Offset < last || (len(fr.Object) == 0) == (fr.Break == nil) || r.Format() == LinesFormat && fr.Line != i+1 {
 				t.Fatalf("frame %d: line %d at %v", i, fr.Line, fr.Offset)
 			}
 			last = fr.Offset
 		}
 		if err != nil {
 			var e *Error
-			if !errors.As(err, &e) || e.Line != len(frames)+1 || e.Offset < 0 || strings.ContainsAny(err.Error(), "\n\r") {
+			if !errors.As(err, &e) || e.Offset < 0 || strings.ContainsAny(err.Error(), "\n\r") {
 				t.Fatalf("after %d frames: %q", len(frames), err)
 			}
+			if r.Format() == LinesFormat && e.Line != len(frames)+1 {
+				t.Fatalf("after %d frames: %q", len(frames), err)
+			}
+		}
+		faults := 0
+		tolerant := NewReader(bytes.NewReader(data), "fuzz")
+		tolerant.Tolerate(func(e *Error) {
+			if faults++; strings.ContainsAny(e.Error(), "\n\r") {
+				t.Fatalf("%q", e)
+			}
+		})
+		more, tolerantErr := readAll(tolerant)
+		if tolerantErr != nil || len(more) < len(frames) || (faults > 0) != (err != nil) {
+			t.Fatalf("tolerant: %d frames and %d faults, %v; otherwise %d and %v", len(more), faults, tolerantErr, len(frames), err)
 		}
 		// What reads must load or say why, the same way each time.
 		path := filepath.Join(t.TempDir(), "x")

@@ -1,0 +1,400 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// tape is a stream of which the next bytes can be looked at, as many as wanted.
+type tape struct {
+	in  io.Reader
+	buf []byte
+	// at is where buf[0] is in the stream.
+	at  int64
+	err error
+}
+
+// readSize is how much is read at once: memory grows with what is there, not
+// with what a damaged size promises.
+const readSize = 1 << 20
+
+// peek returns the next n bytes, or as many as there are and what ended them.
+// They are valid until the next call.
+func (t *tape) peek(n int) ([]byte, error) {
+	for len(t.buf) < n && t.err == nil {
+		want := max(min(n-len(t.buf), readSize), 64<<10)
+		t.buf = slices.Grow(t.buf, want)
+		var m int
+		m, t.err = t.in.Read(t.buf[len(t.buf) : len(t.buf)+want])
+		t.buf = t.buf[:len(t.buf)+m]
+	}
+	if len(t.buf) < n {
+		return t.buf, t.err
+	}
+	return t.buf[:n], nil
+}
+
+func (t *tape) discard(n int) {
+	t.at += int64(n)
+	// What is left is moved rather than kept behind a growing prefix.
+	t.buf = append(t.buf[:0], t.buf[n:]...)
+}
+
+// drop is discard beyond what was looked at.
+func (t *tape) drop(n int) error {
+	if len(t.buf) >= n {
+		t.discard(n)
+		return nil
+	}
+	rest := int64(n - len(t.buf))
+	t.discard(len(t.buf))
+	if t.err != nil {
+		return t.err
+	}
+	m, err := io.CopyN(io.Discard, t.in, rest)
+	t.at += m
+	if err != nil {
+		t.err = err
+	}
+	return err
+}
+
+// blocks cuts a trace into lines.
+type blocks struct {
+	name string
+	tape tape
+	head Header
+	// block is the number of the last one that was begun.
+	block int
+	// line is the number of the next line.
+	line int
+	// text is the rest of the current block, at where its head starts.
+	text      []byte
+	at        int64
+	resources []Resource
+	// skip is the time before which blocks are passed over.
+	skip time.Duration
+	// err is given until resume; lost is set where resume has to search.
+	err  error
+	lost bool
+	// done is set by the index, which ends the file.
+	done bool
+	// torn is set once the end has been told to be missing.
+	torn bool
+	// stored is how many blocks were met, packedBytes their compressed size,
+	// textBytes that of their lines.
+	stored                 int
+	packedBytes, textBytes int64
+}
+
+func newBlocks(t tape, name string) *blocks {
+	b := &blocks{name: name, tape: t, line: 1}
+	if err := b.header(); err != nil {
+		b.err = err
+	}
+	return b
+}
+
+// decoder decompresses whole blocks, for all readers: it starts no goroutines
+// for that.
+var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
+})
+
+// fail is about the chunk at the current place: the header, as block 0 is not
+// told apart from no block, counts as the first.
+func (b *blocks) fail(cause error) *Error {
+	return &Error{Name: b.name, Block: max(b.block, 1), Offset: b.tape.at, Err: cause}
+}
+
+// header reads the header.
+func (b *blocks) header() error {
+	front, err := b.tape.peek(frontSize + tagSize)
+	if err != nil {
+		return b.short(err, "the header")
+	}
+	_, size, ok := chunkFront(front)
+	if !ok {
+		b.lost = true
+		return b.fail(corrupt("the header's size is wrong"))
+	}
+	chunk, err := b.tape.peek(size)
+	if err != nil {
+		return b.short(err, "the header")
+	}
+	ok, err = chunkBody(chunk, &b.head)
+	switch {
+	case !ok:
+		b.lost = true
+		return b.fail(corrupt("the header's checksum does not match"))
+	case err != nil:
+		b.lost = true
+		return b.fail(corrupt("the header: %s", jsonFault(err)))
+	case b.head.Format > Version || b.head.Format < 1:
+		return b.fail(fmt.Errorf("%w: the trace is of version %d, and this program reads up to %d", ErrVersion, b.head.Format, Version))
+	}
+	b.tape.discard(size)
+	return nil
+}
+
+// short is the error for a stream that ends within something.
+func (b *blocks) short(err error, what string) error {
+	if !errors.Is(err, io.EOF) {
+		return b.fail(err)
+	}
+	b.torn = true
+	b.lost = true
+	return b.fail(truncated("the file ends in %s", what))
+}
+
+func (b *blocks) next() (rawLine, error) {
+	for {
+		if b.err != nil {
+			return rawLine{}, b.err
+		}
+		if len(b.text) > 0 {
+			return b.take(), nil
+		}
+		if b.done {
+			return rawLine{}, io.EOF
+		}
+		if err := b.open(); err != nil {
+			if !errors.Is(err, io.EOF) {
+				b.err = err
+			}
+			return rawLine{}, err
+		}
+	}
+}
+
+// take cuts the next line off.
+func (b *blocks) take() rawLine {
+	line, rest, _ := bytes.Cut(b.text, []byte("\n"))
+	b.text = rest
+	raw := rawLine{data: line, form: blockForm, line: b.line, offset: b.at, block: b.block, resources: b.resources}
+	b.line++
+	return raw
+}
+
+// open reads the next chunk, and the block where it is a block's head.
+func (b *blocks) open() error {
+	front, err := b.tape.peek(frontSize + tagSize)
+	if err != nil {
+		if len(front) == 0 && errors.Is(err, io.EOF) {
+			if b.torn {
+				return io.EOF
+			}
+			b.torn = true
+			return b.fail(truncated("the file ends without its index"))
+		}
+		b.block++
+		return b.short(err, "a block's head")
+	}
+	tag, size, ok := chunkFront(front)
+	switch {
+	case ok && tag == tagIndex:
+		return b.end(size)
+	case !ok || tag != tagBlock:
+		b.block++
+		b.lost = true
+		return b.fail(corrupt("there is no block"))
+	}
+	b.block++
+	chunk, err := b.tape.peek(size)
+	if err != nil {
+		return b.short(err, "a block's head")
+	}
+	var h blockHead
+	switch ok, err := chunkBody(chunk, &h); {
+	case !ok:
+		b.lost = true
+		return b.fail(corrupt("the checksum of the block's head does not match"))
+	case err != nil:
+		b.lost = true
+		return b.fail(corrupt("the block's head: %s", jsonFault(err)))
+	}
+	if h.Size < 0 || h.Size > maxBlock || h.Bytes < 0 || h.Bytes > maxBlock || h.Line < 1 || h.Block < 1 || h.Lines < 1 {
+		b.lost = true
+		return b.fail(corrupt("the block's head has sizes that no block has"))
+	}
+	b.block, b.line = h.Block, h.Line
+	if h.Last < b.skip {
+		if err := b.tape.drop(size + h.Size); err != nil {
+			return b.short(err, "the block")
+		}
+		b.line += h.Lines
+		return nil
+	}
+	chunk, err = b.tape.peek(size + h.Size)
+	if err != nil {
+		return b.short(err, "the block")
+	}
+	data := chunk[size:]
+	if crc32.Checksum(data, castagnoli) != h.CRC {
+		b.lost = true
+		return b.fail(corrupt("the block's checksum does not match"))
+	}
+	dec, err := decoder()
+	if err != nil {
+		return b.fail(err)
+	}
+	text, err := dec.DecodeAll(data, make([]byte, 0, h.Bytes))
+	if err != nil || len(text) != h.Bytes {
+		b.lost = true
+		return b.fail(corrupt("the block's data is invalid"))
+	}
+	b.text, b.resources, b.at = text, h.Resources, b.tape.at
+	b.tape.discard(size + h.Size)
+	b.stored++
+	b.packedBytes += int64(size + h.Size)
+	b.textBytes += int64(len(text))
+	return nil
+}
+
+// end reads the index, which is the end.
+func (b *blocks) end(size int) error {
+	chunk, err := b.tape.peek(size)
+	if err != nil {
+		b.block++
+		return b.short(err, "its index")
+	}
+	var x index
+	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
+		// Everything before it was read; nobody needs it for that.
+		b.done = true
+		b.block++
+		return b.fail(corrupt("the index is damaged"))
+	}
+	b.tape.discard(size)
+	b.done = true
+	if more, err := b.tape.peek(1); len(more) > 0 || !errors.Is(err, io.EOF) {
+		b.block++
+		if len(more) == 0 {
+			return b.fail(err)
+		}
+		// Traces that were put one after the other are read to the last.
+		if front, _ := b.tape.peek(frontSize + tagSize); len(front) == frontSize+tagSize {
+			if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
+				return b.fail(corrupt("another trace follows the index (trace merge puts two together)"))
+			}
+		}
+		return b.fail(corrupt("something follows the index"))
+	}
+	return io.EOF
+}
+
+// resume searches for the next chunk.
+func (b *blocks) resume() bool {
+	b.err = nil
+	if b.head.Format > Version {
+		return false
+	}
+	if !b.lost {
+		return !b.done && !b.torn
+	}
+	b.lost = false
+	step := 1
+	for {
+		window, err := b.tape.peek(step + 64<<10)
+		if len(window) <= step {
+			b.tape.discard(len(window))
+			return false
+		}
+		at, found := findChunk(window[step:])
+		if found {
+			b.tape.discard(step + at)
+			b.torn = false
+			return true
+		}
+		if err != nil {
+			b.tape.discard(len(window))
+			return false
+		}
+		b.tape.discard(step + at)
+		step = 0
+		if at == 0 {
+			// What looks like a start is not long enough to tell; but the
+			// window was full.
+			step = 1
+		}
+	}
+}
+
+func (b *blocks) damaged(rawLine) {}
+
+// seek moves to the first block that may have a line at or after from, by the
+// index where the stream can be sought. Otherwise blocks are passed over as they
+// come, without decompressing them.
+func (b *blocks) seek(from time.Duration) {
+	b.skip = from
+	s, ok := b.tape.in.(io.ReadSeeker)
+	if !ok || b.err != nil || b.block > 0 || b.tape.err != nil && !errors.Is(b.tape.err, io.EOF) {
+		return
+	}
+	size, err := s.Seek(0, io.SeekEnd)
+	if err == nil {
+		var x index
+		if x, err = readIndex(s, size); err == nil {
+			i := sort.Search(len(x.Blocks), func(i int) bool { return x.Blocks[i].Last >= from })
+			if i < len(x.Blocks) && x.Blocks[i].At > b.tape.at {
+				if _, err = s.Seek(x.Blocks[i].At, io.SeekStart); err == nil {
+					b.tape = tape{in: b.tape.in, at: x.Blocks[i].At}
+					b.block = i
+					return
+				}
+			}
+		}
+	}
+	// The stream goes on where it was.
+	if _, err := s.Seek(b.tape.at+int64(len(b.tape.buf)), io.SeekStart); err != nil {
+		b.tape.err = err
+	}
+}
+
+// errNoIndex says that a trace can't be read from its end.
+var errNoIndex = errors.New("no index")
+
+// readIndex reads the index from the end of a trace of the given size.
+func readIndex(s io.ReadSeeker, size int64) (index, error) {
+	var tail [tailSize]byte
+	if size < overhead {
+		return index{}, errNoIndex
+	}
+	if err := readAt(s, size-tailSize, tail[:]); err != nil {
+		return index{}, err
+	}
+	length := int64(uint32(tail[0]) | uint32(tail[1])<<8 | uint32(tail[2])<<16 | uint32(tail[3])<<24)
+	if length > maxIndex || length+overhead > size {
+		return index{}, errNoIndex
+	}
+	chunk := make([]byte, length+overhead)
+	if err := readAt(s, size-int64(len(chunk)), chunk); err != nil {
+		return index{}, err
+	}
+	tag, n, ok := chunkFront(chunk)
+	if !ok || tag != tagIndex || n != len(chunk) {
+		return index{}, errNoIndex
+	}
+	var x index
+	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
+		return index{}, errNoIndex
+	}
+	return x, nil
+}
+
+func readAt(s io.ReadSeeker, at int64, b []byte) error {
+	if _, err := s.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(s, b)
+	return err
+}

@@ -1,0 +1,153 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"time"
+)
+
+// Zstd's magic numbers: a data frame, and the first of the sixteen for frames
+// that it skips.
+const (
+	zstdMagic     = 0xFD2FB528
+	skippableBase = 0x184D2A50
+	chunkMagic    = skippableBase + 7
+)
+
+// Tags of the skippable frames.
+const (
+	tagHeader = "WLTh"
+	tagBlock  = "WLTb"
+	tagIndex  = "WLTi"
+)
+
+// Sizes in bytes.
+const (
+	// frontSize is that of magic and size.
+	frontSize = 8
+	tagSize   = 4
+	// tailSize is that of length and CRC.
+	tailSize = 8
+	// overhead is what a chunk has besides its JSON.
+	overhead = frontSize + tagSize + tailSize
+	// maxHead bounds the memory that the JSON of a header or block head can
+	// take, maxIndex that of an index: a TiB of blocks has one of 60 MB.
+	maxHead  = 1 << 20
+	maxIndex = 256 << 20
+	// maxBlock bounds what a block can be decompressed to: a MiB and the
+	// longest line.
+	maxBlock = maxLine + 4<<20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// blockHead says what the block after it holds.
+type blockHead struct {
+	// Block is its number, from 1.
+	Block int `json:"block"`
+	// Line is the number of its first line, from 1.
+	Line int `json:"line"`
+	// Lines, Bytes of them, and the Size of the compressed block.
+	Lines int `json:"lines"`
+	Bytes int `json:"bytes"`
+	Size  int `json:"size"`
+	// CRC is the CRC-32C of the compressed block.
+	CRC uint32 `json:"crc32c"`
+	// First and Last are the times of its first and last line.
+	First time.Duration `json:"firstNs"`
+	Last  time.Duration `json:"lastNs"`
+	// Resources of its lines.
+	Resources []Resource `json:"resources"`
+}
+
+// index says where the blocks are.
+type index struct {
+	Lines     int          `json:"lines"`
+	Bytes     int64        `json:"bytes"`
+	Resources []Resource   `json:"resources"`
+	Blocks    []indexEntry `json:"blocks"`
+}
+
+type indexEntry struct {
+	// At is where the block's head starts in the file.
+	At    int64         `json:"at"`
+	First time.Duration `json:"firstNs"`
+	Last  time.Duration `json:"lastNs"`
+}
+
+// appendChunk appends a skippable frame with v as JSON.
+func appendChunk(b []byte, tag string, v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return b, err
+	}
+	b = binary.LittleEndian.AppendUint32(b, chunkMagic)
+	b = binary.LittleEndian.AppendUint32(b, uint32(tagSize+len(body)+tailSize))
+	start := len(b)
+	b = append(b, tag...)
+	b = append(b, body...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
+}
+
+// chunkFront reads magic, size and tag: the size of the whole chunk and its
+// tag. ok is false where no chunk of ours starts.
+func chunkFront(b []byte) (tag string, size int, ok bool) {
+	if len(b) < frontSize+tagSize || binary.LittleEndian.Uint32(b) != chunkMagic {
+		return "", 0, false
+	}
+	n := int64(binary.LittleEndian.Uint32(b[4:]))
+	tag = string(b[frontSize : frontSize+tagSize])
+	limit := int64(maxHead)
+	switch tag {
+	case tagHeader, tagBlock:
+	case tagIndex:
+		limit = maxIndex
+	default:
+		return "", 0, false
+	}
+	if n < tagSize+tailSize || n-tagSize-tailSize > limit {
+		return "", 0, false
+	}
+	return tag, frontSize + int(n), true
+}
+
+// chunkBody checks a whole chunk and decodes its JSON into v. ok is false where
+// length or checksum are wrong; an error is about the JSON.
+func chunkBody(b []byte, v any) (ok bool, err error) {
+	if len(b) < overhead {
+		return false, nil
+	}
+	body := b[frontSize+tagSize : len(b)-tailSize]
+	tail := b[len(b)-tailSize:]
+	if int(binary.LittleEndian.Uint32(tail)) != len(body) ||
+		binary.LittleEndian.Uint32(tail[4:]) != crc32.Checksum(b[frontSize:len(b)-4], castagnoli) {
+		return false, nil
+	}
+	return true, json.Unmarshal(body, v)
+}
+
+// chunkStart is what resynchronising looks for.
+var chunkStart = binary.LittleEndian.AppendUint32(nil, chunkMagic)
+
+// findChunk returns where the next chunk may start in b, or where the search
+// has to go on when there is more.
+func findChunk(b []byte) (at int, found bool) {
+	from := 0
+	for {
+		i := bytes.Index(b[from:], chunkStart)
+		if i < 0 {
+			return max(from, len(b)-len(chunkStart)+1, 0), false
+		}
+		at = from + i
+		if len(b)-at < frontSize+tagSize {
+			return at, false
+		}
+		if _, _, ok := chunkFront(b[at:]); ok {
+			return at, true
+		}
+		from = at + 1
+	}
+}

@@ -1,0 +1,373 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxLine bounds the memory that one line can take. The API server refuses
+// objects of more than about 3 MB, etcd of more than 1.5 MB.
+const maxLine = 32 << 20
+
+// form is how a line is written.
+type form int
+
+const (
+	// recordedForm: {"offsetNs":…,"event":…}
+	recordedForm form = iota
+	// watchForm: {"type":…,"object":…}
+	watchForm
+	// blockForm is recordedForm as [appendLine] writes it, in a block with a
+	// checksum.
+	blockForm
+)
+
+// rawLine is one line without its newline, or one JSON document of a watch.
+type rawLine struct {
+	data   []byte
+	form   form
+	line   int
+	offset int64
+	// block is the number of the block that holds it, resources are those that
+	// the block's head names.
+	block     int
+	resources []Resource
+}
+
+func (l rawLine) fail(name string, cause error) *Error {
+	return &Error{Name: name, Block: l.block, Line: l.line, Offset: l.offset, Err: cause}
+}
+
+// cutter cuts a recording into lines.
+type cutter interface {
+	// next returns the next line, in memory of its own; io.EOF after the last.
+	// Any other error is an *Error, and given again until resume is called.
+	next() (rawLine, error)
+	// resume makes next go on after an error, at the next place where it can;
+	// it returns false where there is none.
+	resume() bool
+	// damaged says that the last line could not be parsed, so that next looks
+	// for the start of another one in it.
+	damaged(rawLine)
+}
+
+// Compressions of what is no trace.
+const (
+	uncompressed = ""
+	gzipped      = "gzip"
+	zstdPacked   = "zstd"
+)
+
+// packed is a stream, decompressed where it is compressed.
+type packed struct {
+	in *bufio.Reader
+	by string
+	// err is what opening the stream gave; it belongs to the first line.
+	err   error
+	close func()
+	below *noted
+}
+
+func unpack(in *bufio.Reader) *packed {
+	p := &packed{close: func() {}, below: &noted{Reader: in}}
+	p.in = in
+	magic, _ := in.Peek(4)
+	switch {
+	case len(magic) >= 2 && magic[0] == 0x1f && magic[1] == 0x8b:
+		p.by = gzipped
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			p.err = p.cause(err)
+			return p
+		}
+		p.in = bufio.NewReaderSize(z, 64<<10)
+	case isZstd(magic):
+		p.by = zstdPacked
+		// One worker decompresses in place: no goroutines are left behind by a
+		// reader that nobody closes.
+		z, err := zstd.NewReader(p.below, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			p.err = p.cause(err)
+			return p
+		}
+		p.close = z.Close
+		p.in = bufio.NewReaderSize(z, 64<<10)
+	}
+	return p
+}
+
+// maxWindow bounds the memory of decompressing: zstd's own levels, the highest
+// included, take no more.
+const maxWindow = 128 << 20
+
+// isZstd reports whether a stream begins with a zstd frame, of whatever kind.
+func isZstd(magic []byte) bool {
+	if len(magic) < 4 {
+		return false
+	}
+	m := uint32(magic[0]) | uint32(magic[1])<<8 | uint32(magic[2])<<16 | uint32(magic[3])<<24
+	return m == zstdMagic || m&^0xf == skippableBase
+}
+
+// cause puts an error of the reader below into the words of the recording.
+func (p *packed) cause(err error) error {
+	var broken flate.CorruptInputError
+	switch {
+	case p.by == uncompressed:
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return truncated("unexpected end of %s stream", p.by)
+	case errors.Is(err, gzip.ErrChecksum):
+		return corrupt("the gzip checksum does not match")
+	case errors.Is(err, gzip.ErrHeader):
+		return corrupt("the gzip header is invalid")
+	case errors.As(err, &broken):
+		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
+	case errors.Is(err, zstd.ErrCRCMismatch):
+		return corrupt("the zstd checksum does not match")
+	case p.by == zstdPacked && p.below.err == nil:
+		return corrupt("the zstd data is invalid: %v", err)
+	default:
+		return err
+	}
+}
+
+// noted is a reader that keeps its error, so that those of what it is read
+// through can be told from it.
+type noted struct {
+	io.Reader
+	err error
+}
+
+func (n *noted) Read(b []byte) (int, error) {
+	m, err := n.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.err = err
+	}
+	return m, err
+}
+
+// lines cuts a stream into lines.
+type lines struct {
+	*packed
+	name string
+	err  error
+	// line and offset are those of the line that next will read.
+	line   int
+	offset int64
+	// long is set where the rest of a line that is too long has to be skipped.
+	long bool
+	more bool
+}
+
+func newLines(p *packed, name string) *lines {
+	return &lines{packed: p, name: name, err: p.err, line: 1}
+}
+
+func (l *lines) next() (rawLine, error) {
+	if l.err != nil {
+		return rawLine{}, l.fail(l.err)
+	}
+	var data []byte
+	for {
+		part, err := l.in.ReadSlice('\n')
+		if len(data)+len(part) > maxLine {
+			l.more, l.long = true, err != nil
+			skipped := len(data) + len(part)
+			fault := l.fail(corrupt("a line of more than %d bytes", maxLine))
+			l.skip(skipped)
+			return rawLine{}, fault
+		}
+		data = append(data, part...)
+		switch {
+		case err == nil:
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+			switch {
+			case len(data) == 0 && l.line == 1:
+				return rawLine{}, l.fail(fmt.Errorf("%w: the file holds nothing", ErrEmpty))
+			case len(data) == 0:
+				return rawLine{}, io.EOF
+			case !json.Valid(data):
+				return rawLine{}, l.fail(truncated("the file ends in the middle of the line"))
+			}
+		default:
+			return rawLine{}, l.fail(l.cause(err))
+		}
+		break
+	}
+	raw := rawLine{data: bytes.TrimSuffix(data, []byte("\n")), line: l.line, offset: l.offset}
+	l.skip(len(data))
+	return raw, nil
+}
+
+// skip leaves a line of n bytes behind.
+func (l *lines) skip(n int) {
+	l.line++
+	l.offset += int64(n)
+}
+
+// fail keeps the error, so that every later call gives it again.
+func (l *lines) fail(cause error) *Error {
+	l.err = cause
+	return &Error{Name: l.name, Line: l.line, Offset: l.offset, Err: cause}
+}
+
+func (l *lines) resume() bool {
+	if !l.more {
+		return false
+	}
+	l.err, l.more = nil, false
+	for l.long {
+		part, err := l.in.ReadSlice('\n')
+		l.offset += int64(len(part))
+		if err == nil || !errors.Is(err, bufio.ErrBufferFull) {
+			l.long = false
+		}
+	}
+	return true
+}
+
+func (l *lines) damaged(rawLine) {}
+
+// documents cuts a stream into JSON documents, whatever their layout.
+type documents struct {
+	*packed
+	name string
+	err  error
+	// line and offset are those of the next byte.
+	line   int
+	offset int64
+	// again is what was read and has to be cut once more.
+	again []byte
+	// rest of a damaged document, where resume may find another one.
+	rest []byte
+	// restLine and restOffset are those of rest.
+	restLine   int
+	restOffset int64
+	some       bool
+}
+
+func newDocuments(p *packed, name string) *documents {
+	return &documents{packed: p, name: name, err: p.err, line: 1}
+}
+
+func (d *documents) byte() (byte, error) {
+	if len(d.again) > 0 {
+		c := d.again[0]
+		d.again = d.again[1:]
+		return c, nil
+	}
+	return d.in.ReadByte()
+}
+
+func (d *documents) next() (rawLine, error) {
+	if d.err != nil {
+		return rawLine{}, d.fail(d.line, d.offset, d.err)
+	}
+	raw := rawLine{form: watchForm}
+	depth, quoted, escaped := 0, false, false
+	for {
+		c, err := d.byte()
+		if err != nil {
+			return rawLine{}, d.ended(raw, err)
+		}
+		d.offset++
+		if c == '\n' {
+			d.line++
+		}
+		if len(raw.data) == 0 {
+			switch c {
+			case ' ', '\t', '\r', '\n', 0x1e: // 0x1e is what JSON text sequences begin with.
+				continue
+			}
+			raw.line, raw.offset = d.line, d.offset-1
+		}
+		d.some = true
+		if len(raw.data) == maxLine {
+			d.keep(raw)
+			return rawLine{}, d.fail(raw.line, raw.offset, corrupt("a document of more than %d bytes", maxLine))
+		}
+		raw.data = append(raw.data, c)
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			quoted, escaped = c != '"', c == '\\'
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case depth == 0 && c == '\n':
+			// Something else than a document: a line of it is enough.
+			raw.data = raw.data[:len(raw.data)-1]
+			return raw, nil
+		}
+		if depth <= 0 && (c == '}' || c == ']') {
+			return raw, nil
+		}
+	}
+}
+
+// ended says how the stream ended after what was read of a document.
+func (d *documents) ended(raw rawLine, err error) error {
+	switch whole := errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF); {
+	case !whole:
+		d.keep(raw)
+		line, offset := raw.line, raw.offset
+		if len(raw.data) == 0 {
+			line, offset = d.line, d.offset
+		}
+		return d.fail(line, offset, d.cause(err))
+	case len(raw.data) > 0:
+		d.keep(raw)
+		return d.fail(raw.line, raw.offset, truncated("the file ends in the middle of the document"))
+	case !d.some:
+		return d.fail(d.line, d.offset, fmt.Errorf("%w: the file holds nothing", ErrEmpty))
+	}
+	return io.EOF
+}
+
+func (d *documents) fail(line int, offset int64, cause error) *Error {
+	d.err = cause
+	return &Error{Name: d.name, Line: line, Offset: offset, Err: cause}
+}
+
+func (d *documents) keep(raw rawLine) {
+	d.rest, d.restLine, d.restOffset = raw.data, raw.line, raw.offset
+}
+
+// resume looks for a line that begins with a brace in what was read of the
+// damaged document: nothing but a document begins so.
+func (d *documents) resume() bool {
+	i := bytes.Index(d.rest, []byte("\n{"))
+	if i < 0 {
+		d.rest = nil
+		return false
+	}
+	before := d.rest[:i+1]
+	d.again = append(bytes.Clone(d.rest[i+1:]), d.again...)
+	d.line = d.restLine + bytes.Count(before, []byte("\n"))
+	d.offset = d.restOffset + int64(len(before))
+	d.rest, d.err = nil, nil
+	return true
+}
+
+func (d *documents) damaged(raw rawLine) {
+	line, offset := d.line, d.offset
+	d.keep(raw)
+	if !d.resume() {
+		d.line, d.offset = line, offset
+	}
+}

@@ -1,0 +1,640 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/zstd"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+)
+
+var (
+	leaseResource  = Resource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease"}
+	widgetResource = Resource{Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget"}
+)
+
+func object(r Resource, name, rest string) []byte {
+	version := r.Version
+	if r.Group != "" {
+		version = r.Group + "/" + version
+	}
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"namespace":"ns","name":%q}%s}`, version, r.Kind, name, rest)
+}
+
+// several are the frames of three resources, with a break.
+func several() []Frame {
+	var frames []Frame
+	add := func(r Resource, t watch.EventType, name string) {
+		frames = append(frames, Frame{Offset: time.Duration(10 * len(frames)), Type: t, Object: object(r, name, ""), Resource: r, Line: len(frames) + 1})
+	}
+	add(leaseResource, watch.Added, "l")
+	add(podResource, watch.Added, "a")
+	add(podResource, watch.Added, "b")
+	add(widgetResource, watch.Added, "w")
+	add(leaseResource, watch.Modified, "l")
+	frames = append(frames, Frame{Offset: 50, Resource: podResource, Line: 6, Break: &Break{Reason: Relisted, From: "7", Until: "9", DownNs: 5, Deleted: 1}})
+	add(podResource, watch.Deleted, "a")
+	add(podResource, watch.Modified, "b")
+	add(widgetResource, watch.Deleted, "w")
+	return frames
+}
+
+// encodeFrames writes a trace with n frames in a block.
+func encodeFrames(t testing.TB, frames []Frame, n int, resources ...Resource) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := NewWriter(&b, Header{Tool: "test", Origin: "made up", Started: time.Unix(1e9, 0).UTC(), Resources: resources}, WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range frames {
+		if err := w.Write(f); err != nil {
+			t.Fatal(err)
+		}
+		if (i+1)%n == 0 {
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestWriterReader(t *testing.T) {
+	frames := several()
+	file := encodeFrames(t, frames, 4, podResource)
+	r := NewReader(iotest.HalfReader(bytes.NewReader(file)), "x")
+	got, err := readAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frames, got); diff != "" {
+		t.Error(diff)
+	}
+	want := Header{
+		Format: 1, Tool: "test", Origin: "made up", Started: time.Unix(1e9, 0).UTC(),
+		// The main one is named first, the others follow as they came.
+		Resources: []Resource{podResource, leaseResource, widgetResource},
+	}
+	if diff := cmp.Diff(want, r.Header()); diff != "" {
+		t.Error(diff)
+	}
+	if blocks, stored, text := r.Blocks(); blocks != 3 || stored <= 0 || stored >= int64(len(file)) || text <= 0 {
+		t.Errorf("%d blocks of %d and %d bytes", blocks, stored, text)
+	}
+	// Without help from this package: zstd makes recorded lines of it.
+	dec, err := zstd.NewReader(bytes.NewReader(file), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	text, err := io.ReadAll(dec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := NewReader(bytes.NewReader(text), "x")
+	if got, err = readAll(lines); err != nil || lines.Format() != LinesFormat {
+		t.Fatalf("%s: %v", lines.Format(), err)
+	}
+	if diff := cmp.Diff(frames, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestGoldenTrace: what version 1 has written is read for ever.
+func TestGoldenTrace(t *testing.T) {
+	path := filepath.Join("testdata", "version1.wlt")
+	if *update {
+		if err := os.WriteFile(path, encodeFrames(t, several(), 4, podResource), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := readAll(NewReader(bytes.NewReader(file), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(several(), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLoadSet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.wlt")
+	write(t, path, string(encodeFrames(t, several(), 2, podResource)))
+	set, err := LoadSet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Validate(); err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, s := range set.Storms {
+		got = append(got, fmt.Sprintf("%s %d events of %T", s.Resource.Resource, len(s.Events), s.Events[0].Object))
+	}
+	want := []string{"pods 4 events of *v1.Pod", "leases 2 events of *v1.Lease", "widgets 2 events of *unstructured.Unstructured"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if w, ok := set.Of("widgets"); !ok || w.Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
+		t.Error("the widgets are not numbered")
+	}
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(set.Storms[0], s); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTraceCut cuts a trace after every byte: the blocks that are whole are
+// read, and the error says where the rest would have begun.
+func TestTraceCut(t *testing.T) {
+	frames := several()
+	file := encodeFrames(t, frames, 2)
+	whole := blockEnds(t, file)
+	for cut := 1; cut < len(file); cut++ {
+		r := NewReader(bytes.NewReader(file[:cut]), "x")
+		got, err := readAll(r)
+		var e *Error
+		if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.Offset > int64(cut) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if cut < 40 && r.Format() != TraceFormat {
+			continue // Not enough to tell.
+		}
+		blocks := 0
+		for _, end := range whole {
+			if end <= cut {
+				blocks++
+			}
+		}
+		if want := min(2*blocks, len(frames)); len(got) != want {
+			t.Fatalf("cut at %d: %d frames, want %d", cut, len(got), want)
+		}
+		if !reflect.DeepEqual(frames[:len(got)], append([]Frame{}, got...)) {
+			t.Fatalf("cut at %d: %s", cut, cmp.Diff(frames[:len(got)], got))
+		}
+		tolerant := NewReader(bytes.NewReader(file[:cut]), "x")
+		faults := 0
+		tolerant.Tolerate(func(*Error) { faults++ })
+		kept, err := readAll(tolerant)
+		if err != nil || faults != 1 || len(kept) != len(got)+1 || kept[len(kept)-1].Break.Reason != Unreadable {
+			t.Fatalf("cut at %d, tolerant: %d frames, %d faults, %v", cut, len(kept), faults, err)
+		}
+	}
+}
+
+// blockEnds returns where the blocks end.
+func blockEnds(t testing.TB, file []byte) []int {
+	t.Helper()
+	x, err := readIndex(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []int
+	for _, b := range x.Blocks[1:] {
+		ends = append(ends, int(b.At))
+	}
+	tail := int(binary.LittleEndian.Uint32(file[len(file)-tailSize:]))
+	return append(ends, len(file)-tail-overhead)
+}
+
+// TestTraceDamaged flips every byte, and takes every byte out: it costs at most
+// the block that it is in.
+func TestTraceDamaged(t *testing.T) {
+	frames := several()
+	file := encodeFrames(t, frames, 2)
+	ends := blockEnds(t, file)
+	damage := map[string]func(i int) []byte{
+		"flipped": func(i int) []byte {
+			b := bytes.Clone(file)
+			b[i] ^= 0x55
+			return b
+		},
+		"taken out": func(i int) []byte { return append(bytes.Clone(file[:i]), file[i+1:]...) },
+		"put in":    func(i int) []byte { return append(append(bytes.Clone(file[:i]), 'x'), file[i:]...) },
+	}
+	for how, f := range damage {
+		// The first bytes say that it is a trace.
+		for i := frontSize + tagSize; i < len(file); i++ {
+			r := NewReader(bytes.NewReader(f(i)), "x")
+			var faults []*Error
+			r.Tolerate(func(e *Error) { faults = append(faults, e) })
+			got, err := readAll(r)
+			if err != nil || len(faults) == 0 {
+				t.Fatalf("byte %d %s: %d faults, %v", i, how, len(faults), err)
+			}
+			var kept []Frame
+			for _, g := range got {
+				if g.Break == nil || g.Break.Reason != Unreadable {
+					kept = append(kept, g)
+				}
+			}
+			want := frames
+			for b, end := range ends {
+				start := 0
+				if b > 0 {
+					start = ends[b-1]
+				}
+				// Something put in before a block does not harm it.
+				if i < end && (b > 0 && i >= start) && !(how == "put in" && i == start) {
+					want = append(append([]Frame{}, frames[:2*b]...), frames[min(2*b+2, len(frames)):]...)
+				}
+			}
+			if i < ends[0] && len(kept) < len(frames) {
+				want = frames[2:] // In the header, or in the first block.
+			}
+			if !reflect.DeepEqual(want, kept) {
+				t.Fatalf("byte %d of %d %s: %v: %s", i, len(file), how, faults, cmp.Diff(want, kept))
+			}
+		}
+	}
+}
+
+// TestVersion: a trace of a later version is told apart from a damaged one.
+func TestVersion(t *testing.T) {
+	chunk, err := appendChunk(nil, tagHeader, Header{Format: Version + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tolerant := range []bool{false, true} {
+		r := NewReader(bytes.NewReader(chunk), "x")
+		var fault error
+		if tolerant {
+			r.Tolerate(func(e *Error) { fault = e })
+		}
+		frames, err := readAll(r)
+		if !tolerant {
+			fault = err
+		}
+		want := "trace x: block 1 (byte 0): unknown version: the trace is of version 2, and this program reads up to 1"
+		if !errors.Is(fault, ErrVersion) || fault.Error() != want {
+			t.Errorf("%d frames, %v", len(frames), fault)
+		}
+	}
+}
+
+func TestAnotherTraceFollows(t *testing.T) {
+	file := encodeFrames(t, several(), 2)
+	got, err := readAll(NewReader(bytes.NewReader(append(bytes.Clone(file), file...)), "x"))
+	if len(got) != len(several()) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "trace merge") {
+		t.Errorf("%d frames, %v", len(got), err)
+	}
+}
+
+// seekless hides Seek, as a pipe does.
+type seekless struct{ io.Reader }
+
+func TestSkipTo(t *testing.T) {
+	frames := several()
+	file := encodeFrames(t, frames, 2)
+	for from := time.Duration(0); from <= 90; from += 5 {
+		for how, in := range map[string]io.Reader{"file": bytes.NewReader(file), "pipe": seekless{bytes.NewReader(file)}} {
+			r := NewReader(in, "x")
+			r.SkipTo(from)
+			got, err := readAll(r)
+			if err != nil {
+				t.Fatalf("%s from %d: %v", how, from, err)
+			}
+			// The block in which the time lies is read from its start.
+			first := (int(from) + 9) / 10 / 2 * 2
+			if from > frames[len(frames)-1].Offset {
+				first = len(frames)
+			}
+			if diff := cmp.Diff(frames[first:], got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s from %d: %s", how, from, diff)
+			}
+		}
+	}
+}
+
+// counting counts what is read.
+type counting struct {
+	*bytes.Reader
+	n int
+}
+
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += n
+	return n, err
+}
+
+// TestSkipToSeeks: blocks before the time are not even read.
+func TestSkipToSeeks(t *testing.T) {
+	var frames []Frame
+	noise := strings.Repeat("0123456789abcdef", 200)
+	for i := range 2000 {
+		frames = append(frames, Frame{
+			Offset: time.Duration(i), Type: watch.Added, Resource: podResource, Line: i + 1,
+			Object: object(podResource, fmt.Sprintf("p%d", i), fmt.Sprintf(`,"spec":{"nodeName":"%x%s"}`, i*7919, noise[i%16:])),
+		})
+	}
+	file := encodeFrames(t, frames, 1)
+	in := &counting{Reader: bytes.NewReader(file)}
+	r := NewReader(in, "x")
+	r.SkipTo(1990)
+	got, err := readAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frames[1990:], got); diff != "" {
+		t.Error(diff)
+	}
+	if in.n > len(file)*3/4 {
+		t.Errorf("%d of %d bytes were read", in.n, len(file))
+	}
+}
+
+// TestWriterKilled: another process flushes and is killed; what it flushed is
+// there, and what it didn't is not.
+func TestWriterKilled(t *testing.T) {
+	if path := os.Getenv("TRACE_TEST_KILL"); path != "" {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := NewWriter(f, Header{}, WriterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, fr := range several() {
+			if err := w.Write(fr); err != nil {
+				t.Fatal(err)
+			}
+			if i == 4 {
+				if err := w.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	path := filepath.Join(t.TempDir(), "x.wlt")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriterKilled$")
+	cmd.Env = append(os.Environ(), "TRACE_TEST_KILL="+path)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Success() || exit.Exited() {
+		t.Fatalf("the process was to be killed: %v\n%s", err, out)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	got, err := readAll(NewReader(f, path))
+	if !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), "without its index") {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff(several()[:5], got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWriterRefuses(t *testing.T) {
+	good := several()[0]
+	with := func(change func(*Frame)) Frame {
+		f := good
+		change(&f)
+		return f
+	}
+	var b bytes.Buffer
+	w, err := NewWriter(&b, Header{}, WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(with(func(f *Frame) { f.Offset = 5 })); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]Frame{
+		"time before":      with(func(f *Frame) { f.Offset = 4 }),
+		"unknown type":     with(func(f *Frame) { f.Offset, f.Type = 5, "PATCHED" }),
+		"no object":        with(func(f *Frame) { f.Offset, f.Object = 5, nil }),
+		"not JSON":         with(func(f *Frame) { f.Offset, f.Object = 5, []byte("{") }),
+		"an array":         with(func(f *Frame) { f.Offset, f.Object = 5, []byte("[]") }),
+		"two objects":      with(func(f *Frame) { f.Offset, f.Object = 5, []byte("{}{}") }),
+		"no resource":      with(func(f *Frame) { f.Offset, f.Resource = 5, Resource{} }),
+		"strange resource": with(func(f *Frame) { f.Offset, f.Resource.Resource = 5, `po"ds` }),
+	} {
+		if err := w.Write(f); !errors.Is(err, ErrFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := w.Write(with(func(f *Frame) { f.Offset, f.Object = 6, []byte("{\n \"a\": \"\\n\"\r\n}") })); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if err := w.Write(good); err == nil {
+		t.Error("Write after Close")
+	}
+	got, err := readAll(NewReader(&b, "x"))
+	if err != nil || len(got) != 2 || string(got[1].Object) != `{"a":"\n"}` {
+		t.Errorf("%d frames, %v", len(got), err)
+	}
+	broken := errors.New("disk full")
+	if _, err := NewWriter(failingWriter{broken}, Header{}, WriterOptions{}); !errors.Is(err, broken) {
+		t.Errorf("NewWriter: %v", err)
+	}
+	if _, err := NewWriter(io.Discard, Header{}, WriterOptions{BlockSize: 5 << 20}); err == nil {
+		t.Error("a block of 5 MiB")
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
+
+// TestDocuments: what a watch says, in any layout, with what is damaged left
+// out.
+func TestDocuments(t *testing.T) {
+	compact := `{"type":"ADDED","object":` + pod("a", "") + "}\n" + `{"object":` + pod("b", `,"spec":{"nodeName":"}\"{"}`) + `,"type":"MODIFIED"}` + "\n"
+	want := []string{"1 ADDED a", "2 MODIFIED b"}
+	for name, tc := range map[string]struct {
+		in     string
+		want   []string
+		faults []string
+	}{
+		"lines":          {compact, want, nil},
+		"no newline":     {strings.ReplaceAll(compact, "}\n{", "}{"), []string{"1 ADDED a", "1 MODIFIED b"}, nil},
+		"spaces":         {"\n \t" + strings.ReplaceAll(compact, "\n", "\r\n\n"), []string{"2 ADDED a", "4 MODIFIED b"}, nil},
+		"text sequences": {"\x1e" + strings.ReplaceAll(compact, "}\n{", "}\n\x1e{"), want, nil},
+		"garbage between": {
+			strings.ReplaceAll(compact, "}\n{", "}\nhello\n{"), []string{"1 ADDED a", "3 MODIFIED b"},
+			[]string{"line 2 (byte 123): corrupt: not a watch's event in JSON: invalid character 'h' looking for beginning of value"},
+		},
+		"a brace lost": {
+			compact[:len(compact)/2-3] + "\n" + watched(t, frame(1, "ADDED", pod("c", ""))), nil, nil,
+		},
+		"a brace too many": {
+			strings.ReplaceAll(compact, "}\n{", "}}\n{"), want,
+			[]string{"line 1 (byte 122): corrupt: not a watch's event in JSON: invalid character '}' looking for beginning of value"},
+		},
+		"cut": {
+			compact[:len(compact)-9], want[:1],
+			[]string{"line 2 (byte 123): truncated: the file ends in the middle of the document"},
+		},
+		"another type": {
+			strings.ReplaceAll(compact, "MODIFIED", "PATCHED"), want[:1],
+			[]string{`line 2 (byte 123): corrupt: event type "PATCHED" (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "a brace lost" {
+				// The first document swallows the second, which is found again.
+				tc.in = strings.Replace(compact, "}}\n", "\n", 1)
+				tc.want = want[1:]
+				tc.faults = []string{"line 1 (byte 0): truncated: the file ends in the middle of the document"}
+			}
+			r := NewReader(strings.NewReader(tc.in), "x")
+			var faults []string
+			r.Tolerate(func(e *Error) { faults = append(faults, strings.TrimPrefix(e.Error(), "trace x: ")) })
+			frames, err := readAll(r)
+			if err != nil || r.Format() != WatchFormat {
+				t.Fatalf("%s: %v", r.Format(), err)
+			}
+			var got []string
+			for _, f := range frames {
+				if f.Break == nil {
+					h, err := headOf(f.Object)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, fmt.Sprintf("%d %s %s", f.Line, f.Type, h.Metadata.Name))
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(tc.faults, faults); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestLoadWatch: kubectl's own output, of a watch that begins in the middle.
+func TestLoadWatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.json")
+	write(t, path, watched(t, frame(0, "MODIFIED", pod("a", ""))+frame(0, "ADDED", pod("a", ""))+frame(0, "DELETED", pod("b", ""))+frame(0, "DELETED", pod("a", ""))))
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, e := range s.Events {
+		got = append(got, string(e.Type)+" "+e.Key)
+	}
+	if diff := cmp.Diff([]string{"ADDED ns/a", "MODIFIED ns/a", "DELETED ns/a"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTolerantLines: a line that can't be read costs that line.
+func TestTolerantLines(t *testing.T) {
+	lines := strings.SplitAfter(strings.TrimSuffix(good(), "\n"), "\n")
+	lines[3] = "{broken}\n"
+	lines[4] = strings.Repeat("x", maxLine+10) + "\n"
+	r := NewReader(strings.NewReader(strings.Join(lines, "")), "x")
+	var faults []string
+	r.Tolerate(func(e *Error) { faults = append(faults, e.Error()) })
+	frames, err := readAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for _, f := range frames {
+		got = append(got, f.Line)
+	}
+	if diff := cmp.Diff([]int{1, 2, 3, 0, 0, 6, 7}, got); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{
+		"trace x: line 4 (byte 466): corrupt: not a frame in JSON: invalid character 'b' looking for beginning of object key string",
+		"trace x: line 5 (byte 475): corrupt: a line of more than 33554432 bytes",
+	}
+	if diff := cmp.Diff(want, faults); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRoundTrip: what a writer takes, a reader gives, whatever it is.
+func TestRoundTrip(t *testing.T) {
+	resources := []Resource{podResource, leaseResource, widgetResource}
+	rapid.Check(t, func(t *rapid.T) {
+		var b bytes.Buffer
+		w, err := NewWriter(&b, Header{}, WriterOptions{BlockSize: rapid.IntRange(1, 2000).Draw(t, "block")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []Frame
+		var at time.Duration
+		for i := range rapid.IntRange(0, 40).Draw(t, "frames") {
+			at += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "gap"))
+			f := Frame{Offset: at, Line: i + 1, Resource: rapid.SampledFrom(resources).Draw(t, "resource")}
+			if rapid.IntRange(0, 5).Draw(t, "break") == 0 {
+				f.Break = &Break{Reason: Reconnected, Message: rapid.String().Draw(t, "message")}
+				if rapid.Bool().Draw(t, "all") {
+					f.Resource = Resource{}
+				}
+			} else {
+				f.Type = rapid.SampledFrom([]watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}).Draw(t, "type")
+				text := rapid.StringMatching(`[ -!#-\[\]-~é😀]*`).Draw(t, "text")
+				f.Object = object(f.Resource, "x", `,"text":"`+text+`"`)
+			}
+			if err := w.Write(f); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, f)
+			if rapid.IntRange(0, 9).Draw(t, "flush") == 0 {
+				if err := w.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(NewReader(&b, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

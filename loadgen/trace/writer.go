@@ -1,0 +1,337 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// DefaultBlockSize is how many bytes of lines a block holds, about, unless
+// [Writer.Flush] ends it earlier.
+const DefaultBlockSize = 1 << 20
+
+// ErrFrame is wrapped by the error for a frame that no recording can hold.
+var ErrFrame = errors.New("invalid frame")
+
+// FrameWriter takes the frames of a recording, in order.
+type FrameWriter interface {
+	// Write takes one frame. It keeps nothing of it.
+	Write(Frame) error
+	// Flush passes on what was held back.
+	Flush() error
+	// Close flushes and ends the recording; it closes nothing below.
+	Close() error
+}
+
+// WriterOptions change how a [Writer] works. The zero value is a good default.
+type WriterOptions struct {
+	// BlockSize is how many bytes of lines a block holds, about; 0 means
+	// [DefaultBlockSize]. Larger blocks compress better; a damaged byte costs
+	// the whole block. The most is 4 MiB.
+	BlockSize int
+	// Best takes several times as long to compress about a tenth better.
+	Best bool
+}
+
+// Writer writes a trace. It is for one goroutine.
+//
+// What was flushed, by [Writer.Flush] or because a block was full, has been
+// handed to the underlying writer in whole blocks and is readable there, even
+// if nothing more is ever written.
+type Writer struct {
+	w     io.Writer
+	enc   *zstd.Encoder
+	block int
+	index index
+	// at is how many bytes were written.
+	at int64
+	// lines of the block being filled.
+	lines []byte
+	head  blockHead
+	last  time.Duration
+	// out is reused.
+	out []byte
+	err error
+}
+
+// NewWriter writes the header and returns a writer of what follows. Of the
+// header, Format is set here. The error is the underlying writer's, or wraps
+// [ErrFrame] where the header is too large.
+func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
+	if opts.BlockSize < 0 || opts.BlockSize > 4<<20 {
+		return nil, fmt.Errorf("trace: a block size of %d bytes (allowed: up to %d; 0 means %d)", opts.BlockSize, 4<<20, DefaultBlockSize)
+	}
+	if opts.BlockSize == 0 {
+		opts.BlockSize = DefaultBlockSize
+	}
+	level := zstd.SpeedDefault
+	if opts.Best {
+		level = zstd.SpeedBestCompression
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level), zstd.WithEncoderCRC(true), zstd.WithWindowSize(8<<20))
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	h.Format = Version
+	if h.Resources == nil {
+		h.Resources = []Resource{}
+	}
+	out := &Writer{w: w, enc: enc, block: opts.BlockSize}
+	out.index.Resources = slices.Clone(h.Resources)
+	out.index.Blocks = []indexEntry{}
+	chunk, err := appendChunk(nil, tagHeader, h)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	if len(chunk) > overhead+maxHead {
+		return nil, fmt.Errorf("trace: %w: a header of %d bytes (at most %d)", ErrFrame, len(chunk), maxHead)
+	}
+	if err := out.put(chunk); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (w *Writer) put(b []byte) error {
+	n, err := w.w.Write(b)
+	w.at += int64(n)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// errClosed is what a writer says after Close.
+var errClosed = errors.New("trace: the writer is closed")
+
+// Write appends a frame. Its Line is not looked at. The error wraps [ErrFrame]
+// where the frame's time is before the last one's, its type is none of a
+// watch's, its object is no JSON object or it has no resource; nothing is
+// written then, and writing may go on. After an error of the underlying writer
+// there is nothing but that error.
+func (w *Writer) Write(f Frame) error {
+	if w.err != nil {
+		return w.err
+	}
+	if f.Offset < w.last {
+		return fmt.Errorf("trace: %w: its time %v is before its predecessor's %v", ErrFrame, f.Offset, w.last)
+	}
+	if f.Resource == (Resource{}) && f.Break == nil {
+		return fmt.Errorf("trace: %w: no resource", ErrFrame)
+	}
+	start := len(w.lines)
+	lines, err := appendLine(w.lines, f, true)
+	switch {
+	case err == nil && len(lines)-start > maxLine:
+		err = fmt.Errorf("%w: a line of more than %d bytes", ErrFrame, maxLine)
+	case err == nil && len(w.head.Resources) > maxResources && !slices.Contains(w.head.Resources, f.Resource):
+		err = fmt.Errorf("%w: more than %d resources", ErrFrame, maxResources)
+	}
+	if err != nil {
+		w.lines = lines[:start]
+		return fmt.Errorf("trace: %w", err)
+	}
+	w.lines = lines
+	if start == 0 {
+		w.head.First = f.Offset
+	}
+	w.head.Lines++
+	w.head.Last, w.last = f.Offset, f.Offset
+	if f.Resource != (Resource{}) && !slices.Contains(w.head.Resources, f.Resource) {
+		w.head.Resources = append(w.head.Resources, f.Resource)
+		if !slices.Contains(w.index.Resources, f.Resource) {
+			w.index.Resources = append(w.index.Resources, f.Resource)
+		}
+	}
+	if len(w.lines) >= w.block {
+		return w.Flush()
+	}
+	return nil
+}
+
+// maxResources bounds the block head.
+const maxResources = 1 << 10
+
+// Flush ends the block, so that everything that was written is readable. It
+// does nothing where the block is empty. Small blocks compress badly.
+func (w *Writer) Flush() error {
+	if w.err != nil || len(w.lines) == 0 {
+		return w.err
+	}
+	data := w.enc.EncodeAll(w.lines, nil)
+	w.head.Block = len(w.index.Blocks) + 1
+	w.head.Line = w.index.Lines + 1
+	w.head.Bytes = len(w.lines)
+	w.head.Size = len(data)
+	w.head.CRC = crc32.Checksum(data, castagnoli)
+	out, err := appendChunk(w.out[:0], tagBlock, w.head)
+	if err == nil {
+		w.index.Blocks = append(w.index.Blocks, indexEntry{At: w.at, First: w.head.First, Last: w.head.Last})
+		w.index.Lines += w.head.Lines
+		w.index.Bytes += int64(w.head.Bytes)
+		w.out = append(out, data...)
+		// One call, so that as little as can be is torn when the process is
+		// killed.
+		err = w.put(w.out)
+	}
+	w.head = blockHead{Resources: w.head.Resources[:0]}
+	w.lines = w.lines[:0]
+	w.err = err
+	return err
+}
+
+// Close flushes and writes the index. A second Close does nothing.
+func (w *Writer) Close() error {
+	if errors.Is(w.err, errClosed) {
+		return nil
+	}
+	err := w.Flush()
+	if err == nil {
+		var chunk []byte
+		if chunk, err = appendChunk(w.out[:0], tagIndex, w.index); err == nil {
+			err = w.put(chunk)
+		}
+	}
+	w.err = errClosed
+	return errors.Join(err, w.enc.Close())
+}
+
+// LineWriter writes a recording as JSON lines: recorded ones, with times and
+// resources, or what a watch says, with neither. It is for one goroutine.
+type LineWriter struct {
+	w   io.Writer
+	raw bool
+	buf []byte
+	err error
+}
+
+// NewLineWriter returns a writer of recorded JSON lines, or, where raw is set,
+// of what a watch says: breaks are left out then.
+func NewLineWriter(w io.Writer, raw bool) *LineWriter { return &LineWriter{w: w, raw: raw} }
+
+// Write appends a frame; the error is as [Writer.Write] has it.
+func (w *LineWriter) Write(f Frame) error {
+	if w.err != nil || w.raw && f.Break != nil {
+		return w.err
+	}
+	start := len(w.buf)
+	buf, err := appendLine(w.buf, f, !w.raw)
+	if err != nil {
+		w.buf = buf[:start]
+		return fmt.Errorf("trace: %w", err)
+	}
+	if w.buf = buf; len(w.buf) >= 64<<10 {
+		return w.Flush()
+	}
+	return nil
+}
+
+// Flush writes what was held back.
+func (w *LineWriter) Flush() error {
+	if w.err != nil || len(w.buf) == 0 {
+		return w.err
+	}
+	_, w.err = w.w.Write(w.buf)
+	w.buf = w.buf[:0]
+	return w.err
+}
+
+// Close flushes.
+func (w *LineWriter) Close() error { return w.Flush() }
+
+// What a recorded line is made of. [parseLine] relies on it, for lines that
+// [appendLine] wrote.
+const (
+	lineOffset   = `{"offsetNs":`
+	lineResource = `,"resource":`
+	lineKind     = `,"kind":`
+	lineEvent    = `,"event":{"type":"`
+	lineBreak    = `,"break":`
+	lineObject   = `","object":`
+	lineEnd      = "}}"
+	rawStart     = `{"type":"`
+)
+
+// appendLine appends the line of a frame: a recorded one, or else what the watch
+// said. The error wraps [ErrFrame].
+func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
+	if recorded {
+		if f.Offset < 0 {
+			return b, fmt.Errorf("%w: its time %v is negative", ErrFrame, f.Offset)
+		}
+		b = append(b, lineOffset...)
+		b = strconv.AppendInt(b, int64(f.Offset), 10)
+		if f.Resource != (Resource{}) {
+			for _, s := range []string{f.Resource.Group, f.Resource.Version, f.Resource.Resource, f.Resource.Kind} {
+				if !plain(s) {
+					return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
+				}
+			}
+			b = append(b, lineResource...)
+			b = strconv.AppendQuote(b, f.Resource.String())
+			if f.Break != nil || f.Type == watch.Error {
+				// Other objects say their kind themselves.
+				b = append(b, lineKind...)
+				b = strconv.AppendQuote(b, f.Resource.Kind)
+			}
+		}
+		if f.Break != nil {
+			text, err := json.Marshal(f.Break)
+			if err != nil {
+				return b, fmt.Errorf("%w: %w", ErrFrame, err)
+			}
+			return append(append(append(b, lineBreak...), text...), "}\n"...), nil
+		}
+	}
+	switch f.Type {
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
+	default:
+		return b, fmt.Errorf("%w: event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", ErrFrame, f.Type)
+	}
+	object := bytes.TrimSpace(f.Object)
+	if len(object) == 0 || object[0] != '{' || !json.Valid(object) {
+		return b, fmt.Errorf("%w: the object is no JSON object", ErrFrame)
+	}
+	if recorded {
+		b = append(b, lineEvent...)
+	} else {
+		b = append(b, rawStart...)
+	}
+	b = append(b, f.Type...)
+	b = append(b, lineObject...)
+	if bytes.ContainsAny(object, "\r\n") {
+		// Newlines are between tokens only, where they can be left out.
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, object); err != nil {
+			return b, fmt.Errorf("%w: %w", ErrFrame, err)
+		}
+		object = compact.Bytes()
+	}
+	b = append(b, object...)
+	if recorded {
+		return append(b, lineEnd+"\n"...), nil
+	}
+	return append(b, "}\n"...), nil
+}
+
+// plain reports whether s can stand in a resource: nothing that JSON escapes, no
+// slash and no space.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
