@@ -95,8 +95,8 @@ func (s *Storm) validateMarks() error {
 	after := uint64(s.Initial)
 	for i, m := range s.Marks {
 		switch {
-		case m.What != Relist && m.What != Resync:
-			return fmt.Errorf("%w: mark %d is a %q (allowed: %s, %s)", ErrInvalid, i+1, m.What, Relist, Resync)
+		case m.What != MarkRelist && m.What != MarkResync:
+			return fmt.Errorf("%w: mark %d is a %q (allowed: %s, %s)", ErrInvalid, i+1, m.What, MarkRelist, MarkResync)
 		case m.After < after || m.After >= uint64(len(s.Events)):
 			return fmt.Errorf("%w: mark %d (%s) after event %d (allowed: %d or more, fewer than %d)", ErrInvalid, i+1, m.What, m.After, after, len(s.Events))
 		}

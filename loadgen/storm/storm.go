@@ -63,10 +63,10 @@ type Mark struct {
 type What string
 
 const (
-	// Relist: the watch ends and its version is gone (410), so that whoever
+	// MarkRelist: the watch ends and its version is gone (410), so that whoever
 	// watches lists anew, and a queue is handed the whole state by Replace.
-	Relist What = "relist"
-	// Resync: every known object is handed to the handlers once more, as
+	MarkRelist What = "relist"
+	// MarkResync: every known object is handed to the handlers once more, as
 	// informers with a resync period do.
-	Resync What = "resync"
+	MarkResync What = "resync"
 )

@@ -1,0 +1,448 @@
+package storm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/pace"
+)
+
+// Part is one profile of a [Composition].
+type Part struct {
+	Profile Profile
+	// Seed of everything that is random in it.
+	Seed int64
+	// Start is when it begins. What is there in the beginning is there from
+	// the start of the composition.
+	Start time.Duration
+	// Duration is how much of it is played; later events are left out. 0 means
+	// all of it.
+	Duration time.Duration
+	// Pace of its events, whatever they are of; nil means their own times.
+	// Marks come with the event before them.
+	Pace *pace.Pace
+}
+
+// Composition is one or more profiles that are played at the same time, each in
+// a cluster of its own: where there are several, the names of the second begin
+// with "b-", those of the third with "c-", and so on.
+type Composition struct {
+	Name  string
+	Parts []Part
+	// Faults of the simulated API server; see [Set].
+	Faults []fault.Spec
+}
+
+// Compose returns the composition of one profile.
+func Compose(p Profile, seed int64) Composition {
+	return Composition{Name: p.Name(), Parts: []Part{{Profile: p, Seed: seed}}}
+}
+
+// MaxParts is how many profiles a composition may have.
+const MaxParts = 25
+
+// ErrComposition is wrapped by the errors for compositions that are not allowed.
+var ErrComposition = errors.New("invalid composition")
+
+// PartError is what is wrong with one part of a composition.
+type PartError struct {
+	// Part counts from 0.
+	Part int
+	Err  error
+}
+
+// Error names the part, counted from 1.
+func (e *PartError) Error() string { return fmt.Sprintf("profile %d: %v", e.Part+1, e.Err) }
+
+// Unwrap returns the cause.
+func (e *PartError) Unwrap() error { return e.Err }
+
+// Validate checks the composition. The error wraps [ErrComposition],
+// [ErrParam] or [fault.ErrSpec]; a part's is a [*PartError].
+func (c Composition) Validate() error {
+	if len(c.Parts) == 0 || len(c.Parts) > MaxParts {
+		return fmt.Errorf("%w: %d profiles (allowed: 1 to %d)", ErrComposition, len(c.Parts), MaxParts)
+	}
+	for i, p := range c.Parts {
+		if err := p.validate(); err != nil {
+			return &PartError{Part: i, Err: err}
+		}
+	}
+	for _, f := range c.Faults {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Part) validate() error {
+	if p.Profile == nil {
+		return fmt.Errorf("%w: no profile", ErrComposition)
+	}
+	c := &checks{profile: p.Profile.Name()}
+	c.duration("start", p.Start, 0)
+	c.duration("duration", p.Duration, 0)
+	if c.err != nil {
+		return c.err
+	}
+	return p.Profile.Validate()
+}
+
+// Generator yields the events of a composition in order of time, in memory,
+// without allocating: what an event is of is made once for each key and state.
+//
+//	g, err := storm.Compose(storm.DefaultNodeLoss(), 1).Generator()
+//	for s := (storm.Step{}); g.Next(&s); {
+//		use(s.At, s.Kind, g.Object(s))
+//	}
+//
+// What was there in the beginning is no event; see [Generator.Initial]. A
+// Generator is for one goroutine.
+type Generator struct {
+	name    string
+	parts   []*part
+	streams []merged
+	phases  []Phase
+	faults  []fault.Spec
+	// objects by stream and key, where they were asked for.
+	objects [][]states
+}
+
+// states holds the objects of a key by state.
+type states []runtime.Object
+
+// merged is a stream of the composition: those of the parts that are of one
+// resource, one after the other.
+type merged struct {
+	resource resource
+	streams  []*stream
+	// first key of each of them, and the one after the last.
+	first []int32
+}
+
+// part is a part that is being played.
+type part struct {
+	engine *engine
+	// stream and first key of each stream of the part.
+	stream []uint8
+	first  []int32
+	// start, and the end, before which events are: as in [Part].
+	start, end time.Duration
+	// schedule is nil where events have their own times. played counts them.
+	schedule pace.Schedule
+	played   int
+	// next step, and false where there is none.
+	next Step
+	ok   bool
+}
+
+// Generator returns a generator of the composition; the error is
+// [Composition.Validate]'s. O(keys).
+func (c Composition) Generator() (*Generator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	g := &Generator{name: c.Name, faults: c.Faults}
+	for i, p := range c.Parts {
+		names := namer{nodes: p.Profile.cluster().Nodes}
+		if i > 0 {
+			names.prefix = string(rune('a'+i)) + "-"
+		}
+		plan := p.Profile.plan(names, mix(uint64(p.Seed)))
+		at := &part{engine: newEngine(plan, uint64(p.Seed)), start: p.Start, end: never}
+		if p.Duration > 0 {
+			at.end = p.Start + p.Duration
+		}
+		for _, s := range plan.streams {
+			stream, first := g.add(s)
+			at.stream, at.first = append(at.stream, stream), append(at.first, first)
+		}
+		if p.Pace != nil {
+			at.schedule = p.Pace.Schedule(at.score(p.Seed))
+		}
+		g.parts = append(g.parts, at)
+		g.phases = append(g.phases, p.phases(plan, len(c.Parts) > 1)...)
+	}
+	g.objects = make([][]states, len(g.streams))
+	g.Reset()
+	return g, nil
+}
+
+// add merges a stream into those that are there.
+func (g *Generator) add(s *stream) (number uint8, first int32) {
+	r := s.cast.resource()
+	for i := range g.streams {
+		if m := &g.streams[i]; m.resource == r {
+			first = m.first[len(m.first)-1]
+			m.streams, m.first = append(m.streams, s), append(m.first, first+int32(s.keys))
+			return uint8(i), first
+		}
+	}
+	g.streams = append(g.streams, merged{resource: r, streams: []*stream{s}, first: []int32{0, int32(s.keys)}})
+	return uint8(len(g.streams) - 1), 0
+}
+
+// score is what the part's pace depends on. Where that is how many events there
+// are, or when they are, they are played once for it.
+func (p *part) score(seed int64) pace.Score {
+	var at []time.Duration
+	for s := (Step{}); p.engine.next(&s); {
+		if s.Kind <= Deleted {
+			at = append(at, s.At)
+		}
+	}
+	p.engine.reset()
+	return pace.Score{
+		Events: len(at), Seed: seed,
+		At: func(i int) time.Duration { return at[min(i, len(at)-1)] },
+	}
+}
+
+// phases are the plan's, as far as they are played.
+func (p *Part) phases(plan *plan, named bool) []Phase {
+	if p.Pace != nil {
+		return nil // They are where the pace takes them.
+	}
+	var out []Phase
+	for _, ph := range plan.phases {
+		if p.Duration > 0 {
+			ph.To = min(ph.To, p.Duration)
+		}
+		if ph.To <= ph.From {
+			continue
+		}
+		ph.From, ph.To = ph.From+p.Start, ph.To+p.Start
+		if named {
+			ph.Name = p.Profile.Name() + " " + ph.Name
+		}
+		out = append(out, ph)
+	}
+	return out
+}
+
+// Reset goes back to the beginning: the same steps come again. O(keys).
+func (g *Generator) Reset() {
+	for _, p := range g.parts {
+		p.engine.reset()
+		p.played = 0
+		p.advance()
+	}
+}
+
+// advance finds the part's next step.
+func (p *part) advance() {
+	s := &p.next
+	if p.ok = p.engine.next(s); !p.ok {
+		return
+	}
+	if p.schedule != nil {
+		// A mark comes with the event before it.
+		s.At = p.schedule.Intended(max(p.played-1, 0))
+		if s.Kind <= Deleted {
+			s.At = p.schedule.Intended(p.played)
+			p.played++
+		}
+	}
+	s.At += p.start
+	s.Key += p.first[s.Stream]
+	s.Stream = p.stream[s.Stream]
+	p.ok = s.At < p.end
+}
+
+// Next fills in the next step; it returns false when there is none. O(parts),
+// without allocating.
+func (g *Generator) Next(s *Step) bool {
+	best := g.parts[0]
+	if len(g.parts) > 1 {
+		at := time.Duration(math.MaxInt64)
+		for _, p := range g.parts {
+			if p.ok && p.next.At < at {
+				best, at = p, p.next.At
+			}
+		}
+	}
+	if !best.ok {
+		return false
+	}
+	*s = best.next
+	best.advance()
+	return true
+}
+
+// Resources returns what the streams are of, by number. The first is the one
+// that a pipeline plays where nobody asks for another.
+func (g *Generator) Resources() []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for _, m := range g.streams {
+		out = append(out, m.resource.gvr)
+	}
+	return out
+}
+
+// Keys returns how many keys a stream has at most: some may come up in events
+// that are left out only.
+func (g *Generator) Keys(stream uint8) int {
+	first := g.streams[stream].first
+	return int(first[len(first)-1])
+}
+
+// place returns the stream of a part that a key is of, and its number there.
+func (m *merged) place(key int32) (*stream, int32) {
+	i := 0
+	for key >= m.first[i+1] {
+		i++
+	}
+	return m.streams[i], key - m.first[i]
+}
+
+// Initial returns the state in which the key of a stream is there in the
+// beginning, and false where it isn't.
+func (g *Generator) Initial(stream uint8, key int32) (state uint8, there bool) {
+	s, k := g.streams[stream].place(key)
+	return s.settled, int(k) < s.initial
+}
+
+// Key returns the key of a step's object, namespace/name.
+func (g *Generator) Key(s Step) string {
+	st, k := g.streams[s.Stream].place(s.Key)
+	return st.cast.key(k)
+}
+
+// Object returns the object as the step leaves it, shared by all steps of that
+// key and state; it must not be changed. Its resourceVersion says the state, not
+// the step: "7.2" is state 2 of key 7. It is made when it is first asked for,
+// and kept; that takes the size of its struct, about 1.2 kB for a pod. It is nil
+// for a mark.
+func (g *Generator) Object(s Step) runtime.Object {
+	if s.Kind > Deleted {
+		return nil
+	}
+	if g.objects[s.Stream] == nil {
+		g.objects[s.Stream] = make([]states, g.Keys(s.Stream))
+	}
+	of := g.objects[s.Stream][s.Key]
+	if int(s.State) < len(of) && of[s.State] != nil {
+		return of[s.State]
+	}
+	o := g.object(s)
+	setVersion(o, strconv.Itoa(int(s.Key))+"."+strconv.Itoa(int(s.State)))
+	for len(of) <= int(s.State) {
+		of = append(of, nil)
+	}
+	of[s.State] = o
+	g.objects[s.Stream][s.Key] = of
+	return o
+}
+
+func (g *Generator) object(s Step) runtime.Object {
+	st, k := g.streams[s.Stream].place(s.Key)
+	return st.cast.object(k, s.State)
+}
+
+func setVersion(o runtime.Object, version string) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetResourceVersion(version)
+	}
+}
+
+// Set makes the storms of the composition: every event with an object of its
+// own, numbered, what lies below the objects' structs shared. A pod's event takes
+// about 1.3 kB. O(events), and the generator is played twice.
+func (c Composition) Set() (*Set, error) {
+	g, err := c.Generator()
+	if err != nil {
+		return nil, err
+	}
+	return g.Set(), nil
+}
+
+// Set is [Composition.Set]; the generator is reset before and after.
+func (g *Generator) Set() *Set {
+	g.Reset()
+	events := make([]int, len(g.streams))
+	for s := (Step{}); g.Next(&s); {
+		if s.Kind <= Deleted {
+			events[s.Stream]++
+		}
+	}
+	g.Reset()
+
+	set := &Set{Name: g.name, Phases: g.phases, Faults: g.faults}
+	var builders []*setBuilder
+	for i := range g.streams {
+		b := newSetBuilder(g, uint8(i), events[i])
+		if i > 0 {
+			b.storm.Name += "-" + b.storm.Resource.Resource
+		}
+		builders = append(builders, b)
+		set.Storms = append(set.Storms, b.storm)
+	}
+	for s := (Step{}); g.Next(&s); {
+		builders[s.Stream].add(s)
+	}
+	for _, b := range builders {
+		b.storm.Marks = within(b.storm.Marks, len(b.storm.Events))
+	}
+	g.Reset()
+	return set
+}
+
+// setBuilder makes one storm of a set.
+type setBuilder struct {
+	g      *Generator
+	storm  *Storm
+	stream uint8
+	// index of each key in order of appearance, from 1; 0 for none yet.
+	index []int32
+}
+
+func newSetBuilder(g *Generator, stream uint8, events int) *setBuilder {
+	m := &g.streams[stream]
+	s := &Storm{Name: g.name, Resource: m.resource.gvr, Kind: m.resource.gvk}
+	for _, of := range m.streams {
+		s.Initial += of.initial
+	}
+	s.Events = make([]Event, 0, s.Initial+events)
+	b := &setBuilder{g: g, storm: s, stream: stream, index: make([]int32, g.Keys(stream))}
+	for key := range b.index {
+		if state, there := g.Initial(stream, int32(key)); there {
+			b.add(Step{Key: int32(key), Stream: stream, State: state})
+		}
+	}
+	return b
+}
+
+func (b *setBuilder) add(s Step) {
+	seq := uint64(len(b.storm.Events) + 1)
+	switch s.Kind {
+	case RelistStep:
+		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, What: MarkRelist})
+		return
+	case ResyncStep:
+		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, What: MarkResync})
+		return
+	}
+	if b.index[s.Key] == 0 {
+		b.storm.Keys++
+		b.index[s.Key] = int32(b.storm.Keys)
+	}
+	o := b.g.object(s)
+	setVersion(o, strconv.FormatUint(seq, 10))
+	o.GetObjectKind().SetGroupVersionKind(b.storm.Kind)
+	b.storm.Events = append(b.storm.Events, Event{
+		Type: s.Kind.Type(), Seq: seq, At: s.At, Key: b.g.Key(s), KeyIndex: b.index[s.Key] - 1, Object: o,
+	})
+}
+
+// footprint is the size of an object's struct.
+func footprint(o runtime.Object) int { return int(reflect.TypeOf(o).Elem().Size()) }

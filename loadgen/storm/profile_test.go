@@ -1,0 +1,661 @@
+package storm_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// small returns the profile of that name with a cluster that is made in no time.
+func small(t testing.TB, name string) storm.Profile {
+	t.Helper()
+	p, err := storm.NewProfile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch p := p.(type) {
+	case *storm.Leases, *storm.HotKey:
+		storm.Resize(p, 0, 0, 0.02)
+	case *storm.Ceiling:
+		storm.Resize(p, 0, 300, 0)
+	default:
+		storm.Resize(p, 0, 600, 0)
+	}
+	return p
+}
+
+func setOf(t testing.TB, c storm.Composition) *storm.Set {
+	t.Helper()
+	s, err := c.Set()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestProfiles: every profile makes storms that an API server could send, with
+// what its summary says.
+func TestProfiles(t *testing.T) {
+	want := map[string]struct{ resources, types string }{
+		"steady":    {"pods leases nodes", "ADDED DELETED MODIFIED"},
+		"rollout":   {"pods endpointslices", "ADDED DELETED MODIFIED"},
+		"gang":      {"pods jobs", "ADDED DELETED MODIFIED"},
+		"leases":    {"leases", "MODIFIED"},
+		"nodeloss":  {"pods nodes leases", "ADDED DELETED MODIFIED"},
+		"relist":    {"pods", "MODIFIED relist"},
+		"hotkey":    {"leases endpointslices", "MODIFIED"},
+		"endpoints": {"endpointslices", "MODIFIED"},
+		"resync":    {"pods", "MODIFIED resync"},
+		"ceiling":   {"pods", "MODIFIED"},
+	}
+	if diff := cmp.Diff(len(want), len(storm.Names())); diff != "" {
+		t.Fatal(diff)
+	}
+	for _, name := range storm.Names() {
+		t.Run(name, func(t *testing.T) {
+			set := setOf(t, storm.Compose(small(t, name), 1))
+			if err := set.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			var resources []string
+			for _, s := range set.Storms {
+				resources = append(resources, s.Resource.Resource)
+				if len(s.Events) == s.Initial {
+					t.Errorf("%s: no events", s.Resource.Resource)
+				}
+			}
+			if got := strings.Join(resources, " "); got != want[name].resources {
+				t.Errorf("resources %s, want %s", got, want[name].resources)
+			}
+			seen := map[string]bool{}
+			first := set.Storms[0]
+			for _, e := range first.Events[first.Initial:] {
+				seen[string(e.Type)] = true
+			}
+			for _, m := range first.Marks {
+				seen[string(m.What)] = true
+			}
+			var types []string
+			for typ := range seen {
+				types = append(types, typ)
+			}
+			slices.Sort(types)
+			if got := strings.Join(types, " "); got != want[name].types {
+				t.Errorf("types %s, want %s", got, want[name].types)
+			}
+			end := set.Phases[len(set.Phases)-1].To
+			if last := first.Events[len(first.Events)-1].At; last >= end {
+				t.Errorf("the last event is at %v, the last phase ends at %v", last, end)
+			}
+		})
+	}
+}
+
+// TestProfileRates: the defaults have the rates of the field; see each profile's
+// documentation for where they are from.
+func TestProfileRates(t *testing.T) {
+	// Events a second in the storm phase, of one type and resource.
+	rate := func(p storm.Profile, resource string, typ watch.EventType) float64 {
+		set := setOf(t, storm.Compose(p, 1))
+		s, ok := set.Of(resource)
+		if !ok {
+			t.Fatalf("%s has no %s", p.Name(), resource)
+		}
+		i := slices.IndexFunc(set.Phases, func(p storm.Phase) bool { return p.Name == "storm" })
+		phase := set.Phases[i]
+		n := 0
+		for _, e := range s.Events[s.Initial:] {
+			if e.Type == typ && e.At >= phase.From && e.At < phase.To {
+				n++
+			}
+		}
+		return float64(n) / (phase.To - phase.From).Seconds()
+	}
+	resized := func(p storm.Profile, nodes, pods int) storm.Profile {
+		storm.Resize(p, nodes, pods, 0)
+		return p
+	}
+	for _, tc := range []struct {
+		p        storm.Profile
+		resource string
+		typ      watch.EventType
+		want     float64
+	}{
+		{resized(storm.DefaultSteady(), 500, 0), "pods", watch.Added, 2}, // a tenth of 20
+		{resized(storm.DefaultSteady(), 500, 0), "leases", watch.Modified, 50},
+		{storm.DefaultRollout(), "pods", watch.Added, 100},
+		{storm.DefaultLeases(), "leases", watch.Modified, 500},
+		{resized(storm.DefaultLeases(), 130_000, 0), "leases", watch.Modified, 13_000},
+		{resized(storm.DefaultGang(), 0, 6_500), "pods", watch.Added, 43.3},
+		{resized(storm.DefaultEndpoints(), 0, 5_000), "endpointslices", watch.Modified, 105},
+	} {
+		got := rate(tc.p, tc.resource, tc.typ)
+		if math.Abs(got-tc.want) > 0.06*tc.want {
+			t.Errorf("%s: %.1f %s %s a second, want %.1f", tc.p.Name(), got, tc.resource, tc.typ, tc.want)
+		}
+	}
+}
+
+// TestDeterministic: the seed, and nothing else, decides.
+func TestDeterministic(t *testing.T) {
+	for _, name := range storm.Names() {
+		a, b := setOf(t, storm.Compose(small(t, name), 3)), setOf(t, storm.Compose(small(t, name), 3))
+		other := setOf(t, storm.Compose(small(t, name), 4))
+		if diff := cmp.Diff(digest(t, a), digest(t, b)); diff != "" {
+			t.Errorf("%s: two storms of a seed differ: %s", name, diff)
+		}
+		if slices.Equal(digest(t, a), digest(t, other)) {
+			t.Errorf("%s: the storms of two seeds are equal", name)
+		}
+	}
+}
+
+// digest has a line for each event, with the object of a few.
+func digest(t testing.TB, set *storm.Set) []string {
+	t.Helper()
+	var out []string
+	for _, s := range set.Storms {
+		for i, e := range s.Events {
+			line := fmt.Sprint(e.Type, e.At, e.Key, e.KeyIndex)
+			if i%97 == 0 {
+				o, err := json.Marshal(e.Object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				line += string(o)
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestNodeLoss looks at the life of the pods of a lost node.
+func TestNodeLoss(t *testing.T) {
+	p := storm.DefaultNodeLoss()
+	storm.Resize(p, 10, 0, 0)
+	set := setOf(t, storm.Compose(p, 1))
+	pods := set.Storms[0]
+	if pods.Initial != 1100 {
+		t.Fatalf("%d pods in the beginning", pods.Initial)
+	}
+	onNode := map[string]int{}
+	var lives = map[string][]string{}
+	for i, e := range pods.Events {
+		pod := e.Object.(*v1.Pod)
+		if i < pods.Initial {
+			onNode[pod.Spec.NodeName]++
+			continue
+		}
+		say := string(e.Type)
+		switch {
+		case pod.DeletionTimestamp != nil:
+			say += " evicted"
+		case pod.Spec.NodeName == "":
+			say += " pending"
+		default:
+			say += " " + string(pod.Status.Phase)
+		}
+		lives[e.Key] = append(lives[e.Key], say)
+	}
+	for node, n := range onNode {
+		if n != 110 {
+			t.Errorf("%d pods on %s", n, node)
+		}
+	}
+	count := map[string]int{}
+	for _, l := range lives {
+		count[strings.Join(l, ", ")]++
+	}
+	for life, want := range map[string]int{
+		"MODIFIED Running, MODIFIED evicted, DELETED evicted":                                                     220,
+		"ADDED pending, MODIFIED pending, MODIFIED Pending, MODIFIED Pending, MODIFIED Pending, MODIFIED Running": 220,
+	} {
+		if count[life] != want {
+			t.Errorf("%d pods had the life %q, want %d", count[life], life, want)
+		}
+	}
+	if n := len(lives); n < 440 {
+		t.Errorf("%d pods had events", n)
+	}
+	// A kubelet's view of it.
+	node, err := pods.ForNode(110)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if node.Initial != 110 || node.Keys != 220 {
+		t.Errorf("a node has %d pods, then %d in all", node.Initial, node.Keys)
+	}
+}
+
+// TestSizes: pods have about the sizes that they are to have, leases half a
+// kilobyte, nodes 13 kB.
+func TestSizes(t *testing.T) {
+	p := storm.DefaultNodeLoss()
+	storm.Resize(p, 10, 0, 0)
+	p.PodBytes = []int{2_000, 10_000, 20_000}
+	set := setOf(t, storm.Compose(p, 1))
+	near := func(what string, o any, want ...int) {
+		t.Helper()
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if math.Abs(float64(len(b)-w)) < 0.06*float64(w)+30 {
+				return
+			}
+		}
+		t.Fatalf("%s has %d bytes, want %v: %s", what, len(b), want, b)
+	}
+	seen := map[int]bool{}
+	for _, s := range set.Storms {
+		for _, e := range s.Events[:s.Initial] {
+			switch s.Resource.Resource {
+			case "pods":
+				near(e.Key, e.Object, p.PodBytes...)
+				b, _ := json.Marshal(e.Object)
+				seen[(len(b)+500)/1000] = true
+			case "nodes":
+				near(e.Key, e.Object, 13_000)
+			case "leases":
+				near(e.Key, e.Object, 500)
+			}
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("pods of all sizes are there: %v", seen)
+	}
+}
+
+// TestObjectsAreTheirOwn: no two events share a struct, and nothing that one of
+// them points to is changed by making another.
+func TestObjectsAreTheirOwn(t *testing.T) {
+	set := setOf(t, storm.Compose(small(t, "rollout"), 1))
+	seen := map[any]bool{}
+	for _, s := range set.Storms {
+		for _, e := range s.Events {
+			if seen[e.Object] {
+				t.Fatalf("event %d of %s shares its object", e.Seq, s.Resource.Resource)
+			}
+			seen[e.Object] = true
+		}
+	}
+}
+
+// TestSkew: with zipf a few keys have most of the updates, with uniform none has.
+func TestSkew(t *testing.T) {
+	share := func(skew storm.Skew) float64 {
+		p := storm.DefaultCeiling()
+		p.Pods, p.Events, p.Skew = 1000, 50_000, skew
+		s := setOf(t, storm.Compose(p, 1)).Storms[0]
+		n := make([]int, s.Keys)
+		for _, e := range s.Events[s.Initial:] {
+			n[e.KeyIndex]++
+		}
+		slices.Sort(n)
+		hot := 0
+		for _, c := range n[len(n)-10:] {
+			hot += c
+		}
+		return float64(hot) / 50_000
+	}
+	if got := share(storm.Skew{}); got > 0.02 {
+		t.Errorf("uniform: the ten hottest of 1000 keys have %.0f %% of the updates", got*100)
+	}
+	// The sum of 1/r^1.1 over ten ranks, over that over a thousand.
+	var ten, all float64
+	for r := 1; r <= 1000; r++ {
+		w := math.Pow(float64(r), -1.1)
+		if all += w; r <= 10 {
+			ten += w
+		}
+	}
+	if got, want := share(storm.Zipf(1.1)), ten/all; math.Abs(got-want) > 0.02 {
+		t.Errorf("zipf: the ten hottest of 1000 keys have %.3f of the updates, want %.3f", got, want)
+	}
+}
+
+func TestParseSkew(t *testing.T) {
+	for in, want := range map[string]string{"uniform": "uniform", "zipf:1.1": "zipf:1.1", "zipf:2": "zipf:2"} {
+		if s, err := storm.ParseSkew(in); err != nil || s.String() != want {
+			t.Errorf("ParseSkew(%q) = %v, %v", in, s, err)
+		}
+	}
+	for _, in := range []string{"", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:11", "zipf:1e1", "zipf:nan", "Uniform", "zipf:0x1"} {
+		if s, err := storm.ParseSkew(in); !errors.Is(err, storm.ErrSkew) {
+			t.Errorf("ParseSkew(%q) = %v, %v", in, s, err)
+		}
+	}
+}
+
+// TestGeneratorAgreesWithSet: what is yielded is what is made, event by event.
+func TestGeneratorAgreesWithSet(t *testing.T) {
+	twice := pace.Traced(2)
+	c := storm.Composition{Name: "both", Parts: []storm.Part{
+		{Profile: small(t, "rollout"), Seed: 1},
+		{Profile: small(t, "relist"), Seed: 2, Start: 3 * time.Second, Duration: 8 * time.Second, Pace: &twice},
+	}}
+	g, err := c.Generator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := g.Set()
+	if err := set.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	at := make([]int, len(set.Storms))
+	marks := make([]int, len(set.Storms))
+	for i, s := range set.Storms {
+		at[i] = s.Initial
+	}
+	for s := (storm.Step{}); g.Next(&s); {
+		if s.Kind > storm.Deleted {
+			if g.Object(s) != nil {
+				t.Fatal("a mark has an object")
+			}
+			marks[s.Stream]++
+			continue
+		}
+		e := set.Storms[s.Stream].Events[at[s.Stream]]
+		at[s.Stream]++
+		o := g.Object(s).(interface {
+			GetNamespace() string
+			GetName() string
+			SetResourceVersion(string)
+			GetResourceVersion() string
+		})
+		if s.At != e.At || s.Kind.Type() != e.Type || g.Key(s) != e.Key || storm.ObjectKey(o.GetNamespace(), o.GetName()) != e.Key {
+			t.Fatalf("step %+v of %s, event %+v", s, g.Key(s), e)
+		}
+		if g.Object(s) != g.Object(s) {
+			t.Fatal("two objects of one key and state")
+		}
+		rv := o.GetResourceVersion()
+		o.SetResourceVersion(e.Object.(interface{ GetResourceVersion() string }).GetResourceVersion())
+		if !reflect.DeepEqual(any(o), any(e.Object)) {
+			t.Fatalf("event %d: %s", e.Seq, cmp.Diff(o, e.Object))
+		}
+		o.SetResourceVersion(rv)
+	}
+	for i, s := range set.Storms {
+		if at[i] != len(s.Events) || marks[i] < len(s.Marks) {
+			t.Errorf("%s: %d steps for %d events, %d marks for %d", s.Resource.Resource, at[i], len(s.Events), marks[i], len(s.Marks))
+		}
+	}
+	if n := len(set.Storms[0].Marks); n != 1 {
+		t.Errorf("%d marks", n)
+	}
+}
+
+// TestCompose: parts begin when they are to, end when they are to, and keep out
+// of each other's way.
+func TestCompose(t *testing.T) {
+	paced := func(s string) *pace.Pace {
+		p, err := pace.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &p
+	}
+	of := func(set *storm.Set, prefix string) (at []time.Duration) {
+		s := set.Storms[0]
+		for _, e := range s.Events[s.Initial:] {
+			if strings.HasPrefix(e.Key, prefix) {
+				at = append(at, e.At)
+			}
+		}
+		return at
+	}
+	first := storm.Part{Profile: small(t, "resync"), Seed: 1}
+	set := setOf(t, storm.Composition{Name: "x", Parts: []storm.Part{
+		first,
+		{Profile: small(t, "resync"), Seed: 1, Start: 10 * time.Second, Duration: 5 * time.Second},
+		{Profile: small(t, "resync"), Seed: 1, Start: time.Second, Pace: paced("100")},
+	}})
+	if err := set.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	alone := setOf(t, storm.Composition{Name: "x", Parts: []storm.Part{first}})
+	own := of(alone, "shop-")
+	if diff := cmp.Diff(own, of(set, "shop-")); diff != "" {
+		t.Errorf("the first part is not as it is alone: %s", diff)
+	}
+	b := of(set, "b-shop-")
+	for i, at := range b {
+		if at != own[i]+10*time.Second {
+			t.Fatalf("event %d of the second part is at %v, alone at %v", i, at, own[i])
+		}
+	}
+	if n := len(b); own[n-1] >= 5*time.Second || own[n] < 5*time.Second {
+		t.Errorf("the second part has %d events, the last at %v alone", n, own[n-1])
+	}
+	c := of(set, "c-shop-")
+	if len(c) != len(own) {
+		t.Errorf("%d events of the third part, alone %d", len(c), len(own))
+	}
+	for i, at := range c {
+		if want := time.Second + time.Duration(i)*10*time.Millisecond; at != want {
+			t.Fatalf("event %d of the third part is at %v, want %v", i, at, want)
+		}
+	}
+	if set.Storms[0].Initial != 3*alone.Storms[0].Initial {
+		t.Errorf("%d objects in the beginning, %d alone", set.Storms[0].Initial, alone.Storms[0].Initial)
+	}
+	var phases []string
+	for _, p := range set.Phases {
+		phases = append(phases, fmt.Sprintf("%s %v-%v", p.Name, p.From, p.To))
+	}
+	want := []string{
+		"resync baseline 0s-2s", "resync storm 2s-32s", "resync drain 32s-34s",
+		"resync baseline 10s-12s", "resync storm 12s-15s",
+	}
+	if diff := cmp.Diff(want, phases); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestValidCompositions: whatever parameters pass the check make valid storms.
+func TestValidCompositions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c storm.Composition
+		for range rapid.IntRange(1, 3).Draw(t, "parts") {
+			p, err := storm.NewProfile(rapid.SampledFrom(storm.Names()).Draw(t, "profile"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			storm.Resize(p, rapid.IntRange(1, 40).Draw(t, "nodes"), rapid.IntRange(1, 150).Draw(t, "pods"), 0)
+			part := storm.Part{Profile: p, Seed: rapid.Int64().Draw(t, "seed")}
+			part.Start = time.Duration(rapid.IntRange(0, 50_000).Draw(t, "start")) * time.Millisecond
+			if rapid.Bool().Draw(t, "cut") {
+				part.Duration = time.Duration(rapid.IntRange(0, 50_000).Draw(t, "duration")) * time.Millisecond
+			}
+			if rapid.Bool().Draw(t, "paced") {
+				text := rapid.SampledFrom([]string{"max", "100", "poisson:100", "ramp:0..1000/10s", "trace:0.5x", "sine:0..50/1s"}).Draw(t, "pace")
+				pc, err := pace.Parse(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				part.Pace = &pc
+			}
+			if hot, ok := p.(*storm.HotKey); ok {
+				hot.Leases, hot.Endpoints, hot.UpdatesPerSecond = 50, 20, 20
+			}
+			c.Parts = append(c.Parts, part)
+		}
+		set, err := c.Set()
+		if errors.Is(err, storm.ErrParam) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Validate(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestBadParams(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*storm.NodeLoss)
+		want  string
+	}{
+		{"nodes", func(p *storm.NodeLoss) { p.Nodes = 0 }, "profile nodeloss: nodes: 0 (allowed: 1 to 1000000)"},
+		{"pods", func(p *storm.NodeLoss) { p.Pods = -1 }, "profile nodeloss: pods: -1 (allowed: 1 to 5000000)"},
+		{"sizes", func(p *storm.NodeLoss) { p.PodBytes = nil }, "profile nodeloss: podBytes: [] (allowed: 1 to 100 sizes)"},
+		{"size", func(p *storm.NodeLoss) { p.PodBytes = []int{2000, 500} }, "profile nodeloss: podBytes: 500 (allowed: 2000 to 100000)"},
+		{"rate", func(p *storm.NodeLoss) { p.UpdatesPerSecond = math.NaN() }, "profile nodeloss: updatesPerSecond: NaN (allowed: 0 to 10000000 a second)"},
+		{"events", func(p *storm.NodeLoss) { p.UpdatesPerSecond, p.Storm = 1e7, time.Hour }, "profile nodeloss: updatesPerSecond: 1e+07 (allowed: 100000000 events in all)"},
+		{"phase", func(p *storm.NodeLoss) { p.Storm = 0 }, "profile nodeloss: storm: 0s (allowed: 1ms to 24h0m0s)"},
+		{"share", func(p *storm.NodeLoss) { p.Lost = 1.5 }, "profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)"},
+		{"skew", func(p *storm.NodeLoss) { p.Skew = storm.Zipf(-1) }, "profile nodeloss: skew: zipf:-1 (allowed: uniform, or zipf:EXPONENT up to 10)"},
+	} {
+		p := storm.DefaultNodeLoss()
+		tc.spoil(p)
+		err := p.Validate()
+		if !errors.Is(err, storm.ErrParam) || err.Error() != tc.want {
+			t.Errorf("%s: got %v, want %s", tc.name, err, tc.want)
+		}
+	}
+	for _, p := range storm.Profiles() {
+		if err := p.Validate(); err != nil {
+			t.Errorf("the defaults of %s: %v", p.Name(), err)
+		}
+	}
+	if _, err := storm.NewProfile("burst"); !errors.Is(err, storm.ErrUnknownProfile) || !strings.Contains(err.Error(), "steady, rollout, gang") {
+		t.Errorf("NewProfile(burst) = %v", err)
+	}
+}
+
+func TestResize(t *testing.T) {
+	for _, tc := range []struct {
+		nodes, pods int
+		scale       float64
+		want        string
+	}{
+		{0, 0, 0, "5000 nodes, 150000 pods, 20 churn, 100 updates"},
+		{1000, 0, 0, "1000 nodes, 30000 pods, 4 churn, 20 updates"},
+		{0, 30, 0, "1 nodes, 30 pods, 0.004 churn, 0.02 updates"},
+		{1, 110, 0, "1 nodes, 110 pods, 0.0146667 churn, 0.0733333 updates"},
+		{0, 0, 0.5, "2500 nodes, 75000 pods, 10 churn, 50 updates"},
+		{100, 0, 2, "200 nodes, 6000 pods, 0.8 churn, 4 updates"},
+	} {
+		p := storm.DefaultSteady()
+		storm.Resize(p, tc.nodes, tc.pods, tc.scale)
+		got := fmt.Sprintf("%d nodes, %d pods, %v churn, %v updates", p.Nodes, p.Pods, p.ChurnPerSecond, p.UpdatesPerSecond)
+		if got != tc.want {
+			t.Errorf("Resize(%d, %d, %v): %s, want %s", tc.nodes, tc.pods, tc.scale, got, tc.want)
+		}
+	}
+}
+
+func TestNextDoesNotAllocate(t *testing.T) {
+	for _, name := range storm.Names() {
+		g, err := storm.Compose(small(t, name), 1).Generator()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s storm.Step
+		for g.Next(&s) {
+			g.Object(s)
+		}
+		if n := testing.AllocsPerRun(2, func() {
+			g.Reset()
+			for g.Next(&s) {
+				g.Object(s)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations in the whole storm", name, n)
+		}
+	}
+}
+
+// BenchmarkGenerate reports how many events a second one core yields: the steps,
+// and the steps with their shared objects. "reset" is part of it.
+func BenchmarkGenerate(b *testing.B) {
+	for _, name := range storm.Names() {
+		for _, objects := range []bool{false, true} {
+			b.Run(fmt.Sprintf("profile=%s/objects=%v", name, objects), func(b *testing.B) {
+				p, err := storm.NewProfile(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				storm.Resize(p, 0, 0, 0.1)
+				g, err := storm.Compose(p, 1).Generator()
+				if err != nil {
+					b.Fatal(err)
+				}
+				var s storm.Step
+				for g.Next(&s) {
+					if objects {
+						g.Object(s)
+					}
+				}
+				g.Reset()
+				b.ReportAllocs()
+				for b.Loop() {
+					if !g.Next(&s) {
+						g.Reset()
+					} else if objects {
+						if g.Object(s) == nil && s.Kind <= storm.Deleted {
+							b.Fatal("no object")
+						}
+					}
+				}
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			})
+		}
+	}
+}
+
+// BenchmarkSet reports what an event of a storm takes, made with an object of
+// its own: time, and memory that stays.
+func BenchmarkSet(b *testing.B) {
+	for _, name := range []string{"nodeloss", "leases", "endpoints"} {
+		b.Run("profile="+name, func(b *testing.B) {
+			p, err := storm.NewProfile(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			storm.Resize(p, 0, 0, 0.1)
+			events, heap := 0, 0.0
+			for b.Loop() {
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				set := setOf(b, storm.Compose(p, 1))
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				n := 0
+				for _, s := range set.Storms {
+					n += len(s.Events)
+				}
+				events += n
+				heap += float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+				runtime.KeepAlive(set)
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(heap/float64(b.N), "heap-B/event")
+		})
+	}
+}
