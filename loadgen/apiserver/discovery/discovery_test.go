@@ -1,0 +1,453 @@
+package discovery
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/gnostic-models/openapiv2"
+	"github.com/google/gnostic-models/openapiv3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	clientdiscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"watchlab/loadgen/apiserver/resources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const widgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        description: Widget is a thing.
+        properties:
+          spec: {type: object, description: What is wanted., properties: {replicas: {type: integer, description: How many.}}}
+          status: {type: object, properties: {replicas: {type: integer}}}
+  - name: v1beta1
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// serve starts a server with discovery alone and returns its client.
+func serve(t *testing.T, registry *resources.Registry) *clientdiscovery.DiscoveryClient {
+	t.Helper()
+	h := New(registry, Options{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !Handles(req.URL.Path) {
+			t.Errorf("client-go asks for %s", req.URL)
+		}
+		h.ServeHTTP(w, req)
+	}))
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	client, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL, Transport: transport, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestClientGo asks what client-go's own discovery asks, aggregated and plain,
+// and compares both with the registry.
+func TestClientGo(t *testing.T) {
+	registry := resources.New()
+	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+		t.Fatal(err)
+	}
+	client := serve(t, registry)
+	for _, mode := range []string{"aggregated", "plain"} {
+		t.Run(mode, func(t *testing.T) {
+			var d clientdiscovery.DiscoveryInterface = client
+			if mode == "plain" {
+				d = client.WithLegacy()
+			}
+			groups, lists, err := d.ServerGroupsAndResources()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := groups[0].Name+" "+groups[1].Name+" "+groups[len(groups)-1].Name, " apps example.com"; got != want {
+				t.Errorf("groups %q, want %q first and last", got, want)
+			}
+			var got, want []string
+			for _, list := range lists {
+				for _, r := range list.APIResources {
+					if strings.Contains(r.Name, "/") {
+						r.SingularName = "" // which client-go makes up from aggregated discovery
+					}
+					got = append(got, strings.Join([]string{list.GroupVersion, r.Name, r.Kind, r.SingularName, strings.Join(r.Verbs, ","), strings.Join(r.ShortNames, ","), strings.Join(r.Categories, ",")}, " "))
+				}
+			}
+			for _, res := range registry.All() {
+				if !res.Storable() {
+					continue
+				}
+				line := []string{res.GroupVersion().String(), res.GVR.Resource, res.GVK.Kind, res.Singular, strings.Join(res.Verbs, ","), strings.Join(res.ShortNames, ","), strings.Join(res.Categories, ",")}
+				want = append(want, strings.Join(line, " "))
+				for _, sub := range res.Subresources {
+					if sub.Name == resources.Status || sub.Name == resources.Scale {
+						want = append(want, strings.Join([]string{res.GroupVersion().String(), res.GVR.Resource + "/" + sub.Name, sub.Kind.Kind, "", strings.Join(sub.Verbs, ","), "", ""}, " "))
+					}
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("resources (-registry +discovery):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNewResource sees a custom resource come and go, in discovery, in the
+// mapper that clients use and in OpenAPI.
+func TestNewResource(t *testing.T) {
+	registry := resources.New()
+	client := serve(t, registry)
+	find := func() string {
+		groups, err := restmapper.GetAPIGroupResources(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(schema.GroupKind{Group: "example.com", Kind: "Widget"})
+		if err != nil {
+			return ""
+		}
+		return mapping.Resource.String()
+	}
+	if got := find(); got != "" {
+		t.Errorf("widgets before they are defined: %s", got)
+	}
+	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := find(), "example.com/v1, Resource=widgets"; got != want {
+		t.Errorf("widgets are %q, want %q", got, want)
+	}
+	doc, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(schema.GroupVersion{Group: "example.com", Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	widget := doc.Components.Schemas["com.example.v1.Widget"]
+	if widget == nil || widget.Description != "Widget is a thing." || widget.Properties["spec"].Properties["replicas"].Description != "How many." {
+		t.Errorf("the widgets' schema is %+v", widget)
+	}
+	registry.Undefine("widgets.example.com")
+	if got := find(); got != "" {
+		t.Errorf("widgets after they are gone: %s", got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	version, err := serve(t, resources.New()).ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := utilversion.ParseSemantic(version.GitVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parsed.Major() != 1 || parsed.Minor() != 36 || version.Major != "1" || version.Minor != "36" {
+		t.Errorf("version %+v", version)
+	}
+	if !strings.Contains(version.GitVersion, "simulated") {
+		t.Errorf("%s doesn't say that it is a simulation", version.GitVersion)
+	}
+}
+
+// get asks for a document and returns the answer's status, headers and body.
+func get(t *testing.T, h http.Handler, path string, header ...string) (int, http.Header, []byte) {
+	t.Helper()
+	req := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	body, err := io.ReadAll(rec.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec.Code, rec.Header(), body
+}
+
+func TestNegotiation(t *testing.T) {
+	h := New(resources.New(), Options{})
+	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	for _, tt := range []struct {
+		path, accept string
+		code         int
+		contentType  string
+	}{
+		{"/api", "", 200, "application/json"},
+		{"/apis", "application/json", 200, "application/json"},
+		{"/apis", aggregated, 200, aggregated},
+		{"/apis/", aggregated + ",application/json", 200, aggregated},
+		{"/apis", aggregated + ";q=0.1,application/json", 200, "application/json"},
+		{"/apis", strings.Replace(aggregated, "v2", "v2beta1", 1) + ",application/json", 200, "application/json"},
+		{"/apis", strings.Replace(aggregated, "v2", "v2beta1", 1) + "," + aggregated, 200, aggregated},
+		{"/apis/apps", aggregated, 200, "application/json"},
+		{"/apis/apps/v1", "application/vnd.kubernetes.protobuf,application/json", 200, "application/json"},
+		{"/apis/apps/v7", "", 404, "text/plain; charset=utf-8"},
+		{"/apis/no.such", "", 404, "text/plain; charset=utf-8"},
+		{"/api/v2", "", 404, "text/plain; charset=utf-8"},
+		{"/openapi/v2", "", 200, "application/json"},
+		{"/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", 200, protoV2},
+		{"/openapi/v3", "", 200, "application/json"},
+		{"/openapi/v3/apis/batch/v1", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", 200, protoV3},
+		{"/openapi/v3/apis/batch/v1", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf;q=0.5,*/*;q=0.1", 200, protoV3},
+		{"/openapi/v3/apis/batch/v1", "text/html", 406, "text/plain; charset=utf-8"},
+		{"/openapi/v3/apis/no.such/v1", "", 404, "text/plain; charset=utf-8"},
+		{"/openapi/v4", "", 404, "text/plain; charset=utf-8"},
+		{"/version", "", 200, "application/json"},
+	} {
+		code, header, _ := get(t, h, tt.path, "Accept", tt.accept)
+		if code != tt.code || header.Get("Content-Type") != tt.contentType {
+			t.Errorf("GET %s as %q: %d %s, want %d %s", tt.path, tt.accept, code, header.Get("Content-Type"), tt.code, tt.contentType)
+		}
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/apis", nil))
+	if rec.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST /apis: %d", rec.Code)
+	}
+}
+
+func TestHandles(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/": false, "/version": true, "/version/": true, "/version/x": false, "/api": true, "/api/v1": true, "/api/v1/pods": false,
+		"/apis": true, "/apis/apps": true, "/apis/apps/v1": true, "/apis/apps/v1/deployments": false,
+		"/openapi": false, "/openapi/v2": true, "/openapi/v3/apis/apps/v1": true, "/healthz": false,
+	} {
+		if got := Handles(path); got != want {
+			t.Errorf("Handles(%q) = %v", path, got)
+		}
+	}
+}
+
+// TestNotModified asks again with what was answered.
+func TestNotModified(t *testing.T) {
+	registry := resources.New()
+	h := New(registry, Options{})
+	_, header, _ := get(t, h, "/apis", "Accept", aggregatedJSON)
+	etag := header.Get("ETag")
+	again := []string{"Accept", aggregatedJSON, "If-None-Match", etag}
+	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
+		t.Errorf("asked again: %d with %d bytes", code, len(body))
+	}
+	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+		t.Fatal(err)
+	}
+	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
+		t.Errorf("asked again after a change: %d, %s", code, header.Get("ETag"))
+	}
+}
+
+// TestOpenAPIWhole reads all documents in both encodings, looks for references
+// that lead nowhere, and compares hashes with the index.
+func TestOpenAPIWhole(t *testing.T) {
+	registry := resources.New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
+	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+		t.Fatal(err)
+	}
+	h := New(registry, Options{Resource: func(*resources.Resource) bool { return true }, Subresource: func(*resources.Resource, resources.Subresource) bool { return true }})
+	_, _, body := get(t, h, "/openapi/v3")
+	var index struct {
+		Paths map[string]struct{ ServerRelativeURL string } `json:"paths"`
+	}
+	if err := json.Unmarshal(body, &index); err != nil {
+		t.Fatal(err)
+	}
+	if len(index.Paths) < 20 {
+		t.Errorf("the index has %d paths", len(index.Paths))
+	}
+	for path, entry := range index.Paths {
+		code, header, body := get(t, h, entry.ServerRelativeURL)
+		if code != http.StatusOK || !strings.HasSuffix(entry.ServerRelativeURL, "hash="+strings.Trim(header.Get("ETag"), `"`)) {
+			t.Errorf("%s: %d, hash %s", entry.ServerRelativeURL, code, header.Get("ETag"))
+		}
+		checkRefs(t, path, body, "components", "schemas")
+		if !slices.Contains([]string{"apis/batch/v1", "apis/example.com/v1", "apis/flowcontrol.apiserver.k8s.io/v1beta3"}, path) {
+			continue // the others take long with the race detector
+		}
+		code, _, body = get(t, h, "/openapi/v3/"+path, "Accept", protoV3)
+		if code != http.StatusOK || proto.Unmarshal(body, new(openapi_v3.Document)) != nil {
+			t.Errorf("%s as protobuf: %d", path, code)
+		}
+	}
+	_, _, body = get(t, h, "/openapi/v2")
+	checkRefs(t, "v2", body, "definitions")
+	_, _, body = get(t, h, "/openapi/v2", "Accept", protoV2)
+	doc := new(openapi_v2.Document)
+	if err := proto.Unmarshal(body, doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Definitions.AdditionalProperties) < 400 || len(doc.Paths.Path) < 100 {
+		t.Errorf("v2 has %d definitions and %d paths", len(doc.Definitions.AdditionalProperties), len(doc.Paths.Path))
+	}
+}
+
+// checkRefs reports references to models that the document hasn't got.
+func checkRefs(t *testing.T, name string, body []byte, where ...string) {
+	t.Helper()
+	var doc any
+	if err := json.Unmarshal(body, &doc); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	at := doc
+	for _, w := range where {
+		at = at.(map[string]any)[w]
+	}
+	known := at.(map[string]any)
+	prefix := "#/" + strings.Join(where, "/") + "/"
+	var walk func(any)
+	walk = func(x any) {
+		switch x := x.(type) {
+		case map[string]any:
+			if ref, ok := x["$ref"].(string); ok {
+				if _, ok := known[strings.TrimPrefix(ref, prefix)]; !ok {
+					t.Errorf("%s: %s leads nowhere", name, ref)
+				}
+			}
+			for _, v := range x {
+				walk(v)
+			}
+		case []any:
+			for _, v := range x {
+				walk(v)
+			}
+		}
+	}
+	walk(doc)
+}
+
+// newer are fields of client-go v0.37 that kube-apiserver v1.36 hasn't got.
+// or that are different there.
+var newer = []string{
+	"v1.PodSpec evictionResponders",
+	"v1.PodStatus volumeHealth",
+	"v1.PodStatus nodeAllocatableResourceClaimStatuses",
+}
+
+func isNewer(line string) bool {
+	return slices.ContainsFunc(newer, func(n string) bool { return strings.HasPrefix(line, n+" ") })
+}
+
+// TestModels compares some models with those of a real kube-apiserver.
+func TestModels(t *testing.T) {
+	f, err := os.Open("testdata/models-v1.36.3.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	want := make(map[string][]string)
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		if line := scan.Text(); !strings.HasPrefix(line, "#") && !isNewer(line) {
+			model, _, _ := strings.Cut(line, " ")
+			want[model] = append(want[model], line)
+		}
+	}
+	m := newModels(false)
+	for _, res := range resources.New().All() {
+		m.addKind(res)
+	}
+	got := make(map[string][]string)
+	for name, s := range m.definitions {
+		parts := strings.Split(name, ".")
+		short := strings.Join(parts[len(parts)-2:], ".")
+		if _, ok := want[short]; !ok || strings.Contains(name, "autoscaling") {
+			continue
+		}
+		for field, p := range s.Properties {
+			if line := describeField(short, field, &p, slices.Contains(s.Required, field)); !isNewer(line) {
+				got[short] = append(got[short], line)
+			}
+		}
+		slices.Sort(got[short])
+	}
+	for model, lines := range want {
+		slices.Sort(lines)
+		if diff := cmp.Diff(lines, got[model]); diff != "" {
+			t.Errorf("%s (-kube-apiserver +simulated):\n%s", model, diff)
+		}
+	}
+}
+
+func describeField(model, name string, p *spec.Schema, required bool) string {
+	parts := []string{model, name, describeType(p)}
+	if required {
+		parts = append(parts, "required")
+	}
+	for _, e := range []string{"list-type", "list-map-keys", "map-type", "patch-strategy", "patch-merge-key"} {
+		switch v := p.Extensions["x-kubernetes-"+e].(type) {
+		case string:
+			parts = append(parts, e+"="+v)
+		case []any:
+			var keys []string
+			for _, k := range v {
+				keys = append(keys, k.(string))
+			}
+			parts = append(parts, e+"="+strings.Join(keys, ","))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func describeType(p *spec.Schema) string {
+	ref := p.Ref.String()
+	if len(p.AllOf) > 0 {
+		ref = p.AllOf[0].Ref.String()
+	}
+	switch {
+	case ref != "":
+		return ref[strings.LastIndex(ref, "/")+1:]
+	case p.Items != nil:
+		return "[]" + describeType(p.Items.Schema)
+	case p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil:
+		return "map:" + describeType(p.AdditionalProperties.Schema)
+	case p.Format != "":
+		return p.Type[0] + ":" + p.Format
+	}
+	return p.Type[0]
+}
+
+func BenchmarkDocuments(b *testing.B) {
+	registry := resources.New()
+	for _, path := range []string{"/apis", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"} {
+		b.Run("path="+strings.ReplaceAll(path[1:], "/", "."), func(b *testing.B) {
+			for b.Loop() {
+				rec := httptest.NewRecorder()
+				New(registry, Options{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+			}
+		})
+	}
+}
