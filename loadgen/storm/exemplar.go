@@ -114,7 +114,9 @@ var trims = []func(*v1.Pod){
 	},
 	func(p *v1.Pod) { p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = nil, nil },
 	func(p *v1.Pod) { p.Spec.Tolerations, p.Spec.SecurityContext = nil, nil },
-	func(p *v1.Pod) { p.Spec.Containers[0].Ports, p.Spec.Containers[0].Resources = nil, v1.ResourceRequirements{} },
+	func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports, p.Spec.Containers[0].Resources = nil, v1.ResourceRequirements{}
+	},
 }
 
 // fitPods returns copies of the states of a pod that have about so many bytes of
