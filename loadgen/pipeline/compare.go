@@ -264,6 +264,16 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 }
 
 func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
+	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Rate) lab.Workload {
+		if spec.Pipeline == InformerPipeline {
+			return newInformer(v, g, opts, m, r)
+		}
+		return newDeltaFIFO(v, g, opts, m, r)
+	})
+}
+
+// compareDeliveries makes the comparisons of deltafifo, one for each delivery.
+func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Rate) lab.Workload) ([]lab.Comparison, error) {
 	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
 	if err != nil {
 		return nil, err
@@ -303,10 +313,7 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
 			g = opts.Label(g)
 			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Rate) lab.Workload {
-				if spec.Pipeline == InformerPipeline {
-					return newInformer(v, g, opts, m, r)
-				}
-				return newDeltaFIFO(v, g, opts, m, r)
+				return build(v, g, opts, r)
 			})...)
 		}
 		// A delivery in which no variant takes the options has nothing to tell.
@@ -335,7 +342,7 @@ func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Option
 	}
 }
 
-func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) lab.Workload {
+func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) *informer {
 	return &informer{
 		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
@@ -31,6 +32,8 @@ type informer struct {
 	material   *material
 	rate       pace.Rate
 	stall      time.Duration
+	// open: how many events there are is known when the last has come.
+	open bool
 
 	score   *score
 	src     source.Source
@@ -57,6 +60,16 @@ func (w *informer) Setup(context.Context) error {
 	}
 	events := len(w.score.Events)
 	w.st = newStamps(events, w.rate, false)
+	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
+		return err
+	}
+	w.queue.last.Store(uint64(events))
+	return nil
+}
+
+// assemble builds the pipeline for so many events of objects like the one given,
+// the first of them an initial list.
+func (w *informer) assemble(events, initial int, like runtime.Object) error {
 	w.log = newLedger(w.st, events)
 	w.indexer = cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -64,8 +77,8 @@ func (w *informer) Setup(context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.queue = &entrance{Queue: q, st: w.st, last: uint64(events)}
-	w.worker = newWorker(w.st, w.indexer, events, w.score.Initial)
+	w.queue = &entrance{Queue: q, st: w.st}
+	w.worker = newWorker(w.st, w.indexer, events, initial)
 	w.process = &processor{
 		indexer: w.indexer, handler: w.worker, log: w.log,
 		done: make(chan struct{}), seen: make([]bool, events+1),
@@ -73,7 +86,7 @@ func (w *informer) Setup(context.Context) error {
 	w.control = cache.New(&cache.Config{
 		Queue:         w.queue.withBatch(),
 		ListerWatcher: w.src.ListerWatcher(),
-		ObjectType:    w.score.Events[0].Object,
+		ObjectType:    like,
 		Process:       w.process.Process,
 		ProcessBatch:  w.process.ProcessBatch,
 	})
@@ -81,6 +94,21 @@ func (w *informer) Setup(context.Context) error {
 }
 
 func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
+	p := pace.New(w.rate)
+	played, err := w.run(ctx, rec, func(ctx context.Context) error {
+		p.Start(w.st.begin())
+		return w.src.Play(ctx, p, w.st.release)
+	})
+	if played {
+		w.report(rec, p)
+	}
+	return err
+}
+
+// run runs the pipeline while play releases the events, and until all have been
+// worked on. It returns false where there is nothing to report: there was an
+// error, or the initial list didn't come through.
+func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	var controller, worker sync.WaitGroup
 	defer worker.Wait()
@@ -92,14 +120,12 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 
 	for _, done := range []<-chan struct{}{w.control.HasSyncedChecker().Done(), w.worker.ready} {
 		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil || w.stalled != nil {
-			return err
+			return false, err
 		}
 	}
 
 	rec.Begin()
-	p := pace.New(w.rate)
-	p.Start(w.st.begin())
-	err := w.src.Play(ctx, p, w.st.release)
+	err = play(ctx)
 	if err == nil {
 		err = w.awaitOr(ctx, w.process.done, &w.log.progress)
 	}
@@ -112,32 +138,35 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 	cancel()
 	controller.Wait()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if w.process.err != nil {
-		return fmt.Errorf("%s: %w", w.name, w.process.err)
+		return false, fmt.Errorf("%s: %w", w.name, w.process.err)
 	}
-	w.report(rec)
-	return nil
+	return true, nil
 }
 
 // awaitOr waits; that the pipeline stood still is for Check to tell. Where the
 // source was listed again, events may have been skipped or come twice, so that
 // counting doesn't tell the end; then it is over when the queue has taken all
-// and is empty.
+// and is empty. So it is where it was not known beforehand how many events there
+// are.
 func (w *informer) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
 	err := awaitSettled(ctx, done, progress, w.stall, w.settled)
-	if err == nil && w.src.Relists() > 0 {
+	if err == nil && w.src.Relists() > 0 && !w.open {
 		err = awaitSettled(ctx, nil, progress, w.stall, w.settled)
 	}
 	return keepStall(err, &w.stalled)
 }
 
 func (w *informer) settled() bool {
-	return w.src.Relists() > 0 && w.queue.tookAll.Load() && w.queue.Len() == 0
+	if w.open && w.process.newest.Load() < w.queue.last.Load() {
+		return false
+	}
+	return (w.open || w.src.Relists() > 0) && w.queue.tookAll() && w.queue.Len() == 0
 }
 
-func (w *informer) report(rec *cell.Recorder) {
+func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 	s := w.score.Storm
 	relists := w.src.Relists()
 	w.verdict = w.log.judge(s, w.score.keys(), promise{
@@ -165,7 +194,7 @@ func (w *informer) report(rec *cell.Recorder) {
 			stretch{StoredHandled, w.st.stored, w.st.handled},
 		)
 	}
-	w.st.report(rec, pace.New(w.rate), s.Initial, stretches...)
+	w.st.report(rec, p, s.Initial, stretches...)
 }
 
 // compareState compares what the indexer holds with what the storm left.
@@ -216,10 +245,9 @@ func (w *informer) Teardown() error {
 type entrance struct {
 	deltafifo.Queue
 	st *stamps
-	// last is the number of the storm's last event; tookAll is set when the
-	// queue has it, or a list that is not older.
-	last    uint64
-	tookAll atomic.Bool
+	// last is the number of the storm's last event, once that is known; newest
+	// is that of the newest that the queue has, or of a list that it has.
+	last, newest atomic.Uint64
 }
 
 var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
@@ -227,9 +255,20 @@ var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
 func (e *entrance) took(obj any) {
 	seq := sequence(obj)
 	e.st.enqueue(seq)
-	if seq >= e.last {
-		e.tookAll.Store(true)
+	e.upTo(seq)
+}
+
+// upTo is called by the Reflector's goroutine alone.
+func (e *entrance) upTo(seq uint64) {
+	if seq > e.newest.Load() {
+		e.newest.Store(seq)
 	}
+}
+
+// tookAll reports whether the queue has the last event.
+func (e *entrance) tookAll() bool {
+	last := e.last.Load()
+	return last > 0 && e.newest.Load() >= last
 }
 
 func (e *entrance) Add(obj any) error {
@@ -252,9 +291,7 @@ func (e *entrance) Delete(obj any) error {
 
 func (e *entrance) Replace(list []any, resourceVersion string) error {
 	err := e.Queue.Replace(list, resourceVersion)
-	if parseSequence(resourceVersion) >= e.last {
-		e.tookAll.Store(true)
-	}
+	e.upTo(parseSequence(resourceVersion))
 	return err
 }
 

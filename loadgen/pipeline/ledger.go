@@ -234,6 +234,15 @@ func (j *judge) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 
 // missing judges what was not handed over.
 func (j *judge) missing() {
+	// An initial list that was itself heard event by event need not have come
+	// with all of them: what counts is what was left of each key.
+	left := make([]uint64, j.s.Keys)
+	for i := range j.s.Events[:j.s.Initial] {
+		e := &j.s.Events[i]
+		if left[e.KeyIndex] = e.Seq; e.Type == watch.Deleted {
+			left[e.KeyIndex] = 0
+		}
+	}
 	if j.latest {
 		for key, seq := range j.s.Final() {
 			if at := j.newest[j.s.Events[seq-1].KeyIndex]; at < seq {
@@ -244,6 +253,9 @@ func (j *judge) missing() {
 	}
 	for seq := 1; seq < len(j.seen); seq++ {
 		e := &j.s.Events[seq-1]
+		if seq <= j.s.Initial && left[e.KeyIndex] != e.Seq {
+			continue
+		}
 		excused := j.relisted && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex])
 		if !j.seen[seq] && !excused {
 			j.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -27,7 +28,9 @@ type processor struct {
 	done    chan struct{}
 	seen    []bool
 	handled int
-	err     error
+	// newest is the highest number that has been handled.
+	newest atomic.Uint64
+	err    error
 	// due says that the hand-over gets stamps; stored is one of them.
 	due    bool
 	stored int64
@@ -139,6 +142,9 @@ func (p *processor) countOne(obj any) {
 		return
 	}
 	p.seen[seq] = true
+	if seq > p.newest.Load() {
+		p.newest.Store(seq)
+	}
 	if p.handled++; p.handled == len(p.seen)-1 {
 		close(p.done)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
 )
 
 // sampleEvery is how often an unpaced cell reads the clock for single events.
@@ -57,6 +58,19 @@ func (s *stamps) begin() time.Time {
 	t0 := time.Now()
 	s.start = int64(t0.Sub(s.epoch))
 	return t0
+}
+
+// heard ends the stamps with those of a storm that was heard from t0 on: an
+// event is released when it arrives.
+func (s *stamps) heard(heard *storm.Storm, t0 time.Time) {
+	n := len(heard.Events)
+	s.start = int64(t0.Sub(s.epoch))
+	for i := range heard.Events {
+		s.released[i+1] = s.start + int64(heard.Events[i].At)
+	}
+	for _, stamps := range []*[]int64{&s.released, &s.enqueued, &s.popped, &s.stored, &s.handled} {
+		*stamps = (*stamps)[:n+1]
+	}
 }
 
 // release is what a source calls right before it hands over an event.

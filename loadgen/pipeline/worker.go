@@ -169,6 +169,9 @@ func (w *worker) judge(v *violations, s *storm.Storm, keys map[string]int32) {
 		}
 		if upto[k] < len(own) {
 			seq := own[len(own)-1]
+			if seq <= uint64(s.Initial) && deleted(seq) {
+				continue // It was gone before the beginning.
+			}
 			v.lost.add("event %d (%s) was never worked on", seq, s.Events[seq-1].Key)
 		}
 	}

@@ -96,6 +96,15 @@ func NewMemory(s *storm.Storm) *Memory {
 	return m
 }
 
+// NewLive returns a source of a log that somebody else writes: nothing is
+// released, and Play is not to be called.
+func NewLive(kind schema.GroupVersionKind, log *stream.Log) *Memory {
+	return &Memory{
+		name: "live " + kind.Kind, kind: kind, storm: &storm.Storm{}, stream: log,
+		watches: map[*memoryWatch]struct{}{},
+	}
+}
+
 // Name returns "memory".
 func (m *Memory) Name() string { return MemoryName }
 

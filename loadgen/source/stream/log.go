@@ -33,6 +33,8 @@ type Log struct {
 	there []bool
 	// refused counts the events for which there was no room. Guarded by mu.
 	refused uint64
+	// sealed: nothing is taken any more. Guarded by mu.
+	sealed bool
 }
 
 // NewLog returns an empty log with room for so many events.
@@ -44,10 +46,13 @@ func NewLog(room int) *Log {
 // afterwards, and deleted says that it is gone. The type of the event follows
 // from what the key was before; a deletion of what isn't there is no event. The
 // object is copied as far as its own resourceVersion, which becomes the event's
-// number. It returns false where there is no room. O(1).
+// number. It returns false where there is no room, or the log is sealed. O(1).
 func (l *Log) Append(key string, obj runtime.Object, deleted bool, at time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.sealed {
+		return false
+	}
 	k, known := l.keys[key]
 	there := known && l.there[k]
 	e := storm.Event{At: at, Key: key, Type: watch.Modified}
@@ -81,6 +86,14 @@ func (l *Log) EndInitial() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.initial = l.Visible()
+}
+
+// Seal ends the log: what comes later is left out. It returns the last position.
+func (l *Log) Seal() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sealed = true
+	return l.Visible()
 }
 
 // Refused returns how many events there was no room for.

@@ -42,6 +42,9 @@ func TestLog(t *testing.T) {
 	if step("d", false) || l.Refused() != 1 {
 		t.Errorf("an eighth event was taken, %d refused", l.Refused())
 	}
+	if last := l.Seal(); last != 7 || step("a", false) || l.Refused() != 1 {
+		t.Errorf("sealed at %d, %d refused", last, l.Refused())
+	}
 	if original.ResourceVersion != "from elsewhere" {
 		t.Error("the object that was appended has been written to")
 	}

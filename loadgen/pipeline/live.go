@@ -1,0 +1,248 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
+)
+
+// DefaultWindow is how long a live stream is followed in a round.
+const DefaultWindow = 30 * time.Second
+
+// LiveSpec says what is compared on a live stream: variants of deltafifo in the
+// informer pipeline.
+type LiveSpec struct {
+	// Impls, Modes and Knobs are those of [Spec].
+	Impls []string
+	Modes []string
+	Knobs Knobs
+	// Open begins to follow the stream, anew for each round.
+	Open func() (*cluster.Tee, error)
+	// Drive, if not nil, makes events happen during each round, and returns when
+	// ctx, which ends with the round, ends, or before. Its error ends the round.
+	Drive func(ctx context.Context) error
+	// Window is how long a round is; 0 means [DefaultWindow].
+	Window time.Duration
+	// Of says what is followed, for titles and labels.
+	Of string
+}
+
+// LiveRoom is how many events a round can hold, the initial list included.
+const LiveRoom = 1 << 18
+
+// CompareLive returns the comparisons that the spec asks for, one for each
+// delivery. The cells of a round run at the same time, each with a Reflector of
+// its own that lists and watches what one watch of the cluster hears: every
+// variant gets the same events, from the moment they arrive, and latency counts
+// from there. What comes is checked like every storm: nothing lost, in order,
+// nothing twice, and the same state in the end.
+//
+// A round in which nothing happens measures nothing, and its cells are invalid.
+func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
+	if spec.Window == 0 {
+		spec.Window = DefaultWindow
+	}
+	if spec.Window < 0 {
+		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrSpec, spec.Window)
+	}
+	l := &live{spec: spec}
+	s := Spec{
+		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
+		Impls: spec.Impls, Modes: spec.Modes, Knobs: spec.Knobs, Duration: spec.Window,
+		Rates: []pace.Rate{pace.Unpaced}, Storm: &storm.Storm{Name: spec.Of},
+	}
+	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Rate) lab.Workload {
+		w := newInformer(v, g, opts, nil, pace.Unpaced)
+		w.open = true
+		return &liveInformer{informer: w, live: l}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range comparisons {
+		c := &comparisons[i]
+		c.Together, c.Begin = true, l.begin
+		for _, cl := range c.Cells {
+			cl.Labels[len(cl.Labels)-1].Value = liveRate
+		}
+	}
+	return comparisons, nil
+}
+
+// liveRate stands for the pace of a live stream in labels.
+const liveRate = "live"
+
+// ClusterSource is the name of the source that is a live cluster, in labels.
+const ClusterSource = "cluster"
+
+// live is a live stream, round by round.
+type live struct {
+	spec LiveSpec
+	// round is the present one. It is replaced between rounds, while no cell
+	// runs.
+	round *round
+}
+
+// begin opens the stream for a round and waits for its initial list.
+func (l *live) begin(cells int) error {
+	tee, err := l.spec.Open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
+	defer cancel()
+	if err := tee.Wait(ctx); err != nil {
+		tee.Close()
+		return err
+	}
+	l.round = &round{spec: l.spec, tee: tee, missing: cells, staying: cells, over: make(chan struct{})}
+	return nil
+}
+
+// listLimit is how long a cluster may take to be listed.
+const listLimit = time.Minute
+
+// round is one window on a live stream, with the cells that look through it.
+type round struct {
+	spec LiveSpec
+	tee  *cluster.Tee
+
+	mu sync.Mutex
+	// missing are the cells that have not joined yet, staying those that have
+	// not left. Guarded by mu.
+	missing, staying int
+	// over is closed when the window is.
+	over chan struct{}
+	// first and last are the positions at which the window opened and closed,
+	// err is why it could not be played. Set before over is closed.
+	first, last uint64
+	err         error
+	storm       *storm.Storm
+}
+
+// join waits until every cell has joined, then until the window is over.
+func (r *round) join(ctx context.Context) error {
+	r.mu.Lock()
+	if r.missing--; r.missing == 0 {
+		go r.play()
+	}
+	r.mu.Unlock()
+	select {
+	case <-r.over:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leave is called by each cell once, whether it joined or not. The last one
+// closes the stream.
+func (r *round) leave(joined bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !joined {
+		if r.missing--; r.missing == 0 && r.staying > 1 {
+			go r.play()
+		}
+	}
+	if r.staying--; r.staying == 0 {
+		r.tee.Close()
+	}
+}
+
+// play lets the window pass.
+func (r *round) play() {
+	defer close(r.over)
+	r.first = r.tee.Visible()
+	ctx, cancel := context.WithTimeout(context.Background(), r.spec.Window)
+	defer cancel()
+	if r.spec.Drive != nil {
+		r.err = r.spec.Drive(ctx)
+	}
+	if r.err == nil {
+		<-ctx.Done()
+	}
+	r.last = r.tee.Seal()
+	r.storm = r.tee.Storm(r.last)
+	// What came before the window opened was handled outside of it.
+	r.storm.Initial = int(r.first)
+	switch {
+	case r.err != nil:
+	case r.tee.Refused() > 0:
+		r.err = fmt.Errorf("more than %d events: a shorter window is needed", LiveRoom)
+	case r.last == r.first:
+		r.err = fmt.Errorf("nothing happened to %s within %v", r.spec.Of, r.spec.Window)
+	}
+}
+
+// liveInformer is an informer pipeline on a live stream.
+type liveInformer struct {
+	*informer
+	live   *live
+	round  *round
+	joined bool
+}
+
+var _ lab.Workload = (*liveInformer)(nil)
+
+func (w *liveInformer) Setup(context.Context) error {
+	w.round = w.live.round
+	if w.round == nil {
+		return errors.New("the round has not begun")
+	}
+	w.src = w.round.tee.Source()
+	// Every event is stamped, as in a paced cell: a cluster is no match for a
+	// clock.
+	w.st = newStamps(LiveRoom, 1, true)
+	// What the initial list has of what comes meanwhile is not known, so that
+	// its objects can't be counted.
+	return w.assemble(LiveRoom, 0, w.round.tee.Like())
+}
+
+func (w *liveInformer) Run(ctx context.Context, rec *cell.Recorder) error {
+	played, err := w.run(ctx, rec, func(ctx context.Context) error {
+		w.joined = true
+		if err := w.round.join(ctx); err != nil {
+			return err
+		}
+		w.queue.last.Store(w.round.last)
+		return nil
+	})
+	if !played {
+		return err
+	}
+	// Now it is known which events there were.
+	s := w.round.storm
+	w.st.heard(s, w.round.tee.Begun())
+	w.score = &score{
+		Storm: s,
+		keys:  func() map[string]int32 { return keyIndexes(s) },
+		final: s.Final,
+	}
+	w.report(rec, pace.On(arrivals{s}))
+	rec.Note("cluster-relists", float64(w.round.tee.Relists()))
+	return nil
+}
+
+func (w *liveInformer) Teardown() error {
+	if w.round != nil {
+		w.round.leave(w.joined)
+	}
+	return w.informer.Teardown()
+}
+
+// arrivals is the schedule of a stream that was heard: an event's intended time
+// is when it arrived.
+type arrivals struct{ *storm.Storm }
+
+func (a arrivals) Intended(i int) time.Duration { return a.Events[a.Initial+i].At }

@@ -1,0 +1,152 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/loadgen/pipeline"
+	"watchlab/loadgen/source/cluster"
+)
+
+// fakeCluster is client-go's fake clientset: what is tested here is what
+// becomes of the events. The real thing is in bench/e2e.
+type fakeCluster struct {
+	*fake.Clientset
+}
+
+func (f fakeCluster) open() (*cluster.Tee, error) {
+	pods := f.CoreV1().Pods(metav1.NamespaceAll)
+	lw := &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+	}
+	r := cluster.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Kind:                 schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespaced: true,
+	}
+	return cluster.FollowListerWatcher(r, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
+}
+
+// drive makes, changes and deletes pods, and leaves none behind.
+func (f fakeCluster) drive(context.Context) error {
+	ctx := context.Background()
+	pods := f.CoreV1().Pods("ns")
+	const of = 20
+	for i := range 12 * of {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i%of)}}
+		var err error
+		switch i / of % 6 {
+		case 0:
+			_, err = pods.Create(ctx, p, metav1.CreateOptions{})
+		default:
+			p.Status.Message = fmt.Sprint(i)
+			_, err = pods.Update(ctx, p, metav1.UpdateOptions{})
+		case 5:
+			err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestCompareLive: every variant of every delivery gets what a cluster says, at
+// the same time, and nothing of it is lost; who breaks an invariant is found out.
+func TestCompareLive(t *testing.T) {
+	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
+	f := fakeCluster{fake.NewClientset(old)}
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Open: f.open, Drive: f.drive, Window: 100 * time.Millisecond, Of: "pods of a fake",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Comparisons) != 2 {
+		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
+	}
+	for _, c := range o.Comparisons {
+		events := uint64(0)
+		for _, cl := range c.Cells {
+			if strings.HasPrefix(cl.Label("impl"), "planted-") {
+				if cl.Verdict.Status != lab.Invalid {
+					t.Errorf("%s is broken, and is said to be %s", cl.BenchName(), cl.Verdict)
+				}
+				continue
+			}
+			if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 {
+				t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+				continue
+			}
+			r := cl.Rounds[0].Result
+			if events == 0 {
+				events = r.EventsIn
+			}
+			l, ok := r.At(pipeline.Handled)
+			if r.EventsIn != events || r.EventsIn < 200 || !ok || l.Count == 0 || !r.Shared {
+				t.Errorf("%s: %d events, others had %d; latency of %d", cl.BenchName(), r.EventsIn, events, l.Count)
+			}
+			if !strings.HasSuffix(cl.BenchName(), "source=cluster/storm=pods-of-a-fake/rate=live") {
+				t.Errorf("name %s", cl.BenchName())
+			}
+		}
+	}
+}
+
+// TestCompareLiveFails: a round in which nothing happens measures nothing, one
+// that can't begin ends the run, and one whose driver fails says so.
+func TestCompareLiveFails(t *testing.T) {
+	f := fakeCluster{fake.NewClientset()}
+	failed := errors.New("driver broke")
+	for _, tt := range []struct {
+		name  string
+		open  func() (*cluster.Tee, error)
+		drive func(context.Context) error
+		want  string
+	}{
+		{"nothing happens", f.open, nil, "nothing happened"},
+		{"driver fails", f.open, func(context.Context) error { return failed }, failed.Error()},
+		{"no cluster", func() (*cluster.Tee, error) { return nil, errors.New("connection refused") }, nil, "connection refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+				Impls: []string{"cond", "ring"}, Modes: []string{"in-order"},
+				Open: tt.open, Drive: tt.drive, Window: 20 * time.Millisecond, Of: "nothing",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+			said := fmt.Sprint(err)
+			for _, cl := range o.Comparisons[0].Cells {
+				said += cl.Verdict.String()
+			}
+			if !strings.Contains(said, tt.want) {
+				t.Errorf("said %q, want %q", said, tt.want)
+			}
+		})
+	}
+	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Window: -1}); !errors.Is(err, pipeline.ErrSpec) {
+		t.Errorf("a negative window: %v", err)
+	}
+	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Impls: []string{"nobody"}, Of: "x"}); err == nil {
+		t.Error("an unknown variant was taken")
+	}
+}

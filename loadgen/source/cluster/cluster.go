@@ -1,0 +1,171 @@
+// Package cluster is where a real cluster's events enter: [Connect] finds a
+// resource in a cluster, a [Tee] follows it and shows what it hears, as it
+// comes, to any number of pipelines, and a [Writer] makes the objects of a storm
+// in the cluster.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var (
+	// ErrContext is wrapped by the error for a kubeconfig or context that
+	// cannot be used.
+	ErrContext = errors.New("no such cluster")
+	// ErrResource is wrapped by the error for a resource that the cluster does
+	// not serve, or that cannot be watched.
+	ErrResource = errors.New("no such resource")
+)
+
+// Cluster is a cluster that can be talked to.
+type Cluster struct {
+	// Context of the kubeconfig, by name.
+	Context string
+	config  *rest.Config
+	mapper  meta.RESTMapper
+	dynamic dynamic.Interface
+}
+
+// Connect reads a kubeconfig, as kubectl finds it where path is empty, and takes
+// one of its contexts, the current one where name is empty. Nothing is sent to
+// the cluster. The error wraps [ErrContext].
+func Connect(path, name string) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	loaded, err := rules.Load()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrContext, err)
+	}
+	if name == "" {
+		name = loaded.CurrentContext
+	}
+	if loaded.Contexts[name] == nil {
+		var names []string
+		for n := range loaded.Contexts {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(names, ", "))
+	}
+	config, err := clientcmd.NewNonInteractiveClientConfig(*loaded, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
+	}
+	c, err := For(config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
+	}
+	c.Context = name
+	return c, nil
+}
+
+// For returns the cluster of a client's configuration, without its limits on
+// the rate of requests.
+func For(config *rest.Config) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	if config.UserAgent == "" {
+		config.UserAgent = "watchlab"
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(d)
+	return &Cluster{
+		config: config, dynamic: client,
+		mapper: restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil),
+	}, nil
+}
+
+// Resource is a resource that a cluster serves.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind       schema.GroupVersionKind
+	Namespaced bool
+}
+
+// Resource finds a resource as kubectl does: by its plural, singular or short
+// name, with its group (deployments.apps) or group and version
+// (deployments.v1.apps) where that is needed. The error wraps [ErrResource], or
+// says why the cluster could not be asked.
+func (c *Cluster) Resource(name string) (Resource, error) {
+	fully, partly := schema.ParseResourceArg(strings.ToLower(name))
+	var kind schema.GroupVersionKind
+	var err error
+	if fully != nil {
+		kind, err = c.mapper.KindFor(*fully)
+	}
+	if fully == nil || meta.IsNoMatchError(err) {
+		kind, err = c.mapper.KindFor(partly.WithVersion(""))
+	}
+	if err != nil {
+		return Resource{}, fmt.Errorf("%w: %q: %w", ErrResource, name, err)
+	}
+	m, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return Resource{}, fmt.Errorf("%w: %q: %w", ErrResource, name, err)
+	}
+	return Resource{m.Resource, kind, m.Scope.Name() == meta.RESTScopeNameNamespace}, nil
+}
+
+// ListerWatcher lists and watches a resource in a namespace, or in all where
+// that is empty: into the types of client-go, by protobuf, where it has one for
+// the kind, and unstructured else. It is what a Reflector takes.
+func (c *Cluster) ListerWatcher(r Resource, namespace string) (cache.ListerWatcher, error) {
+	if !scheme.Scheme.Recognizes(r.Kind) {
+		return c.unstructured(r, namespace), nil
+	}
+	gv := r.Kind.GroupVersion()
+	config := rest.CopyConfig(c.config)
+	config.APIPath = "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.GroupVersion = &gv
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	lw := cache.NewListWatchFromClient(client, r.GroupVersionResource.Resource, namespace, fields.Everything())
+	return cache.ToListWatcherWithWatchListSemantics(lw, client), nil
+}
+
+func (c *Cluster) unstructured(r Resource, namespace string) cache.ListerWatcher {
+	client := c.dynamic.Resource(r.GroupVersionResource).Namespace(namespace)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, opts)
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, c.dynamic)
+}
