@@ -1,0 +1,484 @@
+package storm
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/pace"
+)
+
+// maxFile is how large a file of a composition may be.
+const maxFile = 1 << 20
+
+// FileError is what is wrong with a file of a composition, and where.
+type FileError struct {
+	// File is its name, Line the number of the line from 1; 0 where it is the
+	// file as a whole.
+	File string
+	Line int
+	Err  error
+}
+
+// Error returns one line such as
+//
+//	storm black-friday.yaml: line 7: profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)
+func (e *FileError) Error() string {
+	at := ""
+	if e.Line > 0 {
+		at = fmt.Sprintf("line %d: ", e.Line)
+	}
+	return fmt.Sprintf("storm %s: %s%s", printable(e.File), at, printable(e.Err.Error()))
+}
+
+// Unwrap returns the cause.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// ErrFile is wrapped by the errors for files that are no composition: for what
+// is no YAML, for fields that there aren't, for values of the wrong type.
+var ErrFile = errors.New("invalid file")
+
+// printable keeps a message on one line, whatever the file holds.
+func printable(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// ReadFile reads a composition from a YAML file; see [Parse]. Its name is the
+// file's where it has none.
+func ReadFile(path string, seed int64) (Composition, error) {
+	fail := func(err error) (Composition, error) {
+		var p *os.PathError
+		if errors.As(err, &p) {
+			err = p.Err // Without the path, which stands before it.
+		}
+		return Composition{}, &FileError{File: path, Err: err}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return fail(err)
+	}
+	c, err := Parse(path, data, seed)
+	if c.Name == "" {
+		base := filepath.Base(path)
+		c.Name = strings.TrimSuffix(base, filepath.Ext(base))
+	}
+	return c, err
+}
+
+// Parse reads a composition from YAML:
+//
+//	name: black-friday       # optional
+//	seed: 7                  # optional; else what the caller says
+//	profiles:
+//	- profile: steady
+//	  nodes: 100             # also pods and scale: the rest follows, see Resize
+//	- profile: nodeloss
+//	  start: 20s
+//	  duration: 1m
+//	  pace: trace:2x
+//	  seed: 8                # optional; else that of the file
+//	  nodes: 50
+//	  lost: 0.5              # the profile's own parameters
+//	faults:                  # see package fault
+//	- name: disconnect
+//	  every: 2s
+//
+// It is strict: a field that there isn't, or one that is there twice, is an
+// error. Errors are a [*FileError] with the line, wrapping [ErrFile],
+// [ErrUnknownProfile], [ErrParam], [ErrComposition] or [fault.ErrSpec]. file is
+// the name that they show.
+func Parse(file string, data []byte, seed int64) (Composition, error) {
+	c, err := parse(data, seed)
+	if err == nil {
+		return c, nil
+	}
+	var located *lineError
+	if errors.As(err, &located) {
+		return Composition{}, &FileError{File: file, Line: located.line, Err: located.err}
+	}
+	return Composition{}, &FileError{File: file, Err: err}
+}
+
+// lineError is an error with the line that has it.
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+func badNode(n *yaml.Node, format string, args ...any) error {
+	return &lineError{line: n.Line, err: fmt.Errorf("%w: %s", ErrFile, fmt.Sprintf(format, args...))}
+}
+
+func parse(data []byte, seed int64) (Composition, error) {
+	root, err := document(data)
+	if err != nil {
+		return Composition{}, err
+	}
+	var head struct {
+		Name     string    `yaml:"name"`
+		Seed     *int64    `yaml:"seed"`
+		Profiles yaml.Node `yaml:"profiles"`
+		Faults   yaml.Node `yaml:"faults"`
+	}
+	fields, err := decode(root, "", &head)
+	if err != nil {
+		return Composition{}, err
+	}
+	if head.Seed != nil {
+		seed = *head.Seed
+	}
+	c := Composition{Name: head.Name}
+	if strings.ContainsFunc(c.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return Composition{}, badNode(fields["name"], "name: it has to be printable")
+	}
+	entries, err := list(fields["profiles"], root, "profiles")
+	if err != nil {
+		return Composition{}, err
+	}
+	if len(entries) == 0 || len(entries) > MaxParts {
+		return Composition{}, badNode(orNode(fields["profiles"], root), "profiles: there are %d (allowed: 1 to %d)", len(entries), MaxParts)
+	}
+	for _, n := range entries {
+		p, err := parsePart(n, seed)
+		if err != nil {
+			return Composition{}, err
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	if fields["faults"] == nil {
+		return c, nil
+	}
+	faults, err := list(fields["faults"], root, "faults")
+	if err != nil {
+		return Composition{}, err
+	}
+	for _, n := range faults {
+		var spec fault.Spec
+		if _, err := decode(n, "", &spec); err != nil {
+			return Composition{}, err
+		}
+		if err := spec.Validate(); err != nil {
+			return Composition{}, &lineError{line: n.Line, err: err}
+		}
+		c.Faults = append(c.Faults, spec)
+	}
+	return c, nil
+}
+
+// yamlLine is how yaml says where a mistake is.
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
+
+// document returns the one document of a file.
+func document(data []byte) (*yaml.Node, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrFile, maxFile)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: it is empty", ErrFile)
+	case err != nil:
+		return nil, syntax(err)
+	}
+	switch err := dec.Decode(&more); {
+	case err == nil:
+		return nil, badNode(&more, "a second document (one is allowed)")
+	case !errors.Is(err, io.EOF):
+		return nil, syntax(err)
+	}
+	if len(doc.Content) != 1 {
+		return nil, fmt.Errorf("%w: it is empty", ErrFile)
+	}
+	return doc.Content[0], nil
+}
+
+func syntax(err error) error {
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if line, numErr := strconv.Atoi(m[1]); numErr == nil {
+			return &lineError{line: line, err: fmt.Errorf("%w: %s", ErrFile, m[2])}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrFile, strings.TrimPrefix(err.Error(), "yaml: "))
+}
+
+func orNode(n, or *yaml.Node) *yaml.Node {
+	if n == nil {
+		return or
+	}
+	return n
+}
+
+// list returns the items of a list.
+func list(n, parent *yaml.Node, name string) ([]*yaml.Node, error) {
+	if n == nil {
+		return nil, badNode(parent, "%s: it is missing", name)
+	}
+	if n.Kind != yaml.SequenceNode {
+		return nil, badNode(n, "%s: it has to be a list", name)
+	}
+	return n.Content, nil
+}
+
+// partHead is what an entry says besides its profile's parameters. Nodes and
+// Pods are parameters too, but what isn't given follows them.
+type partHead struct {
+	Profile  string        `yaml:"profile"`
+	Seed     *int64        `yaml:"seed"`
+	Start    time.Duration `yaml:"start"`
+	Duration time.Duration `yaml:"duration"`
+	Pace     *pace.Pace    `yaml:"pace"`
+	Nodes    int           `yaml:"nodes"`
+	Pods     int           `yaml:"pods"`
+	Scale    float64       `yaml:"scale"`
+}
+
+func parsePart(n *yaml.Node, seed int64) (Part, error) {
+	// The profile says which fields there are.
+	name := &yaml.Node{}
+	if err := isMapping(n); err != nil {
+		return Part{}, err
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "profile" {
+			name = n.Content[i+1]
+		}
+	}
+	if name.Kind == 0 {
+		return Part{}, badNode(n, "profile: it is missing (allowed: %s)", strings.Join(Names(), ", "))
+	}
+	profile, err := NewProfile(name.Value)
+	if err != nil {
+		return Part{}, &lineError{line: name.Line, err: err}
+	}
+	var head partHead
+	fields, err := decode(n, name.Value, &head, profile)
+	if err != nil {
+		return Part{}, err
+	}
+	if head.Seed != nil {
+		seed = *head.Seed
+	}
+	// Anew: first the size that was asked for, then what is given beside it.
+	profile, _ = NewProfile(name.Value)
+	sizes := &checks{profile: name.Value}
+	if fields["nodes"] != nil {
+		sizes.number("nodes", head.Nodes, 1, maxNodes)
+	}
+	if fields["pods"] != nil {
+		sizes.number("pods", head.Pods, 0, maxPods)
+	}
+	if fields["scale"] != nil && (!(head.Scale > 0) || head.Scale > 1e6) {
+		sizes.fail("scale", head.Scale, "above 0, up to 1000000")
+	}
+	part := Part{Profile: profile, Seed: seed, Start: head.Start, Duration: head.Duration, Pace: head.Pace}
+	err = sizes.err
+	if err == nil {
+		Resize(profile, head.Nodes, head.Pods, head.Scale)
+		scaled := *profile.cluster()
+		if _, err := decode(n, name.Value, &partHead{}, profile); err != nil {
+			return Part{}, err
+		}
+		if head.Scale > 0 {
+			profile.cluster().Nodes, profile.cluster().Pods = scaled.Nodes, scaled.Pods
+		}
+		err = part.validate()
+	}
+	if err == nil {
+		return part, nil
+	}
+	at := n
+	var param *ParamError
+	if errors.As(err, &param) {
+		at = orNode(fields[param.Param], n)
+	}
+	return Part{}, &lineError{line: at.Line, err: err}
+}
+
+// decode fills in structs with the fields of a mapping, each of which has to be
+// of one of them, and returns the value of each field that is there. what is
+// named in errors before the field.
+func decode(n *yaml.Node, what string, into ...any) (map[string]*yaml.Node, error) {
+	if err := isMapping(n); err != nil {
+		return nil, err
+	}
+	targets := map[string][]reflect.Value{}
+	var names []string
+	for _, s := range into {
+		collect(reflect.ValueOf(s).Elem(), func(name string, v reflect.Value) {
+			if targets[name] == nil {
+				names = append(names, name)
+			}
+			targets[name] = append(targets[name], v)
+		})
+	}
+	if what == "" {
+		what = "there is"
+	} else {
+		what += " has"
+	}
+	fields := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode || targets[key.Value] == nil:
+			return nil, badNode(key, "%s no field %q (allowed: %s)", what, key.Value, strings.Join(names, ", "))
+		case fields[key.Value] != nil:
+			return nil, badNode(key, "%s: it is there twice, first in line %d", key.Value, fields[key.Value].Line)
+		}
+		fields[key.Value] = value
+		for _, to := range targets[key.Value] {
+			if err := decodeValue(value, to); err != nil {
+				var located *lineError
+				if errors.As(err, &located) {
+					return nil, err
+				}
+				return nil, badNode(value, "%s: %v", key.Value, err)
+			}
+		}
+	}
+	return fields, nil
+}
+
+// isMapping refuses what has no fields.
+func isMapping(n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return nil
+	case yaml.AliasNode:
+		return badNode(n, "*%s: aliases are not allowed", n.Value)
+	}
+	return badNode(n, "it has to be fields with values (name: value)")
+}
+
+// collect calls f for each field of a struct that has a name in YAML.
+func collect(v reflect.Value, f func(name string, v reflect.Value)) {
+	for i := range v.NumField() {
+		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		switch {
+		case slices.Contains(strings.Split(options, ","), "inline"):
+			collect(v.Field(i), f)
+		case name != "" && name != "-":
+			f(name, v.Field(i))
+		}
+	}
+}
+
+// decodeValue reads one value. It is stricter than yaml: null is nothing, and a
+// duration has a unit.
+func decodeValue(n *yaml.Node, to reflect.Value) error {
+	if to.Type() == reflect.TypeFor[yaml.Node]() {
+		to.Set(reflect.ValueOf(*n))
+		return nil
+	}
+	if to.Kind() == reflect.Pointer {
+		v := reflect.New(to.Type().Elem())
+		if err := decodeValue(n, v.Elem()); err != nil {
+			return err
+		}
+		to.Set(v)
+		return nil
+	}
+	if to.Kind() == reflect.Slice {
+		if n.Kind != yaml.SequenceNode {
+			return errors.New("it has to be a list, such as [1, 2]")
+		}
+		s := reflect.MakeSlice(to.Type(), len(n.Content), len(n.Content))
+		for i, item := range n.Content {
+			if err := decodeValue(item, s.Index(i)); err != nil {
+				return &lineError{line: item.Line, err: fmt.Errorf("%w: %w", ErrFile, err)}
+			}
+		}
+		to.Set(s)
+		return nil
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return errors.New("it has to be a single value")
+	}
+	switch v := to.Addr().Interface().(type) {
+	case *time.Duration:
+		d, err := time.ParseDuration(n.Value)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration such as 30s", n.Value)
+		}
+		*v = d
+		return nil
+	case encoding.TextUnmarshaler:
+		return v.UnmarshalText([]byte(n.Value))
+	}
+	switch to.Kind() {
+	case reflect.String:
+		to.SetString(n.Value)
+	case reflect.Int, reflect.Int64:
+		v, err := strconv.ParseInt(n.Value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", n.Value)
+		}
+		to.SetInt(v)
+	case reflect.Float64:
+		v, err := strconv.ParseFloat(n.Value, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a number", n.Value)
+		}
+		to.SetFloat(v)
+	default:
+		return fmt.Errorf("no value of type %v can be read", to.Type())
+	}
+	return nil
+}
+
+// YAML returns the composition as [Parse] reads it, with all parameters.
+func (c Composition) YAML() ([]byte, error) {
+	type entry struct {
+		Profile  string        `yaml:"profile"`
+		Seed     int64         `yaml:"seed"`
+		Start    time.Duration `yaml:"start,omitempty"`
+		Duration time.Duration `yaml:"duration,omitempty"`
+		Pace     *pace.Pace    `yaml:"pace,omitempty"`
+	}
+	var profiles []*yaml.Node
+	for _, p := range c.Parts {
+		var head, params yaml.Node
+		if err := head.Encode(entry{p.Profile.Name(), p.Seed, p.Start, p.Duration, p.Pace}); err != nil {
+			return nil, err
+		}
+		if err := params.Encode(p.Profile); err != nil {
+			return nil, err
+		}
+		head.Content = append(head.Content, params.Content...)
+		profiles = append(profiles, &head)
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	err := enc.Encode(struct {
+		Name     string       `yaml:"name,omitempty"`
+		Profiles []*yaml.Node `yaml:"profiles"`
+		Faults   []fault.Spec `yaml:"faults,omitempty"`
+	}{c.Name, profiles, c.Faults})
+	return out.Bytes(), errors.Join(err, enc.Close())
+}
