@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"strconv"
 	"time"
 
@@ -443,6 +442,3 @@ func (b *setBuilder) add(s Step) {
 		Type: s.Kind.Type(), Seq: seq, At: s.At, Key: b.g.Key(s), KeyIndex: b.index[s.Key] - 1, Object: o,
 	})
 }
-
-// footprint is the size of an object's struct.
-func footprint(o runtime.Object) int { return int(reflect.TypeOf(o).Elem().Size()) }

@@ -107,22 +107,14 @@ type life struct {
 	jitter float64
 }
 
-// order says which key a draw takes next.
-type order uint8
-
-const (
-	// drawn: at random, by the draw's skew.
-	drawn order = iota
-	// inTurn: each key once, in an order that the seed decides, then again.
-	inTurn
-)
-
 // draw is a series of MODIFIED events of keys that are there.
 type draw struct {
 	stream   uint8
 	first, n int32
-	order    order
 	skew     Skew
+	// inTurn takes each key once, in an order that the seed decides, and then
+	// again, instead of drawing them by the skew.
+	inTurn   bool
 	from, to time.Duration
 	// perSecond in the mean; at random times where poisson is set. At
 	// atOnce, all events come at from.
@@ -217,7 +209,7 @@ func newEngine(p *plan, seed uint64) *engine {
 
 func newDrawing(d *draw, seed uint64) drawing {
 	g := drawing{draw: d, gap: 1e9 / d.perSecond, turns: make([]uint8, d.n)}
-	if d.order == inTurn {
+	if d.inTurn {
 		// Steps of the golden section, made coprime to n, visit every key once
 		// and neighbours at different times.
 		n := int64(d.n)
@@ -346,7 +338,7 @@ func (e *engine) next(s *Step) bool {
 func (d *drawing) take(s *Step, end time.Duration) {
 	var k int64
 	switch {
-	case d.order == inTurn:
+	case d.inTurn:
 		k = (d.offset + d.n*d.stride) % int64(d.draw.n)
 	case d.table != nil:
 		k = pick(d.table, d.random())

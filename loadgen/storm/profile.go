@@ -190,7 +190,7 @@ func (cl *Cluster) background(stream uint8, first, n int, states ...uint8) draw 
 // renewals is the draw of node leases: each node once in ten seconds.
 func (cl *Cluster) renewals(stream uint8, first, n int, every time.Duration) draw {
 	return draw{
-		stream: stream, first: int32(first), n: int32(n), order: inTurn, to: cl.length(),
+		stream: stream, first: int32(first), n: int32(n), inTurn: true, to: cl.length(),
 		perSecond: float64(n) / every.Seconds(), states: []uint8{1, 2, 3, 0},
 	}
 }
