@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -132,12 +131,20 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 	return Resource{m.Resource, kind, m.Scope.Name() == meta.RESTScopeNameNamespace}, nil
 }
 
-// ListerWatcher lists and watches a resource in a namespace, or in all where
-// that is empty: into the types of client-go, by protobuf, where it has one for
+// Scope says which objects of a resource are meant. The zero value is all of
+// them.
+type Scope struct {
+	// Namespace is empty for all.
+	Namespace string
+	// Selector of labels; empty for all.
+	Selector string
+}
+
+// ListerWatcher lists and watches a resource: into the types of client-go, by protobuf, where it has one for
 // the kind, and unstructured else. It is what a Reflector takes.
-func (c *Cluster) ListerWatcher(r Resource, namespace string) (cache.ListerWatcher, error) {
+func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error) {
 	if !scheme.Scheme.Recognizes(r.Kind) {
-		return c.unstructured(r, namespace), nil
+		return c.unstructured(r, s), nil
 	}
 	gv := r.Kind.GroupVersion()
 	config := rest.CopyConfig(c.config)
@@ -153,17 +160,21 @@ func (c *Cluster) ListerWatcher(r Resource, namespace string) (cache.ListerWatch
 	if err != nil {
 		return nil, err
 	}
-	lw := cache.NewListWatchFromClient(client, r.GroupVersionResource.Resource, namespace, fields.Everything())
+	lw := cache.NewFilteredListWatchFromClient(client, r.GroupVersionResource.Resource, s.Namespace, s.limit)
 	return cache.ToListWatcherWithWatchListSemantics(lw, client), nil
 }
 
-func (c *Cluster) unstructured(r Resource, namespace string) cache.ListerWatcher {
-	client := c.dynamic.Resource(r.GroupVersionResource).Namespace(namespace)
+func (s Scope) limit(opts *metav1.ListOptions) { opts.LabelSelector = s.Selector }
+
+func (c *Cluster) unstructured(r Resource, s Scope) cache.ListerWatcher {
+	client := c.dynamic.Resource(r.GroupVersionResource).Namespace(s.Namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			s.limit(&opts)
 			return client.List(ctx, opts)
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			s.limit(&opts)
 			return client.Watch(ctx, opts)
 		},
 	}

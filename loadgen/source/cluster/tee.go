@@ -47,12 +47,11 @@ type Tee struct {
 	fail   sync.Once
 }
 
-// NewTee begins to follow a resource in a namespace, or in all where that is
-// empty. The log has room for so many events, the initial list included; what
+// NewTee begins to follow a resource. The log has room for so many events, the initial list included; what
 // comes after that is dropped, and [Tee.Refused] tells. Who makes a Tee closes
 // it.
-func NewTee(c *Cluster, r Resource, namespace string, room int) (*Tee, error) {
-	lw, err := c.ListerWatcher(r, namespace)
+func NewTee(c *Cluster, r Resource, s Scope, room int) (*Tee, error) {
+	lw, err := c.ListerWatcher(r, s)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}

@@ -1,0 +1,104 @@
+// Package main_test holds what is shown on a real control plane.
+package main_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/pipeline"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/trace"
+)
+
+// TestApplyAndTee: a recorded storm of pods is made in a real cluster, what the
+// cluster says of it is played into every variant at once, none loses any of it,
+// and nothing is left behind.
+func TestApplyAndTee(t *testing.T) {
+	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	c, err := cluster.For(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := trace.Load("recorded-gang")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const initial, events = 20, 400
+	short := *s
+	short.Events, short.Initial = s.Events[:initial+events], min(s.Initial, initial)
+
+	pods, err := c.Resource("po")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := cluster.NewWriter(c, pods, "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written cluster.Written
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Open: func() (*cluster.Tee, error) {
+			if err := w.Clear(t.Context()); err != nil {
+				return nil, err
+			}
+			return cluster.NewTee(c, pods, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
+		},
+		Drive: func(context.Context) (err error) {
+			written, err = w.Play(t.Context(), &short, pace.Rate(400))
+			return err
+		},
+		Window: time.Second, Of: "pods",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "e2e", Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("written: %+v", written)
+	if written.Refused > 0 || written.Applied < events/2 {
+		t.Errorf("written: %+v, first refusal: %v", written, written.FirstRefusal)
+	}
+	cells := 0
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			cells++
+			if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) == 0 {
+				t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+				continue
+			}
+			r := cl.Rounds[0].Result
+			l, _ := r.At(pipeline.Handled)
+			t.Logf("%s: %d events in, p99 %v, %s", cl.BenchName(), r.EventsIn, l.P99, cl.Verdict)
+			// A pod that is applied may give one event or two, for its status.
+			if r.EventsIn < events/2 {
+				t.Errorf("%s: %d events came", cl.BenchName(), r.EventsIn)
+			}
+		}
+	}
+	if cells < 10 {
+		t.Errorf("%d cells", cells)
+	}
+
+	if err := w.Clean(t.Context()); err != nil {
+		t.Error(err)
+	}
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+	controlplanetest.Eventually(t, "the namespaces are gone", func() error {
+		list, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New(list.Items[0].Name + " is there")
+		}
+		return err
+	})
+}

@@ -1,0 +1,448 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+const (
+	// RunLabel is on every object that a Writer makes, with the writer's run as
+	// its value; Clean deletes by it.
+	RunLabel = "watchlab.dev/run"
+	// Manager is the field manager of what a Writer applies.
+	Manager = "watchlab"
+	// gate keeps the pods that a Writer makes from being scheduled: they are
+	// objects, not work.
+	gate = "watchlab.dev/not-to-be-run"
+)
+
+var (
+	// ErrNotOurs is wrapped by the error for an object that is there and was
+	// not made by the writer's run; it is left as it is.
+	ErrNotOurs = errors.New("not made by this run")
+	// ErrNotWritable is wrapped by the error for a storm that cannot be made in
+	// a cluster.
+	ErrNotWritable = errors.New("storm cannot be made in a cluster")
+)
+
+// writers is how many requests are under way at once. One key's follow each
+// other.
+const writers = 16
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// Writer makes the objects of a storm in a cluster, by server-side apply, and
+// deletes them again.
+//
+// Everything is in namespaces of the writer's own, named after the run and
+// those of the storm, and carries [RunLabel]. Objects lose what would tie them
+// to where they come from: identity, owners, finalizers, and for pods the node
+// and the token volumes. Pods are gated, so that no scheduler and no kubelet
+// ever acts on them. Only namespaced resources are written.
+type Writer struct {
+	cluster  *Cluster
+	resource Resource
+	run      string
+
+	mu sync.Mutex
+	// made are the namespaces that exist. Guarded by mu.
+	made map[string]struct{}
+}
+
+// NewWriter returns a writer of a resource. run names what it makes; it is a DNS
+// label of up to 20 characters.
+func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
+	if problems := validation.IsDNS1123Label(run); len(problems) > 0 || len(run) > 20 {
+		return nil, fmt.Errorf("cluster: run %q: a DNS label of up to 20 characters is needed", run)
+	}
+	if !r.Namespaced {
+		return nil, fmt.Errorf("%w: %s have no namespace, and would be among the cluster's own", ErrNotWritable, r.Resource)
+	}
+	return &Writer{cluster: c, resource: r, run: run, made: make(map[string]struct{})}, nil
+}
+
+// Selector selects what the writer makes.
+func (w *Writer) Selector() string { return RunLabel + "=" + w.run }
+
+// Written says what a Play did.
+type Written struct {
+	// Applied and Deleted are how many events were written. Refused is how many
+	// the API server did not take, FirstRefusal the first that it said.
+	Applied, Deleted, Refused int64
+	FirstRefusal              error
+	// Late is how many events were begun more than [pace]'s budget, a
+	// millisecond, after their time, LagMax the most.
+	Late   int64
+	LagMax time.Duration
+}
+
+// Play makes the initial list of a storm, as fast as it goes, and then its
+// events, each when the schedule says so, counted from where the list is made.
+// It returns when the last is written, or with ctx's error. An event that the
+// API server refuses is counted and left out.
+func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
+	if s.Resource != w.resource.GroupVersionResource {
+		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
+	}
+	if err := w.makeNamespaces(ctx, s); err != nil {
+		return Written{}, err
+	}
+	p := play{writer: w}
+	if err := p.all(ctx, s.Events[:s.Initial], nil); err != nil {
+		return p.written(), err
+	}
+	err := p.all(ctx, s.Events[s.Initial:], schedule)
+	return p.written(), err
+}
+
+// play is a Play in progress.
+type play struct {
+	writer                          *Writer
+	applied, deleted, refused, late atomic.Int64
+	lagMax                          atomic.Int64
+	firstRefusal                    atomic.Pointer[error]
+}
+
+func (p *play) written() Written {
+	w := Written{
+		Applied: p.applied.Load(), Deleted: p.deleted.Load(), Refused: p.refused.Load(),
+		Late: p.late.Load(), LagMax: time.Duration(p.lagMax.Load()),
+	}
+	if err := p.firstRefusal.Load(); err != nil {
+		w.FirstRefusal = *err
+	}
+	return w
+}
+
+// all writes events by several goroutines, each with keys of its own.
+func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Schedule) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for n := range writers {
+		wg.Go(func() {
+			var pacer *pace.Pacer
+			if schedule != nil {
+				pacer = pace.On(schedule)
+				pacer.Start(begin)
+				defer func() { _ = pacer.Close() }()
+			}
+			for i := range events {
+				e := &events[i]
+				if int(e.KeyIndex)%writers != n {
+					continue
+				}
+				if err := p.one(ctx, e, i, pacer, begin); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// one writes event number i.
+func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer, begin time.Time) error {
+	if pacer != nil {
+		if err := pacer.Wait(ctx, i); err != nil {
+			return err
+		}
+		if pacer.Paced() {
+			p.lag(time.Since(begin) - pacer.Intended(i))
+		}
+	}
+	err := p.writer.write(ctx, e)
+	var refused apierrors.APIStatus
+	switch {
+	case err == nil && e.Type == watch.Deleted:
+		p.deleted.Add(1)
+	case err == nil:
+		p.applied.Add(1)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &refused):
+		p.refused.Add(1)
+		err = fmt.Errorf("event %d (%s %s): %w", e.Seq, e.Type, e.Key, err)
+		p.firstRefusal.CompareAndSwap(nil, &err)
+	default:
+		return fmt.Errorf("cluster: event %d (%s %s): %w", e.Seq, e.Type, e.Key, err)
+	}
+	return nil
+}
+
+func (p *play) lag(d time.Duration) {
+	if d > time.Millisecond {
+		p.late.Add(1)
+	}
+	for {
+		have := p.lagMax.Load()
+		if int64(d) <= have || p.lagMax.CompareAndSwap(have, int64(d)) {
+			return
+		}
+	}
+}
+
+// write writes one event.
+func (w *Writer) write(ctx context.Context, e *storm.Event) error {
+	u, err := w.object(e.Object)
+	if err != nil {
+		return err
+	}
+	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource).Namespace(u.GetNamespace())
+	if e.Type == watch.Deleted {
+		now := int64(0)
+		err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
+		if apierrors.IsNotFound(err) {
+			return nil // Gone is gone.
+		}
+		return err
+	}
+	status, hasStatus := u.Object["status"]
+	delete(u.Object, "status")
+	opts := metav1.ApplyOptions{FieldManager: Manager, Force: true}
+	if _, err := client.Apply(ctx, u.GetName(), u, opts); err != nil {
+		return err
+	}
+	if !hasStatus {
+		return nil
+	}
+	s := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	s.SetAPIVersion(u.GetAPIVersion())
+	s.SetKind(u.GetKind())
+	s.SetName(u.GetName())
+	s.SetNamespace(u.GetNamespace())
+	_, err = client.ApplyStatus(ctx, u.GetName(), s, opts)
+	if apierrors.IsNotFound(err) {
+		return nil // The resource has no status of its own; it came with the rest, or not at all.
+	}
+	return err
+}
+
+// object returns an object of the storm as it is made in the cluster.
+func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
+	var content map[string]any
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		content = u.DeepCopy().Object
+	} else {
+		var err error
+		if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
+			return nil, err
+		}
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(w.resource.Kind)
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels[RunLabel] = w.run
+	meta := map[string]any{"name": u.GetName(), "namespace": w.namespace(u.GetNamespace())}
+	if a := u.GetAnnotations(); len(a) > 0 {
+		kept := make(map[string]any, len(a))
+		for k, v := range a {
+			kept[k] = v
+		}
+		meta["annotations"] = kept
+	}
+	// Whatever else is in the metadata is the cluster's to say, or would have
+	// its garbage collector or somebody's finalizer act.
+	u.Object["metadata"] = meta
+	u.SetLabels(labels)
+	if w.resource.Kind == (corev1.SchemeGroupVersion.WithKind("Pod")) {
+		detachPod(u.Object)
+	}
+	return u, nil
+}
+
+// detachPod takes from a pod what belongs to where it ran, and has it never run
+// here.
+func detachPod(pod map[string]any) {
+	spec, ok := pod["spec"].(map[string]any)
+	if !ok {
+		return
+	}
+	// The service account and the priority are filled in by admission, with
+	// those that the cluster has.
+	for _, field := range []string{
+		"nodeName", "serviceAccount", "serviceAccountName", "priority", "priorityClassName", "preemptionPolicy",
+		"runtimeClassName", "overhead", "ephemeralContainers", "resourceClaims",
+	} {
+		delete(spec, field)
+	}
+	spec["schedulingGates"] = []any{map[string]any{"name": gate}}
+	spec["automountServiceAccountToken"] = false
+	tokens := map[string]bool{}
+	if volumes, ok := spec["volumes"].([]any); ok {
+		spec["volumes"] = slices.DeleteFunc(volumes, func(v any) bool {
+			volume, _ := v.(map[string]any)
+			_, projected := volume["projected"]
+			name, _ := volume["name"].(string)
+			if projected {
+				tokens[name] = true
+			}
+			return projected
+		})
+	}
+	for _, list := range []string{"containers", "initContainers"} {
+		containers, _ := spec[list].([]any)
+		for _, c := range containers {
+			container, _ := c.(map[string]any)
+			mounts, ok := container["volumeMounts"].([]any)
+			if !ok {
+				continue
+			}
+			container["volumeMounts"] = slices.DeleteFunc(mounts, func(m any) bool {
+				mount, _ := m.(map[string]any)
+				name, _ := mount["name"].(string)
+				return tokens[name]
+			})
+		}
+	}
+}
+
+// namespace names the namespace that stands for one of the storm's.
+func (w *Writer) namespace(of string) string {
+	const longest = 63
+	name := "watchlab-" + w.run + "-" + of
+	return name[:min(len(name), longest)]
+}
+
+// makeNamespaces makes those that the storm needs.
+func (w *Writer) makeNamespaces(ctx context.Context, s *storm.Storm) error {
+	needed := map[string]struct{}{}
+	for i := range s.Events {
+		o, ok := s.Events[i].Object.(metav1.Object)
+		if !ok {
+			return fmt.Errorf("%w: event %d has a %T", ErrNotWritable, i+1, s.Events[i].Object)
+		}
+		needed[w.namespace(o.GetNamespace())] = struct{}{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		if err := w.makeNamespace(ctx, name); err != nil {
+			return fmt.Errorf("cluster: namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (w *Writer) makeNamespace(ctx context.Context, name string) error {
+	w.mu.Lock()
+	_, have := w.made[name]
+	w.mu.Unlock()
+	if have {
+		return nil
+	}
+	client := w.cluster.dynamic.Resource(namespaces)
+	there, err := client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil && there.GetLabels()[RunLabel] != w.run:
+		return ErrNotOurs
+	case err != nil && !apierrors.IsNotFound(err):
+		return err
+	}
+	if err := w.apply(ctx, client, "Namespace", "", name); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.made[name] = struct{}{}
+	w.mu.Unlock()
+	// A namespace takes pods as soon as it has its service account, which the
+	// controller-manager makes, where there is one.
+	accounts := w.cluster.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
+	return w.apply(ctx, accounts, "ServiceAccount", name, "default")
+}
+
+// apply makes an object of the core group that has nothing but a name.
+func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, kind, namespace, name string) error {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("v1")
+	u.SetKind(kind)
+	u.SetName(name)
+	u.SetNamespace(namespace)
+	u.SetLabels(map[string]string{RunLabel: w.run})
+	_, err := client.Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: Manager, Force: true})
+	return err
+}
+
+// Clear deletes the objects that carry the run's label, of this writer or of one
+// before it, and leaves their namespaces. It returns when none is left.
+func (w *Writer) Clear(ctx context.Context) error { return w.remove(ctx, false) }
+
+// Clean deletes everything that carries the run's label, and returns when the
+// API server has none of it left but namespaces that are being ended.
+func (w *Writer) Clean(ctx context.Context) error { return w.remove(ctx, true) }
+
+func (w *Writer) remove(ctx context.Context, whole bool) error {
+	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
+	list, err := w.cluster.dynamic.Resource(namespaces).List(ctx, metav1.ListOptions{LabelSelector: w.Selector()})
+	if err != nil {
+		return fmt.Errorf("cluster: cleaning up: %w", err)
+	}
+	now, background := int64(0), metav1.DeletePropagationBackground
+	var errs []error
+	for _, ns := range list.Items {
+		name := ns.GetName()
+		err := client.Namespace(name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now, PropagationPolicy: &background},
+			metav1.ListOptions{LabelSelector: w.Selector()})
+		if err == nil && whole {
+			uid := ns.GetUID()
+			err = w.cluster.dynamic.Resource(namespaces).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("cluster: cleaning up %s: %w", name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if whole {
+		w.mu.Lock()
+		clear(w.made)
+		w.mu.Unlock()
+	}
+	return w.gone(ctx)
+}
+
+// gone waits until nothing is left of what was written.
+func (w *Writer) gone(ctx context.Context) error {
+	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		list, err := client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector(), Limit: 1})
+		if err != nil {
+			return fmt.Errorf("cluster: cleaning up: %w", err)
+		}
+		if len(list.Items) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("cluster: cleaning up: %s/%s is still there: %w",
+				list.Items[0].GetNamespace(), list.Items[0].GetName(), ctx.Err())
+		}
+	}
+}
