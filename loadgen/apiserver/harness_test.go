@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -177,6 +178,32 @@ func (s *testServer) open(t testing.TB, path string) func() []byte {
 		}
 		return line
 	}
+}
+
+// frames returns the JSON frames of the storm's events after a position, up to
+// another.
+func (s *Server) frames(t testing.TB, from, to uint64) []byte {
+	t.Helper()
+	var all []byte
+	for from < to {
+		data, upto, err := s.storms[0].log.Frames(wire.FormOf(wire.JSON, wire.Object), from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, from = append(all, data...), upto
+	}
+	return all
+}
+
+// allOf are the frames of a whole storm.
+func allOf(t testing.TB, s *storm.Storm) []byte {
+	t.Helper()
+	srv, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Release(uint64(len(s.Events)))
+	return srv.frames(t, 0, uint64(len(s.Events)))
 }
 
 // seen is what a test compares of an event.

@@ -1,16 +1,17 @@
 package apiserver
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/apiserver/store"
 )
 
 // continueToken says where the next page of a list starts. The fields are
@@ -46,13 +47,12 @@ func decodeContinue(s string) (continueToken, error) {
 
 // page is one page of a list.
 type page struct {
-	meta metav1.ListMeta
-	// items are indexes of events.
-	items []int32
+	meta  metav1.ListMeta
+	items []store.Item
 }
 
 // pageOf finds what a list request is to be answered with.
-func (s *Server) pageOf(q *query) (page, error) {
+func pageOf(log *store.Log, q *query) (page, error) {
 	version, match, after := q.opts.ResourceVersion, q.opts.ResourceVersionMatch, ""
 	limit := int(min(q.opts.Limit, 1<<30))
 	if q.opts.Continue != "" {
@@ -66,28 +66,29 @@ func (s *Server) pageOf(q *query) (page, error) {
 		// which has no pages.
 		limit = 0
 	}
-	at, err := s.stream.ListAt(version, match)
+	at, err := log.Bounds().ListAt(version, match)
 	if err != nil {
 		return page{}, err
 	}
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
-	var remaining int64
-	for _, i := range s.stream.State(at) {
-		e := &s.storm.Events[i]
-		if e.Key <= after || !q.filter.matches(e.Object) {
-			continue
+	state := log.State(at, q.filter.prefix(), after)
+	if q.filter.selects() {
+		// Into the same memory: what is kept is never behind what is read.
+		kept := state[:0]
+		for _, it := range state {
+			if q.filter.matches(it.Key, it.Event.Object) {
+				kept = append(kept, it)
+			}
 		}
-		if limit > 0 && len(p.items) == limit {
-			remaining++
-			continue
-		}
-		p.items = append(p.items, i)
+		state = kept
 	}
-	if remaining == 0 {
+	p.items = state
+	if limit == 0 || len(state) <= limit {
 		return p, nil
 	}
-	last := s.storm.Events[p.items[len(p.items)-1]].Key
-	p.meta.Continue, err = continueToken{Version: continueVersion, ResourceVersion: at, StartKey: last}.encode()
+	p.items = state[:limit]
+	remaining := int64(len(state) - limit)
+	p.meta.Continue, err = continueToken{Version: continueVersion, ResourceVersion: at, StartKey: state[limit-1].Key}.encode()
 	if !q.filter.selects() {
 		p.meta.RemainingItemCount = &remaining
 	}
@@ -95,49 +96,61 @@ func (s *Server) pageOf(q *query) (page, error) {
 }
 
 // list serves a collection.
-func (s *Server) list(w http.ResponseWriter, q *query) error {
-	p, err := s.pageOf(q)
+func (s *Server) list(req *request, q *query) error {
+	p, err := pageOf(req.log, q)
 	if err != nil {
 		return err
 	}
-	kind := s.storm.Kind
-	kind.Kind += "List"
-	head, err := encodeTypeMeta(kind)
-	if err != nil {
-		return err
-	}
-	meta, err := json.Marshal(p.meta)
-	if err != nil {
-		return err
-	}
-	s.lists.Add(1)
-	if q.opts.Continue == "" {
-		s.snapshots.Add(1)
-	}
-	w.Header().Set("Content-Type", contentJSON)
-	// Where this fails, the client is gone, and there is nobody to tell.
-	_ = s.writePage(w, head, meta, p.items)
-	return nil
-}
-
-// writePage writes a list from what it begins with, its metadata and the
-// indexes of the events that its items come from.
-func (s *Server) writePage(w io.Writer, head, meta []byte, items []int32) error {
-	// A failed write sticks to the buffer.
-	out := bufio.NewWriterSize(w, 64<<10)
-	_, _ = out.Write(head)
-	_, _ = out.WriteString(`,"metadata":`)
-	_, _ = out.Write(meta)
-	_, _ = out.WriteString(`,"items":[`)
-	for n, i := range items {
-		if n > 0 {
-			_ = out.WriteByte(',')
+	done := func() {
+		s.lists.Add(1)
+		if q.opts.Continue == "" {
+			s.snapshots.Add(1)
 		}
-		_ = out.WriteByte('{')
-		if _, err := out.Write(s.frames.bare(i, s.storm.Events[i].Type)); err != nil {
+	}
+	if req.form.Shape().IsTable() {
+		objects := make([]runtime.Object, len(p.items))
+		for i, it := range p.items {
+			objects[i] = req.show(it.Event.Object)
+		}
+		t, err := req.kind.Table(p.meta, objects, req.form.Shape())
+		if err != nil {
+			return err
+		}
+		body, err := req.kind.AppendTable(nil, req.form.Media(), t)
+		if err != nil {
+			return err
+		}
+		done()
+		writeBody(req.w, http.StatusOK, req.form, body)
+		return nil
+	}
+	if !req.converts {
+		if err := req.log.Prepare(req.form, p.items); err != nil {
 			return err
 		}
 	}
-	_, _ = out.WriteString("]}\n")
-	return out.Flush()
+	objects := make([][]byte, len(p.items))
+	for i, it := range p.items {
+		if objects[i], err = req.object(req.form, it); err != nil {
+			return err
+		}
+	}
+	done()
+	req.w.Header().Set("Content-Type", req.form.ContentType())
+	// Where this fails, the client is gone, and there is nobody to tell.
+	_ = req.kind.WriteList(req.w, req.form, p.meta, objects)
+	return nil
+}
+
+// get serves one object.
+func (s *Server) get(req *request) error {
+	version := req.http.URL.Query().Get("resourceVersion")
+	if _, err := req.log.Bounds().ListAt(version, ""); err != nil {
+		return err
+	}
+	o, _ := req.log.Get(req.key())
+	if o == nil {
+		return apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+	}
+	return writeObject(req.w, http.StatusOK, &req.view, req.form, req.show(o))
 }

@@ -6,24 +6,12 @@ import (
 	"net/url"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
-
-// The field labels that selectors may name.
-const (
-	fieldName      = "metadata.name"
-	fieldNamespace = "metadata.namespace"
-	fieldNodeName  = "spec.nodeName"
 )
 
 // query is what a request asks for.
@@ -37,7 +25,7 @@ type query struct {
 // malformed, and Invalid for what is not allowed together, as it is with a
 // real server. Where that takes any value of a boolean for true, this one
 // doesn't.
-func (s *Server) parseQuery(raw string, t target) (*query, error) {
+func parseQuery(raw string, t *target) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -62,7 +50,7 @@ func (s *Server) parseQuery(raw string, t target) (*query, error) {
 	case o.Continue != "" && !o.Watch && o.ResourceVersion != "" && o.ResourceVersion != "0":
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
-	q.filter, err = s.newFilter(t.namespace, q.opts.LabelSelector, q.opts.FieldSelector)
+	q.filter, err = newFilter(t, q.opts.LabelSelector, q.opts.FieldSelector)
 	return q, err
 }
 
@@ -80,89 +68,13 @@ func checkBool(values url.Values, name string) error {
 	}
 }
 
-// filter is which objects a request is about. The zero value takes all.
-type filter struct {
-	namespace string
-	// labels and fields are nil where everything matches.
-	labels labels.Selector
-	fields fields.Selector
-}
-
-// newFilter refuses fields that cannot be selected by.
-func (s *Server) newFilter(namespace string, byLabel labels.Selector, byField fields.Selector) (filter, error) {
-	f := filter{namespace: namespace}
-	if byLabel != nil && !byLabel.Empty() {
-		f.labels = byLabel
-	}
-	if byField == nil || byField.Empty() {
-		return f, nil
-	}
-	pods := s.storm.Kind == v1.SchemeGroupVersion.WithKind("Pod")
-	checked, err := byField.Transform(func(label, value string) (string, string, error) {
-		if label == fieldName || label == fieldNamespace || (label == fieldNodeName && pods) {
-			return label, value, nil
-		}
-		return "", "", fmt.Errorf("field label not supported: %s", label)
-	})
-	if err != nil {
-		return filter{}, apierrors.NewBadRequest(err.Error())
-	}
-	f.fields = checked
-	return f, nil
-}
-
-// all reports whether every object matches.
-func (f *filter) all() bool { return f.namespace == "" && f.labels == nil && f.fields == nil }
-
-// selects reports whether the request has a selector.
-func (f *filter) selects() bool { return f.labels != nil || f.fields != nil }
-
-// matches reports whether the request is about the object.
-func (f *filter) matches(o runtime.Object) bool {
-	if f.all() {
-		return true
-	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		// It was checked when the storm was: a storm's objects all have
-		// metadata.
+// isTrue reads a boolean parameter.
+func isTrue(values []string) bool {
+	if len(values) == 0 {
 		return false
 	}
-	switch {
-	case f.namespace != "" && m.GetNamespace() != f.namespace:
-		return false
-	case f.labels != nil && !f.labels.Matches(labels.Set(m.GetLabels())):
-		return false
-	case f.fields != nil && !f.fields.Matches(objectFields{m, o}):
-		return false
-	}
-	return true
-}
-
-// objectFields shows an object's fields to a selector.
-type objectFields struct {
-	metav1.Object
-	object runtime.Object
-}
-
-// Has reports whether there is such a field.
-func (o objectFields) Has(field string) bool {
-	return field == fieldName || field == fieldNamespace || field == fieldNodeName
-}
-
-// Get returns the field's value.
-func (o objectFields) Get(field string) string {
-	switch field {
-	case fieldName:
-		return o.GetName()
-	case fieldNamespace:
-		return o.GetNamespace()
-	case fieldNodeName:
-		if p, ok := o.object.(*v1.Pod); ok {
-			return p.Spec.NodeName
-		}
-	}
-	return ""
+	v := strings.ToLower(values[0])
+	return v == "" || v == "1" || v == "true"
 }
 
 // errContinue is what is wrong with a continue token that this server did not

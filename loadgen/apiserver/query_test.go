@@ -30,6 +30,8 @@ func FuzzQuery(f *testing.F) {
 		f.Fatal(err)
 	}
 	srv.Release(50)
+	log := srv.storms[0].log
+	on := &target{resource: srv.storms[0].resource, namespace: "ns-0"}
 	f.Fuzz(func(t *testing.T, raw string) {
 		check := func(err error) {
 			if err == nil {
@@ -45,17 +47,17 @@ func FuzzQuery(f *testing.F) {
 				t.Fatalf("%q: status %d: %v", raw, status.Status().Code, err)
 			}
 		}
-		q, err := srv.parseQuery(raw, target{namespace: "ns-0"})
+		q, err := parseQuery(raw, on)
 		check(err)
 		if err != nil {
 			return
 		}
 		if q.opts.Watch {
-			_, err := srv.stream.Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
+			_, err := log.Bounds().Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
 			check(err)
 			return
 		}
-		_, err = srv.pageOf(q)
+		_, err = pageOf(log, q)
 		check(err)
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns-0/pods", nil)

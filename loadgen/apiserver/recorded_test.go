@@ -7,13 +7,14 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 // recorded yields the raw frames of a recording.
 func recorded(t testing.TB, name string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		f, err := os.Open(filepath.Join("..", "trace", "recorded", name+".jsonl.gz"))
+		f, err := os.Open(filepath.Join("..", "trace", "recorded", strings.TrimPrefix(name, "recorded-")+".jsonl.gz"))
 		if err != nil {
 			t.Fatal(err)
 		}

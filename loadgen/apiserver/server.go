@@ -1,52 +1,70 @@
-// Package apiserver is a simulated Kubernetes API server for one storm: it
-// serves the storm's resource over real HTTP on loopback, and makes events
-// visible when it is told to.
+// Package apiserver is a simulated Kubernetes API server, over real HTTP, that
+// any controller can be pointed at. It serves storms, whose events become
+// visible when they are released, and everything else that an API server keeps,
+// which clients create and change.
 //
-//	srv, err := apiserver.New(storm, apiserver.Options{})
-//	url, err := srv.Start()  // the initial list is visible
+//	prepared, err := apiserver.Prepare(storm)
+//	srv, err := apiserver.Open(apiserver.Options{}, prepared)
+//	url, err := srv.Start()  // on loopback; the initial list is visible
 //	srv.Release(seq)         // and now all events up to seq
 //	err = srv.Close()
 //
-// Every event is encoded once, by Prepare, into the bytes of its watch frame. The
-// frames of a storm lie in one piece of memory, in order, so that a watch that
-// finds many of them ready writes them with one call, without copying or
-// allocating.
-//
 // # What is simulated
 //
+//   - All stable resources that client-go knows, and custom resources:
+//     CustomResourceDefinitions are given as manifests or created by clients
+//     (package resources). Discovery, OpenAPI, /version and health (package
+//     discovery).
 //   - LIST of all namespaces or of one: resourceVersion and
 //     resourceVersionMatch, limit and continue (pages of one snapshot, sorted by
-//     key), labelSelector, fieldSelector on metadata.name, metadata.namespace
-//     and, for pods, spec.nodeName.
+//     key), labelSelector and fieldSelector.
 //   - WATCH: from a resourceVersion, with sendInitialEvents and its annotated
 //     bookmark, periodic bookmarks, timeoutSeconds, and the same selectors, with
 //     the events that objects cause by coming under a selector and leaving it.
 //     A version that is no longer retained gives a 410 ERROR event, as a real
 //     server's watch cache does.
-//   - GET of one object.
-//   - Errors as metav1.Status: 400 for malformed parameters, 404, 405 for
-//     writes, 406 for clients that don't take JSON, 410, and 504 with the cause
-//     ResourceVersionTooLarge.
-//   - Discovery (/api, /apis, group and version), /version, /healthz, /livez,
-//     /readyz: enough for a RESTMapper and for kubectl.
+//   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply),
+//     DELETE and deletecollection, with dry runs, preconditions, finalizers,
+//     optimistic concurrency and field validation (package patch); status and
+//     scale, and of pods binding and eviction. Namespaces are objects: nothing
+//     is created in one that isn't there, and deleting one deletes what is in
+//     it. The objects of a storm are written to like any others; see
+//     [store.Log.Release].
+//   - JSON, protobuf and CBOR, objects, their metadata or tables, as the
+//     Accept header asks (package wire).
+//   - Errors as metav1.Status.
 //
-// Resource versions are the sequence numbers of the storm's events.
+// A resourceVersion is a position in the log of one resource (package store): it
+// compares with those of the same resource only, which is all that the API
+// promises. Where nobody writes to a storm's resource, it is the sequence number
+// of the storm's event.
+//
+// # What it costs
+//
+// An event is encoded once in each form for all watches, and a watch that finds
+// many events ready writes them with one call, without copying them, taking a
+// lock or allocating. What is encoded is kept within a budget and encoded again
+// where it is needed again.
 //
 // # What is not
 //
-//   - Writes, subresources, other resources, tables, protobuf and CBOR.
-//   - TLS, HTTP/2, authentication, admission, priority and fairness, gzip (a
-//     real server compresses lists beyond 128 kB for clients that ask).
-//   - Cost: a real server's watch cache encodes and filters per watch and ends
-//     a watch that is too slow. Here a watch may be as slow as it likes; it holds
-//     up neither Release nor other watches.
+//   - Controllers, a kubelet, a garbage collector, admission, quotas, RBAC,
+//     priority and fairness, defaults of built-in kinds and their validation. A
+//     pod that is deleted goes at once.
+//   - Several versions of a built-in resource as views of one: autoscaling v1
+//     and v2 are two resources here.
+//   - Cost: a real server's watch cache filters per watch and ends a watch that
+//     is too slow. Here a watch may be as slow as it likes; it holds up neither
+//     Release nor writes nor other watches.
 //   - Waiting: a version in the future is refused at once, where a real server
 //     waits for up to 3 s (LIST) or for as long as it takes (WATCH).
 //   - A time-out of its own: a watch without timeoutSeconds runs until it is
 //     closed, where a real server ends it after 30 to 60 minutes.
+//   - gzip, which a real server uses for lists beyond 128 kB where clients ask.
 package apiserver
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -57,9 +75,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"watchlab/loadgen/source/stream"
+	"watchlab/loadgen/apiserver/discovery"
+	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/storm"
 )
 
@@ -80,22 +101,44 @@ type Options struct {
 	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0
 	// means [DefaultBookmarkInterval].
 	BookmarkInterval time.Duration
-	// Retain is how many of the newest events a watch may still start before;
-	// an older version is Gone. 0 retains everything.
+	// Retain is how many of the newest events of a resource a watch may still
+	// start before; an older version is Gone. 0 retains all events of a storm
+	// and, of what was written, [store.DefaultHistory].
 	Retain int
+	// Registry has the resources that are served. Nil serves what a real server
+	// serves. It is the server's from then on: creating a
+	// CustomResourceDefinition adds to it.
+	Registry *resources.Registry
+	// Wrap is put around the server's handler: faults, say, or a check of
+	// tokens. Nil is nothing.
+	Wrap func(http.Handler) http.Handler
+	// Editor has the clock and the names of what clients create. The zero
+	// value uses the real clock and random names.
+	Editor patch.Options
 }
 
-// Server serves one storm. Its methods are safe for concurrent use.
+// Server is a simulated API server. Its methods are safe for concurrent use.
 type Server struct {
-	storm    *storm.Storm
-	stream   *stream.Stream
-	frames   *frames
-	bookmark time.Duration
-	// namespaced is the scope of the resource.
-	namespaced bool
+	opts      Options
+	registry  *resources.Registry
+	discovery *discovery.Handler
+	editor    *patch.Editor
+	budget    *store.Budget
+	storms    []*collection
+	// namespaces that the storms' objects are in.
+	namespaces []string
+
+	// colMu guards collections.
+	colMu sync.RWMutex
+	// collections are made when they are first asked for, by the resource that
+	// is stored. Guarded by colMu.
+	collections map[schema.GroupVersionResource]*collection
 
 	lists, watches, snapshots atomic.Int64
 	wire                      atomic.Int64
+	// watched is closed by the first watch.
+	watched     chan struct{}
+	watchedOnce sync.Once
 
 	http *http.Server
 	// served has the result of http.Serve.
@@ -112,37 +155,7 @@ type Server struct {
 	handlers sync.WaitGroup
 }
 
-// Prepared is a storm that is encoded, to be served by any number of servers.
-// It is immutable.
-type Prepared struct {
-	storm      *storm.Storm
-	frames     *frames
-	namespaced bool
-}
-
-// Prepare encodes the storm's events. The error wraps [storm.ErrInvalid], or is
-// an object's that cannot be encoded. O(bytes of the storm as JSON), in time and
-// in memory.
-func Prepare(s *storm.Storm) (*Prepared, error) {
-	fail := func(err error) (*Prepared, error) {
-		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
-	}
-	if err := s.Validate(); err != nil {
-		return fail(err)
-	}
-	namespaced, err := scope(s)
-	if err != nil {
-		return fail(err)
-	}
-	f, err := encode(s)
-	if err != nil {
-		return fail(err)
-	}
-	return &Prepared{storm: s, frames: f, namespaced: namespaced}, nil
-}
-
-// New prepares the storm and returns a server for it; see [Prepare] and
-// [Prepared.New].
+// New prepares a storm and returns a server for it; see [Prepare] and [Open].
 func New(s *storm.Storm, opts Options) (*Server, error) {
 	if _, err := opts.complete(); err != nil {
 		return nil, err
@@ -154,28 +167,48 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 	return p.New(opts)
 }
 
-// New returns a server that Start starts. The error wraps [ErrOptions]. O(1).
-func (p *Prepared) New(opts Options) (*Server, error) {
+// New returns a server of the storm; see [Open].
+func (p *Prepared) New(opts Options) (*Server, error) { return Open(opts, p) }
+
+// Open returns a server of any number of storms, each of another resource, which
+// Start starts. The error wraps [ErrOptions]. O(resources).
+func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	opts, err := opts.complete()
 	if err != nil {
 		return nil, err
 	}
-	srv := &Server{
-		storm:      p.storm,
-		stream:     stream.New(p.storm, opts.Retain),
-		frames:     p.frames,
-		bookmark:   opts.BookmarkInterval,
-		namespaced: p.namespaced,
-		served:     make(chan error, 1),
-		conns:      map[*conn]struct{}{},
+	s := &Server{
+		opts:        opts,
+		registry:    opts.Registry,
+		editor:      patch.New(opts.Editor),
+		collections: map[schema.GroupVersionResource]*collection{},
+		watched:     make(chan struct{}),
+		served:      make(chan error, 1),
+		conns:       map[*conn]struct{}{},
 	}
-	srv.http = &http.Server{
-		Handler:           srv,
+	if s.registry == nil {
+		s.registry = resources.New()
+	}
+	for _, p := range storms {
+		if err := s.add(p); err != nil {
+			return nil, err
+		}
+	}
+	if s.budget == nil {
+		s.budget = store.NewBudget(0)
+	}
+	s.discovery = discovery.New(s.registry, discovery.Options{Subresource: served})
+	var handler http.Handler = s
+	if opts.Wrap != nil {
+		handler = opts.Wrap(handler)
+	}
+	s.http = &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		// Clients that go away are nothing to write about.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	return srv, nil
+	return s, nil
 }
 
 // complete checks the options and fills in the defaults.
@@ -192,46 +225,46 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// scope reports whether the storm's objects have namespaces; without objects,
-// it takes them to have.
-func scope(s *storm.Storm) (namespaced bool, err error) {
-	for i := range s.Events {
-		o, err := meta.Accessor(s.Events[i].Object)
-		if err != nil {
-			return false, err
-		}
-		has := o.GetNamespace() != ""
-		if i > 0 && has != namespaced {
-			return false, fmt.Errorf("%w: event %d: %s: objects with and without a namespace", storm.ErrInvalid, i+1, s.Events[i].Key)
-		}
-		namespaced = has
-	}
-	return namespaced || len(s.Events) == 0, nil
-}
-
-// Start listens on a free port of the loopback interface and returns the URL
-// of the server. The initial list is visible.
+// Start serves HTTP on a free port of the loopback interface and returns the
+// URL of the server.
 func (s *Server) Start() (url string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return "", fmt.Errorf("apiserver: %w: closed", ErrState)
-	case s.listener != nil:
-		return "", fmt.Errorf("apiserver: %w: started already", ErrState)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("apiserver: %w", err)
 	}
-	s.listener = l
-	go func() { s.served <- s.http.Serve(&listener{Listener: l, server: s}) }()
-	return "http://" + l.Addr().String(), nil
+	return s.Serve(l, nil)
 }
 
-// Release makes the events up to seq visible. It never blocks. A seq that is
-// visible already changes nothing; one beyond the storm releases all of it.
-func (s *Server) Release(seq uint64) { s.stream.Release(seq) }
+// Serve serves on a listener, which it closes in the end, and returns the URL:
+// HTTPS, with HTTP/2 where clients offer it, if there is a TLS configuration.
+// The initial lists of the storms are visible.
+func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return "", errors.Join(fmt.Errorf("apiserver: %w: closed", ErrState), l.Close())
+	case s.listener != nil:
+		return "", errors.Join(fmt.Errorf("apiserver: %w: started already", ErrState), l.Close())
+	}
+	s.listener = l
+	counted := &listener{Listener: l, server: s}
+	if config == nil {
+		go func() { s.served <- s.http.Serve(counted) }()
+		return "http://" + l.Addr().String(), nil
+	}
+	s.http.TLSConfig = config
+	// A client may have any number of watches on its one connection.
+	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}
+	go func() { s.served <- s.http.ServeTLS(counted, "", "") }()
+	return "https://" + l.Addr().String(), nil
+}
+
+// Registry returns the resources that are served.
+func (s *Server) Registry() *resources.Registry { return s.registry }
+
+// Watched returns a channel that is closed when the first watch is accepted.
+func (s *Server) Watched() <-chan struct{} { return s.watched }
 
 // Lists returns how many LIST requests were answered with a page.
 func (s *Server) Lists() int64 { return s.lists.Load() }

@@ -46,6 +46,9 @@ func TestFramesAreThoseOfARealServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			srv.Release(uint64(len(s.Events)))
+			c := srv.storms[0]
+			req := &request{view: view{collection: c, asked: c.resource, kind: c.kind}}
 			var i, marks int
 			for raw := range recorded(t, name) {
 				var e struct {
@@ -63,11 +66,11 @@ func TestFramesAreThoseOfARealServer(t *testing.T) {
 					if end {
 						marks++
 					}
-					if got, err = srv.bookmarkFrame(version, end); err != nil {
+					if got, err = req.bookmark(version, end); err != nil {
 						t.Fatal(err)
 					}
 				} else {
-					got = srv.frames.between(uint64(i), version)
+					got = srv.frames(t, uint64(i), version)
 					i++
 				}
 				want := strings.Replace(string(raw)+"\n",
@@ -120,7 +123,7 @@ func TestList(t *testing.T) {
 						t.Fatalf("a page of %d", len(l.Items))
 					}
 					// Later events don't change the pages of a list.
-					srv.Release(srv.stream.Visible())
+					srv.Release(200)
 				}
 				if diff := cmp.Diff(want(s, 200, f.takes), got); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -203,15 +206,11 @@ func TestGet(t *testing.T) {
 	// As kubectl asks: for a table, or else JSON.
 	code, body := srv.do(t, http.MethodGet, "/api/v1/namespaces/ns-0/pods?limit=500", "Accept",
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json")
-	if code != http.StatusOK || !strings.HasPrefix(string(body), `{"kind":"PodList","apiVersion":"v1",`) {
+	if code != http.StatusOK || !strings.HasPrefix(string(body), `{"kind":"Table","apiVersion":"meta.k8s.io/v1",`) {
 		t.Errorf("kubectl get pods: %d: %.80s", code, body)
 	}
 	// The frames are still what they were.
-	fresh, err := New(s, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(fresh.frames.data) != string(srv.frames.data) {
+	if string(allOf(t, s)) != string(srv.frames(t, 0, 200)) {
 		t.Error("serving changed the frames")
 	}
 }
@@ -229,20 +228,22 @@ func TestStatuses(t *testing.T) {
 		code                 int
 		reason               metav1.StatusReason
 	}{
-		{"GET", "/api/v1/nodes", jsonType, 404, metav1.StatusReasonNotFound},
+		{"GET", "/api/v1/nodes", jsonType, 200, ""},
 		{"GET", "/apis/apps/v1/pods", jsonType, 404, metav1.StatusReasonNotFound},
 		{"GET", "/api/v1/pods/pod-1", jsonType, 404, metav1.StatusReasonNotFound},
 		{"GET", "/api/v1/namespaces//pods", jsonType, 404, metav1.StatusReasonNotFound},
 		{"GET", "/api/v1/namespaces/ns-0/pods/pod-1/log", jsonType, 404, metav1.StatusReasonNotFound},
 		{"GET", "/api/v1/namespaces/ns-0/pods/none", jsonType, 404, metav1.StatusReasonNotFound},
 		{"GET", "/", jsonType, 404, metav1.StatusReasonNotFound},
-		{"POST", "/api/v1/namespaces/ns-0/pods", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
-		{"PUT", "/api/v1/namespaces/ns-0/pods/pod-1", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
-		{"PATCH", "/api/v1/namespaces/ns-0/pods/pod-1", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
-		{"DELETE", "/api/v1/pods", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
-		{"GET", "/api/v1/pods", protobuf, 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/api/v1/namespaces/ns-0/nodes", jsonType, 404, metav1.StatusReasonNotFound},
+		{"POST", "/api/v1/pods", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
+		{"PUT", "/api/v1/namespaces/ns-0/pods", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
+		{"POST", "/api/v1/namespaces/ns-0/pods/pod-1", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
+		{"POST", "/healthz", jsonType, 405, metav1.StatusReasonMethodNotAllowed},
+		{"GET", "/api/v1/pods", "application/yaml", 406, metav1.StatusReasonNotAcceptable},
 		{"GET", "/api/v1/pods", "application/json;q=0", 406, metav1.StatusReasonNotAcceptable},
-		{"GET", "/api/v1/pods", "application/json;as=Table;v=v1;g=meta.k8s.io", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/api/v1/pods", "application/json;as=Table;v=v2;g=meta.k8s.io", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/api/v1/pods?includeObject=Some", "application/json;as=Table;v=v1;g=meta.k8s.io", 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods", protobuf + ", */*;q=0.5", 200, ""},
 		{"GET", "/api/v1/pods?%zz", jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?limit=many", jsonType, 400, metav1.StatusReasonBadRequest},
@@ -254,7 +255,7 @@ func TestStatuses(t *testing.T) {
 		{"GET", "/api/v1/pods?resourceVersion=-1", jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?labelSelector=a%20b%20c", jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?fieldSelector=spec.nodeName", jsonType, 400, metav1.StatusReasonBadRequest},
-		{"GET", "/api/v1/pods?fieldSelector=status.phase%3DRunning", jsonType, 400, metav1.StatusReasonBadRequest},
+		{"GET", "/api/v1/pods?fieldSelector=status.qosClass%3DBurstable", jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?continue=abc", jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?resourceVersion=200&continue=" + token, jsonType, 400, metav1.StatusReasonBadRequest},
 		{"GET", "/api/v1/pods?watch=1&sendInitialEvents=true", jsonType, 422, metav1.StatusReasonInvalid},

@@ -1,83 +1,94 @@
 package apiserver
 
 import (
+	"errors"
 	"math"
 	"net/http"
-	"slices"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/source/stream"
+	"watchlab/loadgen/storm"
 )
 
-// writeSize is about how many bytes a watch writes at once, so that a watch
-// with much to catch up on looks at its time-out now and then.
+// writeSize is about how many bytes a watch puts together before it writes
+// them.
 const writeSize = 1 << 20
 
 // watch serves a watch until it ends. An error means that nothing was written.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *query) error {
-	start, err := s.stream.Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
+func (s *Server) watch(req *request, q *query) error {
+	start, err := req.log.Bounds().Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
 	expired := apierrors.IsResourceExpired(err)
 	if err != nil && !expired {
 		return err
 	}
-	s.watches.Add(1)
-	wr := &watcher{
-		server: s,
-		query:  q,
-		out:    w,
-		flush:  http.NewResponseController(w).Flush,
-		at:     start.At,
+	if _, err := req.bookmark(0, false); err != nil {
+		// What cannot be encoded cannot be watched.
+		return err
 	}
-	w.Header().Set("Content-Type", contentJSON)
-	w.WriteHeader(http.StatusOK)
+	s.watches.Add(1)
+	s.watchedOnce.Do(func() { close(s.watched) })
+	w := &watcher{
+		request:   req,
+		query:     q,
+		out:       req.w,
+		flush:     http.NewResponseController(req.w).Flush,
+		bookmarks: s.opts.BookmarkInterval,
+		at:        start.At,
+	}
+	req.w.Header().Set("Content-Type", req.form.StreamType())
+	req.w.WriteHeader(http.StatusOK)
 	if expired {
 		// A real server's watch cache answers so (k8s.io/apiserver,
 		// pkg/storage/cacher): once the version is read, what is wrong comes as
 		// an event.
-		wr.fail(err)
+		w.fail(err)
 		return nil
 	}
 	if start.State {
 		s.snapshots.Add(1)
 	}
-	wr.follower = s.stream.Follow(start.At)
-	defer wr.follower.Close()
+	w.follower = req.log.Follow(start.At)
+	defer w.follower.Close()
 	// From here on, an error means that the client has gone.
-	if wr.flush() == nil && wr.initial(start) == nil {
-		wr.run(r.Context().Done())
+	if w.flush() == nil && w.initial(start) == nil {
+		w.run(req.http.Context().Done())
 	}
 	return nil
 }
 
 // watcher is one watch being served.
 type watcher struct {
-	server   *Server
-	query    *query
-	follower *stream.Follower
-	out      http.ResponseWriter
-	flush    func() error
+	*request
+	query     *query
+	follower  *stream.Follower
+	out       http.ResponseWriter
+	flush     func() error
+	bookmarks time.Duration
 	// at is the position up to which events were sent.
 	at uint64
-	// scratch is reused for what has to be put together.
-	scratch []byte
+	// scratch and one are reused for what has to be put together.
+	scratch, one []byte
 }
 
 // fail sends an ERROR event.
 func (w *watcher) fail(err error) {
-	body := struct {
-		Type   watch.EventType `json:"type"`
-		Object any             `json:"object"`
-	}{watch.Error, statusOf(err)}
-	frame, err := marshalLine(body)
+	status, err := wire.AppendStatus(nil, w.form.Media(), statusOf(err))
 	if err == nil {
-		_ = w.send(frame)
+		_ = w.send(wire.AppendEvent(nil, w.form.Media(), watch.Error, status))
 	}
 }
 
-// send writes and flushes.
+// send writes whole frames and flushes.
 func (w *watcher) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -90,14 +101,22 @@ func (w *watcher) send(b []byte) error {
 
 // initial sends the state that the watch begins with, if it does.
 func (w *watcher) initial(start stream.Start) error {
-	s := w.server
 	if start.State {
-		for _, i := range s.stream.State(start.At) {
-			e := &s.storm.Events[i]
-			if !w.query.filter.matches(e.Object) {
+		items := w.log.State(start.At, w.query.filter.prefix(), "")
+		if !w.query.filter.selects() && !w.converts {
+			// An error of an object comes when it is sent.
+			_ = w.log.Prepare(w.form, items)
+		}
+		for _, it := range items {
+			if !w.query.filter.matches(it.Key, it.Event.Object) {
 				continue
 			}
-			w.scratch = s.frames.appendFrame(w.scratch, watch.Added, i, e.Type)
+			object, err := w.object(w.form, it)
+			if err != nil {
+				w.fail(err)
+				return err
+			}
+			w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), watch.Added, object)
 			if len(w.scratch) >= writeSize {
 				if err := w.send(w.scratch); err != nil {
 					return err
@@ -107,7 +126,7 @@ func (w *watcher) initial(start stream.Start) error {
 		}
 	}
 	if start.Mark {
-		mark, err := s.bookmarkFrame(start.At, true)
+		mark, err := w.bookmark(start.At, true)
 		if err != nil {
 			return err
 		}
@@ -123,7 +142,7 @@ func (w *watcher) initial(start stream.Start) error {
 func (w *watcher) run(gone <-chan struct{}) {
 	var bookmarks, timeout <-chan time.Time
 	if w.query.opts.AllowWatchBookmarks {
-		t := time.NewTicker(w.server.bookmark)
+		t := time.NewTicker(w.bookmarks)
 		defer t.Stop()
 		bookmarks = t.C
 	}
@@ -137,11 +156,12 @@ func (w *watcher) run(gone <-chan struct{}) {
 		var err error
 		if upto > w.at {
 			if err = w.events(upto); err != nil {
+				w.end(err)
 				return
 			}
 			select {
 			case <-bookmarks:
-				err = w.bookmark()
+				err = w.mark()
 			case <-timeout:
 				return
 			case <-gone:
@@ -152,7 +172,7 @@ func (w *watcher) run(gone <-chan struct{}) {
 			select {
 			case <-w.follower.Wake():
 			case <-bookmarks:
-				err = w.bookmark()
+				err = w.mark()
 			case <-timeout:
 				return
 			case <-gone:
@@ -165,9 +185,19 @@ func (w *watcher) run(gone <-chan struct{}) {
 	}
 }
 
-// bookmark sends where the watch is.
-func (w *watcher) bookmark() error {
-	frame, err := w.server.bookmarkFrame(w.at, false)
+// end tells the client why its watch ends, if that isn't its own doing.
+func (w *watcher) end(err error) {
+	switch {
+	case errors.Is(err, store.ErrGone):
+		w.fail(stream.TooOld(w.at, w.log.Bounds().Oldest))
+	case errors.Is(err, wire.ErrEncoding):
+		w.fail(err)
+	}
+}
+
+// mark sends where the watch is.
+func (w *watcher) mark() error {
+	frame, err := w.bookmark(w.at, false)
 	if err != nil {
 		return err
 	}
@@ -176,44 +206,124 @@ func (w *watcher) bookmark() error {
 
 // events sends what is ready, up to a position or as much as is good at once.
 func (w *watcher) events(upto uint64) error {
-	f := w.server.frames
-	full, _ := slices.BinarySearch(f.end[w.at+1:upto+1], f.end[w.at]+writeSize)
-	upto = min(upto, w.at+uint64(full)+1)
-	out := f.between(w.at, upto)
-	if !w.query.filter.all() {
-		w.scratch = w.scratch[:0]
-		for i := w.at; i < upto; i++ {
-			if err := w.filtered(int32(i)); err != nil {
-				return err
-			}
-		}
-		out = w.scratch
+	if !w.query.filter.all() || w.converts {
+		return w.filtered(upto)
+	}
+	frames, upto, err := w.log.Frames(w.form, w.at, upto)
+	if err != nil {
+		return err
 	}
 	w.at = upto
 	w.follower.Seen(upto, 0)
-	return w.send(out)
+	return w.send(frames)
 }
 
-// filtered appends what the watch sees of the event with that index: an object
+// filtered is events for a watch that doesn't see everything, or sees it in
+// another version.
+func (w *watcher) filtered(upto uint64) error {
+	w.scratch = w.scratch[:0]
+	for w.at < upto && len(w.scratch) < writeSize {
+		if err := w.filter(w.at); err != nil {
+			return err
+		}
+		w.at++
+	}
+	w.follower.Seen(w.at, 0)
+	return w.send(w.scratch)
+}
+
+// filter appends what the watch sees of the event after a position: an object
 // that comes to match was ADDED, one that no longer does was DELETED, with its
 // last state that did, as a real server has it.
-func (w *watcher) filtered(i int32) error {
-	s, f := w.server, &w.query.filter
-	e := &s.storm.Events[i]
-	matches := e.Type != watch.Deleted && f.matches(e.Object)
-	before := s.frames.before()[i]
-	matched := before >= 0 && f.matches(s.storm.Events[before].Object)
+func (w *watcher) filter(at uint64) error {
+	f := &w.query.filter
+	e, was, err := w.log.Event(at)
+	if err != nil {
+		return err
+	}
+	matches := e.Type != watch.Deleted && f.matches(e.Key, e.Object)
+	matched := was != nil && f.matches(was.Key, was.Object)
 	switch {
 	case matches && !matched:
-		w.scratch = s.frames.appendFrame(w.scratch, watch.Added, i, e.Type)
+		return w.append(at, watch.Added, e)
 	case matches || (matched && e.Type == watch.Deleted):
-		w.scratch = s.frames.appendFrame(w.scratch, e.Type, i, e.Type)
+		return w.append(at, e.Type, e)
 	case matched:
-		frame, err := encodeWith(watch.Deleted, s.frames.typeMeta, s.storm.Events[before].Object, e.Seq)
+		o, err := wire.AtVersion(was.Object, strconv.FormatUint(at+1, 10))
+		if err != nil {
+			return err
+		}
+		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(o)); err != nil {
+			return err
+		}
+		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), watch.Deleted, w.one)
+	}
+	return nil
+}
+
+// append appends the event after a position as one of a type.
+func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
+	switch {
+	case w.converts:
+		var err error
+		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(e.Object)); err != nil {
+			return err
+		}
+		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), t, w.one)
+	case t == e.Type:
+		frame, _, err := w.log.Frames(w.form, at, at+1)
 		if err != nil {
 			return err
 		}
 		w.scratch = append(w.scratch, frame...)
+	default:
+		object, err := w.log.ObjectAt(w.form, at)
+		if err != nil {
+			return err
+		}
+		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), t, object)
 	}
 	return nil
+}
+
+// bookmark returns a bookmark, annotated where it ends the initial events.
+func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
+	m := metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(version, 10)}
+	if initialEnd {
+		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	var o runtime.Object
+	switch {
+	case req.asked.Typed:
+		typed, err := req.asked.NewObject()
+		if err != nil {
+			return nil, err
+		}
+		o = typed
+	default:
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetGroupVersionKind(req.asked.GVK)
+		o = u
+	}
+	acc, err := meta.Accessor(o)
+	if err != nil {
+		return nil, err
+	}
+	acc.SetResourceVersion(m.ResourceVersion)
+	acc.SetAnnotations(m.Annotations)
+	var object []byte
+	if req.form.Shape().IsTable() {
+		// It has no row, since it is no object.
+		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, nil, req.form.Shape())
+		if err != nil {
+			return nil, err
+		}
+		object, err = req.kind.AppendTable(nil, req.form.Media(), t)
+		if err != nil {
+			return nil, err
+		}
+	} else if object, err = req.kind.AppendObject(nil, req.form, o); err != nil {
+		return nil, err
+	}
+	return wire.AppendEvent(nil, req.form.Media(), watch.Bookmark, object), nil
 }

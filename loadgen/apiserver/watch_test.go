@@ -23,7 +23,7 @@ func TestWatchFromVersion(t *testing.T) {
 	next := srv.open(t, fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d", s.Initial))
 	for seq := s.Initial + 1; seq <= len(s.Events); seq++ {
 		srv.Release(uint64(seq))
-		if got, want := string(next()), string(srv.frames.between(uint64(seq-1), uint64(seq))); got != want {
+		if got, want := string(next()), string(srv.frames(t, uint64(seq-1), uint64(seq))); got != want {
 			t.Fatalf("frame %d is %s, want %s", seq, got, want)
 		}
 	}
@@ -41,7 +41,7 @@ func TestWatchFromVersion(t *testing.T) {
 	if n := srv.Snapshots(); n != 0 {
 		t.Errorf("Snapshots() = %d, want 0", n)
 	}
-	if got, least := srv.WireBytes(), int64(len(srv.frames.data)); got < least {
+	if got, least := srv.WireBytes(), int64(len(srv.frames(t, 0, uint64(len(s.Events))))); got < least {
 		t.Errorf("WireBytes() = %d, want more than the %d of the frames", got, least)
 	}
 }
@@ -203,7 +203,7 @@ func TestSlowWatch(t *testing.T) {
 	}
 	for _, next := range []func() []byte{fast, slow} {
 		for seq := s.Initial + 1; seq <= len(s.Events); seq++ {
-			if got, want := string(next()), string(srv.frames.between(uint64(seq-1), uint64(seq))); got != want {
+			if got, want := string(next()), string(srv.frames(t, uint64(seq-1), uint64(seq))); got != want {
 				t.Fatalf("frame %d is %.80s…, want %.80s…", seq, got, want)
 			}
 		}

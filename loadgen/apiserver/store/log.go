@@ -539,6 +539,20 @@ func (l *Log) Object(form wire.Form, i Item) ([]byte, error) {
 	return l.maker.kind.AppendObject(nil, form, i.Event.Object)
 }
 
+// ObjectAt returns the encoded object of the event after a position. It must not
+// be changed. The error is [ErrGone], or that of an object that cannot be
+// encoded.
+func (l *Log) ObjectAt(form wire.Form, at uint64) ([]byte, error) {
+	if at < l.floor.Load() {
+		return nil, ErrGone
+	}
+	f, start, _, err := l.frames(form, at, at+1)
+	if err != nil {
+		return nil, err
+	}
+	return f.object(int(at-start), form.Media()), nil
+}
+
 // encoded returns the frames in which an event is, and its place in them, if it
 // has been encoded.
 func (l *Log) encoded(form wire.Form, index uint64) (*frames, int) {

@@ -1,0 +1,193 @@
+package apiserver
+
+import (
+	"mime"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/patch"
+)
+
+// mediaType returns a content type without its parameters.
+func mediaType(header string) string {
+	if media, _, err := mime.ParseMediaType(header); err == nil {
+		return media
+	}
+	return header
+}
+
+// optionCodecs decode the options that come as bodies.
+var optionCodecs = func() serializer.CodecFactory {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, metav1.Unversioned)
+	return serializer.NewCodecFactory(s, serializer.WithSerializer(cbor.NewSerializerInfo))
+}()
+
+// deleteOptions reads the options of a DELETE: the body, or else the query.
+func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
+	opts := &metav1.DeleteOptions{}
+	body, err := req.body()
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 {
+		if err := req.parameters(opts); err != nil {
+			return nil, err
+		}
+	} else {
+		media := mediaType(req.http.Header.Get("Content-Type"))
+		if media == "" {
+			media = runtime.ContentTypeJSON
+		}
+		info, ok := runtime.SerializerInfoForMediaType(optionCodecs.SupportedMediaTypes(), media)
+		if !ok {
+			return nil, unsupported(media)
+		}
+		kind := metav1.Unversioned.WithKind("DeleteOptions")
+		if _, _, err := info.Serializer.Decode(body, &kind, opts); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	return opts, invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts))
+}
+
+func unsupported(media string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusUnsupportedMediaType,
+		Reason:  metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format: " + media,
+	}}
+}
+
+// delete serves a DELETE of one object.
+func (s *Server) delete(req *request) error {
+	opts, err := req.deleteOptions()
+	if err != nil {
+		return err
+	}
+	r, err := s.remove(req, opts)
+	if err != nil {
+		return err
+	}
+	warn(req.w, r.Warnings)
+	// A real server answers with the object where it is still there, and for
+	// those kinds of which it shows what was deleted.
+	if !r.Gone || returnsDeleted[req.asked.GVR.Resource] {
+		return writeObject(req.w, http.StatusOK, &req.view, req.form, req.show(r.Object))
+	}
+	m, err := meta.Accessor(r.Object)
+	if err != nil {
+		return err
+	}
+	return writeAny(req.w, http.StatusOK, req.whole(), &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name: req.name, Group: req.asked.GVR.Group, Kind: req.asked.GVR.Resource, UID: m.GetUID(),
+		},
+	})
+}
+
+// returnsDeleted are the resources whose strategy says ReturnDeletedObject in
+// kubernetes v1.36.
+var returnsDeleted = map[string]bool{
+	"pods": true, "services": true, "serviceaccounts": true, "podtemplates": true,
+	"persistentvolumes": true, "persistentvolumeclaims": true, "resourcequotas": true,
+}
+
+// remove deletes the object that the request names, or marks it as being
+// deleted.
+func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result, error) {
+	key := req.key()
+	for {
+		current, was := req.log.Get(key)
+		if current == nil {
+			return patch.Result{}, apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+		}
+		r, err := s.editor.Delete(req.asked, req.show(current), opts)
+		if err != nil {
+			return r, err
+		}
+		whole := req.asked.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0
+		if whole {
+			// It goes when what is in it has gone.
+			r = s.terminating(r)
+		}
+		if r.Unchanged && !r.Gone {
+			return r, nil
+		}
+		t := watch.Modified
+		if r.Gone {
+			t = watch.Deleted
+		}
+		ok, err := s.store(req, t, key, &r, was, opts.DryRun)
+		if ok && whole {
+			s.finish(req.name)
+		}
+		if err != nil || ok {
+			return r, err
+		}
+		if err := req.http.Context().Err(); err != nil {
+			return r, err
+		}
+	}
+}
+
+// deleteCollection serves a DELETE of all objects that are selected, and answers
+// with them.
+func (s *Server) deleteCollection(req *request) error {
+	// It is selected from as for a list.
+	q, err := parseQuery(req.http.URL.RawQuery, &req.target)
+	if err != nil {
+		return err
+	}
+	opts, err := req.deleteOptions()
+	if err != nil {
+		return err
+	}
+	p, err := pageOf(req.log, q)
+	if err != nil {
+		return err
+	}
+	var deleted [][]byte
+	for _, it := range p.items {
+		one := *req
+		if one.name = it.Key; req.asked.Namespaced {
+			one.namespace, one.name, _ = strings.Cut(it.Key, "/")
+		}
+		r, err := s.remove(&one, opts)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return err
+		}
+		if req.form.Shape().IsTable() {
+			continue
+		}
+		b, err := req.kind.AppendObject(nil, req.form, req.show(r.Object))
+		if err != nil {
+			return err
+		}
+		deleted = append(deleted, b)
+	}
+	if req.form.Shape().IsTable() {
+		return writeAny(req.w, http.StatusOK, req.whole(), &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
+		})
+	}
+	req.w.Header().Set("Content-Type", req.form.ContentType())
+	// Where this fails, the client is gone.
+	_ = req.kind.WriteList(req.w, req.form, p.meta, deleted)
+	return nil
+}

@@ -1,0 +1,305 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/apiserver/resources"
+)
+
+var (
+	namespaceResource  = v1.SchemeGroupVersion.WithResource("namespaces")
+	podResource        = v1.SchemeGroupVersion.WithResource("pods")
+	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+// nameLabel is what every namespace has its name in.
+const nameLabel = "kubernetes.io/metadata.name"
+
+// seedNamespaces creates the namespaces that every cluster has, and those that
+// the storms' objects are in.
+func (s *Server) seedNamespaces(c *collection) {
+	names := append([]string{
+		metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, v1.NamespaceNodeLease,
+	}, s.namespaces...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		// The log is new, and names are different, so that this doesn't fail.
+		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, UID: s.newUID(), CreationTimestamp: metav1.NewTime(s.now().Truncate(time.Second)),
+				Labels: map[string]string{nameLabel: name},
+			},
+			Spec:   v1.NamespaceSpec{Finalizers: []v1.FinalizerName{v1.FinalizerKubernetes}},
+			Status: v1.NamespaceStatus{Phase: v1.NamespaceActive},
+		}, 0)
+	}
+}
+
+func (s *Server) now() time.Time {
+	if s.opts.Editor.Now != nil {
+		return s.opts.Editor.Now()
+	}
+	return time.Now()
+}
+
+func (s *Server) newUID() types.UID {
+	if s.opts.Editor.NewUID != nil {
+		return s.opts.Editor.NewUID()
+	}
+	return uuid.NewUUID()
+}
+
+// namespace returns a namespace, nil where there is none.
+func (s *Server) namespace(name string) *v1.Namespace {
+	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
+	if !ok {
+		return nil
+	}
+	o, _ := s.collection(res).log.Get(name)
+	ns, _ := o.(*v1.Namespace)
+	return ns
+}
+
+// checkNamespace refuses to create something in a namespace that isn't there, or
+// is being deleted.
+func (s *Server) checkNamespace(req *request) error {
+	if !req.asked.Namespaced {
+		return nil
+	}
+	ns := s.namespace(req.namespace)
+	if ns == nil {
+		return apierrors.NewNotFound(namespaceResource.GroupResource(), req.namespace)
+	}
+	if ns.DeletionTimestamp == nil {
+		return nil
+	}
+	err := apierrors.NewForbidden(req.asked.GVR.GroupResource(), req.name,
+		errTerminating(req.namespace))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: v1.NamespaceTerminatingCause, Message: "namespace " + req.namespace + " is being terminated", Field: "metadata.namespace",
+	})
+	return err
+}
+
+type errTerminating string
+
+func (e errTerminating) Error() string {
+	return "unable to create new content in namespace " + string(e) + " because it is being terminated"
+}
+
+// emptyNamespace deletes what is in a namespace, and returns how much is held by
+// finalizers.
+func (s *Server) emptyNamespace(name string) int {
+	held := 0
+	for _, c := range s.all() {
+		if !c.resource.Namespaced {
+			continue
+		}
+		v := view{collection: c, asked: c.resource, kind: c.kind}
+		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
+			for {
+				o, was := c.log.Get(it.Key)
+				if o == nil {
+					break
+				}
+				r, err := s.editor.Delete(c.resource, o, &metav1.DeleteOptions{})
+				if err != nil || (r.Unchanged && !r.Gone) {
+					held++
+					break
+				}
+				t := watch.Modified
+				if r.Gone {
+					t = watch.Deleted
+				}
+				ok, err := c.log.Put(t, it.Key, v.keep(r.Object), was)
+				if err != nil || (ok && !r.Gone) {
+					held++
+				}
+				if ok || err != nil {
+					break
+				}
+			}
+		}
+	}
+	return held
+}
+
+// terminating turns the deletion of a namespace into its announcement, if that
+// hasn't been made.
+func (s *Server) terminating(r patch.Result) patch.Result {
+	ns, ok := r.Object.(*v1.Namespace)
+	if !ok {
+		return r
+	}
+	r.Gone, r.Unchanged = false, ns.DeletionTimestamp != nil
+	if !r.Unchanged {
+		now := metav1.NewTime(s.now()).Rfc3339Copy()
+		ns.DeletionTimestamp = &now
+		ns.Status.Phase = v1.NamespaceTerminating
+	}
+	return r
+}
+
+// finish empties a namespace that is being deleted, and takes it away if nothing
+// is left in it.
+func (s *Server) finish(name string) {
+	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
+	if !ok || s.emptyNamespace(name) > 0 {
+		return
+	}
+	c := s.collection(res)
+	for {
+		current, was := c.log.Get(name)
+		if current == nil {
+			return
+		}
+		if m, err := meta.Accessor(current); err != nil || len(m.GetFinalizers()) > 0 {
+			return
+		}
+		if ok, err := c.log.Put(watch.Deleted, name, current.DeepCopyObject(), was); ok || err != nil {
+			return
+		}
+	}
+}
+
+// admitNew completes a new object as the strategies of a real server do, where
+// clients would be at a loss otherwise.
+func (s *Server) admitNew(req *request, o runtime.Object) error {
+	switch o := o.(type) {
+	case *v1.Namespace:
+		if o.Labels == nil {
+			o.Labels = map[string]string{}
+		}
+		o.Labels[nameLabel] = o.Name
+		o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
+		o.Status.Phase = v1.NamespaceActive
+	case *v1.Pod:
+		if o.Status.Phase == "" {
+			o.Status.Phase = v1.PodPending
+		}
+	case *unstructured.Unstructured:
+		return s.define(req, o)
+	}
+	return nil
+}
+
+// admitChange does the same for a changed one.
+func (s *Server) admitChange(req *request, o runtime.Object) error {
+	if u, ok := o.(*unstructured.Unstructured); ok && req.subresource == "" {
+		return s.define(req, u)
+	}
+	return nil
+}
+
+// define serves what a CustomResourceDefinition defines. A definition that is
+// wrong is refused, and nothing has changed.
+func (s *Server) define(req *request, crd *unstructured.Unstructured) error {
+	if req.asked.GVR != definitionResource || req.http.URL.Query().Get("dryRun") != "" {
+		return nil
+	}
+	resources.Defaulted(crd)
+	if _, err := s.registry.Define(crd.Object); err != nil {
+		return err
+	}
+	return resources.Establish(crd, s.now())
+}
+
+// after does what follows from a write.
+func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Object) {
+	if t != watch.Deleted {
+		return
+	}
+	if req.asked.GVR == definitionResource {
+		s.undefine(key)
+		return
+	}
+	// The last one in a namespace that is being deleted takes it along.
+	if req.asked.Namespaced {
+		if ns := s.namespace(req.namespace); ns != nil && ns.DeletionTimestamp != nil {
+			s.finish(ns.Name)
+		}
+	}
+}
+
+// undefine stops serving a custom resource, and forgets its objects. Watches of
+// them go on, and see them being deleted.
+func (s *Server) undefine(name string) {
+	for _, res := range s.registry.Undefine(name) {
+		s.colMu.Lock()
+		c := s.collections[res.Stored]
+		delete(s.collections, res.Stored)
+		s.colMu.Unlock()
+		if c == nil {
+			continue
+		}
+		for _, it := range c.log.State(c.log.Visible(), "", "") {
+			if current, was := c.log.Get(it.Key); current != nil {
+				_, _ = c.log.Put(watch.Deleted, it.Key, current.DeepCopyObject(), was)
+			}
+		}
+	}
+}
+
+// Define serves a custom resource from a manifest of its definition, YAML or
+// JSON, as if a client had created it.
+func (s *Server) Define(manifest []byte) error {
+	u := &unstructured.Unstructured{}
+	if err := decodeManifest(manifest, u); err != nil {
+		return err
+	}
+	return s.Create(u)
+}
+
+// Create stores an object as if a client had created it, in its namespace, which
+// is created, too, if need be. It replaces one of its name.
+func (s *Server) Create(u *unstructured.Unstructured) error {
+	res, ok := s.registry.ByKind(u.GroupVersionKind())
+	if !ok {
+		return &meta.NoKindMatchError{GroupKind: u.GroupVersionKind().GroupKind(), SearchedVersions: []string{u.GroupVersionKind().Version}}
+	}
+	namespace := u.GetNamespace()
+	if res.Namespaced && namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	if res.Namespaced && s.namespace(namespace) == nil {
+		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}}
+		if err := s.Create(ns); err != nil {
+			return err
+		}
+	}
+	body, err := u.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	path := "/api/" + res.GVR.Version
+	if res.GVR.Group != "" {
+		path = "/apis/" + res.GVR.Group + "/" + res.GVR.Version
+	}
+	if res.Namespaced {
+		path += "/namespaces/" + namespace
+	}
+	path += "/" + res.GVR.Resource
+	if err := s.call(http.MethodPost, path, body); !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	u.SetResourceVersion("")
+	if body, err = u.MarshalJSON(); err != nil {
+		return err
+	}
+	return s.call(http.MethodPut, path+"/"+strings.TrimSpace(u.GetName()), body)
+}

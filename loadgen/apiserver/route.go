@@ -1,0 +1,187 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/wire"
+	"watchlab/loadgen/storm"
+)
+
+// target is what a path names.
+type target struct {
+	resource *resources.Resource
+	// namespace is empty for all namespaces, or a resource without.
+	namespace string
+	// name is empty for the collection.
+	name string
+	// subresource is empty for the object itself.
+	subresource string
+}
+
+// key is the object's in its collection.
+func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
+
+// Subresources that are served beside status and scale.
+const (
+	bindingSubresource   = "binding"
+	evictionSubresource  = "eviction"
+	finalizeSubresource  = "finalize"
+	resizeSubresource    = "resize"
+	ephemeralSubresource = "ephemeralcontainers"
+)
+
+// served tells whether a subresource is.
+func served(res *resources.Resource, sub resources.Subresource) bool {
+	switch sub.Name {
+	case resources.Status, resources.Scale:
+		return true
+	case bindingSubresource, evictionSubresource, resizeSubresource, ephemeralSubresource:
+		return res.GVR == podResource
+	case finalizeSubresource:
+		return res.GVR == namespaceResource
+	default:
+		return false
+	}
+}
+
+// target reads a path: /api/VERSION/… or /apis/GROUP/VERSION/…, and then
+// RESOURCE[/NAME[/SUBRESOURCE]], below namespaces/NAMESPACE or not. It returns
+// false where there is no such thing.
+func (s *Server) target(path string) (target, bool) {
+	parts := strings.Split(strings.TrimPrefix(strings.TrimSuffix(path, "/"), "/"), "/")
+	if slices.Contains(parts, "") {
+		return target{}, false
+	}
+	var group, version string
+	switch {
+	case parts[0] == "api" && len(parts) > 2:
+		version, parts = parts[1], parts[2:]
+	case parts[0] == "apis" && len(parts) > 3:
+		group, version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return target{}, false
+	}
+	var t target
+	// namespaces/NAME/status is the namespace's own.
+	if parts[0] == "namespaces" && len(parts) > 2 && (len(parts) != 3 || !isOwnSubresource(group, parts[2])) {
+		t.namespace, parts = parts[1], parts[2:]
+	}
+	res, ok := s.registry.Lookup(group, version, parts[0])
+	if !ok || len(parts) > 3 || (!res.Namespaced && t.namespace != "") {
+		return target{}, false
+	}
+	t.resource = res
+	if len(parts) > 1 {
+		t.name = parts[1]
+		if res.Namespaced && t.namespace == "" {
+			return target{}, false
+		}
+	}
+	if len(parts) > 2 {
+		sub, has := res.Subresource(parts[2])
+		if !has || !served(res, sub) {
+			return target{}, false
+		}
+		t.subresource = parts[2]
+	}
+	return t, true
+}
+
+func isOwnSubresource(group, name string) bool {
+	return group == "" && (name == resources.Status || name == finalizeSubresource)
+}
+
+// request is a request that is being served.
+type request struct {
+	target
+	view
+	w    http.ResponseWriter
+	http *http.Request
+	form wire.Form
+}
+
+// serve answers a request for a resource.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
+	verb, allowed := verbOf(r.Method, &t)
+	if verb == "" {
+		return notAllowed(w, r, allowed...)
+	}
+	query := r.URL.Query()
+	watching := verb == resources.List && isTrue(query["watch"])
+	form, err := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed, Stream: watching})
+	if err != nil {
+		return notAcceptable()
+	}
+	shape, ok := form.Shape().Carry(query.Get("includeObject"))
+	if !ok {
+		return apierrors.NewBadRequest("Unable to convert to Table as requested: includeObject: must be None, Metadata or Object")
+	}
+	req := &request{target: t, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
+	if !t.resource.Storable() {
+		if verb != resources.Create {
+			return notAllowed(w, r, http.MethodPost)
+		}
+		return s.review(req)
+	}
+	req.view = s.view(t.resource)
+	if t.subresource != "" {
+		return s.serveSubresource(req, verb)
+	}
+	switch verb {
+	case resources.Get:
+		return s.get(req)
+	case resources.List:
+		q, err := parseQuery(r.URL.RawQuery, &t)
+		switch {
+		case err != nil:
+			return err
+		case q.opts.Watch:
+			return s.watch(req, q)
+		default:
+			return s.list(req, q)
+		}
+	case resources.Create:
+		return s.create(req)
+	case resources.Update:
+		return s.update(req)
+	case resources.Patch:
+		return s.patch(req)
+	case resources.Delete:
+		return s.delete(req)
+	default:
+		return s.deleteCollection(req)
+	}
+}
+
+// verbOf returns what a method does to what a path names, or "" and the methods
+// that there are.
+func verbOf(method string, t *target) (verb string, allowed []string) {
+	verbs := map[string]string{http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection}
+	can := t.resource.Can
+	switch {
+	case t.subresource != "":
+		sub, _ := t.resource.Subresource(t.subresource)
+		can = func(verb string) bool { return slices.Contains(sub.Verbs, verb) }
+		fallthrough
+	case t.name != "":
+		verbs = map[string]string{http.MethodGet: resources.Get, http.MethodPut: resources.Update, http.MethodPatch: resources.Patch, http.MethodDelete: resources.Delete}
+		if t.subresource != "" {
+			verbs[http.MethodPost] = resources.Create
+		}
+	}
+	if v := verbs[method]; v != "" && can(v) {
+		return v, nil
+	}
+	for m, v := range verbs {
+		if can(v) {
+			allowed = append(allowed, m)
+		}
+	}
+	slices.Sort(allowed)
+	return "", allowed
+}

@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/apiserver/wire"
+	"watchlab/loadgen/storm"
+)
+
+// Prepared is a storm that is encoded, to be served by any number of servers.
+// It is immutable to its users.
+type Prepared struct {
+	storm      *storm.Storm
+	recording  *store.Recording
+	budget     *store.Budget
+	kind       *wire.Kind
+	namespaced bool
+	// namespaces that the objects are in, sorted.
+	namespaces []string
+}
+
+// Prepare encodes the storm's events as JSON, as many as [store.DefaultBudget]
+// has room for; the others, and other forms, are encoded when a watch comes to
+// them. The error wraps [storm.ErrInvalid], or is an object's that cannot be
+// encoded. O(bytes of the storm as JSON), in time and, up to the budget, in
+// memory.
+func Prepare(s *storm.Storm) (*Prepared, error) {
+	p, err := PrepareWith(s, store.NewBudget(0))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.recording.Encode(wire.FormOf(wire.JSON, wire.Object)); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
+	return p, nil
+}
+
+// PrepareWith checks the storm and encodes nothing yet: all is encoded when a
+// watch comes to it, and kept within the budget. O(events).
+func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
+	fail := func(err error) (*Prepared, error) {
+		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
+	}
+	if err := s.Validate(); err != nil {
+		return fail(err)
+	}
+	p := &Prepared{storm: s, budget: budget}
+	namespaces := map[string]struct{}{}
+	untyped := !scheme.Scheme.Recognizes(s.Kind)
+	for i := range s.Events {
+		e := &s.Events[i]
+		// The key says what a look into the object would.
+		namespace, _, has := strings.Cut(e.Key, "/")
+		if i > 0 && has != p.namespaced {
+			return fail(fmt.Errorf("%w: event %d: %s: objects with and without a namespace", storm.ErrInvalid, i+1, e.Key))
+		}
+		if p.namespaced = has; has {
+			namespaces[namespace] = struct{}{}
+		}
+		if _, is := e.Object.(runtime.Unstructured); is {
+			untyped = true
+		}
+	}
+	if len(s.Events) == 0 {
+		// For want of objects, the resource's own scope is as good as any.
+		p.namespaced = true
+	}
+	p.namespaces = slices.Sorted(maps.Keys(namespaces))
+	p.kind = wire.NewKind(s.Kind, s.Kind.Kind+"List", untyped, wire.ColumnsOf(s.Kind))
+	p.recording = store.NewRecording(s, p.kind, budget)
+	return p, nil
+}
+
+// add serves a storm's resource from its recording.
+func (s *Server) add(p *Prepared) error {
+	fail := func(err error) error {
+		return fmt.Errorf("apiserver: %w: storm %s: %w", ErrOptions, p.storm.Name, err)
+	}
+	res, err := s.resourceOf(p)
+	if err != nil {
+		return fail(err)
+	}
+	if _, has := s.collections[res.Stored]; has {
+		return fail(fmt.Errorf("%s has a storm already", res))
+	}
+	c := &collection{
+		resource: res,
+		kind:     p.kind,
+		log:      p.recording.Play(store.Options{Retain: s.opts.Retain}),
+	}
+	s.collections[res.Stored] = c
+	s.storms = append(s.storms, c)
+	s.namespaces = append(s.namespaces, p.namespaces...)
+	if s.budget == nil {
+		s.budget = p.budget
+	}
+	return nil
+}
+
+// resourceOf returns the resource of a storm: one that is served, or one that
+// it defines, since what a storm holds was served somewhere.
+func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
+	gvr, gvk := p.storm.Resource, p.storm.Kind
+	res, ok := s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)
+	if !ok && s.registry.Serve(gvr.GroupVersion()) {
+		res, ok = s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)
+	}
+	if !ok {
+		scope := "Cluster"
+		if p.namespaced {
+			scope = "Namespaced"
+		}
+		keeps := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+		if _, err := s.registry.Define(map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": gvr.Resource + "." + gvr.Group},
+			"spec": map[string]any{
+				"group": gvr.Group, "scope": scope,
+				"names": map[string]any{"plural": gvr.Resource, "singular": strings.ToLower(gvk.Kind), "kind": gvk.Kind, "listKind": gvk.Kind + "List"},
+				"versions": []any{map[string]any{
+					"name": gvr.Version, "served": true, "storage": true,
+					"subresources": map[string]any{"status": map[string]any{}},
+					"schema":       map[string]any{"openAPIV3Schema": keeps},
+				}},
+			},
+		}); err != nil {
+			return nil, err
+		}
+		res, ok = s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)
+	}
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s is not served", gvr)
+	case res.GVK != gvk:
+		return nil, fmt.Errorf("%s are of the kind %s, not %s", res, res.GVK, gvk)
+	case len(p.storm.Events) > 0 && res.Namespaced != p.namespaced:
+		return nil, fmt.Errorf("%s with and without a namespace", res)
+	}
+	return res, nil
+}
+
+// Release makes the events of the first storm up to seq visible. It never
+// blocks for long. A seq that is visible already changes nothing; one beyond the
+// storm releases all of it.
+func (s *Server) Release(seq uint64) {
+	if len(s.storms) > 0 {
+		s.storms[0].log.Release(seq)
+	}
+}
+
+// Play releases the events of all storms at their intended times, counted from
+// now and divided by speed, until the last one; an open loop, which never waits
+// for a watch. Its error is ctx's. Events whose time has come are released
+// together.
+func Play(ctx context.Context, s *Server, storms []*Prepared, speed float64) error {
+	started := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	next := make([]int, len(storms))
+	for i, p := range storms {
+		next[i] = p.storm.Initial
+	}
+	for {
+		due := time.Duration(float64(time.Since(started)) * speed)
+		wait := time.Duration(-1)
+		for i, p := range storms {
+			events := p.storm.Events
+			from := next[i]
+			for next[i] < len(events) && events[next[i]].At <= due {
+				next[i]++
+			}
+			if next[i] > from {
+				s.storms[i].log.Release(uint64(next[i]))
+			}
+			if next[i] < len(events) {
+				if left := events[next[i]].At - due; wait < 0 || left < wait {
+					wait = left
+				}
+			}
+		}
+		if wait < 0 {
+			return nil
+		}
+		timer.Reset(time.Duration(float64(wait)/speed) + 1)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/wire"
+)
+
+// whole is the form for what isn't an object of the resource.
+func (req *request) whole() wire.Form { return wire.FormOf(req.form.Media(), wire.Object) }
+
+// serveSubresource serves a part of an object.
+func (s *Server) serveSubresource(req *request, verb string) error {
+	switch {
+	case verb == resources.Get && req.subresource == resources.Scale:
+		o, _ := req.log.Get(req.key())
+		if o == nil {
+			return apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+		}
+		scale, err := s.editor.Scale(req.asked, req.show(o))
+		if err != nil {
+			return err
+		}
+		return writeAny(req.w, http.StatusOK, req.whole(), scale)
+	case verb == resources.Get:
+		return s.get(req)
+	case verb == resources.Update:
+		return s.update(req)
+	case verb == resources.Patch:
+		return s.patch(req)
+	case verb == resources.Create && req.subresource == bindingSubresource:
+		return s.bind(req)
+	case verb == resources.Create && req.subresource == evictionSubresource:
+		return s.evict(req)
+	default:
+		return notAllowed(req.w, req.http)
+	}
+}
+
+// decodeBody reads an object of client-go's scheme.
+func (req *request) decodeBody(into runtime.Object) error {
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	if media := mediaType(req.http.Header.Get("Content-Type")); media == wire.ContentCBOR {
+		// Objects this small come as JSON from all clients but those that
+		// insist.
+		return unsupported(media)
+	}
+	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+func (req *request) succeed(code int) error {
+	return writeAny(req.w, code, req.whole(), &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess, Code: int32(code),
+	})
+}
+
+// bind serves a scheduler's decision.
+func (s *Server) bind(req *request) error {
+	var b v1.Binding
+	if err := req.decodeBody(&b); err != nil {
+		return err
+	}
+	if b.Target.Name == "" {
+		return apierrors.NewBadRequest("target.name: Required value")
+	}
+	own := *req
+	own.w, own.subresource = &recorder{header: http.Header{}}, ""
+	err := s.change(&own, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
+		pod, ok := current.(*v1.Pod)
+		switch {
+		case !ok:
+			return patch.Result{}, apierrors.NewNotFound(podResource.GroupResource(), req.name)
+		case b.UID != "" && b.UID != pod.UID:
+			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
+				fmt.Errorf("precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID))
+		case pod.DeletionTimestamp != nil:
+			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
+				fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", req.name))
+		case pod.Spec.NodeName != "":
+			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
+				fmt.Errorf("pod %s is already assigned to node %q", req.name, pod.Spec.NodeName))
+		}
+		pod = pod.DeepCopy()
+		pod.Spec.NodeName = b.Target.Name
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
+			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now()),
+		})
+		return patch.Result{Object: pod}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return req.succeed(http.StatusCreated)
+}
+
+// evict serves a polite DELETE; there are no disruption budgets.
+func (s *Server) evict(req *request) error {
+	var e policyv1.Eviction
+	if err := req.decodeBody(&e); err != nil {
+		return err
+	}
+	opts := e.DeleteOptions
+	if opts == nil {
+		opts = &metav1.DeleteOptions{}
+	}
+	if _, err := s.remove(req, opts); err != nil {
+		return err
+	}
+	return req.succeed(http.StatusCreated)
+}
+
+// review answers questions about access: everybody may do everything.
+func (s *Server) review(req *request) error {
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	req.view = view{asked: req.resource, kind: kindOf(req.resource)}
+	r, err := s.editor.Create(req.resource, body, req.edit("", ""))
+	if err != nil {
+		return err
+	}
+	allowed := authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "a simulated server has no authorization"}
+	switch o := r.Object.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.SubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.LocalSubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.SelfSubjectRulesReview:
+		all := []string{"*"}
+		o.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}}
+		o.Status.NonResourceRules = []authorizationv1.NonResourceRule{{Verbs: all, NonResourceURLs: all}}
+	default:
+		return notFound()
+	}
+	return writeObject(req.w, http.StatusCreated, &req.view, req.whole(), r.Object)
+}

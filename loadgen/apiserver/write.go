@@ -1,0 +1,241 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/storm"
+)
+
+// maxBody is how long the body of a request may be with a real server.
+const maxBody = 3 << 20
+
+// body reads the request's.
+func (req *request) body() ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	case err != nil:
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return b, nil
+}
+
+// parameters reads the query parameters of a write.
+func (req *request) parameters(into runtime.Object) error {
+	values, err := url.ParseQuery(req.http.URL.RawQuery)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if err := internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+func invalidOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}
+
+// edit returns what the request says beside its body.
+func (req *request) edit(manager, validation string) patch.Request {
+	return patch.Request{
+		Namespace: req.namespace, Name: req.name, Subresource: req.subresource,
+		ContentType:  req.http.Header.Get("Content-Type"),
+		FieldManager: manager, UserAgent: req.http.UserAgent(), FieldValidation: validation,
+	}
+}
+
+// create serves a POST to a collection.
+func (s *Server) create(req *request) error {
+	var opts metav1.CreateOptions
+	if err := req.parameters(&opts); err != nil {
+		return err
+	}
+	if err := invalidOptions("CreateOptions", metav1validation.ValidateCreateOptions(&opts)); err != nil {
+		return err
+	}
+	if req.asked.Namespaced && req.namespace == "" {
+		return notAllowed(req.w, req.http, http.MethodGet)
+	}
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	if err := s.checkNamespace(req); err != nil {
+		return err
+	}
+	edit := req.edit(opts.FieldManager, opts.FieldValidation)
+	// A generated name may be taken; a real server tries eight times, too
+	// (k8s.io/apiserver v0.37, pkg/registry/generic/registry).
+	for range 8 {
+		r, err := s.editor.Create(req.asked, body, edit)
+		if err != nil {
+			return err
+		}
+		m, err := meta.Accessor(r.Object)
+		if err != nil {
+			return err
+		}
+		if err := s.admitNew(req, r.Object); err != nil {
+			return err
+		}
+		key := storm.ObjectKey(req.namespace, m.GetName())
+		ok, err := s.store(req, watch.Added, key, &r, 0, opts.DryRun)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return s.answer(req, http.StatusCreated, &r)
+		}
+		if m.GetGenerateName() == "" {
+			return apierrors.NewAlreadyExists(req.asked.GVR.GroupResource(), m.GetName())
+		}
+	}
+	return apierrors.NewAlreadyExists(req.asked.GVR.GroupResource(), "generated")
+}
+
+// store puts what an edit made of an object in place of what is at a position.
+// It returns false where something else is there by now.
+func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Result, was uint64, dryRun []string) (bool, error) {
+	if len(dryRun) > 0 {
+		_, at := req.log.Get(key)
+		return at == was, nil
+	}
+	kept := req.keep(r.Object)
+	ok, err := req.log.Put(t, key, kept, was)
+	if err != nil || !ok {
+		return ok, err
+	}
+	// What is stored belongs to the log: the answer is of that.
+	r.Object = kept
+	if r.Answer != nil {
+		stored, err := meta.Accessor(kept)
+		if err != nil {
+			return false, err
+		}
+		answer, err := meta.Accessor(r.Answer)
+		if err != nil {
+			return false, err
+		}
+		answer.SetResourceVersion(stored.GetResourceVersion())
+	}
+	s.after(req, t, key, kept)
+	return true, nil
+}
+
+// answer writes what an edit made.
+func (s *Server) answer(req *request, code int, r *patch.Result) error {
+	warn(req.w, r.Warnings)
+	if r.Answer != nil {
+		return writeAny(req.w, code, req.whole(), r.Answer)
+	}
+	return writeObject(req.w, code, &req.view, req.form, req.show(r.Object))
+}
+
+// change edits the object that the request names until the store takes it: it
+// is edited again where somebody else was faster. An edit of an object that
+// isn't there gets nil.
+func (s *Server) change(req *request, dryRun []string, edit func(current runtime.Object) (patch.Result, error)) error {
+	key := req.key()
+	for {
+		current, was := req.log.Get(key)
+		if current != nil {
+			current = req.show(current)
+		}
+		r, err := edit(current)
+		if err != nil {
+			return err
+		}
+		code := http.StatusOK
+		if r.Unchanged {
+			return s.answer(req, code, &r)
+		}
+		t := watch.Modified
+		switch {
+		case r.Gone:
+			t = watch.Deleted
+		case was == 0:
+			if err := s.checkNamespace(req); err != nil {
+				return err
+			}
+			if err := s.admitNew(req, r.Object); err != nil {
+				return err
+			}
+			t, code = watch.Added, http.StatusCreated
+		default:
+			if err := s.admitChange(req, r.Object); err != nil {
+				return err
+			}
+		}
+		ok, err := s.store(req, t, key, &r, was, dryRun)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return s.answer(req, code, &r)
+		}
+		if err := req.http.Context().Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// update serves a PUT.
+func (s *Server) update(req *request) error {
+	var opts metav1.UpdateOptions
+	if err := req.parameters(&opts); err != nil {
+		return err
+	}
+	if err := invalidOptions("UpdateOptions", metav1validation.ValidateUpdateOptions(&opts)); err != nil {
+		return err
+	}
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	edit := req.edit(opts.FieldManager, opts.FieldValidation)
+	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
+		return s.editor.Update(req.asked, current, body, edit)
+	})
+}
+
+// patch serves a PATCH.
+func (s *Server) patch(req *request) error {
+	var opts metav1.PatchOptions
+	if err := req.parameters(&opts); err != nil {
+		return err
+	}
+	edit := req.edit(opts.FieldManager, opts.FieldValidation)
+	edit.Force = opts.Force
+	if err := invalidOptions("PatchOptions", metav1validation.ValidatePatchOptions(&opts, types.PatchType(mediaType(edit.ContentType)))); err != nil {
+		return err
+	}
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
+		return s.editor.Patch(req.asked, current, body, edit)
+	})
+}
