@@ -16,9 +16,11 @@ import (
 	"watchlab/bench/report"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
@@ -36,6 +38,7 @@ type runFlags struct {
 	producers int
 	events    int
 	knobs     pipeline.Knobs
+	of        liveFlags
 	out       string
 	output    string
 }
@@ -73,6 +76,9 @@ is finished.`,
   # What does a bounded ring cost, and what does it save?
   watchlab run --family deltafifo --impl clientgo-realfifo-batch,ring --capacity 4096 --handover lent
 
+  # What does my own traffic cost each of them? (One watch, seen by all at once.)
+  watchlab run --family deltafifo --source cluster --context dev --resource pods
+
   # The kubelet's merge, compared by benchstat
   watchlab run --family merge --pipeline kubelet -o bench | benchstat -row .name -col /impl -`,
 		Args: noArgs,
@@ -90,7 +96,7 @@ is finished.`,
 	fl.StringSliceVar(&f.impls, "impl", []string{allImpls}, "variants, by name, or all")
 	fl.StringSliceVar(&f.delivery, "delivery", nil, "deliveries of deltafifo: in-order, per-key; both where none is named")
 	fl.StringVar(&f.pipeline, "pipeline", pipeline.QueuePipeline, "pipeline that they stand in: "+strings.Join(pipeline.Names(), ", "))
-	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(source.Names(), ", "))
+	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(append(source.Names(), clusterSource, applySource), ", "))
 	fl.StringVar(&f.storm, "storm", "nodeloss", "recorded watch stream: a file, or one that is built in ("+strings.Join(trace.Names(), ", ")+")")
 	fl.StringSliceVar(&f.rates, "rate", []string{"max"}, "events a second, or max; one cell for each")
 	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("rounds that count; one more warms up (default %d, %d in the quick study)", defaultRounds, quickRounds))
@@ -102,13 +108,15 @@ is finished.`,
 	fl.IntVar(&f.knobs.Shards, "shards", 0, "parts of a sharded deltafifo or queue")
 	fl.StringVar((*string)(&f.knobs.Compaction), "compaction", "", "none or latest: of a key's waiting deltas, hand over the newest only (deltafifo)")
 	fl.StringVar((*string)(&f.knobs.HandOver), "handover", "", "owned; lent: slices are used again (deltafifo); shared: pods are not copied (merge)")
+	fl.StringVar((*string)(&f.knobs.Trust), "trust", "", "versions or generations: what of the API server's word replaces comparing pods (merge)")
+	f.of.add(cmd)
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
 	return cmd
 }
 
 // knobFlags are the flags that are options of variants.
-var knobFlags = []string{"capacity", "batch-size", "shards", "compaction", "handover"}
+var knobFlags = []string{"capacity", "batch-size", "shards", "compaction", "handover", "trust"}
 
 func checkKnobs(k pipeline.Knobs) error {
 	for name, n := range map[string]int{"capacity": k.Capacity, "batch-size": k.BatchSize, "shards": k.Shards} {
@@ -118,6 +126,9 @@ func checkKnobs(k pipeline.Knobs) error {
 	}
 	if c := k.Compaction; c != "" && c != deltafifo.None && c != deltafifo.Latest {
 		return badFlag("compaction", oneOf(string(c), string(deltafifo.None), string(deltafifo.Latest)))
+	}
+	if t := k.Trust; t != "" && t != merge.TrustVersions && t != merge.TrustGenerations {
+		return badFlag("trust", oneOf(string(t), string(merge.TrustVersions), string(merge.TrustGenerations)))
 	}
 	switch k.HandOver {
 	case "", impls.Owned, impls.Lent, impls.Shared:
@@ -135,6 +146,8 @@ type plan struct {
 	dir         string
 	show        func(io.Writer, *lab.Outcome) error
 	args        []string
+	// cleanup, if not nil, takes away what the run made elsewhere.
+	cleanup func() error
 }
 
 // plan checks the flags, all of them before anything is read or written.
@@ -167,12 +180,27 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		}
 	}
 	if f.family == "" {
-		for _, name := range append([]string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"}, knobFlags...) {
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"}, knobFlags, liveFlagNames)
+		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
 			}
 		}
 		return p, p.quick()
+	}
+	if liveSource(f.source) {
+		return p, f.live(cmd, p, func() (*storm.Storm, error) {
+			s, err := trace.Load(f.storm)
+			if err != nil {
+				return nil, badFlag("storm", err)
+			}
+			return s, nil
+		})
+	}
+	for _, name := range liveFlagNames {
+		if cmd.Flags().Changed(name) {
+			return nil, badFlag(name, fmt.Errorf("needs --source %s or %s", clusterSource, applySource))
+		}
 	}
 	spec, err := f.spec()
 	if err != nil {
@@ -198,7 +226,7 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 		return none, badFlag("pipeline", oneOf(f.pipeline, pipeline.Names()...))
 	}
 	if !slices.Contains(source.Names(), f.source) {
-		return none, badFlag("source", oneOf(f.source, source.Names()...))
+		return none, badFlag("source", oneOf(f.source, append(source.Names(), clusterSource, applySource)...))
 	}
 	s := pipeline.Spec{
 		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
@@ -241,6 +269,9 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 		Progress: status.show, Build: build(), Args: p.args,
 	})
 	status.clear()
+	if p.cleanup != nil {
+		err = errors.Join(err, p.cleanup())
+	}
 	if errors.Is(err, lab.ErrExists) {
 		return badFlag("out", err)
 	}

@@ -27,6 +27,8 @@ type Knobs struct {
 	Compaction deltafifo.Compaction
 	// HandOver is whose the things are that the consumer gets; not for queue.
 	HandOver impls.Ownership
+	// Trust is what is taken on the API server's word; merge only.
+	Trust merge.Trust
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
@@ -44,6 +46,7 @@ func (k Knobs) labels() []lab.Label {
 	add("shards", strconv.Itoa(k.Shards))
 	add("compaction", string(k.Compaction))
 	add("handover", string(k.HandOver))
+	add("trust", string(k.Trust))
 	return labels
 }
 
@@ -58,6 +61,8 @@ func (k Knobs) foreign(f impls.Family) string {
 		return "compaction"
 	case k.HandOver != "" && f == impls.Queue:
 		return "hand-over"
+	case k.Trust != "" && f != impls.Merge:
+		return "trust"
 	}
 	return ""
 }
@@ -71,7 +76,7 @@ func (k Knobs) deltafifo(o deltafifo.Options) deltafifo.Options {
 func (k Knobs) queue() queue.Options { return queue.Options{Capacity: k.Capacity, Shards: k.Shards} }
 
 func (k Knobs) merge() merge.Options {
-	return merge.Options{Capacity: k.Capacity, HandOver: k.HandOver}
+	return merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
 }
 
 // fitting tells which variants take the knobs.
