@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -318,7 +319,34 @@ func (e *Editor) validateCustom(res *resources.Resource, u *unstructured.Unstruc
 	for _, err := range result.Errors {
 		errs = append(errs, fieldError(err))
 	}
+	errs = append(errs, validateScale(u, res.Custom.Scale)...)
 	return append(errs, validateLists(u.Object, s.schema, nil)...), nil
+}
+
+// validateScale says which of the fields that a scale is made of can't be.
+func validateScale(u *unstructured.Unstructured, paths *resources.ScalePaths) field.ErrorList {
+	if paths == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, path := range []string{paths.SpecReplicas, paths.StatusReplicas} {
+		n, _, err := unstructured.NestedInt64(u.Object, fieldsOf(path)...)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, err.Error()))
+		case n < 0:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, "should be a non-negative integer"))
+		case n > math.MaxInt32:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
+		}
+	}
+	if paths.LabelSelector != "" {
+		text, _, err := unstructured.NestedString(u.Object, fieldsOf(paths.LabelSelector)...)
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(paths.LabelSelector), text, err.Error()))
+		}
+	}
+	return errs
 }
 
 // fieldError words a schema's objection as an API server does.

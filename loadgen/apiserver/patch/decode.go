@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -49,14 +51,14 @@ func (e *Editor) decode(res *resources.Resource, body []byte, req Request, resul
 func objectType(res *resources.Resource, contentType string) (string, error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.TrimSpace(mediaType)
-	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}
+	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML}
 	if res.Typed {
 		accepted = append(accepted, runtime.ContentTypeProtobuf)
 	}
 	switch {
 	case mediaType == "":
 		return runtime.ContentTypeJSON, nil
-	case slices.Contains(accepted, mediaType):
+	case slices.Contains(accepted, mediaType), mediaType == runtime.ContentTypeCBOR:
 		return mediaType, nil
 	}
 	return "", unsupported(accepted)
@@ -119,7 +121,24 @@ func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Req
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	canonical(obj)
 	return obj, nil
+}
+
+// canonical makes one form of what can be written in two: the text of a Secret
+// becomes data.
+func canonical(obj runtime.Object) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok || len(secret.StringData) == 0 {
+		return
+	}
+	if secret.Data == nil {
+		secret.Data = make(map[string][]byte, len(secret.StringData))
+	}
+	for k, v := range secret.StringData {
+		secret.Data[k] = []byte(v)
+	}
+	secret.StringData = nil
 }
 
 func deref(kind *schema.GroupVersionKind) schema.GroupVersionKind {
@@ -132,12 +151,22 @@ func deref(kind *schema.GroupVersionKind) schema.GroupVersionKind {
 // rightKind refuses an object of another kind or version than the URL's.
 func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
 	if kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group {
-		return cannotHandle(res, kind, fmt.Errorf("converting (%s) to (%s): unknown conversion", kind, res.GVK), body)
+		return cannotHandle(res, kind, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, internalName(res.GVK.Group), res.GVK.Kind), body)
 	}
 	if kind.Version != res.GVK.Version {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
 	}
 	return nil
+}
+
+// internalName is what kube-apiserver's sources call a group: "core",
+// "networking".
+func internalName(group string) string {
+	if group == "" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
 }
 
 // cannotHandle is the error of a body that isn't the object it should be.
@@ -175,10 +204,14 @@ func (e *Editor) decodeUntyped(res *resources.Resource, mediaType string, body [
 	u := &unstructured.Unstructured{Object: content}
 	kind, ok := content["kind"].(string)
 	if !ok || kind == "" {
-		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingKindErr(summary(body)), body)
+		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingKindErr(string(body)), body)
 	}
 	if _, ok := content["apiVersion"].(string); !ok {
-		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingVersionErr(summary(body)), body)
+		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingVersionErr(string(body)), body)
+	}
+	if kind != res.GVK.Kind && u.GroupVersionKind().Group == res.GVK.Group {
+		wrong := field.Invalid(field.NewPath("kind"), kind, "must be "+res.GVK.Kind)
+		return nil, nil, apierrors.NewInvalid(u.GroupVersionKind().GroupKind(), u.GetName(), field.ErrorList{wrong})
 	}
 	if err := rightKind(res, u.GroupVersionKind(), body); err != nil {
 		return nil, nil, err
@@ -201,9 +234,12 @@ func unmarshal(mediaType string, body []byte, strict bool) (content map[string]a
 				found = []error{err}
 			}
 		}
-		var asJSON []byte
-		if asJSON, err = yaml.YAMLToJSON(body); err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &content)
+		asJSON, yerr := yaml.YAMLToJSON(body)
+		if yerr != nil {
+			return nil, nil, fmt.Errorf("error converting YAML to JSON: %w", yerr)
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &content); err != nil {
+			return nil, nil, fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
 		}
 	default:
 		if strict {

@@ -2,11 +2,14 @@ package patch
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"watchlab/loadgen/apiserver/resources"
 )
@@ -39,17 +42,27 @@ func unsupported(accepted []string) error {
 	}}
 }
 
+// unprocessable is the error of a patch that doesn't fit its object. A real
+// server keeps the message to itself.
 func unprocessable(message string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: "the server rejected our request due to an error in our request", Details: &metav1.StatusDetails{
-			Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: message}},
-		},
-	}}
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", message, 0, false)
 }
 
 func notFound(res *resources.Resource, req Request) error {
 	return apierrors.NewNotFound(res.GVR.GroupResource(), req.Name)
+}
+
+// otherUID is the error of a write to an object of the same name that is
+// another one, in the words of a real server's store.
+func otherUID(res *resources.Resource, req Request, want, have types.UID) error {
+	key := "/registry/" + res.GVR.Resource
+	if res.Custom != nil {
+		key = "/registry/" + res.GVR.Group + "/" + res.GVR.Resource
+	}
+	if res.Namespaced {
+		key += "/" + req.Namespace
+	}
+	return conflict(res, req.Name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s", key, req.Name, want, have)) //nolint:revive,staticcheck // the API's own words
 }
 
 func conflict(res *resources.Resource, name string, err error) error {

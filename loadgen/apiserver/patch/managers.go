@@ -28,6 +28,8 @@ func (e *Editor) newManager(res *resources.Resource, subresource string) (*manag
 	var m *managedfields.FieldManager
 	var err error
 	switch {
+	case res == scaleResource: // which client-go's schema for apply doesn't have
+		m, err = managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, nil)
 	case res.Typed:
 		m, err = managedfields.NewDefaultFieldManager(typedConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, reset)
 	case res.Custom != nil:

@@ -3,12 +3,15 @@ package patch
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,13 +37,18 @@ func patchType(res *resources.Resource, contentType string) (types.PatchType, er
 	if res.Typed {
 		accepted = append(accepted, string(types.StrategicMergePatchType))
 	}
-	accepted = append(accepted, string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType))
-	for _, a := range accepted {
-		if strings.TrimSpace(mediaType) == a {
-			return types.PatchType(a), nil
-		}
+	accepted = append(accepted, string(types.ApplyYAMLPatchType))
+	kind := types.PatchType(strings.TrimSpace(mediaType))
+	switch {
+	case slices.Contains(accepted, string(kind)), kind == types.ApplyCBORPatchType:
+		return kind, nil
+	case kind == types.StrategicMergePatchType:
+		return "", unsupported(accepted)
 	}
-	return "", unsupported(accepted)
+	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "415: Unsupported Media Type",
+	}}
 }
 
 func isApply(kind types.PatchType) bool {
@@ -74,6 +82,14 @@ func (e *Editor) apply(res *resources.Resource, live runtime.Object, kind types.
 	return e.track(res, req, live, obj)
 }
 
+// jsonPatchOp is one operation of a JSON patch.
+type jsonPatchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
 // patchJSON applies a JSON or a merge patch.
 func patchJSON(current []byte, kind types.PatchType, body []byte, req Request) (patched []byte, strict []error, err error) {
 	if kind == types.MergePatchType {
@@ -89,12 +105,7 @@ func patchJSON(current []byte, kind types.PatchType, body []byte, req Request) (
 		return patched, strict, err
 	}
 	if req.looks() {
-		var operations []struct {
-			Op    string `json:"op"`
-			Path  string `json:"path"`
-			From  string `json:"from"`
-			Value any    `json:"value"`
-		}
+		var operations []jsonPatchOp
 		if strict, err = kjson.UnmarshalStrict(body, &operations); err != nil {
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
@@ -138,6 +149,7 @@ func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict [
 		if err := rightKind(res, into.GetObjectKind().GroupVersionKind(), patched); err != nil {
 			return nil, err
 		}
+		canonical(into)
 		obj = into
 	} else {
 		u, found, err := e.decodeUntyped(res, runtime.ContentTypeJSON, patched, req)
@@ -189,6 +201,7 @@ func strategic(res *resources.Resource, live runtime.Object, body []byte, req Re
 	if err := rightKind(res, obj.GetObjectKind().GroupVersionKind(), body); err != nil {
 		return nil, err
 	}
+	canonical(obj)
 	return obj, complain(strict, req, result, invalid)
 }
 
@@ -236,6 +249,7 @@ func (e *Editor) serverSide(res *resources.Resource, live runtime.Object, kind t
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	canonical(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		// What an apply may name is known from the schema; defaults are not
 		// anybody's.
@@ -252,9 +266,22 @@ func (e *Editor) track(res *resources.Resource, req Request, live, obj runtime.O
 	if err != nil {
 		return nil, err
 	}
-	// An error is apimachinery's own trouble with a schema: the write goes on
-	// with the managed fields as they were, as in a real server.
-	return manager.UpdateNoErrors(live, obj, managerName(req)), nil
+	tracked, err := manager.Update(live, obj, managerName(req))
+	if err == nil {
+		return tracked, nil
+	}
+	// The object doesn't fit its schema, which validation says better, or the
+	// managed fields are broken: they stay as they were.
+	m, err := accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	old, err := accessor(live)
+	if err != nil {
+		return nil, err
+	}
+	m.SetManagedFields(old.GetManagedFields())
+	return obj, nil
 }
 
 // managerName is the manager of a request: the one it names, or the program

@@ -89,8 +89,9 @@ func matchVersion(res *resources.Resource, m, old metav1.Object, req Request) er
 	return conflict(res, req.Name, errModified)
 }
 
-// dedupOwners drops owner references that are there twice, with a warning.
-func dedupOwners(m metav1.Object, result *Result) {
+// dedupOwners drops owner references that are there twice, with a warning that
+// says when a real server would have seen it.
+func dedupOwners(m metav1.Object, when string, result *Result) {
 	refs := m.GetOwnerReferences()
 	var kept []metav1.OwnerReference
 	var dropped []string
@@ -103,7 +104,7 @@ func dedupOwners(m metav1.Object, result *Result) {
 	}
 	if len(dropped) > 0 {
 		m.SetOwnerReferences(kept)
-		result.Warnings = append(result.Warnings, ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "+strings.Join(dropped, ", "))
+		result.Warnings = append(result.Warnings, ".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "+strings.Join(dropped, ", "))
 	}
 }
 

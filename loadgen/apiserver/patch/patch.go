@@ -157,7 +157,7 @@ func (e *Editor) create(res *resources.Resource, body []byte, req Request, resul
 			return err
 		}
 	}
-	dedupOwners(m, result)
+	dedupOwners(m, "", result)
 	live, err := e.empty(res)
 	if err != nil {
 		return err
@@ -224,13 +224,13 @@ func (e *Editor) update(res *resources.Resource, current runtime.Object, body []
 	if err := matchName(m, req); err != nil {
 		return err
 	}
-	dedupOwners(m, result)
+	dedupOwners(m, "", result)
 	if current == nil {
 		if req.Subresource != "" || !rulesOf(res).createOnUpdate {
 			return notFound(res, req)
 		}
 		if m.GetUID() != "" {
-			return conflict(res, req.Name, fmt.Errorf("precondition failed: UID in precondition: %s, UID in object meta: ", m.GetUID()))
+			return otherUID(res, req, m.GetUID(), "")
 		}
 		live, err := e.empty(res)
 		if err != nil {
@@ -250,7 +250,7 @@ func (e *Editor) update(res *resources.Resource, current runtime.Object, body []
 		return err
 	}
 	if uid := m.GetUID(); uid != "" && uid != liveMeta.GetUID() {
-		return conflict(res, req.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, liveMeta.GetUID())) //nolint:revive,staticcheck // the API's own words
+		return otherUID(res, req, uid, liveMeta.GetUID())
 	}
 	if obj, err = e.track(res, req, live, obj); err != nil {
 		return err
@@ -329,18 +329,18 @@ func (e *Editor) patch(res *resources.Resource, current runtime.Object, body []b
 	if err != nil {
 		return err
 	}
+	if current == nil && m.GetUID() != "" {
+		return conflict(res, req.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", m.GetUID()))
+	}
 	if err := matchNamespace(res, m, req.Namespace); err != nil {
 		return err
 	}
 	if err := matchName(m, req); err != nil {
 		return err
 	}
-	dedupOwners(m, result)
+	dedupOwners(m, " after mutating admission happens", result)
 	if current != nil {
 		return e.finishUpdate(res, live, obj, req, result)
-	}
-	if m.GetUID() != "" {
-		return conflict(res, req.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", m.GetUID()))
 	}
 	return e.finishCreate(res, obj, result)
 }
@@ -371,11 +371,12 @@ func (e *Editor) delete(res *resources.Resource, current runtime.Object, options
 		return Result{}, err
 	}
 	if p := options.Preconditions; p != nil {
+		byKind := schema.GroupResource{Group: res.GVK.Group, Resource: res.GVK.Kind} // as the real one says it
 		if p.UID != nil && *p.UID != m.GetUID() {
-			return Result{}, conflict(res, m.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, m.GetUID()))
+			return Result{}, apierrors.NewConflict(byKind, m.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, m.GetUID()))
 		}
 		if p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion() {
-			return Result{}, conflict(res, m.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, m.GetResourceVersion()))
+			return Result{}, apierrors.NewConflict(byKind, m.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, m.GetResourceVersion()))
 		}
 	}
 	if len(m.GetFinalizers()) == 0 {

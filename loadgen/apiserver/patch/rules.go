@@ -2,6 +2,7 @@ package patch
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,13 +166,12 @@ func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Obje
 	if res.HasStatus() {
 		setStatus(obj, nil)
 	}
-	m.SetGeneration(0)
 	if rulesOf(res).generation {
 		m.SetGeneration(1)
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		o.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&o.Spec)}
 	case *corev1.Namespace:
 		o.Status.Phase = corev1.NamespaceActive
 		if o.Labels == nil {
@@ -183,6 +183,31 @@ func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Obje
 	case *corev1.PersistentVolumeClaim:
 		o.Status.Phase = corev1.ClaimPending
 	}
+}
+
+// qosClass is Guaranteed for a pod whose containers have limits of CPU and
+// memory and ask for no less, BestEffort if none of them has or asks for any,
+// and Burstable in between.
+func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
+	best, guaranteed := true, true
+	for _, c := range slices.Concat(spec.Containers, spec.InitContainers) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			limit, request := c.Resources.Limits[name], c.Resources.Requests[name]
+			if !limit.IsZero() || !request.IsZero() {
+				best = false
+			}
+			if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case best:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
 }
 
 // prepareForUpdate puts back what the request can't write and raises the
@@ -308,6 +333,9 @@ func covers(a, b map[string]any, butStatus bool) bool {
 	return true
 }
 
+// standardFinalizers are those without a domain that built-in kinds may have.
+var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+
 // validateMeta returns what is wrong with the metadata of a new object, or of
 // one that is to take old's place.
 func validateMeta(res *resources.Resource, m, old metav1.Object) field.ErrorList {
@@ -317,6 +345,13 @@ func validateMeta(res *resources.Resource, m, old metav1.Object) field.ErrorList
 		name = isPathSegment
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, path)
+	if res.Typed {
+		for i, f := range m.GetFinalizers() {
+			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
+				errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+			}
+		}
+	}
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, old, path)...)
 	}

@@ -71,12 +71,22 @@ func (e *Editor) scaleOf(res *resources.Resource, live runtime.Object) (*autosca
 	if err != nil {
 		return nil, err
 	}
-	managed, err := managedfields.NewScaleHandler(m.GetManagedFields(), res.GroupVersion(), scaleMappings(res)).ToSubresource()
+	return scale, nil
+}
+
+// managedScale is the scale with the managed fields that its object has for
+// it, which are shown to managers and to nobody else.
+func (e *Editor) managedScale(res *resources.Resource, live runtime.Object) (*autoscalingv1.Scale, error) {
+	scale, err := e.scaleOf(res, live)
 	if err != nil {
 		return nil, err
 	}
-	scale.ManagedFields = managed
-	return scale, nil
+	m, err := accessor(live)
+	if err != nil {
+		return nil, err
+	}
+	scale.ManagedFields, err = managedfields.NewScaleHandler(m.GetManagedFields(), res.GroupVersion(), scaleMappings(res)).ToSubresource()
+	return scale, err
 }
 
 // scaleSelector returns the pods' selector as text.
@@ -136,6 +146,14 @@ func (e *Editor) updateScale(res *resources.Resource, current runtime.Object, bo
 	if err != nil {
 		return err
 	}
+	before, err := e.managedScale(res, live)
+	if err != nil {
+		return err
+	}
+	req.Subresource = resources.Scale
+	if obj, err = e.track(scaleResource, req, before, obj); err != nil {
+		return err
+	}
 	return e.rescale(res, live, obj.(*autoscalingv1.Scale), req, result)
 }
 
@@ -147,7 +165,7 @@ func (e *Editor) patchScale(res *resources.Resource, current runtime.Object, kin
 	if err != nil {
 		return err
 	}
-	scale, err := e.scaleOf(res, live)
+	scale, err := e.managedScale(res, live)
 	if err != nil {
 		return err
 	}
@@ -163,39 +181,28 @@ func (e *Editor) patchScale(res *resources.Resource, current runtime.Object, kin
 
 // rescale writes what a Scale says into the object that it is of.
 func (e *Editor) rescale(res *resources.Resource, live runtime.Object, scale *autoscalingv1.Scale, req Request, result *Result) error {
-	before, err := e.scaleOf(res, live)
+	before, err := accessor(live)
 	if err != nil {
 		return err
 	}
-	if scale.Name == "" {
-		scale.Name = before.Name
-	}
-	if err := matchNamespace(scaleResource, scale, before.Namespace); err != nil && res.Namespaced {
+	if err := matchNamespace(res, scale, req.Namespace); err != nil {
 		return err
 	}
 	if err := matchName(scale, req); err != nil {
 		return err
 	}
-	if scale.UID != "" && scale.UID != before.UID {
-		return conflict(res, req.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", scale.UID, before.UID)) //nolint:revive,staticcheck // the API's own words
+	if scale.UID != "" && scale.UID != before.GetUID() {
+		return otherUID(res, req, scale.UID, before.GetUID())
 	}
-	if scale.ResourceVersion != "" && scale.ResourceVersion != before.ResourceVersion {
+	if scale.ResourceVersion != "" && scale.ResourceVersion != before.GetResourceVersion() {
 		return conflict(res, req.Name, errModified)
 	}
-	if scale.Spec.Replicas < 0 {
+	if scale.Spec.Replicas < 0 && res.Custom == nil {
 		return apierrors.NewInvalid(scaleResource.GVK.GroupKind(), scale.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"),
 		})
 	}
-	tracked, err := e.trackScale(req, before, scale)
-	if err != nil {
-		return err
-	}
-	m, err := accessor(live)
-	if err != nil {
-		return err
-	}
-	managed, err := managedfields.NewScaleHandler(m.GetManagedFields(), res.GroupVersion(), scaleMappings(res)).ToParent(tracked.GetManagedFields())
+	managed, err := managedfields.NewScaleHandler(before.GetManagedFields(), res.GroupVersion(), scaleMappings(res)).ToParent(scale.GetManagedFields())
 	if err != nil {
 		return err
 	}
@@ -214,18 +221,6 @@ func (e *Editor) rescale(res *resources.Resource, live runtime.Object, scale *au
 	answer, err := e.scaleOf(res, result.Object)
 	result.Answer = answer
 	return err
-}
-
-// trackScale tells the managers of the scale who set it; an apply has done so.
-func (e *Editor) trackScale(req Request, before, scale *autoscalingv1.Scale) (metav1.Object, error) {
-	if isApply(types.PatchType(req.ContentType)) || len(scale.ManagedFields) > 0 && before.Spec.Replicas == scale.Spec.Replicas {
-		return scale, nil
-	}
-	obj, err := e.track(scaleResource, Request{Subresource: resources.Scale, FieldManager: req.FieldManager, UserAgent: req.UserAgent}, before.DeepCopy(), scale.DeepCopy())
-	if err != nil {
-		return nil, err
-	}
-	return accessor(obj)
 }
 
 // withReplicas returns a copy of an object that wants that many replicas.
