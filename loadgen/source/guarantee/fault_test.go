@@ -1,0 +1,484 @@
+package guarantee_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	clientfeatures "k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
+
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/internal/pipenet"
+	"watchlab/loadgen/source/guarantee"
+	"watchlab/loadgen/storm"
+)
+
+var long = flag.Duration("faults", 3*time.Second, "how long informers are to run through all faults over TCP")
+
+// In a bubble, the time that passes costs nothing.
+const (
+	// between is the time from one event to the next.
+	between = 3 * time.Second
+	// period is the time from one fault to the next: a Reflector that was refused
+	// comes back after up to half a minute and as much again.
+	period = 130371 * time.Millisecond
+	// patience is how long an informer may take for it all.
+	patience = 24 * time.Hour
+)
+
+// client is what a reflector lists and watches with, as generated clients and
+// informers do it.
+func client(t testing.TB, s *storm.Storm, host string, transport http.RoundTripper, accept string) cache.ListerWatcher {
+	t.Helper()
+	gv := s.Kind.GroupVersion()
+	c, err := rest.RESTClientFor(&rest.Config{
+		Host: host, APIPath: "/api", QPS: -1, Transport: transport,
+		ContentConfig: rest.ContentConfig{
+			AcceptContentTypes: accept, ContentType: "application/json",
+			GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lw := cache.NewListWatchFromClient(c, s.Resource.Resource, metav1.NamespaceAll, fields.Everything())
+	return cache.ToListWatcherWithWatchListSemantics(lw, c)
+}
+
+// informer is client-go's Reflector, a queue of ours or of client-go, and a
+// store, put together as client-go's controller does it.
+type informer struct {
+	store cache.Store
+	queue deltafifo.Queue
+
+	// changed says that something was processed.
+	changed chan struct{}
+
+	mu sync.Mutex
+	// newest is the version last handled, by key, and alive what is in the store.
+	// Guarded by mu.
+	newest map[string]uint64
+	errs   []error
+}
+
+func newInformer(t testing.TB, variant string, delivery deltafifo.Delivery) *informer {
+	t.Helper()
+	inf := &informer{store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc), newest: map[string]uint64{}, changed: make(chan struct{}, 1)}
+	opts := deltafifo.Options{Delivery: delivery}
+	if delivery == deltafifo.PerKey {
+		// In-order queues have a replacement in one piece, as informers today.
+		opts.KnownObjects = inf.store
+	}
+	q, err := deltafifo.New(variant, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inf.queue = q
+	return inf
+}
+
+// run processes deltas until the queue is closed.
+func (inf *informer) run() {
+	one := func(obj any, _ bool) error {
+		for _, d := range obj.(cache.Deltas) {
+			inf.handle(d)
+		}
+		return nil
+	}
+	many := func(deltas []cache.Delta, _ bool) error {
+		for _, d := range deltas {
+			inf.handle(d)
+		}
+		return nil
+	}
+	for {
+		var err error
+		if b, ok := inf.queue.(deltafifo.BatchQueue); ok {
+			err = b.PopBatch(many, one)
+		} else {
+			_, err = inf.queue.Pop(one)
+		}
+		select {
+		case inf.changed <- struct{}{}:
+		default:
+		}
+		if errors.Is(err, cache.ErrFIFOClosed) {
+			return
+		}
+		if err != nil {
+			inf.fail("%v", err)
+		}
+	}
+}
+
+func (inf *informer) fail(format string, args ...any) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.errs = append(inf.errs, fmt.Errorf(format, args...))
+}
+
+// handle does to the store what a delta says, and checks that no key ever goes
+// back.
+func (inf *informer) handle(d cache.Delta) {
+	var err error
+	switch info := d.Object.(type) {
+	case cache.ReplacedAllInfo:
+		err = inf.store.Replace(info.Objects, info.ResourceVersion)
+		for _, o := range info.Objects {
+			inf.see(o, "Replaced")
+		}
+	case cache.SyncAllInfo, cache.BookmarkInfo:
+	case cache.DeletedFinalStateUnknown:
+		err = inf.store.Delete(info)
+	default:
+		inf.see(d.Object, string(d.Type))
+		if d.Type == cache.Deleted {
+			err = inf.store.Delete(d.Object)
+		} else {
+			err = inf.store.Update(d.Object)
+		}
+	}
+	if err != nil {
+		inf.fail("%v: %v", d.Type, err)
+	}
+}
+
+func (inf *informer) see(o any, what string) {
+	key, version := identify(o)
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	// A list brings again what is known.
+	if before := inf.newest[key]; version < before {
+		inf.errs = append(inf.errs, fmt.Errorf("%s %s of version %d after %d", what, key, version, before))
+	}
+	inf.newest[key] = version
+}
+
+func identify(o any) (string, uint64) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return fmt.Sprintf("%T", o), 0
+	}
+	version, _ := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	return storm.ObjectKey(m.GetNamespace(), m.GetName()), version
+}
+
+// settle waits until the store is in the state that it is to end in.
+func (inf *informer) settle(ctx context.Context, final map[string]uint64) {
+	for !maps.Equal(inf.state(), final) {
+		select {
+		case <-inf.changed:
+		case <-ctx.Done():
+			return // check says what is wrong.
+		}
+	}
+}
+
+// state is what the store has, by key.
+func (inf *informer) state() map[string]uint64 {
+	state := map[string]uint64{}
+	for _, o := range inf.store.List() {
+		key, version := identify(o)
+		state[key] = version
+	}
+	return state
+}
+
+// rig is a server with faults and any number of informers.
+type rig struct {
+	t       testing.TB
+	s       *storm.Storm
+	server  *apiserver.Server
+	inj     *fault.Injector
+	clients []*guarantee.Checker
+	infs    []*informer
+	running sync.WaitGroup
+	// backoff of reflectors; nil for client-go's own.
+	backoff *wait.Backoff
+	stop    context.CancelFunc
+	ctx     context.Context
+}
+
+func newRig(t testing.TB, s *storm.Storm, specs []fault.Spec, seed int64, bookmarks time.Duration) *rig {
+	t.Helper()
+	server, err := apiserver.New(s, apiserver.Options{BookmarkInterval: bookmarks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inj, err := fault.New(specs, seed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	return &rig{t: t, s: s, server: server, inj: inj, ctx: ctx, stop: stop}
+}
+
+// add starts an informer behind a checker.
+func (r *rig) add(lw cache.ListerWatcher, variant string, delivery deltafifo.Delivery) {
+	r.t.Helper()
+	c, err := guarantee.New(r.s, guarantee.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	inf := newInformer(r.t, variant, delivery)
+	reflector := cache.NewReflectorWithOptions(c.Wrap(lw), &v1.Pod{}, inf.queue, cache.ReflectorOptions{Name: variant, Backoff: r.backoff})
+	r.clients, r.infs = append(r.clients, c), append(r.infs, inf)
+	r.running.Go(inf.run)
+	r.running.Go(func() {
+		reflector.RunWithContext(r.ctx)
+		inf.queue.Close()
+	})
+}
+
+// play releases the storm, an event every so often, while faults happen, and
+// waits until all informers have seen and stored
+// all of it.
+func (r *rig) play(every, patience time.Duration) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	defer cancel()
+	for _, c := range r.clients {
+		if err := c.Reach(ctx, uint64(r.s.Initial)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := r.inj.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for _, e := range r.s.Events[r.s.Initial:] {
+		<-tick.C
+		r.server.Release(e.Seq)
+	}
+	for _, c := range r.clients {
+		if err := c.Reach(ctx, uint64(len(r.s.Events))); err != nil {
+			r.t.Error(err)
+		}
+		c.Finish()
+	}
+	for _, inf := range r.infs {
+		inf.settle(ctx, r.s.Final())
+	}
+	select {
+	case <-r.inj.Quiet():
+	case <-ctx.Done():
+		r.t.Errorf("the faults go on after %v", patience)
+	}
+	r.stop()
+	r.running.Wait()
+	r.inj.Stop()
+}
+
+// check fails the test unless nothing was lost.
+func (r *rig) check() {
+	r.t.Helper()
+	for i, inf := range r.infs {
+		if err := r.clients[i].Err(); err != nil {
+			r.t.Errorf("informer %d: %v", i, err)
+		}
+		for _, err := range inf.errs {
+			r.t.Errorf("informer %d: %v", i, err)
+		}
+		if diff := cmp.Diff(r.s.Final(), inf.state()); diff != "" {
+			r.t.Errorf("informer %d: the store (-want +got):\n%s", i, diff)
+		}
+	}
+	if r.t.Failed() {
+		for _, in := range r.inj.Log() {
+			r.t.Log(in)
+		}
+	}
+}
+
+// bubble runs an informer through faults in a testing/synctest bubble.
+func bubble(t *testing.T, s *storm.Storm, specs []fault.Spec, seed int64, accept, variant string, delivery deltafifo.Delivery) (counts map[fault.Name]int, stats guarantee.Stats) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, s, specs, seed, 10*time.Second)
+		l := pipenet.Listen()
+		srv := &http.Server{Handler: r.inj.Wrap(r.server)}
+		r.running.Go(func() { _ = srv.Serve(l) })
+		transport := l.Transport()
+		r.add(client(t, s, "http://pipe", transport, accept), variant, delivery)
+		stop := r.stop
+		r.stop = func() {
+			stop()
+			_ = srv.Close()
+			transport.CloseIdleConnections()
+		}
+		r.play(between, patience)
+		r.check()
+		if err := r.server.Close(); err != nil {
+			t.Error(err)
+		}
+		counts, stats = r.inj.Counts(), r.clients[0].Stats()
+	})
+	return counts, stats
+}
+
+// watchLists runs f with WatchList and with list and watch.
+func watchLists(t *testing.T, f func(t *testing.T)) {
+	for _, on := range []bool{true, false} {
+		t.Run(fmt.Sprintf("watchlist=%v", on), func(t *testing.T) {
+			featuretesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, on)
+			f(t)
+		})
+	}
+}
+
+// encodings are those that informers ask for; the server takes what it has.
+var encodings = []string{"application/json", "application/vnd.kubernetes.protobuf,application/json"}
+
+// Each fault by itself, again and again.
+func TestEachFault(t *testing.T) {
+	s := pods(600, 30)
+	watchLists(t, func(t *testing.T) {
+		for i, name := range fault.Names() {
+			t.Run("fault="+string(name), func(t *testing.T) {
+				specs := []fault.Spec{{Name: name, Every: fault.Duration(period), Count: 6}}
+				counts, stats := bubble(t, s, specs, int64(i), encodings[i%2], "cond", deltafifo.InOrder)
+				if counts[name] < 3 {
+					t.Errorf("it struck %d times", counts[name])
+				}
+				switch name {
+				case fault.Stall, fault.Drip, fault.DuplicateBookmark:
+					// They end by themselves after some minutes.
+					if n := stats.Watches; n > 8 {
+						t.Errorf("%d watches: it should not end them", n)
+					}
+				default:
+					if n := stats.Watches; n < 4 {
+						t.Errorf("%d watches: it ended too few", n)
+					}
+				}
+			})
+		}
+	})
+}
+
+// Faults that are triggered by frames strike in the middle of what is sent.
+func TestFaultsAfterFrames(t *testing.T) {
+	s := pods(600, 30)
+	watchLists(t, func(t *testing.T) {
+		var specs []fault.Spec
+		for i, name := range fault.Names() {
+			spec := fault.Spec{Name: name, Frames: 7 + 2*i, Count: 5}
+			if spec.Validate() == nil {
+				specs = append(specs, spec)
+			}
+		}
+		// Many frames in one Write, after a stall.
+		specs = append(specs, fault.Spec{Name: fault.Stall, Every: fault.Duration(period), Count: 4, Duration: fault.Duration(20 * time.Second)})
+		counts, _ := bubble(t, s, specs, 1, encodings[0], "ring", deltafifo.InOrder)
+		if len(counts) < 6 {
+			t.Errorf("only %v struck", counts)
+		}
+	})
+}
+
+// All faults on every variant.
+func TestAllFaultsOnAllVariants(t *testing.T) {
+	s := pods(500, 30)
+	watchLists(t, func(t *testing.T) {
+		for i, v := range deltafifo.Variants() {
+			for _, mode := range v.Guarantees {
+				t.Run("impl="+v.Name+"/delivery="+mode.Mode, func(t *testing.T) {
+					specs := fault.Tour(period, 1)
+					counts, _ := bubble(t, s, specs, int64(i), encodings[i%2], v.Name, deltafifo.Delivery(mode.Mode))
+					// One or the other may come while the Reflector waits.
+					if len(counts) < len(fault.Names())-3 {
+						t.Errorf("only %v struck", counts)
+					}
+				})
+			}
+		}
+	})
+}
+
+// Without faults nothing is listed twice, which shows what the others cost.
+func TestNoFaults(t *testing.T) {
+	watchLists(t, func(t *testing.T) {
+		_, stats := bubble(t, pods(60, 30), nil, 1, encodings[0], "cond", deltafifo.InOrder)
+		if stats.Watches != 1 || stats.Lists > 1 {
+			t.Errorf("%+v, want one watch", stats)
+		}
+	})
+}
+
+// Every variant at once over TCP, in real time, for as long as is asked for.
+func TestOverTCP(t *testing.T) {
+	watchLists(t, func(t *testing.T) {
+		length := *long / 2
+		const pace = time.Millisecond
+		s := pods(max(500, int(length/pace)), 50)
+		// As many rounds of a tour as there is time for, and time to settle.
+		period := min(max(length/time.Duration(8*len(fault.Names())), 50*time.Millisecond), time.Second)
+		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
+		specs := fault.Tour(period, rounds)
+		for i, s := range specs {
+			if s.Duration = fault.Duration(period); s.Validate() == nil {
+				specs[i] = s
+			}
+		}
+		r := newRig(t, s, specs, 1, 100*time.Millisecond)
+		srv := &http.Server{Handler: r.inj.Wrap(r.server), ReadHeaderTimeout: time.Minute}
+		// They come back soon, so that there is somebody to be struck.
+		r.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 100 * time.Millisecond}
+		l, err := listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.running.Go(func() { _ = srv.Serve(l) })
+		transport := &http.Transport{DisableCompression: true}
+		for _, v := range deltafifo.Variants() {
+			r.add(client(t, s, "http://"+l.Addr().String(), transport, encodings[len(r.infs)%2]), v.Name, deltafifo.Delivery(v.Guarantees[0].Mode))
+		}
+		stop := r.stop
+		r.stop = func() {
+			stop()
+			_ = srv.Close()
+			transport.CloseIdleConnections()
+		}
+		r.play(pace, length+5*time.Minute)
+		r.check()
+		if err := r.server.Close(); err != nil {
+			t.Error(err)
+		}
+		var text []string
+		for name, n := range r.inj.Counts() {
+			text = append(text, fmt.Sprintf("%s %d", name, n))
+		}
+		slices.Sort(text)
+		var sum guarantee.Stats
+		for _, c := range r.clients {
+			st := c.Stats()
+			sum.Lists, sum.Watches, sum.Events = sum.Lists+st.Lists, sum.Watches+st.Watches, sum.Events+st.Events
+		}
+		t.Logf("%d informers, %d events each in %v: %d lists, %d watches, %d events received; faults: %s",
+			len(r.clients), len(s.Events), length, sum.Lists, sum.Watches, sum.Events, strings.Join(text, ", "))
+	})
+}

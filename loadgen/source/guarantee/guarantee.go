@@ -1,0 +1,420 @@
+// Package guarantee checks what a watch client received against what happened,
+// by the names that etcd gives the promises of a watch
+// (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
+//
+//	c, err := guarantee.New(storm, guarantee.Options{})
+//	informer := cache.NewSharedIndexInformer(c.Wrap(listerWatcher), …)
+//	…
+//	c.Finish()      // the storm is over: all of it must have been seen
+//	err = c.Err()   // which guarantee was broken, by which event
+//
+// It looks at the raw lists and watches of one client, over any number of
+// reconnects and relists, before any cache has a say.
+//
+//   - Ordered: events of a watch come in the order of their versions, and a list
+//     is never older than was asked for.
+//   - Unique: no event comes twice on one watch, and no object twice in one
+//     state.
+//   - Atomic: what comes is whole. An event is one that happened, of that type,
+//     with that object; a list, or the initial state of a watch, is what was
+//     there at one version: its own.
+//   - Reliable: no event is left out between two others of a watch, and in the
+//     end all has been seen.
+//   - Resumable: a watch from a version begins with the event after it; and the
+//     client goes on from no later than where it was.
+//   - Bookmarkable: with a bookmark, everything up to its version has been sent
+//     on this watch, and nothing beyond it.
+//
+// What ends a watch is no offence: an ERROR event, an end in the middle, a
+// refusal. A watch that was broken off has broken nothing.
+package guarantee
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/storm"
+)
+
+// The guarantees, each as the error that says that it was broken.
+var (
+	ErrOrdered      = errors.New("broken guarantee Ordered")
+	ErrUnique       = errors.New("broken guarantee Unique")
+	ErrAtomic       = errors.New("broken guarantee Atomic")
+	ErrReliable     = errors.New("broken guarantee Reliable")
+	ErrResumable    = errors.New("broken guarantee Resumable")
+	ErrBookmarkable = errors.New("broken guarantee Bookmarkable")
+)
+
+// All returns the guarantees, in etcd's order.
+func All() []error {
+	return []error{ErrOrdered, ErrUnique, ErrAtomic, ErrReliable, ErrResumable, ErrBookmarkable}
+}
+
+// Options change what is checked. The zero value checks everything.
+type Options struct {
+	// IgnoreContent leaves it at the type, the key and the version of an event,
+	// where comparing objects costs too much.
+	IgnoreContent bool
+}
+
+// Violation is one event that broke a guarantee.
+type Violation struct {
+	// Guarantee is one of [All].
+	Guarantee error
+	// Watch is the number of the watch or list in the order of their beginning,
+	// from 1; 0 for the end.
+	Watch int
+	// Text says what came, and what should have.
+	Text string
+}
+
+// Error returns it as one line.
+func (v Violation) Error() string {
+	if v.Watch == 0 {
+		return fmt.Sprintf("%v: %s", v.Guarantee, v.Text)
+	}
+	return fmt.Sprintf("%v: request %d: %s", v.Guarantee, v.Watch, v.Text)
+}
+
+// Unwrap returns the guarantee.
+func (v Violation) Unwrap() error { return v.Guarantee }
+
+// keep is how many violations of each guarantee are kept.
+const keep = 10
+
+// Checker observes one client: something that lists and watches one resource of
+// all namespaces, one request after the other, such as a Reflector. Its methods
+// are safe for concurrent use.
+type Checker struct {
+	storm *storm.Storm
+	opts  Options
+	// history holds the indexes of each key's events.
+	history [][]int32
+
+	mu sync.Mutex
+	// requests counts. Guarded by mu.
+	requests int
+	// at is the version up to which the client knows everything. Guarded by mu.
+	at uint64
+	// waits for versions. Guarded by mu.
+	waits []wait
+	// pages of a list that is not over. Guarded by mu.
+	pages *pages
+	// violations, and how many more there were of each guarantee. Guarded by mu.
+	violations []Violation
+	count      map[error]int
+	// events, lists and watches count what was observed. Guarded by mu.
+	stats Stats
+}
+
+// Stats counts what was observed.
+type Stats struct {
+	Lists, Watches, Events, Bookmarks, Errors int
+}
+
+// New returns a checker of a client of the storm. The error is the storm's
+// ([storm.ErrInvalid]). O(events).
+func New(s *storm.Storm, opts Options) (*Checker, error) {
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("guarantee: %w", err)
+	}
+	c := &Checker{storm: s, opts: opts, history: make([][]int32, s.Keys), count: map[error]int{}}
+	for i := range s.Events {
+		k := s.Events[i].KeyIndex
+		c.history[k] = append(c.history[k], int32(i))
+	}
+	return c, nil
+}
+
+// Err returns what was broken so far: nil for nothing, else an error that joins
+// the first [Violation]s of each guarantee and says how many more there were.
+func (c *Checker) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, 0, len(c.violations))
+	for _, v := range c.violations {
+		errs = append(errs, v)
+	}
+	for _, g := range All() {
+		if n := c.count[g]; n > keep {
+			errs = append(errs, fmt.Errorf("%w: %d more times", g, n-keep))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Violations returns the first ten of each guarantee, in order.
+func (c *Checker) Violations() []Violation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.violations)
+}
+
+// Stats returns what was observed so far.
+func (c *Checker) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// At returns the version up to which the client has been told everything.
+func (c *Checker) At() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+// wait is somebody who waits for a version.
+type wait struct {
+	version uint64
+	reached chan struct{}
+}
+
+// Reach waits until the client has been told everything up to a version. The
+// error is ctx's, with how far it came.
+func (c *Checker) Reach(ctx context.Context, version uint64) error {
+	c.mu.Lock()
+	if c.at >= version {
+		c.mu.Unlock()
+		return nil
+	}
+	w := wait{version, make(chan struct{})}
+	c.waits = append(c.waits, w)
+	c.mu.Unlock()
+	select {
+	case <-w.reached:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the client has seen up to %d of %d: %w", c.At(), version, ctx.Err())
+	}
+}
+
+// reach notes how far the client is. Guarded by mu.
+func (c *Checker) reach(version uint64) {
+	c.at = version
+	c.waits = slices.DeleteFunc(c.waits, func(w wait) bool {
+		if w.version > version {
+			return false
+		}
+		close(w.reached)
+		return true
+	})
+}
+
+// Finish says that the storm is over, and the client has had the time to see all
+// of it: what it has not seen breaks Reliable.
+func (c *Checker) Finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := uint64(len(c.storm.Events)); c.at < last {
+		c.broken(ErrReliable, 0, "events %d to %d never came", c.at+1, last)
+	}
+}
+
+// broken notes a violation. Guarded by mu.
+func (c *Checker) broken(guarantee error, request int, format string, args ...any) {
+	c.count[guarantee]++
+	if c.count[guarantee] <= keep {
+		c.violations = append(c.violations, Violation{guarantee, request, fmt.Sprintf(format, args...)})
+	}
+}
+
+// stateAt calls f for each key that is there at a version, with the index of its
+// event. O(keys × log events of a key).
+func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
+	for key, events := range c.history {
+		n := sort.Search(len(events), func(i int) bool { return uint64(events[i]) >= version })
+		if n == 0 {
+			continue
+		}
+		if i := events[n-1]; c.storm.Events[i].Type != watch.Deleted {
+			f(int32(key), i)
+		}
+	}
+}
+
+// seen is an object that was received.
+type seen struct {
+	version uint64
+	key     string
+	// event is the one that happened at that version; nil for none.
+	event *storm.Event
+}
+
+// look finds out what happened at the object's version.
+func (c *Checker) look(o runtime.Object) (seen, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return seen{}, err
+	}
+	s := seen{key: storm.ObjectKey(m.GetNamespace(), m.GetName())}
+	if s.version, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
+		return s, fmt.Errorf("%s has the version %q", s.key, m.GetResourceVersion())
+	}
+	if s.version >= 1 && s.version <= uint64(len(c.storm.Events)) {
+		s.event = &c.storm.Events[s.version-1]
+	}
+	return s, nil
+}
+
+// whole checks that an object is what it was at its version. Guarded by mu.
+func (c *Checker) whole(request int, t watch.EventType, o runtime.Object) (seen, bool) {
+	s, err := c.look(o)
+	if err != nil {
+		c.broken(ErrAtomic, request, "%v", err)
+		return s, false
+	}
+	switch {
+	case s.event == nil:
+		c.broken(ErrAtomic, request, "%s %s of version %d, which has never been", t, s.key, s.version)
+		return s, false
+	case s.event.Key != s.key:
+		c.broken(ErrAtomic, request, "%s %s of version %d, which is %s's", t, s.key, s.version, s.event.Key)
+		return s, false
+	case t != "" && t != s.event.Type:
+		c.broken(ErrAtomic, request, "%s %s of version %d, which was %s", t, s.key, s.version, s.event.Type)
+	case !c.opts.IgnoreContent && !same(s.event.Object, o):
+		c.broken(ErrAtomic, request, "%s of version %d is not what it was", s.key, s.version)
+	}
+	return s, true
+}
+
+// same compares what two objects say, but for their kind, which decoders leave
+// out.
+func same(want, got runtime.Object) bool {
+	if want.GetObjectKind().GroupVersionKind() != got.GetObjectKind().GroupVersionKind() {
+		want, got = want.DeepCopyObject(), got.DeepCopyObject()
+		want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		got.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return equality.Semantic.DeepEqual(want, got)
+}
+
+// state is what was received of a list, or of what a watch begins with.
+type state struct {
+	// versions by key index.
+	versions map[int32]uint64
+}
+
+// add takes an object of the state. Guarded by the checker's mu.
+func (st *state) add(c *Checker, request int, o runtime.Object) {
+	s, ok := c.whole(request, "", o)
+	if !ok {
+		return
+	}
+	if st.versions == nil {
+		st.versions = map[int32]uint64{}
+	}
+	if _, twice := st.versions[s.event.KeyIndex]; twice {
+		c.broken(ErrUnique, request, "%s is there twice in one state", s.key)
+	}
+	st.versions[s.event.KeyIndex] = s.version
+}
+
+// compare checks that the state is that of a version. Guarded by the checker's
+// mu.
+func (st *state) compare(c *Checker, request int, version uint64) {
+	if version > uint64(len(c.storm.Events)) {
+		c.broken(ErrAtomic, request, "a state of version %d, which has never been", version)
+		return
+	}
+	missing, stale, first := 0, 0, ""
+	there := 0
+	c.stateAt(version, func(key, event int32) {
+		e := &c.storm.Events[event]
+		switch v, ok := st.versions[key]; {
+		case !ok:
+			missing++
+			if first == "" {
+				first = e.Key + " is missing"
+			}
+			return
+		case v != e.Seq:
+			stale++
+			if first == "" {
+				first = fmt.Sprintf("%s is of version %d, not %d", e.Key, v, e.Seq)
+			}
+		}
+		there++
+	})
+	tooMany := len(st.versions) - there
+	if missing+stale+tooMany > 0 {
+		if first == "" {
+			first = "objects that were deleted are there"
+		}
+		c.broken(ErrAtomic, request, "not the state of version %d: %d objects are missing, %d of another version, %d too many; first: %s",
+			version, missing, stale, tooMany, first)
+	}
+}
+
+// pages is a list of which not all pages have come.
+type pages struct {
+	state   state
+	request int
+	version uint64
+}
+
+// List takes the answer of a list request, or of one page of it.
+func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests++
+	c.stats.Lists++
+	request := c.requests
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		c.broken(ErrAtomic, request, "a list: %v", err)
+		return
+	}
+	version, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	if err != nil {
+		c.broken(ErrAtomic, request, "a list of the version %q", m.GetResourceVersion())
+		return
+	}
+	p := c.pages
+	c.pages = nil
+	if opts.Continue == "" || p == nil {
+		p = &pages{request: request, version: version}
+		c.notOlder(request, opts, version)
+	}
+	if version != p.version {
+		c.broken(ErrAtomic, request, "a page of version %d in a list of version %d", version, p.version)
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // It has no error of its own.
+		p.state.add(c, request, o)
+		return nil
+	})
+	if m.GetContinue() != "" {
+		c.pages = p
+		return
+	}
+	p.state.compare(c, request, p.version)
+	c.reach(p.version)
+}
+
+// notOlder checks a state's version against what was asked for. Guarded by mu.
+func (c *Checker) notOlder(request int, opts metav1.ListOptions, version uint64) {
+	asked, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
+	if err != nil {
+		return // None was asked for.
+	}
+	switch {
+	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && version != asked:
+		c.broken(ErrAtomic, request, "a state of version %d, exactly %d was asked for", version, asked)
+	case version < asked:
+		c.broken(ErrOrdered, request, "a state of version %d, not older than %d was asked for", version, asked)
+	}
+}
