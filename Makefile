@@ -6,15 +6,18 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test mutants soak bench lint clean
+.PHONY: help build run test mutants soak e2e control-plane bench lint clean
 
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime
+# E2E are those that run real programs, which they build into PROGRAMS.
+E2E      := bench/e2e
+PROGRAMS := $(CURDIR)/$(BIN)/programs
 # SOAK is how long make soak lasts.
 SOAK ?= 10m
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./loadgen
@@ -33,6 +36,12 @@ mutants: ## Break the variants on purpose and see the tests catch it (impls/conf
 soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
+e2e: ## Run the tests on a real control plane (the first time builds it: 5 minutes more)
+	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && WATCHLAB_PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 30m ./...); done
+
+control-plane: ## Run etcd, kube-apiserver, controller-manager and scheduler on loopback until Ctrl-C
+	cd bench/e2e && $(GO) run . --programs $(PROGRAMS)
+
 bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare variants with benchstat
 	@mkdir -p $(BIN)
 	$(GO) test -run '^$$' -bench . -count 6 ./bench | tee $(BIN)/bench.txt
@@ -42,7 +51,7 @@ bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare varia
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./...
-	@set -e; for m in $(NESTED); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(NESTED) $(E2E); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)
