@@ -1,0 +1,426 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/access"
+	"watchlab/loadgen/apiserver/discovery"
+	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/manifest"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	storm       string
+	nodes, pods int
+	scale       float64
+	seed        int64
+	filenames   []string
+	recursive   bool
+	bind        string
+	port        int
+	tls         bool
+	tokenFile   string
+	kubeconfig  string
+	overwrite   bool
+	faults      []string
+	start       string
+	speed       float64
+}
+
+// When the storm's clock starts.
+const (
+	startFirstWatch = "first-watch"
+	startNow        = "now"
+)
+
+func newServe() *cobra.Command {
+	f := serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a storm as an API server that any controller can be pointed at",
+		Long: `serve is a simulated Kubernetes API server: discovery, list and watch, create,
+update, patch and delete, in JSON, protobuf and CBOR, for all that a real server
+has and for custom resources. With --storm it plays a storm into it, whose
+objects can be written to as well. There are no controllers and no kubelet behind
+it: what happens is the storm, and what clients do.
+
+Clients find it, its CA and its token by the kubeconfig that it writes. It
+serves on loopback; another address needs a token.
+
+Exit code: 0 after Ctrl-C; 1 if serving failed; 2 for bad input, before anything
+is served or written.`,
+		Example: `  # A node loss, for kubectl and for your controller
+  watchlab serve --storm nodeloss --kubeconfig-out kc
+  KUBECONFIG=kc kubectl get pods -A -w
+
+  # An empty cluster with your custom resources, over plain HTTP
+  watchlab serve -f crds/ --tls=false --port 8080
+  kubectl --server http://127.0.0.1:8080 get crds
+
+  # The same storm twice as fast, with a network that fails
+  watchlab serve --storm nodeloss --speed 2 --faults 'disconnect:every=5s' --kubeconfig-out kc`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.storm, "storm", "", "what happens: a profile ("+strings.Join(storm.Names(), ", ")+"), a YAML file of profiles, or a recording; nothing where none is named")
+	fl.IntVar(&f.nodes, "nodes", 0, "nodes of a profile's cluster; the rest follows (default: the profile's)")
+	fl.IntVar(&f.pods, "pods", 0, "pods of a profile's cluster; the rest follows (default: the profile's)")
+	fl.Float64Var(&f.scale, "scale", 0, "makes a profile's cluster this many times as large (default 1)")
+	fl.Int64Var(&f.seed, "seed", 1, "seed of the profile and of the faults")
+	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests of objects that are there from the start, custom resource definitions included: files, folders, URLs, or - for standard input")
+	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
+	fl.StringVar(&f.bind, "bind", "127.0.0.1", "address to serve on")
+	fl.IntVar(&f.port, "port", 0, "port to serve on; 0 for a free one")
+	fl.BoolVar(&f.tls, "tls", true, "serve HTTPS and ask for a token; without, plain HTTP for anybody on this machine")
+	fl.StringVar(&f.tokenFile, "token-file", "", "file with the token that clients have to bear (default: one is made)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
+	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s'; adds to those of the storm's file")
+	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+" or "+startNow)
+	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
+	return cmd
+}
+
+// check refuses flags that make no sense, before anything is read.
+func (f *serveFlags) check() error {
+	switch {
+	case f.start != startFirstWatch && f.start != startNow:
+		return badFlag("start", oneOf(f.start, startFirstWatch, startNow))
+	case !(f.speed > 0) || f.speed > 1e6:
+		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", f.speed))
+	case f.port < 0 || f.port > 65535:
+		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", f.port))
+	case f.tls && f.kubeconfig == "":
+		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
+	}
+	profile := slices.Contains(storm.Names(), f.storm)
+	for name, n := range map[string]float64{"nodes": float64(f.nodes), "pods": float64(f.pods), "scale": f.scale} {
+		switch {
+		case !(n >= 0):
+			return badFlag(name, fmt.Errorf("%v is negative", n))
+		case n > 0 && !profile:
+			return badFlag(name, fmt.Errorf("is for a profile (have %s)", strings.Join(storm.Names(), ", ")))
+		}
+	}
+	return nil
+}
+
+// set reads the storm; none is an empty one.
+func (f *serveFlags) set() (*storm.Set, error) {
+	switch ext := filepath.Ext(f.storm); {
+	case f.storm == "":
+		return &storm.Set{}, nil
+	case slices.Contains(storm.Names(), f.storm):
+		p, err := storm.NewProfile(f.storm)
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		storm.Resize(p, f.nodes, f.pods, f.scale)
+		set, err := storm.Compose(p, f.seed).Set()
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		return set, nil
+	case ext == ".yaml" || ext == ".yml":
+		c, err := storm.ReadFile(f.storm, f.seed)
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		set, err := c.Set()
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		return set, nil
+	default:
+		set, err := trace.LoadSet(f.storm)
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		return set, nil
+	}
+}
+
+// token returns the token that is asked for, "" for none.
+func (f *serveFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		if f.tls {
+			return access.NewToken(), nil
+		}
+		return "", nil
+	}
+	data, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return "", badFlag("token-file", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", badFlag("token-file", fmt.Errorf("%s: it has to hold one token, without spaces", f.tokenFile))
+	}
+	return token, nil
+}
+
+// service is a server that is about to serve.
+type service struct {
+	flags    *serveFlags
+	set      *storm.Set
+	prepared []*apiserver.Prepared
+	injector *fault.Injector
+	server   *apiserver.Server
+	token    string
+	objects  int
+	url      string
+}
+
+// prepare does everything that may turn out to be bad input.
+func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	v := &service{flags: f}
+	var err error
+	if v.token, err = f.token(); err != nil {
+		return nil, err
+	}
+	if err := access.CheckBind(net.JoinHostPort(f.bind, strconv.Itoa(f.port)), v.token); err != nil {
+		return nil, badFlag("bind", err)
+	}
+	if f.kubeconfig != "" {
+		if err := access.CheckKubeconfig(f.kubeconfig, f.overwrite); err != nil {
+			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+		}
+	}
+	var specs []fault.Spec
+	for _, text := range f.faults {
+		more, err := fault.ParseAll(text)
+		if err != nil {
+			return nil, badFlag("faults", err)
+		}
+		specs = append(specs, more...)
+	}
+	objects, err := f.manifests(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if v.set, err = f.set(); err != nil {
+		return nil, err
+	}
+	if v.injector, err = fault.New(append(slices.Clone(v.set.Faults), specs...), f.seed, nil); err != nil {
+		return nil, badFlag("faults", err)
+	}
+	budget := store.NewBudget(0)
+	for _, s := range v.set.Storms {
+		p, err := apiserver.PrepareWith(s, budget)
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		v.prepared = append(v.prepared, p)
+	}
+	opts := apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+		return access.RequireToken(v.token, v.injector.Wrap(h))
+	}}
+	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
+		return nil, badFlag("storm", err)
+	}
+	return v, v.create(objects)
+}
+
+// manifests reads what is there from the start.
+func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
+	if len(f.filenames) == 0 {
+		return nil, nil
+	}
+	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.filenames, Recursive: f.recursive, Stdin: stdin})
+	if err != nil {
+		return nil, badFlag("filename", err)
+	}
+	// What others depend on comes first.
+	rank := func(o manifest.Object) int {
+		switch o.Kind.Kind {
+		case "CustomResourceDefinition":
+			return 0
+		case "Namespace":
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortStableFunc(objects, func(a, b manifest.Object) int { return rank(a) - rank(b) })
+	return objects, nil
+}
+
+// create stores the objects of manifests.
+func (v *service) create(objects []manifest.Object) error {
+	for _, o := range objects {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+		if err == nil {
+			u := &unstructured.Unstructured{Object: content}
+			u.SetGroupVersionKind(o.Kind)
+			err = v.server.Create(u)
+		}
+		if err != nil {
+			return badFlag("filename", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
+		}
+		v.objects++
+	}
+	return nil
+}
+
+// listen begins to serve, and writes the kubeconfig.
+func (v *service) listen() error {
+	f := v.flags
+	l, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(f.port)))
+	if err != nil {
+		return badFlag("bind", err)
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		// Whoever reads the kubeconfig here gets there by loopback.
+		host = "127.0.0.1"
+	}
+	kc := access.Kubeconfig{Server: "http://" + net.JoinHostPort(host, port), Token: v.token}
+	if f.tls {
+		id, err := access.NewIdentity(time.Now(), host)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, port), id.CA
+		_, err = v.server.Serve(l, id.ServerConfig())
+		if err != nil {
+			return err
+		}
+	} else if _, err := v.server.Serve(l, nil); err != nil {
+		return err
+	}
+	v.url = kc.Server
+	if f.kubeconfig == "" {
+		return nil
+	}
+	if err := access.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
+		return badFlag("kubeconfig-out", err)
+	}
+	return nil
+}
+
+// serve serves until ctx is done.
+func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	v, err := f.prepare(ctx, stdin)
+	if err != nil {
+		return err
+	}
+	if err := v.listen(); err != nil {
+		return errors.Join(err, v.server.Close())
+	}
+	out := &lines{w: stdout}
+	v.describe(out)
+
+	var player sync.WaitGroup
+	playing, stop := context.WithCancel(ctx)
+	player.Go(func() { v.play(playing, out) })
+	<-ctx.Done()
+	stop()
+	player.Wait()
+	v.injector.Stop()
+	err = v.server.Close()
+	out.printf("served %d lists and %d watches, %.1f MB\n", v.server.Lists(), v.server.Watches(), float64(v.server.WireBytes())/1e6)
+	return err
+}
+
+// play plays the storm once its time has come.
+func (v *service) play(ctx context.Context, out *lines) {
+	if v.flags.start == startFirstWatch {
+		select {
+		case <-v.server.Watched():
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err := v.injector.Start(); err != nil {
+		out.printf("faults: %v\n", err)
+	}
+	if len(v.prepared) == 0 {
+		return
+	}
+	out.printf("the storm begins\n")
+	if apiserver.Play(ctx, v.server, v.prepared, v.flags.speed) == nil {
+		out.printf("the storm is over; what it left is still served\n")
+	}
+}
+
+// describe says what is served and how to get at it.
+func (v *service) describe(out *lines) {
+	how := "plain HTTP, no token"
+	switch {
+	case v.flags.tls:
+		how = "TLS, token"
+	case v.token != "":
+		how = "plain HTTP, token"
+	}
+	out.printf("simulated Kubernetes %s on %s (%s)\n", discovery.Version, v.url, how)
+	for _, s := range v.set.Storms {
+		var length time.Duration
+		if n := len(s.Events); n > 0 {
+			length = s.Events[n-1].At
+		}
+		out.printf("storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
+			len(s.Events)-s.Initial, time.Duration(float64(length)/v.flags.speed).Round(time.Millisecond))
+	}
+	if v.objects > 0 {
+		out.printf("manifests: %d objects\n", v.objects)
+	}
+	for _, spec := range v.injector.Specs() {
+		out.printf("fault %s\n", spec)
+	}
+	resource := "pods"
+	if len(v.set.Storms) > 0 {
+		resource = v.set.Storms[0].Resource.GroupResource().String()
+	}
+	if v.flags.kubeconfig != "" {
+		out.printf("  KUBECONFIG=%s kubectl get %s -A -w\n", v.flags.kubeconfig, resource)
+	} else {
+		out.printf("  kubectl --server %s get %s -A -w\n", v.url, resource)
+	}
+	if len(v.prepared) > 0 && v.flags.start == startFirstWatch {
+		out.printf("the storm begins with the first watch; Ctrl-C ends it all\n")
+	} else {
+		out.printf("Ctrl-C ends it\n")
+	}
+}
+
+// lines are written one at a time, by several goroutines.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) printf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.w, format, args...)
+}
