@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,15 +23,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "e2e: --programs FOLDER is all that it takes, and --controllers=false")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *dir, *controllers); err != nil {
+	if err := run(*dir, *controllers); err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dir string, controllers bool) error {
+func run(dir string, controllers bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	fmt.Fprintln(os.Stderr, "building etcd and Kubernetes "+controlplane.KubernetesVersion+" (minutes the first time)")
 	programs, err := controlplane.Build(ctx, dir)
 	if err != nil {
@@ -47,7 +48,7 @@ func run(ctx context.Context, dir string, controllers bool) error {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 			if err := cp.Ended(); err != nil {
-				return fmt.Errorf("%w (%v)", err, cp.Stop())
+				return errors.Join(err, cp.Stop())
 			}
 		}
 	}

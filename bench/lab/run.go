@@ -207,12 +207,19 @@ func begin(c Comparison, played []tally) error {
 	return guard("begin", func() error { return c.Begin(n) })
 }
 
+// interrupted notes that ctx has ended. It is no error: what is finished is kept,
+// and the outcome says so.
+func (r *runner) interrupted(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		r.out.Interrupted = true
+	}
+	return r.out.Interrupted
+}
+
 // playInTurn plays the cells of a round one after the other, in random order.
 func (r *runner) playInTurn(ctx context.Context, ci int, c Comparison, played []tally, round int) error {
 	for place, i := range order(len(c.Cells), r.opts.Seed, ci, round) {
-		if ctx.Err() != nil {
-			// No error: what is finished is kept, and the outcome says so.
-			r.out.Interrupted = true
+		if r.interrupted(ctx) {
 			return nil
 		}
 		turn := r.turn(ci, i, &played[i], round, place+1)
@@ -231,8 +238,7 @@ func (r *runner) playInTurn(ctx context.Context, ci int, c Comparison, played []
 
 // playTogether plays the cells of a round at the same time.
 func (r *runner) playTogether(ctx context.Context, ci int, c Comparison, played []tally, round int) error {
-	if ctx.Err() != nil {
-		r.out.Interrupted = true
+	if r.interrupted(ctx) {
 		return nil
 	}
 	type outcome struct {

@@ -51,11 +51,11 @@ func (f fakeCluster) drive(context.Context) error {
 		switch i / of % 6 {
 		case 0:
 			_, err = pods.Create(ctx, p, metav1.CreateOptions{})
+		case 5:
+			err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
 		default:
 			p.Status.Message = fmt.Sprint(i)
 			_, err = pods.Update(ctx, p, metav1.UpdateOptions{})
-		case 5:
-			err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
 		}
 		if err != nil {
 			return err

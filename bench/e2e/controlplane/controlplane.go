@@ -243,9 +243,8 @@ type process struct {
 	name  string
 	cmd   *exec.Cmd
 	log   *tail
+	// ended is closed when it has.
 	ended chan struct{}
-	// err is how it ended. Set before ended is closed.
-	err error
 }
 
 // run starts a program, which ends with this one.
@@ -258,7 +257,7 @@ func (c *ControlPlane) run(program string, args ...string) error {
 		return err
 	}
 	go func() {
-		p.err = p.cmd.Wait()
+		_ = p.cmd.Wait() // How it ended is in its state.
 		close(p.ended)
 	}()
 	c.processes = append(c.processes, p)
@@ -266,7 +265,8 @@ func (c *ControlPlane) run(program string, args ...string) error {
 }
 
 func (p *process) failed() error {
-	return fmt.Errorf("%s ended: %v; its last words:\n%s", p.name, p.err, p.log)
+	how := p.cmd.ProcessState.String()
+	return fmt.Errorf("%s ended: %s; its last words:\n%s", p.name, how, p.log)
 }
 
 func (p *process) stop() {
