@@ -240,9 +240,9 @@ func (c *ControlPlane) Stop() error {
 
 // process is a program that runs.
 type process struct {
-	name  string
-	cmd   *exec.Cmd
-	log   *tail
+	name string
+	cmd  *exec.Cmd
+	log  *tail
 	// ended is closed when it has.
 	ended chan struct{}
 }
