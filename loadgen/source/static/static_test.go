@@ -1,0 +1,446 @@
+package static_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+
+	"watchlab/impls/merge"
+	"watchlab/loadgen/internal/pipenet"
+	"watchlab/loadgen/source/static"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 90 * time.Second
+
+// pod is a manifest.
+func pod(name, image string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  containers:\n  - name: c\n    image: \"%s\"\n", name, image)
+}
+
+// write puts a file in place in one step, as those who are careful do.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiver takes the updates of a source that runs until the test ends.
+type receiver struct {
+	t       testing.TB
+	updates chan merge.PodUpdate
+	mu      sync.Mutex
+	reports []string
+}
+
+func receive(t testing.TB, build func(report func(error)) (static.Source, error)) *receiver {
+	t.Helper()
+	r := &receiver{t: t, updates: make(chan merge.PodUpdate)}
+	src, err := build(func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports = append(r.reports, err.Error())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { src.Run(ctx, r.updates) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	return r
+}
+
+// next waits for an update and returns the images of its pods, by name.
+func (r *receiver) next(source string) map[string]string {
+	r.t.Helper()
+	select {
+	case u := <-r.updates:
+		if u.Op != merge.SET || u.Source != source {
+			r.t.Fatalf("%v of %s, want SET of %s", u.Op, u.Source, source)
+		}
+		images := map[string]string{}
+		for _, p := range u.Pods {
+			images[p.Name] = p.Spec.Containers[0].Image
+		}
+		return images
+	case <-time.After(patience):
+		r.t.Fatal("no update came")
+		return nil
+	}
+}
+
+// until takes updates until one is as wanted.
+func (r *receiver) until(source string, want map[string]string) {
+	r.t.Helper()
+	var got map[string]string
+	for range 1000 {
+		if got = r.next(source); cmp.Equal(want, got) {
+			return
+		}
+	}
+	r.t.Fatalf("a thousand updates, the last %v, none %v", got, want)
+}
+
+// reported waits for a report that contains the text; updates are taken
+// meanwhile.
+func (r *receiver) reported(text string) {
+	r.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		found := slices.ContainsFunc(r.reports, func(s string) bool { return strings.Contains(s, text) })
+		all := slices.Clone(r.reports)
+		r.mu.Unlock()
+		if found {
+			return
+		}
+		select {
+		case <-r.updates:
+		case <-tick.C:
+		case <-deadline:
+			r.t.Fatalf("reported %q, want %q", all, text)
+		}
+	}
+}
+
+func file(path string, poll bool, period time.Duration) func(func(error)) (static.Source, error) {
+	return func(report func(error)) (static.Source, error) {
+		return static.File(path, static.FileOptions{Options: static.Options{NodeName: "Node-1", Period: period, Report: report}, Poll: poll})
+	}
+}
+
+// The system tells of changes long before the period is over.
+func TestFolderIsWatched(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "b.yaml"), pod("b", "1"))
+	r := receive(t, file(dir, false, time.Hour))
+	r.until(merge.FileSource, map[string]string{"b-node-1": "1"})
+
+	write(t, filepath.Join(dir, "a.manifest"), pod("a", "1"))
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "1"})
+	write(t, filepath.Join(dir, "b.yaml"), pod("b", "2"))
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "2"})
+	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(pod("b", "3")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
+	if err := os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "c.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
+	// What can't be used changes nothing.
+	write(t, filepath.Join(dir, "a.manifest"), "kind: [")
+	r.reported("a.manifest:1: ")
+	write(t, filepath.Join(dir, "d.yaml"), pod("d", "1"))
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3", "d-node-1": "1"})
+	for _, name := range []string{"a.manifest", "c.yaml", "d.yaml"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until(merge.FileSource, map[string]string{})
+}
+
+// A folder that comes to be, goes away and comes again.
+func TestFolderThatComesAndGoes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	r := receive(t, file(dir, false, 50*time.Millisecond))
+	if got := r.next(merge.FileSource); len(got) > 0 {
+		t.Errorf("%v, want nothing", got)
+	}
+	r.reported("manifests: it doesn't exist")
+	for n := range 2 {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		image := fmt.Sprint(n)
+		write(t, filepath.Join(dir, "a"), pod("a", image))
+		r.until(merge.FileSource, map[string]string{"a-node-1": image})
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		r.until(merge.FileSource, map[string]string{})
+	}
+}
+
+func TestSingleFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pod.yaml")
+	write(t, path, pod("a", "1"))
+	r := receive(t, file(path, false, time.Hour))
+	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
+	for _, image := range []string{"2", "3"} { // It is another file each time.
+		write(t, path, pod("a", image))
+		r.until(merge.FileSource, map[string]string{"a-node-1": image})
+	}
+}
+
+// Without the system's help, all is read every period: in a bubble, to the
+// moment.
+func TestFolderIsPolled(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		write(t, filepath.Join(dir, "a"), pod("a", "1"))
+		write(t, filepath.Join(dir, ".hidden"), pod("hidden", "1"))
+		write(t, filepath.Join(dir, "broken"), "x")
+		if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r := receive(t, file(dir, true, 0))
+		for i, want := range []map[string]string{
+			{"a-node-1": "1"}, {"a-node-1": "1", "b-node-1": "1"}, {"b-node-1": "2"}, {}, {},
+		} {
+			if diff := cmp.Diff(want, r.next(merge.FileSource)); diff != "" {
+				t.Errorf("update %d (-want +got):\n%s", i, diff)
+			}
+			if at := time.Since(begun); at != time.Duration(i)*static.DefaultPeriod {
+				t.Errorf("update %d after %v", i, at)
+			}
+			switch i {
+			case 0:
+				write(t, filepath.Join(dir, "b"), pod("b", "1"))
+			case 1:
+				write(t, filepath.Join(dir, "b"), pod("b", "2"))
+				_ = os.Remove(filepath.Join(dir, "a"))
+			case 2:
+				_ = os.Remove(filepath.Join(dir, "b"))
+			}
+		}
+		r.reported("broken:1: invalid manifest: it is not an object")
+		r.reported("folder: it is not a file")
+	})
+}
+
+// What the kubelet makes of a manifest.
+func TestAdoption(t *testing.T) {
+	dir := t.TempDir()
+	var got []*v1.Pod
+	read := func(t *testing.T, node, name, text string) *v1.Pod {
+		t.Helper()
+		write(t, filepath.Join(dir, name), text)
+		updates := make(chan merge.PodUpdate)
+		src, err := static.File(filepath.Join(dir, name), static.FileOptions{Options: static.Options{
+			NodeName: node, Report: func(err error) { t.Error(err) },
+		}, Poll: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { src.Run(ctx, updates) })
+		u := <-updates
+		cancel()
+		wg.Wait()
+		got = append(got, u.Pods[0])
+		return u.Pods[0]
+	}
+	p := read(t, "Node-1", "a", pod("web", "1"))
+	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "Node-1" || p.Status.Phase != v1.PodPending {
+		t.Errorf("%s/%s on %s is %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
+	}
+	if p.UID == "" || p.Annotations[static.HashAnnotation] != string(p.UID) {
+		t.Errorf("UID %q, annotations %v", p.UID, p.Annotations)
+	}
+	want := []v1.Toleration{{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}
+	if diff := cmp.Diff(want, p.Spec.Tolerations); diff != "" {
+		t.Errorf("tolerations (-want +got):\n%s", diff)
+	}
+	if again := read(t, "Node-1", "a", pod("web", "1")); again.UID != p.UID {
+		t.Error("the same manifest makes another pod")
+	}
+	for what, other := range map[string]*v1.Pod{
+		"content": read(t, "Node-1", "a", pod("web", "2")),
+		"path":    read(t, "Node-1", "b", pod("web", "1")),
+		"node":    read(t, "Node-2", "a", pod("web", "1")),
+	} {
+		if other.UID == p.UID {
+			t.Errorf("another %s makes the same pod", what)
+		}
+	}
+	own := read(t, "Node-1", "c", strings.Replace(pod("web", "1"), "metadata:", "metadata:\n  uid: abc\n  namespace: kube-system", 1))
+	if own.UID != "abc" || own.Namespace != "kube-system" || own.Annotations[static.HashAnnotation] != "abc" {
+		t.Errorf("%+v", own.ObjectMeta)
+	}
+	tolerant := read(t, "Node-1", "d", pod("web", "1")+"  tolerations:\n  - operator: Exists\n    effect: NoExecute\n    tolerationSeconds: 5\n")
+	if diff := cmp.Diff(want, tolerant.Spec.Tolerations); diff != "" {
+		t.Errorf("tolerations (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatTheKubeletRefuses(t *testing.T) {
+	good := pod("web", "1")
+	for want, text := range map[string]string{
+		"a name is needed":                    strings.Replace(good, "name: web", "generateName: web", 1),
+		"is not a pod":                        "apiVersion: v1\nkind: Node\nmetadata: {name: node1}",
+		"it has 2 pods, not one":              good + "---\n" + pod("other", "1"),
+		"it has 0 pods, not one":              "# Nothing.",
+		`metadata.name "We_b-n"`:              strings.Replace(good, "name: web", "name: We_b", 1),
+		`metadata.namespace "a.b"`:            strings.Replace(good, "metadata:", "metadata:\n  namespace: a.b", 1),
+		"spec.containers: there are none":     "apiVersion: v1\nkind: Pod\nmetadata: {name: web}",
+		`container "c" has no image`:          strings.Replace(good, "    image: \"1\"\n", "", 1),
+		`two containers are called "c"`:       good + "  - name: c\n    image: x\n",
+		`the container's name "C"`:            strings.Replace(good, "name: c", "name: C", 1),
+		"may not use ClusterTrustBundle":      good + "  volumes:\n  - name: v\n    projected:\n      sources:\n      - clusterTrustBundle: {path: x}\n",
+		"f:6: invalid manifest: did not find": strings.Replace(good, "containers:", "containers: [", 1),
+	} {
+		path := filepath.Join(t.TempDir(), "f")
+		write(t, path, text)
+		r := receive(t, func(report func(error)) (static.Source, error) {
+			return static.File(path, static.FileOptions{Options: static.Options{NodeName: "n", Report: report}, Poll: true})
+		})
+		r.reported(want)
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		code, body, asked := http.StatusOK, "", 0
+		answer := func(c int, b string) {
+			mu.Lock()
+			defer mu.Unlock()
+			code, body = c, b
+		}
+		l := pipenet.Listen()
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			if r.Header.Get("Metadata-Flavor") != "x" {
+				t.Errorf("asked with %v", r.Header)
+			}
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		})}
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = srv.Serve(l) })
+		transport := l.Transport()
+		defer func() {
+			_ = srv.Close()
+			transport.CloseIdleConnections()
+			serving.Wait()
+		}()
+		r := receive(t, func(report func(error)) (static.Source, error) {
+			return static.HTTP("http://node/manifest", static.HTTPOptions{
+				Options: static.Options{NodeName: "n", Report: report, Period: time.Minute},
+				Header:  http.Header{"Metadata-Flavor": {"x"}},
+				Client:  &http.Client{Transport: transport},
+			})
+		})
+		list := func(names ...string) string {
+			text := "apiVersion: v1\nkind: PodList\nitems:\n"
+			for _, n := range names {
+				text += "- " + strings.ReplaceAll(strings.TrimSpace(pod(n, "1")), "\n", "\n  ") + "\n"
+			}
+			if len(names) == 0 {
+				text = "apiVersion: v1\nkind: PodList\nitems: []\n"
+			}
+			return text
+		}
+		for i, step := range []struct {
+			code int
+			body string
+			// want is nil where nothing is to be sent.
+			want   map[string]string
+			report string
+		}{
+			{200, "", map[string]string{}, "it is empty"},
+			{200, pod("a", "1"), map[string]string{"a-n": "1"}, ""},
+			{200, pod("a", "1"), nil, ""},
+			{500, pod("b", "1"), nil, "500 Internal Server Error"},
+			{200, list("a", "b"), map[string]string{"a-n": "1", "b-n": "1"}, ""},
+			{200, "{", nil, "manifest:1: "},
+			{200, list("a", "b"), map[string]string{"a-n": "1", "b-n": "1"}, ""},
+			{200, "", map[string]string{}, ""},
+			{200, list("a", "b"), map[string]string{"a-n": "1", "b-n": "1"}, ""},
+			{200, list(), map[string]string{}, ""},
+			{200, "# Nothing.", nil, "neither a pod nor a list of pods"},
+			{200, "apiVersion: v1\nkind: Node\nmetadata: {name: node1}", nil, "is not a pod"},
+		} {
+			answer(step.code, step.body)
+			if i == 0 {
+				// The first request is on its way; the answers are the same.
+				synctest.Wait()
+			}
+			if step.want == nil {
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				select {
+				case u := <-r.updates:
+					t.Errorf("step %d: %v of %d pods, want nothing", i, u.Op, len(u.Pods))
+				default:
+				}
+			} else if diff := cmp.Diff(step.want, r.next(merge.HTTPSource)); diff != "" {
+				t.Errorf("step %d (-want +got):\n%s", i, diff)
+			}
+			synctest.Wait()
+			if step.report != "" {
+				r.reported(step.report)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if asked < 12 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+func TestHTTPOverTCP(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(pod("a", "1"))) }))
+	defer srv.Close()
+	defer srv.Client().CloseIdleConnections()
+	r := receive(t, func(report func(error)) (static.Source, error) {
+		return static.HTTP(srv.URL, static.HTTPOptions{Options: static.Options{NodeName: "n", Report: report}, Client: srv.Client()})
+	})
+	r.until(merge.HTTPSource, map[string]string{"a-n": "1"})
+}
+
+func TestOptions(t *testing.T) {
+	for name, build := range map[string]func() error{
+		"no node": func() error { _, err := static.File("x", static.FileOptions{}); return err },
+		"no path": func() error {
+			_, err := static.File("", static.FileOptions{Options: static.Options{NodeName: "n"}})
+			return err
+		},
+		"negative": func() error {
+			_, err := static.HTTP("http://x", static.HTTPOptions{Options: static.Options{NodeName: "n", Period: -1}})
+			return err
+		},
+		"no URL": func() error {
+			_, err := static.HTTP("ftp://x", static.HTTPOptions{Options: static.Options{NodeName: "n"}})
+			return err
+		},
+	} {
+		if err := build(); !errors.Is(err, static.ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
