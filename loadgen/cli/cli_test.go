@@ -122,17 +122,19 @@ func TestBadInput(t *testing.T) {
 	torn := file("torn.jsonl", []byte(good+next[:40]))
 	corrupt := file("corrupt.jsonl", []byte(good+"{not json}\n"))
 	empty := file("empty.jsonl", nil)
+	badYAML := file("bad.yaml", []byte("profiles:\n- profile: nodeloss\n  lost: 2\n"))
+	faulty := file("faulty.yaml", []byte("profiles:\n- profile: ceiling\n  pods: 10\nfaults:\n- name: reset\n"))
 
 	for _, c := range []struct {
 		args []string
 		says []string
 	}{
-		{[]string{"storm"}, []string{`unknown command "storm"`, "list, run"}},
+		{[]string{"storms"}, []string{`unknown command "storms"`, "list, run"}},
 		{[]string{"list", "more"}, []string{`takes no argument "more"`}},
 		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
 		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
 		{[]string{"run", "--rounds", "x"}, []string{"--rounds", `"x"`}},
-		{[]string{"run", "--storm", "gang"}, []string{"--storm", "needs --family"}},
+		{[]string{"run", "--impl", "cond"}, []string{"--impl", "needs --family"}},
 		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
 		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
 		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
@@ -148,10 +150,30 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
 		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},
 		{with(small, "--delivery", "twice"), []string{"twice", "in-order"}},
-		{with(small, "--rate", "0"), []string{"--rate", "0"}},
-		{with(small, "--rate", "-5"), []string{"--rate", "-5"}},
-		{with(small, "--rate", "fast"), []string{"--rate", "fast"}},
-		{with(small, "--rate", "max,100,100"), []string{"--rate", "100 stands there twice"}},
+		{with(small, "--rate", "0"), []string{"--pace", "0"}},
+		{with(small, "--rate", "-5"), []string{"--pace", "-5"}},
+		{with(small, "--pace", "fast"), []string{"--pace", "fast", "allowed: max, RATE, poisson:RATE"}},
+		{with(small, "--pace", "ramp:1..2"), []string{"--pace", "it lacks a period"}},
+		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x stands there twice"}},
+		{with(small, "--nodes", "5"), []string{"--nodes", `storm "testdata/tiny.jsonl" is no profile`, "nodeloss"}},
+		{[]string{"run", "--storm", "nodeloss", "--nodes", "0"}, []string{"--nodes: 0 is less than 1"}},
+		{[]string{"run", "--storm", "nodeloss", "--pods", "-3"}, []string{"--pods: -3 is less than 1"}},
+		{[]string{"run", "--storm", "nodeloss", "--scale", "-1"}, []string{"--scale: -1 is not allowed"}},
+		{[]string{"run", "--storm", "nodeloss", "--scale", "nan"}, []string{"--scale: NaN is not allowed"}},
+		{[]string{"run", "--storm", "nodeloss", "--pods", "6000000"}, []string{"--storm", "pods: 6000000 (allowed: 1 to 5000000)"}},
+		{[]string{"run", "--storm", "gangs"}, []string{"--storm", "gangs", "recorded-gang"}},
+		{[]string{"run", "--storm", badYAML}, []string{"--storm", "bad.yaml: line 3: profile nodeloss: lost: 2"}},
+		{[]string{"run", "--storm", faulty}, []string{"--storm", "faulty.yaml has faults"}},
+		{[]string{"run", "--nodes", "5"}, []string{"--nodes", "needs --family"}},
+		{[]string{"run", "--storm", "relist", "--scale", "0.001", "--producers", "2"}, []string{"2 producers", "which is relisted"}},
+		{[]string{"storm", "show"}, []string{"takes one argument", "nodeloss"}},
+		{[]string{"storm", "show", "a", "b"}, []string{"takes one argument"}},
+		{[]string{"storm", "show", "gangs"}, []string{"gangs"}},
+		{[]string{"storm", "show", badYAML}, []string{"bad.yaml: line 3"}},
+		{[]string{"storm", "show", "recorded-gang", "--nodes", "3"}, []string{"--nodes", "is no profile"}},
+		{[]string{"storm", "list", "-o", "xml"}, []string{"--output", "table, json"}},
+		{[]string{"storm", "hide"}, []string{`unknown command "hide"`, "list, show"}},
+		{with(small, "--rate", "max,100,100"), []string{"--pace", "100 stands there twice"}},
 		{with(small, "--storm", missing), []string{"--storm", "nowhere.jsonl.gz"}},
 		{with(small, "--storm", dir), []string{"--storm", dir}},
 		{with(small, "--storm", cut), []string{"--storm", "cut.jsonl.gz", "line ", "truncated"}},
@@ -160,7 +182,7 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--storm", empty), []string{"--storm", "empty.jsonl"}},
 		{with(small, "--out", dir), []string{"--out", dir, "exists"}},
 		{[]string{"run", "--family", "queue", "--pipeline", "informer"}, []string{"queue", "informer", "deltafifo"}},
-		{[]string{"run", "--family", "merge", "--storm", "nodeloss-leases"}, []string{"pods"}},
+		{[]string{"run", "--family", "merge", "--storm", "recorded-nodeloss-leases"}, []string{"pods"}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			code, out, errs := call(t, c.args...)
@@ -280,7 +302,7 @@ func TestLostEvent(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	f := runFlags{
 		family: "deltafifo", impls: []string{"cond"}, delivery: []string{"in-order"}, pipeline: "queue", source: "memory",
-		storm: tiny, rates: []string{"max"}, rounds: 1000, events: 3000, output: "bench",
+		storm: stormFlags{name: tiny}, paces: []string{"max"}, rounds: 1000, events: 3000, output: "bench",
 		out: filepath.Join(t.TempDir(), "out"),
 	}
 	p, err := f.plan(newRun(nil))
@@ -329,7 +351,7 @@ func TestNoProgressWhenPiped(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"list", "--help"}, {}} {
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"list", "--help"}, {"storm", "--help"}, {"storm", "show", "--help"}, {"storm", "list", "--help"}, {"storm"}, {}} {
 		code, out, errs := call(t, args...)
 		if code != exitOK || errs != "" || !strings.Contains(out, "Examples:") {
 			t.Errorf("%v: exit code %d, stderr %q, stdout %q", args, code, errs, out)

@@ -64,7 +64,7 @@ func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, e
 	}
 	refused := []string{"producers", "events"}
 	if f.source == clusterSource {
-		refused = append(refused, "rate", "storm")
+		refused = append(refused, append([]string{"pace", "storm"}, sizeFlagNames...)...)
 	} else {
 		refused = append(refused, "resource", "namespace")
 	}
@@ -123,12 +123,12 @@ func (f runFlags) listen(c *cluster.Cluster, spec *pipeline.LiveSpec) error {
 
 // apply makes a storm in the cluster and follows what comes of it.
 func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveSpec, p *plan, load func() (*storm.Storm, error)) error {
-	if len(f.rates) != 1 {
-		return badFlag("rate", errors.New("--source apply takes one"))
+	if len(f.paces) != 1 {
+		return badFlag("pace", errors.New("--source apply takes one"))
 	}
-	rate, err := pace.ParseRate(f.rates[0])
+	rate, err := pace.ParseRate(f.paces[0])
 	if err != nil {
-		return badFlag("rate", err)
+		return badFlag("pace", err)
 	}
 	s, err := load()
 	if err != nil {

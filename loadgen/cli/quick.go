@@ -37,13 +37,13 @@ type study struct {
 // quickStudies is what the quick study plays: every family alone and in its
 // pipelines, end to end, from memory and over HTTP.
 var quickStudies = []study{
-	{impls.DeltaFIFO, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
-	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "nodeloss", 10_000},
-	{impls.DeltaFIFO, pipeline.InformerPipeline, source.APIServerName, "nodeloss", 1_000},
-	{impls.Queue, pipeline.QueuePipeline, source.MemoryName, "gang", 100_000},
-	{impls.Merge, pipeline.QueuePipeline, source.MemoryName, "gang", 1_000},
-	{impls.Merge, pipeline.KubeletPipeline, source.MemoryName, "nodeloss", 400},
-	{impls.Merge, pipeline.KubeletPipeline, source.APIServerName, "nodeloss", 400},
+	{impls.DeltaFIFO, pipeline.QueuePipeline, source.MemoryName, "recorded-gang", 100_000},
+	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "recorded-nodeloss", 10_000},
+	{impls.DeltaFIFO, pipeline.InformerPipeline, source.APIServerName, "recorded-nodeloss", 1_000},
+	{impls.Queue, pipeline.QueuePipeline, source.MemoryName, "recorded-gang", 100_000},
+	{impls.Merge, pipeline.QueuePipeline, source.MemoryName, "recorded-gang", 1_000},
+	{impls.Merge, pipeline.KubeletPipeline, source.MemoryName, "recorded-nodeloss", 400},
+	{impls.Merge, pipeline.KubeletPipeline, source.APIServerName, "recorded-nodeloss", 400},
 }
 
 // quick fills the plan with the quick study: one table a family.
@@ -63,7 +63,7 @@ func (p *plan) quick() error {
 		}
 		comparisons, err := compare(pipeline.Spec{
 			Family: s.family, Pipeline: s.pipeline, Source: s.source, Storm: storms[s.storm],
-			Rates: []pace.Rate{pace.Unpaced, s.rate}, Duration: quickDuration,
+			Paces: []pace.Pace{{}, s.rate.Pace()}, Duration: quickDuration,
 		})
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
@@ -21,7 +22,6 @@ import (
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 // runFlags are the flags of run.
@@ -31,8 +31,8 @@ type runFlags struct {
 	delivery  []string
 	pipeline  string
 	source    string
-	storm     string
-	rates     []string
+	storm     stormFlags
+	paces     []string
 	rounds    int
 	seed      int64
 	producers int
@@ -45,6 +45,8 @@ type runFlags struct {
 
 const (
 	allImpls = "all"
+	// defaultStorm is small enough for a first look.
+	defaultStorm = "recorded-nodeloss"
 	// defaultRounds of a comparison.
 	defaultRounds = 5
 )
@@ -56,10 +58,14 @@ func newRun(args []string) *cobra.Command {
 		Short: "Play a storm through variants side by side and compare them",
 		Long: `run plays a storm through each variant of a family, round by round and
 interleaved, checks that nothing was lost, reordered or duplicated, and prints
-one table. With several rates, throughput is taken from the unpaced one ("max")
+one table. With several paces, throughput is taken from the unpaced one ("max")
 and latency, from the intended time of each event, from the paced ones.
 
-Without --family it runs the quick study: every variant of every family, alone
+--storm names what happens: one of the profiles, which are made from a seed and
+scaled with --nodes, --pods and --scale (watchlab storm list, watchlab storm
+show), a file of profiles in YAML, or a recording.
+
+Without --family, --pipeline and --storm it runs the quick study: every variant of every family, alone
 and in its pipelines, on the recordings that are built in, in about five minutes;
 the results also go to results/<date>-<commit>-quick.
 
@@ -67,7 +73,10 @@ Exit code: 0; 1 if a cell broke an invariant (its figures are not shown); 2 for
 bad input, before anything is run or written; 130 after Ctrl-C, which keeps what
 is finished.`,
 		Example: `  # Which delta queue survives this storm?
-  watchlab run --family deltafifo --storm gang --rate max,100000
+  watchlab run --storm nodeloss --nodes 1000 --pipeline informer
+
+  # Throughput unpaced, latency at 100,000 events a second and in the storm's own time
+  watchlab run --family deltafifo --storm gang --scale 0.1 --pace max,100000,trace
 
   # Two variants behind a real HTTP watch, results kept
   watchlab run --family deltafifo --impl clientgo-realfifo-batch,cond \
@@ -97,10 +106,18 @@ is finished.`,
 	fl.StringSliceVar(&f.delivery, "delivery", nil, "deliveries of deltafifo: in-order, per-key; both where none is named")
 	fl.StringVar(&f.pipeline, "pipeline", pipeline.QueuePipeline, "pipeline that they stand in: "+strings.Join(pipeline.Names(), ", "))
 	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(append(source.Names(), clusterSource, applySource), ", "))
-	fl.StringVar(&f.storm, "storm", "nodeloss", "recorded watch stream: a file, or one that is built in ("+strings.Join(trace.Names(), ", ")+")")
-	fl.StringSliceVar(&f.rates, "rate", []string{"max"}, "events a second, or max; one cell for each")
+	fl.StringVar(&f.storm.name, "storm", defaultStorm, stormHelp())
+	f.storm.addSizes(cmd)
+	fl.StringSliceVar(&f.paces, "pace", []string{"max"}, "when events are released, one cell for each: max, events a second, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx (the storm's own times)")
+	// --rate is what --pace was called when there were only rates.
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "rate" {
+			name = "pace"
+		}
+		return pflag.NormalizedName(name)
+	})
 	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("rounds that count; one more warms up (default %d, %d in the quick study)", defaultRounds, quickRounds))
-	fl.Int64Var(&f.seed, "seed", 1, "seed of the order in which cells are played")
+	fl.Int64Var(&f.seed, "seed", 1, "seed of the storm, of random paces, and of the order in which cells are played")
 	fl.IntVar(&f.producers, "producers", 0, "goroutines that produce, in the queue pipeline (default 1)")
 	fl.IntVar(&f.events, "events", 0, "events a round has at least, by repeating the storm (default: depends on the pipeline)")
 	fl.IntVar(&f.knobs.Capacity, "capacity", 0, "how much may wait before producers do; this and the next four are options of variants, and those that don't take them are played as they are")
@@ -179,8 +196,9 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
 		}
 	}
+	f.inferFamily(cmd)
 	if f.family == "" {
-		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "rate", "producers", "events"}, knobFlags, liveFlagNames)
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "producers", "events"}, sizeFlagNames, knobFlags, liveFlagNames)
 		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
@@ -190,11 +208,7 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	}
 	if liveSource(f.source) {
 		return p, f.live(cmd, p, func() (*storm.Storm, error) {
-			s, err := trace.Load(f.storm)
-			if err != nil {
-				return nil, badFlag("storm", err)
-			}
-			return s, nil
+			return f.load(cmd)
 		})
 	}
 	for _, name := range liveFlagNames {
@@ -206,14 +220,42 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Storm, err = trace.Load(f.storm); err != nil {
-		return nil, badFlag("storm", err)
+	if spec.Storm, err = f.load(cmd); err != nil {
+		return nil, err
 	}
 	if p.rounds == 0 {
 		p.rounds = defaultRounds
 	}
 	p.comparisons, err = compare(spec)
 	return p, err
+}
+
+// inferFamily takes the family that a pipeline is for, where only that or the storm
+// is named.
+func (f *runFlags) inferFamily(cmd *cobra.Command) {
+	given := cmd.Flags().Changed
+	switch {
+	case f.family != "" || !(given("pipeline") || given("storm")):
+	case f.pipeline == pipeline.KubeletPipeline:
+		f.family = string(impls.Merge)
+	default:
+		f.family = string(impls.DeltaFIFO)
+	}
+}
+
+// load makes or reads the storm.
+func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, error) {
+	if err := f.storm.check(cmd); err != nil {
+		return nil, err
+	}
+	set, err := f.storm.load(f.seed)
+	if err != nil {
+		return nil, badFlag("storm", err)
+	}
+	if len(set.Faults) > 0 {
+		return nil, badFlag("storm", fmt.Errorf("%s has faults, which are for watchlab serve", f.storm.name))
+	}
+	return set.Storms[0], nil
 }
 
 // spec turns the flags into a comparison, without the storm.
@@ -230,20 +272,20 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	}
 	s := pipeline.Spec{
 		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
-		Modes: f.delivery, Producers: f.producers, Events: f.events, Knobs: f.knobs,
+		Modes: f.delivery, Producers: f.producers, Events: f.events, Knobs: f.knobs, Seed: f.seed,
 	}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		s.Impls = f.impls
 	}
-	for i, text := range f.rates {
-		r, err := pace.ParseRate(text)
+	for _, text := range f.paces {
+		p, err := pace.Parse(text)
 		if err != nil {
-			return none, badFlag("rate", err)
+			return none, badFlag("pace", err)
 		}
-		if slices.Contains(s.Rates, r) {
-			return none, badFlag("rate", fmt.Errorf("%s stands there twice", f.rates[i]))
+		if slices.ContainsFunc(s.Paces, func(o pace.Pace) bool { return o.String() == p.String() }) {
+			return none, badFlag("pace", fmt.Errorf("%s stands there twice", text))
 		}
-		s.Rates = append(s.Rates, r)
+		s.Paces = append(s.Paces, p)
 	}
 	return s, nil
 }

@@ -206,6 +206,22 @@ func (p *Pace) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// Events returns how many events the pace has within the time d, of a Poisson
+// pace in the mean: at least 1, at most most. It is most for Max and Trace, of
+// which nobody knows. O(log most).
+func (p Pace) Events(d time.Duration, most int) int {
+	var s Schedule
+	switch p.Shape() {
+	case Max, Trace:
+		return most
+	case Poisson:
+		s = Rate(p.rates[0])
+	default:
+		s = p.Schedule(Score{})
+	}
+	return max(1, Count(s, d, most))
+}
+
 // Schedule says when each event is meant to happen. It does not depend on
 // anything that happens, so that any number of producers can share one.
 type Schedule interface {

@@ -77,9 +77,11 @@ type Spec struct {
 	// one node of 110 pods is played. The queue pipeline of the others plays
 	// the metadata only, see [storm.Storm.Metadata].
 	Storm *storm.Storm
-	// Rates at which events are released, one cell each; empty for unpaced
+	// Paces at which events are released, one cell each; empty for unpaced
 	// only.
-	Rates []pace.Rate
+	Paces []pace.Pace
+	// Seed of what is random in a pace.
+	Seed int64
 	// Producers that call the queue at the same time, each with keys of its
 	// own; 0 means 1. More than one only for deltafifo and queue in the queue
 	// pipeline, as a Reflector is one.
@@ -118,7 +120,7 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 	}
 	m := &material{
 		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
-		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
+		duration: spec.Duration, producers: spec.Producers, source: spec.Source, seed: spec.Seed,
 	}
 	if !m.exact {
 		m.events = spec.defaultEvents()
@@ -161,6 +163,8 @@ func (s *Spec) complete() error {
 		return fail("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers < 0:
 		return fail("%d producers (allowed: 1 or more)", s.Producers)
+	case s.Producers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
+		return fail("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
 		return fail("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
 	case s.Events < 0:
@@ -180,13 +184,13 @@ func (s *Spec) complete() error {
 			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
-	for i, r := range s.Rates {
-		if !(r >= 0) || slices.Contains(s.Rates[:i], r) {
-			return fail("rate %v (allowed: %v, or events per second above 0; each once)", r, pace.Unpaced)
+	for i, p := range s.Paces {
+		if slices.ContainsFunc(s.Paces[:i], func(o pace.Pace) bool { return o.String() == p.String() }) {
+			return fail("pace %v (allowed: each once)", p)
 		}
 	}
-	if len(s.Rates) == 0 {
-		s.Rates = []pace.Rate{pace.Unpaced}
+	if len(s.Paces) == 0 {
+		s.Paces = []pace.Pace{{}}
 	}
 	s.Producers = max(1, s.Producers)
 	if s.Duration == 0 {
@@ -236,7 +240,7 @@ func (s *Spec) title(what string) string {
 }
 
 // cells returns a cell for each rate of one variant.
-func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Rate) lab.Workload) []lab.Cell {
+func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) []lab.Cell {
 	labels := []lab.Label{{Key: "impl", Value: variant}}
 	if g.Mode != "" {
 		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
@@ -251,10 +255,10 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 	}
 	labels = append(labels, k.labels()...)
 	var cells []lab.Cell
-	for _, rate := range s.Rates {
+	for _, rate := range s.Paces {
 		cells = append(cells, lab.Cell{
 			Name:       name,
-			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rate.String()}),
+			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rateLabel(rate)}),
 			Guarantees: g.String(),
 			Baseline:   variant == baseline,
 			New:        func() (lab.Workload, error) { return build(rate), nil },
@@ -264,7 +268,7 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 }
 
 func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
-	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Rate) lab.Workload {
+	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
 		if spec.Pipeline == InformerPipeline {
 			return newInformer(v, g, opts, m, r)
 		}
@@ -273,7 +277,7 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 }
 
 // compareDeliveries makes the comparisons of deltafifo, one for each delivery.
-func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Rate) lab.Workload) ([]lab.Comparison, error) {
+func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
 	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
 	if err != nil {
 		return nil, err
@@ -312,7 +316,7 @@ func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees
 			}
 			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
 			g = opts.Label(g)
-			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Rate) lab.Workload {
+			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Pace) lab.Workload {
 				return build(v, g, opts, r)
 			})...)
 		}
@@ -332,7 +336,7 @@ func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees
 	return out, nil
 }
 
-func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) lab.Workload {
+func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Pace) lab.Workload {
 	if opts.Delivery == deltafifo.PerKey {
 		opts.KnownObjects = everKnown{}
 	}
@@ -342,7 +346,7 @@ func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Option
 	}
 }
 
-func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Rate) *informer {
+func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Pace) *informer {
 	return &informer{
 		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
@@ -368,7 +372,7 @@ func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
 		}
 		g := v.Guarantees[0]
 		g.Bounded = k.Capacity > 0
-		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Rate) lab.Workload {
+		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
 			return &fifo{
 				name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
 				build: func() (consumable, error) { return queue.New(v.Name, k.queue()) },
@@ -399,7 +403,7 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 		}
 		g := k.merge().Label(v.Guarantees[0])
 		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
-		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Rate) lab.Workload {
+		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
 			if spec.Pipeline == KubeletPipeline {
 				return &kubelet{
 					name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
@@ -446,6 +450,9 @@ func joined(families []impls.Family) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// rateLabel is a pace as a part of a benchmark name, which "/" would end.
+func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }
 
 // labelValue makes a part of a benchmark name of a storm's name, which may be a
 // path.

@@ -62,16 +62,16 @@ func TestCompareRefuses(t *testing.T) {
 		"shards of merge":    {func(s *pipeline.Spec) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrSpec, "shards for family merge, which has none"},
 		"knob nobody takes":  {func(s *pipeline.Spec) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
 		"variant's mode":     {func(s *pipeline.Spec) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrSpec, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
-		"rate":               {func(s *pipeline.Spec) { s.Rates = []pace.Rate{-5} }, pipeline.ErrSpec, "rate -5"},
-		"rate twice":         {func(s *pipeline.Spec) { s.Rates = []pace.Rate{5, 5} }, pipeline.ErrSpec, "each once"},
-		"variant":            {func(s *pipeline.Spec) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
-		"variant twice":      {func(s *pipeline.Spec) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrSpec, "variant cond is named twice"},
-		"no storm":           {func(s *pipeline.Spec) { s.Storm = nil }, pipeline.ErrSpec, "the storm has no events"},
-		"empty storm":        {func(s *pipeline.Spec) { s.Storm = &storm.Storm{} }, pipeline.ErrSpec, "the storm has no events"},
-		"list only":          {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "has 0 events after its initial list"},
-		"too few":            {func(s *pipeline.Spec) { s.Storm = &few }, pipeline.ErrSpec, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
-		"invalid storm":      {func(s *pipeline.Spec) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
-		"merge of nodes":     {func(s *pipeline.Spec) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
+
+		"pace twice":     {func(s *pipeline.Spec) { s.Paces = rates(5, 5) }, pipeline.ErrSpec, "each once"},
+		"variant":        {func(s *pipeline.Spec) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
+		"variant twice":  {func(s *pipeline.Spec) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrSpec, "variant cond is named twice"},
+		"no storm":       {func(s *pipeline.Spec) { s.Storm = nil }, pipeline.ErrSpec, "the storm has no events"},
+		"empty storm":    {func(s *pipeline.Spec) { s.Storm = &storm.Storm{} }, pipeline.ErrSpec, "the storm has no events"},
+		"list only":      {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "has 0 events after its initial list"},
+		"too few":        {func(s *pipeline.Spec) { s.Storm = &few }, pipeline.ErrSpec, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
+		"invalid storm":  {func(s *pipeline.Spec) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
+		"merge of nodes": {func(s *pipeline.Spec) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Storm: small}
@@ -96,7 +96,7 @@ func TestCompareCells(t *testing.T) {
 		want []string
 	}{
 		"deltafifo": {
-			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Rates: []pace.Rate{0, 250}},
+			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
 			[]string{
 				"in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
 				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
@@ -190,7 +190,7 @@ func TestRoundLength(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			comparisons, err := pipeline.Compare(pipeline.Spec{
 				Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Storm: small,
-				Events: tc.events, Duration: tc.duration, Rates: []pace.Rate{tc.rate},
+				Events: tc.events, Duration: tc.duration, Paces: rates(tc.rate),
 			})
 			if err != nil {
 				t.Fatal(err)

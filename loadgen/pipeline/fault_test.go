@@ -19,7 +19,6 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 )
 
@@ -233,7 +232,7 @@ func TestPlantedFaults(t *testing.T) {
 	} {
 		// Paced, so that the queue does not fold what is to be swapped, and to
 		// the end of the storm, where the victim lives.
-		spec.Storm, spec.Impls, spec.Rates = small, names, []pace.Rate{1000}
+		spec.Storm, spec.Impls, spec.Paces = small, names, rates(1000)
 		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
@@ -281,7 +280,7 @@ func TestCancel(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
 	} {
 		// At this pace the schedule is over in a hundred seconds.
-		spec.Storm, spec.Rates = small, []pace.Rate{1}
+		spec.Storm, spec.Paces = small, rates(1)
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
 )
 
 // informer is the informer pipeline: client-go's own controller with the
@@ -30,7 +32,7 @@ type informer struct {
 	build      func(known cache.KeyListerGetter) (deltafifo.Queue, error)
 	guarantees impls.Guarantees
 	material   *material
-	rate       pace.Rate
+	rate       pace.Pace
 	stall      time.Duration
 	// open: how many events there are is known when the last has come.
 	open bool
@@ -44,6 +46,10 @@ type informer struct {
 	process *processor
 	worker  *worker
 	control cache.Controller
+	// expiry is there where the storm has relists; markErr is the first error
+	// of a resync.
+	expiry  *expiry
+	markErr error
 	verdict *judge
 	stalled error
 }
@@ -59,7 +65,7 @@ func (w *informer) Setup(context.Context) error {
 		return err
 	}
 	events := len(w.score.Events)
-	w.st = newStamps(events, w.rate, false)
+	w.st = newStamps(events, w.rate.Paced(), false)
 	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
 	}
@@ -83,9 +89,15 @@ func (w *informer) assemble(events, initial int, like runtime.Object) error {
 		indexer: w.indexer, handler: w.worker, log: w.log,
 		done: make(chan struct{}), seen: make([]bool, events+1),
 	}
+	lw := w.src.ListerWatcher()
+	if w.score != nil && slices.ContainsFunc(w.score.Marks, isRelist) {
+		if w.expiry = newExpiry(w.src); w.expiry != nil {
+			lw = w.expiry
+		}
+	}
 	w.control = cache.New(&cache.Config{
 		Queue:         w.queue.withBatch(),
-		ListerWatcher: w.src.ListerWatcher(),
+		ListerWatcher: lw,
 		ObjectType:    like,
 		Process:       w.process.Process,
 		ProcessBatch:  w.process.ProcessBatch,
@@ -94,15 +106,36 @@ func (w *informer) assemble(events, initial int, like runtime.Object) error {
 }
 
 func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
-	p := pace.New(w.rate)
+	p := pace.On(w.score.schedule)
+	defer func() { _ = p.Close() }()
 	played, err := w.run(ctx, rec, func(ctx context.Context) error {
 		p.Start(w.st.begin())
-		return w.src.Play(ctx, p, w.st.release)
+		if len(w.score.Marks) == 0 {
+			return w.src.Play(ctx, p, w.st.release)
+		}
+		marks := &marker{marks: w.score.Marks, play: w.mark}
+		return w.src.Play(ctx, p, func(seq uint64) {
+			marks.before(seq)
+			w.st.release(seq)
+		})
 	})
 	if played {
 		w.report(rec, p)
 	}
 	return err
+}
+
+// mark plays a mark of the storm. A resync is called from another goroutine than
+// the Reflector's stream, as client-go does.
+func (w *informer) mark(m storm.Mark) {
+	switch {
+	case m.What == storm.MarkResync:
+		if err := w.queue.Resync(); err != nil && w.markErr == nil {
+			w.markErr = fmt.Errorf("%s: Resync: %w", w.name, err)
+		}
+	case w.expiry != nil:
+		w.expiry.expire()
+	}
 }
 
 // run runs the pipeline while play releases the events, and until all have been
@@ -139,6 +172,9 @@ func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(contex
 	controller.Wait()
 	if err != nil {
 		return false, err
+	}
+	if w.markErr != nil {
+		return false, w.markErr
 	}
 	if w.process.err != nil {
 		return false, fmt.Errorf("%s: %w", w.name, w.process.err)

@@ -34,7 +34,7 @@ type kubelet struct {
 	build      func() (merge.Merger, error)
 	guarantees impls.Guarantees
 	material   *material
-	rate       pace.Rate
+	rate       pace.Pace
 	stall      time.Duration
 
 	score   *score
@@ -60,7 +60,7 @@ func (w *kubelet) Setup(context.Context) error {
 	if w.merger, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate, true)
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
 	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
 	return nil
 }
@@ -98,7 +98,8 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 
 	rec.Begin()
-	p := pace.New(w.rate)
+	p := pace.On(w.score.schedule)
+	defer func() { _ = p.Close() }()
 	p.Start(w.st.begin())
 	err = w.src.Play(inner, p, w.st.release)
 	if err == nil {
@@ -139,7 +140,7 @@ func (w *kubelet) report(rec *cell.Recorder) {
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.pods.notices)))
 	noteSource(rec, w.src, len(s.Events))
-	w.st.report(rec, pace.New(w.rate), s.Initial,
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
 		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 		stretch{MergedHandled, w.st.popped, w.st.handled},

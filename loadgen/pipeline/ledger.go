@@ -154,7 +154,7 @@ func (l *ledger) judge(s *storm.Storm, keys map[string]int32, p promise) *judge 
 				for _, o := range info.Objects {
 					j.delta(cache.Delta{Type: cache.Replaced, Object: o}, l.st, at)
 				}
-			case cache.BookmarkInfo:
+			case cache.BookmarkInfo, cache.SyncAllInfo:
 			default:
 				key := j.delta(d, l.st, at)
 				if key < 0 {
@@ -186,7 +186,11 @@ func (j *judge) delta(d cache.Delta, st *stamps, at mark) int32 {
 		return -1
 	}
 	e := &j.s.Events[seq-1]
-	again := j.relisted && d.Type == cache.Replaced && j.newest[e.KeyIndex] == seq
+	if d.Type == cache.Sync {
+		j.sync(e)
+		return e.KeyIndex
+	}
+	again := j.relisted && (d.Type == cache.Replaced || d.Type == "") && j.newest[e.KeyIndex] == seq
 	switch {
 	case !allowed(d.Type, e.Type):
 		j.v.diverged.add("event %d (%s %s) came out as %q", seq, e.Type, e.Key, d.Type)
@@ -215,6 +219,17 @@ func (j *judge) delta(d cache.Delta, st *stamps, at mark) int32 {
 	j.ofSource[producer] = max(j.ofSource[producer], seq)
 	st.popped[seq], st.stored[seq] = at.popped, at.stored
 	return e.KeyIndex
+}
+
+// sync judges the news that an object is still what it was: it has to be what
+// was heard last of its key.
+func (j *judge) sync(e *storm.Event) {
+	switch newest := j.newest[e.KeyIndex]; {
+	case !j.seen[e.Seq]:
+		j.v.diverged.add("event %d (%s %s) came out as a Sync first", e.Seq, e.Type, e.Key)
+	case newest != e.Seq || j.gone[e.KeyIndex]:
+		j.v.reordered.add("a Sync of event %d (%s %s) after event %d of the same key", e.Seq, e.Type, e.Key, newest)
+	}
 }
 
 // tombstone judges the news that a key was gone when the source was listed

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/lab"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
@@ -95,7 +94,7 @@ func TestJudge(t *testing.T) {
 		"latest: a deletion":           {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), pace.Rate(1), false)
+			st := newStamps(len(s.Events), true, false)
 			l := newLedger(st, len(s.Events))
 			for i, h := range tc.handed {
 				at := int64(100 + i)
@@ -126,7 +125,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestLedgerStampsOncePerBatchWhereUnpaced(t *testing.T) {
-	st := newStamps(6, pace.Unpaced, false)
+	st := newStamps(6, false, false)
 	l := newLedger(st, 6)
 	s := tiny()
 	for i := range s.Events {
@@ -183,7 +182,7 @@ func TestWorkerJudge(t *testing.T) {
 		"the same version again": {[]work{{"n/b", at(4), 1}, {"n/b", at(4), 2}, {"n/a", at(6), 3}}, []int64{0, 3, 1, 3, 1, 3, 3}, nil},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), pace.Rate(1), false)
+			st := newStamps(len(s.Events), true, false)
 			w := &worker{st: st, log: tc.log}
 			var v violations
 			w.judge(&v, s, keyIndexes(s))
@@ -291,7 +290,7 @@ func TestWorkerJudgeTellsDeletionsApart(t *testing.T) {
 		"not stored by then": {[]int64{0, 3, 5, 23, 25, 27}, []int64{0, 10, 10, 30, 30, 30}},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), pace.Rate(1), false)
+			st := newStamps(len(s.Events), true, false)
 			copy(st.stored, tc.stored)
 			w := &worker{st: st, log: []work{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
 			var v violations

@@ -59,10 +59,10 @@ func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
 	s := Spec{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
 		Impls: spec.Impls, Modes: spec.Modes, Knobs: spec.Knobs, Duration: spec.Window,
-		Rates: []pace.Rate{pace.Unpaced}, Storm: &storm.Storm{Name: spec.Of},
+		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: spec.Of},
 	}
-	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Rate) lab.Workload {
-		w := newInformer(v, g, opts, nil, pace.Unpaced)
+	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
+		w := newInformer(v, g, opts, nil, pace.Pace{})
 		w.open = true
 		return &liveInformer{informer: w, live: l}
 	})
@@ -203,7 +203,7 @@ func (w *liveInformer) Setup(context.Context) error {
 	w.src = w.round.tee.Source()
 	// Every event is stamped, as in a paced cell: a cluster is no match for a
 	// clock.
-	w.st = newStamps(LiveRoom, 1, true)
+	w.st = newStamps(LiveRoom, true, true)
 	// What the initial list has of what comes meanwhile is not known, so that
 	// its objects can't be counted.
 	return w.assemble(LiveRoom, 0, w.round.tee.Like())

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,10 +29,12 @@ type material struct {
 	producers int
 	// source is the name of the source by which the storm enters.
 	source string
+	// seed of what is random in a pace.
+	seed int64
 
 	mu sync.Mutex
-	// byRate is guarded by mu.
-	byRate map[pace.Rate]*score
+	// byPace is guarded by mu.
+	byPace map[string]*score
 }
 
 // minEvents is how many events a round has at least.
@@ -41,12 +44,16 @@ const minEvents = 100
 type score struct {
 	*storm.Storm
 
+	// schedule says when the events after the initial list are released.
+	schedule pace.Schedule
 	// source makes a source of the storm.
 	source func() (source.Source, error)
 	keys   func() map[string]int32
 	final  func() map[string]uint64
 	// parts holds the calls of each producer.
 	parts func() [][]call
+	// relists holds what is there at each relist of the storm.
+	relists func() [][]any
 	// lists holds the pods that a watcher of the storm knows after the initial
 	// list, and after each event that follows.
 	lists func() [][]*v1.Pod
@@ -70,26 +77,36 @@ func (m *material) enough() error {
 		ErrSpec, m.base.Name, have, need)
 }
 
-// score returns the storm for a rate.
-func (m *material) score(rate pace.Rate) *score {
+// mostEvents bounds a paced round: 60 s at a million a second.
+const mostEvents = 60_000_000
+
+// score returns the storm for a pace.
+func (m *material) score(p pace.Pace) *score {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if sc, ok := m.byRate[rate]; ok {
+	if sc, ok := m.byPace[p.String()]; ok {
 		return sc
 	}
 	s := m.base
+	own := len(s.Events) - s.Initial
 	n := max(minEvents, m.events)
-	if rate != pace.Unpaced {
-		n = max(minEvents, int(float64(rate)*m.duration.Seconds()))
+	switch {
+	case !p.Paced():
+	case p.Shape() == pace.Trace:
+		if n = max(minEvents, own); m.exact {
+			n = max(minEvents, m.events)
+		}
+	default:
+		n = max(minEvents, p.Events(m.duration, mostEvents))
 		if m.exact {
 			n = max(n, m.events)
 		}
 	}
 	s = s.AtLeast(s.Initial + n)
-	if rate != pace.Unpaced {
+	if p.Paced() && p.Shape() != pace.Trace {
 		s = s.First(s.Initial + n)
 	}
-	sc := &score{Storm: s}
+	sc := &score{Storm: s, schedule: m.schedule(p, s)}
 	prepare := sync.OnceValues(func() (source.Maker, error) { return source.Prepare(m.source, s) })
 	sc.source = func() (source.Source, error) {
 		maker, err := prepare()
@@ -100,14 +117,34 @@ func (m *material) score(rate pace.Rate) *score {
 	}
 	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)
-	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers) })
+	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers, sc.relists()) })
+	sc.relists = sync.OnceValue(func() [][]any { return states(s) })
 	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
 	sc.tellings = sync.OnceValue(func() *tellings { return tellingsOf(s) })
-	if m.byRate == nil {
-		m.byRate = make(map[pace.Rate]*score)
+	if m.byPace == nil {
+		m.byPace = make(map[string]*score)
 	}
-	m.byRate[rate] = sc
+	m.byPace[p.String()] = sc
 	return sc
+}
+
+// schedule of a pace for a storm: event 0 is the first after the initial list,
+// and the storm's own times count from the end of that.
+func (m *material) schedule(p pace.Pace, s *storm.Storm) pace.Schedule {
+	events := s.Events[s.Initial:]
+	begin := time.Duration(0)
+	if s.Initial > 0 {
+		begin = s.Events[s.Initial-1].At
+	}
+	return p.Schedule(pace.Score{
+		Events: len(events), Seed: m.seed,
+		At: func(i int) time.Duration {
+			if len(events) == 0 {
+				return 0
+			}
+			return events[min(i, len(events)-1)].At - begin
+		},
+	})
 }
 
 // verb is which method of the queue a call is of.
@@ -117,20 +154,30 @@ const (
 	add verb = iota
 	update
 	del
+	// replace is a relist after the event.
+	replace
 )
 
 // call is one call of a producer, ready to be made.
 type call struct {
 	obj  any
+	list []any
 	seq  uint32
 	verb verb
 }
 
 // partition divides the events after the initial list among the producers, by
-// key, so that the order of each key's events holds.
-func partition(s *storm.Storm, producers int) [][]call {
+// key, so that the order of each key's events holds. lists are those of the
+// relists.
+func partition(s *storm.Storm, producers int, lists [][]any) [][]call {
 	parts := make([][]call, producers)
+	// Storms with relists have one producer.
+	relists := slices.DeleteFunc(slices.Clone(s.Marks), func(m storm.Mark) bool { return !isRelist(m) })
 	for _, e := range s.Events[s.Initial:] {
+		for len(relists) > 0 && relists[0].After < e.Seq {
+			parts[0] = append(parts[0], call{list: lists[0], seq: uint32(e.Seq - 1), verb: replace})
+			relists, lists = relists[1:], lists[1:]
+		}
 		c := call{obj: e.Object, seq: uint32(e.Seq)}
 		switch e.Type {
 		case watch.Added:

@@ -122,6 +122,15 @@ func play(ctx context.Context, t testing.TB, c lab.Cell) (res cell.Result, runEr
 	return res, nil, nil
 }
 
+// rates are the paces of constant rates; 0 is unpaced.
+func rates(of ...pace.Rate) []pace.Pace {
+	var out []pace.Pace
+	for _, r := range of {
+		out = append(out, r.Pace())
+	}
+	return out
+}
+
 func name(c lab.Cell) string {
 	parts := []string{c.Name}
 	for _, l := range c.Labels {
@@ -137,7 +146,7 @@ const planted = "planted-"
 // that takes it, from every source, paced and not.
 func TestEveryVariant(t *testing.T) {
 	small := smallStorm(t)
-	rates := []pace.Rate{pace.Unpaced, 2000}
+	paces := rates(0, 2000)
 	specs := []pipeline.Spec{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000, Producers: 4},
@@ -150,7 +159,7 @@ func TestEveryVariant(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
 	}
 	for _, spec := range specs {
-		spec.Storm, spec.Rates, spec.Duration = small, rates, 50*time.Millisecond
+		spec.Storm, spec.Paces, spec.Duration = small, paces, 50*time.Millisecond
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -27,14 +27,16 @@ type consumable interface {
 //
 // The storm's initial list goes in by Replace and is handled before the clock
 // starts. Then each producer makes its calls, the queue is closed, and the
-// consumer drains it. The consumer takes by PopBatch where the queue has it,
+// consumer drains it. Where the storm has a relist, the producer calls Replace
+// with all that is there; a resync is left out, as there is no store that it could
+// be of. The consumer takes by PopBatch where the queue has it,
 // else by Pop; its handler appends what it got to the log.
 type fifo struct {
 	name       string
 	build      func() (consumable, error)
 	guarantees impls.Guarantees
 	material   *material
-	rate       pace.Rate
+	rate       pace.Pace
 	stall      time.Duration
 
 	score   *score
@@ -68,8 +70,12 @@ func (w *fifo) Setup(context.Context) error {
 	if w.queue, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate, false)
-	w.log = newLedger(w.st, len(w.score.Events))
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), false)
+	room := len(w.score.Events)
+	for _, list := range w.score.relists() {
+		room += len(list)
+	}
+	w.log = newLedger(w.st, room)
 	return nil
 }
 
@@ -128,7 +134,8 @@ func (w *fifo) produce(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, calls := range parts {
 		wg.Go(func() {
-			p := pace.New(w.rate)
+			p := pace.On(w.score.schedule)
+			defer func() { _ = p.Close() }()
 			p.Start(t0)
 			if err := w.produceCalls(ctx, p, calls); err != nil {
 				cancel(err)
@@ -143,6 +150,13 @@ func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 	initial := w.score.Initial
 	for i := range calls {
 		c := &calls[i]
+		if c.verb == replace {
+			// At its place among the events: it has no time of its own.
+			if err := w.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
+				return fmt.Errorf("%s: Replace after event %d: %w", w.name, c.seq, err)
+			}
+			continue
+		}
 		switch {
 		case w.st.paced:
 			if err := p.Wait(ctx, int(c.seq)-1-initial); err != nil {
@@ -247,6 +261,7 @@ func (w *fifo) report(rec *cell.Recorder) {
 		producers: len(w.score.parts()),
 		latest:    latest,
 		identity:  true,
+		relisted:  len(w.score.relists()) > 0,
 	})
 	copy(w.st.handled, w.st.popped)
 	if latest {
@@ -254,7 +269,7 @@ func (w *fifo) report(rec *cell.Recorder) {
 	}
 	rec.Count(uint64(len(s.Events)-s.Initial), w.verdict.out)
 	rec.Note("hand-overs", float64(len(w.log.ends)))
-	w.st.report(rec, pace.New(w.rate), s.Initial,
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
 		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
 		stretch{EnqueuedPopped, w.st.enqueued, w.st.popped},
 	)

@@ -37,7 +37,7 @@ type merging struct {
 	build      func() (merge.Merger, error)
 	guarantees impls.Guarantees
 	material   *material
-	rate       pace.Rate
+	rate       pace.Pace
 	stall      time.Duration
 
 	score   *score
@@ -62,7 +62,7 @@ func (w *merging) Setup(context.Context) error {
 	if w.merger, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate, true)
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
 	w.notices = make([]notice, 0, len(w.score.Events)+sampleEvery)
 	return nil
 }
@@ -125,7 +125,8 @@ func (w *merging) send(ctx context.Context, ch chan<- merge.PodUpdate, op merge.
 
 // play sends a list for each event, and lastPod in the end.
 func (w *merging) play(ctx context.Context, ch chan<- merge.PodUpdate, t0 time.Time, lists [][]*v1.Pod) error {
-	p := pace.New(w.rate)
+	p := pace.On(w.score.schedule)
+	defer func() { _ = p.Close() }()
 	p.Start(t0)
 	seq := uint64(w.score.Initial)
 	for i, list := range lists {
@@ -175,7 +176,7 @@ func (w *merging) report(rec *cell.Recorder) {
 	w.broken, w.judged = broken, true
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.notices)))
-	w.st.report(rec, pace.New(w.rate), s.Initial,
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
 		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 	)

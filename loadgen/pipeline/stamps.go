@@ -31,12 +31,11 @@ type stamps struct {
 	popped, stored, handled []int64
 }
 
-// newStamps has room for events 1 to n. all stamps every event whatever the
-// pace.
-func newStamps(n int, rate pace.Rate, all bool) *stamps {
+// newStamps has room for events 1 to n. all stamps every event, paced or not.
+func newStamps(n int, paced, all bool) *stamps {
 	s := &stamps{
 		epoch:    time.Now(),
-		paced:    rate != pace.Unpaced,
+		paced:    paced,
 		released: make([]int64, n+1),
 		enqueued: make([]int64, n+1),
 		popped:   make([]int64, n+1),

@@ -288,6 +288,9 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 	return out
 }
 
+// Phases returns the phases of the parts, as far as they are played.
+func (g *Generator) Phases() []Phase { return g.phases }
+
 // Keys returns how many keys a stream has at most: some may come up in events
 // that are left out only.
 func (g *Generator) Keys(stream uint8) int {

@@ -275,6 +275,19 @@ func Resize(p Profile, nodes, pods int, scale float64) {
 	}
 }
 
+// Size says how large a profile is.
+type Size struct {
+	Nodes, Pods int
+	// Length of all phases.
+	Length time.Duration
+}
+
+// SizeOf returns how large a profile is.
+func SizeOf(p Profile) Size {
+	cl := p.cluster()
+	return Size{Nodes: cl.Nodes, Pods: cl.Pods, Length: cl.length()}
+}
+
 // grown returns n times the factor; at least 1 where there was one before.
 func grown(n int, factor float64) int {
 	v := math.Round(float64(n) * factor)

@@ -1,0 +1,421 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// stormFlags say which storm, and how large.
+type stormFlags struct {
+	name  string
+	nodes int
+	pods  int
+	scale float64
+}
+
+// sizeFlagNames are the flags that are for profiles.
+var sizeFlagNames = []string{"nodes", "pods", "scale"}
+
+// addSizes adds the flags but for the name.
+func (f *stormFlags) addSizes(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.IntVar(&f.nodes, "nodes", 0, "nodes of the profile's cluster; pods and rates follow (default: the profile's)")
+	fl.IntVar(&f.pods, "pods", 0, "pods of the profile's cluster; nodes and rates follow (default: the profile's)")
+	fl.Float64Var(&f.scale, "scale", 0, "makes the profile's cluster and its rates so many times as large (default 1)")
+}
+
+// stormHelp is what can be named as a storm.
+func stormHelp() string {
+	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
+		"), or a file: a trace, or profiles in YAML (*.yaml)"
+}
+
+// isComposition reports whether the name is one of a profile or of a file of
+// them.
+func (f *stormFlags) isComposition() bool {
+	ext := filepath.Ext(f.name)
+	return slices.Contains(storm.Names(), f.name) || ext == ".yaml" || ext == ".yml"
+}
+
+// check refuses sizes that make no sense, before anything is read. flag names
+// what the storm was named by.
+func (f *stormFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	switch {
+	case given("nodes") && f.nodes < 1:
+		return badFlag("nodes", fmt.Errorf("%d is less than 1", f.nodes))
+	case given("pods") && f.pods < 1:
+		return badFlag("pods", fmt.Errorf("%d is less than 1", f.pods))
+	case given("scale") && (!(f.scale > 0) || f.scale > 1e6):
+		return badFlag("scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", f.scale))
+	}
+	for _, name := range sizeFlagNames {
+		if given(name) && !slices.Contains(storm.Names(), f.name) {
+			return badFlag(name, fmt.Errorf("storm %q is no profile, whose size can be chosen (profiles: %s)", f.name, strings.Join(storm.Names(), ", ")))
+		}
+	}
+	return nil
+}
+
+// composition is what a profile, or a file of them, is about to make.
+func (f *stormFlags) composition(seed int64) (storm.Composition, error) {
+	if !slices.Contains(storm.Names(), f.name) {
+		return storm.ReadFile(f.name, seed)
+	}
+	p, err := storm.NewProfile(f.name)
+	if err != nil {
+		return storm.Composition{}, err
+	}
+	storm.Resize(p, f.nodes, f.pods, f.scale)
+	c := storm.Compose(p, seed)
+	return c, c.Validate()
+}
+
+// load makes or reads the storm, with all its resources.
+func (f *stormFlags) load(seed int64) (*storm.Set, error) {
+	if !f.isComposition() {
+		return trace.LoadSet(f.name)
+	}
+	c, err := f.composition(seed)
+	if err != nil {
+		return nil, err
+	}
+	return c.Set()
+}
+
+func newStorm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "storm",
+		Short: "List and show the storms that can be made",
+		Example: `  watchlab storm list
+  watchlab storm show nodeloss --nodes 100
+  watchlab storm show nodeloss > mine.yaml    # change it, then: watchlab run --storm mine.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newStormList(), newStormShow())
+	return cmd
+}
+
+func newStormList() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the profiles, and the recordings that are built in",
+		Example: `  watchlab storm list
+  watchlab storm list -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			profiles, err := listProfiles()
+			if err != nil {
+				return err
+			}
+			switch output {
+			case "json":
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(profiles)
+			case "table":
+				return printProfiles(cmd.OutOrStdout(), profiles)
+			}
+			return badFlag("output", oneOf(output, "table", "json"))
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// profileEntry is a line of storm list.
+type profileEntry struct {
+	Name      string   `json:"name"`
+	Nodes     int      `json:"nodes,omitempty"`
+	Pods      int      `json:"pods,omitempty"`
+	Length    string   `json:"length,omitempty"`
+	Resources []string `json:"resources,omitempty"`
+	Summary   string   `json:"summary"`
+}
+
+func listProfiles() ([]profileEntry, error) {
+	var out []profileEntry
+	for _, p := range storm.Profiles() {
+		size := storm.SizeOf(p)
+		// The resources don't depend on the size.
+		storm.Resize(p, 0, 0, 1e-3)
+		g, err := storm.Compose(p, 1).Generator()
+		if err != nil {
+			return nil, err
+		}
+		e := profileEntry{Name: p.Name(), Nodes: size.Nodes, Pods: size.Pods, Length: size.Length.String(), Summary: p.Summary()}
+		for _, r := range g.Resources() {
+			e.Resources = append(e.Resources, r.Resource)
+		}
+		out = append(out, e)
+	}
+	for _, name := range trace.Names() {
+		out = append(out, profileEntry{Name: name, Summary: "a recording that is built in"})
+	}
+	return out, nil
+}
+
+func printProfiles(w io.Writer, profiles []profileEntry) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tNODES\tPODS\tLENGTH\tRESOURCES\tWHAT HAPPENS")
+	dash := func(s string) string {
+		if s == "" || s == "0" {
+			return "-"
+		}
+		return s
+	}
+	for _, p := range profiles {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, dash(fmt.Sprint(p.Nodes)), dash(fmt.Sprint(p.Pods)), dash(p.Length),
+			dash(strings.Join(p.Resources, ", ")), p.Summary)
+	}
+	return tw.Flush()
+}
+
+func newStormShow() *cobra.Command {
+	f, seed := stormFlags{}, int64(0)
+	cmd := &cobra.Command{
+		Use:   "show NAME|FILE",
+		Short: "Show a storm: its parameters, phases, rates, sizes and events",
+		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML that
+can be changed and fed back with --storm FILE. What follows from them is there as
+comments: how many events of which kind, how many a second in each phase, and how
+large the objects are. Of a recording there is only the latter.`,
+		Example: `  watchlab storm show rollout
+  watchlab storm show leases --nodes 130000
+  watchlab storm show recorded-gang`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("storm show takes one argument: " + stormHelp())}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.name = args[0]
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			return f.show(cmd.OutOrStdout(), seed)
+		},
+	}
+	f.addSizes(cmd)
+	cmd.Flags().Int64Var(&seed, "seed", 1, "seed of all that is random in a profile")
+	return cmd
+}
+
+func (f *stormFlags) show(w io.Writer, seed int64) error {
+	if !f.isComposition() {
+		set, err := trace.LoadSet(f.name)
+		if err != nil {
+			return usageError{err}
+		}
+		return digestSet(set).print(w, nil)
+	}
+	c, err := f.composition(seed)
+	if err != nil {
+		return usageError{err}
+	}
+	text, err := c.YAML()
+	if err != nil {
+		return err
+	}
+	for _, p := range c.Parts {
+		fmt.Fprintf(w, "# %s: %s\n", p.Profile.Name(), p.Profile.Summary())
+	}
+	if _, err := w.Write(text); err != nil {
+		return err
+	}
+	g, err := c.Generator()
+	if err != nil {
+		return usageError{err}
+	}
+	return digestGenerator(g).print(w, g.Phases())
+}
+
+// digest is what a storm is made of.
+type digest struct {
+	resources []resourceDigest
+}
+
+// resourceDigest is that of one resource.
+type resourceDigest struct {
+	name     string
+	initial  int
+	added    int
+	modified int
+	deleted  int
+	relist   int
+	resync   int
+	last     time.Duration
+	at       []time.Duration
+	sizes    []int
+}
+
+// sizeSamples is how many objects of a resource are measured.
+const sizeSamples = 400
+
+func (d *resourceDigest) event(kind storm.Kind, at time.Duration) {
+	switch kind {
+	case storm.Added:
+		d.added++
+	case storm.Modified:
+		d.modified++
+	case storm.Deleted:
+		d.deleted++
+	}
+	d.at = append(d.at, at)
+	d.last = max(d.last, at)
+}
+
+func (d *resourceDigest) measure(o any) {
+	if b, err := json.Marshal(o); err == nil {
+		d.sizes = append(d.sizes, len(b))
+	}
+}
+
+func digestSet(set *storm.Set) *digest {
+	d := &digest{}
+	for _, s := range set.Storms {
+		r := resourceDigest{name: s.Resource.Resource, initial: s.Initial}
+		every := max(1, len(s.Events)/sizeSamples)
+		for i := range s.Events {
+			e := &s.Events[i]
+			if i%every == 0 {
+				r.measure(e.Object)
+			}
+			if i >= s.Initial {
+				r.event(kindOf(e), e.At)
+			}
+		}
+		for _, m := range s.Marks {
+			r.mark(m.What)
+		}
+		d.resources = append(d.resources, r)
+	}
+	return d
+}
+
+func (d *resourceDigest) mark(w storm.What) {
+	if w == storm.MarkRelist {
+		d.relist++
+	} else {
+		d.resync++
+	}
+}
+
+func kindOf(e *storm.Event) storm.Kind {
+	for _, k := range []storm.Kind{storm.Added, storm.Modified, storm.Deleted} {
+		if k.Type() == e.Type {
+			return k
+		}
+	}
+	return storm.Modified
+}
+
+// digestGenerator plays a generator to its end.
+func digestGenerator(g *storm.Generator) *digest {
+	d := &digest{}
+	for i, res := range g.Resources() {
+		r := resourceDigest{name: res.Resource}
+		keys := g.Keys(uint8(i))
+		for k := range keys {
+			if state, there := g.Initial(uint8(i), int32(k)); there {
+				r.initial++
+				if k%max(1, keys/sizeSamples) == 0 {
+					r.measure(g.Object(storm.Step{Stream: uint8(i), Key: int32(k), State: state}))
+				}
+			}
+		}
+		d.resources = append(d.resources, r)
+	}
+	for s := (storm.Step{}); g.Next(&s); {
+		r := &d.resources[s.Stream]
+		switch s.Kind {
+		case storm.RelistStep:
+			r.relist++
+		case storm.ResyncStep:
+			r.resync++
+		default:
+			r.event(s.Kind, s.At)
+			// The first, and then fewer and fewer.
+			if n := len(r.at); n&(n-1) == 0 || n%1009 == 0 && len(r.sizes) < 2*sizeSamples {
+				r.measure(g.Object(s))
+			}
+		}
+	}
+	return d
+}
+
+// print writes the digest as comments in columns.
+func (d *digest) print(w io.Writer, phases []storm.Phase) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "#\tresource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\tbytes: min\tmedian\tmax\t")
+	for i := range d.resources {
+		r := &d.resources[i]
+		slices.Sort(r.sizes)
+		at := func(q float64) string {
+			if len(r.sizes) == 0 {
+				return "-"
+			}
+			return fmt.Sprint(r.sizes[int(q*float64(len(r.sizes)-1))])
+		}
+		fmt.Fprintf(tw, "#\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", r.name, r.initial, len(r.at), r.added, r.modified, r.deleted,
+			r.peak(), r.last.Round(time.Millisecond), at(0), at(0.5), at(1))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for i := range d.resources {
+		r := &d.resources[i]
+		if r.relist+r.resync > 0 {
+			fmt.Fprintf(w, "# %s: %d times relisted, %d times resynced\n", r.name, r.relist, r.resync)
+		}
+	}
+	if len(phases) == 0 {
+		return nil
+	}
+	fmt.Fprint(tw, "#\tphase\tfrom\tto\t")
+	for i := range d.resources {
+		fmt.Fprintf(tw, "%s/s\t", d.resources[i].name)
+	}
+	fmt.Fprintln(tw)
+	for _, p := range phases {
+		fmt.Fprintf(tw, "#\t%s\t%v\t%v\t", p.Name, p.From, p.To)
+		for i := range d.resources {
+			n := 0
+			for _, at := range d.resources[i].at {
+				if at >= p.From && at < p.To {
+					n++
+				}
+			}
+			fmt.Fprintf(tw, "%.1f\t", float64(n)/(p.To-p.From).Seconds())
+		}
+		fmt.Fprintln(tw)
+	}
+	return tw.Flush()
+}
+
+// peak is the most events that begin in one second of the clock.
+func (r *resourceDigest) peak() int {
+	seconds := map[int64]int{}
+	most := 0
+	for _, at := range r.at {
+		s := int64(at / time.Second)
+		seconds[s]++
+		most = max(most, seconds[s])
+	}
+	return most
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"watchlab/loadgen/storm"
+)
+
+func TestStormList(t *testing.T) {
+	code, out, errs := call(t, "storm", "list")
+	if code != exitOK || errs != "" {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	for _, want := range []string{
+		`nodeloss +1000 +110000 +1m0s +pods, nodes, leases +a part of the nodes is lost`,
+		`leases +5000 +- +1m0s +leases +every node renews`,
+		`recorded-gang +- +- +- +- +a recording`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no line matches %q in\n%s", want, out)
+		}
+	}
+	code, out, _ = call(t, "storm", "list", "-o", "json")
+	var all []profileEntry
+	if err := json.Unmarshal([]byte(out), &all); code != exitOK || err != nil || len(all) < 10 {
+		t.Errorf("storm list -o json: exit code %d, %v, %d entries", code, err, len(all))
+	}
+}
+
+// TestStormShow: what is shown can be fed back, and is shown as the same.
+func TestStormShow(t *testing.T) {
+	for _, name := range storm.Names() {
+		code, first, errs := call(t, "storm", "show", name, "--scale", "0.004", "--seed", "3")
+		if code != exitOK || errs != "" {
+			t.Fatalf("%s: exit code %d, stderr %q", name, code, errs)
+		}
+		file := filepath.Join(t.TempDir(), "mine.yaml")
+		if err := os.WriteFile(file, []byte(first), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, second, errs := call(t, "storm", "show", file)
+		if code != exitOK || errs != "" {
+			t.Fatalf("%s: exit code %d, stderr %q", file, code, errs)
+		}
+		if first != second {
+			t.Errorf("%s is shown as\n%s\nand fed back as\n%s", name, first, second)
+		}
+	}
+	_, out, _ := call(t, "storm", "show", "leases", "--nodes", "13000")
+	if !regexp.MustCompile(`# +leases +13000 +78000 +0 +78000 +0 +1300 `).MatchString(out) || !strings.Contains(out, "nodes: 13000") {
+		t.Errorf("13,000 nodes renew 1,300 leases a second:\n%s", out)
+	}
+	code, out, errs := call(t, "storm", "show", "recorded-nodeloss")
+	if code != exitOK || !regexp.MustCompile(`# +pods +800 +1440 +160 +1120 +160 `).MatchString(out) {
+		t.Errorf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
+	}
+}
+
+// TestRunStorms: every way to name a storm can be run.
+func TestRunStorms(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "two.yaml")
+	two := "profiles:\n- profile: ceiling\n  pods: 50\n  events: 500\n- profile: gang\n  start: 1s\n  pods: 50\n"
+	if err := os.WriteFile(file, []byte(two), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"--storm", "nodeloss", "--nodes", "5", "--pipeline", "informer", "--source", "memory"},
+		{"--storm", "hotkey", "--scale", "0.05", "--seed", "9", "--pace", "trace:100x,max"},
+		{"--storm", "recorded-nodeloss"},
+		{"--storm", file},
+		{"--storm", tiny, "--pace", "trace:10x,max"},
+		{"--storm", "steady", "--nodes", "2", "--pods", "110", "--pipeline", "kubelet"},
+	} {
+		full := append([]string{"run", "--rounds", "1", "--events", "1000", "--impl", "cond", "-o", "bench"}, args...)
+		code, out, errs := call(t, full...)
+		if code != exitOK || errs != "" || !strings.Contains(out, "impl=cond") {
+			t.Errorf("%v: exit code %d, stderr %q, stdout\n%s", args, code, errs, out)
+		}
+	}
+}
