@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"mime"
 	"net/http"
 	"strings"
 
@@ -9,28 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/patch"
 )
-
-// mediaType returns a content type without its parameters.
-func mediaType(header string) string {
-	if media, _, err := mime.ParseMediaType(header); err == nil {
-		return media
-	}
-	return header
-}
-
-// optionCodecs decode the options that come as bodies.
-var optionCodecs = func() serializer.CodecFactory {
-	s := runtime.NewScheme()
-	metav1.AddToGroupVersion(s, metav1.Unversioned)
-	return serializer.NewCodecFactory(s, serializer.WithSerializer(cbor.NewSerializerInfo))
-}()
 
 // deleteOptions reads the options of a DELETE: the body, or else the query.
 func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
@@ -44,29 +25,11 @@ func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
 			return nil, err
 		}
 	} else {
-		media := mediaType(req.http.Header.Get("Content-Type"))
-		if media == "" {
-			media = runtime.ContentTypeJSON
-		}
-		info, ok := runtime.SerializerInfoForMediaType(optionCodecs.SupportedMediaTypes(), media)
-		if !ok {
-			return nil, unsupported(media)
-		}
-		kind := metav1.Unversioned.WithKind("DeleteOptions")
-		if _, _, err := info.Serializer.Decode(body, &kind, opts); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+		if err := req.decode(body, metav1.Unversioned.WithKind("DeleteOptions"), opts); err != nil {
+			return nil, err
 		}
 	}
 	return opts, invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts))
-}
-
-func unsupported(media string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusUnsupportedMediaType,
-		Reason:  metav1.StatusReasonUnsupportedMediaType,
-		Message: "the body of the request was in an unknown format: " + media,
-	}}
 }
 
 // delete serves a DELETE of one object.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,6 +98,11 @@ func start(t testing.TB, s *storm.Storm, opts Options) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return started(t, srv)
+}
+
+func started(t testing.TB, srv *Server) *testServer {
+	t.Helper()
 	url, err := srv.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -178,6 +185,18 @@ func (s *testServer) open(t testing.TB, path string) func() []byte {
 		}
 		return line
 	}
+}
+
+// ask serves a request without a connection.
+func (s *Server) ask(method, path, query, content, body string) (code int, answer string) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, "/", strings.NewReader(body))
+	r.URL = &url.URL{Path: path, RawQuery: query}
+	if content != "" {
+		r.Header.Set("Content-Type", content)
+	}
+	s.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
 }
 
 // frames returns the JSON frames of the storm's events after a position, up to

@@ -361,6 +361,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// NetConn returns the connection below, as that of TLS does: a fault resets it.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 func (c *conn) Close() error {
 	c.server.mu.Lock()
 	delete(c.server.conns, c)

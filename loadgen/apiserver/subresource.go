@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
@@ -48,23 +47,6 @@ func (s *Server) serveSubresource(req *request, verb string) error {
 	}
 }
 
-// decodeBody reads an object of client-go's scheme.
-func (req *request) decodeBody(into runtime.Object) error {
-	body, err := req.body()
-	if err != nil {
-		return err
-	}
-	if media := mediaType(req.http.Header.Get("Content-Type")); media == wire.ContentCBOR {
-		// Objects this small come as JSON from all clients but those that
-		// insist.
-		return unsupported(media)
-	}
-	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, into); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	return nil
-}
-
 func (req *request) succeed(code int) error {
 	return writeAny(req.w, code, req.whole(), &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -75,7 +57,7 @@ func (req *request) succeed(code int) error {
 // bind serves a scheduler's decision.
 func (s *Server) bind(req *request) error {
 	var b v1.Binding
-	if err := req.decodeBody(&b); err != nil {
+	if err := req.readInto(&b, v1.SchemeGroupVersion.WithKind("Binding")); err != nil {
 		return err
 	}
 	if b.Target.Name == "" {
@@ -114,7 +96,7 @@ func (s *Server) bind(req *request) error {
 // evict serves a polite DELETE; there are no disruption budgets.
 func (s *Server) evict(req *request) error {
 	var e policyv1.Eviction
-	if err := req.decodeBody(&e); err != nil {
+	if err := req.readInto(&e, policyv1.SchemeGroupVersion.WithKind("Eviction")); err != nil {
 		return err
 	}
 	opts := e.DeleteOptions
@@ -129,17 +111,16 @@ func (s *Server) evict(req *request) error {
 
 // review answers questions about access: everybody may do everything.
 func (s *Server) review(req *request) error {
-	body, err := req.body()
+	o, err := req.resource.NewObject()
 	if err != nil {
+		return notFound()
+	}
+	if err := req.readInto(o, req.resource.GVK); err != nil {
 		return err
 	}
 	req.view = view{asked: req.resource, kind: kindOf(req.resource)}
-	r, err := s.editor.Create(req.resource, body, req.edit("", ""))
-	if err != nil {
-		return err
-	}
 	allowed := authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "a simulated server has no authorization"}
-	switch o := r.Object.(type) {
+	switch o := o.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
 		o.Status = allowed
 	case *authorizationv1.SubjectAccessReview:
@@ -153,5 +134,5 @@ func (s *Server) review(req *request) error {
 	default:
 		return notFound()
 	}
-	return writeObject(req.w, http.StatusCreated, &req.view, req.whole(), r.Object)
+	return writeObject(req.w, http.StatusCreated, &req.view, req.whole(), o)
 }

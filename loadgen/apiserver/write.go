@@ -1,9 +1,7 @@
 package apiserver
 
 import (
-	"errors"
-	"fmt"
-	"io"
+	"mime"
 	"net/http"
 	"net/url"
 
@@ -21,22 +19,6 @@ import (
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/storm"
 )
-
-// maxBody is how long the body of a request may be with a real server.
-const maxBody = 3 << 20
-
-// body reads the request's.
-func (req *request) body() ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
-	case err != nil:
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	return b, nil
-}
 
 // parameters reads the query parameters of a write.
 func (req *request) parameters(into runtime.Object) error {
@@ -228,7 +210,7 @@ func (s *Server) patch(req *request) error {
 	}
 	edit := req.edit(opts.FieldManager, opts.FieldValidation)
 	edit.Force = opts.Force
-	if err := invalidOptions("PatchOptions", metav1validation.ValidatePatchOptions(&opts, types.PatchType(mediaType(edit.ContentType)))); err != nil {
+	if err := invalidOptions("PatchOptions", metav1validation.ValidatePatchOptions(&opts, patchType(edit.ContentType))); err != nil {
 		return err
 	}
 	body, err := req.body()
@@ -238,4 +220,12 @@ func (s *Server) patch(req *request) error {
 	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
 		return s.editor.Patch(req.asked, current, body, edit)
 	})
+}
+
+// patchType returns a content type without its parameters.
+func patchType(content string) types.PatchType {
+	if media, _, err := mime.ParseMediaType(content); err == nil {
+		return types.PatchType(media)
+	}
+	return types.PatchType(content)
 }

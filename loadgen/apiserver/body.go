@@ -1,0 +1,75 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// maxBody is how long the body of a request may be with a real server.
+const maxBody = 3 << 20
+
+// body reads the request's.
+func (req *request) body() ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	case err != nil:
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return b, nil
+}
+
+// codecs decode the bodies that aren't objects of the resource: options,
+// bindings, evictions, reviews. The objects are package patch's.
+var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
+
+// decode reads a body, of that kind unless it says otherwise, by its content
+// type.
+func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
+	media := req.http.Header.Get("Content-Type")
+	if m, _, err := mime.ParseMediaType(media); err == nil {
+		media = m
+	}
+	if media == "" {
+		media = runtime.ContentTypeJSON
+	}
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), media)
+	if !ok {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusUnsupportedMediaType,
+			Reason:  metav1.StatusReasonUnsupportedMediaType,
+			Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR),
+		}}
+	}
+	o, got, err := info.Serializer.Decode(body, &kind, into)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if o != into {
+		return apierrors.NewBadRequest(fmt.Sprintf("the body is a %s, not a %s", got, kind))
+	}
+	return nil
+}
+
+// readInto reads the request's body into an object of client-go's.
+func (req *request) readInto(into runtime.Object, kind schema.GroupVersionKind) error {
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	return req.decode(body, kind, into)
+}
