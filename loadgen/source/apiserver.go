@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
@@ -30,6 +31,8 @@ import (
 type APIServer struct {
 	storm  *storm.Storm
 	server *apiserver.Server
+	// injector is nil without faults.
+	injector *fault.Injector
 	// transport is lw's alone, not one of those that client-go shares, so that
 	// its connections can be closed at the end.
 	transport *http.Transport
@@ -46,7 +49,7 @@ func NewAPIServer(s *storm.Storm) (*APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startAPIServer(s, prepared)
+	return startAPIServer(s, prepared, Options{})
 }
 
 func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
@@ -60,8 +63,17 @@ func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 	return prepared, nil
 }
 
-func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared) (*APIServer, error) {
-	server, err := prepared.New(apiserver.Options{})
+func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*APIServer, error) {
+	var opts apiserver.Options
+	var injector *fault.Injector
+	if len(o.Faults) > 0 {
+		var err error
+		if injector, err = fault.New(o.Faults, o.Seed, nil); err != nil {
+			return nil, fmt.Errorf("apiserver source: %w", err)
+		}
+		opts.Wrap = injector.Wrap
+	}
+	server, err := prepared.New(opts)
 	if err != nil {
 		return nil, fmt.Errorf("apiserver source: %w", err)
 	}
@@ -72,6 +84,7 @@ func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared) (*APIServer, e
 	src := &APIServer{
 		storm:     s,
 		server:    server,
+		injector:  injector,
 		transport: &http.Transport{DisableCompression: true},
 	}
 	if err := src.connect(url); err != nil {
@@ -119,13 +132,22 @@ func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
 // Server returns the simulated API server, for its address and its counters.
 func (a *APIServer) Server() *apiserver.Server { return a.server }
 
+// Injector returns what makes the server fail, to see what it did; nil where
+// there are no faults.
+func (a *APIServer) Injector() *fault.Injector { return a.injector }
+
 // Relists returns how often the whole state was asked for after the first
-// time.
+// time. A [fault.Relist] asks once, too.
 func (a *APIServer) Relists() int { return int(max(a.server.Snapshots()-1, 0)) }
 
 // Play releases the events after the initial list; see [Source] and
-// [APIServer].
+// [APIServer]. The faults begin with it, and end with Close.
 func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
+	if a.injector != nil {
+		if err := a.injector.Start(); err != nil {
+			return fmt.Errorf("apiserver source: %w", err)
+		}
+	}
 	for i, e := range a.storm.Events[a.storm.Initial:] {
 		if err := p.Wait(ctx, i); err != nil {
 			return err
@@ -142,6 +164,9 @@ func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq u
 // connections.
 func (a *APIServer) Close() error {
 	a.closeOnce.Do(func() {
+		if a.injector != nil {
+			a.injector.Stop()
+		}
 		a.closeErr = a.server.Close()
 		a.transport.CloseIdleConnections()
 	})

@@ -27,6 +27,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
@@ -74,20 +75,43 @@ func Names() []string { return []string{MemoryName, APIServerName} }
 // Maker makes fresh sources of one storm, each to be used for one play.
 type Maker func() (Source, error)
 
+// ErrNoFaults is wrapped by the error for faults of a source that has none.
+var ErrNoFaults = errors.New("no faults here")
+
+// Options change how sources work. The zero value is a good default.
+type Options struct {
+	// Faults that the apiserver source's server has, from the beginning of Play
+	// on.
+	Faults []fault.Spec
+	// Seed of what the faults leave to chance.
+	Seed int64
+}
+
+// Prepare is [Options.Prepare] without options.
+func Prepare(name string, s *storm.Storm) (Maker, error) { return Options{}.Prepare(name, s) }
+
 // Prepare does, once, what all sources of that name need for a storm: the
 // apiserver source's events are encoded. The error says which names there are
-// and wraps [ErrUnknownSource], or is the storm's.
-func Prepare(name string, s *storm.Storm) (Maker, error) {
+// and wraps [ErrUnknownSource], wraps [ErrNoFaults] or [fault.ErrSpec], or is
+// the storm's.
+func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
+		if len(o.Faults) > 0 {
+			return nil, fmt.Errorf("%w: the memory source has no connection that could fail (allowed: %s)", ErrNoFaults, APIServerName)
+		}
 		return func() (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
+		// Before anything is encoded.
+		if _, err := fault.New(o.Faults, o.Seed, nil); err != nil {
+			return nil, err
+		}
 		prepared, err := prepareAPIServer(s)
 		if err != nil {
 			return nil, err
 		}
 		return func() (Source, error) {
-			src, err := startAPIServer(s, prepared)
+			src, err := startAPIServer(s, prepared, o)
 			if err != nil {
 				return nil, err
 			}

@@ -1,0 +1,58 @@
+package source_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/source"
+)
+
+// An informer behind a server that fails ends where the storm does.
+func TestFaults(t *testing.T) {
+	st := empty()
+	// After so many frames each: at the same places each time.
+	specs := []fault.Spec{
+		{Name: fault.Disconnect, Frames: 10, Count: 3},
+		{Name: fault.HalfFrame, Frames: 13, Count: 1},
+		{Name: fault.Reset, Frames: 17, Count: 1},
+		{Name: fault.Drip, Frames: 7, Count: 1, Duration: fault.Duration(50 * time.Millisecond)},
+	}
+	maker, err := source.Options{Faults: specs, Seed: 1}.Prepare(source.APIServerName, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := maker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newSink()
+	inf := inform(t, src, s)
+	play(t, src, 2000, nil)
+	s.await(t, uint64(len(st.Events)))
+	s.checkState(t, st)
+	checkStore(t, st, inf.GetStore())
+	if n := src.(*source.APIServer).Injector().Counts(); n[fault.Disconnect] != 3 {
+		t.Errorf("injected %v, want 3 disconnects", n)
+	}
+}
+
+func TestNoFaultsFromMemory(t *testing.T) {
+	opts := source.Options{Faults: []fault.Spec{{Name: fault.Gone}}}
+	if _, err := opts.Prepare(source.MemoryName, empty()); !errors.Is(err, source.ErrNoFaults) {
+		t.Errorf("faults of the memory source: %v", err)
+	}
+	opts.Faults[0].Name = "gnoe"
+	if _, err := opts.Prepare(source.APIServerName, empty()); !errors.Is(err, fault.ErrUnknown) {
+		t.Errorf("an unknown fault: %v", err)
+	}
+	if src := open(t, source.APIServerName, empty()).(*source.APIServer); src.Injector() != nil {
+		t.Error("an injector without faults")
+	}
+}
