@@ -1,0 +1,452 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/impls/conformance/mergetest/pods"
+)
+
+const (
+	// objects that exist, events that happen to them in a play. A real server's
+	// watch cache keeps more than that for a minute.
+	deliveryObjects = 100
+	deliveryEvents  = 1000
+	// deliveryWriters write at the same time.
+	deliveryWriters = 4
+	deliveryLimit   = 2 * time.Minute
+)
+
+// BenchmarkDelivery measures what an API server delivers to watchers: the real
+// kube-apiserver beside `watchlab serve`, each a process of its own, over TLS,
+// with the same objects, written by the same client in the same way, and read by
+// client-go's REST client, a connection for each watcher, which stands before the
+// clock starts. Watchers count frames
+// and don't decode them: decoding would be the wall long before the server is.
+//
+//   - mode=backlog: 1,000 events have happened, then the watches begin before
+//     the first of them. It is the server's own speed: events/s are events times
+//     watchers over the time until the last watcher has the last event.
+//   - mode=live: the watches stand, then the events happen. What writing costs
+//     is in it.
+//
+// server-RSS-MB is the resident memory of the server's process at the end, etcd's
+// not included; server-cpu-ns/event its CPU time for each event delivered, from
+// the first watch on. The clients have the same cores, and cost about the same
+// beside either server.
+func BenchmarkDelivery(b *testing.B) {
+	for _, start := range []struct {
+		name string
+		up   func(testing.TB) server
+	}{
+		{"kube-apiserver", realServer},
+		{"watchlab", simulatedServer},
+	} {
+		// One of each for all measurements, as a restart would cost a minute.
+		var s server
+		for _, object := range []deliveryObject{podObject, leaseSized} {
+			for _, encoding := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+				for _, watchers := range []int{1, 10, 100} {
+					for _, mode := range []string{"backlog", "live"} {
+						_, short, _ := strings.Cut(encoding, "/")
+						short = short[strings.LastIndex(short, ".")+1:]
+						name := fmt.Sprintf("server=%s/object=%s/encoding=%s/watchers=%d/mode=%s", start.name, object.name, short, watchers, mode)
+						b.Run(name, func(b *testing.B) {
+							if s.config == nil {
+								s = start.up(b)
+							}
+							s.measure(b, object, encoding, watchers, mode)
+						})
+					}
+				}
+			}
+		}
+		if s.stop != nil {
+			s.stop()
+		}
+	}
+}
+
+// server is one that runs.
+type server struct {
+	config *rest.Config
+	pid    int
+	stop   func()
+}
+
+// outliving is a test that a server outlives: it ends when it is told to.
+type outliving struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (o *outliving) Cleanup(f func())         { o.cleanups = append(o.cleanups, f) }
+func (o *outliving) Context() context.Context { return context.Background() }
+func (o *outliving) end() {
+	for _, f := range o.cleanups {
+		f()
+	}
+}
+
+func realServer(b testing.TB) server {
+	o := &outliving{TB: b}
+	cp := controlplanetest.Start(o, controlplane.Options{Controllers: true})
+	controlplanetest.Eventually(b, "the default service account is made", func() error {
+		_, err := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ServiceAccounts("default").Get(context.Background(), "default", metav1.GetOptions{})
+		return err
+	})
+	return server{config: cp.Config(), pid: cp.APIServerPID(), stop: o.end}
+}
+
+// simulatedServer builds and runs the command.
+func simulatedServer(b testing.TB) server {
+	dir, err := os.MkdirTemp("", "watchlab-serve-")
+	if err != nil {
+		b.Fatal(err)
+	}
+	program := filepath.Join(dir, "watchlab")
+	build := exec.Command("go", "build", "-o", program, "./loadgen")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("go build: %v\n%s", err, out)
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	cmd := exec.Command(program, "serve", "--kubeconfig-out", kubeconfig)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stop := func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		<-ended
+		_ = os.RemoveAll(dir)
+	}
+	var config *rest.Config
+	controlplanetest.Eventually(b, "watchlab serves", func() error {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return err
+		}
+		_, err := kubernetes.NewForConfigOrDie(config).Discovery().ServerVersion()
+		return err
+	})
+	return server{config: config, pid: cmd.Process.Pid, stop: stop}
+}
+
+// deliveryObject is what is written.
+type deliveryObject struct {
+	name string
+	// resource of the core group.
+	resource string
+	of       func(i int) runtime.Object
+}
+
+var (
+	// podObject is a recorded pod of 11.6 kB of JSON that nothing schedules.
+	podObject = deliveryObject{"pod-12kB", "pods", func(i int) runtime.Object {
+		p := pods.Realistic(i)
+		p.ObjectMeta = metav1.ObjectMeta{
+			Name: fmt.Sprintf("delivery-%03d", i), Labels: p.Labels, Annotations: p.Annotations,
+		}
+		p.Status = v1.PodStatus{}
+		p.Spec.NodeName = ""
+		p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = "", ""
+		p.Spec.Priority, p.Spec.PreemptionPolicy, p.Spec.PriorityClassName = nil, nil, ""
+		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "watchlab.dev/not-to-be-run"}}
+		automount := false
+		p.Spec.AutomountServiceAccountToken = &automount
+		var volumes []v1.Volume
+		for _, v := range p.Spec.Volumes {
+			if v.Projected == nil {
+				volumes = append(volumes, v)
+			}
+		}
+		p.Spec.Volumes = volumes
+		for _, cs := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+			for j := range cs {
+				var mounts []v1.VolumeMount
+				for _, m := range cs[j].VolumeMounts {
+					for _, v := range volumes {
+						if v.Name == m.Name {
+							mounts = append(mounts, m)
+						}
+					}
+				}
+				cs[j].VolumeMounts = mounts
+			}
+		}
+		return p
+	}}
+	// leaseSized is as small as a lease.
+	leaseSized = deliveryObject{"configmap-0.5kB", "configmaps", func(i int) runtime.Object {
+		return &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("delivery-%03d", i)},
+			Data:       map[string]string{"held-by": "node-7d9c6c5f4-2b7rl", "renewed": "2026-11-21T10:20:30.123456Z"},
+		}
+	}}
+)
+
+func (s server) measure(b *testing.B, object deliveryObject, encoding string, watchers int, mode string) {
+	client := kubernetes.NewForConfigOrDie(unlimited(s.config)).CoreV1().RESTClient()
+	version := makeObjects(b, client, object)
+	events, elapsed := 0, time.Duration(0)
+	bytes := int64(0)
+	var cpu time.Duration
+	for b.Loop() {
+		ctx, cancel := context.WithTimeout(context.Background(), deliveryLimit)
+		after := version
+		if mode == "backlog" {
+			version = change(b, client, object)
+		}
+		written, done := make(chan struct{}), make(chan error, watchers)
+		var opened sync.WaitGroup
+		var read atomic.Int64
+		opened.Add(watchers)
+		clients := make([]rest.Interface, watchers)
+		for i := range clients {
+			var err error
+			if clients[i], err = s.connect(ctx, encoding); err != nil {
+				b.Fatal(err)
+			}
+		}
+		before := cpuOf(b, s.pid)
+		begin := time.Now()
+		for _, c := range clients {
+			go func() {
+				done <- watch(ctx, c, object, encoding, after, &opened, &read)
+			}()
+		}
+		if mode == "live" {
+			opened.Wait()
+			begin = time.Now()
+			go func() {
+				defer close(written)
+				version = change(b, client, object)
+			}()
+		} else {
+			close(written)
+		}
+		for range watchers {
+			if err := <-done; err != nil {
+				b.Error(err)
+			}
+		}
+		elapsed += time.Since(begin)
+		<-written
+		cpu += cpuOf(b, s.pid) - before
+		cancel()
+		events += deliveryEvents * watchers
+		bytes += read.Load()
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(bytes)/elapsed.Seconds()/1e6, "MB/s")
+	b.ReportMetric(float64(cpu)/float64(events), "server-cpu-ns/event")
+	b.ReportMetric(float64(events)/elapsed.Seconds(), "events/s")
+	b.ReportMetric(rssOf(b, s.pid), "server-RSS-MB")
+}
+
+func unlimited(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.QPS = -1
+	return c
+}
+
+// makeObjects makes sure that the objects are there, and returns the version at
+// which they are.
+func makeObjects(b *testing.B, client rest.Interface, object deliveryObject) string {
+	for i := range deliveryObjects {
+		err := client.Post().Namespace("default").Resource(object.resource).Body(object.of(i)).Do(b.Context()).Error()
+		if err != nil && !strings.Contains(err.Error(), "already exists") {
+			b.Fatal(err)
+		}
+	}
+	return present(b, client, object)
+}
+
+// present returns the version at which a resource is.
+func present(b *testing.B, client rest.Interface, object deliveryObject) string {
+	var list struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+	}
+	raw, err := client.Get().Namespace("default").Resource(object.resource).
+		SetHeader("Accept", runtime.ContentTypeJSON).Do(context.Background()).Raw()
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil || list.Metadata.ResourceVersion == "" {
+		b.Fatalf("a list of %s has no version: %v", object.resource, err)
+	}
+	return list.Metadata.ResourceVersion
+}
+
+// change makes the events: each object in turn gets an annotation. It returns
+// the version after them.
+func change(b *testing.B, client rest.Interface, object deliveryObject) string {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range deliveryWriters {
+		wg.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > deliveryEvents {
+					return
+				}
+				patch := fmt.Sprintf(`{"metadata":{"annotations":{"watchlab.dev/n":"%d-%d"}}}`, time.Now().UnixNano(), i)
+				err := client.Patch(types.MergePatchType).Namespace("default").Resource(object.resource).
+					Name(fmt.Sprintf("delivery-%03d", i%deliveryObjects)).Body([]byte(patch)).Do(context.Background()).Error()
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return present(b, client, object)
+}
+
+// connect returns a client with a connection of its own, which stands.
+func (s server) connect(ctx context.Context, encoding string) (rest.Interface, error) {
+	config := unlimited(s.config)
+	// client-go shares connections between clients of one configuration, but
+	// not with one that has a dialer of its own.
+	config.Dial = (&net.Dialer{}).DialContext
+	config.APIPath = "/api"
+	config.GroupVersion = &v1.SchemeGroupVersion
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.AcceptContentTypes = encoding
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return client, client.Get().AbsPath("/version").SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Error()
+}
+
+// watch opens a watch and reads the events of a play.
+func watch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup, read *atomic.Int64) error {
+	once := sync.OnceFunc(opened.Done)
+	defer once()
+	accept := encoding
+	if encoding == runtime.ContentTypeProtobuf {
+		accept += ";stream=watch"
+	}
+	stream, err := client.Get().Namespace("default").Resource(object.resource).SetHeader("Accept", accept).
+		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: version}, scheme.ParameterCodec).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	once()
+	in := bufio.NewReaderSize(counted{stream, read}, 256<<10)
+	for range deliveryEvents {
+		if encoding == runtime.ContentTypeProtobuf {
+			err = skipFrame(in)
+		} else {
+			err = skipLine(in)
+		}
+		if err != nil {
+			return fmt.Errorf("a watch ended early: %w", err)
+		}
+	}
+	return nil
+}
+
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func skipLine(in *bufio.Reader) error {
+	for {
+		switch _, err := in.ReadSlice('\n'); {
+		case errors.Is(err, bufio.ErrBufferFull):
+		default:
+			return err
+		}
+	}
+}
+
+// skipFrame skips a frame with its length before it.
+func skipFrame(in *bufio.Reader) error {
+	var size [4]byte
+	if _, err := io.ReadFull(in, size[:]); err != nil {
+		return err
+	}
+	_, err := in.Discard(int(binary.BigEndian.Uint32(size[:])))
+	return err
+}
+
+// rssOf returns the resident memory of a process in MB.
+func rssOf(b *testing.B, pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+			kB, err := strconv.ParseFloat(f[1], 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kB / 1e3
+		}
+	}
+	b.Fatalf("/proc/%d/status does not say VmRSS", pid)
+	return 0
+}
+
+// cpuOf returns the CPU time of a process.
+func cpuOf(b *testing.B, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The name, in brackets, may hold anything.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	f := strings.Fields(rest)
+	const tick = 10 * time.Millisecond
+	var total time.Duration
+	for _, n := range []int{11, 12} {
+		ticks, err := strconv.Atoi(f[n])
+		if err != nil {
+			b.Fatal(err)
+		}
+		total += time.Duration(ticks) * tick
+	}
+	return total
+}
