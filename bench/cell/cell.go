@@ -32,7 +32,8 @@ import (
 // such as "intended→handled".
 type Boundary string
 
-// LateAfter is how late a release may be before it counts as late.
+// LateAfter is how late a release may be before it counts as late, where
+// [Recorder.Schedule] says nothing else.
 const LateAfter = time.Millisecond
 
 // ErrMisuse is wrapped by the error for a recorder that was not used as it is
@@ -64,7 +65,10 @@ type Recorder struct {
 	last       *boundary
 	lag        *durations
 	late       uint64
-	notes      []Note
+	missed     uint64
+	// budget is how late a release may be; over is when the schedule is over.
+	budget, over time.Duration
+	notes        []Note
 
 	misuse []error
 	seen   map[string]bool
@@ -175,18 +179,47 @@ func (r *Recorder) boundary(name Boundary) *boundary {
 	return b
 }
 
+// Schedule says by what the releases that Lag reports are judged: one is late
+// beyond the budget, and missed if it came later than that after the last
+// intended time, when the schedule was over. It is called once, before Lag.
+func (r *Recorder) Schedule(budget, last time.Duration) {
+	r.afterEnd("Schedule")
+	switch {
+	case r.lag != nil:
+		r.wrong("Schedule was called after Lag")
+	case r.budget != 0:
+		r.wrong("Schedule was called twice")
+	case budget <= 0:
+		r.wrong("Schedule: the budget has to be more than 0")
+	default:
+		r.budget, r.over = budget, last+budget
+	}
+}
+
 // Lag reports how the generator kept its schedule: how late (released minus
-// intended) each release was. Recorded for paced cells only.
-func (r *Recorder) Lag(d time.Duration) {
+// intended) a release was, and when it was meant to be, from the start of the
+// schedule. Recorded for paced cells only.
+func (r *Recorder) Lag(d, intended time.Duration) {
 	r.afterEnd("Lag")
 	if r.lag == nil {
 		l := newDurations()
 		r.lag = &l
 	}
 	r.lag.record(d)
-	if d > LateAfter {
+	if d > r.allowed() {
 		r.late++
 	}
+	if r.over > 0 && intended+d > r.over {
+		r.missed++
+	}
+}
+
+// allowed is how late a release may be.
+func (r *Recorder) allowed() time.Duration {
+	if r.budget > 0 {
+		return r.budget
+	}
+	return LateAfter
 }
 
 // Note records a figure of the workload's own under a benchfmt unit, such as

@@ -33,7 +33,7 @@ func TestResult(t *testing.T) {
 			rec.Latency("popped→handled", time.Duration(i))
 		}
 		for i := range 100 {
-			rec.Lag(time.Duration(i) * 20 * time.Microsecond) // 0 … 1.98 ms
+			rec.Lag(time.Duration(i)*20*time.Microsecond, 0) // 0 … 1.98 ms
 		}
 		rec.Note("relists", 3)
 
@@ -137,6 +137,32 @@ func TestNothingDropsOutOfTheHistogram(t *testing.T) {
 	}
 }
 
+// TestSchedule: releases are judged by the budget, and those that came when the
+// schedule was over are counted.
+func TestSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rec cell.Recorder
+		rec.Begin()
+		time.Sleep(time.Second)
+		rec.End()
+		rec.Count(100, 100)
+		rec.Schedule(5*time.Millisecond, 99*time.Millisecond)
+		for i := range 100 {
+			// Each later than the one before it, by 100 µs.
+			rec.Lag(time.Duration(i)*100*time.Microsecond, time.Duration(i)*time.Millisecond)
+		}
+		got, err := rec.Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Beyond 5 ms: 5.1 to 9.9 ms. Over at 104 ms: i·1.1 ms is beyond that
+		// from i = 95 on.
+		if l := got.Lag; l.Budget != 5*time.Millisecond || l.Late != 49 || l.LateShare != 0.49 || l.Missed != 5 {
+			t.Errorf("budget %v, %d late, %d missed, want 5ms, 49, 5", l.Budget, l.Late, l.Missed)
+		}
+	})
+}
+
 func TestMisuseIsAnError(t *testing.T) {
 	for name, tc := range map[string]struct {
 		use  func(*cell.Recorder)
@@ -152,7 +178,10 @@ func TestMisuseIsAnError(t *testing.T) {
 		"no events":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(0, 0) }, "no events"},
 		"Count early":    {func(r *cell.Recorder) { r.Begin(); r.Count(1, 1); r.End() }, "Count was called before End"},
 		"Latency early":  {func(r *cell.Recorder) { r.Begin(); r.Latency("a→b", 1); r.End(); r.Count(1, 1) }, "Latency was called before End"},
-		"Lag early":      {func(r *cell.Recorder) { r.Begin(); r.Lag(1); r.End(); r.Count(1, 1) }, "Lag was called before End"},
+		"Lag early":      {func(r *cell.Recorder) { r.Begin(); r.Lag(1, 0); r.End(); r.Count(1, 1) }, "Lag was called before End"},
+		"Schedule late":  {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Lag(1, 0); r.Schedule(1, 1) }, "Schedule was called after Lag"},
+		"Schedule twice": {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Schedule(1, 1); r.Schedule(1, 1) }, "Schedule was called twice"},
+		"no budget":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Schedule(0, 1) }, "budget has to be more than 0"},
 		"Note early":     {func(r *cell.Recorder) { r.Begin(); r.Note("x", 1); r.End(); r.Count(1, 1) }, "Note was called before End"},
 		"Note twice":     {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", 1); r.Note("x", 2) }, "Note x was called twice"},
 		"Note NaN":       {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", math.NaN()) }, "NaN"},

@@ -57,10 +57,14 @@ type Latency struct {
 // before its time is one of zero lag, counted in Negative.
 type Lag struct {
 	Quantiles
-	// Late is how many releases were later than [LateAfter], LateShare their
-	// share of all.
-	Late      uint64  `json:"late"`
-	LateShare float64 `json:"lateShare"`
+	// Budget is how late a release may be, see [Recorder.Schedule]. Late is how
+	// many were later, LateShare their share of all.
+	Budget    time.Duration `json:"budgetNs"`
+	Late      uint64        `json:"late"`
+	LateShare float64       `json:"lateShare"`
+	// Missed is how many events had not been released when the schedule was
+	// over.
+	Missed uint64 `json:"missed"`
 }
 
 // Note is a figure of the workload's own.
@@ -119,7 +123,10 @@ func (r *Recorder) Result() (Result, error) {
 		if err != nil {
 			return Result{}, fmt.Errorf("lag: %w", err)
 		}
-		res.Lag = &Lag{Quantiles: q, Late: r.late, LateShare: float64(r.late) / float64(q.Count)}
+		res.Lag = &Lag{
+			Quantiles: q, Budget: r.allowed(),
+			Late: r.late, LateShare: float64(r.late) / float64(q.Count), Missed: r.missed,
+		}
 	}
 	return res, nil
 }

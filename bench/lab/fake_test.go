@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 type fake struct {
 	events   uint64
 	takes    time.Duration
-	late     float64 // share of 1000 releases; negative: none is reported
+	late     float64 // share of 1000 releases, by 5 ms; negative: none is reported
+	budget   time.Duration
 	setup    func(context.Context) error
 	run      func(context.Context) error
 	check    func() error
@@ -69,12 +70,15 @@ func (f *fake) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Count(f.events, f.events)
 	rec.Latency("intended→handled", f.takes/7)
 	if f.late >= 0 {
+		if f.budget > 0 {
+			rec.Schedule(f.budget, 0)
+		}
 		for i := range 1000 {
 			lag := time.Microsecond
 			if float64(i) < f.late*1000 {
 				lag = 5 * time.Millisecond
 			}
-			rec.Lag(lag)
+			rec.Lag(lag, 0)
 		}
 	}
 	if f.note != "" {

@@ -16,7 +16,7 @@ const (
 	// interquartile range over their median (stats.Summary.Spread).
 	MaxSpread = 0.10
 	// MaxLateShare is which share of a paced cell's releases may be later than
-	// cell.LateAfter in the median round.
+	// their budget (cell.Lag.Budget) in the median round.
 	MaxLateShare = 0.01
 )
 
@@ -92,9 +92,12 @@ func judgeGenerator(labels []Label, rounds []Round) (Verdict, bool) {
 	if lag.LateShare <= MaxLateShare {
 		return Verdict{}, true
 	}
-	return Verdict{Status: Invalid, Cause: CauseGenerator, Detail: fmt.Sprintf(
-		"at rate %s, %.1f %% of the releases were more than %v late in the median round (allowed: %.0f %%)",
-		rate, lag.LateShare*100, cell.LateAfter, MaxLateShare*100)}, false
+	detail := fmt.Sprintf("at rate %s, %.1f %% of the releases were more than %v late in the median round (allowed: %.0f %%)",
+		rate, lag.LateShare*100, lag.Budget, MaxLateShare*100)
+	if lag.Missed > 0 {
+		detail += fmt.Sprintf("; %d of %d had not been released when the schedule was over", lag.Missed, lag.Count)
+	}
+	return Verdict{Status: Invalid, Cause: CauseGenerator, Detail: detail}, false
 }
 
 // medianLag returns the lag of the median round by the share of late releases,

@@ -63,6 +63,29 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestBudget: what is late is the workload's to say, and the verdict says what was
+// never released in time.
+func TestBudget(t *testing.T) {
+	for budget, want := range map[time.Duration]string{
+		10 * time.Millisecond: "valid",
+		2 * time.Millisecond: "invalid: generator: at rate 5, 50.0 % of the releases were more than 2ms late in the median round (allowed: 1 %)" +
+			"; 500 of 1000 had not been released when the schedule was over",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := newCell("x", "5", func(int) *fake {
+				return &fake{events: 1000, takes: time.Second, late: 0.5, budget: budget}
+			})
+			o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := verdicts(o)["x"]; got != want {
+				t.Errorf("with a budget of %v: verdict %q, want %q", budget, got, want)
+			}
+		})
+	}
+}
+
 // A paced cell that is late in its first rounds only is shown whole in the end,
 // and meanwhile not at all.
 func TestAVerdictMayTurn(t *testing.T) {

@@ -254,7 +254,7 @@ func method(o *lab.Outcome) []string {
 		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + ").",
 		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Allocations and bytes are the whole process's.",
 		"ratio: events/s over the baseline's of the same knobs. ~: cannot be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). -: no such baseline with figures, or the rate was set.",
-		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were more than %v late.", percent(lab.MaxLateShare), cell.LateAfter),
+		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were later than their budget (%v, or 1 %% of the time between two events where that is more, unless it was set).", percent(lab.MaxLateShare), cell.LateAfter),
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()

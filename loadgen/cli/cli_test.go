@@ -155,6 +155,7 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--pace", "fast"), []string{"--pace", "fast", "allowed: max, RATE, poisson:RATE"}},
 		{with(small, "--pace", "ramp:1..2"), []string{"--pace", "it lacks a period"}},
 		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x stands there twice"}},
+		{with(small, "--lag-budget", "0"), []string{"--lag-budget", `invalid budget "0"`, "such as 1%,1ms"}},
 		{with(small, "--nodes", "5"), []string{"--nodes", `storm "testdata/tiny.jsonl" is no profile`, "nodeloss"}},
 		{[]string{"run", "--storm", "nodeloss", "--nodes", "0"}, []string{"--nodes: 0 is less than 1"}},
 		{[]string{"run", "--storm", "nodeloss", "--pods", "-3"}, []string{"--pods: -3 is less than 1"}},
@@ -302,7 +303,7 @@ func TestLostEvent(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	f := runFlags{
 		family: "deltafifo", impls: []string{"cond"}, delivery: []string{"in-order"}, pipeline: "queue", source: "memory",
-		storm: stormFlags{name: tiny}, paces: []string{"max"}, rounds: 1000, events: 3000, output: "bench",
+		storm: stormFlags{name: tiny}, paces: []string{"max"}, budget: "1ms", rounds: 1000, events: 3000, output: "bench",
 		out: filepath.Join(t.TempDir(), "out"),
 	}
 	p, err := f.plan(newRun(nil))

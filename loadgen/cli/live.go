@@ -64,7 +64,7 @@ func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, e
 	}
 	refused := []string{"producers", "events"}
 	if f.source == clusterSource {
-		refused = append(refused, append([]string{"pace", "storm"}, sizeFlagNames...)...)
+		refused = append(refused, append([]string{"pace", "lag-budget", "storm"}, sizeFlagNames...)...)
 	} else {
 		refused = append(refused, "resource", "namespace")
 	}

@@ -18,6 +18,7 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
@@ -33,11 +34,14 @@ type runFlags struct {
 	source    string
 	storm     stormFlags
 	paces     []string
+	budget    string
 	rounds    int
 	seed      int64
 	producers int
 	events    int
 	knobs     pipeline.Knobs
+	faults    []string
+	static    int
 	of        liveFlags
 	out       string
 	output    string
@@ -109,6 +113,7 @@ is finished.`,
 	fl.StringVar(&f.storm.name, "storm", defaultStorm, stormHelp())
 	f.storm.addSizes(cmd)
 	fl.StringSliceVar(&f.paces, "pace", []string{"max"}, "when events are released, one cell for each: max, events a second, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx (the storm's own times)")
+	fl.StringVar(&f.budget, "lag-budget", pace.DefaultBudget().String(), "how late releases may be, as a share of the time between two events or as a time, whichever is more; beyond it the verdict is invalid: generator")
 	// --rate is what --pace was called when there were only rates.
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "rate" {
@@ -127,6 +132,8 @@ is finished.`,
 	fl.StringVar((*string)(&f.knobs.HandOver), "handover", "", "owned; lent: slices are used again (deltafifo); shared: pods are not copied (merge)")
 	fl.StringVar((*string)(&f.knobs.Trust), "trust", "", "versions or generations: what of the API server's word replaces comparing pods (merge)")
 	f.of.add(cmd)
+	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong between client and server, for --source apiserver, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
+	fl.IntVar(&f.static, "static", 0, "static pods that the kubelet's file and http sources have each, and that change while the storm is played, for --pipeline kubelet")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
 	return cmd
@@ -197,8 +204,12 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		}
 	}
 	f.inferFamily(cmd)
+	specs, err := f.faultSpecs(cmd)
+	if err != nil {
+		return nil, err
+	}
 	if f.family == "" {
-		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "producers", "events"}, sizeFlagNames, knobFlags, liveFlagNames)
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events"}, sizeFlagNames, knobFlags, liveFlagNames)
 		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
@@ -208,7 +219,8 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	}
 	if liveSource(f.source) {
 		return p, f.live(cmd, p, func() (*storm.Storm, error) {
-			return f.load(cmd)
+			s, _, err := f.load(cmd)
+			return s, err
 		})
 	}
 	for _, name := range liveFlagNames {
@@ -220,9 +232,11 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Storm, err = f.load(cmd); err != nil {
+	var own []fault.Spec
+	if spec.Storm, own, err = f.load(cmd); err != nil {
 		return nil, err
 	}
+	spec.Faults, spec.Static = slices.Concat(own, specs), f.static
 	if p.rounds == 0 {
 		p.rounds = defaultRounds
 	}
@@ -243,19 +257,49 @@ func (f *runFlags) inferFamily(cmd *cobra.Command) {
 	}
 }
 
-// load makes or reads the storm.
-func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, error) {
+// faultNames are the faults, for the help.
+func faultNames() string {
+	var names []string
+	for _, n := range fault.Names() {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, ", ")
+}
+
+// faultSpecs reads --faults, and checks where it and --static stand.
+func (f *runFlags) faultSpecs(cmd *cobra.Command) ([]fault.Spec, error) {
+	var specs []fault.Spec
+	for _, text := range f.faults {
+		more, err := fault.ParseAll(text)
+		if err != nil {
+			return nil, badFlag("faults", err)
+		}
+		specs = append(specs, more...)
+	}
+	switch {
+	case len(specs) > 0 && f.source != source.APIServerName:
+		return nil, badFlag("faults", fmt.Errorf("needs --source %s", source.APIServerName))
+	case f.static < 0:
+		return nil, badFlag("static", fmt.Errorf("%d is negative", f.static))
+	case cmd.Flags().Changed("static") && f.pipeline != pipeline.KubeletPipeline:
+		return nil, badFlag("static", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
+	}
+	return specs, nil
+}
+
+// load makes or reads the storm, and the faults that come with it.
+func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, []fault.Spec, error) {
 	if err := f.storm.check(cmd); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	set, err := f.storm.load(f.seed)
 	if err != nil {
-		return nil, badFlag("storm", err)
+		return nil, nil, badFlag("storm", err)
 	}
-	if len(set.Faults) > 0 {
-		return nil, badFlag("storm", fmt.Errorf("%s has faults, which are for watchlab serve", f.storm.name))
+	if len(set.Faults) > 0 && f.source != source.APIServerName {
+		return nil, nil, badFlag("storm", fmt.Errorf("%s has faults, which need --source %s", f.storm.name, source.APIServerName))
 	}
-	return set.Storms[0], nil
+	return set.Storms[0], set.Faults, nil
 }
 
 // spec turns the flags into a comparison, without the storm.
@@ -276,6 +320,10 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		s.Impls = f.impls
+	}
+	var err error
+	if s.Budget, err = pace.ParseBudget(f.budget); err != nil {
+		return none, badFlag("lag-budget", err)
 	}
 	for _, text := range f.paces {
 		p, err := pace.Parse(text)

@@ -271,3 +271,39 @@ func BenchmarkIntended(b *testing.B) {
 		})
 	}
 }
+
+func TestBudget(t *testing.T) {
+	for in, want := range map[string]Budget{
+		"1%,1ms": DefaultBudget(), "1ms,1%": DefaultBudget(), "5ms": {Fixed: 5 * time.Millisecond}, "2.5%": {Share: 0.025},
+	} {
+		b, err := ParseBudget(in)
+		if err != nil || b != want {
+			t.Errorf("ParseBudget(%q) = %+v, %v", in, b, err)
+			continue
+		}
+		if again, err := ParseBudget(b.String()); err != nil || again != b {
+			t.Errorf("%q is written as %q, which is read as %+v, %v", in, b, again, err)
+		}
+	}
+	for _, in := range []string{"", "1", "0", "0%", "-1%", "101%", "-1ms", "0ms", "2h", "1%,1%", "1ms,2ms", "1%,", "nan%"} {
+		if _, err := ParseBudget(in); !errors.Is(err, ErrBudget) {
+			t.Errorf("ParseBudget(%q) = %v", in, err)
+		}
+	}
+	for _, tc := range []struct {
+		pace   string
+		budget Budget
+		want   time.Duration
+	}{
+		{"2000", Budget{}, time.Millisecond},   // 1 % of 500 µs is less
+		{"1", Budget{}, 10 * time.Millisecond}, // 1 % of a second
+		{"1", Budget{Fixed: 3}, 3},             // nothing but a time
+		{"100", Budget{Share: 0.5}, 5_000_000}, // half of 10 ms
+		{"max", Budget{Share: 0.5}, 1},         // no time in between
+	} {
+		s := mustParse(t, tc.pace).Schedule(Score{})
+		if got := tc.budget.Of(s, 101); got != tc.want {
+			t.Errorf("%v of %s is %v, want %v", tc.budget, tc.pace, got, tc.want)
+		}
+	}
+}

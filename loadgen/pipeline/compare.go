@@ -16,6 +16,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -82,6 +83,9 @@ type Spec struct {
 	Paces []pace.Pace
 	// Seed of what is random in a pace.
 	Seed int64
+	// Budget is how late releases may be before the verdict is that the
+	// generator is at fault.
+	Budget pace.Budget
 	// Producers that call the queue at the same time, each with keys of its
 	// own; 0 means 1. More than one only for deltafifo and queue in the queue
 	// pipeline, as a Reflector is one.
@@ -100,6 +104,14 @@ type Spec struct {
 	Modes []string
 	// Knobs are options of the variants.
 	Knobs Knobs
+	// Faults of the simulated API server, for the source apiserver; they begin
+	// with the storm, and are the same in each round. A pipeline that stands
+	// still is given three minutes then, as clients wait longer from try to try.
+	Faults []fault.Spec
+	// Static is how many static pods the kubelet's file and http sources have
+	// each, in the kubelet pipeline; 0 for an api source alone. One of them is
+	// changed every 5 ms, for as long as the storm is played.
+	Static int
 }
 
 // Compare returns the comparisons that the spec asks for: one for each delivery
@@ -120,8 +132,10 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 	}
 	m := &material{
 		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
-		duration: spec.Duration, producers: spec.Producers, source: spec.Source, seed: spec.Seed,
+		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
+		seed: spec.Seed, budget: spec.Budget,
 	}
+	m.faults, m.static = spec.Faults, spec.Static
 	if !m.exact {
 		m.events = spec.defaultEvents()
 	}
@@ -175,6 +189,19 @@ func (s *Spec) complete() error {
 		return fail("modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Storm == nil || len(s.Storm.Events) == 0:
 		return fail("the storm has no events")
+	}
+	switch {
+	case len(s.Faults) > 0 && s.Source != source.APIServerName:
+		return fail("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
+	case s.Static < 0 || s.Static > maxStatic:
+		return fail("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+	case s.Static > 0 && s.Pipeline != KubeletPipeline:
+		return fail("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
+	}
+	for _, f := range s.Faults {
+		if err := f.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrSpec, err)
+		}
 	}
 	if k := s.Knobs.foreign(s.Family); k != "" {
 		return fail("%s for family %s, which has none", k, s.Family)
@@ -233,6 +260,12 @@ func (s *Spec) title(what string) string {
 	}
 	if s.Pipeline != QueuePipeline {
 		t += ", source " + s.Source
+		if s.Static > 0 {
+			t += fmt.Sprintf(", file and http with %d pods each", s.Static)
+		}
+		for _, f := range s.Faults {
+			t += ", fault " + f.String()
+		}
 	} else if s.Producers > 1 {
 		t += fmt.Sprintf(", %d producers", s.Producers)
 	}
@@ -348,7 +381,7 @@ func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Option
 
 func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Pace) *informer {
 	return &informer{
-		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+		name: v.Name, guarantees: g, material: m, rate: r, stall: m.stall(),
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
 			if opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = known
@@ -406,7 +439,7 @@ func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
 		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
 			if spec.Pipeline == KubeletPipeline {
 				return &kubelet{
-					name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+					name: v.Name, guarantees: g, material: m, rate: r, stall: m.stall(),
 					build: build,
 				}
 			}

@@ -66,6 +66,7 @@ func (w *informer) Setup(context.Context) error {
 	}
 	events := len(w.score.Events)
 	w.st = newStamps(events, w.rate.Paced(), false)
+	w.st.budget = w.score.budget
 	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
 	}

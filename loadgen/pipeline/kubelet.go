@@ -27,7 +27,8 @@ const (
 )
 
 // kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel
-// → merge → sync loop. The sync loop's tickers run at kubelet's periods; its
+// → merge → sync loop, and, where static pods are asked for, the file and the
+// http source → channel → merge as well. The sync loop's tickers run at kubelet's periods; its
 // PLEG channel is there and silent, as no containers run.
 type kubelet struct {
 	name       string
@@ -40,6 +41,7 @@ type kubelet struct {
 	score   *score
 	src     source.Source
 	merger  merge.Merger
+	static  *staticPods
 	st      *stamps
 	pods    *podManager
 	loop    *SyncLoop
@@ -61,8 +63,13 @@ func (w *kubelet) Setup(context.Context) error {
 		return err
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
+	w.st.budget = w.score.budget
 	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
-	return nil
+	if w.material.static > 0 {
+		w.static, err = newStaticPods(w.material.static)
+		w.pods.static = w.static
+	}
+	return err
 }
 
 func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
@@ -89,6 +96,11 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 		SourcesReady:   w.merger.SeenAllSources,
 	}
 	wg.Go(func() { w.loop.Run(inner) })
+	if w.static != nil {
+		if err := w.static.run(inner, &wg, w.merger); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
 
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
 	reflector := cache.NewReflectorWithOptions(w.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
@@ -100,6 +112,10 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
+	stopChurn := func() error { return nil }
+	if w.static != nil {
+		stopChurn = w.static.churn()
+	}
 	p.Start(w.st.begin())
 	err = w.src.Play(inner, p, w.st.release)
 	if err == nil {
@@ -115,6 +131,11 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 		}
 	}
 	rec.End()
+	err = errors.Join(err, stopChurn())
+	if err == nil && w.static != nil && w.stalled == nil {
+		w.static.finish()
+		err = w.awaitOr(ctx, w.static.settled, &w.static.progress)
+	}
 	cancel()
 	wg.Wait()
 	if err != nil || w.stalled != nil {
@@ -136,6 +157,10 @@ func (w *kubelet) report(rec *cell.Recorder) {
 	if n := w.loop.Errors(); n > 0 {
 		broken.diverged.add("the sync loop could not dispatch %d updates", n)
 	}
+	if w.static != nil {
+		w.static.judge(&broken)
+		rec.Note("static-changes", float64(w.static.changes))
+	}
 	w.broken, w.judged = broken, true
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.pods.notices)))
@@ -152,6 +177,13 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	rec.Note("relists", float64(src.Relists()))
 	if api, ok := src.(*source.APIServer); ok {
 		rec.Note("wire-B/event", float64(api.Server().WireBytes())/float64(max(1, events)))
+		if inj := api.Injector(); inj != nil {
+			struck := 0
+			for _, n := range inj.Counts() {
+				struck += n
+			}
+			rec.Note("faults", float64(struck))
+		}
 	}
 }
 
@@ -172,6 +204,10 @@ func (w *kubelet) Teardown() error {
 	}
 	if w.merger != nil {
 		w.merger.Close()
+	}
+	if w.static != nil {
+		err = errors.Join(err, w.static.close())
+		w.static = nil
 	}
 	w.src, w.merger, w.st, w.pods = nil, nil, nil, nil
 	return err

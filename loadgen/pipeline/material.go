@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -27,14 +28,31 @@ type material struct {
 	// exact: events was asked for, so that it holds for paced rounds too.
 	exact     bool
 	producers int
-	// source is the name of the source by which the storm enters.
+	// source is the name of the source by which the storm enters, and faults are
+	// what it is to suffer.
 	source string
-	// seed of what is random in a pace.
-	seed int64
+	faults []fault.Spec
+	// static pods of the kubelet's other sources.
+	static int
+	// seed of what is random in a pace, budget of the lag behind it.
+	seed   int64
+	budget pace.Budget
 
 	mu sync.Mutex
 	// byPace is guarded by mu.
 	byPace map[string]*score
+}
+
+// faultStall is how long a pipeline with faults may stand still: client-go comes
+// back after up to a minute.
+const faultStall = 3 * time.Minute
+
+// stall is how long a pipeline may stand still.
+func (m *material) stall() time.Duration {
+	if len(m.faults) > 0 {
+		return max(stallLimit, faultStall)
+	}
+	return stallLimit
 }
 
 // minEvents is how many events a round has at least.
@@ -44,8 +62,12 @@ const minEvents = 100
 type score struct {
 	*storm.Storm
 
-	// schedule says when the events after the initial list are released.
+	// schedule says when the events after the initial list are released, budget
+	// how late that may be.
 	schedule pace.Schedule
+	budget   time.Duration
+	// pause is the longest time in the schedule in which nothing is due.
+	pause time.Duration
 	// source makes a source of the storm.
 	source func() (source.Source, error)
 	keys   func() map[string]int32
@@ -107,7 +129,11 @@ func (m *material) score(p pace.Pace) *score {
 		s = s.First(s.Initial + n)
 	}
 	sc := &score{Storm: s, schedule: m.schedule(p, s)}
-	prepare := sync.OnceValues(func() (source.Maker, error) { return source.Prepare(m.source, s) })
+	sc.budget = m.budget.Of(sc.schedule, len(s.Events)-s.Initial)
+	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
+	prepare := sync.OnceValues(func() (source.Maker, error) {
+		return source.Options{Faults: m.faults, Seed: m.seed}.Prepare(m.source, s)
+	})
 	sc.source = func() (source.Source, error) {
 		maker, err := prepare()
 		if err != nil {
@@ -126,6 +152,17 @@ func (m *material) score(p pace.Pace) *score {
 	}
 	m.byPace[p.String()] = sc
 	return sc
+}
+
+// pause is the longest time between two events of a schedule, or before the
+// first.
+func pause(s pace.Schedule, events int) time.Duration {
+	longest, last := time.Duration(0), time.Duration(0)
+	for i := range events {
+		at := s.Intended(i)
+		longest, last = max(longest, at-last), at
+	}
+	return longest
 }
 
 // schedule of a pace for a storm: event 0 is the first after the initial list,

@@ -19,6 +19,10 @@ type podManager struct {
 	// syncs and cleanups count calls.
 	syncs, cleanups int
 
+	// static judges what is told of other sources than the API; nil where there
+	// are none.
+	static *staticPods
+
 	notices []notice
 	// merged is when the update that is being dispatched was received.
 	merged int64
@@ -49,6 +53,10 @@ func (m *podManager) Received(merge.PodUpdate) { m.merged = m.st.now() }
 
 // Dispatched logs the update.
 func (m *podManager) Dispatched(u merge.PodUpdate) {
+	if m.static != nil && u.Source != merge.APISource {
+		m.static.take(u)
+		return
+	}
 	if m.progress.Add(1) == 1 {
 		close(m.ready)
 	}

@@ -71,6 +71,7 @@ func (w *fifo) Setup(context.Context) error {
 		return err
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), false)
+	w.st.budget = w.score.budget
 	room := len(w.score.Events)
 	for _, list := range w.score.relists() {
 		room += len(list)

@@ -63,6 +63,7 @@ func (w *merging) Setup(context.Context) error {
 		return err
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
+	w.st.budget = w.score.budget
 	w.notices = make([]notice, 0, len(w.score.Events)+sampleEvery)
 	return nil
 }
@@ -111,7 +112,8 @@ func (w *merging) Run(ctx context.Context, rec *cell.Recorder) error {
 }
 
 func (w *merging) awaitOr(ctx context.Context, done <-chan struct{}) error {
-	return keepStall(await(ctx, done, &w.received, w.stall), &w.stalled)
+	// While nothing is due, nothing moves.
+	return keepStall(await(ctx, done, &w.received, w.stall+w.score.pause), &w.stalled)
 }
 
 func (w *merging) send(ctx context.Context, ch chan<- merge.PodUpdate, op merge.Op, pods []*v1.Pod) error {

@@ -25,6 +25,8 @@ type stamps struct {
 	// mask picks the events that are stamped on the way in: seq&mask == 0.
 	mask  uint64
 	paced bool
+	// budget is how late a release may be; 0 for cell.LateAfter.
+	budget time.Duration
 
 	released, enqueued []int64
 	// popped (or merged), stored and handled are filled in after the run.
@@ -96,10 +98,15 @@ type stretch struct {
 // Events that lack a stamp at either end of a boundary are left out of it.
 func (s *stamps) report(rec *cell.Recorder, p *pace.Pacer, initial int, stretches ...stretch) {
 	if s.paced {
+		last := p.Intended(max(len(s.handled)-2-initial, 0))
+		if s.budget > 0 {
+			rec.Schedule(s.budget, last)
+		}
 		for seq := initial + 1; seq < len(s.handled); seq++ {
-			intended := s.start + int64(p.Intended(seq-1-initial))
+			due := p.Intended(seq - 1 - initial)
+			intended := s.start + int64(due)
 			if s.released[seq] != 0 {
-				rec.Lag(time.Duration(s.released[seq] - intended))
+				rec.Lag(time.Duration(s.released[seq]-intended), due)
 			}
 			if s.handled[seq] != 0 {
 				rec.Latency(Handled, time.Duration(s.handled[seq]-intended))

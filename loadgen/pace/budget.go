@@ -1,0 +1,79 @@
+package pace
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Budget says how late a release may be before the generator is at fault: a
+// share of the time between two events, or a fixed time, whichever is more. The
+// zero value is [DefaultBudget].
+type Budget struct {
+	Share float64
+	Fixed time.Duration
+}
+
+// DefaultBudget is 1 % of the time between two events, or 1 ms.
+func DefaultBudget() Budget { return Budget{Share: 0.01, Fixed: time.Millisecond} }
+
+// ErrBudget is wrapped by the error for a budget that is not allowed.
+var ErrBudget = errors.New("invalid budget")
+
+// ParseBudget reads a budget: a percentage of the time between two events, a
+// duration, or both, such as "1%,1ms". The error wraps [ErrBudget].
+func ParseBudget(s string) (Budget, error) {
+	fail := func() (Budget, error) {
+		return Budget{}, fmt.Errorf("%w %q (allowed: a percentage above 0, up to 100, a duration above 0, up to 1h, or both, such as 1%%,1ms)", ErrBudget, s)
+	}
+	var b Budget
+	for _, part := range strings.Split(s, ",") {
+		if text, ok := strings.CutSuffix(part, "%"); ok {
+			v, err := parseNumber(text)
+			if err != nil || !(v > 0) || v > 100 || b.Share > 0 {
+				return fail()
+			}
+			b.Share = v / 100
+			continue
+		}
+		d, err := time.ParseDuration(part)
+		if err != nil || d <= 0 || d > time.Hour || b.Fixed > 0 {
+			return fail()
+		}
+		b.Fixed = d
+	}
+	return b, nil
+}
+
+// String returns the budget as [ParseBudget] reads it.
+func (b Budget) String() string {
+	b = b.orDefault()
+	var parts []string
+	if b.Share > 0 {
+		parts = append(parts, strconv.FormatFloat(b.Share*100, 'f', -1, 64)+"%")
+	}
+	if b.Fixed > 0 {
+		parts = append(parts, b.Fixed.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+func (b Budget) orDefault() Budget {
+	if b == (Budget{}) {
+		return DefaultBudget()
+	}
+	return b
+}
+
+// Of returns how late each of so many events on a schedule may be. The time
+// between two events is the mean one. O(1).
+func (b Budget) Of(s Schedule, events int) time.Duration {
+	b = b.orDefault()
+	var gap time.Duration
+	if events > 1 {
+		gap = (s.Intended(events-1) - s.Intended(0)) / time.Duration(events-1)
+	}
+	return max(time.Duration(b.Share*float64(gap)), b.Fixed, 1)
+}
