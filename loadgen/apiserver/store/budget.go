@@ -7,7 +7,11 @@ import "sync"
 const DefaultBudget = 1 << 30
 
 // Budget bounds the memory of encoded events. What was encoded first is given
-// up first; who needs it again encodes it again. It is safe for concurrent use.
+// up first; who needs it again encodes it again. What [Recording.Encode] has
+// encoded stays, and so do at least a quarter of the budget for the rest:
+// otherwise a storm larger than the budget, played from its beginning to its end
+// time and again, would never find anything still there. It is safe for
+// concurrent use.
 type Budget struct {
 	limit int64
 
@@ -37,12 +41,15 @@ func (b *Budget) Used() int64 {
 // full tells whether there is no room for more without giving something up.
 func (b *Budget) full() bool { return b.Used() >= b.limit }
 
+// keeps tells whether there is room for more that stays.
+func (b *Budget) keeps() bool { return b.Used() < b.limit/4*3 }
+
 // grow counts what a slot, whose lock is held, has grown by, and makes room.
 func (b *Budget) grow(s *slot, by int64, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += by
-	if first {
+	if first && !s.stays {
 		b.queue = append(b.queue, s)
 	}
 	// Each is asked once: those that are being written to are passed over.

@@ -29,6 +29,9 @@ type slot struct {
 	mu sync.Mutex
 	// size is what the budget has counted. Guarded by mu.
 	size int64
+	// stays is set where the budget must not take the frames away. Guarded by
+	// mu.
+	stays bool
 }
 
 // frames are the watch frames of the first events of a block. They lie one

@@ -64,16 +64,20 @@ func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
 // Storm returns the storm.
 func (r *Recording) Storm() *storm.Storm { return r.storm }
 
-// Encode encodes the events ahead of their time, as many as the budget has room
-// for; the others are encoded when a watch comes to them. The error is that of
+// Encode encodes the events ahead of their time, as many as fit into three
+// quarters of the budget; the others are encoded when a watch comes to them. The error is that of
 // an event that cannot be encoded. O(bytes).
 func (r *Recording) Encode(form wire.Form) error {
 	for b := range r.blocks {
-		if r.maker.budget.full() {
+		if !r.maker.budget.keeps() {
 			return nil
 		}
+		s := &r.blocks[b].slots[form]
+		s.mu.Lock()
+		s.stays = s.frames.Load() == nil
+		s.mu.Unlock()
 		events := r.storm.Events[b*blockSize : min((b+1)*blockSize, len(r.storm.Events))]
-		if _, err := r.blocks[b].slots[form].make(r.maker, form, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
+		if _, err := s.make(r.maker, form, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
 			return fmt.Errorf("storm %s: %w", r.storm.Name, err)
 		}
 	}
