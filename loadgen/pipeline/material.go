@@ -47,9 +47,9 @@ type material struct {
 // back after up to a minute.
 const faultStall = 3 * time.Minute
 
-// stall is how long a pipeline may stand still.
+// stall is how long a pipeline may stand still. A live stream has no material.
 func (m *material) stall() time.Duration {
-	if len(m.faults) > 0 {
+	if m != nil && len(m.faults) > 0 {
 		return max(stallLimit, faultStall)
 	}
 	return stallLimit
