@@ -23,11 +23,12 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// nodeLoss is the storm of the benchmarks: the pods of a node loss, 2 to 10 kB
-// each.
-func nodeLoss(b *testing.B, nodes int) *storm.Storm {
+// nodeLoss is the storm of the benchmarks: the pods of a node loss, all of about
+// one size.
+func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	b.Helper()
 	p := storm.DefaultNodeLoss()
+	p.PodBytes = []int{size}
 	storm.Resize(p, nodes, 0, 0)
 	set, err := storm.Compose(p, 1).Set()
 	if err != nil {
@@ -43,22 +44,19 @@ func nodeLoss(b *testing.B, nodes int) *storm.Storm {
 // events/s counts each event once for each watcher. client=client-go decodes
 // them as informers do, which is then most of the work.
 func BenchmarkServe(b *testing.B) {
-	s := nodeLoss(b, 100)
-	prepared, err := Prepare(s)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, client := range []string{"raw", "client-go"} {
-		for _, transport := range []string{"http", "tls"} {
-			for _, watchers := range []int{1, 10, 100} {
-				for _, media := range []wire.Media{wire.JSON, wire.Protobuf} {
-					if client == "client-go" && (transport == "tls" || watchers == 10) {
-						continue
-					}
-					b.Run(fmt.Sprintf("client=%s/transport=%s/watchers=%d/encoding=%s", client, transport, watchers, media), func(b *testing.B) {
+	for _, size := range []int{2000, 10_000} {
+		s := nodeLoss(b, 50, size)
+		prepared, err := Prepare(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, client := range []string{"raw", "client-go"} {
+			for _, transport := range []string{"http", "tls"} {
+				for _, watchers := range []int{1, 100} {
+					for _, media := range []wire.Media{wire.JSON, wire.Protobuf} {
 						r := &serveRun{storm: s, prepared: prepared, tls: transport == "tls", watchers: watchers, media: media, decode: client == "client-go"}
-						r.run(b)
-					})
+						b.Run(fmt.Sprintf("watchers=%d/encoding=%s/pod=%dkB/transport=%s/client=%s", watchers, media, size/1000, transport, client), r.run)
+					}
 				}
 			}
 		}
@@ -233,7 +231,7 @@ func count(body io.Reader, media wire.Media, events int) (int, error) {
 
 // BenchmarkEncode is what it costs to encode an event, once for all watchers.
 func BenchmarkEncode(b *testing.B) {
-	s := nodeLoss(b, 5)
+	s := nodeLoss(b, 5, 10_000)
 	kind := wire.NewKind(s.Kind, "PodList", false, nil)
 	for _, media := range []wire.Media{wire.JSON, wire.Protobuf, wire.CBOR} {
 		b.Run("encoding="+media.String(), func(b *testing.B) {

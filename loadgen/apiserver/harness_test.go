@@ -243,18 +243,3 @@ func decodeFrame(t testing.TB, frame []byte) (seen, *v1.Pod) {
 	}
 	return seen{e.Type, storm.ObjectKey(e.Object.Namespace, e.Object.Name), e.Object.ResourceVersion}, &e.Object
 }
-
-// body starts a watch and returns a function that reads n bytes of it.
-func (s *testServer) body(t testing.TB, path string) func(n int64) {
-	t.Helper()
-	res, err := s.client.Get(s.url + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	return func(n int64) {
-		if _, err := io.CopyN(io.Discard, res.Body, n); err != nil {
-			t.Error(err)
-		}
-	}
-}

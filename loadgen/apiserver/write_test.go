@@ -354,7 +354,7 @@ func TestCustomResources(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, old, new := t.Context(), c.Resource(v1s).Namespace("default"), c.Resource(v2s).Namespace("default")
+			ctx, old, other := t.Context(), c.Resource(v1s).Namespace("default"), c.Resource(v2s).Namespace("default")
 			for i := range int64(4) {
 				if _, err := old.Create(ctx, widget(fmt.Sprintf("w-%d", i), i), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
@@ -363,11 +363,11 @@ func TestCustomResources(t *testing.T) {
 			if _, err := old.Create(ctx, widget("bad", -1), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 				t.Errorf("against the schema: %v", err)
 			}
-			list, err := new.List(ctx, metav1.ListOptions{FieldSelector: "spec.color=red"})
+			list, err := other.List(ctx, metav1.ListOptions{FieldSelector: "spec.color=red"})
 			if err != nil || len(list.Items) != 4/2 || list.GetAPIVersion() != "example.com/v2" || list.Items[0].GetAPIVersion() != "example.com/v2" {
 				t.Errorf("in v2: %v, %v", list, err)
 			}
-			w, err := new.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+			w, err := other.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 			if err != nil {
 				t.Fatal(err)
 			}
