@@ -210,6 +210,7 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 		total:    w.guarantees.Order == impls.OrderTotal,
 		latest:   w.guarantees.Coalesces == impls.CoalesceLatest,
 		relisted: relists > 0,
+		listed:   w.queue.listed.Load(),
 	})
 	if relists > 0 {
 		completeByKey(s, w.st.popped, false)
@@ -285,6 +286,8 @@ type entrance struct {
 	// last is the number of the storm's last event, once that is known; newest
 	// is that of the newest that the queue has, or of a list that it has.
 	last, newest atomic.Uint64
+	// listed is the version of the newest list.
+	listed atomic.Uint64
 }
 
 var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
@@ -328,7 +331,9 @@ func (e *entrance) Delete(obj any) error {
 
 func (e *entrance) Replace(list []any, resourceVersion string) error {
 	err := e.Queue.Replace(list, resourceVersion)
-	e.upTo(parseSequence(resourceVersion))
+	seq := parseSequence(resourceVersion)
+	e.listed.Store(seq)
+	e.upTo(seq)
 	return err
 }
 

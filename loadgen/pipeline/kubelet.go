@@ -38,10 +38,12 @@ type kubelet struct {
 	rate       pace.Pace
 	stall      time.Duration
 
-	score   *score
-	src     source.Source
-	merger  merge.Merger
-	static  *staticPods
+	score  *score
+	src    source.Source
+	merger merge.Merger
+	static *staticPods
+	// listed is the version of the newest list.
+	listed  uint64
 	st      *stamps
 	pods    *podManager
 	loop    *SyncLoop
@@ -138,6 +140,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	cancel()
 	wg.Wait()
+	w.listed = store.listed
 	if err != nil || w.stalled != nil {
 		return err
 	}
@@ -153,7 +156,11 @@ func (w *kubelet) report(rec *cell.Recorder) {
 	s := w.score.Storm
 	relists := w.src.Relists()
 	folds := w.guarantees.Coalesces != impls.CoalesceNone || relists > 0
-	broken, out := w.score.tellings().match(w.pods.notices, w.st, s, folds)
+	listed := uint64(0)
+	if relists > 0 {
+		listed = w.listed
+	}
+	broken, out := w.score.tellings().match(w.pods.notices, w.st, s, folds, listed)
 	if n := w.loop.Errors(); n > 0 {
 		broken.diverged.add("the sync loop could not dispatch %d updates", n)
 	}
@@ -226,6 +233,8 @@ type pushStore struct {
 	last      uint64
 	pushedAll chan struct{}
 	progress  atomic.Uint64
+	// listed is the version of the newest list.
+	listed uint64
 }
 
 var _ cache.ReflectorStore = (*pushStore)(nil)
@@ -275,6 +284,7 @@ func (s *pushStore) Replace(list []any, resourceVersion string) error {
 	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
 		return err
 	}
-	s.pushed(parseSequence(resourceVersion))
+	s.listed = parseSequence(resourceVersion)
+	s.pushed(s.listed)
 	return nil
 }

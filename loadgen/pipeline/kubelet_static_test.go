@@ -100,6 +100,38 @@ func TestPipelinesWithFaults(t *testing.T) {
 	}
 }
 
+// A storm that goes on while the client lists anew: what the list passed over
+// isn't lost.
+func TestPipelinesThatRelist(t *testing.T) {
+	faults := []fault.Spec{{Name: fault.Gone, Frames: 60, Count: 1, Duration: fault.Duration(time.Millisecond)}}
+	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
+		spec := pipeline.Spec{
+			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"cond"},
+			Storm: smallStorm(t), Paces: rates(500), Faults: faults, Duration: 500 * time.Millisecond,
+		}
+		if family == impls.Merge {
+			spec.Pipeline = "kubelet"
+		}
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, comparison := range comparisons {
+			for _, c := range comparison.Cells {
+				t.Run(name(c), func(t *testing.T) {
+					res, runErr, checkErr := play(t.Context(), t, c)
+					if err := errors.Join(runErr, checkErr); err != nil {
+						t.Fatal(err)
+					}
+					if n := note(res, "relists"); n < 1 {
+						t.Errorf("%v relists", n)
+					}
+				})
+			}
+		}
+	}
+}
+
 func TestSpecsWithFaultsAndStaticPods(t *testing.T) {
 	for want, spec := range map[string]pipeline.Spec{
 		`faults of source "memory"`:        {Family: impls.DeltaFIFO, Pipeline: "informer", Faults: []fault.Spec{{Name: fault.Gone}}},

@@ -97,6 +97,26 @@ type promise struct {
 	// relisted: the source's stream was broken and began anew with a list,
 	// so that events in between may be missing and versions may come again.
 	relisted bool
+	// listed is the version of the newest list: what a later event up to there
+	// took the place of, and what was deleted up to there, need not have come.
+	listed uint64
+}
+
+// overtaken reports, for each event by its number, whether a list of a version
+// makes it unnecessary to hear of it: something newer happened to its key up to
+// there, or the key was gone.
+func overtaken(s *storm.Storm, version uint64) func(seq uint64) bool {
+	if version == 0 {
+		return func(uint64) bool { return false }
+	}
+	newest := make([]uint64, s.Keys)
+	for i := range s.Events[:min(version, uint64(len(s.Events)))] {
+		newest[s.Events[i].KeyIndex] = s.Events[i].Seq
+	}
+	return func(seq uint64) bool {
+		e := &s.Events[seq-1]
+		return seq <= version && (e.Type == watch.Deleted || newest[e.KeyIndex] > seq)
+	}
 }
 
 // producerOf divides the keys among the producers, so that the order of each
@@ -249,6 +269,7 @@ func (j *judge) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 
 // missing judges what was not handed over.
 func (j *judge) missing() {
+	over := overtaken(j.s, j.listed)
 	// An initial list that was itself heard event by event need not have come
 	// with all of them: what counts is what was left of each key.
 	left := make([]uint64, j.s.Keys)
@@ -271,7 +292,7 @@ func (j *judge) missing() {
 		if seq <= j.s.Initial && left[e.KeyIndex] != e.Seq {
 			continue
 		}
-		excused := j.relisted && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex])
+		excused := j.relisted && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex] || over(e.Seq))
 		if !j.seen[seq] && !excused {
 			j.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)
 		}

@@ -89,6 +89,20 @@ func TestJudge(t *testing.T) {
 			handed:  []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
 			promise: promise{total: true, relisted: true},
 		},
+		"after a relist at 5, a key that is gone is not lost": {
+			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[3].Object},
+			}}, rest[4]},
+			promise: promise{total: true, relisted: true, listed: 5},
+		},
+		"what a relist at 4 showed is lost": {
+			handed:  []any{list, rest[0], rest[3], rest[4]},
+			promise: promise{total: true, relisted: true, listed: 4}, want: []error{lab.ErrLost}, mentions: "event 4",
+		},
+		"what came after a relist at 2 is lost": {
+			handed:  []any{list, rest[0], rest[2]},
+			promise: promise{total: true, relisted: true, listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
+		},
 		"latest: the last of each key": {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true, identity: true}},
 		"latest: not the last":         {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
 		"latest: a deletion":           {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},

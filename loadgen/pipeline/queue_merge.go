@@ -174,7 +174,7 @@ func isLast(u merge.PodUpdate) bool {
 func (w *merging) report(rec *cell.Recorder) {
 	s := w.score.Storm
 	folds := w.guarantees.Coalesces != impls.CoalesceNone
-	broken, out := w.score.tellings().match(w.notices, w.st, s, folds)
+	broken, out := w.score.tellings().match(w.notices, w.st, s, folds, 0)
 	w.broken, w.judged = broken, true
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.notices)))

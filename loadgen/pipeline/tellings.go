@@ -114,9 +114,12 @@ type notice struct {
 }
 
 // match judges the notices and fills in the stamps of the events that they are
-// about. folds: something newer may be told instead of what is missing.
+// about. folds: something newer may be told instead of what is missing. listed
+// is the version of the newest list that came in mid-storm, 0 for none: what it
+// passed over need not be told, and what it shows may be told as something else.
 // It returns how many pods were told about events after the initial list.
-func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds bool) (v violations, out uint64) {
+func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
+	over := overtaken(s, listed)
 	type progress struct {
 		next int
 		told []bool
@@ -161,6 +164,10 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 				continue
 			}
 			if i < 0 {
+				// A list that passed over a pod's beginning shows what became of it.
+				i = shown(all, p.next, n.Op, pod, listed)
+			}
+			if i < 0 {
 				v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
@@ -179,6 +186,9 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 				continue
 			}
 			e := t.byPod[uid][i]
+			if over(e.seq) {
+				continue
+			}
 			v.lost.add("event %d (%v of pod %s/%s)", e.seq, e.op, e.pod.Namespace, e.pod.Name)
 		}
 	}
@@ -214,6 +224,21 @@ func behind(all []telling, to int, op merge.Op, pod *v1.Pod) int {
 		}
 	}
 	return -1
+}
+
+// shown returns the last of all[from:], up to a list, that says what the
+// notification does, whatever the operation; -1 for none.
+func shown(all []telling, from int, op merge.Op, pod *v1.Pod, listed uint64) int {
+	if op == merge.REMOVE {
+		return -1
+	}
+	found := -1
+	for i := from; i < len(all) && all[i].seq <= listed; i++ {
+		if all[i].op != merge.REMOVE && same(pod, all[i].pod) {
+			found = i
+		}
+	}
+	return found
 }
 
 func (t telling) says(op merge.Op, pod *v1.Pod) bool {
