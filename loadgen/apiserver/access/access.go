@@ -137,7 +137,7 @@ func RequireToken(token string, next http.Handler) http.Handler {
 }
 
 func unauthorized(w http.ResponseWriter) {
-	status := apierrors.NewUnauthorized("").Status()
+	status := apierrors.NewUnauthorized("Unauthorized").Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	body, err := json.Marshal(status)
 	if err != nil {

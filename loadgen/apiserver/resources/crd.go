@@ -16,6 +16,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -124,8 +125,13 @@ type manifestVersion struct {
 // [Registry.Define] for the others. It returns the resource in each version
 // that the manifest says is served, the preferred one first.
 func (r *Registry) AddCRD(data []byte) ([]*Resource, error) {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("custom resource definition: %w", err)
+	}
 	var m manifest
-	if err := yaml.UnmarshalStrict(data, &m); err != nil {
+	wrong, err := kjson.UnmarshalStrict(text, &m)
+	if err = errors.Join(append(wrong, err)...); err != nil {
 		return nil, fmt.Errorf("custom resource definition: %w", err)
 	}
 	return r.define(&m)

@@ -1,0 +1,241 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRoundTrip writes a kubeconfig and has client-go reach a TLS server by
+// it, by address and by name; without the token it isn't let in.
+func TestRoundTrip(t *testing.T) {
+	id, err := NewIdentity(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := NewToken()
+	server := httptest.NewUnstartedServer(RequireToken(token, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, req.Proto)
+	})))
+	server.TLS = id.ServerConfig()
+	server.StartTLS()
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	for _, host := range []string{"127.0.0.1", "localhost"} {
+		if err := WriteKubeconfig(path, Kubeconfig{Server: "https://" + net.JoinHostPort(host, port), CA: id.CA, Token: token, Namespace: "ns"}, false); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("the kubeconfig has mode %v", info.Mode())
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, code := ask(t, config); code != http.StatusOK || body != "HTTP/2.0" {
+			t.Errorf("%s: %d %s", host, code, body)
+		}
+		config.BearerToken = "another"
+		if _, code := ask(t, config); code != http.StatusUnauthorized {
+			t.Errorf("%s with another token: %d", host, code)
+		}
+	}
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, nil).Namespace()
+	if err != nil || namespace != "ns" {
+		t.Errorf("namespace %q, %v", namespace, err)
+	}
+}
+
+func ask(t *testing.T, config *rest.Config) (string, int) {
+	t.Helper()
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := wrapped.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body), resp.StatusCode
+}
+
+func TestIdentity(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	id, err := NewIdentity(now, "10.1.2.3", "lab.example.com", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(id.CA) {
+		t.Fatal("the CA is no PEM")
+	}
+	leaf, err := x509.ParseCertificate(id.Certificate.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true, "10.1.2.3": true, "lab.example.com": true, "10.1.2.4": false, "example.com": false} {
+		_, err := leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for _, at := range []time.Time{now.Add(-2 * time.Hour), now.Add(lifetime + time.Hour)} {
+		if _, err := leaf.Verify(x509.VerifyOptions{DNSName: "localhost", Roots: roots, CurrentTime: at}); err == nil {
+			t.Errorf("it is valid at %v", at)
+		}
+	}
+	other, err := NewIdentity(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := x509.ParseCertificate(other.Certificate.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stranger.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err == nil {
+		t.Error("another server's certificate is trusted")
+	}
+	if id.ServerConfig().MinVersion < tls.VersionTLS12 {
+		t.Error("old TLS is taken")
+	}
+}
+
+func TestRequireToken(t *testing.T) {
+	passed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	for header, want := range map[string]int{
+		"Bearer secret": http.StatusTeapot, "bearer secret": http.StatusTeapot, " Bearer  secret ": http.StatusTeapot,
+		"": 401, "Bearer": 401, "Bearer ": 401, "Bearer secre": 401, "Bearer secrets": 401, "Bearer Secret": 401, "Basic secret": 401, "secret": 401,
+	} {
+		req := httptest.NewRequest(http.MethodGet, "/api", nil)
+		if header != "" {
+			req.Header.Set("Authorization", header)
+		}
+		rec := httptest.NewRecorder()
+		RequireToken("secret", passed).ServeHTTP(rec, req)
+		if rec.Code != want {
+			t.Errorf("%q: %d, want %d", header, rec.Code, want)
+		}
+		if want != http.StatusUnauthorized {
+			continue
+		}
+		// What a real API server says: a Status, word for word.
+		var status metav1.Status
+		if err := json.Unmarshal(rec.Body.Bytes(), &status); err != nil {
+			t.Fatal(err)
+		}
+		if status.Kind != "Status" || status.Status != "Failure" || status.Message != "Unauthorized" || status.Reason != "Unauthorized" || status.Code != 401 {
+			t.Errorf("%q: %s", header, rec.Body)
+		}
+	}
+	rec := httptest.NewRecorder()
+	RequireToken("", passed).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+	if rec.Code != http.StatusTeapot {
+		t.Errorf("without a token to ask for: %d", rec.Code)
+	}
+}
+
+func TestNewToken(t *testing.T) {
+	a, b := NewToken(), NewToken()
+	if a == b || len(a) < 40 || strings.ContainsAny(a, " \n+/=") {
+		t.Errorf("tokens %q and %q", a, b)
+	}
+}
+
+func TestCheckBind(t *testing.T) {
+	for address, open := range map[string]bool{
+		"127.0.0.1:0": true, "127.8.8.8:80": true, "[::1]:6443": true, "localhost:0": true,
+		":6443": false, "0.0.0.0:6443": false, "[::]:6443": false, "10.0.0.1:6443": false, "lab.example.com:6443": false, "localhost.example.com:1": false,
+	} {
+		err := CheckBind(address, "")
+		if (err == nil) != open || err != nil && !errors.Is(err, ErrOpenToAll) {
+			t.Errorf("CheckBind(%q): %v", address, err)
+		}
+		if err := CheckBind(address, "token"); err != nil {
+			t.Errorf("CheckBind(%q) with a token: %v", address, err)
+		}
+	}
+	if err := CheckBind("nowhere", "token"); err == nil {
+		t.Error("an address without a port is taken")
+	}
+}
+
+// TestForeignFile keeps what somebody else wrote, whatever it is.
+func TestForeignFile(t *testing.T) {
+	dir := t.TempDir()
+	k := Kubeconfig{Server: "https://127.0.0.1:1"}
+	foreign := filepath.Join(dir, "config")
+	if err := os.WriteFile(foreign, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(foreign, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{foreign, link} {
+		if err := WriteKubeconfig(path, k, false); !errors.Is(err, ErrForeignFile) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if data, err := os.ReadFile(foreign); err != nil || string(data) != "mine" {
+		t.Errorf("it holds %q, %v", data, err)
+	}
+	if err := WriteKubeconfig(foreign, k, true); err != nil {
+		t.Errorf("told to overwrite: %v", err)
+	}
+	if info, err := os.Stat(foreign); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("overwritten: %v, %v", info.Mode(), err)
+	}
+	if err := WriteKubeconfig(dir, k, true); err == nil {
+		t.Error("a folder is overwritten")
+	}
+	if err := WriteKubeconfig(filepath.Join(dir, "no", "such"), k, false); err == nil {
+		t.Error("a folder is made up")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 2 {
+		t.Errorf("something is left behind: %v", entries)
+	}
+}

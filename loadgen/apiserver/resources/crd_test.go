@@ -1,0 +1,293 @@
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+const widgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.example.com
+spec:
+  group: example.com
+  scope: Namespaced
+  names:
+    plural: widgets
+    kind: Widget
+    shortNames: [wd]
+  versions:
+  - name: v1beta1
+    served: true
+    storage: false
+    schema:
+      openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns: [{name: Size, type: string, jsonPath: .spec.size}]
+    selectableFields: [{jsonPath: .spec.size}]
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: string}
+  - name: v0
+    served: false
+    storage: false
+    schema:
+      openAPIV3Schema: {type: object}
+`
+
+func TestAddCRD(t *testing.T) {
+	reg := New()
+	before := reg.Version()
+	added, err := reg.AddCRD([]byte(widgets))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(added) != 2 || added[0].GVR.Version != "v1" || added[1].GVR.Version != "v1beta1" {
+		t.Fatalf("added %v", added)
+	}
+	if reg.Version() <= before {
+		t.Error("the version is what it was")
+	}
+	v1, ok := reg.Lookup("example.com", "v1", "widgets")
+	if !ok || v1 != added[0] {
+		t.Fatalf("Lookup: %v, %v", v1, ok)
+	}
+	if _, ok := reg.Lookup("example.com", "v0", "widgets"); ok {
+		t.Error("a version is served that isn't")
+	}
+	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed || v1.Custom.Scale.SpecReplicas != ".spec.replicas" {
+		t.Errorf("v1 is %+v", v1)
+	}
+	if got := fmt.Sprint(v1.Custom.Columns, v1.Custom.SelectableFields, len(v1.Custom.Versions)); got != "[{Size string   0 .spec.size}] [.spec.size] 2" {
+		t.Errorf("v1's columns, fields and versions: %s", got)
+	}
+	if added[1].HasStatus() || !Extension(added[1].Custom.Schema, "x-kubernetes-preserve-unknown-fields") {
+		t.Errorf("v1beta1 is %+v", added[1])
+	}
+	if added[1].Stored != v1.GVR {
+		t.Errorf("v1beta1 is stored as %v", added[1].Stored)
+	}
+	if last := reg.All()[len(reg.All())-1]; last != added[1] {
+		t.Errorf("custom resources don't come last, %v does", last)
+	}
+
+	// The same again, without a version: it takes the place of the first.
+	if _, err := reg.AddCRD([]byte(strings.Replace(widgets, "name: v1beta1\n    served: true", "name: v1beta1\n    served: false", 1))); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := reg.Lookup("example.com", "v1beta1", "widgets"); ok {
+		t.Error("v1beta1 is still served")
+	}
+	if gone := reg.Undefine("widgets.example.com"); len(gone) != 1 || gone[0].GVR.Version != "v1" {
+		t.Errorf("Undefine: %v", gone)
+	}
+	if _, ok := reg.ByKind(v1.GVK); ok {
+		t.Error("widgets are still served")
+	}
+	if again := reg.Undefine("widgets.example.com"); again != nil {
+		t.Errorf("Undefine again: %v", again)
+	}
+}
+
+// TestBadCRD has each mistake named by its field.
+func TestBadCRD(t *testing.T) {
+	for _, tt := range []struct{ name, old, new, want string }{
+		{"name", "name: widgets.example.com", "name: widgets", `metadata.name: Invalid value: "widgets": must be spec.names.plural+"."+spec.group`},
+		{"group", "group: example.com", "group: example", `spec.group: Invalid value: "example": should be a domain with at least one dot`},
+		{"no group", "group: example.com", `group: ""`, `spec.group: Required value`},
+		{"scope", "scope: Namespaced", "scope: Everywhere", `spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced"`},
+		{"plural", "plural: widgets", "plural: Widgets", `spec.names.plural: Invalid value: "Widgets"`},
+		{"short name", "[wd]", "[W_D]", `spec.names.shortNames[0]: Invalid value: "W_D"`},
+		{"no storage", "storage: true", "storage: false", `spec.versions: Invalid value: "v1beta1,v1,v0": must have exactly one version marked as storage version`},
+		{"twice", "name: v1beta1", "name: v1", `spec.versions[1].name: Duplicate value: "v1"`},
+		{"no type", "size: {type: string}", "size: {description: none}", `spec.versions[1].schema.openAPIV3Schema.properties[spec].properties[size].type: Required value`},
+		{"root type", "openAPIV3Schema: {type: object, x", "openAPIV3Schema: {type: array, x", `spec.versions[0].schema.openAPIV3Schema.type: Invalid value: "array": must be object at the root`},
+		{"no items", "size: {type: string}", "size: {type: array}", `properties[size].items: Required value`},
+		{"no schema", "    schema:\n      openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}\n", "", `spec.versions[0].schema.openAPIV3Schema: Required value`},
+		{"both", "size: {type: string}", "size: {type: object, properties: {a: {type: string}}, additionalProperties: {type: string}}", `properties[size].additionalProperties: Forbidden`},
+		{"unknown field", "scope: Namespaced", "scope: Namespaced\n  scoop: x", `unknown field "spec.scoop"`},
+		{"duplicate field", "scope: Namespaced", "scope: Namespaced\n  scope: Cluster", `already set`},
+		{"webhook", "scope: Namespaced", "scope: Namespaced\n  conversion: {strategy: Webhook}", `spec.conversion.strategy: Unsupported value: "Webhook": supported values: "None"`},
+		{"preserve", "scope: Namespaced", "scope: Namespaced\n  preserveUnknownFields: true", `spec.preserveUnknownFields: Invalid value: true`},
+		{"the server's own", "example.com", "networking.k8s.io", `spec.group: Invalid value: "networking.k8s.io": is a group of the server's own`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(widgets, tt.old, tt.new, 1)
+			if strings.Contains(tt.new, "networking") || tt.name == "group" {
+				text = strings.ReplaceAll(widgets, tt.old, tt.new)
+			}
+			reg := New()
+			_, err := reg.AddCRD([]byte(text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+			if reg.Version() != 1 {
+				t.Error("the registry has changed")
+			}
+		})
+	}
+}
+
+func TestNotCRD(t *testing.T) {
+	reg := New()
+	for _, text := range []string{"apiVersion: v1\nkind: Pod\nmetadata: {name: a}", "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition", "{}"} {
+		if _, err := reg.AddCRD([]byte(text)); !errors.Is(err, ErrNotDefinition) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"just text", "[1]", "a: b: c", ""} {
+		if _, err := reg.AddCRD([]byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestKindConflict(t *testing.T) {
+	reg := New()
+	if _, err := reg.AddCRD([]byte(widgets)); err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer("name: widgets.", "name: gadgets.", "plural: widgets", "plural: gadgets").Replace(widgets)
+	if _, err := reg.AddCRD([]byte(other)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is already that of widgets.example.com") {
+		t.Errorf("two definitions of a kind: %v", err)
+	}
+}
+
+func TestEstablish(t *testing.T) {
+	crd := new(unstructured.Unstructured)
+	if err := yaml.Unmarshal([]byte(widgets), &crd.Object); err != nil {
+		t.Fatal(err)
+	}
+	Defaulted(crd)
+	if err := Establish(crd, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(crd.Object["status"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `acceptedNames:
+  kind: Widget
+  listKind: WidgetList
+  plural: widgets
+  shortNames:
+  - wd
+  singular: widget
+conditions:
+- lastTransitionTime: "2026-01-02T03:04:05Z"
+  message: no conflicts found
+  reason: NoConflicts
+  status: "True"
+  type: NamesAccepted
+- lastTransitionTime: "2026-01-02T03:04:05Z"
+  message: the initial names have been accepted
+  reason: InitialNamesAccepted
+  status: "True"
+  type: Established
+storedVersions:
+- v1
+`
+	if string(text) != want {
+		t.Errorf("status:\n%s", text)
+	}
+	if _, err := New().Define(crd.Object); err != nil {
+		t.Errorf("what was established can't be defined: %v", err)
+	}
+}
+
+func TestServe(t *testing.T) {
+	reg := New()
+	beta := schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1beta1"}
+	if _, ok := reg.Lookup(beta.Group, beta.Version, "leases"); ok {
+		t.Error("v1beta1 is served from the start")
+	}
+	if !reg.Serve(beta) {
+		t.Error("v1beta1 can't be served")
+	}
+	if _, ok := reg.Lookup(beta.Group, beta.Version, "leases"); !ok {
+		t.Error("v1beta1 isn't served")
+	}
+	if reg.Serve(schema.GroupVersion{Group: "no.such", Version: "v1"}) {
+		t.Error("something is served that isn't there")
+	}
+	version := reg.Version()
+	if !reg.Serve(schema.GroupVersion{Version: "v1"}) || reg.Version() != version {
+		t.Error("serving what is served changes something")
+	}
+	if _, ok := New(beta).Lookup(beta.Group, beta.Version, "leases"); !ok {
+		t.Error("New doesn't serve what it is told to")
+	}
+}
+
+// TestConcurrent reads while definitions come and go; the race detector and
+// the snapshots' consistency are the judges.
+func TestConcurrent(t *testing.T) {
+	reg := New()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 50 {
+				if _, err := reg.AddCRD([]byte(widgets)); err != nil {
+					t.Error(err)
+				}
+				reg.Undefine("widgets.example.com")
+			}
+		})
+		wg.Go(func() {
+			last := uint64(0)
+			for range 500 {
+				all, version := reg.Snapshot()
+				if version < last || len(all) == 0 {
+					t.Errorf("version %d after %d, %d resources", version, last, len(all))
+				}
+				last = version
+				if res, ok := reg.Lookup("example.com", "v1", "widgets"); ok && len(res.Custom.Versions) != 2 {
+					t.Errorf("half a definition: %+v", res.Custom)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzAddCRD(f *testing.F) {
+	f.Add([]byte(widgets))
+	f.Add([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"a.b.c"},"spec":{"group":"b.c","scope":"Cluster","names":{"plural":"a","kind":"A"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`))
+	f.Add([]byte("kind: CustomResourceDefinition"))
+	f.Add([]byte("spec: {versions: [null]}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reg := New()
+		added, err := reg.AddCRD(data)
+		if err != nil && len(added) > 0 {
+			t.Fatalf("%v, and %v", err, added)
+		}
+		for _, res := range added {
+			if got, ok := reg.Lookup(res.GVR.Group, res.GVR.Version, res.GVR.Resource); !ok || got != res {
+				t.Fatalf("%v is not found", res)
+			}
+			if res.Custom.Schema == nil || res.ListKind == "" || res.Singular == "" {
+				t.Fatalf("%+v is not whole", res)
+			}
+		}
+	})
+}
