@@ -1,0 +1,534 @@
+package patch
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/apiserver/resources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// fixed is an editor whose clock and names are known.
+func fixed(now *time.Time) *Editor {
+	return New(Options{Now: func() time.Time { return *now }, NewUID: func() types.UID { return "uid" }, Suffix: func() string { return "abcde" }})
+}
+
+func lookup(t testing.TB, registry *resources.Registry, group, version, name string) *resources.Resource {
+	t.Helper()
+	res, ok := registry.Lookup(group, version, name)
+	if !ok {
+		t.Fatalf("no %s", name)
+	}
+	return res
+}
+
+// withWidgets returns a registry with the widgets of testdata, and v1 of them.
+func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
+	t.Helper()
+	registry := resources.New()
+	crd, err := os.ReadFile("testdata/widgets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.AddCRD(crd); err != nil {
+		t.Fatal(err)
+	}
+	return registry, lookup(t, registry, "example.com", "v1", "widgets")
+}
+
+// TestSystemFields has the system's fields come from the editor's clock and
+// names, in creating, changing and deleting.
+func TestSystemFields(t *testing.T) {
+	now := noon
+	e := fixed(&now)
+	pods := lookup(t, resources.New(), "", "v1", "pods")
+	base := strings.Repeat("n", 70)
+	r, err := e.Create(pods, []byte(`{"metadata":{"generateName":"`+base+`"},"spec":{"containers":[]}}`), Request{Namespace: "ns", FieldManager: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := r.Object.(*corev1.Pod)
+	if want := base[:58] + "abcde"; pod.Name != want {
+		t.Errorf("generated name %s, want %s", pod.Name, want)
+	}
+	if !pod.CreationTimestamp.Time.Equal(noon) || pod.UID != "uid" || pod.Generation != 1 || pod.Namespace != "ns" || pod.ResourceVersion != "" || !r.Created {
+		t.Errorf("metadata %+v", pod.ObjectMeta)
+	}
+	if pod.Kind != "Pod" || pod.APIVersion != "v1" || !pod.ManagedFields[0].Time.Time.Equal(noon) {
+		t.Errorf("kind %v, managed at %v", pod.TypeMeta, pod.ManagedFields[0].Time)
+	}
+
+	now = noon.Add(time.Hour)
+	pod.ResourceVersion = "5"
+	pod.Finalizers = []string{"example.com/a"}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"creationTimestamp": nil, "generation": 9, "labels": map[string]string{"a": "b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = e.Patch(pods, pod, body, Request{Namespace: "ns", Name: pod.Name, ContentType: "application/merge-patch+json", FieldManager: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := r.Object.(*corev1.Pod)
+	if !changed.CreationTimestamp.Time.Equal(noon) || changed.Generation != 1 || changed.ResourceVersion != "5" {
+		t.Errorf("metadata %+v", changed.ObjectMeta)
+	}
+	for _, m := range changed.ManagedFields {
+		if want := map[string]time.Time{"m": noon, "other": now}[m.Manager]; !m.Time.Time.Equal(want) {
+			t.Errorf("%s managed at %v, want %v", m.Manager, m.Time, want)
+		}
+	}
+
+	r, err = e.Delete(pods, changed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dying := r.Object.(*corev1.Pod)
+	if r.Gone || !dying.DeletionTimestamp.Time.Equal(now) || dying.Generation != 2 || *dying.DeletionGracePeriodSeconds != 0 {
+		t.Errorf("deleted: %+v", r)
+	}
+	now = noon.Add(2 * time.Hour)
+	if r, err = e.Delete(pods, dying, nil); err != nil || !r.Unchanged || !r.Object.(*corev1.Pod).DeletionTimestamp.Time.Equal(noon.Add(time.Hour)) {
+		t.Errorf("deleted again: %+v, %v", r, err)
+	}
+	r, err = e.Patch(pods, dying, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), Request{Namespace: "ns", Name: pod.Name, ContentType: "application/json-patch+json"})
+	if err != nil || !r.Gone {
+		t.Errorf("without its finalizer: %+v, %v", r, err)
+	}
+	dying.Finalizers = nil
+	if r, err = e.Delete(pods, dying, nil); err != nil || !r.Gone {
+		t.Errorf("deleted without finalizers: %+v, %v", r, err)
+	}
+}
+
+// TestEncodings has the same object come of all encodings.
+func TestEncodings(t *testing.T) {
+	registry, widgets := withWidgets(t)
+	now := noon
+	e := fixed(&now)
+	leases := lookup(t, registry, "coordination.k8s.io", "v1", "leases")
+	typed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("me"), LeaseDurationSeconds: new(int32(15))}}
+	typed.SetGroupVersionKind(leases.GVK)
+	untyped := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "x", "namespace": "ns"}, "spec": map[string]any{"size": "small", "replicas": int64(3)}}}
+	untyped.SetGroupVersionKind(widgets.GVK)
+	for _, tt := range []struct {
+		res   *resources.Resource
+		obj   runtime.Object
+		types []string
+	}{
+		{leases, typed, []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR}},
+		{widgets, untyped, []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}},
+	} {
+		var first runtime.Object
+		for _, mediaType := range tt.types {
+			info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+			if !ok {
+				t.Fatalf("no %s", mediaType)
+			}
+			body, err := runtime.Encode(info.Serializer, tt.obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := e.Create(tt.res, body, Request{Namespace: "ns", ContentType: mediaType + "; charset=utf-8", FieldManager: "m", FieldValidation: "Strict"})
+			if err != nil {
+				t.Errorf("%s: %v", mediaType, err)
+				continue
+			}
+			if first == nil {
+				first = r.Object
+			} else if !reflect.DeepEqual(first, r.Object) {
+				t.Errorf("%s: %v, want %v", mediaType, r.Object, first)
+			}
+		}
+	}
+	if _, err := e.Create(widgets, nil, Request{ContentType: runtime.ContentTypeProtobuf}); !apierrors.IsUnsupportedMediaType(err) {
+		t.Errorf("a custom resource in protobuf: %v", err)
+	}
+}
+
+// TestApplyCBOR has server-side apply take CBOR.
+func TestApplyCBOR(t *testing.T) {
+	e := New(Options{})
+	cms := lookup(t, resources.New(), "", "v1", "configmaps")
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeCBOR)
+	if !ok {
+		t.Fatal("no CBOR")
+	}
+	body, err := runtime.Encode(info.Serializer, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"k": "v"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Patch(cms, nil, body, Request{Namespace: "ns", Name: "c", ContentType: string(types.ApplyCBORPatchType), FieldManager: "m"})
+	if err != nil || !r.Created || r.Object.(*corev1.ConfigMap).Data["k"] != "v" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestUntypedStore has objects that a store keeps untyped edited as what they
+// are.
+func TestUntypedStore(t *testing.T) {
+	e := New(Options{})
+	deployments := lookup(t, resources.New(), "apps", "v1", "deployments")
+	current := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "d", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": int64(3)},
+		"spec": map[string]any{"replicas": int64(2), "selector": map[string]any{"matchLabels": map[string]any{"a": "b"}}},
+	}}
+	r, err := e.Patch(deployments, current, []byte(`{"spec":{"replicas":4}}`), Request{Namespace: "ns", Name: "d", ContentType: "application/strategic-merge-patch+json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := r.Object.(*appsv1.Deployment)
+	if *d.Spec.Replicas != 4 || d.Generation != 4 || d.ResourceVersion != "7" {
+		t.Errorf("%+v", d)
+	}
+	scale, err := e.Scale(deployments, current)
+	if err != nil || scale.Spec.Replicas != 2 || scale.Status.Selector != "a=b" || scale.ResourceVersion != "7" {
+		t.Errorf("scale %+v, %v", scale, err)
+	}
+}
+
+// TestDefinitions has CustomResourceDefinitions themselves be edited: named,
+// numbered, their status kept apart.
+func TestDefinitions(t *testing.T) {
+	e := New(Options{})
+	crds := lookup(t, resources.New(), "apiextensions.k8s.io", "v1", "customresourcedefinitions")
+	body, err := os.ReadFile("testdata/widgets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Create(crds, body, Request{ContentType: runtime.ContentTypeYAML, FieldValidation: "Strict"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := r.Object.(*unstructured.Unstructured)
+	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy"); strategy != "None" || u.GetGeneration() != 1 || u.GetNamespace() != "" {
+		t.Errorf("%v", u)
+	}
+	if err := resources.Establish(u, noon); err != nil {
+		t.Fatal(err)
+	}
+	u.SetResourceVersion("3")
+	r, err = e.Patch(crds, u, []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"labels":{"a":"b"}},"status":{}}`),
+		Request{Name: u.GetName(), ContentType: "application/merge-patch+json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := r.Object.(*unstructured.Unstructured)
+	if changed.GetGeneration() != 1 || !reflect.DeepEqual(changed.Object["status"], u.Object["status"]) {
+		t.Errorf("generation %d, status %v", changed.GetGeneration(), changed.Object["status"])
+	}
+}
+
+// TestVersions applies to one object in two versions of its custom resource:
+// managers of both keep their fields.
+func TestVersions(t *testing.T) {
+	registry, v1 := withWidgets(t)
+	beta := lookup(t, registry, "example.com", "v1beta1", "widgets")
+	e := New(Options{})
+	apply := func(res *resources.Resource, current runtime.Object, manager, spec string) *unstructured.Unstructured {
+		t.Helper()
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":"w"},"spec":%s}`, res.GroupVersion(), spec)
+		r, err := e.Patch(res, current, []byte(body), Request{Namespace: "ns", Name: "w", ContentType: string(types.ApplyYAMLPatchType), FieldManager: manager})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Object.(*unstructured.Unstructured)
+	}
+	w := apply(v1, nil, "one", `{"size":"small","color":"red"}`)
+	w.SetResourceVersion("1")
+	w = apply(beta, w, "two", `{"replicas":5}`)
+	if w.GetAPIVersion() != "example.com/v1beta1" {
+		t.Errorf("the answer is in %s", w.GetAPIVersion())
+	}
+	w = apply(v1, w, "one", `{"size":"small"}`)
+	if got := fmt.Sprint(w.Object["spec"]); got != "map[replicas:5 size:small]" {
+		t.Errorf("spec %s", got)
+	}
+}
+
+// TestErrorsAreStatuses has nonsense answered by API statuses, never by a
+// panic or a bare error.
+func TestErrorsAreStatuses(t *testing.T) {
+	registry, widgets := withWidgets(t)
+	e := New(Options{})
+	all := []*resources.Resource{widgets, lookup(t, registry, "", "v1", "pods"), lookup(t, registry, "apiextensions.k8s.io", "v1", "customresourcedefinitions")}
+	for _, res := range all {
+		current, err := e.empty(res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		current.(metav1.Object).SetName("n")
+		current.(metav1.Object).SetUID("u")
+		for _, body := range []string{"", "null", "1", `"x"`, "[]", "{}", `{"metadata":5}`, `{"metadata":{"name":5}}`, `{"metadata":null}`, `{"kind":5}`, `{"spec":[]}`, `{"spec":{"parts":[null,5]}}`, `{"metadata":{"managedFields":[{"manager":"x","fieldsV1":{"f:a":5}}]}}`, "\xff", `[{"op":"add"}]`, `[{"op":"replace","path":"","value":null}]`, `[{"op":"replace","path":"/metadata","value":null}]`} {
+			requests := []Request{{}, {ContentType: runtime.ContentTypeYAML}, {ContentType: runtime.ContentTypeCBOR}, {ContentType: runtime.ContentTypeProtobuf}}
+			for _, req := range requests {
+				_, err := e.Create(res, []byte(body), req)
+				isStatus(t, err, "create", res, req, body)
+				req.Name = "n"
+				for _, sub := range []string{"", resources.Status, resources.Scale} {
+					req.Subresource = sub
+					_, err = e.Update(res, current, []byte(body), req)
+					isStatus(t, err, "update", res, req, body)
+					_, err = e.Update(res, nil, []byte(body), req)
+					isStatus(t, err, "update nothing", res, req, body)
+				}
+			}
+			for _, kind := range []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType, "text/plain", ""} {
+				for _, sub := range []string{"", resources.Status, resources.Scale} {
+					req := Request{Name: "n", ContentType: string(kind), FieldManager: "m", Subresource: sub}
+					_, err := e.Patch(res, current, []byte(body), req)
+					isStatus(t, err, "patch", res, req, body)
+					_, err = e.Patch(res, nil, []byte(body), req)
+					isStatus(t, err, "patch nothing", res, req, body)
+				}
+			}
+		}
+	}
+}
+
+func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req Request, body string) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // it is to be a status itself
+	if !ok || status.Status().Code < 400 || status.Status().Message == "" {
+		t.Errorf("%s %s %+v %q: %T %v", verb, res, req, body, err, err)
+	}
+}
+
+// TestInputsAreKept draws objects and patches and has what goes in come out
+// of it as it was: nothing is shared that may be changed.
+func TestInputsAreKept(t *testing.T) {
+	registry, widgets := withWidgets(t)
+	deployments := lookup(t, registry, "apps", "v1", "deployments")
+	e := New(Options{})
+	rapid.Check(t, func(rt *rapid.T) {
+		res, kind := deployments, types.StrategicMergePatchType
+		body := `{"metadata":{"name":"x","labels":{"a":"b"},"finalizers":["a.b/c"]},"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
+		patches := []string{`{"spec":{"replicas":2}}`, `{"metadata":{"labels":{"x":"y"}}}`, `{"status":{"replicas":3}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"d"}]}}}}`, `{"metadata":{"finalizers":null}}`}
+		if rapid.Bool().Draw(rt, "custom") {
+			res, kind = widgets, types.MergePatchType
+			body = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x","labels":{"a":"b"}},"spec":{"size":"small","free":{"a":[1,{"b":2}]},"parts":[{"name":"p"}]}}`
+			patches = []string{`{"spec":{"replicas":2}}`, `{"metadata":{"labels":{"x":"y"}}}`, `{"status":{"phase":"p"}}`, `{"spec":{"parts":[{"name":"p"},{"name":"q"}]}}`, `{"spec":{"free":null}}`}
+		}
+		created, err := e.Create(res, []byte(body), Request{Namespace: "ns", FieldManager: "m"})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		current := created.Object
+		for i := range 4 {
+			current.(metav1.Object).SetResourceVersion(fmt.Sprint(i + 1))
+			kept := current.DeepCopyObject()
+			req := Request{Namespace: "ns", Name: "x", ContentType: string(kind), FieldManager: rapid.SampledFrom([]string{"m", "n"}).Draw(rt, "manager")}
+			req.Subresource = rapid.SampledFrom([]string{"", resources.Status}).Draw(rt, "subresource")
+			r, err := e.Patch(res, current, []byte(rapid.SampledFrom(patches).Draw(rt, "patch")), req)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			scribble(r.Object)
+			if !reflect.DeepEqual(kept, current) {
+				rt.Fatalf("the object that was patched has changed\n%v\n%v", kept, current)
+			}
+			next, err := e.Patch(res, current, []byte(`{}`), req)
+			if err != nil || !next.Unchanged {
+				rt.Fatalf("an empty patch: %+v, %v", next, err)
+			}
+		}
+	})
+}
+
+// scribble changes an object all over.
+func scribble(obj runtime.Object) {
+	m := obj.(metav1.Object)
+	for k := range m.GetLabels() {
+		m.GetLabels()[k] = "scribbled"
+	}
+	switch o := obj.(type) {
+	case *unstructured.Unstructured:
+		var over func(any)
+		over = func(x any) {
+			switch x := x.(type) {
+			case map[string]any:
+				for _, v := range x {
+					over(v)
+				}
+				x["scribbled"] = true
+			case []any:
+				for i, v := range x {
+					over(v)
+					x[i] = "scribbled"
+				}
+			}
+		}
+		over(o.Object)
+	case *appsv1.Deployment:
+		*o.Spec.Replicas = 99
+		o.Spec.Selector.MatchLabels["scribbled"] = "x"
+		for i := range o.Spec.Template.Spec.Containers {
+			o.Spec.Template.Spec.Containers[i].Name = "scribbled"
+		}
+		for i := range o.Finalizers {
+			o.Finalizers[i] = "scribbled"
+		}
+	}
+}
+
+// TestConcurrent shares an editor; the race detector is the judge.
+func TestConcurrent(t *testing.T) {
+	_, widgets := withWidgets(t)
+	e := New(Options{})
+	r, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Object.(metav1.Object).SetResourceVersion("1")
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 20 {
+				if _, err := e.Patch(widgets, r.Object, []byte(`{"spec":{"replicas":`+fmt.Sprint(i)+`}}`), Request{Namespace: "ns", Name: "x", ContentType: "application/merge-patch+json"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestEveryBuiltin creates one of each built-in resource, by name alone, and
+// applies to it: their types and schemas fit one another.
+func TestEveryBuiltin(t *testing.T) {
+	registry := resources.New()
+	for _, gv := range []schema.GroupVersion{{Group: "resource.k8s.io", Version: "v1beta2"}, {Group: "coordination.k8s.io", Version: "v1beta1"}, {Group: "extensions", Version: "v1beta1"}} {
+		if !registry.Serve(gv) {
+			t.Fatalf("no %s", gv)
+		}
+	}
+	e := New(Options{})
+	for _, res := range registry.All() {
+		if !res.Storable() {
+			continue
+		}
+		namespace := ""
+		if res.Namespaced {
+			namespace = "ns"
+		}
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"x"}}`, res.GroupVersion(), res.GVK.Kind)
+		r, err := e.Create(res, []byte(body), Request{Namespace: namespace, FieldValidation: "Strict"})
+		if err != nil {
+			t.Errorf("%s: %v", res, err)
+			continue
+		}
+		r.Object.(metav1.Object).SetResourceVersion("1")
+		body = strings.Replace(body, `"name":"x"`, `"name":"x","labels":{"a":"b"}`, 1)
+		r, err = e.Patch(res, r.Object, []byte(body), Request{Namespace: namespace, Name: "x", ContentType: string(types.ApplyYAMLPatchType), FieldManager: "m"})
+		if err != nil {
+			t.Errorf("%s: %v", res, err)
+			continue
+		}
+		managed := r.Object.(metav1.Object).GetManagedFields()
+		if len(managed) == 0 || managed[0].Manager != "m" {
+			t.Errorf("%s: managed %v", res, managed)
+		}
+	}
+}
+
+func FuzzPatch(f *testing.F) {
+	for _, seed := range []string{`{"spec":{"replicas":2}}`, `[{"op":"add","path":"/spec/tags","value":["a"]}]`, "spec: {size: large}", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"}}`, `{"metadata":{"managedFields":[]}}`} {
+		for kind := range 5 {
+			f.Add(kind, []byte(seed))
+		}
+	}
+	_, widgets := withWidgets(f)
+	e := New(Options{})
+	created, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns", FieldManager: "m"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	created.Object.(metav1.Object).SetResourceVersion("1")
+	kinds := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType, types.StrategicMergePatchType}
+	f.Fuzz(func(t *testing.T, kind int, body []byte) {
+		kept := created.Object.DeepCopyObject()
+		req := Request{Namespace: "ns", Name: "x", ContentType: string(kinds[uint(kind)%uint(len(kinds))]), FieldManager: "m"}
+		r, err := e.Patch(widgets, created.Object, body, req)
+		isStatus(t, err, "patch", widgets, req, string(body))
+		if !reflect.DeepEqual(kept, created.Object) {
+			t.Fatal("the object that was patched has changed")
+		}
+		if err != nil {
+			return
+		}
+		m := r.Object.(metav1.Object)
+		if m.GetName() != "x" || m.GetUID() != kept.(metav1.Object).GetUID() || m.GetResourceVersion() != "1" {
+			t.Fatalf("%v", r.Object)
+		}
+		if _, err := json.Marshal(r.Object); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func BenchmarkEditor(b *testing.B) {
+	registry := resources.New()
+	e := New(Options{})
+	leases := lookup(b, registry, "coordination.k8s.io", "v1", "leases")
+	pods := lookup(b, registry, "", "v1", "pods")
+	pod := []byte(`{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`)
+	made, err := e.Create(pods, pod, Request{Namespace: "ns", FieldManager: "m"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	made.Object.(metav1.Object).SetResourceVersion("1")
+	lease, err := e.Create(leases, []byte(`{"metadata":{"name":"x"},"spec":{"holderIdentity":"a"}}`), Request{Namespace: "ns", FieldManager: "m"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	lease.Object.(metav1.Object).SetResourceVersion("1")
+	status := []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+	renewed := []byte(`{"metadata":{"name":"x","resourceVersion":"1"},"spec":{"holderIdentity":"a","renewTime":"2026-11-21T12:00:00.000000Z"}}`)
+	for _, bb := range []struct {
+		name string
+		do   func() (Result, error)
+	}{
+		{"write=create/kind=Pod", func() (Result, error) {
+			return e.Create(pods, pod, Request{Namespace: "ns", FieldManager: "m"})
+		}},
+		{"write=status/kind=Pod", func() (Result, error) {
+			return e.Patch(pods, made.Object, status, Request{Namespace: "ns", Name: "x", Subresource: "status", ContentType: string(types.StrategicMergePatchType), FieldManager: "k"})
+		}},
+		{"write=update/kind=Lease", func() (Result, error) {
+			return e.Update(leases, lease.Object, renewed, Request{Namespace: "ns", Name: "x", FieldManager: "m"})
+		}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := bb.do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
