@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -361,8 +362,9 @@ func digestGenerator(g *storm.Generator) *digest {
 
 // print writes the digest as comments in columns.
 func (d *digest) print(w io.Writer, phases []storm.Phase) error {
+	w = &commented{w: w, start: true}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "#\tresource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\tbytes: min\tmedian\tmax\t")
+	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\tbytes: min\tmedian\tmax\t")
 	for i := range d.resources {
 		r := &d.resources[i]
 		slices.Sort(r.sizes)
@@ -372,7 +374,7 @@ func (d *digest) print(w io.Writer, phases []storm.Phase) error {
 			}
 			return fmt.Sprint(r.sizes[int(q*float64(len(r.sizes)-1))])
 		}
-		fmt.Fprintf(tw, "#\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", r.name, r.initial, len(r.at), r.added, r.modified, r.deleted,
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", r.name, r.initial, len(r.at), r.added, r.modified, r.deleted,
 			r.peak(), r.last.Round(time.Millisecond), at(0), at(0.5), at(1))
 	}
 	if err := tw.Flush(); err != nil {
@@ -381,19 +383,19 @@ func (d *digest) print(w io.Writer, phases []storm.Phase) error {
 	for i := range d.resources {
 		r := &d.resources[i]
 		if r.relist+r.resync > 0 {
-			fmt.Fprintf(w, "# %s: %d times relisted, %d times resynced\n", r.name, r.relist, r.resync)
+			fmt.Fprintf(w, "  %s: %d times relisted, %d times resynced\n", r.name, r.relist, r.resync)
 		}
 	}
 	if len(phases) == 0 {
 		return nil
 	}
-	fmt.Fprint(tw, "#\tphase\tfrom\tto\t")
+	fmt.Fprint(tw, "phase\tfrom\tto\t")
 	for i := range d.resources {
 		fmt.Fprintf(tw, "%s/s\t", d.resources[i].name)
 	}
 	fmt.Fprintln(tw)
 	for _, p := range phases {
-		fmt.Fprintf(tw, "#\t%s\t%v\t%v\t", p.Name, p.From, p.To)
+		fmt.Fprintf(tw, "%s\t%v\t%v\t", p.Name, p.From, p.To)
 		for i := range d.resources {
 			n := 0
 			for _, at := range d.resources[i].at {
@@ -408,11 +410,35 @@ func (d *digest) print(w io.Writer, phases []storm.Phase) error {
 	return tw.Flush()
 }
 
+// commented makes YAML's comments of lines.
+type commented struct {
+	w     io.Writer
+	start bool
+}
+
+func (c *commented) Write(b []byte) (int, error) {
+	for i, line := range bytes.SplitAfter(b, []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		if c.start || i > 0 {
+			if _, err := c.w.Write([]byte("#")); err != nil {
+				return 0, err
+			}
+		}
+		c.start = line[len(line)-1] == '\n'
+		if _, err := c.w.Write(line); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
 // peak is the most events that begin in one second of the clock.
-func (r *resourceDigest) peak() int {
+func (d *resourceDigest) peak() int {
 	seconds := map[int64]int{}
 	most := 0
-	for _, at := range r.at {
+	for _, at := range d.at {
 		s := int64(at / time.Second)
 		seconds[s]++
 		most = max(most, seconds[s])

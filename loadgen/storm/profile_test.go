@@ -663,3 +663,28 @@ func BenchmarkSet(b *testing.B) {
 		})
 	}
 }
+
+func TestMarkFaults(t *testing.T) {
+	p := storm.DefaultRelist()
+	storm.Resize(p, 0, 500, 0)
+	p.Relists = 2
+	set := setOf(t, storm.Compose(p, 1))
+	s := set.Storms[0]
+	got := set.MarkFaults()
+	if len(got) != 2 || len(s.Marks) != 2 {
+		t.Fatalf("%d faults, %d marks", len(got), len(s.Marks))
+	}
+	for i, f := range got {
+		if err := f.Validate(); err != nil {
+			t.Error(err)
+		}
+		// In the middle of each half of the storm phase, which begins after 5 s
+		// and takes 20.
+		if at, want := time.Duration(f.At), time.Duration(10*i+10)*time.Second; at > want || at < want-2*time.Second {
+			t.Errorf("relist %d at %v, want the last event before %v", i, at, want)
+		}
+	}
+	if got := setOf(t, storm.Compose(small(t, "resync"), 1)).MarkFaults(); got != nil {
+		t.Errorf("a resync is no fault: %v", got)
+	}
+}

@@ -29,6 +29,22 @@ type Phase struct {
 	From, To time.Duration
 }
 
+// MarkFaults returns the relists of the first storm as faults, for a server that
+// plays the set to anybody: pipelines play marks themselves.
+func (s *Set) MarkFaults() []fault.Spec {
+	if len(s.Storms) == 0 {
+		return nil
+	}
+	var out []fault.Spec
+	first := s.Storms[0]
+	for _, m := range first.Marks {
+		if m.What == MarkRelist && m.After > 0 {
+			out = append(out, fault.Spec{Name: fault.Relist, At: fault.Duration(first.Events[m.After-1].At)})
+		}
+	}
+	return out
+}
+
 // Of returns the storm of a resource by its plural name, such as "pods", and
 // false where the set has none.
 func (s *Set) Of(resource string) (*Storm, bool) {
