@@ -30,6 +30,9 @@ func TestKubeletWithAllSources(t *testing.T) {
 			Family: impls.Merge, Pipeline: "kubelet", Source: source, Static: 5,
 			Storm: smallStorm(t), Paces: rates(1000), Duration: 200 * time.Millisecond,
 		}
+		if source == "apiserver" {
+			spec.Impls = []string{"reference", "ring"}
+		}
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -42,6 +45,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 				continue
 			}
 			t.Run(name(c), func(t *testing.T) {
+				t.Parallel() // Most of it is waiting.
 				res, runErr, checkErr := play(t.Context(), t, c)
 				if err := errors.Join(runErr, checkErr); err != nil {
 					t.Fatal(err)
@@ -56,7 +60,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 
 // What a network does to a pipeline, nothing gets lost by. The faults come after
 // so many frames, and are such that client-go doesn't wait for seconds after
-// them.
+// them. (All variants go through all faults in package guarantee.)
 func TestPipelinesWithFaults(t *testing.T) {
 	faults := []fault.Spec{
 		{Name: fault.Disconnect, Frames: 41, Count: 3},
@@ -68,11 +72,11 @@ func TestPipelinesWithFaults(t *testing.T) {
 	}
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
 		spec := pipeline.Spec{
-			Family: family, Source: "apiserver", Pipeline: "informer",
+			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond", "ring"},
 			Storm: smallStorm(t), Paces: rates(2000), Faults: faults, Duration: 100 * time.Millisecond,
 		}
 		if family == impls.Merge {
-			spec.Pipeline = "kubelet"
+			spec.Pipeline, spec.Impls = "kubelet", []string{"reference", "sharded"}
 		}
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
@@ -87,6 +91,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 					continue
 				}
 				t.Run(name(c), func(t *testing.T) {
+					t.Parallel() // Most of it is waiting.
 					res, runErr, checkErr := play(t.Context(), t, c)
 					if err := errors.Join(runErr, checkErr); err != nil {
 						t.Fatal(err)
@@ -119,6 +124,7 @@ func TestPipelinesThatRelist(t *testing.T) {
 		for _, comparison := range comparisons {
 			for _, c := range comparison.Cells {
 				t.Run(name(c), func(t *testing.T) {
+					t.Parallel() // Most of it is waiting.
 					res, runErr, checkErr := play(t.Context(), t, c)
 					if err := errors.Join(runErr, checkErr); err != nil {
 						t.Fatal(err)
