@@ -312,7 +312,7 @@ func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req
 	if err == nil {
 		return
 	}
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // it is to be a status itself
+	status, ok := err.(apierrors.APIStatus)
 	if !ok || status.Status().Code < 400 || status.Status().Message == "" {
 		t.Errorf("%s %s %+v %q: %T %v", verb, res, req, body, err, err)
 	}
