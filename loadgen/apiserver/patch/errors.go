@@ -62,7 +62,7 @@ func otherUID(res *resources.Resource, req Request, want, have types.UID) error 
 	if res.Namespaced {
 		key += "/" + req.Namespace
 	}
-	return conflict(res, req.Name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s", key, req.Name, want, have)) //nolint:staticcheck // the API's own words
+	return conflict(res, req.Name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s", key, req.Name, want, have))
 }
 
 func conflict(res *resources.Resource, name string, err error) error {
