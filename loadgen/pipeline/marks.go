@@ -33,7 +33,8 @@ func (m *marker) before(seq uint64) {
 
 // expiry lets a Reflector's watch expire: it is broken off, and the attempt to go
 // on from where it was is answered with 410 Gone. So the Reflector lists again,
-// after the pause (0.8 to 1.6 s) that client-go makes before it does.
+// after client-go's pauses: one for the broken watch, one for the answer, 2 to 5 s
+// together.
 type expiry struct {
 	cache.ListerWatcherWithContext
 	lw cache.ListerWatcher

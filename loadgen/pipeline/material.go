@@ -43,14 +43,23 @@ type material struct {
 	byPace map[string]*score
 }
 
-// faultStall is how long a pipeline with faults may stand still: client-go comes
-// back after up to a minute.
-const faultStall = 3 * time.Minute
+// How long a pipeline may stand still that has to connect or to list anew:
+// client-go comes back after up to a minute, and after an expired watch, in
+// seconds.
+const (
+	faultStall  = 3 * time.Minute
+	relistStall = 20 * time.Second
+)
 
 // stall is how long a pipeline may stand still. A live stream has no material.
 func (m *material) stall() time.Duration {
-	if m != nil && len(m.faults) > 0 {
+	switch {
+	case m == nil:
+		return stallLimit
+	case len(m.faults) > 0:
 		return max(stallLimit, faultStall)
+	case slices.ContainsFunc(m.base.Marks, isRelist):
+		return stallLimit + relistStall
 	}
 	return stallLimit
 }

@@ -17,8 +17,8 @@
 // A relist of the storm ([storm.MarkRelist]) is a Replace of all that is there in
 // the queue pipeline. In the informer pipeline it is what causes one: the watch
 // is broken off and its version has expired, so that the Reflector lists anew,
-// after the pause of about a second that client-go makes; unpaced, most of the
-// time goes by with that. A resync ([storm.MarkResync]) is a Resync of the queue in
+// after client-go's pauses of 2 to 5 s; unpaced, most of the time goes by with
+// those. A resync ([storm.MarkResync]) is a Resync of the queue in
 // the informer pipeline; a queue alone has no store of which it could be. Queues
 // without KnownObjects that don't know SyncAll (clientgo-realfifo) do nothing. The
 // kubelet's pipelines play no marks.
