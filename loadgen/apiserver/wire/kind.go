@@ -19,7 +19,7 @@ type Kind struct {
 	gvk     schema.GroupVersionKind
 	list    schema.GroupVersionKind
 	columns *Columns
-	// objects, metadata and statuses encode what their names say.
+	// objects, metadata and tables encode what their names say.
 	objects, metadata, tables encoder
 }
 
@@ -60,7 +60,7 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 		if acc, err := meta.Accessor(o); err == nil {
 			t.ResourceVersion = acc.GetResourceVersion()
 		}
-		return k.tables.append(dst, f.Media(), t)
+		return k.AppendTable(dst, f.Media(), t)
 	}
 }
 
