@@ -19,6 +19,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
@@ -42,6 +43,8 @@ type runFlags struct {
 	knobs     pipeline.Knobs
 	faults    []string
 	static    int
+	filenames []string
+	recursive bool
 	of        liveFlags
 	out       string
 	output    string
@@ -133,6 +136,8 @@ is finished.`,
 	fl.StringVar((*string)(&f.knobs.Trust), "trust", "", "versions or generations: what of the API server's word replaces comparing pods (merge)")
 	f.of.add(cmd)
 	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong between client and server, for --source apiserver, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
+	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests that the storm's pods are made from (pods, or what has a pod template): files, folders, URLs, or - for standard input")
+	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
 	fl.IntVar(&f.static, "static", 0, "static pods that the kubelet's file and http sources have each, and that change while the storm is played, for --pipeline kubelet")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
@@ -208,8 +213,11 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.recursive && len(f.filenames) == 0 {
+		return nil, badFlag("recursive", errors.New("needs -f"))
+	}
 	if f.family == "" {
-		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events"}, sizeFlagNames, knobFlags, liveFlagNames)
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static"}, sizeFlagNames, knobFlags, liveFlagNames)
 		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
@@ -299,7 +307,27 @@ func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, []fault.Spec, error) 
 	if len(set.Faults) > 0 && f.source != source.APIServerName {
 		return nil, nil, badFlag("storm", fmt.Errorf("%s has faults, which need --source %s", f.storm.name, source.APIServerName))
 	}
-	return set.Storms[0], set.Faults, nil
+	s, err := f.dress(cmd, set.Storms[0])
+	return s, set.Faults, err
+}
+
+// dress makes the storm's pods from the manifests, where there are any.
+func (f *runFlags) dress(cmd *cobra.Command, s *storm.Storm) (*storm.Storm, error) {
+	if len(f.filenames) == 0 {
+		return s, nil
+	}
+	objects, err := manifest.Load(cmd.Context(), manifest.Options{Filenames: f.filenames, Recursive: f.recursive, Stdin: cmd.InOrStdin()})
+	if err != nil {
+		return nil, badFlag("filename", err)
+	}
+	templates, err := manifest.PodTemplates(objects)
+	if err != nil {
+		return nil, badFlag("filename", err)
+	}
+	if s, err = s.WithPods(templates); err != nil {
+		return nil, badFlag("filename", err)
+	}
+	return s, nil
 }
 
 // spec turns the flags into a comparison, without the storm.

@@ -70,7 +70,7 @@ func splitJSON(data []byte) ([]document, *Error) {
 		var raw json.RawMessage
 		before := dec.InputOffset()
 		err := dec.Decode(&raw)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return docs, nil
 		}
 		if err != nil {
@@ -216,7 +216,7 @@ func named(info *resource.Info, err error) error {
 		return err
 	}
 	if info.Object.GetObjectKind().GroupVersionKind().Version == "" {
-		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // As apimachinery says it of the kind.
+		return errors.New("Object 'apiVersion' is missing")
 	}
 	m, err := meta.Accessor(info.Object)
 	if err != nil {

@@ -48,7 +48,7 @@ func read(r *http.Request) (*request, bool) {
 // collectionOf returns the path of the resource that a path is below.
 func collectionOf(path string) (string, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	n := 0
+	var n int
 	switch parts[0] {
 	case "api":
 		n = 2
