@@ -35,8 +35,10 @@ func recordedNames() []string {
 	return names
 }
 
-// open finds a recording; a name goes before a path.
-func open(nameOrPath string) (io.ReadCloser, error) {
+// Open opens a recording: one of those that are built in, by name, or a file, by
+// path; where both fit, it is the name. A file can be sought. The error for one
+// that isn't there wraps [fs.ErrNotExist] and lists the names.
+func Open(nameOrPath string) (io.ReadCloser, error) {
 	names := recordedNames()
 	if slices.Contains(names, nameOrPath) {
 		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + suffix)

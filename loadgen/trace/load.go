@@ -57,7 +57,7 @@ var errNoEvents = fmt.Errorf("%w: the recording has no events", ErrEmpty)
 // load returns the storms that have events, the main resource's first; just
 // that one unless all are asked for.
 func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
-	f, err := open(nameOrPath)
+	f, err := Open(nameOrPath)
 	if err != nil {
 		return nil, err
 	}

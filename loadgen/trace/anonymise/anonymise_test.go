@@ -1,0 +1,777 @@
+package anonymise
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// testKey makes runs alike.
+var testKey = [KeySize]byte{1, 2, 3}
+
+var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+
+// frames reads the frames of a recording, up to a number for each resource.
+func frames(t testing.TB, path string, most int) []trace.Frame {
+	t.Helper()
+	f, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	r := trace.NewReader(f, path)
+	count := map[trace.Resource]int{}
+	var out []trace.Frame
+	for {
+		fr, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count[fr.Resource]++; count[fr.Resource] <= most {
+			out = append(out, fr)
+		}
+	}
+}
+
+// recordings are what the tests read: those that are built in, or the files of a
+// folder with the other resources of the same clusters.
+func recordings(t testing.TB) []string {
+	t.Helper()
+	folder := os.Getenv("WATCHLAB_TEST_RECORDINGS")
+	if folder == "" {
+		return trace.Names()
+	}
+	found, err := filepath.Glob(filepath.Join(folder, "*", "*.jsonl.gz"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no recordings in %s: %v", folder, err)
+	}
+	return found
+}
+
+// perResource is how many frames of each are looked at.
+func perResource() int {
+	if raced || testing.Short() {
+		return 20
+	}
+	return 200
+}
+
+// harmless are strings that are kept by what they look like.
+var harmless = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT[0-9:.]+Z|\d+|\d+(\.\d+)?(m|k|Ki|Mi|Gi|Ti|M|G)|\d{1,3}%|)$`)
+
+// TestRecordings: of what was recorded from a real cluster, nothing survives but
+// the strings of the golden file, each of which is on a list of harmless ones.
+func TestRecordings(t *testing.T) {
+	kept := map[string]bool{}
+	replacements := map[string]string{}
+	reversed := map[string]string{}
+	var originals, outputs []string
+	written := 0
+	for _, path := range recordings(t) {
+		a := WithKey(testKey)
+		for i, f := range frames(t, path, perResource()) {
+			before := bytes.Clone(f.Object)
+			g, err := a.Frame(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case !bytes.Equal(before, f.Object):
+				t.Fatalf("%s: the object that was given has changed", path)
+			case len(g.Object) != len(f.Object):
+				t.Fatalf("%s: %d bytes became %d:\n%s\n%s", path, len(f.Object), len(g.Object), f.Object, g.Object)
+			case g.Offset != f.Offset || g.Type != f.Type || g.Resource != f.Resource:
+				t.Fatalf("%s: %v became %v", path, f, g)
+			}
+			var was, is any
+			decode(t, f.Object, &was)
+			decode(t, g.Object, &is)
+			compare(t, was, is, func(was, is string) {
+				if was == is {
+					if !harmless.MatchString(was) {
+						kept[was] = true
+					}
+					return
+				}
+				originals = append(originals, was)
+				eachWord(was, is, func(w, i string) {
+					if w == i {
+						t.Errorf("%s: the word %q of %q is in %q", path, w, was, is)
+					}
+				})
+				if utf8.RuneCountInString(was) != utf8.RuneCountInString(is) {
+					t.Errorf("%q became %q", was, is)
+				}
+			})
+			o, err := metaOf(f.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := metaOf(g.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for from, to := range o.pairs(p) {
+				if r, ok := replacements[from]; ok && r != to {
+					t.Fatalf("%s: %q became %q and %q", path, from, r, to)
+				}
+				if r, ok := reversed[to]; ok && r != from {
+					t.Fatalf("%s: %q and %q became %q", path, r, from, to)
+				}
+				replacements[from], reversed[to] = to, from
+			}
+			for j, set := range o.ManagedFields {
+				if was, is := fields(t, set.FieldsV1), fields(t, p.ManagedFields[j].FieldsV1); was.Size() != is.Size() {
+					t.Fatalf("%s: %d managed fields became %d", path, was.Size(), is.Size())
+				}
+			}
+			if !strings.HasPrefix(p.Name, p.GenerateName) || len(validation.IsDNS1123Subdomain(p.Name)) > 0 && p.Name != "" {
+				t.Fatalf("%s: name %q, generateName %q", path, p.Name, p.GenerateName)
+			}
+			if i%25 == 0 && written < 1<<20 {
+				written += len(g.Object)
+				outputs = append(outputs, string(g.Object))
+			}
+		}
+	}
+	// Nowhere, not as a part of something else either.
+	slices.Sort(originals)
+	originals = slices.Compact(originals)
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(originals), func(i, j int) { originals[i], originals[j] = originals[j], originals[i] })
+	all := strings.Join(outputs, "\n")
+	long := 0
+	for _, s := range originals {
+		if len(s) >= 9 && long < 1000 {
+			long++
+			if strings.Contains(all, s) {
+				t.Errorf("%q has survived", s)
+			}
+		}
+	}
+	if long < 100 {
+		t.Errorf("%d strings were looked for", long)
+	}
+	if os.Getenv("WATCHLAB_TEST_RECORDINGS") != "" && *update {
+		if err := os.WriteFile("testdata/kept.txt", []byte(strings.Join(sorted(kept), "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile("testdata/kept.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := set(strings.Split(strings.TrimSpace(string(golden)), "\n")...)
+	for _, s := range sorted(kept) {
+		if !allowed[s] {
+			t.Errorf("%q has survived, and is not in testdata/kept.txt", s)
+		}
+	}
+}
+
+func sorted(m map[string]bool) []string {
+	var s []string
+	for k := range m {
+		s = append(s, k)
+	}
+	slices.Sort(s)
+	return s
+}
+
+func decode(t testing.TB, b []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(b, v); err != nil {
+		t.Fatalf("%v:\n%s", err, b)
+	}
+}
+
+func metaOf(object []byte) (m objectMeta, err error) {
+	var o struct {
+		Metadata objectMeta     `json:"metadata"`
+		Spec     map[string]any `json:"spec"`
+	}
+	err = json.Unmarshal(object, &o)
+	o.Metadata.node, _ = o.Spec["nodeName"].(string)
+	return o.Metadata, err
+}
+
+type objectMeta struct {
+	metav1.ObjectMeta
+	node string
+}
+
+// pairs are names and what they became.
+func (o objectMeta) pairs(p objectMeta) map[string]string {
+	m := map[string]string{}
+	add := func(was, is string) {
+		if was != "" {
+			m[was] = is
+		}
+	}
+	add(o.Name, p.Name)
+	add(o.Namespace, p.Namespace)
+	add(string(o.UID), string(p.UID))
+	add(o.node, p.node)
+	for i, ref := range o.OwnerReferences {
+		add(ref.Name, p.OwnerReferences[i].Name)
+		add(string(ref.UID), string(p.OwnerReferences[i].UID))
+	}
+	for k, v := range o.Labels {
+		if _, ok := p.Labels[k]; ok {
+			add(v, p.Labels[k])
+		}
+	}
+	return m
+}
+
+func fields(t testing.TB, f *metav1.FieldsV1) *fieldpath.Set {
+	t.Helper()
+	s := &fieldpath.Set{}
+	if f == nil {
+		return s
+	}
+	if err := s.FromJSON(bytes.NewReader(f.Raw)); err != nil {
+		t.Fatalf("managed fields: %v:\n%s", err, f.Raw)
+	}
+	return s
+}
+
+// compare walks two documents of the same shape and calls f with each string and
+// each key of the one and what is in its place in the other.
+func compare(t testing.TB, was, is any, f func(was, is string)) {
+	t.Helper()
+	switch w := was.(type) {
+	case map[string]any:
+		i, ok := is.(map[string]any)
+		if !ok || len(i) != len(w) {
+			t.Fatalf("%v became %v", was, is)
+		}
+		// Keys stand in the order of the text, which is gone: those that are
+		// kept are matched, and one that is alone.
+		var gone, come []string
+		for k := range w {
+			if _, ok := i[k]; ok {
+				f(k, k)
+				compare(t, w[k], i[k], f)
+			} else {
+				gone = append(gone, k)
+			}
+		}
+		for k := range i {
+			if _, ok := w[k]; !ok {
+				come = append(come, k)
+			}
+		}
+		if len(gone) != len(come) {
+			t.Fatalf("%v became %v", was, is)
+		}
+		lengths := map[int]int{}
+		for j := range gone {
+			lengths[len(gone[j])]++
+			lengths[len(come[j])]--
+		}
+		for _, n := range lengths {
+			if n != 0 {
+				t.Fatalf("keys %q became %q", gone, come)
+			}
+		}
+		if len(gone) == 1 {
+			f(gone[0], come[0])
+			compare(t, w[gone[0]], i[come[0]], f)
+		}
+	case []any:
+		i, ok := is.([]any)
+		if !ok || len(i) != len(w) {
+			t.Fatalf("%v became %v", was, is)
+		}
+		for j := range w {
+			compare(t, w[j], i[j], f)
+		}
+	case string:
+		i, ok := is.(string)
+		if !ok {
+			t.Fatalf("%v became %v", was, is)
+		}
+		f(w, i)
+	default:
+		if !reflect.DeepEqual(was, is) {
+			t.Fatalf("%v became %v", was, is)
+		}
+	}
+}
+
+// shape is a string with its letters and digits made alike.
+func shape(s string) string {
+	return strings.Map(func(r rune) rune {
+		if c := symbolOf(unit{r: r}).class; c != nobody {
+			return rune(c)
+		}
+		return r
+	}, s)
+}
+
+// eachWord calls f with each run of letters and digits and what stands there now.
+func eachWord(was, is string, f func(was, is string)) {
+	if ip := regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`); ip.MatchString(was) || strings.HasPrefix(was, "k:") || strings.HasPrefix(was, "v:") || strings.HasPrefix(was, "f:") {
+		// Parts of these are kept.
+		return
+	}
+	a, b := []rune(was), []rune(is)
+	for i := 0; i < len(a) && len(a) == len(b); {
+		n := 0
+		for i+n < len(a) && symbolOf(unit{r: a[i+n]}).class != nobody {
+			n++
+		}
+		// Of what is replaced as a whole, or of a UUID, a short part may be
+		// the same by chance.
+		if n >= 6 {
+			f(string(a[i:i+n]), string(b[i:i+n]))
+		}
+		i += max(n, 1)
+	}
+}
+
+// TestStorm: the storm of an anonymised recording is that of the recording, with
+// other names.
+func TestStorm(t *testing.T) {
+	a := WithKey(testKey)
+	var was, is bytes.Buffer
+	w, x := trace.NewLineWriter(&was, false), trace.NewLineWriter(&is, false)
+	for _, f := range frames(t, "recorded-nodeloss", 2*perResource()) {
+		g, err := a.Frame(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Write(f), x.Write(g)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	load := func(name string, b bytes.Buffer) *storm.Storm {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := trace.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s, r := load("was", was), load("is", is)
+	if s.Initial != r.Initial || s.Keys != r.Keys || len(s.Events) != len(r.Events) {
+		t.Fatalf("%d events of %d keys, %d initial, became %d of %d, %d", len(s.Events), s.Keys, s.Initial, len(r.Events), r.Keys, r.Initial)
+	}
+	selected := 0
+	for i, e := range s.Events {
+		f := r.Events[i]
+		if e.Type != f.Type || e.At != f.At || e.KeyIndex != f.KeyIndex || e.Key == f.Key {
+			t.Fatalf("event %d: %s of %s (%d) became %s of %s (%d)", i+1, e.Type, e.Key, e.KeyIndex, f.Type, f.Key, f.KeyIndex)
+		}
+		p, q := e.Object.(*v1.Pod), f.Object.(*v1.Pod)
+		if p.Status.Phase != q.Status.Phase || len(p.Spec.Containers) != len(q.Spec.Containers) || !p.CreationTimestamp.Equal(&q.CreationTimestamp) {
+			t.Fatalf("event %d: phase %s became %s", i+1, p.Status.Phase, q.Status.Phase)
+		}
+		if ip := q.Status.PodIP; ip != "" {
+			if _, err := netip.ParseAddr(ip); err != nil {
+				t.Fatalf("event %d: %v", i+1, err)
+			}
+		}
+		// A selector goes on to select the pod that it is in.
+		for _, c := range q.Spec.TopologySpreadConstraints {
+			sel, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !sel.Matches(setOf(q.Labels)) {
+				t.Fatalf("event %d: %v does not select %v", i+1, sel, q.Labels)
+			}
+			selected++
+		}
+		for j, c := range q.Spec.Containers {
+			if len(validation.IsDNS1123Label(c.Name)) > 0 {
+				t.Fatalf("event %d: container %q", i+1, c.Name)
+			}
+			for k, e := range c.Env {
+				if len(validation.IsEnvVarName(e.Name)) > 0 || len(e.Value) != len(p.Spec.Containers[j].Env[k].Value) {
+					t.Fatalf("event %d: env %q=%q", i+1, e.Name, e.Value)
+				}
+			}
+			if !c.Resources.Requests.Cpu().Equal(*p.Spec.Containers[j].Resources.Requests.Cpu()) {
+				t.Fatalf("event %d: requests %v", i+1, c.Resources.Requests)
+			}
+		}
+	}
+	if selected == 0 {
+		t.Error("nothing was selected")
+	}
+}
+
+type setOf map[string]string
+
+func (s setOf) Has(k string) bool              { _, ok := s[k]; return ok }
+func (s setOf) Get(k string) string            { return s[k] }
+func (s setOf) Lookup(k string) (string, bool) { v, ok := s[k]; return v, ok }
+
+// TestSecrets fills every field of every type with secrets: none survives, and
+// what comes out is of that type again.
+func TestSecrets(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	var secrets []string
+	word := func() string {
+		b := make([]byte, 12)
+		for i := range b {
+			b[i] = letters[rng.IntN(len(letters))]
+		}
+		s := string(b)
+		secrets = append(secrets, s)
+		return s
+	}
+	secret := func() string {
+		s := word()
+		// With what has to be escaped around it, now and then.
+		switch rng.IntN(6) {
+		case 0:
+			return s + "\n\"<é> " + s + "\\\u2028"
+		case 1:
+			return s[:6] + "-é😀-" + s[6:]
+		}
+		return s
+	}
+	filler := randfill.NewWithSeed(int64(seed)).NilChance(0.1).NumElements(1, 2).MaxDepth(14).Funcs(
+		func(s *string, _ randfill.Continue) { *s = secret() },
+		func(b *[]byte, _ randfill.Continue) { *b = []byte(secret()) },
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewQuantity(int64(c.Intn(1000)), resource.DecimalSI)
+		},
+		func(x *metav1.Time, _ randfill.Continue) { x.Time = time.Unix(1e9, 0) },
+		func(x *metav1.MicroTime, _ randfill.Continue) { x.Time = time.Unix(1e9, 0) },
+		func(x *intstr.IntOrString, _ randfill.Continue) { *x = intstr.FromString(secret()) },
+		func(x *runtime.RawExtension, _ randfill.Continue) {
+			x.Raw = fmt.Appendf(nil, `{"kind":%q,"spec":{%q:[%q,1,true],"replicas":2}}`, secret(), secret(), secret())
+		},
+		func(x *runtime.Object, _ randfill.Continue) {},
+		func(x *metav1.FieldsV1, _ randfill.Continue) {
+			inner, _ := json.Marshal(fmt.Sprintf(`k:{"name":%q}`, secret()))
+			member, _ := json.Marshal(fmt.Sprintf(`v:%q`, secret()))
+			x.Raw = fmt.Appendf(nil, `{"f:metadata":{"f:labels":{".":{},"f:%s":{}},"f:finalizers":{%s:{}}},"f:spec":{"f:containers":{%s:{"f:%s":{}}}},"f:%s":{},%q:{},"i:%s":{}}`,
+				word(), member, inner, word(), word(), word(), word())
+		},
+	)
+	a := WithKey(testKey)
+	kinds := 0
+	for kind, typ := range scheme.Scheme.AllKnownTypes() {
+		if !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.Object]()) && !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.ObjectMetaAccessor]()) {
+			continue
+		}
+		kinds++
+		o := reflect.New(typ).Interface().(runtime.Object)
+		secrets = secrets[:0]
+		filler.Fill(o)
+		o.GetObjectKind().SetGroupVersionKind(kind)
+		if m, err := meta.Accessor(o); err == nil {
+			m.SetResourceVersion("12")
+		}
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatalf("%v: %v", kind, err)
+		}
+		out, err := a.Object(kind, text)
+		if err != nil {
+			t.Fatalf("%v: %v", kind, err)
+		}
+		if len(out) != len(text) {
+			t.Fatalf("%v: %d bytes became %d:\n%s\n%s", kind, len(text), len(out), text, out)
+		}
+		for _, s := range secrets {
+			plain, encoded := []byte(s), base64.StdEncoding.EncodeToString([]byte(s))[:16]
+			if bytes.Contains(out, plain) || bytes.Contains(out, []byte(encoded)) || bytes.Contains(out, plain[:6]) || bytes.Contains(out, plain[6:]) {
+				i := max(bytes.Index(out, plain[:6]), bytes.Index(out, plain[6:]))
+				t.Fatalf("%v: the secret %q has survived: …%s", kind, s, out[max(0, i-60):min(len(out), max(i, 0)+60)])
+			}
+		}
+		p := reflect.New(typ).Interface().(runtime.Object)
+		if err := json.Unmarshal(out, p); err != nil {
+			t.Fatalf("%v: %v:\n%s", kind, err, out)
+		}
+		if p.GetObjectKind().GroupVersionKind() != kind {
+			t.Fatalf("%v became %v", kind, p.GetObjectKind().GroupVersionKind())
+		}
+		again, err := json.Marshal(p)
+		if err != nil {
+			t.Fatalf("%v: %v", kind, err)
+		}
+		// Nothing was lost on the way: the same fields are set.
+		if was, is := strings.Count(string(text), `":`), strings.Count(string(again), `":`); was != is {
+			t.Fatalf("%v: %d fields became %d:\n%s\n%s", kind, was, is, text, again)
+		}
+	}
+	if kinds < 100 {
+		t.Errorf("%d kinds", kinds)
+	}
+}
+
+// TestCustom: of custom resources, field names that others have and the enums of
+// others are kept, and nothing else.
+func TestCustom(t *testing.T) {
+	a := WithKey(testKey)
+	kind := schema.GroupVersionKind{Group: "secret.example.com", Version: "v1", Kind: "Vault"}
+	in := `{"apiVersion":"secret.example.com/v1","kind":"Vault","metadata":{"name":"payroll","namespace":"finance","resourceVersion":"77"},
+ "spec":{"replicas":3,"template":{"spec":{"containers":[{"image":"corp/payroll:1","resources":{"limits":{"cpu":"100m"}}}]}},
+  "payrollRules":{"salary":"high"},"ref":{"kind":"Widget","apiVersion":"other.example.com/v2","name":"payroll"}},
+ "status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","reason":"Payday","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`
+	out, err := a.Object(kind, []byte(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) != len(in) {
+		t.Errorf("%d bytes became %d", len(in), len(out))
+	}
+	for _, s := range []string{"payroll", "finance", "corp", "salary", "high", "Widget", "other", "Payday", "Rules"} {
+		if bytes.Contains(out, []byte(s)) {
+			t.Errorf("%q has survived in %s", s, out)
+		}
+	}
+	for _, s := range []string{
+		`"apiVersion":"secret.example.com/v1","kind":"Vault"`, `"replicas":3`, `"template":{"spec":{"containers":[{"image":"`, `"limits":{"cpu":"100m"}`,
+		`"resourceVersion":"77"`, `"phase":"Running"`, `"type":"Ready","status":"True","reason":"`, `"2026-01-02T03:04:05Z"`,
+	} {
+		if !bytes.Contains(out, []byte(s)) {
+			t.Errorf("%q is not in %s", s, out)
+		}
+	}
+	if name := a.String("payroll"); bytes.Count(out, []byte(name)) != 3 {
+		t.Errorf("%q is in it %d times, want 3: %s", name, bytes.Count(out, []byte(name)), out)
+	}
+}
+
+func TestObjectRefuses(t *testing.T) {
+	for _, s := range []string{"", "{", `{"a":1}}`, "\x00"} {
+		if _, err := WithKey(testKey).Object(podKind, []byte(s)); !errors.Is(err, ErrObject) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+// TestText: what stands where, and what becomes of it.
+func TestText(t *testing.T) {
+	a := WithKey(testKey)
+	for _, s := range []string{
+		"a", "7", "web", "web-1", "Web_2.x", "node-019", "10.207.19.3", "10.207.0.0/24", "http://10.207.19.3:8080/x",
+		"4fa4a078-3b36-4945-988f-286504a78608", "pvc-4fa4a078-3b36-4945-988f-286504a78608", "fe80::1", "2001:db8::/32", "2001:db8:0:1::ff",
+		"sha256:95906094eb294f5be47ea1f9d12e608196c4182c2122a9932e9104caecbe8028", "größe", "名前", "😀", "1.36.3", "v1.36.3", "300.1.1.1",
+	} {
+		got := a.String(s)
+		switch {
+		case got == s:
+			t.Errorf("%q is as it was", s)
+		case shape(got) != shape(s) && !strings.ContainsAny(s, ":") && uuid(units(strings.TrimPrefix(s, "pvc-"))) == 0:
+			t.Errorf("%q became %q", s, got)
+		case len(got) != len(s):
+			t.Errorf("%q became %q", s, got)
+		}
+		if _, err := netip.ParseAddr(s); err == nil {
+			if _, err := netip.ParseAddr(got); err != nil {
+				t.Errorf("%q became %q: %v", s, got, err)
+			}
+		}
+		if _, err := netip.ParsePrefix(s); err == nil {
+			if _, err := netip.ParsePrefix(got); err != nil {
+				t.Errorf("%q became %q: %v", s, got, err)
+			}
+		}
+	}
+	for _, s := range []string{"", "--", "true", "127.0.0.1", "::", "topology.kubernetes.io/zone"} {
+		if got := a.String(s); got != s {
+			t.Errorf("%q became %q", s, got)
+		}
+	}
+	// Parts go where the whole goes.
+	for whole, part := range map[string]string{
+		"web-1-544cbc67cf-2b7rl": "web-1-544cbc67cf-", "http://10.207.19.3:80": "10.207.19.3", "10.207.19.3": "10.207.", "db.shop.svc": "shop", "10.207.19.0/24": "10.207.19.",
+	} {
+		if part == "10.207." || part == "10.207.19." {
+			continue // Below: not an address by itself.
+		}
+		if w, p := a.String(whole), a.String(part); !strings.Contains(w, p) {
+			t.Errorf("%q became %q, but %q became %q", whole, w, part, p)
+		}
+	}
+	net, err := netip.ParsePrefix(a.String("10.207.19.0/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ip := netip.MustParseAddr(a.String("10.207.19.77")); !net.Contains(ip) {
+		t.Errorf("%v is not in %v", ip, net)
+	}
+	b, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := "a-name-of-some-length"; a.String(name) == b.String(name) {
+		t.Error("the key makes no difference")
+	}
+	if name := "a-name-of-some-length"; a.String(name) != WithKey(testKey).String(name) {
+		t.Error("the same key makes a difference")
+	}
+}
+
+func units(s string) []unit { return appendUnits(nil, []byte(s)) }
+
+// TestWordsArePermuted: different words have different replacements, and none is
+// its own, for all words of up to three characters of some shapes.
+func TestWordsArePermuted(t *testing.T) {
+	w := newWords(testKey)
+	for _, shape := range []string{"d", "l", "u", "dd", "ld", "ul", "dld", "2", "lll"} {
+		if shape == "lll" && raced {
+			continue
+		}
+		all := []string{""}
+		for _, class := range shape {
+			var more []string
+			for _, s := range all {
+				for v := range uint32(2048) {
+					sym := symbol{v: v, class: byte(class)}
+					limit := map[rune]uint32{digit: 10, lower: 26, upper: 26, utf2: first3 - first2}[class]
+					if v >= limit {
+						break
+					}
+					more = append(more, s+string(sym.rune()))
+				}
+			}
+			all = more
+		}
+		seen := map[string]string{}
+		for _, s := range all {
+			u := units(s)
+			w.permuteUnits("word", u)
+			got := plainString(u)
+			if got == s {
+				t.Fatalf("%q is its own replacement", s)
+			}
+			if other, ok := seen[got]; ok {
+				t.Fatalf("%q and %q are both replaced by %q", s, other, got)
+			}
+			seen[got] = s
+		}
+	}
+}
+
+// TestBase64: data stays data of that length.
+func TestBase64(t *testing.T) {
+	w := newWords(testKey)
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data")
+		text := base64.StdEncoding.EncodeToString(data)
+		u := units(text)
+		if !w.base64(u) {
+			t.Fatalf("%q was not taken for base64", text)
+		}
+		got, err := base64.StdEncoding.Strict().DecodeString(plainString(u))
+		if err != nil || len(got) != len(data) || bytes.Equal(got, data) {
+			t.Fatalf("%q became %q: %v", text, plainString(u), err)
+		}
+	})
+}
+
+// FuzzObject: whatever the JSON is, what comes out is JSON of that length and
+// that shape.
+func FuzzObject(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `[]`, `"x"`, `1`, ` { "metadata" : { "name" : "a" , "labels":{"x":"y"}} } `,
+		`{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{}}}}}}]}}`,
+		`{"spec":{"containers":[{"env":[{"name":"A","value":"\u00e9\ud83d\ude00\ud800\n\/"}]}]}}`,
+		`{"metadata":{"managedFields":[{"fieldsV1":{"k:{":{},"v:":{},"i:x":{},"f:":{},"\u0066:x":{},"k:\"\\ud83d\\ude00\"":{}}}]}}`,
+		`{"apiVersion":"v1","kind":"Pod","spec":[{"containers":{"a":null}}],"status":"x"}`, "\"\xff\xfe\"", `{"a":"10.1.2.3/24"}`,
+	} {
+		f.Add([]byte(s), "Pod")
+		f.Add([]byte(s), "Secret")
+		f.Add([]byte(s), "Unknown")
+	}
+	f.Fuzz(func(t *testing.T, in []byte, kind string) {
+		out, err := WithKey(testKey).Object(schema.GroupVersionKind{Version: "v1", Kind: kind}, in)
+		if err != nil {
+			if json.Valid(in) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if !json.Valid(out) || len(out) != len(in) {
+			t.Fatalf("%q became %q", in, out)
+		}
+		tokens := func(b []byte) (kinds []string) {
+			d := json.NewDecoder(bytes.NewReader(b))
+			for {
+				tok, err := d.Token()
+				if err != nil {
+					return kinds
+				}
+				if s, ok := tok.(string); ok {
+					kinds = append(kinds, fmt.Sprintf("string of %d", utf8.RuneCountInString(s)))
+				} else {
+					kinds = append(kinds, fmt.Sprintf("%v", tok))
+				}
+			}
+		}
+		if diff := cmp.Diff(tokens(in), tokens(out)); diff != "" {
+			t.Fatalf("%q became %q: %s", in, out, diff)
+		}
+	})
+}
+
+func BenchmarkObject(b *testing.B) {
+	all := frames(b, "recorded-nodeloss", 1000)
+	a := WithKey(testKey)
+	size := 0
+	for b.Loop() {
+		for _, f := range all {
+			if _, err := a.Frame(f); err != nil {
+				b.Fatal(err)
+			}
+			size += len(f.Object)
+		}
+	}
+	b.ReportMetric(float64(size)/b.Elapsed().Seconds()/1e6, "MB/s")
+	b.ReportMetric(float64(b.N*len(all))/b.Elapsed().Seconds(), "objects/s")
+}
