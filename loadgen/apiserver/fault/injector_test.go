@@ -152,7 +152,15 @@ func (b *bed) start() {
 	}
 }
 
-func (b *bed) get(e encoding, query string) *http.Response {
+// answer is that to a request; it is closed when the test ends.
+type answer struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+	Body       io.Reader
+}
+
+func (b *bed) get(e encoding, query string) answer {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://pipe/api/v1/namespaces/default/configmaps?"+query, nil)
 	if err != nil {
@@ -164,7 +172,7 @@ func (b *bed) get(e encoding, query string) *http.Response {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = res.Body.Close() })
-	return res
+	return answer{res.StatusCode, res.Status, res.Header, res.Body}
 }
 
 // watch opens a watch and reads what is there in the next while.

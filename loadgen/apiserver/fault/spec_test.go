@@ -19,7 +19,7 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]fault.Spec{
 		"gone":                          {Name: fault.Gone},
-		" gone : at = 5s ":              {Name: fault.Gone, At: fault.Duration(5 * time.Second)},
+		"gone : at = 5s":                {Name: fault.Gone, At: fault.Duration(5 * time.Second)},
 		"disconnect:every=2s,count=10":  {Name: fault.Disconnect, Every: fault.Duration(2 * time.Second), Count: 10},
 		"half-frame:frames=7,until=1m":  {Name: fault.HalfFrame, Frames: 7, Until: fault.Duration(time.Minute)},
 		"stall:duration=3s,share=0.5":   {Name: fault.Stall, Duration: fault.Duration(3 * time.Second), Share: 0.5},
@@ -81,7 +81,7 @@ func TestParseAll(t *testing.T) {
 		t.Errorf("a tour of %d faults, there are %d", len(got), len(fault.Names()))
 	}
 	for text, want := range map[string]string{
-		" ; ":               "none is named (allowed: all, disconnect",
+		";":               "none is named (allowed: all, disconnect",
 		"gone;gnoe":         "fault 2 (gnoe): ",
 		"all:share=0.5":     "all takes every, count and until only",
 		"all:when=1s":       "unknown field",
