@@ -81,7 +81,7 @@ func TestParseAll(t *testing.T) {
 		t.Errorf("a tour of %d faults, there are %d", len(got), len(fault.Names()))
 	}
 	for text, want := range map[string]string{
-		";":               "none is named (allowed: all, disconnect",
+		";":                 "none is named (allowed: all, disconnect",
 		"gone;gnoe":         "fault 2 (gnoe): ",
 		"all:share=0.5":     "all takes every, count and until only",
 		"all:when=1s":       "unknown field",
