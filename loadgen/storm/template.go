@@ -17,8 +17,8 @@ import (
 // have one template, and owners have the templates in turn, in the order in
 // which they appear.
 //
-// The templates are shared by all pods and must not be changed. The result is
-// valid where the storm is. It is an error wrapping [ErrNotPods] where the events
+// The result's name ends in +templates. The templates are shared by all its pods
+// and must not be changed. It is valid where the storm is. It is an error wrapping [ErrNotPods] where the events
 // are not of pods, and an error where there are no templates. O(events), in
 // memory the structs of the pods.
 func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
@@ -27,6 +27,7 @@ func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 	}
 	d := dresser{templates: templates, owners: map[types.UID]int{}, labels: map[labelsOf]map[string]string{}, statuses: map[statusesOf][]v1.ContainerStatus{}}
 	out := *s
+	out.Name += "+templates"
 	out.Events = slices.Clone(s.Events)
 	for i := range out.Events {
 		pod, ok := out.Events[i].Object.(*v1.Pod)

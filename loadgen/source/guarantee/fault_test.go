@@ -440,7 +440,7 @@ func TestOverTCP(t *testing.T) {
 		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
 		specs := fault.Tour(period, rounds)
 		for i, s := range specs {
-			if s.Duration = fault.Duration(period); s.Validate() == nil {
+			if s.Duration = fault.Duration(period / 3); s.Validate() == nil {
 				specs[i] = s
 			}
 		}
@@ -467,6 +467,10 @@ func TestOverTCP(t *testing.T) {
 		r.check()
 		if err := r.server.Close(); err != nil {
 			t.Error(err)
+		}
+		// In a longer run there is the time for each to meet somebody.
+		if n := len(r.inj.Counts()); period == time.Second && n < len(fault.Names()) {
+			t.Errorf("only %d faults struck", n)
 		}
 		var text []string
 		for name, n := range r.inj.Counts() {
