@@ -97,6 +97,8 @@ type promise struct {
 	// relisted: the source's stream was broken and began anew with a list,
 	// so that events in between may be missing and versions may come again.
 	relisted bool
+	// whole: the list came in beside all events, so that none may be missing.
+	whole bool
 	// listed is the version of the newest list: what a later event up to there
 	// took the place of, and what was deleted up to there, need not have come.
 	listed uint64
@@ -292,7 +294,7 @@ func (j *judge) missing() {
 		if seq <= j.s.Initial && left[e.KeyIndex] != e.Seq {
 			continue
 		}
-		excused := j.relisted && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex] || over(e.Seq))
+		excused := j.relisted && !j.whole && (j.newest[e.KeyIndex] > e.Seq || j.gone[e.KeyIndex] || over(e.Seq))
 		if !j.seen[seq] && !excused {
 			j.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)
 		}

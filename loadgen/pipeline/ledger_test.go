@@ -103,6 +103,22 @@ func TestJudge(t *testing.T) {
 			handed:  []any{list, rest[0], rest[2]},
 			promise: promise{total: true, relisted: true, listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
 		},
+		"a list beside all events": {
+			handed: []any{list, rest[0], rest[1], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[2].Object, s.Events[1].Object},
+			}}, rest[2], rest[3], rest[4]},
+			promise: promise{total: true, relisted: true, whole: true},
+		},
+		"a list beside all events excuses nothing": {
+			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[0].Object, s.Events[1].Object},
+			}}, rest[2], rest[3], rest[4]},
+			promise: promise{total: true, relisted: true, whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
+		},
+		"a resync tells what is there":            {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, promise: strict},
+		"a resync of everything":                  {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, promise: strict},
+		"a resync tells what is there no more":    {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, promise: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
+		"a resync tells what nobody has heard of": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, promise: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
 		"latest: the last of each key": {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true, identity: true}},
 		"latest: not the last":         {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
 		"latest: a deletion":           {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},

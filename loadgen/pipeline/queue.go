@@ -263,6 +263,7 @@ func (w *fifo) report(rec *cell.Recorder) {
 		latest:    latest,
 		identity:  true,
 		relisted:  len(w.score.relists()) > 0,
+		whole:     true,
 	})
 	copy(w.st.handled, w.st.popped)
 	if latest {

@@ -163,10 +163,21 @@ func TestDeterministic(t *testing.T) {
 		if diff := cmp.Diff(digest(t, a), digest(t, b)); diff != "" {
 			t.Errorf("%s: two storms of a seed differ: %s", name, diff)
 		}
-		if slices.Equal(digest(t, a), digest(t, other)) {
+		// Not only the names: what happens when to which key.
+		if slices.Equal(times(a), times(other)) {
 			t.Errorf("%s: the storms of two seeds are equal", name)
 		}
 	}
+}
+
+// times has what happens when, and to which key, but not its name.
+func times(set *storm.Set) []string {
+	s := set.Storms[0]
+	var out []string
+	for _, e := range s.Events[s.Initial:] {
+		out = append(out, fmt.Sprint(e.Type, e.At, e.KeyIndex))
+	}
+	return out
 }
 
 // digest has a line for each event, with the object of a few.
