@@ -109,7 +109,7 @@ func (r *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 // returns a function that stops it, and a channel that is closed once it leads.
 func start(t *testing.T, s *server, name string) (stop func(), leads <-chan struct{}) {
 	t.Helper()
-	lease, renew, retry := 3*time.Second, 2*time.Second, 100*time.Millisecond
+	lease, renew, retry := 8*time.Second, 6*time.Second, 100*time.Millisecond
 	mgr, err := manager.New(s.config(t), manager.Options{
 		Scheme:                        scheme.Scheme,
 		Metrics:                       metricsserver.Options{BindAddress: "0"},
@@ -153,16 +153,29 @@ func start(t *testing.T, s *server, name string) (stop func(), leads <-chan stru
 	return stop, mgr.Elected()
 }
 
+// faults are all kinds of them, often.
+const faults = "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700ms,duration=300ms; malformed:every=2300ms; " +
+	"error-event:every=1300ms; duplicate-bookmark:every=900ms; relist:every=3100ms; reset:every=1900ms; " +
+	"stall:every=2900ms,duration=300ms; drip:every=3700ms,duration=500ms; internal-error:every=2100ms,duration=100ms; throttle:every=4300ms,duration=100ms"
+
 // TestManager has a real controller-runtime manager work on a simulated API
 // server: caches, typed and unstructured clients, finalizers, the status,
 // server-side apply, owner references, and leader election by a lease.
-func TestManager(t *testing.T) {
+func TestManager(t *testing.T) { testManager(t, 0) }
+
+// TestManagerThroughFaults has it do the same for a while in which everything
+// fails now and then.
+func TestManagerThroughFaults(t *testing.T) { testManager(t, 12*time.Second, "--faults", faults) }
+
+// testManager changes all objects at least once, and again until that time is
+// over; the manager has to have followed each time.
+func testManager(t *testing.T, lasting time.Duration, args ...string) {
 	dir := t.TempDir()
 	crd := filepath.Join(dir, "crd.yaml")
 	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, "-f", crd)
+	s := serve(t, append(args, "-f", crd)...)
 	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
@@ -174,32 +187,31 @@ func TestManager(t *testing.T) {
 
 	const many = 30
 	for i := range many {
-		if err := c.Create(ctx, newDeployment(i)); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "a deployment to be made", func() error { return c.Create(ctx, newDeployment(i)) })
 		w := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": "small", "replicas": int64(i)}}}
 		w.SetGroupVersionKind(widgetKind)
 		w.SetNamespace("default")
 		w.SetName(fmt.Sprint("w", i))
-		if err := c.Create(ctx, w); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "a widget to be made", func() error { return c.Create(ctx, w.DeepCopy()) })
 	}
 	eventually(t, "all deployments to be ready", func() error { return ready(ctx, c, many, 1) })
 	eventually(t, "all widgets to be seen", func() error { return sized(ctx, c, many) })
 
-	for i := range many {
-		d := newDeployment(i)
-		if err := c.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
-			t.Fatal(err)
+	began := time.Now()
+	for replicas := int32(2); replicas == 2 || time.Since(began) < lasting; replicas++ {
+		for i := range many {
+			eventually(t, "a deployment to be scaled", func() error {
+				d := newDeployment(i)
+				if err := c.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+					return err
+				}
+				before := d.DeepCopy()
+				d.Spec.Replicas = new(replicas)
+				return c.Patch(ctx, d, client.StrategicMergeFrom(before))
+			})
 		}
-		before := d.DeepCopy()
-		d.Spec.Replicas = new(int32(7))
-		if err := c.Patch(ctx, d, client.StrategicMergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "all deployments to be ready again", func() error { return ready(ctx, c, many, replicas) })
 	}
-	eventually(t, "all deployments to be ready again", func() error { return ready(ctx, c, many, 7) })
 
 	select {
 	case <-secondLeads:
@@ -209,16 +221,16 @@ func TestManager(t *testing.T) {
 	stopFirst()
 	await(t, "the second manager to lead", secondLeads)
 	var lease coordinationv1.Lease
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "e2e"}, &lease); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the lease", func() error {
+		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "e2e"}, &lease)
+	})
 	if n := lease.Spec.LeaseTransitions; n == nil || *n < 1 {
 		t.Errorf("the lease has not changed hands: %v", lease.Spec)
 	}
 
-	if err := c.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "all deployments to be deleted", func() error {
+		return c.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace("default"))
+	})
 	eventually(t, "all deployments to go", func() error {
 		var left appsv1.DeploymentList
 		if err := c.List(ctx, &left); err != nil {

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	"github.com/go-logr/logr"
 )
 
 // kubectlVersion is the release that the module kubectl pins.
@@ -31,6 +31,7 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard()) // what fails on purpose is not worth a line
 	goleak.VerifyTestMain(m,
 		// client-go's own, of the process.
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*loggingT).flushDaemon"),
