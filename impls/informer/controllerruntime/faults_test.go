@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
@@ -92,7 +94,9 @@ func (f *faulty) state(ctx context.Context, t *testing.T) map[string]uint64 {
 // informer and with ours on each variant, go through faults: every guarantee of
 // the watch holds, and in the end each cache has what the server has.
 func TestCachesThroughFaults(t *testing.T) {
-	klog.SetLogger(klog.New(nil)) // Each fault would be told.
+	// Each fault would be told.
+	klog.SetLogger(klog.New(nil))
+	log.SetLogger(logr.Discard())
 	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *faults >= time.Minute {
