@@ -119,9 +119,9 @@ func TestJudge(t *testing.T) {
 		"a resync of everything":                  {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, promise: strict},
 		"a resync tells what is there no more":    {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, promise: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
 		"a resync tells what nobody has heard of": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, promise: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
-		"latest: the last of each key": {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true, identity: true}},
-		"latest: not the last":         {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
-		"latest: a deletion":           {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},
+		"latest: the last of each key":            {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true, identity: true}},
+		"latest: not the last":                    {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
+		"latest: a deletion":                      {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			st := newStamps(len(s.Events), true, false)
