@@ -64,7 +64,7 @@
 // [Writer] writes a trace and [LineWriter] the other formats. [Load] makes a
 // [storm.Storm] of a recording's main resource and [LoadSet] a [storm.Set] of
 // all, from a file or from one of those that are built in (see [Names]).
-// [Copy] and what it takes convert, cut, merge and mend. Whatever is wrong with
+// [Mender] mends what was cut or damaged. Whatever is wrong with
 // a recording is an [*Error] that names the place.
 package trace
 
