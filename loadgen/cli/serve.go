@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,26 +25,23 @@ import (
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	storm       string
-	nodes, pods int
-	scale       float64
-	seed        int64
-	filenames   []string
-	recursive   bool
-	bind        string
-	port        int
-	tls         bool
-	tokenFile   string
-	kubeconfig  string
-	overwrite   bool
-	faults      []string
-	start       string
-	speed       float64
+	storm      stormFlags
+	seed       int64
+	filenames  []string
+	recursive  bool
+	bind       string
+	port       int
+	tls        bool
+	tokenFile  string
+	kubeconfig string
+	overwrite  bool
+	faults     []string
+	start      string
+	speed      float64
 }
 
 // When the storm's clock starts.
@@ -82,14 +78,15 @@ is served or written.`,
   watchlab serve --storm nodeloss --speed 2 --faults 'disconnect:every=5s' --kubeconfig-out kc`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.storm.check(cmd); err != nil {
+				return err
+			}
 			return f.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.storm, "storm", "", "what happens: a profile ("+strings.Join(storm.Names(), ", ")+"), a YAML file of profiles, or a recording; nothing where none is named")
-	fl.IntVar(&f.nodes, "nodes", 0, "nodes of a profile's cluster; the rest follows (default: the profile's)")
-	fl.IntVar(&f.pods, "pods", 0, "pods of a profile's cluster; the rest follows (default: the profile's)")
-	fl.Float64Var(&f.scale, "scale", 0, "makes a profile's cluster this many times as large (default 1)")
+	fl.StringVar(&f.storm.name, "storm", "", "what happens: "+stormHelp()+"; nothing where none is named")
+	f.storm.addSizes(cmd)
 	fl.Int64Var(&f.seed, "seed", 1, "seed of the profile and of the faults")
 	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests of objects that are there from the start, custom resource definitions included: files, folders, URLs, or - for standard input")
 	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
@@ -99,7 +96,7 @@ is served or written.`,
 	fl.StringVar(&f.tokenFile, "token-file", "", "file with the token that clients have to bear (default: one is made)")
 	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
-	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s'; adds to those of the storm's file")
+	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
 	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+" or "+startNow)
 	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
@@ -117,51 +114,7 @@ func (f *serveFlags) check() error {
 	case f.tls && f.kubeconfig == "":
 		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
 	}
-	profile := slices.Contains(storm.Names(), f.storm)
-	for name, n := range map[string]float64{"nodes": float64(f.nodes), "pods": float64(f.pods), "scale": f.scale} {
-		switch {
-		case !(n >= 0):
-			return badFlag(name, fmt.Errorf("%v is negative", n))
-		case n > 0 && !profile:
-			return badFlag(name, fmt.Errorf("is for a profile (have %s)", strings.Join(storm.Names(), ", ")))
-		}
-	}
 	return nil
-}
-
-// set reads the storm; none is an empty one.
-func (f *serveFlags) set() (*storm.Set, error) {
-	switch ext := filepath.Ext(f.storm); {
-	case f.storm == "":
-		return &storm.Set{}, nil
-	case slices.Contains(storm.Names(), f.storm):
-		p, err := storm.NewProfile(f.storm)
-		if err != nil {
-			return nil, badFlag("storm", err)
-		}
-		storm.Resize(p, f.nodes, f.pods, f.scale)
-		set, err := storm.Compose(p, f.seed).Set()
-		if err != nil {
-			return nil, badFlag("storm", err)
-		}
-		return set, nil
-	case ext == ".yaml" || ext == ".yml":
-		c, err := storm.ReadFile(f.storm, f.seed)
-		if err != nil {
-			return nil, badFlag("storm", err)
-		}
-		set, err := c.Set()
-		if err != nil {
-			return nil, badFlag("storm", err)
-		}
-		return set, nil
-	default:
-		set, err := trace.LoadSet(f.storm)
-		if err != nil {
-			return nil, badFlag("storm", err)
-		}
-		return set, nil
-	}
 }
 
 // token returns the token that is asked for, "" for none.
@@ -225,8 +178,11 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	if err != nil {
 		return nil, err
 	}
-	if v.set, err = f.set(); err != nil {
-		return nil, err
+	v.set = &storm.Set{}
+	if f.storm.name != "" {
+		if v.set, err = f.storm.load(f.seed); err != nil {
+			return nil, badFlag("storm", err)
+		}
 	}
 	if v.injector, err = fault.New(append(slices.Clone(v.set.Faults), specs...), f.seed, nil); err != nil {
 		return nil, badFlag("faults", err)

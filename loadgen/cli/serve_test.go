@@ -182,7 +182,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--tls=false", "--speed", "0"}, "--speed: 0"},
 		{[]string{"--tls=false", "--start", "soon"}, "--start: "},
 		{[]string{"--tls=false", "--nodes", "5"}, "--nodes: "},
-		{[]string{"--tls=false", "--storm", "nodeloss", "--nodes", "-5"}, "--nodes: -5 is negative"},
+		{[]string{"--tls=false", "--storm", "nodeloss", "--nodes", "-5"}, "--nodes: -5 is less than 1"},
 		{[]string{"--tls=false", "--storm", "none"}, "--storm: "},
 		{[]string{"--tls=false", "--faults", "meteor"}, "--faults: "},
 		{[]string{"--tls=false", "-f", filepath.Join(dir, "none.yaml")}, "--filename: "},
