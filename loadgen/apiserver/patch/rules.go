@@ -233,13 +233,14 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old runt
 	}
 }
 
-// setStatus gives an object the status of another one, or none at all.
+// setStatus gives an object the status of another one, which they share from
+// then on, or none at all.
 func setStatus(obj, from runtime.Object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")
 		if from, ok := from.(*unstructured.Unstructured); ok {
 			if status, ok := from.Object["status"]; ok {
-				u.Object["status"] = runtime.DeepCopyJSONValue(status)
+				u.Object["status"] = status
 			}
 		}
 		return
@@ -252,7 +253,7 @@ func setStatus(obj, from runtime.Object) {
 		to.SetZero()
 		return
 	}
-	to.Set(reflect.ValueOf(from.DeepCopyObject()).Elem().FieldByName("Status"))
+	to.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
 }
 
 // keepAllButStatus makes an object a copy of another one, except for the
