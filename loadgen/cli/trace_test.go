@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/trace"
+)
+
+// TestTraceVerbs goes through all formats, pieces and back.
+func TestTraceVerbs(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must := func(args ...string) string {
+		t.Helper()
+		code, out, errs := call(t, args...)
+		if code != exitOK || errs != "" {
+			t.Fatalf("%v: exit code %d, stderr %q", args, code, errs)
+		}
+		return out
+	}
+	lines, err := os.ReadFile(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must("trace", "convert", tiny, in("a.wlt"), "--best")
+	must("trace", "convert", in("a.wlt"), in("b.jsonl"))
+	must("trace", "convert", in("b.jsonl"), in("c.wlt"))
+	want := must("trace", "convert", tiny, "-", "--to", "watch")
+	if got := must("trace", "convert", in("c.wlt"), "-", "--to", "watch"); got != want || strings.Count(got, "\n") != bytes.Count(lines, []byte("\n")) {
+		t.Errorf("back and forth: got\n%s\nwant\n%s", got, want)
+	}
+	must("trace", "convert", in("a.wlt"), in("d.json"))
+	must("trace", "convert", in("d.json"), in("e.wlt"), "--spacing", "1s", "--anonymise")
+	for name, events := range map[string]int{"a.wlt": 0, "b.jsonl": 0, "d.json": 0, "e.wlt": 0} {
+		s, err := trace.Load(in(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		original, err := trace.Load(tiny)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Events) != len(original.Events)+events || s.Keys != original.Keys {
+			t.Errorf("%s: %d events of %d keys, want %d of %d", name, len(s.Events), s.Keys, len(original.Events), original.Keys)
+		}
+	}
+	var s summary
+	if err := json.Unmarshal([]byte(must("trace", "inspect", in("e.wlt"), "-o", "json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Header.Anonymised || s.Format != "trace" || len(s.Resources) != 1 || s.Resources[0].Keys == 0 || s.LastNs < 1e9 {
+		t.Errorf("%+v", s)
+	}
+	// A piece begins with what was there.
+	must("trace", "cut", in("e.wlt"), "--from", "1500ms", "-o", in("f.wlt"))
+	cut, err := trace.Load(in("f.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := trace.Load(in("e.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cut.Final()) != len(whole.Final()) || len(cut.Events) > len(whole.Events) {
+		t.Errorf("%d and %d objects in the end", len(cut.Final()), len(whole.Final()))
+	}
+	must("trace", "cut", in("e.wlt"), "--from", "1500ms", "--bare", "-o", in("g.wlt"))
+	must("trace", "merge", in("a.wlt"), in("e.wlt"), "-o", in("h.wlt"))
+	both, err := trace.Load(in("h.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both.Keys != 2*whole.Keys || len(both.Events) != 2*len(whole.Events) {
+		t.Errorf("merged: %d events of %d keys", len(both.Events), both.Keys)
+	}
+	out := must("trace", "stats", in("h.wlt"), "--svg", in("h.svg"), "--png", in("h.png"))
+	for _, want := range []string{"ZIPF", "v1/pods", "events a second"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("stats does not say %q:\n%s", want, out)
+		}
+	}
+	for name, magic := range map[string]string{"h.svg": "<?xml", "h.png": "\x89PNG"} {
+		if b, err := os.ReadFile(in(name)); err != nil || !bytes.HasPrefix(b, []byte(magic)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What is damaged is told, and the rest kept.
+	file, err := os.ReadFile(in("a.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(in("torn.wlt"), file[:len(file)-20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"inspect", in("torn.wlt")}, {"convert", in("torn.wlt"), in("mended.wlt")}, {"stats", in("torn.wlt")}} {
+		code, _, errs := call(t, append([]string{"trace"}, args...)...)
+		if code != exitInvalid || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "truncated") || !strings.Contains(errs, "byte ") {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
+		}
+	}
+	if _, err := trace.Load(in("mended.wlt")); err != nil {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(in("*.tmp"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestTraceBadInput(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there.wlt")
+	if err := os.WriteFile(there, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(dir, "none.wlt")
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"trace", "inspct"}, `unknown command "inspct"`},
+		{[]string{"trace", "inspect"}, "takes FILE, not 0 arguments"},
+		{[]string{"trace", "inspect", none}, "none.wlt"},
+		{[]string{"trace", "inspect", tiny, "-o", "xml"}, `--output: "xml" is not one of table, json`},
+		{[]string{"trace", "convert", tiny}, "takes IN and OUT, not 1 arguments"},
+		{[]string{"trace", "convert", tiny, there}, "exists (--overwrite replaces it)"},
+		{[]string{"trace", "convert", tiny, none, "--to", "gif"}, `--to: "gif" is not one of trace, lines, watch`},
+		{[]string{"trace", "convert", tiny, none, "--spacing", "1s"}, "--spacing: the recording has times"},
+		{[]string{"trace", "cut", tiny, "-o", none, "--from", "-1s"}, "--from: -1s is negative"},
+		{[]string{"trace", "cut", tiny, "-o", none, "--from", "2s", "--to", "1s"}, "--to: 1s is not after --from 2s"},
+		{[]string{"trace", "cut", tiny}, "--output: names no file"},
+		{[]string{"trace", "merge", tiny, tiny, "-o", none, "--by-clock"}, "--by-clock"},
+		{[]string{"trace", "stats", tiny, "--svg", there}, "--svg"},
+		{[]string{"record"}, "--output: names no file"},
+		{[]string{"record", "pods"}, `takes no argument "pods"`},
+		{[]string{"record", "-o", none, "--for", "-1s"}, "--for: -1s is not more than 0"},
+		{[]string{"record", "-", "-o", none, "--context", "x"}, "--context: is not for what comes from stdin"},
+		{[]string{"record", "-o", none, "-A", "-n", "x"}, "--all-namespaces"},
+		{[]string{"record", "-o", none, "--kubeconfig", none}, "--kubeconfig"},
+	} {
+		code, out, errs := call(t, c.args...)
+		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.says) {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q; want %q", c.args, code, out, errs, c.says)
+		}
+	}
+	if _, err := os.Stat(none); err == nil {
+		t.Error("something was written")
+	}
+	if b, err := os.ReadFile(there); err != nil || string(b) != "precious" {
+		t.Errorf("the file is %q, %v", b, err)
+	}
+}
+
+// TestRecordCluster records from a server, by a kubeconfig.
+func TestRecordCluster(t *testing.T) {
+	s, err := trace.Load(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := apiserver.New(s, apiserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	srv.Release(uint64(len(s.Events)))
+	dir := t.TempDir()
+	kubeconfig, out := filepath.Join(dir, "kc"), filepath.Join(dir, "x.wlt")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":""}}],"clusters":[{"name":"c","cluster":{"server":"` + url + `"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := call(t, "record", "--kubeconfig", kubeconfig, "--resource", "pods", "--for", "500ms", "-o", out, "--keep")
+	if code != exitOK || !strings.Contains(errs, "v1/pods: ") || !strings.Contains(errs, out) {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	r, err := trace.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Final()) != len(s.Final()) {
+		t.Errorf("%d objects, want %d", len(r.Final()), len(s.Final()))
+	}
+	code, _, errs = call(t, "record", "--kubeconfig", kubeconfig, "--resource", "gadgets", "-o", out+"2")
+	if code != exitUsage || !strings.Contains(errs, "--resource") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+}
