@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"watchlab/impls/merge"
 	"watchlab/loadgen/internal/pipenet"
@@ -413,14 +414,29 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
+// The same manifest at another URL is another pod.
 func TestHTTPOverTCP(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(pod("a", "1"))) }))
 	defer srv.Close()
 	defer srv.Client().CloseIdleConnections()
-	r := receive(t, func(report func(error)) (static.Source, error) {
-		return static.HTTP(srv.URL, static.HTTPOptions{Options: static.Options{NodeName: "n", Report: report}, Client: srv.Client()})
-	})
-	r.until(merge.HTTPSource, map[string]string{"a-n": "1"})
+	uids := map[types.UID]string{}
+	for _, path := range []string{"/one", "/two"} {
+		r := receive(t, func(report func(error)) (static.Source, error) {
+			return static.HTTP(srv.URL+path, static.HTTPOptions{Options: static.Options{NodeName: "n", Report: report}, Client: srv.Client()})
+		})
+		select {
+		case u := <-r.updates:
+			if len(u.Pods) != 1 || u.Pods[0].Name != "a-n" {
+				t.Fatalf("%v of %d pods", u.Op, len(u.Pods))
+			}
+			if other, there := uids[u.Pods[0].UID]; there {
+				t.Errorf("%s and %s make the same pod", other, path)
+			}
+			uids[u.Pods[0].UID] = path
+		case <-time.After(patience):
+			t.Fatal("no update came")
+		}
+	}
 }
 
 func TestOptions(t *testing.T) {
