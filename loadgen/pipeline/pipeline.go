@@ -8,7 +8,9 @@
 //   - informer is client-go's own controller: source → Reflector → deltafifo →
 //     indexer → handler → workqueue → worker.
 //   - kubelet is source → Reflector → UndeltaStore → channel → merge → sync
-//     loop.
+//     loop. With [Spec.Static], the kubelet's file and http sources feed the same
+//     merger, with static pods that change while the storm is played; what they
+//     tell is judged by itself, and the storm's events as if it were alone.
 //
 // [Compare] makes the cells of a comparison.
 //
