@@ -218,15 +218,17 @@ func plainJSON(v any) any {
 	return v
 }
 
-// customSchema is what validating objects of a custom resource takes.
+// customSchema is what the objects of a custom resource are validated by, and
+// which resource that is, as in [cachedManager].
 type customSchema struct {
+	res    *resources.Resource
 	schema *spec.Schema
 }
 
 // schemaOf returns the schema that objects are validated by: the definition's,
 // with types where x-kubernetes-int-or-string stands for them.
 func (e *Editor) schemaOf(res *resources.Resource) (*customSchema, error) {
-	if s, ok := e.schemas.Load(res); ok {
+	if s, ok := e.schemas.Load(res.GVK); ok && s.(*customSchema).res == res {
 		return s.(*customSchema), nil
 	}
 	copied, err := copySchema(res.Custom.Schema)
@@ -241,8 +243,9 @@ func (e *Editor) schemaOf(res *resources.Resource) (*customSchema, error) {
 			s.Format = ""
 		}
 	})
-	stored, _ := e.schemas.LoadOrStore(res, &customSchema{schema: copied})
-	return stored.(*customSchema), nil
+	made := &customSchema{res: res, schema: copied}
+	e.schemas.Store(res.GVK, made)
+	return made, nil
 }
 
 func copySchema(s *spec.Schema) (*spec.Schema, error) {

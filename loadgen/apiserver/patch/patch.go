@@ -64,9 +64,9 @@ type Options struct {
 // they are.
 type Editor struct {
 	opts Options
-	// managers holds a *managedfields.FieldManager per managerKey.
+	// managers holds a *cachedManager per managerKey.
 	managers sync.Map
-	// schemas holds a *customSchema per *resources.Resource.
+	// schemas holds a *customSchema per kind.
 	schemas sync.Map
 }
 
@@ -396,22 +396,29 @@ func (e *Editor) delete(res *resources.Resource, current runtime.Object, options
 
 // managerKey says which field manager a request needs.
 type managerKey struct {
-	res         *resources.Resource
+	kind        schema.GroupVersionKind
 	subresource string
+}
+
+// cachedManager is a field manager and what it is of: a definition that has
+// changed is another resource and takes the old one's place.
+type cachedManager struct {
+	res     *resources.Resource
+	manager *managedfields.FieldManager
 }
 
 // manager returns the field manager of a resource or of its subresource.
 func (e *Editor) manager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
-	key := managerKey{res, subresource}
-	if m, ok := e.managers.Load(key); ok {
-		return m.(*managedfields.FieldManager), nil
+	key := managerKey{res.GVK, subresource}
+	if c, ok := e.managers.Load(key); ok && c.(*cachedManager).res == res {
+		return c.(*cachedManager).manager, nil
 	}
 	m, err := e.newManager(res, subresource)
 	if err != nil {
 		return nil, err
 	}
-	stored, _ := e.managers.LoadOrStore(key, m)
-	return stored.(*managedfields.FieldManager), nil
+	e.managers.Store(key, &cachedManager{res: res, manager: m})
+	return m, nil
 }
 
 func accessor(obj runtime.Object) (metav1.Object, error) {

@@ -267,6 +267,38 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestRedefined has a definition that changes change what is valid, and leave
+// nothing of the old one behind.
+func TestRedefined(t *testing.T) {
+	registry, _ := withWidgets(t)
+	e := New(Options{})
+	crd, err := os.ReadFile("testdata/widgets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"huge"}}`)
+	for i := range 10 {
+		sizes, valid := "[small, large]", false
+		if i%2 == 1 {
+			sizes, valid = "[small, huge]", true
+		}
+		if _, err := registry.AddCRD([]byte(strings.Replace(string(crd), "[small, large]", sizes, 1))); err != nil {
+			t.Fatal(err)
+		}
+		widgets := lookup(t, registry, "example.com", "v1", "widgets")
+		if _, err := e.Create(widgets, body, Request{Namespace: "ns"}); (err == nil) != valid {
+			t.Errorf("sizes %s: %v", sizes, err)
+		}
+	}
+	for name, m := range map[string]*sync.Map{"managers": &e.managers, "schemas": &e.schemas} {
+		n := 0
+		m.Range(func(any, any) bool { n++; return true })
+		if n != 1 {
+			t.Errorf("%d %s are kept", n, name)
+		}
+	}
+}
+
 // TestErrorsAreStatuses has nonsense answered by API statuses, never by a
 // panic or a bare error.
 func TestErrorsAreStatuses(t *testing.T) {
