@@ -275,6 +275,14 @@ func TestSubresources(t *testing.T) {
 		t.Errorf("an old scale: %v", err)
 	}
 
+	bare := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
+	if _, err := cs.AppsV1().Deployments("default").Create(ctx, bare, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if scale, err := cs.AppsV1().Deployments("default").GetScale(ctx, "bare", metav1.GetOptions{}); err != nil || scale.Spec.Replicas != 1 {
+		t.Errorf("scale of one that says nothing %+v, %v", scale, err)
+	}
+
 	p := cs.CoreV1().Pods("default")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	pod, err = p.Create(ctx, pod, metav1.CreateOptions{})

@@ -23,7 +23,8 @@ import (
 // APIServer serves the storm from a simulated API server on loopback
 // ([apiserver.Server]) and lists and watches it with a real client-go REST
 // client: JSON, no compression, no TLS, no client-side rate limit. Each event
-// is encoded once, before Play, and decoded by client-go for every watch.
+// is encoded once, before Play (of a storm whose JSON is larger than the server's
+// budget, the rest as it is played), and decoded by client-go for every watch.
 //
 // Play never waits for a watch, paced or not: what a watch has not read waits
 // in the server. An unpaced Play therefore releases everything at once, and
