@@ -147,7 +147,8 @@ func New(specs []Spec, seed int64, clock Clock) (*Injector, error) {
 	return i, nil
 }
 
-// Specs returns the faults, with their defaults filled in.
+// Specs returns the faults, with their defaults filled in. They are valid, and
+// their text can be read again.
 func (i *Injector) Specs() []Spec { return slices.Clone(i.specs) }
 
 // Observe has f told of each injection from now on, in the order of the log,
@@ -380,7 +381,7 @@ func (i *Injector) claim(k int) (occurrence int, yes bool) {
 	s := &i.specs[k]
 	i.occurrences[k]++
 	n := i.occurrences[k]
-	if i.rng(drawTime, k, n, 0).Float64() >= s.Probability {
+	if !draw(s.Probability, i.rng(drawTime, k, n, 0)) {
 		return n, false
 	}
 	i.busy = max(i.busy, i.now()+time.Duration(s.Duration))
@@ -409,7 +410,7 @@ func (i *Injector) happen(ctx context.Context, k int) {
 	i.mu.Lock()
 	struck := make([]*watcher, 0, len(i.watches))
 	for w := range i.watches {
-		if i.rng(drawWatch, k, n, w.id).Float64() < s.Share {
+		if draw(s.Share, i.rng(drawWatch, k, n, w.id)) {
 			struck = append(struck, w)
 		}
 	}
@@ -435,7 +436,7 @@ func (i *Injector) answer(r *request) (failure, bool) {
 	now := i.now()
 	for k, w := range i.windows {
 		s := &i.specs[k]
-		if w.until <= now || i.rng(drawRequest, k, w.occurrence, i.requests).Float64() >= s.Share {
+		if w.until <= now || !draw(s.Share, i.rng(drawRequest, k, w.occurrence, i.requests)) {
 			continue
 		}
 		f, struck := failure{}, true

@@ -808,6 +808,20 @@ func TestFramesOfEachEncoding(t *testing.T) {
 	}
 }
 
+// What an injector does can be written down and done again.
+func TestSpecsCanBeReadAgain(t *testing.T) {
+	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
+	inj, err := New(specs, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range inj.Specs() {
+		if again, err := Parse(s.String()); err != nil || again != s {
+			t.Errorf("%s: %v, %v", s, again, err)
+		}
+	}
+}
+
 func TestCollectionOf(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/pods":                               "/api/v1/pods",
@@ -846,6 +860,6 @@ func ExampleInjector() {
 		fmt.Println(s)
 	}
 	// Output:
-	// disconnect:every=2s,count=10,probability=1,share=1
-	// gone:at=5s,count=1,duration=1s,probability=1,share=1
+	// disconnect:every=2s,count=10
+	// gone:at=5s,count=1,duration=1s
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,7 +269,7 @@ func (s Spec) nth(n int) time.Duration {
 // maxDuration is the longest time that is allowed, so that sums don't overflow.
 const maxDuration = Duration(365 * 24 * time.Hour)
 
-// complete fills in the defaults.
+// complete fills in the defaults, but for those parts that 0 stands for.
 func (s Spec) complete() Spec {
 	if s.Duration == 0 {
 		t, _ := s.Name.traits()
@@ -277,14 +278,11 @@ func (s Spec) complete() Spec {
 	if s.Count == 0 && s.Every == 0 && s.Frames == 0 {
 		s.Count = 1
 	}
-	if s.Probability == 0 {
-		s.Probability = 1
-	}
-	if s.Share == 0 {
-		s.Share = 1
-	}
 	return s
 }
+
+// draw decides by chance: with a part of 0, which means 1, always.
+func draw(part float64, rng *rand.Rand) bool { return part == 0 || rng.Float64() < part }
 
 // String returns the text that [Parse] reads.
 func (s Spec) String() string {
