@@ -405,14 +405,14 @@ func TestRelistForgetsWhatWas(t *testing.T) {
 		b := newBed(t, nil, "relist:at=1s")
 		b.start()
 		_ = b.get(encodingJSON, "") // So that the collection is known.
-		wait(time.Minute)
+		wait(10 * time.Second)
 		r := b.watch(e, "resourceVersion=100")
 		<-r.ended
 		checkError(t, r, http.StatusGone)
 		r = b.watch(e, "resourceVersion=101")
 		wait(time.Second)
-		if events, _, _ := r.check(); events != 6000 {
-			t.Errorf("from the version of then: %d events, want 6000", events)
+		if events, _, _ := r.check(); events != 1000 {
+			t.Errorf("from the version of then: %d events, want 1000", events)
 		}
 		if res := b.get(encodingJSON, "resourceVersion=100&resourceVersionMatch=Exact"); res.StatusCode != http.StatusGone {
 			t.Errorf("an exact list of before: %s", res.Status)
@@ -608,16 +608,16 @@ func TestSeeds(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "disconnect:at=1s,share=0.3", "throttle:at=2s,share=0.5,duration=5s")
+		b := newBed(t, nil, "disconnect:at=100ms,share=0.3", "throttle:at=200ms,share=0.5,duration=5s")
 		b.start()
 		for range 100 {
 			_ = b.watch(encodingJSON, "resourceVersion=1")
 		}
-		wait(1500 * time.Millisecond)
+		wait(150 * time.Millisecond)
 		if n := b.Counts()[Disconnect]; n < 15 || n > 45 {
 			t.Errorf("%d of 100 watches were struck, want about 30", n)
 		}
-		wait(time.Second)
+		wait(100 * time.Millisecond)
 		before := b.Counts()[Throttle]
 		for range 100 {
 			_ = b.get(encodingJSON, "")
