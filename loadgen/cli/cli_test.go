@@ -129,7 +129,7 @@ func TestBadInput(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"storms"}, []string{`unknown command "storms"`, "list, run"}},
+		{[]string{"storms"}, []string{`unknown command "storms"`, "have list, ", "run", "storm"}},
 		{[]string{"list", "more"}, []string{`takes no argument "more"`}},
 		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
 		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
