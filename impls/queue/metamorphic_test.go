@@ -46,6 +46,9 @@ func TestRecordedStreams(t *testing.T) {
 		watch.Added: queuetest.Add, watch.Modified: queuetest.Update, watch.Deleted: queuetest.Delete,
 	}
 	for _, name := range trace.Names() {
+		if raced && name == "recorded-rollout" {
+			continue // It takes a minute to decode, and is played without.
+		}
 		t.Run(name, func(t *testing.T) {
 			s, err := trace.Load(name)
 			if err != nil {

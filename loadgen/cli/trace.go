@@ -62,6 +62,17 @@ type input struct {
 	*trace.Reader
 	faults []*trace.Error
 	close  func() error
+	// ahead is what was read before it was asked for.
+	ahead func() (trace.Frame, error)
+}
+
+// Next returns the next frame.
+func (in *input) Next() (trace.Frame, error) {
+	if ahead := in.ahead; ahead != nil {
+		in.ahead = nil
+		return ahead()
+	}
+	return in.Reader.Next()
 }
 
 func openTrace(cmd *cobra.Command, name string) (*input, error) {
@@ -319,6 +330,12 @@ func formatOf(name string) string {
 
 // headerOf is that of a trace made of what a reader reads.
 func headerOf(in *input) trace.Header {
+	if len(in.Header().Resources) == 0 {
+		// Lines don't say in advance what they are of; the first is of the main
+		// resource.
+		f, err := in.Reader.Next()
+		in.ahead = func() (trace.Frame, error) { return f, err }
+	}
 	h := in.Header()
 	if h.Origin == "" {
 		h.Origin = "converted from " + in.Format()

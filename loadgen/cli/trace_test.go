@@ -58,6 +58,17 @@ func TestTraceVerbs(t *testing.T) {
 	if !s.Header.Anonymised || s.Format != "trace" || len(s.Resources) != 1 || s.Resources[0].Keys == 0 || s.LastNs < 1e9 {
 		t.Errorf("%+v", s)
 	}
+	// The main resource stands in the header, for those who read no further.
+	f, err := trace.Open(in("a.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named := trace.NewReader(f, "a").Header().Resources; len(named) != 1 || named[0].String() != "v1/pods" {
+		t.Errorf("the header names %v", named)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
 	// A piece begins with what was there.
 	must("trace", "cut", in("e.wlt"), "--from", "1500ms", "-o", in("f.wlt"))
 	cut, err := trace.Load(in("f.wlt"))

@@ -11,16 +11,21 @@ import (
 	"strings"
 )
 
-//go:embed recorded/*.jsonl.gz
+//go:embed recorded/*.jsonl.gz recorded/*.wlt
 var recorded embed.FS
 
 const (
 	folder = "recorded"
-	suffix = ".jsonl.gz"
 	// prefix keeps the names of recordings apart from those of profiles, some of
 	// which generate what was recorded here.
 	prefix = "recorded-"
 )
+
+// nameOf is the name of a recording by that of its file.
+func nameOf(e fs.DirEntry) string {
+	name, _, _ := strings.Cut(e.Name(), ".")
+	return prefix + name
+}
 
 func recordedNames() []string {
 	entries, err := fs.ReadDir(recorded, folder)
@@ -29,7 +34,7 @@ func recordedNames() []string {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, prefix+strings.TrimSuffix(e.Name(), suffix))
+		names = append(names, nameOf(e))
 	}
 	slices.Sort(names)
 	return names
@@ -41,7 +46,12 @@ func recordedNames() []string {
 func Open(nameOrPath string) (io.ReadCloser, error) {
 	names := recordedNames()
 	if slices.Contains(names, nameOrPath) {
-		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + suffix)
+		entries, err := fs.ReadDir(recorded, folder)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return nameOf(e) == nameOrPath })
+		return recorded.Open(folder + "/" + entries[i].Name())
 	}
 	f, err := os.Open(nameOrPath)
 	switch {

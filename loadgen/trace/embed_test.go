@@ -61,6 +61,11 @@ func TestRecordings(t *testing.T) {
 			Added:    200, Deleted: 40, Initial: 200, Keys: 200, Peak: 200, Remains: 160,
 			Last: 9 * time.Second,
 		},
+		"recorded-rollout": {
+			Kind: pod, Resource: pods,
+			Added: 1600, Modified: 9600, Deleted: 800, Keys: 1600, Peak: 1122, Remains: 800,
+			Last: 198 * time.Second,
+		},
 	}
 	got := map[string]facts{}
 	for _, name := range Names() {
