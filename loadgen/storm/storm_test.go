@@ -134,6 +134,12 @@ func TestValidate(t *testing.T) {
 		{"object without metadata", func(s *storm.Storm) { s.Events[0].Object = &metav1.Status{} }, "event 1 (ADDED ns/a): object does not implement the Object interfaces"},
 		{"resourceVersion", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).ResourceVersion = "7" }, `event 2 (ADDED ns/b): its object has resourceVersion "7"`},
 		{"other object", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).Name = "z" }, "event 2 (ADDED ns/b): its object is ns/z"},
+		{"mark", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 3, What: "quake"}} }, `mark 1 is a "quake" (allowed: relist, resync)`},
+		{"mark in the list", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 1, What: storm.MarkRelist}} }, "mark 1 (relist) after event 1 (allowed: 2 or more, fewer than 6)"},
+		{"mark at the end", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 6, What: storm.MarkResync}} }, "mark 1 (resync) after event 6 (allowed: 2 or more, fewer than 6)"},
+		{"marks out of order", func(s *storm.Storm) {
+			s.Marks = []storm.Mark{{After: 4, What: storm.MarkResync}, {After: 3, What: storm.MarkResync}}
+		}, "mark 2 (resync) after event 3 (allowed: 4 or more, fewer than 6)"},
 		{"keys", func(s *storm.Storm) { s.Keys = 4 }, "4 keys are counted where there are 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -184,6 +190,45 @@ func TestAtLeast(t *testing.T) {
 	}
 	if got.Initial != 2 || got.Keys != 4 {
 		t.Errorf("Initial %d, Keys %d", got.Initial, got.Keys)
+	}
+}
+
+// TestMarks: marks stay between the events that they were between.
+func TestMarks(t *testing.T) {
+	s := script(2,
+		"ADDED a n1", "ADDED b n2", // initial
+		"MODIFIED a n1", "MODIFIED b n2", "DELETED b n2", "MODIFIED a n1",
+	)
+	s.Marks = []storm.Mark{{After: 2, What: storm.MarkResync}, {After: 4, What: storm.MarkRelist}, {After: 5, What: storm.MarkResync}}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	node, err := s.ForNode(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for title, tc := range map[string]struct {
+		got  *storm.Storm
+		want []storm.Mark
+	}{
+		"as it is": {s.AtLeast(3), s.Marks},
+		// The second lap lacks nothing: b comes again.
+		"two laps": {s.AtLeast(7), append(slices.Clone(s.Marks),
+			storm.Mark{After: 6, What: storm.MarkResync}, storm.Mark{After: 8, What: storm.MarkRelist}, storm.Mark{After: 9, What: storm.MarkResync})},
+		"the first four": {s.First(4), s.Marks[:1]},
+		"the first five": {s.First(5), s.Marks[:2]},
+		// a alone: ADDED, MODIFIED, MODIFIED.
+		"a node": {node, []storm.Mark{{After: 1, What: storm.MarkResync}, {After: 2, What: storm.MarkRelist}, {After: 2, What: storm.MarkResync}}},
+	} {
+		if err := tc.got.Validate(); err != nil {
+			t.Errorf("%s: %v", title, err)
+		}
+		if diff := cmp.Diff(tc.want, tc.got.Marks); diff != "" {
+			t.Errorf("%s: %s", title, diff)
+		}
+	}
+	if len(s.Marks) != 3 {
+		t.Errorf("the storm itself has %v", s.Marks)
 	}
 }
 
