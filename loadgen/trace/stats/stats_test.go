@@ -1,0 +1,83 @@
+package stats
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/trace"
+)
+
+var pods = trace.Resource{Version: "v1", Resource: "pods", Kind: "Pod"}
+
+func frame(at time.Duration, t watch.EventType, name string) trace.Frame {
+	return trace.Frame{Offset: at, Type: t, Resource: pods, Object: fmt.Appendf(nil, `{"metadata":{"namespace":"ns","name":%q}}`, name)}
+}
+
+func TestRecording(t *testing.T) {
+	m := New("x")
+	for _, f := range []trace.Frame{
+		frame(0, watch.Added, "a"), frame(0, watch.Added, "b"),
+		{Type: watch.Bookmark, Resource: pods, Object: []byte(`{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}`)},
+		frame(time.Second, watch.Modified, "a"), frame(3*time.Second, watch.Modified, "a"), frame(3*time.Second, watch.Added, "c"),
+		{Offset: 4 * time.Second, Resource: pods, Break: &trace.Break{Reason: trace.Relisted}},
+		frame(5*time.Second, watch.Deleted, "a"),
+	} {
+		if err := m.Add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Finish()
+	r := m.Resources[0]
+	got := fmt.Sprintf("%d initial, %d+%d+%d in %g s, %g/s, peak %d at %d; %d keys, %d of one, %.2f", r.Initial, r.Added, r.Modified, r.Deleted, r.Seconds, r.PerSecond, r.Peak, r.PeakAt, r.Keys, r.MostOfOne, r.TopTenth)
+	if want := "2 initial, 1+2+1 in 4 s, 1/s, peak 2 at 3; 2 keys, 3 of one, 0.75"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var table, svg, png bytes.Buffer
+	if err := m.Table(&table); err != nil || !strings.Contains(table.String(), " ▄ █ ▄") {
+		t.Errorf("%v:\n%s", err, table.String())
+	}
+	if err := m.Picture(&svg, "svg"); err != nil || !strings.Contains(svg.String(), "</svg>") {
+		t.Errorf("svg: %v", err)
+	}
+	if err := m.Picture(&png, "png"); err != nil || !strings.HasPrefix(png.String(), "\x89PNG") {
+		t.Errorf("png: %v", err)
+	}
+	if err := m.Picture(&png, "gif"); err == nil {
+		t.Error("a gif was drawn")
+	}
+}
+
+// TestEmpty: of nothing there is a picture too.
+func TestEmpty(t *testing.T) {
+	m := New("x")
+	m.Finish()
+	var b bytes.Buffer
+	if err := m.Table(&b); err != nil {
+		t.Error(err)
+	}
+	if err := m.Picture(&b, "svg"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestZipf: the exponent that counts were made with is found again.
+func TestZipf(t *testing.T) {
+	for _, s := range []float64{0, 0.5, 1, 1.5} {
+		counts := make([]int, 200)
+		for i := range counts {
+			counts[i] = int(math.Round(1e7 * math.Pow(float64(i+1), -s)))
+		}
+		if got := zipf(counts); math.Abs(got-s) > 0.01 {
+			t.Errorf("exponent %.3f, want %g", got, s)
+		}
+	}
+	if got := zipf([]int{5}); got != 0 {
+		t.Errorf("of one key: %g", got)
+	}
+}
