@@ -205,7 +205,7 @@ func (l *lines) next() (rawLine, error) {
 		}
 		break
 	}
-	raw := rawLine{data: bytes.TrimSuffix(data, []byte("\n")), line: l.line, offset: l.offset}
+	raw := rawLine{data: bytes.TrimSuffix(data, []byte("\n")), form: recordedForm, line: l.line, offset: l.offset}
 	l.skip(len(data))
 	return raw, nil
 }

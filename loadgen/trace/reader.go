@@ -175,9 +175,9 @@ func (r *Reader) Next() (Frame, error) {
 	}
 	for {
 		if r.lost != nil {
-			f := Frame{Offset: r.last, Break: &Break{Reason: Unreadable, Message: place(r.lost)}}
+			b := &Break{Reason: Unreadable, Message: place(r.lost)}
 			r.lost = nil
-			return f, nil
+			return Frame{Offset: r.last, Break: b}, nil //nolint:nilerr // The loss has been told, and is a frame.
 		}
 		if r.ended {
 			r.err = io.EOF

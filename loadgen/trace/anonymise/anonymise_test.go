@@ -263,8 +263,8 @@ func fields(t testing.TB, f *metav1.FieldsV1) *fieldpath.Set {
 	if f == nil {
 		return s
 	}
-	if err := s.FromJSON(bytes.NewReader(f.Raw)); err != nil {
-		t.Fatalf("managed fields: %v:\n%s", err, f.Raw)
+	if err := s.FromJSON(bytes.NewReader(f.GetRawBytes())); err != nil {
+		t.Fatalf("managed fields: %v:\n%s", err, f.GetRawBytes())
 	}
 	return s
 }
@@ -495,8 +495,8 @@ func TestSecrets(t *testing.T) {
 		func(x *metav1.FieldsV1, _ randfill.Continue) {
 			inner, _ := json.Marshal(fmt.Sprintf(`k:{"name":%q}`, secret()))
 			member, _ := json.Marshal(fmt.Sprintf(`v:%q`, secret()))
-			x.Raw = fmt.Appendf(nil, `{"f:metadata":{"f:labels":{".":{},"f:%s":{}},"f:finalizers":{%s:{}}},"f:spec":{"f:containers":{%s:{"f:%s":{}}}},"f:%s":{},%q:{},"i:%s":{}}`,
-				word(), member, inner, word(), word(), word(), word())
+			x.SetRawBytes(fmt.Appendf(nil, `{"f:metadata":{"f:labels":{".":{},"f:%s":{}},"f:finalizers":{%s:{}}},"f:spec":{"f:containers":{%s:{"f:%s":{}}}},"f:%s":{},%q:{},"i:%s":{}}`,
+				word(), member, inner, word(), word(), word(), word()))
 		},
 	)
 	a := WithKey(testKey)

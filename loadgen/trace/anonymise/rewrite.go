@@ -260,8 +260,7 @@ func appendUnits(s []unit, t []byte) []unit {
 		c := hex4(t[2:6])
 		t = t[6:]
 		u := unit{r: c, form: escaped}
-		switch {
-		case utf16.IsSurrogate(c):
+		if utf16.IsSurrogate(c) {
 			u.form = kept
 			if len(t) >= 6 && t[0] == '\\' && t[1] == 'u' {
 				if pair := utf16.DecodeRune(c, hex4(t[2:6])); pair != utf8.RuneError {

@@ -188,10 +188,11 @@ func (f *follower) follow(ctx context.Context) error {
 	pause := f.opts.Backoff
 	for ctx.Err() == nil {
 		got, err := f.once(ctx)
+		if ctx.Err() != nil {
+			break // Whatever came of it.
+		}
 		var broken errWrite
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.As(err, &broken):
 			return err
 		case errors.Is(err, errGone) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
@@ -211,7 +212,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		pause = min(2*pause, 32*f.opts.Backoff)
 	}
-	return nil
+	return nil //nolint:nilerr // The end of the context is no error.
 }
 
 // once lists, where that is needed, and watches until the watch ends; got says
