@@ -85,7 +85,7 @@ func recordings(t testing.TB) []string {
 // perResource is how many frames of each are looked at.
 func perResource() int {
 	if raced || testing.Short() {
-		return 20
+		return 8
 	}
 	return 200
 }
@@ -173,9 +173,11 @@ func TestRecordings(t *testing.T) {
 	originals = slices.Compact(originals)
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(originals), func(i, j int) { originals[i], originals[j] = originals[j], originals[i] })
 	all := strings.Join(outputs, "\n")
+	harmlessText := strings.Join(sorted(kept), "\n")
 	long := 0
 	for _, s := range originals {
-		if len(s) >= 9 && long < 1000 {
+		// What is also a field's name, or part of what is kept, stands elsewhere.
+		if len(s) >= 9 && long < 1000 && !fieldNames()[s] && !strings.Contains(harmlessText, s) {
 			long++
 			if strings.Contains(all, s) {
 				t.Errorf("%q has survived", s)
