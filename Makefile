@@ -11,8 +11,10 @@ LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime
 # E2E are those that run real programs, which they build into PROGRAMS.
-E2E      := bench/e2e
+E2E      := bench/e2e loadgen/apiserver/e2e
 PROGRAMS := $(CURDIR)/$(BIN)/programs
+# FAULTS is how long each half of make e2e's informers go through faults.
+FAULTS ?= 5m
 # SOAK is how long make soak lasts.
 SOAK ?= 10m
 
@@ -36,8 +38,11 @@ mutants: ## Break the variants on purpose and see the tests catch it (impls/conf
 soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
-e2e: ## Run the tests on a real control plane (the first time builds it: 5 minutes more)
-	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && WATCHLAB_PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 30m ./...); done
+e2e: build ## Run real kubectl, kube-apiserver and controller-runtime; informers through faults (FAULTS=5m each)
+	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && \
+		WATCHLAB=$(CURDIR)/$(BIN)/watchlab WATCHLAB_PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 30m ./...); done
+	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/source/guarantee -faults $(FAULTS)
+	cd impls/informer/controllerruntime && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' . -faults $(FAULTS)
 
 control-plane: ## Run etcd, kube-apiserver, controller-manager and scheduler on loopback until Ctrl-C
 	cd bench/e2e && $(GO) run . --programs $(PROGRAMS)
@@ -51,7 +56,7 @@ bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare varia
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./...
-	@set -e; for m in $(NESTED) $(E2E); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)

@@ -184,7 +184,12 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 			return nil, badFlag("storm", err)
 		}
 	}
-	if v.injector, err = fault.New(append(slices.Clone(v.set.Faults), specs...), f.seed, nil); err != nil {
+	// What happens to the storm's stream as a whole happens in its own time.
+	marks := v.set.MarkFaults()
+	for i := range marks {
+		marks[i].At = fault.Duration(float64(marks[i].At) / f.speed)
+	}
+	if v.injector, err = fault.New(slices.Concat(v.set.Faults, marks, specs), f.seed, nil); err != nil {
 		return nil, badFlag("faults", err)
 	}
 	budget := store.NewBudget(0)

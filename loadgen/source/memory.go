@@ -120,7 +120,7 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 	if m.invalid != nil {
 		return m.invalid
 	}
-	unpaced := p.Intended(1) == 0
+	unpaced := !p.Paced()
 	for i, e := range m.storm.Events[m.storm.Initial:] {
 		if err := p.Wait(ctx, i); err != nil {
 			return err
