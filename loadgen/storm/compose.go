@@ -201,10 +201,12 @@ func (p *part) score(seed int64) pace.Score {
 		}
 	}
 	p.engine.reset()
-	return pace.Score{
-		Events: len(at), Seed: seed,
-		At: func(i int) time.Duration { return at[min(i, len(at)-1)] },
+	score := pace.Score{Events: len(at), Seed: seed, At: func(int) time.Duration { return 0 }}
+	// A part that is cut short may have none.
+	if len(at) > 0 {
+		score.At = func(i int) time.Duration { return at[min(i, len(at)-1)] }
 	}
+	return score
 }
 
 // phases are the plan's, as far as they are played.

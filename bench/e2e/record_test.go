@@ -1,0 +1,94 @@
+package main_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/loadgen/cli"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/trace"
+)
+
+// watchlab runs the command and returns what it printed.
+func watchlab(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := cli.Main(args, &out, &errs); code != 0 {
+		t.Fatalf("watchlab %s: exit code %d\n%s%s", strings.Join(args, " "), code, out.String(), errs.String())
+	}
+	return out.String() + errs.String()
+}
+
+// TestRecord: what happens in a real cluster is recorded, all resources that were
+// asked for in one trace, without a name of it; and it can be played.
+func TestRecord(t *testing.T) {
+	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	c, err := cluster.For(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := trace.Load("recorded-gang")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := *s
+	short.Events, short.Initial = s.Events[:200], 0
+	pods, err := c.Resource("pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := cluster.NewWriter(c, pods, "record")
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := make(chan error, 1)
+	go func() {
+		_, err := w.Play(t.Context(), &short, pace.Rate(50))
+		played <- err
+	}()
+	path := filepath.Join(t.TempDir(), "storm.wlt")
+	said := watchlab(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "--for", "10s", "-o", path)
+	if err := <-played; err != nil {
+		t.Fatal(err)
+	}
+	t.Log(said)
+
+	set, err := trace.LoadSet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Validate(); err != nil {
+		t.Error(err)
+	}
+	var names []string
+	for _, st := range set.Storms {
+		names = append(names, st.Resource.Resource)
+	}
+	slices.Sort(names)
+	if got := strings.Join(names, ","); got != "leases,namespaces,pods" {
+		t.Errorf("recorded %s", got)
+	}
+	recorded, ok := set.Of("pods")
+	if !ok || len(recorded.Events) < 150 {
+		t.Fatalf("%d events of pods were recorded, of 200 that were made", len(recorded.Events))
+	}
+	lines := filepath.Join(t.TempDir(), "storm.jsonl")
+	watchlab(t, "trace", "convert", path, lines)
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range short.Events {
+		if _, name, _ := strings.Cut(short.Events[i].Key, "/"); bytes.Contains(text, []byte(name)) {
+			t.Fatalf("the name %s is in the trace", name)
+		}
+	}
+	watchlab(t, "run", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1")
+}
