@@ -32,6 +32,11 @@ const patience = 30 * time.Second
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard()) // what fails on purpose is not worth a line
+	// Beforehand, as it may take minutes, and no test is that patient.
+	if _, err := kubectl(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m,
 		// client-go's own, of the process.
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*loggingT).flushDaemon"),
