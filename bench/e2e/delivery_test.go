@@ -35,10 +35,8 @@ import (
 )
 
 const (
-	// objects that exist, events that happen to them in a play. A real server's
-	// watch cache keeps more than that for a minute.
+	// deliveryObjects exist.
 	deliveryObjects = 100
-	deliveryEvents  = 1000
 	// deliveryWriters write at the same time.
 	deliveryWriters = 4
 	deliveryLimit   = 2 * time.Minute
@@ -51,8 +49,9 @@ const (
 // clock starts. Watchers count frames
 // and don't decode them: decoding would be the wall long before the server is.
 //
-//   - mode=backlog: 1,000 events have happened, then the watches begin before
-//     the first of them. It is the server's own speed: events/s are events times
+//   - mode=backlog: 1,000 events have happened to pods, or 5,000 to small
+//     objects, which a real server's watch cache holds for a minute; then the
+//     watches begin before the first of them. It is the server's own speed: events/s are events times
 //     watchers over the time until the last watcher has the last event.
 //   - mode=live: the watches stand, then the events happen. What writing costs
 //     is in it.
@@ -167,12 +166,14 @@ type deliveryObject struct {
 	name string
 	// resource of the core group.
 	resource string
-	of       func(i int) runtime.Object
+	// events that happen in a play.
+	events int
+	of     func(i int) runtime.Object
 }
 
 var (
 	// podObject is a recorded pod of 11.6 kB of JSON that nothing schedules.
-	podObject = deliveryObject{"pod-12kB", "pods", func(i int) runtime.Object {
+	podObject = deliveryObject{"pod-12kB", "pods", 1000, func(i int) runtime.Object {
 		p := pods.Realistic(i)
 		p.ObjectMeta = metav1.ObjectMeta{
 			Name: fmt.Sprintf("delivery-%03d", i), Labels: p.Labels, Annotations: p.Annotations,
@@ -207,7 +208,7 @@ var (
 		return p
 	}}
 	// leaseSized is as small as a lease.
-	leaseSized = deliveryObject{"configmap-0.5kB", "configmaps", func(i int) runtime.Object {
+	leaseSized = deliveryObject{"configmap-0.5kB", "configmaps", 5000, func(i int) runtime.Object {
 		return &v1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("delivery-%03d", i)},
 			Data:       map[string]string{"held-by": "node-7d9c6c5f4-2b7rl", "renewed": "2026-11-21T10:20:30.123456Z"},
@@ -264,7 +265,7 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 		<-written
 		cpu += cpuOf(b, s.pid) - before
 		cancel()
-		events += deliveryEvents * watchers
+		events += object.events * watchers
 		bytes += read.Load()
 	}
 	b.ReportMetric(0, "ns/op")
@@ -317,7 +318,7 @@ func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 		wg.Go(func() {
 			for {
 				i := next.Add(1)
-				if i > deliveryEvents {
+				if i > int64(object.events) {
 					return
 				}
 				patch := fmt.Sprintf(`{"metadata":{"annotations":{"watchlab.dev/n":"%d-%d"}}}`, time.Now().UnixNano(), i)
@@ -367,7 +368,7 @@ func watch(ctx context.Context, client rest.Interface, object deliveryObject, en
 	defer func() { _ = stream.Close() }()
 	once()
 	in := bufio.NewReaderSize(counted{stream, read}, 256<<10)
-	for range deliveryEvents {
+	for range object.events {
 		if encoding == runtime.ContentTypeProtobuf {
 			err = skipFrame(in)
 		} else {
