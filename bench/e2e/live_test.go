@@ -16,44 +16,60 @@ import (
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
-// TestApplyAndTee: a recorded storm of pods is made in a real cluster, what the
-// cluster says of it is played into every variant at once, none loses any of it,
-// and nothing is left behind.
-func TestApplyAndTee(t *testing.T) {
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
-	c, err := cluster.For(cp.Config())
-	if err != nil {
+// playable is a real cluster with what it takes to make a storm of pods in it.
+type playable struct {
+	cp      *controlplane.ControlPlane
+	cluster *cluster.Cluster
+	pods    cluster.Resource
+	writer  *cluster.Writer
+	// storm is the beginning of a recorded one.
+	storm *storm.Storm
+}
+
+func newPlayable(t *testing.T, run string, initial, events int) playable {
+	t.Helper()
+	p := playable{cp: controlplanetest.Start(t, controlplane.Options{Controllers: true})}
+	var err error
+	if p.cluster, err = cluster.For(p.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if p.pods, err = p.cluster.Resource("po"); err != nil {
+		t.Fatal(err)
+	}
+	if p.writer, err = cluster.NewWriter(p.cluster, p.pods, run); err != nil {
 		t.Fatal(err)
 	}
 	s, err := trace.Load("recorded-gang")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const initial, events = 20, 400
 	short := *s
-	short.Events, short.Initial = s.Events[:initial+events], min(s.Initial, initial)
+	short.Events, short.Initial = s.Events[:initial+events], initial
+	p.storm = &short
+	return p
+}
 
-	pods, err := c.Resource("po")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := cluster.NewWriter(c, pods, "e2e")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestApplyAndTee: a recorded storm of pods is made in a real cluster, what the
+// cluster says of it is played into every variant at once, none loses any of it,
+// and nothing is left behind.
+func TestApplyAndTee(t *testing.T) {
+	const initial, events = 20, 400
+	p := newPlayable(t, "e2e", initial, events)
+	w := p.writer
 	var written cluster.Written
 	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
 		Open: func() (*cluster.Tee, error) {
 			if err := w.Clear(t.Context()); err != nil {
 				return nil, err
 			}
-			return cluster.NewTee(c, pods, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
+			return cluster.NewTee(p.cluster, p.pods, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
 		},
 		Drive: func(context.Context) (err error) {
-			written, err = w.Play(t.Context(), &short, pace.Rate(400))
+			written, err = w.Play(t.Context(), p.storm, pace.Rate(400))
 			return err
 		},
 		Window: time.Second, Of: "pods",
@@ -93,7 +109,7 @@ func TestApplyAndTee(t *testing.T) {
 	if err := w.Clean(t.Context()); err != nil {
 		t.Error(err)
 	}
-	client := kubernetes.NewForConfigOrDie(cp.Config())
+	client := kubernetes.NewForConfigOrDie(p.cp.Config())
 	controlplanetest.Eventually(t, "the namespaces are gone", func() error {
 		list, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
 		if err == nil && len(list.Items) > 0 {

@@ -8,11 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
 	"watchlab/loadgen/cli"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/trace"
 )
 
@@ -29,32 +26,14 @@ func watchlab(t *testing.T, args ...string) string {
 // TestRecord: what happens in a real cluster is recorded, all resources that were
 // asked for in one trace, without a name of it; and it can be played.
 func TestRecord(t *testing.T) {
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
-	c, err := cluster.For(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := trace.Load("recorded-gang")
-	if err != nil {
-		t.Fatal(err)
-	}
-	short := *s
-	short.Events, short.Initial = s.Events[:200], 0
-	pods, err := c.Resource("pods")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := cluster.NewWriter(c, pods, "record")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPlayable(t, "record", 0, 200)
 	played := make(chan error, 1)
 	go func() {
-		_, err := w.Play(t.Context(), &short, pace.Rate(50))
+		_, err := p.writer.Play(t.Context(), p.storm, pace.Rate(50))
 		played <- err
 	}()
 	path := filepath.Join(t.TempDir(), "storm.wlt")
-	said := watchlab(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "--for", "10s", "-o", path)
+	said := watchlab(t, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "--for", "10s", "-o", path)
 	if err := <-played; err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +64,8 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range short.Events {
-		if _, name, _ := strings.Cut(short.Events[i].Key, "/"); bytes.Contains(text, []byte(name)) {
+	for i := range p.storm.Events {
+		if _, name, _ := strings.Cut(p.storm.Events[i].Key, "/"); bytes.Contains(text, []byte(name)) {
 			t.Fatalf("the name %s is in the trace", name)
 		}
 	}

@@ -17,13 +17,24 @@ import (
 type List struct {
 	name string
 	done chan struct{}
-	// synced is set, once, before done is closed.
-	synced atomic.Bool
-	// begun is set by whatever comes first, Touch or Claim.
-	begun atomic.Bool
+	// state goes up only. Whoever brings it to synced closes done and then brings
+	// it to told. A call that finds it at synced waits for that: when any call
+	// has returned, nobody may see that nothing had come yet.
+	state atomic.Uint32
 	// left is how much of the list is still to be processed.
 	left int
 }
+
+const (
+	// untouched: nothing came yet.
+	untouched = iota
+	// listing: what came first is a Replace, whose list is being processed.
+	listing
+	// synced: the list has been processed, or there is none.
+	synced
+	// told: and done is closed.
+	told
+)
 
 var _ cache.DoneChecker = (*List)(nil)
 
@@ -37,27 +48,35 @@ func (l *List) Name() string { return l.name }
 func (l *List) Done() <-chan struct{} { return l.done }
 
 // HasSynced reports whether the initial list has been processed.
-func (l *List) HasSynced() bool { return l.synced.Load() }
+func (l *List) HasSynced() bool { return l.state.Load() >= synced }
 
 // Begun reports whether anything came yet.
-func (l *List) Begun() bool { return l.begun.Load() }
+func (l *List) Begun() bool { return l.state.Load() != untouched }
 
 // Touch notes that something else than Replace came: if it is the first, the
-// initial list is empty. After the first call it costs one load.
+// initial list is empty, and that is so when Touch returns, whoever was the
+// first of several that came at once. After the first call it costs one load.
 func (l *List) Touch() {
-	if !l.begun.Load() && l.begun.CompareAndSwap(false, true) {
-		l.sync()
+	switch l.state.Load() {
+	case listing, told:
+		return
+	case untouched:
+		l.sync(untouched)
+	}
+	// Another may have been the first, and be about to say so.
+	if l.state.Load() == synced {
+		<-l.done
 	}
 }
 
 // Claim notes that a Replace came, and reports whether it is the first of all:
 // then Set must follow.
-func (l *List) Claim() bool { return l.begun.CompareAndSwap(false, true) }
+func (l *List) Claim() bool { return l.state.CompareAndSwap(untouched, listing) }
 
 // Set says how long the initial list is.
 func (l *List) Set(n int) {
 	if l.left = n; n == 0 {
-		l.sync()
+		l.sync(listing)
 	}
 }
 
@@ -72,8 +91,10 @@ func (l *List) Processed(n int) {
 	}
 }
 
-func (l *List) sync() {
-	if l.synced.CompareAndSwap(false, true) {
+// sync says that the list has been processed, if the state is as given.
+func (l *List) sync(from uint32) {
+	if l.state.CompareAndSwap(from, synced) {
 		close(l.done)
+		l.state.Store(told)
 	}
 }

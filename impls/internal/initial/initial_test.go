@@ -1,6 +1,8 @@
 package initial_test
 
 import (
+	"runtime"
+	"sync"
 	"testing"
 
 	"watchlab/impls/internal/initial"
@@ -33,6 +35,39 @@ func TestList(t *testing.T) {
 		}
 		if l.HasSynced() != c.want || done != c.want {
 			t.Errorf("%s: HasSynced is %t, done=%t, want %t", c.name, l.HasSynced(), done, c.want)
+		}
+	}
+}
+
+// TestTouchedAtOnce: when any of several calls that come first at once has
+// returned, the initial list is known to be empty, whoever was the first.
+func TestTouchedAtOnce(t *testing.T) {
+	const rounds, callers = 20_000, 8
+	// More processors than cores: one may be taken from who came first, at any
+	// point.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(callers))
+	for range rounds {
+		l := initial.New("name")
+		var start, end sync.WaitGroup
+		start.Add(callers)
+		for range callers {
+			end.Go(func() {
+				start.Done()
+				start.Wait()
+				l.Touch()
+				if !l.HasSynced() {
+					t.Error("HasSynced is false after a Touch")
+				}
+				select {
+				case <-l.Done():
+				default:
+					t.Error("Done is open after a Touch")
+				}
+			})
+		}
+		end.Wait()
+		if t.Failed() {
+			return
 		}
 	}
 }
