@@ -64,15 +64,27 @@ type input struct {
 	close  func() error
 	// ahead is what was read before it was asked for.
 	ahead func() (trace.Frame, error)
+	// some: a frame that says something was read.
+	some bool
 }
 
-// Next returns the next frame.
+// Next returns the next frame. A recording of which nothing can be read is bad
+// input.
 func (in *input) Next() (trace.Frame, error) {
-	if ahead := in.ahead; ahead != nil {
-		in.ahead = nil
-		return ahead()
+	next := in.Reader.Next
+	if in.ahead != nil {
+		next, in.ahead = in.ahead, nil
 	}
-	return in.Reader.Next()
+	f, err := next()
+	switch {
+	case err == nil && f.Break == nil:
+		in.some = true
+	case errors.Is(err, io.EOF) && !in.some && len(in.faults) > 0:
+		err = usageError{in.faults[0]}
+		// It has been said.
+		in.faults = nil
+	}
+	return f, err
 }
 
 func openTrace(cmd *cobra.Command, name string) (*input, error) {
