@@ -18,7 +18,10 @@
 //     that has returned is never overlooked by a Pop that begins afterwards.
 //   - A Replace takes effect at one moment: no consumer sees a part of it.
 //   - HasSynced turns true once, when the keys of the first Replace have been
-//     processed or deleted, or at once if anything else came before it.
+//     processed or deleted, or at once if anything else came before it. While the
+//     very first call is under way, it may be true before what that brings can be
+//     seen; that a key of the list was deleted may show at the next Pop or Len
+//     only.
 //   - After Close, what waits is still handed over; then Pop returns
 //     [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes after
 //     Close is either queued and handed over, as upstream, or refused with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -251,7 +252,23 @@ func (b bed) history(t *testing.T, seed uint64, consumers int) []porcupine.Opera
 	for _, r := range recorders {
 		ops = append(ops, r.ops...)
 	}
-	return ops
+	return withoutDawn(ops)
+}
+
+// withoutDawn leaves out what HasSynced said while no call had returned yet, and
+// one was under way: it may say that there is no initial list to wait for before
+// what the call brings can be seen.
+func withoutDawn(ops []porcupine.Operation) []porcupine.Operation {
+	begun, over := int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, op := range ops {
+		if in, ok := op.Input.(callOp); ok && in.kind != Close {
+			begun, over = min(begun, op.Call), min(over, op.Return)
+		}
+	}
+	return slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
+		_, ok := op.Input.(syncedOp)
+		return ok && op.Return >= begun && op.Call <= over
+	})
 }
 
 // random does one operation of a producer.

@@ -151,7 +151,9 @@ func (m *Model) Delete(key string, err error) error {
 		epoch := m.waiting[at].epoch
 		m.waiting = slices.Delete(m.waiting, at, at+1)
 		m.gone[key] = true
-		m.uncertain = m.uncertain || m.upstream() && epoch != 0
+		// What was deleted shows in HasSynced when it has been folded in: at the
+		// next Pop or Len, which may be a while.
+		m.uncertain = m.uncertain || epoch != 0 && (m.upstream() || m.concurrent)
 		m.leave(epoch)
 	}
 	return nil
