@@ -146,7 +146,9 @@ func simulatedServer(b testing.TB) server {
 	go func() { ended <- cmd.Wait() }()
 	stop := func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		<-ended
+		if err := <-ended; err != nil {
+			b.Errorf("watchlab serve: %v", err)
+		}
 		_ = os.RemoveAll(dir)
 	}
 	var config *rest.Config
