@@ -105,7 +105,7 @@ func (l *live) begin(cells int) error {
 		tee.Close()
 		return err
 	}
-	l.round = &round{spec: l.spec, tee: tee, missing: cells, staying: cells, over: make(chan struct{})}
+	l.round = newRound(l.spec, tee, cells)
 	return nil
 }
 
@@ -121,6 +121,11 @@ type round struct {
 	// missing are the cells that have not joined yet, staying those that have
 	// not left. Guarded by mu.
 	missing, staying int
+	// playing: the window has been opened. Guarded by mu.
+	playing bool
+	// left is closed when all cells have left: nobody looks through the window
+	// any more.
+	left chan struct{}
 	// over is closed when the window is.
 	over chan struct{}
 	// first and last are the positions at which the window opened and closed,
@@ -130,12 +135,26 @@ type round struct {
 	storm       *storm.Storm
 }
 
+func newRound(spec LiveSpec, tee *cluster.Tee, cells int) *round {
+	return &round{
+		spec: spec, tee: tee, missing: cells, staying: cells,
+		left: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// arrived notes that one cell less is missing, and opens the window when none is
+// and somebody is there. The caller holds mu.
+func (r *round) arrived(there int) {
+	if r.missing--; r.missing == 0 && there > 0 {
+		r.playing = true
+		go r.play()
+	}
+}
+
 // join waits until every cell has joined, then until the window is over.
 func (r *round) join(ctx context.Context) error {
 	r.mu.Lock()
-	if r.missing--; r.missing == 0 {
-		go r.play()
-	}
+	r.arrived(r.staying)
 	r.mu.Unlock()
 	select {
 	case <-r.over:
@@ -146,26 +165,38 @@ func (r *round) join(ctx context.Context) error {
 }
 
 // leave is called by each cell once, whether it joined or not. The last one
-// closes the stream.
+// closes the stream, and waits for what drives it: when all have left, nothing
+// is written any more to what is about to be cleaned up.
 func (r *round) leave(joined bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.staying--
 	if !joined {
-		if r.missing--; r.missing == 0 && r.staying > 1 {
-			go r.play()
-		}
+		r.arrived(r.staying)
 	}
-	if r.staying--; r.staying == 0 {
-		r.tee.Close()
+	if r.staying > 0 {
+		return
 	}
+	close(r.left)
+	if r.playing {
+		<-r.over
+	}
+	r.tee.Close()
 }
 
-// play lets the window pass.
+// play lets the window pass, unless all cells leave before.
 func (r *round) play() {
 	defer close(r.over)
 	r.first = r.tee.Visible()
 	ctx, cancel := context.WithTimeout(context.Background(), r.spec.Window)
 	defer cancel()
+	go func() {
+		select {
+		case <-r.left:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	if r.spec.Drive != nil {
 		r.err = r.spec.Drive(ctx)
 	}

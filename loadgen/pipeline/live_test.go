@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +109,40 @@ func TestCompareLive(t *testing.T) {
 				t.Errorf("name %s", cl.BenchName())
 			}
 		}
+	}
+}
+
+// TestCompareLiveInterrupted: when the run has ended, so has what drove it, so
+// that nothing is written into a cluster that is being cleaned up.
+func TestCompareLiveInterrupted(t *testing.T) {
+	f := fakeCluster{fake.NewClientset()}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var driving atomic.Bool
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Of: "pods",
+		Open: f.open,
+		Drive: func(ctx context.Context) error {
+			driving.Store(true)
+			defer driving.Store(false)
+			cancel() // As Ctrl-C in mid-round.
+			<-ctx.Done()
+			// Whatever is under way takes its time.
+			for range 1000 {
+				goruntime.Gosched()
+			}
+			return ctx.Err()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1})
+	if err != nil || !o.Interrupted {
+		t.Errorf("interrupted %v, %v", o.Interrupted, err)
+	}
+	if driving.Load() {
+		t.Error("the run has ended, what drives it has not")
 	}
 }
 
