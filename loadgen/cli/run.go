@@ -274,15 +274,24 @@ func faultNames() string {
 	return strings.Join(names, ", ")
 }
 
-// faultSpecs reads --faults, and checks where it and --static stand.
-func (f *runFlags) faultSpecs(cmd *cobra.Command) ([]fault.Spec, error) {
+// parseFaults reads what --faults was given.
+func parseFaults(texts []string) ([]fault.Spec, error) {
 	var specs []fault.Spec
-	for _, text := range f.faults {
+	for _, text := range texts {
 		more, err := fault.ParseAll(text)
 		if err != nil {
 			return nil, badFlag("faults", err)
 		}
 		specs = append(specs, more...)
+	}
+	return specs, nil
+}
+
+// faultSpecs reads --faults, and checks where it and --static stand.
+func (f *runFlags) faultSpecs(cmd *cobra.Command) ([]fault.Spec, error) {
+	specs, err := parseFaults(f.faults)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case len(specs) > 0 && f.source != source.APIServerName:

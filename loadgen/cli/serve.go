@@ -166,13 +166,9 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
 		}
 	}
-	var specs []fault.Spec
-	for _, text := range f.faults {
-		more, err := fault.ParseAll(text)
-		if err != nil {
-			return nil, badFlag("faults", err)
-		}
-		specs = append(specs, more...)
+	specs, err := parseFaults(f.faults)
+	if err != nil {
+		return nil, err
 	}
 	objects, err := f.manifests(ctx, stdin)
 	if err != nil {

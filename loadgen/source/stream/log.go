@@ -115,19 +115,6 @@ func (l *Log) Storm(upto uint64) *storm.Storm {
 	return s
 }
 
-// Keys returns the keys that are there now, in no order. O(keys).
-func (l *Log) Keys() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	keys := make([]string, 0, len(l.keys))
-	for key, k := range l.keys {
-		if l.there[k] {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // Events returns the events after position from, up to position to. They are
 // shared and must not be changed.
 func (l *Log) Events(from, to uint64) []storm.Event { return l.events[from:to] }
