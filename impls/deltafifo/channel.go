@@ -323,14 +323,10 @@ func (q *channel) Bookmark(resourceVersion string) error {
 // a Sync delta for each known object of which nothing is queued or being
 // processed where it is set; otherwise nothing. O(known).
 func (q *channel) Resync() error {
-	switch {
-	case q.whole:
-		return q.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
-	case q.known == nil:
-		return nil
-	default:
-		return q.command(item{kind: resyncCommand})
+	if i, ok := resyncItem(q.whole, q.known); ok {
+		return q.send(i)
 	}
+	return nil
 }
 
 // Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
@@ -338,21 +334,19 @@ func (q *channel) Resync() error {
 // take one place of Capacity. It returns when the owner has it. After an error
 // nothing is queued. O(list + queued + known).
 func (q *channel) Replace(list []any, resourceVersion string) error {
-	if !q.whole {
-		for _, obj := range list {
-			if err := q.keys.Check(obj); err != nil {
-				return err
-			}
-		}
-	}
-	objs, err := transformAll(q.transformer, list)
+	i, err := replaceItem(q.whole, q.keys, q.transformer, list, resourceVersion)
 	if err != nil {
 		return err
 	}
-	if q.whole {
-		return q.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+	return q.send(i)
+}
+
+// send pushes a delta, and sees to it that a command is carried out.
+func (q *channel) send(i item) error {
+	if i.kind.command() {
+		return q.command(i)
 	}
-	return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
+	return q.push(i)
 }
 
 // command sends a command and waits until it has been carried out.

@@ -3,6 +3,7 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/internal/objkey"
 	"watchlab/impls/internal/ring"
 )
 
@@ -47,6 +48,39 @@ var types = [...]cache.DeltaType{
 // alone reports whether a delta of the kind can't share a batch (client-go
 // v0.37, the_real_fifo.go).
 func (k kind) alone() bool { return k >= replacedAll }
+
+// command reports whether it is one.
+func (k kind) command() bool { return k >= replaceCommand }
+
+// replaceItem is what a Replace puts into a line: one delta where the list goes
+// to the consumer as a whole, else a command. The error is that of an object
+// without a key, or of the transformer. O(list).
+func replaceItem(whole bool, keys objkey.Func, t cache.TransformFunc, list []any, resourceVersion string) (item, error) {
+	if !whole {
+		for _, obj := range list {
+			if err := keys.Check(obj); err != nil {
+				return item{}, err
+			}
+		}
+	}
+	objs, err := transformAll(t, list)
+	switch {
+	case err != nil:
+		return item{}, err
+	case whole:
+		return item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll}, nil
+	default:
+		return item{obj: &replacement{list: objs}, kind: replaceCommand}, nil
+	}
+}
+
+// resyncItem is what a Resync puts into a line; false where that is nothing.
+func resyncItem(whole bool, known cache.KeyListerGetter) (item, bool) {
+	if whole {
+		return item{obj: cache.SyncAllInfo{}, kind: syncAll}, true
+	}
+	return item{kind: resyncCommand}, known != nil
+}
 
 // replacement is the object of a replaceCommand.
 type replacement struct{ list []any }
