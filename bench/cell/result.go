@@ -34,9 +34,20 @@ type Result struct {
 	// they stopped the world in all.
 	GCs     uint32        `json:"gcs"`
 	GCPause time.Duration `json:"gcPauseNs"`
+	// GCPauseMax is the longest of them, as the upper edge of the runtime's
+	// bucket (/sched/pauses/total/gc:seconds).
+	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
 	// LockWait is how long goroutines waited for mutexes, summed over them, as
 	// the runtime estimates it (/sync/mutex/wait/total:seconds, a sample).
 	LockWait time.Duration `json:"lockWaitNs"`
+	// Memory is what the measurement took at its height; nil where it had no
+	// process to itself, as others' leavings would be in it.
+	Memory *Memory `json:"memory,omitempty"`
+	// Host is what the machine did to the measurement.
+	Host Host `json:"host,omitzero"`
+	// Counters are the processor's own, over EventsIn, under units such as
+	// "cycles/op"; none where the kernel gives none.
+	Counters []Note `json:"counters,omitempty"`
 	// Latency holds one entry for each boundary, in the order in which the
 	// workload first named them.
 	Latency []Latency `json:"latency,omitempty"`
@@ -45,6 +56,45 @@ type Result struct {
 	Lag *Lag `json:"lag,omitempty"`
 	// Notes are the workload's own figures, in the order of their reports.
 	Notes []Note `json:"notes,omitempty"`
+	// Timeline tells how the schedule went; empty where none was reported.
+	Timeline []Moment `json:"timeline,omitempty"`
+}
+
+// Memory is what a process took at its height, between Begin and End.
+type Memory struct {
+	// HeapBytes is the live heap at Begin, after a collection; PeakHeapBytes the
+	// most that the heap's objects took, as sampled (/memory/classes/heap/objects:bytes).
+	HeapBytes     uint64 `json:"heapBytes"`
+	PeakHeapBytes uint64 `json:"peakHeapBytes"`
+	// PeakRSSBytes is the most that the kernel had resident for the process; 0
+	// where it doesn't tell.
+	PeakRSSBytes uint64 `json:"peakRSSBytes,omitempty"`
+}
+
+// Host is what happened to the machine and to the process between Begin and End
+// that no variant is to blame for.
+type Host struct {
+	// StealShare is which share of the machine's CPU time the hypervisor gave to
+	// others.
+	StealShare float64 `json:"stealShare,omitempty"`
+	// Throttled is how long the control group was held back for its CPU quota.
+	Throttled time.Duration `json:"throttledNs,omitempty"`
+	// GCLimited is how long the runtime's limiter on the collector was in force:
+	// the heap was at its limit, and the collector could not keep up.
+	GCLimited time.Duration `json:"gcLimitedNs,omitempty"`
+}
+
+// Moment is one stretch of a measurement: what happened in it, and what was
+// waiting at its end.
+type Moment struct {
+	// At is the stretch's end, from the start of the schedule.
+	At time.Duration `json:"atNs"`
+	// Released and Handled are how many events were, in the stretch.
+	Released uint64 `json:"released"`
+	Handled  uint64 `json:"handled"`
+	// Depth is how many events were queued at its end: taken by the queue and
+	// not handed over.
+	Depth uint64 `json:"depth"`
 }
 
 // Latency is how long events stayed between two stages.

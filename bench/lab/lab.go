@@ -55,6 +55,9 @@ type Cell struct {
 	Labels []Label
 	// Guarantees of the variant in this cell, as tables show them.
 	Guarantees string
+	// Class is what the variant promises, as far as it decides what may be
+	// compared: no ratio is taken between cells of different classes.
+	Class string
 	// Baseline is true where ratios are taken against this cell's variant.
 	Baseline bool
 	// New builds a fresh workload for one round.
@@ -73,7 +76,10 @@ type Comparison struct {
 	// Latency is the boundary whose latency the table shows; empty for the
 	// last-named that begins at the intended time (see stats.Headline).
 	Latency cell.Boundary
-	Cells   []Cell
+	// Input is a digest of what is played, by which a run that is taken up again
+	// knows that it is the same; empty where that can't be told.
+	Input string
+	Cells []Cell
 	// Together: the cells of a round are played at the same time rather than
 	// one after the other, for what comes in comes only once, as the events of
 	// a live cluster do. What they cost the process is then none's of them, and

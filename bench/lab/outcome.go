@@ -48,6 +48,11 @@ type Outcome struct {
 	Interrupted bool `json:"interrupted"`
 	// Comparisons in the order in which they were played.
 	Comparisons []ComparisonResult `json:"comparisons"`
+	// Knees, Scalings and Surfaces are what was found by going through the cells,
+	// where that was asked for.
+	Knees    []stats.Knee    `json:"knees,omitempty"`
+	Scalings []stats.Scaling `json:"scalings,omitempty"`
+	Surfaces []stats.Surface `json:"surfaces,omitempty"`
 	// Env is where it ran.
 	Env Env `json:"-"`
 }
@@ -59,7 +64,9 @@ type ComparisonResult struct {
 	// Latency is the boundary that speaks for latency; empty for the default
 	// that [stats.Headline] documents.
 	Latency cell.Boundary `json:"latency,omitempty"`
-	Cells   []CellResult  `json:"cells"`
+	// Input is the digest of what was played.
+	Input string       `json:"input,omitempty"`
+	Cells []CellResult `json:"cells"`
 }
 
 // CellResult is what came of a [Cell].
@@ -69,6 +76,12 @@ type CellResult struct {
 	Labels []Label `json:"labels"`
 	// Guarantees of the variant, as tables show them.
 	Guarantees string `json:"guarantees,omitempty"`
+	// Class is what decides whether ratios may be taken; see [Cell].
+	Class string `json:"class,omitempty"`
+	// Again is the name of the cell that this one repeats, for the A/A pair: the
+	// same variant on the same storm, so that any difference is chance. Empty for
+	// all others.
+	Again string `json:"again,omitempty"`
 	// Baseline is true where ratios are taken against this cell.
 	Baseline bool `json:"baseline,omitempty"`
 	// Seed that the cell's place in each round was drawn from: the run's.
