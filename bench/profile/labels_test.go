@@ -1,0 +1,117 @@
+package profile_test
+
+import (
+	"context"
+	"runtime/pprof"
+	"strings"
+	"testing"
+
+	"watchlab/bench/profile"
+)
+
+// labelsHere are the labels of this goroutine, as the goroutine profile tells
+// them of the one that is in this function.
+func labelsHere(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+		t.Fatal(err)
+	}
+	for block := range strings.SplitSeq(b.String(), "\n\n") {
+		if !strings.Contains(block, "labelsHere") {
+			continue
+		}
+		for line := range strings.Lines(block) {
+			if labels, ok := strings.CutPrefix(line, "# labels: "); ok {
+				return strings.TrimSpace(labels)
+			}
+		}
+		return ""
+	}
+	t.Fatal("this goroutine isn't in the profile")
+	return ""
+}
+
+func TestDo(t *testing.T) {
+	ctx := profile.With(t.Context(), "queue", "ring", "gang")
+	var inside, child, bare string
+	profile.Do(ctx, "", func(ctx context.Context) {
+		bare = labelsHere(t)
+		profile.Do(ctx, "pop", func(context.Context) {
+			inside = labelsHere(t)
+			done := make(chan struct{})
+			go func() { defer close(done); child = labelsHere(t) }()
+			<-done
+		})
+		if after := labelsHere(t); after != bare {
+			t.Errorf("after a stage: %s", after)
+		}
+	})
+	const want = `{"family":"queue", "stage":"pop", "storm":"gang", "variant":"ring"}`
+	if inside != want || child != want {
+		t.Errorf("labels %s, of a goroutine that it started %s; want %s", inside, child, want)
+	}
+	if bare != `{"family":"queue", "storm":"gang", "variant":"ring"}` {
+		t.Errorf("without a stage: %s", bare)
+	}
+	if after := labelsHere(t); after != "" {
+		t.Errorf("labels stay after Do: %s", after)
+	}
+}
+
+func TestSwitch(t *testing.T) {
+	ctx := profile.With(t.Context(), "queue", "", "")
+	s := profile.Switch(ctx, "pop", "store")
+	profile.Do(ctx, "", func(context.Context) {
+		s.To(1)
+		if got := labelsHere(t); got != `{"family":"queue", "stage":"store"}` {
+			t.Errorf("To(1): %s", got)
+		}
+		s.To(0)
+		if got := labelsHere(t); got != `{"family":"queue", "stage":"pop"}` {
+			t.Errorf("To(0): %s", got)
+		}
+		s.End()
+		if got := labelsHere(t); got != `{"family":"queue"}` {
+			t.Errorf("End: %s", got)
+		}
+	})
+}
+
+// TestUnlabelled: what isn't profiled is left as it is, and nothing is allocated
+// for it.
+func TestUnlabelled(t *testing.T) {
+	ctx := t.Context()
+	var got string
+	profile.Do(ctx, "pop", func(context.Context) { got = labelsHere(t) })
+	s := profile.Switch(ctx, "pop", "store")
+	s.To(1)
+	if got += labelsHere(t); got != "" {
+		t.Errorf("labels %s where none were asked for", got)
+	}
+	s.End()
+	if n := testing.AllocsPerRun(100, func() {
+		s := profile.Switch(ctx, "pop", "store")
+		s.To(0)
+		s.End()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if profile.Labelled(ctx) || !profile.Labelled(profile.With(ctx, "f", "v", "s")) {
+		t.Error("Labelled doesn't tell them apart")
+	}
+}
+
+func BenchmarkSwitch(b *testing.B) {
+	for name, ctx := range map[string]context.Context{
+		"labelled=yes": profile.With(b.Context(), "queue", "ring", "gang"), "labelled=no": b.Context(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := profile.Switch(ctx, "pop", "store")
+			defer s.End()
+			for i := 0; b.Loop(); i++ {
+				s.To(i & 1)
+			}
+		})
+	}
+}
