@@ -6,10 +6,10 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test mutants soak e2e control-plane bench lint clean
+.PHONY: help build run test mutants soak e2e control-plane bench image lint clean
 
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
-NESTED := bench/kubelet impls/informer/controllerruntime
+NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
 # E2E are those that run real programs, which they build into PROGRAMS.
 E2E      := bench/e2e loadgen/apiserver/e2e
 PROGRAMS := $(CURDIR)/$(BIN)/programs
@@ -52,6 +52,16 @@ bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare varia
 	$(GO) test -run '^$$' -bench . -count 6 ./bench | tee $(BIN)/bench.txt
 	cd bench/kubelet && $(GO) test -run '^$$' -bench . -count 6 . | tee -a ../../$(BIN)/bench.txt
 	$(GO) tool benchstat -row .name -col /impl $(BIN)/bench.txt
+
+# IMAGE is the image's name and tag; PLATFORMS are what it is built for.
+IMAGE     ?= watchlab:dev
+PLATFORMS ?= amd64 arm64
+
+image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
+	@set -e; for arch in $(PLATFORMS); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./loadgen; done
+	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(CURDIR)/$(BIN)/watchlab.tar \
+		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
 
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"archive/tar"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// writeArchive writes the index as an OCI image layout in a tar file, with the
+// annotations by which containerd and Docker name what they import. The file
+// appears whole or not at all.
+func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	l, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := l.AppendIndex(idx, layout.WithAnnotations(map[string]string{
+		// containerd's, with the whole name; and the OCI layout's own.
+		"io.containerd.image.name":          imageName(ref),
+		"org.opencontainers.image.ref.name": ref.TagStr(),
+	})); err != nil {
+		return err
+	}
+	out := filepath.Join(dir, "archive.tar")
+	if err := pack(out, dir); err != nil {
+		return err
+	}
+	return os.Rename(out, path)
+}
+
+// imageName is the name in containerd's form, in which Docker's registry goes by
+// docker.io.
+func imageName(ref name.Tag) string {
+	registry := ref.RegistryStr()
+	if registry == name.DefaultRegistry {
+		registry = "docker.io"
+	}
+	return registry + "/" + ref.RepositoryStr() + ":" + ref.TagStr()
+}
+
+// pack writes the layout in dir as a tar file, sorted by name.
+func pack(out, dir string) (err error) {
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	w := tar.NewWriter(f)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir || path == out {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		entry := file{name: filepath.ToSlash(rel), mode: 0o644}
+		if d.IsDir() {
+			entry.name, entry.mode = entry.name+"/", 0o755
+		} else if entry.data, err = os.ReadFile(path); err != nil {
+			return err
+		}
+		return writeEntry(w, entry)
+	})
+	if err != nil {
+		return err
+	}
+	return w.Close()
+}

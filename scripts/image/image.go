@@ -1,0 +1,218 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// user is who the command runs as: the number that distroless images call
+// nonroot, so that policies which know that one know ours.
+const user = 65532
+
+// binary is the command, built for one platform.
+type binary struct {
+	platform v1.Platform
+	path     string
+}
+
+// parseBinary reads OS/ARCH=PATH.
+func parseBinary(s string) (binary, error) {
+	platform, path, ok := strings.Cut(s, "=")
+	if !ok || path == "" {
+		return binary{}, fmt.Errorf("%q: want OS/ARCH=PATH", s)
+	}
+	p, err := v1.ParsePlatform(platform)
+	switch {
+	case err != nil:
+		return binary{}, fmt.Errorf("%q: %w", s, err)
+	case p.OS == "" || p.Architecture == "":
+		return binary{}, fmt.Errorf("%q: want OS/ARCH=PATH", s)
+	}
+	return binary{platform: *p, path: path}, nil
+}
+
+// index makes an image of each binary, and an index of them. The same binaries
+// give the same digest, whenever and wherever it is made: there is no clock in
+// it, and no owner but root.
+func index(ref name.Tag, revision string, binaries []binary) (v1.ImageIndex, error) {
+	if len(binaries) == 0 {
+		return nil, errors.New("no binary")
+	}
+	files, err := baseFiles()
+	if err != nil {
+		return nil, err
+	}
+	base, err := layer(files)
+	if err != nil {
+		return nil, err
+	}
+	binaries = slices.Clone(binaries)
+	slices.SortFunc(binaries, func(a, b binary) int { return strings.Compare(a.platform.String(), b.platform.String()) })
+	out := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for i, b := range binaries {
+		if i > 0 && b.platform.Equals(binaries[i-1].platform) {
+			return nil, fmt.Errorf("%s is named twice", b.platform)
+		}
+		img, err := image(base, revision, b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.platform, err)
+		}
+		out = mutate.AppendManifests(out, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1, Platform: &b.platform},
+		})
+	}
+	annotated, ok := mutate.Annotations(out, labels(revision, ref)).(v1.ImageIndex)
+	if !ok {
+		return nil, errors.New("annotations: not an index any more")
+	}
+	return annotated, nil
+}
+
+// image is the base and the binary.
+func image(base v1.Layer, revision string, b binary) (v1.Image, error) {
+	data, err := os.ReadFile(b.path)
+	if err != nil {
+		return nil, err
+	}
+	command, err := layer([]file{{name: "watchlab", mode: 0o755, data: data}})
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err = mutate.Append(img,
+		mutate.Addendum{Layer: base, History: v1.History{CreatedBy: "CA bundle, passwd, group, /tmp"}},
+		mutate.Addendum{Layer: command, History: v1.History{CreatedBy: "go build ./loadgen"}})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture, cfg.Variant = b.platform.OS, b.platform.Architecture, b.platform.Variant
+	cfg.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
+	cfg.Config = v1.Config{
+		Entrypoint: []string{"/watchlab"},
+		Env:        []string{"PATH=/", "SSL_CERT_FILE=/" + caFile},
+		User:       fmt.Sprintf("%d:%d", user, user),
+		WorkingDir: "/tmp",
+		Labels:     labels(revision, name.Tag{}),
+	}
+	return mutate.ConfigFile(img, cfg)
+}
+
+// labels are those of the OCI image spec that can be told.
+func labels(revision string, ref name.Tag) map[string]string {
+	l := map[string]string{
+		"org.opencontainers.image.title":       "watchlab",
+		"org.opencontainers.image.description": "The performance lab for the Kubernetes event pipeline",
+		"org.opencontainers.image.licenses":    "Apache-2.0",
+	}
+	if revision != "" {
+		l["org.opencontainers.image.revision"] = revision
+	}
+	if ref.TagStr() != "" && ref.RepositoryStr() != "" {
+		l["org.opencontainers.image.version"] = ref.TagStr()
+	}
+	return l
+}
+
+// file is an entry of a layer; a directory where its name ends with a slash.
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+const caFile = "etc/ssl/certs/ca-certificates.crt"
+
+// baseFiles are what a command without a base image lacks.
+func baseFiles() ([]file, error) {
+	roots, err := caBundle(bundle.Roots())
+	if err != nil {
+		return nil, err
+	}
+	id := strconv.Itoa(user)
+	return []file{
+		{name: "etc/", mode: 0o755},
+		{name: "etc/group", mode: 0o644, data: []byte("root:x:0:\nnonroot:x:" + id + ":\n")},
+		{name: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:" + id + ":" + id + ":nonroot:/tmp:/sbin/nologin\n")},
+		{name: "etc/ssl/", mode: 0o755},
+		{name: "etc/ssl/certs/", mode: 0o755},
+		{name: caFile, mode: 0o644, data: roots},
+		// A place for a volume, as the root file system is read-only.
+		{name: "tmp/", mode: 0o1777},
+	}, nil
+}
+
+// caBundle writes Mozilla's roots, as golang.org/x/crypto has them, in PEM. Those
+// that are trusted with conditions are left out: a PEM file can't tell them.
+func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
+	var b bytes.Buffer
+	for root := range roots {
+		if root.Constraint != nil {
+			continue
+		}
+		cert, err := x509.ParseCertificate(root.Certificate)
+		if err != nil {
+			return nil, fmt.Errorf("CA bundle: %w", err)
+		}
+		fmt.Fprintf(&b, "# %s\n", cert.Subject)
+		if err := pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	if b.Len() == 0 {
+		return nil, errors.New("CA bundle: no roots")
+	}
+	return b.Bytes(), nil
+}
+
+// layer packs files, in the order given.
+func layer(files []file) (v1.Layer, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		if err := writeEntry(w, f); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// writeEntry writes an entry as of the epoch, owned by root.
+func writeEntry(w *tar.Writer, f file) error {
+	h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+	if strings.HasSuffix(f.name, "/") {
+		h.Typeflag = tar.TypeDir
+	}
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := w.Write(f.data)
+	return err
+}

@@ -1,0 +1,66 @@
+// Image packs the watchlab command, built for one or several platforms, into an
+// OCI archive: no Docker daemon, no base image, no network.
+//
+//	go run . --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
+//
+// `kind load image-archive`, `ctr image import`, `docker load` (from Docker 25 on)
+// and `skopeo copy oci-archive:` take it. The same binaries give the same file.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run returns the exit code: 2 for bad input, 1 where writing fails.
+func run(args []string, stdout, stderr io.Writer) int {
+	fl := flag.NewFlagSet("image", flag.ContinueOnError)
+	fl.SetOutput(stderr)
+	refFlag := fl.String("ref", "watchlab:dev", "the image's name and tag")
+	out := fl.String("out", "", "the archive to write")
+	revision := fl.String("revision", "", "the commit that it is built from, for its labels")
+	var binaries []binary
+	fl.Func("binary", "the command for a platform, as OS/ARCH=PATH; once for each", func(s string) error {
+		b, err := parseBinary(s)
+		binaries = append(binaries, b)
+		return err
+	})
+	if err := fl.Parse(args); err != nil {
+		return 2
+	}
+	bad := func(format string, args ...any) int {
+		fmt.Fprintf(stderr, "image: "+format+"\n", args...)
+		return 2
+	}
+	ref, err := name.NewTag(*refFlag)
+	switch {
+	case err != nil:
+		return bad("--ref: %v", err)
+	case *out == "":
+		return bad("--out: name the archive to write")
+	case len(binaries) == 0:
+		return bad("--binary: name at least one")
+	case fl.NArg() > 0:
+		return bad("no argument %q is taken", fl.Arg(0))
+	}
+	idx, err := index(ref, *revision, binaries)
+	if err != nil {
+		return bad("--binary: %v", err)
+	}
+	digest, err := idx.Digest()
+	if err == nil {
+		err = writeArchive(*out, ref, idx)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "image: %s: %v\n", *out, err)
+		return 1
+	}
+	fmt.Fprintf(stdout, "%s %s@%s\n", *out, imageName(ref), digest)
+	return 0
+}
