@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
@@ -61,6 +60,7 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
 		Iters:  int(min(r.EventsIn, math.MaxInt)),
 	}
+	// These stand at the head of a file, whether or not every line has them.
 	for _, unit := range fixedUnits {
 		if err := w.describe(unit); err != nil {
 			return err
@@ -77,46 +77,18 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 
 // describe writes a unit's metadata before its first value.
 func (w *Writer) describe(unit string) error {
-	if w.described[unit] || neutral[unit] || !ours(unit) {
+	// A workload's own notes may be better either way.
+	if w.described[unit] || !ours(unit) {
 		return nil
 	}
 	w.described[unit] = true
-	better := "lower"
-	if higherIsBetter[unit] {
-		better = "higher"
-	}
 	_, tidy := benchunit.Tidy(1, unit)
 	return w.out.Write(&benchfmt.UnitMetadata{
 		UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"},
 		OrigUnit:        unit,
-		Value:           better,
+		Value:           string(Better(unit)),
 	})
 }
-
-// fixedUnits are described at the head of a file, whether or not every line
-// has them.
-var fixedUnits = []string{
-	UnitNsPerOp, UnitEventsPerSec, UnitBytesPerOp, UnitAllocsPerOp, UnitCPUPerOp, UnitGCs, UnitGCPause, UnitLockWait,
-	UnitP50, UnitP90, UnitP99, UnitP999, UnitMax, UnitLagP99, UnitLateness,
-}
-
-// ours reports whether the direction of a unit is known: a workload's own
-// notes may be better either way.
-func ours(unit string) bool {
-	if slices.Contains(fixedUnits, unit) {
-		return true
-	}
-	for _, q := range []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax} {
-		if unit == q || strings.HasSuffix(unit, "-"+q) {
-			return true
-		}
-	}
-	return false
-}
-
-// Reserved reports whether a unit is one that [Values] gives, so that a note
-// cannot take its place.
-func Reserved(unit string) bool { return ours(unit) || neutral[unit] }
 
 var nameForm = regexp.MustCompile(`^\p{Lu}[^\s/=-]*(/[^\s/=]+=[^\s/=]+)*$`)
 

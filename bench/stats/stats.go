@@ -11,6 +11,13 @@
 //     the baseline's. Both come from golang.org/x/perf/benchmath under the
 //     assumption of no distribution: medians, order-statistic confidence
 //     intervals, the Mann-Whitney U test.
+//  4. [MinDetectable] says how small a difference the same rounds would have
+//     shown, which is what "no difference" is worth.
+//  5. [FitUSL] makes a law of a sweep's throughputs; [Knee] and [Surface] are
+//     the words for what other sweeps found.
+//
+// Tables of whole files stand in package compare, the judgement on a new run
+// in package gate.
 package stats
 
 import (
@@ -79,6 +86,11 @@ type Comparison struct {
 	Testable bool
 	// Significant is true where P is below [Alpha].
 	Significant bool
+	// Lo and Hi bound the ratio's confidence interval at 0.95: the shifts that the
+	// same test would not refuse (Hodges-Lehmann, on the ratios of all pairs), so
+	// that 1 is outside where the difference is significant. Both are 0 where
+	// there are too few rounds, or a figure is not above 0.
+	Lo, Hi float64
 }
 
 // Compare holds values against base. Neither is changed.
@@ -94,6 +106,7 @@ func Compare(base, values []float64) Comparison {
 	c.P = m.P
 	c.Testable = smallestP(len(base), len(values)) < Alpha
 	c.Significant = c.P < Alpha
+	c.Lo, c.Hi = ratioInterval(base, values)
 	return c
 }
 

@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,19 @@ const (
 	UnitGCs            = "gcs/run"
 	UnitGCPause        = "gc-pause-ns/run"
 	UnitLockWait       = "lock-wait-ns/op"
+	// UnitGCPauseMax is the longest pause; it is written where it is known.
+	UnitGCPauseMax = "gc-pause-max-ns"
+	// UnitSteal is which share of the machine's CPU time went to others.
+	UnitSteal = "steal/run"
+)
+
+// The units of memory, which is known of cells only that had a process to
+// themselves. The heap's growth is its peak less what was live when the clock
+// started.
+const (
+	UnitPeakHeap   = "peak-heap-B"
+	UnitHeapGrowth = "heap-growth-B"
+	UnitPeakRSS    = "peak-RSS-B"
 )
 
 // The units of the headline latency, and of the generator's lag.
@@ -32,12 +47,64 @@ const (
 	UnitLateness = "late/release"
 )
 
-// higherIsBetter are the units in which more is better; in all others of ours
-// less is.
-var higherIsBetter = map[string]bool{UnitEventsPerSec: true}
+// fixedUnits are those of every measurement.
+var fixedUnits = []string{
+	UnitNsPerOp, UnitEventsPerSec, UnitBytesPerOp, UnitAllocsPerOp, UnitCPUPerOp, UnitGCs, UnitGCPause, UnitLockWait,
+	UnitP50, UnitP90, UnitP99, UnitP999, UnitMax, UnitLagP99, UnitLateness,
+}
 
-// neutral are the units in which neither is better.
-var neutral = map[string]bool{UnitDeltasPerEvent: true}
+// addedUnits are those of some measurements only.
+var addedUnits = []string{UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeakRSS}
+
+// neutral are the units in which neither is better, or that are none of the
+// variant's.
+var neutral = []string{UnitDeltasPerEvent, UnitSteal}
+
+// ours reports whether a unit is one of [Values] that is better one way.
+func ours(unit string) bool {
+	if slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) {
+		return true
+	}
+	for _, q := range []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax} {
+		if strings.HasSuffix(unit, "-"+q) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reserved reports whether a unit is one that [Values] gives, so that a note
+// cannot take its place.
+func Reserved(unit string) bool { return ours(unit) || slices.Contains(neutral, unit) }
+
+// Direction says which way a unit is better.
+type Direction string
+
+// The directions. Unknown is that of a workload's note whose unit doesn't tell.
+const (
+	Lower   Direction = "lower"
+	Higher  Direction = "higher"
+	Unknown Direction = ""
+)
+
+// Better returns which way a unit is better. Of units that are not of [Values],
+// the form decides: of rates ("reads/s") more is better; of times, bytes and
+// what an operation or event costs ("list-ns", "B/queued-event", "cycles/op")
+// less is; of others it is unknown. Both "p99-ns" and benchstat's "p99-sec" are
+// understood.
+func Better(unit string) Direction {
+	count, per, _ := strings.Cut(unit, "/")
+	last := count[strings.LastIndexByte(count, '-')+1:]
+	switch {
+	case slices.Contains(neutral, unit):
+		return Unknown
+	case per == "s" || per == "sec":
+		return Higher
+	case ours(unit), last == "ns", last == "sec", last == "B", per == "op", per == "event":
+		return Lower
+	}
+	return Unknown
+}
 
 // Value is one figure and its unit.
 type Value struct {
@@ -64,9 +131,25 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		{UnitGCPause, ns(r.GCPause)},
 		{UnitLockWait, ns(r.LockWait) / n},
 	}
-	if r.Shared {
+	switch {
+	case r.Shared:
 		// They would be those of all that was measured at the same time.
 		values = []Value{values[0], values[1], {UnitDeltasPerEvent, r.DeltasPerEvent}}
+	case r.GCs == 0 || r.GCPauseMax > 0:
+		// Collections without a longest pause are of a file that is older than it.
+		values = append(values, Value{UnitGCPauseMax, ns(r.GCPauseMax)})
+	}
+	values = append(values, Value{UnitSteal, r.Host.StealShare})
+	if m := r.Memory; m != nil {
+		values = append(values,
+			Value{UnitPeakHeap, float64(m.PeakHeapBytes)},
+			Value{UnitHeapGrowth, math.Max(0, float64(m.PeakHeapBytes)-float64(m.HeapBytes))})
+		if m.PeakRSSBytes > 0 {
+			values = append(values, Value{UnitPeakRSS, float64(m.PeakRSSBytes)})
+		}
+	}
+	for _, c := range r.Counters {
+		values = append(values, Value(c))
 	}
 	headline = Headline(r, headline)
 	for _, l := range r.Latency {

@@ -1,0 +1,186 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// noises are distributions of the logarithm of a round's figure, of about unit
+// variance.
+var noises = map[string]func(*rand.Rand) float64{
+	"normal": (*rand.Rand).NormFloat64,
+	// skewed: most rounds are near the best, some are slow.
+	"skewed": func(r *rand.Rand) float64 { return r.ExpFloat64() },
+	// heavy tail: Student's t with 3 degrees of freedom, over its deviation √3.
+	"heavy tail": func(r *rand.Rand) float64 {
+		squares := 0.0
+		for range 3 {
+			v := r.NormFloat64()
+			squares += v * v
+		}
+		return r.NormFloat64() / math.Sqrt(squares/3) / math.Sqrt(3)
+	},
+	// bimodal: a neighbour is there in half of the rounds.
+	"bimodal": func(r *rand.Rand) float64 { return float64(2*r.IntN(2)-1) + 0.2*r.NormFloat64() },
+}
+
+func draw(r *rand.Rand, noise func(*rand.Rand) float64, rounds int, median, deviation float64) []float64 {
+	values := make([]float64, rounds)
+	for i := range values {
+		values[i] = median * math.Exp(deviation*noise(r))
+	}
+	return values
+}
+
+// atMost is the number that a binomial count exceeds in fewer than one of
+// 10,000 cases.
+func atMost(n int, p float64) int {
+	rest, term := 1.0, math.Pow(1-p, float64(n))
+	for k := 0; ; k++ {
+		if rest -= term; rest < 1e-4 {
+			return k
+		}
+		term *= float64(n-k) / float64(k+1) * p / (1 - p)
+	}
+}
+
+// TestAAFindsNothing compares equals with each other: differences are found no
+// more often than the confidence says.
+func TestAAFindsNothing(t *testing.T) {
+	for name, noise := range noises {
+		for _, rounds := range []int{5, 10} {
+			for _, repeats := range []int{50, 2000} {
+				t.Run(fmt.Sprintf("%s, %d rounds, %d times", name, rounds, repeats), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(uint64(rounds), uint64(repeats)))
+					found := 0
+					for range repeats {
+						c := Compare(draw(rng, noise, rounds, 1e6, 0.03), draw(rng, noise, rounds, 1e6, 0.03))
+						if c.Significant {
+							found++
+						}
+						if c.Significant != (c.Lo > 1 || c.Hi < 1) {
+							t.Fatalf("significant: %v (p=%v), interval %v to %v", c.Significant, c.P, c.Lo, c.Hi)
+						}
+					}
+					if most := atMost(repeats, Alpha); found > most {
+						t.Errorf("%d of %d comparisons of equals differ; by chance at most %d", found, repeats, most)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAPlantedSlowdownIsFound slows one side down by 5 %, at the noise and with
+// the rounds of a quiet machine.
+func TestAPlantedSlowdownIsFound(t *testing.T) {
+	const repeats, slowdown, deviation = 400, 0.95, 0.02
+	for name, noise := range noises {
+		for _, rounds := range []int{6, 10} {
+			t.Run(fmt.Sprintf("%s, %d rounds", name, rounds), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(3, uint64(rounds)))
+				found, held, promised := 0, 0, 0
+				for range repeats {
+					base, slow := draw(rng, noise, rounds, 1e6, deviation), draw(rng, noise, rounds, slowdown*1e6, deviation)
+					c := Compare(base, slow)
+					if c.Significant && c.Ratio < 1 {
+						found++
+					}
+					if c.Lo <= slowdown && slowdown <= c.Hi {
+						held++
+					}
+					if share, ok := MinDetectable(base, slow); ok && share < 1/slowdown-1 {
+						promised++
+					}
+				}
+				if found < repeats*3/4 {
+					t.Errorf("found in %d of %d comparisons", found, repeats)
+				}
+				if held < repeats*90/100 {
+					t.Errorf("the interval holds the slowdown in %d of %d comparisons", held, repeats)
+				}
+				if promised < repeats/2 {
+					t.Errorf("said to be seen in %d of %d comparisons", promised, repeats)
+				}
+			})
+		}
+	}
+}
+
+// TestPowerIsAsSaid plants a change of the size that is said to be seen, with
+// the noise known rather than estimated.
+func TestPowerIsAsSaid(t *testing.T) {
+	const repeats, deviation = 2000, 0.03
+	for _, s := range []sizes{{4, 4}, {5, 5}, {4, 7}, {10, 10}, {20, 12}} {
+		change := math.Exp(deviation * detectableShift(s.n, s.m))
+		rng := rand.New(rand.NewPCG(5, 6))
+		found := 0
+		for range repeats {
+			if Compare(draw(rng, noises["normal"], s.n, 1e6, deviation), draw(rng, noises["normal"], s.m, change*1e6, deviation)).Significant {
+				found++
+			}
+		}
+		if power := float64(found) / repeats; math.Abs(power-Power) > 0.03 {
+			t.Errorf("%+v: a change of %.1f %% is found in %.3f of all cases, want %v", s, (change-1)*100, power, Power)
+		}
+	}
+}
+
+func TestMinDetectable(t *testing.T) {
+	wide := []float64{90, 100, 110, 95, 105}
+	narrow := []float64{99, 100, 101, 99.5, 100.5}
+	w, ok1 := MinDetectable(wide, wide)
+	n, ok2 := MinDetectable(narrow, narrow)
+	if !ok1 || !ok2 || w < 8*n || w < 0.1 || w > 0.3 {
+		t.Errorf("%v %v, %v %v: ten times the noise is ten times as blind", w, ok1, n, ok2)
+	}
+	many := append(append(append(wide[:5:5], wide...), wide...), wide...)
+	if m, ok := MinDetectable(many, many); !ok || m > w/2 {
+		t.Errorf("four times the rounds see %v, not %v %v", w, m, ok)
+	}
+	if again, _ := MinDetectable(wide, wide); again != w {
+		t.Errorf("%v, then %v", w, again)
+	}
+	if s, ok := MinDetectable([]float64{7, 7, 7, 7}, []float64{7, 7, 7, 7}); !ok || s != 0 {
+		t.Errorf("without noise everything is seen: %v %v", s, ok)
+	}
+	for name, tc := range map[string][2][]float64{
+		"3 rounds": {wide[:3], wide[:3]}, "none": {nil, wide}, "one": {wide[:1], wide}, "zero": {{0, 1, 2, 3}, wide[:4]}, "no figure": {wide, {1, 2, 3, math.NaN()}},
+	} {
+		if s, ok := MinDetectable(tc[0], tc[1]); ok {
+			t.Errorf("%s: %v", name, s)
+		}
+	}
+}
+
+// TestCritical: with u pairs in order the test is significant, with one fewer it
+// isn't.
+func TestCritical(t *testing.T) {
+	for _, s := range []sizes{{4, 4}, {3, 5}, {5, 5}, {6, 9}, {12, 12}, {60, 60}} {
+		u := critical(s.n, s.m)
+		if !significantAt(s.n, s.m, u) || significantAt(s.n, s.m, u-1) {
+			t.Errorf("%+v: %d", s, u)
+		}
+	}
+	// From the tables of Mann and Whitney's U: 5 and 5 rounds allow 2 pairs out of
+	// order, 10 and 10 allow 23.
+	for s, out := range map[sizes]int{{5, 5}: 2, {10, 10}: 23} {
+		if got := s.n*s.m - critical(s.n, s.m); got != out {
+			t.Errorf("%+v: %d pairs may be out of order, want %d", s, got, out)
+		}
+	}
+}
+
+func TestBetter(t *testing.T) {
+	for unit, want := range map[string]Direction{
+		"events/s": Higher, "reads/s": Higher, "ns/op": Lower, "sec/op": Lower, "p99-ns": Lower, "list-p99-sec": Lower, "B/queued-event": Lower,
+		"drain-ns/event": Lower, "peak-heap-B": Lower, "cycles/op": Lower, "lock-hold-max-ns": Lower, "gcs/run": Lower, "late/release": Lower,
+		"relists": Unknown, "deltas/event": Unknown, "steal/run": Unknown,
+	} {
+		if got := Better(unit); got != want {
+			t.Errorf("%s: %q, want %q", unit, got, want)
+		}
+	}
+}

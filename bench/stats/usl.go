@@ -1,0 +1,300 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// ErrTooFewPoints is wrapped by the error of [FitUSL] where the law has as many
+// parameters as there are numbers to fit it to.
+var ErrTooFewPoints = errors.New("too few points for a fit")
+
+// minUSLPoints is one more than the law has parameters: three points are always
+// met, and show nothing.
+const minUSLPoints = 4
+
+// resamples of the bootstrap.
+const resamples = 1000
+
+// At returns the throughput that the law gives for n.
+func (u USL) At(n float64) float64 {
+	return u.Lambda.Value * n / (1 + u.Sigma.Value*(n-1) + u.Kappa.Value*n*(n-1))
+}
+
+// FitUSL fits the Universal Scalability Law to the medians of the points by
+// least squares of the relative residuals, as noise is a share of a throughput;
+// Sigma and Kappa are not below 0. It is for numbers of workers only.
+//
+// The intervals, at 0.95, are of a bootstrap of 1,000 resamples from a fixed
+// seed: each draws how far points lie from the curve (widened for the
+// parameters that the fit has spent) and, where points have several rounds,
+// which of them were played. They are wide where there are few points, and
+// rightly so. A Peak beyond the last point is extrapolated.
+//
+// Errors wrap [ErrTooFewPoints], for fewer than 4 different numbers, or say
+// which point cannot be used. Points are neither changed nor need to be in
+// order.
+func FitUSL(points []ScalePoint) (USL, error) {
+	n, x := make([]float64, 0, len(points)), make([]float64, 0, len(points))
+	for _, p := range points {
+		switch {
+		case !(p.N > 0) || math.IsInf(p.N, 1):
+			return USL{}, fmt.Errorf("point %v: not a number of workers", p.N)
+		case slices.Contains(n, p.N):
+			return USL{}, fmt.Errorf("point %v: stands there twice", p.N)
+		case len(p.EventsPerSecond) == 0 || !positive(p.EventsPerSecond):
+			return USL{}, fmt.Errorf("point %v: no throughput above 0", p.N)
+		}
+		n, x = append(n, p.N), append(x, Median(p.EventsPerSecond))
+	}
+	if len(n) < minUSLPoints {
+		return USL{}, fmt.Errorf("%w: %d (want %d)", ErrTooFewPoints, len(n), minUSLPoints)
+	}
+	best := fitCurve(n, x, relative(x))
+	u := USL{
+		Lambda: Estimate{Value: best.lambda()}, Sigma: Estimate{Value: best.sigma()}, Kappa: Estimate{Value: best.kappa()},
+	}
+	if kappa := u.Kappa.Value; kappa > 0 {
+		// Where σ is 1 and more, throughput falls from the first worker on.
+		u.Peak = math.Max(1, math.Sqrt(math.Max(0, 1-u.Sigma.Value)/kappa))
+		u.PeakRate = u.At(u.Peak)
+	}
+	u.RMSE, u.R2 = goodness(best, n, x)
+	u.bootstrap(best, n, x, points)
+	return u, nil
+}
+
+// relative are the weights that make residuals relative.
+func relative(x []float64) []float64 {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = 1 / (v * v)
+	}
+	return w
+}
+
+// goodness is how well the curve meets the points.
+func goodness(c curve, n, x []float64) (rmse, r2 float64) {
+	mean := 0.0
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	var squared, left, all float64
+	for i := range n {
+		d := x[i] - c.at(n[i])
+		squared += d * d / (x[i] * x[i])
+		left += d * d
+		all += (x[i] - mean) * (x[i] - mean)
+	}
+	if all > 0 {
+		r2 = 1 - left/all
+	}
+	return math.Sqrt(squared / float64(len(x))), r2
+}
+
+// bootstrap fills the intervals.
+func (u *USL) bootstrap(best curve, n, x []float64, points []ScalePoint) {
+	residuals := make([]float64, len(n))
+	widen := math.Sqrt(float64(len(n)) / float64(len(n)-minUSLPoints+1))
+	for i := range n {
+		residuals[i] = math.Log(x[i]/best.at(n[i])) * widen
+	}
+	rng := rand.New(rand.NewPCG(uint64(len(n)), resamples))
+	drawn := make([]float64, len(n))
+	var lambdas, sigmas, kappas []float64
+	for range resamples {
+		for i, p := range points {
+			rounds := make([]float64, len(p.EventsPerSecond))
+			for j := range rounds {
+				rounds[j] = p.EventsPerSecond[rng.IntN(len(rounds))]
+			}
+			drawn[i] = best.at(n[i]) * math.Exp(residuals[rng.IntN(len(residuals))]) * Median(rounds) / x[i]
+		}
+		c := fitCurve(n, drawn, relative(drawn))
+		lambdas, sigmas, kappas = append(lambdas, c.lambda()), append(sigmas, c.sigma()), append(kappas, c.kappa())
+	}
+	u.Lambda.bound(lambdas)
+	u.Sigma.bound(sigmas)
+	u.Kappa.bound(kappas)
+}
+
+// bound takes the interval from what the resamples gave. It holds the value even
+// where the bound at 0 pushed all resamples to one side.
+func (e *Estimate) bound(draws []float64) {
+	slices.Sort(draws)
+	e.Lo = math.Min(e.Value, quantile(draws, (1-Confidence)/2))
+	e.Hi = math.Max(e.Value, quantile(draws, (1+Confidence)/2))
+}
+
+// curve is the law as N / (a + b(N-1) + cN(N-1)): its denominator is linear in
+// what is looked for.
+type curve [3]float64
+
+func (c curve) lambda() float64 { return 1 / c[0] }
+func (c curve) sigma() float64  { return c[1] / c[0] }
+func (c curve) kappa() float64  { return c[2] / c[0] }
+
+// terms are what a, b and c stand before.
+func terms(n float64) [3]float64 { return [3]float64{1, n - 1, n * (n - 1)} }
+
+func (c curve) at(n float64) float64 {
+	t := terms(n)
+	return n / (c[0]*t[0] + c[1]*t[1] + c[2]*t[2])
+}
+
+func (c curve) loss(n, x, w []float64) float64 {
+	sum := 0.0
+	for i := range n {
+		d := x[i] - c.at(n[i])
+		sum += w[i] * d * d
+	}
+	return sum
+}
+
+// fitCurve minimises the weighted squares of the residuals with a > 0 and b and
+// c not below 0. Where a bound holds, the parameter is 0, so the best of the
+// four choices of parameters that stays within the bounds is the answer.
+func fitCurve(n, x, w []float64) curve {
+	var best curve
+	least := math.Inf(1)
+	for _, free := range [][]int{{0, 1, 2}, {0, 1}, {0, 2}, {0}} {
+		c, ok := descend(n, x, w, free)
+		if !ok || c[1] < 0 || c[2] < 0 {
+			continue
+		}
+		if l := c.loss(n, x, w); l < least {
+			best, least = c, l
+		}
+	}
+	return best
+}
+
+// descend is Gauss and Newton's way to the least squares over the free
+// parameters, from the solution of the linear problem N/X = a + b(N-1) + cN(N-1).
+// A step is halved until it helps. False where it leaves where the curve is
+// defined.
+func descend(n, x, w []float64, free []int) (curve, bool) {
+	const steps, halvings = 200, 40
+	normal := newNormal(free)
+	for i := range n {
+		// A residual of N/X counts as that of X which it stands for.
+		scale := w[i] * x[i] * x[i] * x[i] * x[i] / (n[i] * n[i])
+		normal.add(terms(n[i]), n[i]/x[i], scale)
+	}
+	c, ok := normal.solve()
+	if !ok || !c.defined(n) {
+		// One worker's throughput, without any loss, is always defined.
+		c = curve{n[0] / x[0]}
+	}
+	loss := c.loss(n, x, w)
+	for range steps {
+		normal = newNormal(free)
+		for i := range n {
+			at, t := c.at(n[i]), terms(n[i])
+			slope := -at * at / n[i]
+			normal.add([3]float64{slope * t[0], slope * t[1], slope * t[2]}, x[i]-at, w[i])
+		}
+		step, ok := normal.solve()
+		if !ok {
+			break
+		}
+		better, length := false, 1.0
+		for range halvings {
+			next := curve{c[0] + length*step[0], c[1] + length*step[1], c[2] + length*step[2]}
+			if next.defined(n) {
+				if l := next.loss(n, x, w); l < loss {
+					better = loss-l > 1e-15*loss
+					c, loss = next, l
+					break
+				}
+			}
+			length /= 2
+		}
+		if !better {
+			break
+		}
+	}
+	return c, c.defined(n)
+}
+
+// defined reports whether the curve has a throughput above 0 at one worker and
+// at each n.
+func (c curve) defined(n []float64) bool {
+	if !(c[0] > 0) {
+		return false
+	}
+	return !slices.ContainsFunc(n, func(v float64) bool {
+		at := c.at(v)
+		return !(at > 0) || math.IsInf(at, 1)
+	})
+}
+
+// normal are the normal equations of a linear least-squares problem over the
+// free ones of three parameters.
+type normal struct {
+	free   []int
+	matrix [3][3]float64
+	right  [3]float64
+}
+
+func newNormal(free []int) *normal { return &normal{free: free} }
+
+// add adds an equation with its weight.
+func (e *normal) add(terms [3]float64, right, weight float64) {
+	for i, p := range e.free {
+		for j, q := range e.free {
+			e.matrix[i][j] += weight * terms[p] * terms[q]
+		}
+		e.right[i] += weight * terms[p] * right
+	}
+}
+
+// solve eliminates, with the parameters scaled to each other, as N(N-1) may be
+// 10⁶ times 1. False where the equations don't decide.
+func (e *normal) solve() (curve, bool) {
+	k := len(e.free)
+	var scale [3]float64
+	for i := range k {
+		if scale[i] = math.Sqrt(e.matrix[i][i]); !(scale[i] > 0) {
+			return curve{}, false
+		}
+	}
+	m, r := e.matrix, e.right
+	for i := range k {
+		for j := range k {
+			m[i][j] /= scale[i] * scale[j]
+		}
+		r[i] /= scale[i]
+	}
+	for i := range k {
+		pivot := i
+		for j := i + 1; j < k; j++ {
+			if math.Abs(m[j][i]) > math.Abs(m[pivot][i]) {
+				pivot = j
+			}
+		}
+		m[i], m[pivot], r[i], r[pivot] = m[pivot], m[i], r[pivot], r[i]
+		if math.Abs(m[i][i]) < 1e-14 {
+			return curve{}, false
+		}
+		for j := i + 1; j < k; j++ {
+			f := m[j][i] / m[i][i]
+			for l := i; l < k; l++ {
+				m[j][l] -= f * m[i][l]
+			}
+			r[j] -= f * r[i]
+		}
+	}
+	var out curve
+	for i := k - 1; i >= 0; i-- {
+		for j := i + 1; j < k; j++ {
+			r[i] -= m[i][j] * r[j]
+		}
+		r[i] /= m[i][i]
+		out[e.free[i]] = r[i] / scale[i]
+	}
+	return out, true
+}
