@@ -123,16 +123,20 @@ func TestNothingDropsOutOfTheHistogram(t *testing.T) {
 	for _, d := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Hour, 3 * time.Hour, math.MaxInt64} {
 		rec.Latency("a→b", d)
 	}
+	rec.Latency("e→f", -7)
 	rec.Latency("c→d", 142857142) // the upper edge of its bucket is 142868479
 	got, err := rec.Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := got.Latency[1]; l.P50 != l.Max || l.P999 != 142857142 {
+	if l := got.Latency[1]; l.Min != -7 || l.Max != -7 || l.Mean != 0 || l.P50 != 0 || l.Negative != 1 {
+		t.Errorf("%+v of one value below zero", l.Quantiles)
+	}
+	if l := got.Latency[2]; l.P50 != l.Max || l.P999 != 142857142 {
 		t.Errorf("%+v: a quantile of one value is that value", l.Quantiles)
 	}
 	l := got.Latency[0]
-	if l.Count != 6 || l.Clamped != 2 || l.Negative != 1 || l.Max != math.MaxInt64 {
+	if l.Count != 6 || l.Clamped != 2 || l.Negative != 1 || l.Max != math.MaxInt64 || l.Min != -time.Second || l.Sum != uint64(3*time.Hour)+1 {
 		t.Errorf("%+v, want all 6 counted, 2 clamped, 1 negative", l.Quantiles)
 	}
 }
@@ -212,35 +216,6 @@ func TestNoTimePassed(t *testing.T) {
 			t.Errorf("error %v, want that nothing was measured", err)
 		}
 	})
-}
-
-func TestMergeHistograms(t *testing.T) {
-	var rounds []cell.Quantiles
-	for round := range 3 {
-		rec := begunAndEnded()
-		for i := range 100 {
-			rec.Latency("a→b", time.Duration(round*100+i)*time.Millisecond)
-		}
-		rec.Latency("a→b", -1)
-		got, err := rec.Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rounds = append(rounds, got.Latency[0].Quantiles)
-	}
-	sum, err := cell.MergeHistograms(rounds...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sum.Count != 303 || sum.Negative != 3 {
-		t.Errorf("count %d, negative %d", sum.Count, sum.Negative)
-	}
-	if off := math.Abs(float64(sum.P50-148*time.Millisecond)) / float64(148*time.Millisecond); off > 0.001 {
-		t.Errorf("p50 %v, want 148 ms", sum.P50)
-	}
-	if _, err := cell.MergeHistograms(rounds[0], cell.Quantiles{Histogram: "junk"}); err == nil || !strings.Contains(err.Error(), "histogram 2 of 2") {
-		t.Errorf("error %v, want one that names the second", err)
-	}
 }
 
 func TestResultJSON(t *testing.T) {

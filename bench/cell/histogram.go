@@ -2,6 +2,8 @@ package cell
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -14,39 +16,56 @@ const (
 	digits  = 3
 )
 
-// Quantiles sum a distribution of durations up, within the histogram's three
-// significant digits; Max is exact.
+// Quantiles sum a distribution of durations up: P50 to P999 within the
+// histogram's three significant digits, all else exactly.
 type Quantiles struct {
-	Count uint64        `json:"count"`
-	Mean  time.Duration `json:"meanNs"`
-	P50   time.Duration `json:"p50Ns"`
-	P90   time.Duration `json:"p90Ns"`
-	P99   time.Duration `json:"p99Ns"`
-	P999  time.Duration `json:"p999Ns"`
-	Max   time.Duration `json:"maxNs"`
+	Count uint64 `json:"count"`
+	// Sum is of the durations as they stand in the histogram: clamped ones as an
+	// hour, negative ones as zero. It stops at 584 years. Mean is Sum over Count,
+	// to the nanosecond below.
+	Sum  uint64        `json:"sumNs,omitempty"`
+	Mean time.Duration `json:"meanNs"`
+	P50  time.Duration `json:"p50Ns"`
+	P90  time.Duration `json:"p90Ns"`
+	P99  time.Duration `json:"p99Ns"`
+	P999 time.Duration `json:"p999Ns"`
+	// Min and Max are the shortest and the longest as they were reported, neither
+	// clamped nor raised.
+	Min time.Duration `json:"minNs,omitempty"`
+	Max time.Duration `json:"maxNs"`
 	// Clamped is how many were longer than the histogram's hour and stand in
 	// it as an hour; Negative how many were below zero and stand in it as zero.
 	Clamped  uint64 `json:"clamped,omitempty"`
 	Negative uint64 `json:"negative,omitempty"`
 	// Histogram is the whole distribution as HdrHistogram's V2 compressed
 	// base64 form, which [MergeHistograms] and every HdrHistogram library read.
-	// It is kept out of run.json; the lab writes it to latency/*.hlog.
+	// It is kept out of run.json; [WriteLog] writes it to latency/*.hlog.
 	Histogram string `json:"-"`
 }
 
 // durations is a histogram that loses nothing.
 type durations struct {
-	hist              *hdrhistogram.Histogram
-	max               time.Duration
+	hist *hdrhistogram.Histogram
+	tally
+}
+
+// tally is what is known exactly beside a histogram.
+type tally struct {
+	sum               uint64
+	min, max          time.Duration
 	clamped, negative uint64
 }
 
 func newDurations() durations {
-	return durations{hist: hdrhistogram.New(lowest, highest, digits)}
+	return durations{hist: newHistogram(), tally: emptyTally()}
 }
 
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, highest, digits) }
+
+func emptyTally() tally { return tally{min: math.MaxInt64, max: math.MinInt64} }
+
 func (d *durations) record(v time.Duration) {
-	d.max = max(d.max, v)
+	d.min, d.max = min(d.min, v), max(d.max, v)
 	switch {
 	case v < 0:
 		d.negative++
@@ -55,9 +74,18 @@ func (d *durations) record(v time.Duration) {
 		d.clamped++
 		v = time.Duration(highest)
 	}
+	d.sum = addSaturated(d.sum, uint64(v))
 	// The value is within range, so the only error left is a full counter
 	// (2^63), which no run reaches.
 	_ = d.hist.RecordValue(int64(v))
+}
+
+func addSaturated(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
 }
 
 func (d *durations) quantiles() (Quantiles, error) {
@@ -65,51 +93,76 @@ func (d *durations) quantiles() (Quantiles, error) {
 	if err != nil {
 		return Quantiles{}, fmt.Errorf("encode histogram: %w", err)
 	}
-	q := quantilesOf(d.hist)
-	// A quantile is the upper edge of its bucket, which may lie above the
-	// longest duration itself.
-	for _, v := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
-		*v = min(*v, max(d.max, 0))
-	}
-	q.Max, q.Clamped, q.Negative, q.Histogram = d.max, d.clamped, d.negative, string(encoded)
-	return q, nil
+	return quantilesOf(d.hist, d.tally, string(encoded)), nil
 }
 
-func quantilesOf(h *hdrhistogram.Histogram) Quantiles {
+func quantilesOf(h *hdrhistogram.Histogram, t tally, encoded string) Quantiles {
+	q := Quantiles{
+		Count: uint64(h.TotalCount()), Sum: t.sum,
+		Clamped: t.clamped, Negative: t.negative, Histogram: encoded,
+	}
+	if q.Count == 0 {
+		return q
+	}
+	q.Mean, q.Min, q.Max = time.Duration(q.Sum/q.Count), t.min, t.max
 	v := h.ValueAtPercentilesSlice([]float64{50, 90, 99, 99.9})
-	return Quantiles{
-		Count: uint64(h.TotalCount()),
-		Mean:  time.Duration(h.Mean()),
-		P50:   time.Duration(v[0]),
-		P90:   time.Duration(v[1]),
-		P99:   time.Duration(v[2]),
-		P999:  time.Duration(v[3]),
-		Max:   time.Duration(h.Max()),
+	for i, to := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
+		// A quantile is the upper edge of its bucket, which may lie above the
+		// longest duration itself.
+		*to = min(time.Duration(v[i]), max(t.max, 0))
 	}
+	return q
 }
 
-// MergeHistograms adds the distributions of several rounds up. Its Max is
-// within the histogram's three digits. The error names a form that cannot be
-// read.
+// MergeHistograms adds the distributions of several rounds up. What comes out is
+// what one recorder would have found that had recorded all of them: nothing is
+// lost by the way in which durations are split over parts. The error names a form
+// that cannot be read, or whose histogram isn't of this package's geometry.
+//
+// Of parts of older files, which have no Sum, the mean is within the histogram's
+// three digits.
 func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
-	sum := hdrhistogram.New(lowest, highest, digits)
-	var out Quantiles
+	all := newDurations()
 	for i, p := range parts {
-		h, err := hdrhistogram.Decode([]byte(p.Histogram))
+		h, err := decode(p.Histogram)
 		if err != nil {
 			return Quantiles{}, fmt.Errorf("histogram %d of %d: %w", i+1, len(parts), err)
 		}
-		if dropped := sum.Merge(h); dropped > 0 {
-			return Quantiles{}, fmt.Errorf("histogram %d of %d: %d values beyond %v", i+1, len(parts), dropped, time.Duration(highest))
+		if n := uint64(h.TotalCount()); n != p.Count {
+			return Quantiles{}, fmt.Errorf("histogram %d of %d: it holds %d values, not %d", i+1, len(parts), n, p.Count)
 		}
-		out.Clamped += p.Clamped
-		out.Negative += p.Negative
+		if p.Count == 0 {
+			continue
+		}
+		// The geometry is the same, so that each count falls into its own bucket.
+		if dropped := all.hist.Merge(h); dropped > 0 {
+			return Quantiles{}, fmt.Errorf("histogram %d of %d: %d values too many to count", i+1, len(parts), dropped)
+		}
+		sum := p.Sum
+		if sum == 0 {
+			sum = approximateSum(h)
+		}
+		all.sum = addSaturated(all.sum, sum)
+		all.min, all.max = min(all.min, p.Min), max(all.max, p.Max)
+		all.clamped += p.Clamped
+		all.negative += p.Negative
 	}
-	encoded, err := sum.EncodeV2()
+	return all.quantiles()
+}
+
+func approximateSum(h *hdrhistogram.Histogram) uint64 {
+	return uint64(h.Mean() * float64(h.TotalCount()))
+}
+
+// decode reads a histogram of this package's geometry.
+func decode(encoded string) (*hdrhistogram.Histogram, error) {
+	h, err := hdrhistogram.Decode([]byte(encoded))
 	if err != nil {
-		return Quantiles{}, fmt.Errorf("encode histogram: %w", err)
+		return nil, err
 	}
-	q := quantilesOf(sum)
-	q.Clamped, q.Negative, q.Histogram = out.Clamped, out.Negative, string(encoded)
-	return q, nil
+	if h.LowestTrackableValue() != lowest || h.HighestTrackableValue() != highest || h.SignificantFigures() != digits {
+		return nil, fmt.Errorf("a histogram of %d to %d ns with %d digits, not of %d to %d with %d",
+			h.LowestTrackableValue(), h.HighestTrackableValue(), h.SignificantFigures(), lowest, highest, digits)
+	}
+	return h, nil
 }

@@ -10,8 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
+	"watchlab/bench/cell"
 	"watchlab/bench/stats"
 )
 
@@ -147,24 +146,18 @@ func (f *folder) writeLatency(number string, result *CellResult) error {
 }
 
 func writeHlog(w io.Writer, result *CellResult) error {
-	log := hdrhistogram.NewHistogramLogWriter(w)
-	err := errors.Join(
-		log.OutputLogFormatVersion(),
-		log.OutputComment(result.BenchName()),
-		log.OutputLegend())
+	var intervals []cell.Interval
 	for _, r := range result.Rounds {
 		for _, l := range r.Result.Latency {
-			h, derr := hdrhistogram.Decode([]byte(l.Histogram))
-			if derr != nil {
-				return fmt.Errorf("%s, round %d, %s: %w", result.BenchName(), r.Round, l.Boundary, derr)
-			}
-			h.SetTag(string(l.Boundary))
-			h.SetStartTimeMs(r.Started.UnixMilli())
-			h.SetEndTimeMs(r.Started.Add(r.Result.Elapsed).UnixMilli())
-			err = errors.Join(err, log.OutputIntervalHistogram(h))
+			intervals = append(intervals, cell.Interval{
+				Boundary: l.Boundary, Round: r.Round, Started: r.Started, Elapsed: r.Result.Elapsed, Quantiles: l.Quantiles,
+			})
 		}
 	}
-	return err
+	if err := cell.WriteLog(w, result.BenchName(), intervals); err != nil {
+		return fmt.Errorf("%s: %w", result.BenchName(), err)
+	}
+	return nil
 }
 
 // fileName turns a cell's name into one that every file system takes.

@@ -1,0 +1,112 @@
+package cell_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"watchlab/bench/cell"
+)
+
+// quantiles sums durations up.
+func quantiles(t interface{ Fatal(...any) }, durations []time.Duration) cell.Quantiles {
+	got, err := cell.QuantilesOf(durations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// anyDuration is of any size that a recorder may see, with those that it has to
+// treat apart.
+var anyDuration = rapid.OneOf(
+	rapid.Map(rapid.Int64Range(0, int64(time.Millisecond)), func(v int64) time.Duration { return time.Duration(v) }),
+	rapid.Map(rapid.Int64Range(0, int64(2*time.Hour)), func(v int64) time.Duration { return time.Duration(v) }),
+	rapid.SampledFrom([]time.Duration{math.MinInt64, -time.Second, -1, 0, 1, 2047, 2048, time.Hour - 1, time.Hour, time.Hour + 1, math.MaxInt64}),
+)
+
+// TestMergeIsExact: the parts' sum is what one recorder would have found, in
+// every figure and in every bucket.
+func TestMergeIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.SliceOfN(anyDuration, 1, 200).Draw(t, "durations")
+		var parts []cell.Quantiles
+		for rest := all; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "part")
+			parts = append(parts, quantiles(t, rest[:n]))
+			rest = rest[n:]
+		}
+		got, err := cell.MergeHistograms(parts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(quantiles(t, all), got); diff != "" {
+			t.Fatalf("%d parts are not the whole (-whole +parts):\n%s", len(parts), diff)
+		}
+	})
+}
+
+func TestQuantilesAgainstSorting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Hour)), 1, 300).Draw(t, "durations")
+		durations := make([]time.Duration, len(all))
+		var sum int64
+		for i, v := range all {
+			durations[i] = time.Duration(v)
+			sum += v
+		}
+		q := quantiles(t, durations)
+		slices.Sort(durations)
+		if q.Min != durations[0] || q.Max != durations[len(durations)-1] || q.Sum != uint64(sum) || int64(q.Mean) != sum/int64(len(all)) {
+			t.Fatalf("min %d, max %d, sum %d, mean %d of %d", q.Min, q.Max, q.Sum, q.Mean, durations)
+		}
+		for _, c := range []struct {
+			share float64
+			got   time.Duration
+		}{{0.5, q.P50}, {0.9, q.P90}, {0.99, q.P99}, {0.999, q.P999}} {
+			// HdrHistogram's rank: rounded to the nearest, at least 1.
+			want := durations[max(int(c.share*float64(len(durations))+0.5), 1)-1]
+			if c.got < want || float64(c.got) > float64(want)*1.001+1 {
+				t.Fatalf("%v: %d, want %d of %d values", c.share, c.got, want, len(durations))
+			}
+		}
+	})
+}
+
+func TestMergeRefuses(t *testing.T) {
+	good := quantiles(t, []time.Duration{1, 2, 3})
+	coarse := hdrhistogram.New(1, int64(time.Hour), 1)
+	if err := coarse.RecordValue(5); err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := coarse.EncodeV2()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := good
+	wrong.Count = 4
+	for name, tc := range map[string]struct {
+		part cell.Quantiles
+		want string
+	}{
+		"no histogram":       {cell.Quantiles{Histogram: "junk"}, "histogram 2 of 2"},
+		"another geometry":   {cell.Quantiles{Count: 1, Histogram: string(encoded)}, "with 1 digits, not of 1 to 3600000000000 with 3"},
+		"not what was added": {wrong, "holds 3 values, not 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := cell.MergeHistograms(good, tc.part); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+	none, err := cell.MergeHistograms()
+	if err != nil || none.Count != 0 || none.Max != 0 || none.Min != 0 {
+		t.Errorf("of no parts: %+v, %v", none, err)
+	}
+}
