@@ -42,6 +42,8 @@ type runFlags struct {
 	events    int
 	knobs     pipeline.Knobs
 	faults    []string
+	// faultsOf is what faults was found to say.
+	faultsOf  []fault.Spec
 	static    int
 	filenames []string
 	recursive bool
@@ -107,6 +109,23 @@ is finished.`,
 			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	f.add(cmd)
+	fl := cmd.Flags()
+	fl.StringSliceVar(&f.paces, "pace", []string{"max"}, "when events are released, one cell for each: max, events a second, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx (the storm's own times)")
+	// --rate is what --pace was called when there were only rates.
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "rate" {
+			name = "pace"
+		}
+		return pflag.NormalizedName(name)
+	})
+	f.of.add(cmd)
+	return cmd
+}
+
+// add adds the flags that say what is played and how often, which the sweeps have
+// too.
+func (f *runFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.family, "family", "", "family to compare: "+strings.Join(families(), ", ")+"; none for the quick study")
 	fl.StringSliceVar(&f.impls, "impl", []string{allImpls}, "variants, by name, or all")
@@ -115,15 +134,7 @@ is finished.`,
 	fl.StringVar(&f.source, "source", source.MemoryName, "where the storm enters: "+strings.Join(append(source.Names(), clusterSource, applySource), ", "))
 	fl.StringVar(&f.storm.name, "storm", defaultStorm, stormHelp())
 	f.storm.addSizes(cmd)
-	fl.StringSliceVar(&f.paces, "pace", []string{"max"}, "when events are released, one cell for each: max, events a second, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx (the storm's own times)")
 	fl.StringVar(&f.budget, "lag-budget", pace.DefaultBudget().String(), "how late releases may be, as a share of the time between two events or as a time, whichever is more; beyond it the verdict is invalid: generator")
-	// --rate is what --pace was called when there were only rates.
-	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "rate" {
-			name = "pace"
-		}
-		return pflag.NormalizedName(name)
-	})
 	fl.IntVar(&f.rounds, "rounds", 0, fmt.Sprintf("rounds that count; one more warms up (default %d, %d in the quick study)", defaultRounds, quickRounds))
 	fl.Int64Var(&f.seed, "seed", 1, "seed of the storm, of random paces, and of the order in which cells are played")
 	fl.IntVar(&f.producers, "producers", 0, "goroutines that produce, in the queue pipeline (default 1)")
@@ -134,14 +145,12 @@ is finished.`,
 	fl.StringVar((*string)(&f.knobs.Compaction), "compaction", "", "none or latest: of a key's waiting deltas, hand over the newest only (deltafifo)")
 	fl.StringVar((*string)(&f.knobs.HandOver), "handover", "", "owned; lent: slices are used again (deltafifo); shared: pods are not copied (merge)")
 	fl.StringVar((*string)(&f.knobs.Trust), "trust", "", "versions or generations: what of the API server's word replaces comparing pods (merge)")
-	f.of.add(cmd)
 	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong between client and server, for --source apiserver, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
 	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests that the storm's pods are made from (pods, or what has a pod template): files, folders, URLs, or - for standard input")
 	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
 	fl.IntVar(&f.static, "static", 0, "static pods that the kubelet's file and http sources have each, and that change while the storm is played, for --pipeline kubelet")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
-	return cmd
 }
 
 // knobFlags are the flags that are options of variants.
@@ -179,8 +188,8 @@ type plan struct {
 	cleanup func() error
 }
 
-// plan checks the flags, all of them before anything is read or written.
-func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
+// check checks the flags that don't say what is played, and begins a plan.
+func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 	p := &plan{name: "run", rounds: f.rounds, seed: f.seed, dir: f.out}
 	switch f.output {
 	case "table":
@@ -209,12 +218,21 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		}
 	}
 	f.inferFamily(cmd)
-	specs, err := f.faultSpecs(cmd)
-	if err != nil {
+	var err error
+	if f.faultsOf, err = f.faultSpecs(cmd); err != nil {
 		return nil, err
 	}
 	if f.recursive && len(f.filenames) == 0 {
 		return nil, badFlag("recursive", errors.New("needs -f"))
+	}
+	return p, nil
+}
+
+// plan checks the flags, all of them before anything is read or written.
+func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
+	p, err := f.check(cmd)
+	if err != nil {
+		return nil, err
 	}
 	if f.family == "" {
 		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static"}, sizeFlagNames, knobFlags, liveFlagNames)
@@ -236,20 +254,29 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 			return nil, badFlag(name, fmt.Errorf("needs --source %s or %s", clusterSource, applySource))
 		}
 	}
-	spec, err := f.spec()
+	spec, err := f.loaded(cmd)
 	if err != nil {
 		return nil, err
 	}
-	var own []fault.Spec
-	if spec.Storm, own, err = f.load(cmd); err != nil {
-		return nil, err
-	}
-	spec.Faults, spec.Static = slices.Concat(own, specs), f.static
 	if p.rounds == 0 {
 		p.rounds = defaultRounds
 	}
 	p.comparisons, err = compare(spec)
 	return p, err
+}
+
+// loaded turns the flags into a comparison and loads its storm.
+func (f *runFlags) loaded(cmd *cobra.Command) (pipeline.Spec, error) {
+	spec, err := f.spec()
+	if err != nil {
+		return pipeline.Spec{}, err
+	}
+	var own []fault.Spec
+	if spec.Storm, own, err = f.load(cmd); err != nil {
+		return pipeline.Spec{}, err
+	}
+	spec.Faults, spec.Static = slices.Concat(own, f.faultsOf), f.static
+	return spec, nil
 }
 
 // inferFamily takes the family that a pipeline is for, where only that or the storm
