@@ -166,6 +166,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--storm", badYAML}, []string{"--storm", "bad.yaml: line 3: profile nodeloss: lost: 2"}},
 		{[]string{"run", "--storm", faulty}, []string{"--storm", "faulty.yaml has faults"}},
 		{[]string{"run", "--nodes", "5"}, []string{"--nodes", "needs --family"}},
+		{[]string{"run", "--storm", "hotkey", "--skew", "zipf:-1"}, []string{`--skew: invalid skew "zipf:-1"`, "uniform, or zipf:EXPONENT"}},
+		{[]string{"run", "--storm", tiny, "--skew", "uniform"}, []string{"--skew: storm", "is no profile"}},
 		{[]string{"run", "--storm", "relist", "--scale", "0.001", "--producers", "2"}, []string{"2 producers", "which is relisted"}},
 		{[]string{"storm", "show"}, []string{"takes one argument", "nodeloss"}},
 		{[]string{"storm", "show", "a", "b"}, []string{"takes one argument"}},

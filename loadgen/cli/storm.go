@@ -24,10 +24,11 @@ type stormFlags struct {
 	nodes int
 	pods  int
 	scale float64
+	skew  string
 }
 
 // sizeFlagNames are the flags that are for profiles.
-var sizeFlagNames = []string{"nodes", "pods", "scale"}
+var sizeFlagNames = []string{"nodes", "pods", "scale", "skew"}
 
 // addSizes adds the flags but for the name.
 func (f *stormFlags) addSizes(cmd *cobra.Command) {
@@ -35,6 +36,7 @@ func (f *stormFlags) addSizes(cmd *cobra.Command) {
 	fl.IntVar(&f.nodes, "nodes", 0, "nodes of the profile's cluster; pods and rates follow (default: the profile's)")
 	fl.IntVar(&f.pods, "pods", 0, "pods of the profile's cluster; nodes and rates follow (default: the profile's)")
 	fl.Float64Var(&f.scale, "scale", 0, "makes the profile's cluster and its rates so many times as large (default 1)")
+	fl.StringVar(&f.skew, "skew", "", "which objects of the profile's cluster change: uniform, or zipf:EXPONENT (default: the profile's)")
 }
 
 // stormHelp is what can be named as a storm.
@@ -62,9 +64,14 @@ func (f *stormFlags) check(cmd *cobra.Command) error {
 	case given("scale") && (!(f.scale > 0) || f.scale > 1e6):
 		return badFlag("scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", f.scale))
 	}
+	if given("skew") {
+		if _, err := storm.ParseSkew(f.skew); err != nil {
+			return badFlag("skew", err)
+		}
+	}
 	for _, name := range sizeFlagNames {
 		if given(name) && !slices.Contains(storm.Names(), f.name) {
-			return badFlag(name, fmt.Errorf("storm %q is no profile, whose size can be chosen (profiles: %s)", f.name, strings.Join(storm.Names(), ", ")))
+			return badFlag(name, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", f.name, strings.Join(storm.Names(), ", ")))
 		}
 	}
 	return nil
@@ -80,6 +87,13 @@ func (f *stormFlags) composition(seed int64) (storm.Composition, error) {
 		return storm.Composition{}, err
 	}
 	storm.Resize(p, f.nodes, f.pods, f.scale)
+	if f.skew != "" {
+		skew, err := storm.ParseSkew(f.skew)
+		if err != nil {
+			return storm.Composition{}, err
+		}
+		storm.Skewed(p, skew)
+	}
 	c := storm.Compose(p, seed)
 	return c, c.Validate()
 }

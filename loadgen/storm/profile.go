@@ -275,6 +275,9 @@ func Resize(p Profile, nodes, pods int, scale float64) {
 	}
 }
 
+// Skewed gives the profile's background updates another skew.
+func Skewed(p Profile, s Skew) { p.cluster().Skew = s }
+
 // Size says how large a profile is.
 type Size struct {
 	Nodes, Pods int

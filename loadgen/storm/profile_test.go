@@ -584,6 +584,30 @@ func TestResize(t *testing.T) {
 	}
 }
 
+func TestSkewed(t *testing.T) {
+	busiest := func(s storm.Skew) int {
+		p := storm.DefaultHotKey()
+		storm.Skewed(p, s)
+		g, err := storm.Compose(p, 1).Generator()
+		if err != nil {
+			t.Fatal(err)
+		}
+		updates := map[int32]int{}
+		most := 0
+		for s := (storm.Step{}); g.Next(&s); {
+			if s.Stream == 0 {
+				updates[s.Key]++
+				most = max(most, updates[s.Key])
+			}
+		}
+		return most
+	}
+	// 30,000 updates of 1,000 leases.
+	if uniform, hot := busiest(storm.Skew{}), busiest(storm.Zipf(2)); uniform > 100 || hot < 10_000 {
+		t.Errorf("the busiest lease has %d updates where all are alike, %d with zipf 2", uniform, hot)
+	}
+}
+
 func TestNextDoesNotAllocate(t *testing.T) {
 	for _, name := range storm.Names() {
 		g, err := storm.Compose(small(t, name), 1).Generator()
