@@ -79,9 +79,10 @@ type Host struct {
 	StealShare float64 `json:"stealShare,omitempty"`
 	// Throttled is how long the control group was held back for its CPU quota.
 	Throttled time.Duration `json:"throttledNs,omitempty"`
-	// GCLimited is how long the runtime's limiter on the collector was in force:
-	// the heap was at its limit, and the collector could not keep up.
-	GCLimited time.Duration `json:"gcLimitedNs,omitempty"`
+	// GCLimited: the runtime's limiter on the collector came into force
+	// (/gc/limiter/last-enabled:gc-cycle): the heap was at its limit, and the
+	// collector was not let to keep up. The runtime doesn't tell for how long.
+	GCLimited bool `json:"gcLimited,omitempty"`
 }
 
 // Moment is one stretch of a measurement: what happened in it, and what was

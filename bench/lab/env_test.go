@@ -1,10 +1,11 @@
 package lab
 
 import (
-	"math"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"watchlab/bench/host"
 )
 
 func files(m map[string]string) fstest.MapFS {
@@ -31,7 +32,7 @@ func TestCaptureEnv(t *testing.T) {
 	if e.Args == nil || len(e.LoadAverage) != 3 || e.LoadAverage[0] != 0.5 || e.Started != now || e.GOGC == "" {
 		t.Errorf("%+v", e)
 	}
-	if e.Before == nil || *e.Before != (CPUTimes{Steal: 35, Total: 1000}) {
+	if e.Before == nil || *e.Before != (host.CPUTimes{Steal: 35, Total: 1000}) {
 		t.Errorf("before %+v", e.Before)
 	}
 	root["proc/stat"].Data = []byte("cpu  150 0 50 820 10 0 5 65 7 0\n")
@@ -54,50 +55,6 @@ func TestNothingToldIsLeftOut(t *testing.T) {
 			e.finish(root)
 			if e.CPU != "" || e.LoadAverage != nil || e.Before != nil || e.StealShare != nil || e.Limits.MemoryBytes != nil || e.Limits.CPUs != nil {
 				t.Errorf("%+v", e)
-			}
-		})
-	}
-}
-
-func TestLimits(t *testing.T) {
-	const none = -1
-	for name, tc := range map[string]struct {
-		files   map[string]string
-		version int
-		memory  int64
-		cpus    float64
-	}{
-		"version 2, own group": {map[string]string{
-			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
-			"sys/fs/cgroup/pod/x/memory.max": "1048576\n", "sys/fs/cgroup/pod/x/cpu.max": "150000 100000\n",
-		}, 2, 1 << 20, 1.5},
-		"version 2, group hidden": {map[string]string{
-			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
-			"sys/fs/cgroup/memory.max": "2097152\n", "sys/fs/cgroup/cpu.max": "max 100000\n",
-		}, 2, 2 << 20, none},
-		"version 1": {map[string]string{
-			"proc/self/cgroup": "4:memory:/docker/y\n1:cpu,cpuacct:/\n",
-			"sys/fs/cgroup/memory/docker/y/memory.limit_in_bytes": "4096\n",
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":                  "50000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-		}, 1, 4096, 0.5},
-		"version 1, unlimited": {map[string]string{
-			"proc/self/cgroup":                           "4:memory:/\n1:cpu:/\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-		}, 1, none, none},
-		"none": {map[string]string{}, 0, none, none},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := limits(files(tc.files))
-			memory, cpus := int64(none), float64(none)
-			if got.MemoryBytes != nil {
-				memory = *got.MemoryBytes
-			}
-			if got.CPUs != nil {
-				cpus = *got.CPUs
-			}
-			if got.CgroupVersion != tc.version || memory != tc.memory || math.Abs(cpus-tc.cpus) > 1e-9 {
-				t.Errorf("version %d, memory %d, cpus %v; want %d, %d, %v", got.CgroupVersion, memory, cpus, tc.version, tc.memory, tc.cpus)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/host"
 	"watchlab/bench/stats"
 )
 
@@ -78,7 +79,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	env := captureEnv(hostRoot(), opts.Now(), opts.Build, opts.Args)
+	env := captureEnv(host.Root(), opts.Now(), opts.Build, opts.Args)
 	r := &runner{opts: opts, out: newOutcome(comparisons, opts, env)}
 	for _, c := range comparisons {
 		r.total += len(c.Cells) * (opts.Rounds + 1)
@@ -91,7 +92,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 
 	ended := opts.Now()
 	r.out.Ended = &ended
-	r.out.Env.finish(hostRoot())
+	r.out.Env.finish(host.Root())
 	return r.out, errors.Join(err, r.folder.close(r.out))
 }
 

@@ -1,0 +1,146 @@
+package host_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"watchlab/bench/host"
+)
+
+func files(m map[string]string) fstest.MapFS {
+	out := fstest.MapFS{}
+	for name, data := range m {
+		out[name] = &fstest.MapFile{Data: []byte(data)}
+	}
+	return out
+}
+
+func TestMachine(t *testing.T) {
+	root := files(map[string]string{
+		"proc/cpuinfo":     "processor\t: 0\nmodel name\t: Some  CPU @ 2 GHz\nprocessor\t: 1\nmodel name\t: other\n",
+		"proc/loadavg":     "0.50 0.25 1.00 1/100 42\n",
+		"proc/stat":        "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3\n",
+		"proc/self/status": "Name:\tx\nVmPeak:\t  999 kB\nVmHWM:\t   12345 kB\nVmRSS:\t   100 kB\n",
+	})
+	if got := host.CPUModel(root); got != "Some CPU @ 2 GHz" {
+		t.Errorf("model %q", got)
+	}
+	if got := host.LoadAverage(root); !slices.Equal(got, []float64{0.5, 0.25, 1}) {
+		t.Errorf("load %v", got)
+	}
+	before := host.ReadCPUTimes(root)
+	if before == nil || *before != (host.CPUTimes{Steal: 35, Total: 1000}) {
+		t.Errorf("times %+v", before)
+	}
+	if share, ok := host.StealShare(before, &host.CPUTimes{Steal: 65, Total: 1100}); !ok || share != 0.3 {
+		t.Errorf("share %v, %v; want 30 of 100 ticks", share, ok)
+	}
+	for _, after := range []*host.CPUTimes{nil, before, {Steal: 30, Total: 1100}} {
+		if share, ok := host.StealShare(before, after); ok {
+			t.Errorf("share %v until %+v, where it can't be told", share, after)
+		}
+	}
+	if got, ok := host.PeakRSS(root); !ok || got != 12345<<10 {
+		t.Errorf("peak %d, %v", got, ok)
+	}
+}
+
+func TestNothingToldIsLeftOut(t *testing.T) {
+	for name, root := range map[string]fstest.MapFS{
+		"no files": {},
+		"junk": files(map[string]string{
+			"proc/cpuinfo": "nothing", "proc/loadavg": "x y z", "proc/stat": "cpu a b c d e f g h i\n",
+			"proc/self/cgroup": "junk\n", "sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.max": "x",
+			"proc/self/status": "VmHWM: much\n", "sys/fs/cgroup/cpu.stat": "throttled_usec -5\nthrottled_usec\n",
+		}),
+		"too large": files(map[string]string{
+			"proc/self/status": "VmHWM: 18446744073709551615 kB\n", "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.stat": "throttled_usec 9223372036854775807\n",
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			rss, ok := host.PeakRSS(root)
+			l := host.ReadLimits(root)
+			if host.CPUModel(root) != "" || host.LoadAverage(root) != nil || host.ReadCPUTimes(root) != nil || ok || rss != 0 ||
+				host.Throttled(root) != 0 || l.MemoryBytes != nil || l.CPUs != nil {
+				t.Errorf("told: rss %d, throttled %v, limits %+v", rss, host.Throttled(root), l)
+			}
+		})
+	}
+}
+
+func TestThrottled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  time.Duration
+	}{
+		"version 2, and a group around": {map[string]string{
+			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu",
+			"sys/fs/cgroup/pod/x/cpu.stat": "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n",
+			"sys/fs/cgroup/pod/cpu.stat":   "throttled_usec 500\n",
+			"sys/fs/cgroup/cpu.stat":       "usage_usec 9\n",
+		}, 2 * time.Millisecond},
+		"version 2, group hidden": {map[string]string{
+			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu",
+			"sys/fs/cgroup/cpu.stat": "throttled_usec 700\n",
+		}, 700 * time.Microsecond},
+		"version 1": {map[string]string{
+			"proc/self/cgroup":                    "4:memory:/other\n1:cpu,cpuacct:/docker/y\n",
+			"sys/fs/cgroup/cpu/y/cpu.stat":        "throttled_time 99\n",
+			"sys/fs/cgroup/cpu/docker/y/cpu.stat": "nr_periods 1\nthrottled_time 1234\n",
+		}, 1234},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := host.Throttled(files(tc.files)); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	const none = -1
+	for name, tc := range map[string]struct {
+		files   map[string]string
+		version int
+		memory  int64
+		cpus    float64
+	}{
+		"version 2, own group": {map[string]string{
+			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
+			"sys/fs/cgroup/pod/x/memory.max": "1048576\n", "sys/fs/cgroup/pod/x/cpu.max": "150000 100000\n",
+		}, 2, 1 << 20, 1.5},
+		"version 2, group hidden": {map[string]string{
+			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
+			"sys/fs/cgroup/memory.max": "2097152\n", "sys/fs/cgroup/cpu.max": "max 100000\n",
+		}, 2, 2 << 20, none},
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "4:memory:/docker/y\n1:cpu,cpuacct:/\n",
+			"sys/fs/cgroup/memory/docker/y/memory.limit_in_bytes": "4096\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":                  "50000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+		}, 1, 4096, 0.5},
+		"version 1, unlimited": {map[string]string{
+			"proc/self/cgroup":                           "4:memory:/\n1:cpu:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+		}, 1, none, none},
+		"none": {map[string]string{}, 0, none, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := host.ReadLimits(files(tc.files))
+			memory, cpus := int64(none), float64(none)
+			if got.MemoryBytes != nil {
+				memory = *got.MemoryBytes
+			}
+			if got.CPUs != nil {
+				cpus = *got.CPUs
+			}
+			if got.CgroupVersion != tc.version || memory != tc.memory || math.Abs(cpus-tc.cpus) > 1e-9 {
+				t.Errorf("version %d, memory %d, cpus %v; want %d, %d, %v", got.CgroupVersion, memory, cpus, tc.version, tc.memory, tc.cpus)
+			}
+		})
+	}
+}
