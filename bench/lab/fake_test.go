@@ -185,6 +185,7 @@ func childRun(dir string) {
 	a, _ := newCell("a", "", steady(1000, time.Millisecond))
 	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
 	_, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
+		NoAA: true,
 		Name: "child", Rounds: 100000, Seed: 1, Dir: dir,
 		Progress: func(p lab.Progress) {
 			if p.Finished && p.Round > 0 {

@@ -182,9 +182,16 @@ func (f *folder) close(o *Outcome) error {
 	if f.bench != nil {
 		err = f.bench.Close()
 	}
-	return errors.Join(err,
-		writeJSON(filepath.Join(f.dir, EnvFile), o.Env),
-		writeJSON(filepath.Join(f.dir, RunFile), o))
+	return errors.Join(err, o.Save(f.dir))
+}
+
+// Save writes run.json and env.json of an existing results folder again, each
+// whole or not at all: for what was found after the run, such as [Outcome].Knees.
+// The rest of the folder is left as it is.
+func (o *Outcome) Save(dir string) error {
+	return errors.Join(
+		writeJSON(filepath.Join(dir, EnvFile), o.Env),
+		writeJSON(filepath.Join(dir, RunFile), o))
 }
 
 // WriteJSON writes the run in the form of run.json.

@@ -89,4 +89,12 @@ type Comparison struct {
 	// going to be played in it, those left out that broke an invariant. Its
 	// error ends the run.
 	Begin func(cells int) error
+	// More, if not nil, is asked for further cells each time that all so far have
+	// been played over all rounds, and is told what came of them, those of earlier
+	// answers included, in the order in which they were asked for. What it returns
+	// is played next, interleaved by itself; a cell whose variant has been played
+	// in this comparison is not warmed up again. None ends the comparison. It must
+	// return the same cells for the same results, as a run that is taken up again
+	// asks it again.
+	More func(played []CellResult) []Cell
 }

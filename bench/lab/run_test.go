@@ -26,6 +26,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 			return &fake{events: 1000, takes: time.Duration(200+n) * time.Millisecond, late: -1}
 		})
 		o, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
+			NoAA: true,
 			Name: "test", Rounds: 5, Seed: 7, Dir: dir, Args: []string{"run", "--rounds", "5"},
 			Build: lab.Build{Commit: "abc", Dirty: true},
 		})
@@ -108,6 +109,7 @@ func TestRoundsAreInterleaved(t *testing.T) {
 				cells = append(cells, c)
 			}
 			_, err := lab.Run(context.Background(), comparison(cells...), lab.Options{
+				NoAA:   true,
 				Rounds: 4, Seed: seed,
 				Progress: func(p lab.Progress) {
 					if !p.Finished {
@@ -165,6 +167,7 @@ func TestALostEventLeavesNoFigure(t *testing.T) {
 		})
 		var beforehand []string
 		o, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{
+			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
 				// So that the test can fail: the figure was there before.
@@ -236,7 +239,7 @@ func TestWhatBecomesInvalid(t *testing.T) {
 					return f
 				})
 				other, _ := newCell("other", "", steady(10, time.Second))
-				o, err := lab.Run(context.Background(), comparison(c, other), lab.Options{Rounds: 2})
+				o, err := lab.Run(context.Background(), comparison(c, other), lab.Options{NoAA: true, Rounds: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -263,7 +266,7 @@ func TestNewThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCell("x", "", nil)
 			c.New = build
-			o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 1})
+			o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -284,7 +287,7 @@ func TestInterruption(t *testing.T) {
 		b, _ := newCell("b", "", func(int) *fake { return &fake{events: 10, takes: time.Second, late: -1, log: &log} })
 		never, plays := newCell("never", "", steady(10, time.Second))
 		comparisons := append(comparison(a, b), comparison(never)...)
-		o, err := lab.Run(ctx, comparisons, lab.Options{Rounds: 5, Dir: dir})
+		o, err := lab.Run(ctx, comparisons, lab.Options{NoAA: true, Rounds: 5, Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +331,7 @@ func TestAnExistingFolderIsLeftAlone(t *testing.T) {
 	before := readAll(t, parent)
 	for _, dir := range []string{full, file, parent, full + "/"} {
 		c, plays := newCell("x", "", steady(1, time.Millisecond))
-		o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 1, Dir: dir})
+		o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1, Dir: dir})
 		if !errors.Is(err, lab.ErrExists) || !strings.Contains(err.Error(), dir) || o != nil {
 			t.Errorf("%s: outcome %v, error %v; want ErrExists with the name", dir, o, err)
 		}
@@ -345,7 +348,7 @@ func TestAFileThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		c, plays := newCell("x", "", steady(10, time.Second))
-		o, err := lab.Run(context.Background(), comparison(c), lab.Options{Rounds: 5, Dir: dir, Progress: func(p lab.Progress) {
+		o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 5, Dir: dir, Progress: func(p lab.Progress) {
 			if p.Round == 2 && !p.Finished {
 				if err := os.RemoveAll(dir); err != nil {
 					t.Error(err)
@@ -389,7 +392,7 @@ func TestWhatCannotBeRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "results")
-			o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{Rounds: tc.rounds, Dir: dir})
+			o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{NoAA: true, Rounds: tc.rounds, Dir: dir})
 			if !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
 				t.Errorf("outcome %v, error %v; want ErrOptions with %q", o, err, tc.want)
 			}
@@ -407,7 +410,7 @@ func TestProgressCountsToTheEnd(t *testing.T) {
 			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
 		})
 		done, skipped := 0, 0
-		_, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{Rounds: 3, Progress: func(p lab.Progress) {
+		_, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{NoAA: true, Rounds: 3, Progress: func(p lab.Progress) {
 			if p.Total != 8 || p.Rounds != 3 {
 				t.Errorf("%+v", p)
 			}
@@ -449,7 +452,7 @@ func TestTogether(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		o, err := lab.Run(context.Background(), together, lab.Options{Name: "test", Rounds: 2})
+		o, err := lab.Run(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -472,7 +475,7 @@ func TestTogether(t *testing.T) {
 		}
 
 		together[0].Begin = func(int) error { return errors.New("no cluster") }
-		if o, err = lab.Run(context.Background(), together, lab.Options{Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
+		if o, err = lab.Run(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
 			t.Errorf("a round that can't begin: %v", err)
 		}
 	})

@@ -239,7 +239,7 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 					plays++
 					return &leak{plays: plays, lose: lose}, nil
 				}}
-				o, err := lab.Run(context.Background(), []lab.Comparison{{Family: "queue", Title: "leaks", Cells: []lab.Cell{c}}}, lab.Options{Rounds: 4, Dir: dir})
+				o, err := lab.Run(context.Background(), []lab.Comparison{{Family: "queue", Title: "leaks", Cells: []lab.Cell{c}}}, lab.Options{Rounds: 4, Dir: dir, NoAA: true})
 				if err != nil {
 					t.Fatal(err)
 				}

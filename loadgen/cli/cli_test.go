@@ -241,7 +241,7 @@ func TestResultsFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 1 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid {
+	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Again == "" {
 		t.Errorf("the folder holds %+v", kept.Comparisons)
 	}
 	before := snapshot(t, dir)
@@ -317,8 +317,9 @@ func TestInterrupt(t *testing.T) {
 	played := 0
 	build := p.comparisons[0].Cells[0].New
 	p.comparisons[0].Cells[0].New = func() (lab.Workload, error) {
-		// The warm-up, one that counts, and then the one that is broken off.
-		if played++; played == 3 {
+		// The warm-up and one that counts, each for the cell and for its A/A pair, and
+		// then the one that is broken off.
+		if played++; played == 5 {
 			cancel()
 		}
 		return build()
@@ -327,11 +328,11 @@ func TestInterrupt(t *testing.T) {
 	if err := p.run(ctx, &out, &errs); !errors.Is(err, errInterrupted) {
 		t.Fatalf("run returned %v, want errInterrupted", err)
 	}
-	if !strings.Contains(errs.String(), "interrupted; 1 of 1000 measurements were finished and are kept") {
+	if !strings.Contains(errs.String(), "interrupted; 2 of 2000 measurements were finished and are kept") {
 		t.Errorf("stderr is %q", errs.String())
 	}
-	if n := strings.Count(out.String(), "\nBenchmark"); n != 1 {
-		t.Errorf("%d measurements were printed, want the one that was finished:\n%s", n, out.String())
+	if n := strings.Count(out.String(), "\nBenchmark"); n != 2 {
+		t.Errorf("%d measurements were printed, want the two that were finished:\n%s", n, out.String())
 	}
 	kept, err := lab.Load(f.out)
 	if err != nil {
