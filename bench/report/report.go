@@ -1,5 +1,5 @@
 // Package report shows a run: as a table for the terminal, as JSON, as
-// benchfmt, as Markdown.
+// benchfmt, as Markdown, as a page of HTML.
 //
 //  1. The cells of a comparison are grouped into rows: equal labels save for
 //     the rate.
@@ -55,10 +55,16 @@ func JSON(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) }
 // Bench writes the rounds as benchfmt, for benchstat.
 func Bench(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) }
 
-// Write writes report.md into a results folder, whole or not at all. The other
-// files stand there already: package lab writes them while it runs.
+// Write writes report.md and report.html into a results folder, each whole or not
+// at all. The other files stand there already: package lab writes them while it
+// runs.
 func Write(dir string, o *lab.Outcome) error {
-	return lab.ReplaceFile(filepath.Join(dir, lab.ReportFile), func(w io.Writer) error { return Markdown(w, o) })
+	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{lab.ReportFile: Markdown, HTMLFile: HTML} {
+		if err := lab.ReplaceFile(filepath.Join(dir, name), func(w io.Writer) error { return write(w, o) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tableView is a comparison, ready to be laid out.

@@ -247,7 +247,7 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
-					"table": report.Table, "json": report.JSON, "bench": report.Bench, "markdown": report.Markdown,
+					"table": report.Table, "json": report.JSON, "bench": report.Bench, "markdown": report.Markdown, "html": report.HTML,
 				} {
 					var b bytes.Buffer
 					if err := write(&b, o); err != nil {
@@ -278,14 +278,14 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 				}
 			}
 			if !lose {
-				for _, name := range []string{"table", "json", "bench", "markdown", "run.json", "bench.txt", "report.md"} {
+				for _, name := range []string{"table", "json", "bench", "markdown", "html", "run.json", "bench.txt", "report.md", "report.html"} {
 					if !found[name] {
 						t.Errorf("%s lacks the figures of a sound cell:\n%s", name, texts[name])
 					}
 				}
 				return
 			}
-			for _, name := range []string{"table", "markdown", "report.md"} {
+			for _, name := range []string{"table", "markdown", "html", "report.md", "report.html"} {
 				if !strings.Contains(texts[name], "invalid: lost") {
 					t.Errorf("%s does not say what was lost:\n%s", name, texts[name])
 				}
@@ -302,8 +302,8 @@ func TestWriteReplacesTheReport(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != lab.ReportFile {
-		t.Errorf("%v, %v; want the report alone", entries, err)
+	if err != nil || len(entries) != 2 || entries[0].Name() != report.HTMLFile || entries[1].Name() != lab.ReportFile {
+		t.Errorf("%v, %v; want the two reports alone", entries, err)
 	}
 	if err := report.Write(filepath.Join(dir, "missing"), outcome()); err == nil {
 		t.Error("no error for a folder that is not there")

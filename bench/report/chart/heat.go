@@ -1,0 +1,113 @@
+package chart
+
+import (
+	"html/template"
+	"math"
+	"slices"
+)
+
+// Heat is a figure over two numbers, as a map: the darker (in the light theme),
+// the more. Several maps with one Scale can be compared by eye.
+type Heat struct {
+	Name, Description string
+	// X and Y name the columns and the rows, Xs and Ys are their values.
+	X, Y   string
+	Xs, Ys []string
+	// Unit names the figure, Format writes one.
+	Unit   string
+	Format func(float64) string
+	// Values by y and then x; NaN where there is none, and then Missing says why.
+	Values  [][]float64
+	Missing string
+	// Low and High are the ends of the colour's scale, which is logarithmic where
+	// both are above 0 and ten times apart.
+	Low, High float64
+	Style     Style
+}
+
+// Empty reports whether there is no figure.
+func (c Heat) Empty() bool {
+	return !slices.ContainsFunc(c.Values, func(row []float64) bool {
+		return slices.ContainsFunc(row, func(v float64) bool { return !math.IsNaN(v) })
+	})
+}
+
+// warmth is a figure's place between Low and High, 0 to 1.
+func (c Heat) warmth(v float64) float64 {
+	lo, hi := c.Low, c.High
+	if lo > 0 && hi/lo >= 10 {
+		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
+	}
+	if hi <= lo {
+		return 0.5
+	}
+	return max(0, min(1, (v-lo)/(hi-lo)))
+}
+
+// SVG draws the map.
+func (c Heat) SVG(id string) template.HTML {
+	const left, top, cellHeight = 60, 40, 34
+	height := float64(top + cellHeight*len(c.Ys) + 6)
+	p := open(id, c.Name, c.Description, height)
+	wide := float64(Width-left-4) / float64(max(1, len(c.Xs)))
+	p.text(Width-4, 12, "end", "axis-label", c.X+" →")
+	p.text(2, 12, "start", "axis-label", c.Y+" ↓")
+	for i, label := range c.Xs {
+		p.text(left+wide*(float64(i)+0.5), 30, "middle", "tick", shorten(label, max(3, int(wide/7))))
+	}
+	for j, label := range c.Ys {
+		y := float64(top + cellHeight*j)
+		p.text(left-6, y+cellHeight/2+4, "end", "tick", shorten(label, 8))
+		for i := range c.Xs {
+			v := math.NaN()
+			if j < len(c.Values) && i < len(c.Values[j]) {
+				v = c.Values[j][i]
+			}
+			c.cell(p, left+wide*float64(i), y, wide, cellHeight, v, c.X+" "+c.Xs[i]+", "+c.Y+" "+label)
+		}
+	}
+	return p.close()
+}
+
+func (c Heat) cell(p *picture, x, y, wide, high, v float64, at string) {
+	if math.IsNaN(v) {
+		tip := at + ": " + c.Missing
+		p.f(`<g class="cell missing"><rect class="pt" x="%s" y="%s" width="%s" height="%s" data-tip="%s"><title>%s</title></rect>`,
+			n(x+1), n(y+1), n(wide-2), n(high-2), esc(tip), esc(tip))
+		p.text(x+wide/2, y+high/2+4, "middle", "cell-label", "–")
+		p.f(`</g>`)
+		return
+	}
+	tip := at + ": " + c.Format(v) + " " + c.Unit
+	w := c.warmth(v)
+	// The words change sides at the middle. The colours between do not reach it,
+	// so that words are legible on all of them.
+	class := "cold"
+	mix := w * 2 * 0.42
+	if w >= 0.5 {
+		class = "hot"
+		mix = 0.68 + (w-0.5)*2*0.32
+	}
+	p.f(`<g class="cell %s"><rect class="pt" style="--w:%s%%" x="%s" y="%s" width="%s" height="%s" data-tip="%s"><title>%s</title></rect>`,
+		class, n(mix*100), n(x+1), n(y+1), n(wide-2), n(high-2), esc(tip), esc(tip))
+	p.text(x+wide/2, y+high/2+4, "middle", "cell-label", shorten(c.Format(v), max(3, int(wide/6.4))))
+	p.f(`</g>`)
+}
+
+// Table lists the figures by row and column.
+func (c Heat) Table() Table {
+	t := Table{Header: []string{c.Y + " \\ " + c.X}}
+	t.Header = append(t.Header, c.Xs...)
+	for j, label := range c.Ys {
+		row := []string{label}
+		for i := range c.Xs {
+			if j < len(c.Values) && i < len(c.Values[j]) && !math.IsNaN(c.Values[j][i]) {
+				row = append(row, c.Format(c.Values[j][i]))
+			} else {
+				row = append(row, c.Missing)
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}

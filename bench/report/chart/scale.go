@@ -1,0 +1,150 @@
+package chart
+
+import (
+	"math"
+	"slices"
+)
+
+// Axis says how figures become places.
+type Axis struct {
+	// Label names what is shown, with its unit.
+	Label string
+	// Log is for figures that differ by orders of magnitude. Figures that aren't
+	// above zero have no place on such an axis and are left out.
+	Log bool
+	// Zero makes a linear axis begin at 0.
+	Zero bool
+	// Format writes a figure; nil writes it as it is.
+	Format func(float64) string
+	// Ticks to write at the axis, in place of those that are chosen.
+	Ticks []Tick
+}
+
+// Tick is a place on an axis, and what is written there.
+type Tick struct {
+	At    float64
+	Label string
+}
+
+func (a Axis) format(v float64) string {
+	if a.Format == nil {
+		return n(v)
+	}
+	return a.Format(v)
+}
+
+// scale is an axis with a range and a length.
+type scale struct {
+	axis     Axis
+	lo, hi   float64
+	from, to float64
+}
+
+// has reports whether a figure has a place.
+func (a Axis) has(v float64) bool {
+	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
+}
+
+// scaleOf lays the values out between the places from and to.
+func scaleOf(a Axis, values []float64, from, to float64) scale {
+	s := scale{axis: a, from: from, to: to}
+	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !a.has(v) })
+	if len(values) == 0 {
+		values = []float64{1}
+	}
+	s.lo, s.hi = slices.Min(values), slices.Max(values)
+	switch {
+	case a.Log:
+		if s.hi/s.lo < 1.5 {
+			s.lo, s.hi = s.lo/1.5, s.hi*1.5
+		}
+	default:
+		if a.Zero {
+			s.lo, s.hi = min(s.lo, 0), max(s.hi, 0)
+		}
+		if s.hi == s.lo {
+			s.hi = s.lo + max(math.Abs(s.lo), 1)
+		}
+	}
+	return s
+}
+
+// at is the place of a figure.
+func (s scale) at(v float64) float64 {
+	lo, hi := s.lo, s.hi
+	if s.axis.Log {
+		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
+	}
+	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
+}
+
+// widen moves the ends to ticks, so that curves don't end in mid-air, and returns
+// the scale with about so many of them.
+func (s scale) widen(about int) (scale, []Tick) {
+	if len(s.axis.Ticks) > 0 {
+		return s, slices.DeleteFunc(slices.Clone(s.axis.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
+	}
+	var at []float64
+	if s.axis.Log {
+		at = logTicks(s.lo, s.hi, about)
+	} else {
+		at = linearTicks(s.lo, s.hi, about)
+	}
+	s.lo, s.hi = min(s.lo, at[0]), max(s.hi, at[len(at)-1])
+	var ticks []Tick
+	for _, v := range at {
+		ticks = append(ticks, Tick{v, s.axis.format(v)})
+	}
+	return s, ticks
+}
+
+// linearTicks are multiples of 1, 2 or 5 times a power of ten that enclose lo and hi.
+func linearTicks(lo, hi float64, about int) []float64 {
+	raw := (hi - lo) / float64(about)
+	power := math.Pow(10, math.Floor(math.Log10(raw)))
+	step := 10 * power
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= raw {
+			step = m * power
+			break
+		}
+	}
+	var at []float64
+	for i := math.Floor(lo/step + 1e-9); ; i++ {
+		// A product rather than a sum, so that errors don't add up.
+		at = append(at, i*step)
+		if i*step >= hi-step*1e-9 {
+			return at
+		}
+	}
+}
+
+// logTicks are powers of ten, every few of them where there are many, with 2s and
+// 5s between them where there are few, that enclose lo and hi.
+func logTicks(lo, hi float64, about int) []float64 {
+	first, last := int(math.Floor(math.Log10(lo)+1e-9)), int(math.Ceil(math.Log10(hi)-1e-9))
+	if last-first >= 3 {
+		every := (last - first + about) / (about + 1)
+		var at []float64
+		for p := first; ; p += every {
+			at = append(at, math.Pow(10, float64(p)))
+			if p >= last {
+				return at
+			}
+		}
+	}
+	var all []float64
+	for p := first; p <= last; p++ {
+		for _, m := range []float64{1, 2, 5} {
+			all = append(all, m*math.Pow(10, float64(p)))
+		}
+	}
+	begin, end := 0, len(all)-1
+	for begin+1 < len(all) && all[begin+1] <= lo*(1+1e-9) {
+		begin++
+	}
+	for end > begin && all[end-1] >= hi*(1-1e-9) {
+		end--
+	}
+	return all[begin : end+1]
+}

@@ -1,0 +1,250 @@
+package report
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report/chart"
+)
+
+// HTMLFile is the report's page in a results folder.
+const HTMLFile = "report.html"
+
+//go:embed html
+var htmlFiles embed.FS
+
+var htmlPage = template.Must(template.New("page.html").ParseFS(htmlFiles, "html/page.html"))
+
+// HTML writes the run as one page that needs nothing else: no network, no other
+// file, no script to be read. What was asked comes first, then the verdict, then
+// each comparison with its tables and charts, knees, scaling and surfaces where the
+// run has them, where the contestants lose, and how the figures came about.
+//
+// Beneath each chart its figures stand as a table. A script of the page's own adds
+// what a pointer or the arrow keys point at, switches series and rates, and chooses
+// the theme; without it, all is shown. Nothing of a cell with an invalid verdict is
+// drawn. The full distributions need the histograms of the rounds, which
+// [lab.Load] reads back; where a run has none, quantiles are all there is.
+func HTML(w io.Writer, o *lab.Outcome) error {
+	p, err := newPage(o)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := htmlPage.Execute(&b, p); err != nil {
+		return fmt.Errorf("report page: %w", err)
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// page is what the template shows.
+type page struct {
+	Title, Subtitle string
+	Palette, Style  template.CSS
+	Script          template.JS
+	Nav             []link
+	Asked           []term
+	Verdict         verdictView
+	Sections        []section
+	Losses          []string
+	Method          []string
+	Environment     []string
+	Commit          string
+	Command         string
+	BenchFile       string
+}
+
+type link struct{ ID, Text string }
+
+// term is an entry of a description list.
+type term struct {
+	Name   string
+	Values []string
+	// Code is for what is typed or hashed.
+	Code bool
+}
+
+// section is a comparison, or one of the sweeps.
+type section struct {
+	ID, Heading, Intro string
+	Tables             []htmlTable
+	Legend             []string
+	Panels             []panel
+}
+
+// panel holds the charts of cells that may be compared with each other. Its legend
+// switches series in all of them.
+type panel struct {
+	ID, Title string
+	Open      bool
+	Notes     []string
+	Legend    []series
+	// Choices are the rates of which one is shown at a time.
+	Choices []string
+	Figures []figure
+}
+
+// series is an entry of a legend.
+type series struct {
+	Name     string
+	Key      template.HTML
+	Baseline bool
+}
+
+// figure is a chart with its words.
+type figure struct {
+	ID, Kind, Title, Caption string
+	// Choice that the figure belongs to; empty for all.
+	Choice string
+	SVG    template.HTML
+	Parts  []chart.Part
+	Table  htmlTable
+}
+
+// htmlTable is a table whose first column names the row.
+type htmlTable struct {
+	Caption string
+	Header  []htmlCell
+	Rows    [][]htmlCell
+}
+
+type htmlCell struct{ Text, Class string }
+
+func newPage(o *lab.Outcome) (*page, error) {
+	style, err := htmlFiles.ReadFile("html/style.css")
+	if err != nil {
+		return nil, err
+	}
+	script, err := htmlFiles.ReadFile("html/script.js")
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Title: orElse(o.Name, "run"), Subtitle: subtitle(o),
+		Palette: chart.CSS(), Style: template.CSS(style), Script: template.JS(script),
+		Method: method(o), Environment: environment(o),
+		Command: command(o), BenchFile: lab.BenchFile,
+	}
+	if o.Env.Commit != "" {
+		p.Commit = o.Env.Commit + dirty(o.Env.Dirty)
+	}
+	styles := stylesOf(o)
+	var views []tableView
+	for i := range o.Comparisons {
+		v := view(&o.Comparisons[i], o.Rounds)
+		views = append(views, v)
+		p.Sections = append(p.Sections, comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, styles))
+	}
+	p.Sections = append(p.Sections, sweepSections(o, styles)...)
+	p.Asked = asked(o)
+	p.Verdict = verdictOf(o, views)
+	p.Losses = losses(views)
+	p.Nav = append(p.Nav, link{"asked", "What was asked"}, link{"verdict", "Verdict"})
+	for _, s := range p.Sections {
+		p.Nav = append(p.Nav, link{s.ID, s.Heading})
+	}
+	p.Nav = append(p.Nav, link{"loses", "Where it loses"}, link{"method", "Method"}, link{"environment", "Environment"}, link{"reproduce", "How to reproduce"})
+	return p, nil
+}
+
+func subtitle(o *lab.Outcome) string {
+	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST")}
+	if o.Ended != nil {
+		parts = append(parts, "took "+wallTime(o.Ended.Sub(o.Started)))
+	}
+	if o.Env.CPU != "" {
+		parts = append(parts, fmt.Sprintf("%s on %s", plural(o.Env.Cores, "core"), o.Env.CPU))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// command is what was typed.
+func command(o *lab.Outcome) string {
+	return strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " ")
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// htmlGrid turns a table into one of the page.
+func htmlGrid(caption string, g grid) htmlTable {
+	t := htmlTable{Caption: caption}
+	class := func(i int) string {
+		if g.left[i] {
+			return "word"
+		}
+		return "figure"
+	}
+	for i, h := range g.header {
+		t.Header = append(t.Header, htmlCell{h, class(i)})
+	}
+	for _, row := range g.rows {
+		var cells []htmlCell
+		for i, s := range row {
+			c := htmlCell{s, class(i)}
+			if g.header[i] == "verdict" {
+				c.Class += " " + verdictClass(s)
+			}
+			cells = append(cells, c)
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+// verdictClass chooses a verdict's colour; its words say the same.
+func verdictClass(s string) string {
+	for _, v := range []struct {
+		status lab.Status
+		class  string
+	}{{lab.Valid, "good"}, {lab.Noisy, "warn"}, {lab.Invalid, "bad"}, {lab.Unplayed, "warn"}} {
+		if strings.HasPrefix(s, string(v.status)) {
+			return v.class
+		}
+	}
+	return ""
+}
+
+// chartTable turns the figures of a chart into a table of the page.
+func chartTable(caption string, t chart.Table) htmlTable {
+	out := htmlTable{Caption: caption}
+	class := func(i int) string {
+		if i == 0 {
+			return "word"
+		}
+		return "figure"
+	}
+	for i, h := range t.Header {
+		out.Header = append(out.Header, htmlCell{h, class(i)})
+	}
+	for _, row := range t.Rows {
+		var cells []htmlCell
+		for i, s := range row {
+			cells = append(cells, htmlCell{s, class(i)})
+		}
+		out.Rows = append(out.Rows, cells)
+	}
+	return out
+}
+
+// draw makes a figure of a chart; false where the chart has nothing to show.
+func draw(id, kind, title, caption, choice string, c chart.Chart) (figure, bool) {
+	if c.Empty() {
+		return figure{}, false
+	}
+	f := figure{ID: id, Kind: kind, Title: title, Caption: caption, Choice: choice, SVG: c.SVG(id), Table: chartTable(title, c.Table())}
+	if s, ok := c.(chart.Shares); ok {
+		f.Parts = s.Keys()
+	}
+	return f, true
+}

@@ -1,0 +1,136 @@
+// Adds to the page what it can do without: the theme, the switches of series and
+// rates, and what a pointer or the arrow keys point at.
+(() => {
+  "use strict";
+  const $ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  for (const el of $(".scripted")) el.hidden = false;
+
+  // The theme: the system's, or the one that was chosen. A file's storage may be
+  // refused; then the choice holds as long as the page.
+  const themes = ["system", "light", "dark"];
+  const theme = document.getElementById("theme");
+  const wear = (name) => {
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    theme.querySelector("span").textContent = name;
+  };
+  let worn = "system";
+  try { worn = localStorage.getItem("watchlab-theme") || worn; } catch { /* refused */ }
+  if (!themes.includes(worn)) worn = "system";
+  wear(worn);
+  theme.addEventListener("click", () => {
+    worn = themes[(themes.indexOf(worn) + 1) % themes.length];
+    wear(worn);
+    try { localStorage.setItem("watchlab-theme", worn); } catch { /* refused */ }
+  });
+
+  // A legend's button hides its series in all charts of the panel.
+  for (const button of $(".legend button")) {
+    button.addEventListener("click", () => {
+      const on = button.getAttribute("aria-pressed") === "false";
+      button.setAttribute("aria-pressed", String(on));
+      for (const g of $("svg [data-series]", button.closest(".panel"))) {
+        if (g.dataset.series === button.dataset.series) g.classList.toggle("off", !on);
+      }
+      unpoint();
+    });
+  }
+
+  // Of charts that differ in their rate, one is shown; in print, all are.
+  for (const fieldset of $(".choices")) {
+    const panel = fieldset.closest(".panel");
+    const inputs = $("input", fieldset);
+    const choose = (value) => {
+      for (const f of $("[data-choice]", panel)) f.classList.toggle("away", f.dataset.choice !== value);
+      unpoint();
+    };
+    for (const input of inputs) input.addEventListener("change", () => choose(input.value));
+    inputs[inputs.length - 1].checked = true;
+    choose(inputs[inputs.length - 1].value);
+  }
+
+  // What is pointed at is shown beside it, and said.
+  const tip = document.getElementById("tip");
+  const said = document.getElementById("said");
+  let here = null;
+  function unpoint() {
+    if (here) here.classList.remove("here");
+    here = null;
+    tip.hidden = true;
+  }
+  function point(pt, aloud) {
+    unpoint();
+    here = pt;
+    pt.classList.add("here");
+    tip.textContent = pt.dataset.tip;
+    tip.hidden = false;
+    const at = pt.getBoundingClientRect(), size = tip.getBoundingClientRect();
+    const x = Math.min(Math.max(4, at.left + at.width / 2 - size.width / 2), innerWidth - size.width - 4);
+    let y = at.top - size.height - 8;
+    if (y < 4) y = at.bottom + 8;
+    tip.style.left = x + "px";
+    tip.style.top = y + "px";
+    if (aloud) said.textContent = pt.dataset.tip;
+  }
+  const shown = (plot) => $(".pt[data-tip]", plot).filter((pt) => !pt.closest(".off"));
+
+  for (const plot of $(".plot")) {
+    // The native titles are for pages without this script.
+    for (const t of $(".pt > title", plot)) t.remove();
+    plot.addEventListener("pointermove", (event) => {
+      let best = null, least = 26;
+      for (const pt of shown(plot)) {
+        const r = pt.getBoundingClientRect();
+        const dx = Math.max(r.left - event.clientX, 0, event.clientX - r.right);
+        const dy = Math.max(r.top - event.clientY, 0, event.clientY - r.bottom);
+        const far = Math.hypot(dx, dy);
+        if (far < least) { best = pt; least = far; }
+      }
+      if (!best) unpoint();
+      else if (best !== here) point(best, false);
+    });
+    plot.addEventListener("pointerleave", unpoint);
+    plot.addEventListener("blur", unpoint);
+    plot.addEventListener("keydown", (event) => {
+      const pts = shown(plot);
+      if (!pts.length) return;
+      const at = pts.indexOf(here);
+      const series = (pt) => pt.closest("[data-series]") || pt.parentNode;
+      let to;
+      switch (event.key) {
+        case "ArrowRight": to = at < 0 ? 0 : Math.min(at + 1, pts.length - 1); break;
+        case "ArrowLeft": to = at < 0 ? pts.length - 1 : Math.max(at - 1, 0); break;
+        case "ArrowDown":
+          to = at < 0 ? 0 : pts.findIndex((pt, i) => i > at && series(pt) !== series(pts[at]));
+          break;
+        case "ArrowUp": {
+          if (at < 0) { to = 0; break; }
+          const i = pts.indexOf(pts.find((pt) => series(pt) === series(pts[at])));
+          to = i > 0 ? pts.indexOf(pts.find((pt) => series(pt) === series(pts[i - 1]))) : -1;
+          break;
+        }
+        case "Home": to = 0; break;
+        case "End": to = pts.length - 1; break;
+        case "Escape": unpoint(); return;
+        default: return;
+      }
+      event.preventDefault();
+      if (to >= 0) point(pts[to], true);
+    });
+  }
+  addEventListener("scroll", unpoint, { passive: true });
+
+  // A link into a closed panel opens it; print has all panels open.
+  const reveal = () => {
+    const panel = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (panel instanceof HTMLDetailsElement) panel.open = true;
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = $("details.panel:not([open])");
+    for (const d of closed) d.open = true;
+  });
+  addEventListener("afterprint", () => { for (const d of closed) d.open = false; });
+})();

@@ -1,0 +1,206 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/report/chart"
+)
+
+const (
+	// openPanels is how many panels of a comparison are open from the start.
+	openPanels = 4
+	// shownRates is at how many rates a panel's distributions are drawn. The table
+	// has all of them.
+	shownRates = 6
+)
+
+// stylesOf gives each variant of the run its style, the same in all charts.
+func stylesOf(o *lab.Outcome) map[string]chart.Style {
+	styles := map[string]chart.Style{}
+	add := func(impl string, baseline bool) {
+		if _, ok := styles[impl]; !ok {
+			styles[impl] = chart.Style{Slot: len(styles), Dashed: baseline}
+		}
+	}
+	for i := range o.Comparisons {
+		for _, r := range rowsOf(&o.Comparisons[i]) {
+			if r.throughput.Again == "" {
+				add(r.variant(), r.isBaseline())
+			}
+		}
+	}
+	for _, k := range o.Knees {
+		add(k.Impl, false)
+	}
+	for _, s := range o.Scalings {
+		add(s.Impl, false)
+	}
+	for _, s := range o.Surfaces {
+		add(s.Impl, false)
+	}
+	return styles
+}
+
+// group are rows that differ in variant and rate alone, so that they may be drawn
+// in one chart.
+type group struct {
+	title string
+	rows  []row
+	// wanted is the boundary whose latency is shown, see [lab.Comparison].
+	wanted cell.Boundary
+	styles map[string]chart.Style
+}
+
+// groupsOf parts the rows of a comparison.
+func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) []group {
+	varying, _ := splitLabels(rows)
+	at := map[string]int{}
+	var groups []group
+	for _, r := range rows {
+		if r.throughput.Again != "" {
+			continue // An A/A pair is no contest.
+		}
+		key := knobs(r.throughput, "impl", "rate")
+		i, ok := at[key]
+		if !ok {
+			i = len(groups)
+			at[key] = i
+			groups = append(groups, group{title: groupTitle(r, varying), wanted: wanted, styles: styles})
+		}
+		groups[i].rows = append(groups[i].rows, r)
+	}
+	return groups
+}
+
+func groupTitle(r row, varying []string) string {
+	parts := []string{r.throughput.Name}
+	for _, key := range varying {
+		if v := r.throughput.Label(key); v != "" {
+			parts = append(parts, key+" "+v)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rates are the paces at which the group's latency was measured, as they first
+// stand; [lab.Unpaced] only where there is no other, as it is mostly the wait in
+// the queue.
+func (g group) rates() []string {
+	var rates []string
+	for _, r := range g.rows {
+		if !slices.Contains(rates, r.rate()) {
+			rates = append(rates, r.rate())
+		}
+	}
+	if len(rates) > 1 {
+		rates = slices.DeleteFunc(rates, func(s string) bool { return s == lab.Unpaced })
+	}
+	slices.SortStableFunc(rates, func(a, b string) int {
+		x, errX := strconv.ParseFloat(a, 64)
+		y, errY := strconv.ParseFloat(b, 64)
+		switch {
+		case errX != nil || errY != nil || x == y:
+			return 0
+		case x < y:
+			return -1
+		}
+		return 1
+	})
+	return rates
+}
+
+// at is the group with the rows alone whose latency was measured at a rate.
+func (g group) at(rate string) group {
+	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.rate() != rate })
+	return g
+}
+
+// someOf chooses so many of the rates, the first and the last among them.
+func someOf(rates []string, most int) []string {
+	if len(rates) <= most {
+		return rates
+	}
+	var out []string
+	for i := range most {
+		out = append(out, rates[i*(len(rates)-1)/(most-1)])
+	}
+	return out
+}
+
+// comparisonSection draws a comparison: its table, then a panel for each group.
+func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, styles map[string]chart.Style) section {
+	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: v.legend}
+	if v.shared != "" {
+		s.Intro += "; " + v.shared
+	}
+	s.Tables = append(s.Tables, htmlGrid("Figures of "+c.Family+", medians of "+plural(rounds, "round"), v.grid))
+	groups := groupsOf(v.rows, c.Latency, styles)
+	for i, g := range groups {
+		p := g.panel(fmt.Sprintf("%s-%d", id, i+1))
+		if len(p.Figures) == 0 {
+			continue
+		}
+		p.Open = i < openPanels
+		s.Panels = append(s.Panels, p)
+	}
+	return s
+}
+
+func (g group) panel(id string) panel {
+	p := panel{ID: id, Title: g.title}
+	for _, r := range g.rows {
+		if !slices.ContainsFunc(p.Legend, func(s series) bool { return s.Name == r.variant() }) {
+			p.Legend = append(p.Legend, legendEntry(r.variant(), r.isBaseline(), g.styles))
+		}
+	}
+	add := func(f figure, ok bool) {
+		if ok {
+			p.Figures = append(p.Figures, f)
+		}
+	}
+	add(g.throughput(id))
+	add(g.againstRate(id))
+	all := g.rates()
+	rates := someOf(all, shownRates)
+	for i, rate := range rates {
+		rid := fmt.Sprintf("%s-r%d", id, i+1)
+		at := g.at(rate)
+		choice := rate
+		if len(rates) == 1 {
+			choice = ""
+		}
+		before := len(p.Figures)
+		add(at.quantiles(rid, rate, choice))
+		add(at.distribution(rid, rate, choice))
+		add(at.stages(rid, rate, choice))
+		add(at.depth(rid, rate, choice))
+		add(at.handled(rid, rate, choice))
+		if choice != "" && len(p.Figures) > before {
+			p.Choices = append(p.Choices, choice)
+		}
+	}
+	if len(rates) < len(all) {
+		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn at %d of %d rates; the table has all of them.", len(rates), len(all)))
+	}
+	return p
+}
+
+func legendEntry(name string, baseline bool, styles map[string]chart.Style) series {
+	return series{Name: name, Key: chart.Key(styles[name]), Baseline: baseline}
+}
+
+// rateTitle says at which rate something was measured.
+func rateTitle(rate string) string {
+	if rate == lab.Unpaced {
+		return "unpaced"
+	}
+	if _, err := strconv.ParseFloat(rate, 64); err == nil {
+		return "at " + rate + " events/s"
+	}
+	return "at pace " + rate
+}

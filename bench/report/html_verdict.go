@@ -1,0 +1,177 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// verdictView is what the page says first.
+type verdictView struct {
+	Tiles []tile
+	// Notes are what must be known before anything is believed.
+	Notes []note
+	// Winners is a row for each group of cells that may be compared.
+	Winners htmlTable
+}
+
+// tile is a count, large.
+type tile struct{ Value, Label, Class string }
+
+type note struct{ Text, Class string }
+
+// asked says what the run was to find out.
+func asked(o *lab.Outcome) []term {
+	terms := []term{{Name: "Command", Values: []string{command(o)}, Code: true}}
+	var compared, inputs []string
+	for _, c := range o.Comparisons {
+		var impls []string
+		cells := 0
+		for _, cl := range c.Cells {
+			if cl.Again != "" {
+				continue
+			}
+			cells++
+			name := (row{throughput: &cl}).variant()
+			if !slices.Contains(impls, name) {
+				impls = append(impls, name)
+			}
+		}
+		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(impls, ", "), plural(cells, "cell")))
+		if c.Input != "" && !slices.Contains(inputs, c.Input) {
+			inputs = append(inputs, c.Input)
+		}
+	}
+	terms = append(terms, term{Name: "Compared", Values: compared})
+	terms = append(terms, term{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", plural(o.Rounds, "round"), o.Seed)}})
+	if len(inputs) > 0 {
+		terms = append(terms, term{Name: "Played (digest)", Values: inputs, Code: true})
+	}
+	return terms
+}
+
+// verdictOf sums up what may be believed, and who came out best.
+func verdictOf(o *lab.Outcome, views []tableView) verdictView {
+	var v verdictView
+	counts := map[lab.Status]int{}
+	all := 0
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			counts[cl.Verdict.Status]++
+			all++
+			if cl.Verdict.Status == lab.Invalid {
+				v.Notes = append(v.Notes, note{cl.BenchName() + ": " + cl.Verdict.String(), "bad"})
+			}
+		}
+	}
+	for _, s := range []struct {
+		status lab.Status
+		class  string
+	}{{lab.Valid, "good"}, {lab.Noisy, "warn"}, {lab.Invalid, "bad"}, {lab.Unplayed, "warn"}} {
+		n := counts[s.status]
+		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", plural(all, "cell"), s.status), Class: s.class}
+		if n == 0 && s.status != lab.Valid {
+			if s.status == lab.Unplayed {
+				continue
+			}
+			t.Class = "none"
+		}
+		v.Tiles = append(v.Tiles, t)
+	}
+	if o.Interrupted {
+		finished, of := o.Finished()
+		v.Notes = slices.Insert(v.Notes, 0, note{fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, of), "warn"})
+	}
+	v.Winners = winners(o, views)
+	return v
+}
+
+// winners names, for each group, the variant with the most events/s and the one
+// with the lowest p99, each against its baseline. A lead that cannot be told from
+// chance is said to be none.
+func winners(o *lab.Outcome, views []tableView) htmlTable {
+	g := grid{}
+	g.column("compared", true)
+	g.column("most events/s", true)
+	g.column("against its baseline", true)
+	g.column("lowest p99", true)
+	g.column("against its baseline", true)
+	for i, v := range views {
+		for _, gr := range groupsOf(v.rows, o.Comparisons[i].Latency, nil) {
+			title := o.Comparisons[i].Family + ": " + gr.title
+			line := []string{title}
+			line = append(line, fastest(gr.rows)...)
+			line = append(line, quickest(gr.rows)...)
+			g.rows = append(g.rows, line)
+		}
+	}
+	return htmlGrid("Who came out best", g)
+}
+
+// fastest is the row with the most events/s, of those that were not paced.
+func fastest(rows []row) []string {
+	best, at := 0.0, -1
+	for i, r := range rows {
+		if m := stats.Median(r.fast[stats.UnitEventsPerSec]); !r.paced() && m > best {
+			best, at = m, i
+		}
+	}
+	if at < 0 {
+		return []string{none, none}
+	}
+	return []string{rows[at].variant() + " " + decimal(best), standing(rows[at], rows, stats.UnitEventsPerSec)}
+}
+
+// quickest is the row with the lowest p99 at the highest rate at which every
+// variant that has figures at all has one, so that like is compared with like.
+func quickest(rows []row) []string {
+	g := group{rows: rows}
+	rates := g.rates()
+	slices.Reverse(rates)
+	most := 0
+	var chosen []row
+	for _, rate := range rates {
+		var with []row
+		for _, r := range g.at(rate).rows {
+			if r.wait.Count >= 100 {
+				with = append(with, r)
+			}
+		}
+		if len(with) > most {
+			most, chosen = len(with), with
+		}
+	}
+	if most == 0 {
+		return []string{none, none}
+	}
+	best := slices.MinFunc(chosen, func(a, b row) int { return int(a.wait.P99 - b.wait.P99) })
+	return []string{fmt.Sprintf("%s %s %s", best.variant(), nanoseconds(float64(best.wait.P99)), rateTitle(best.rate())), standing(best, chosen, stats.UnitP99)}
+}
+
+// standing is how a row stands to its baseline in a unit.
+func standing(r row, rows []row, unit string) string {
+	if r.isBaseline() {
+		return "is itself a baseline"
+	}
+	base, ok := baselineOf(r, rows)
+	if !ok {
+		return "has none"
+	}
+	from, to := base.fast, r.fast
+	if unit == stats.UnitP99 {
+		from, to = base.slow, r.slow
+	}
+	c, ok := compare(from, to, unit)
+	switch {
+	case !ok:
+		return base.variant() + " has no figure"
+	case !c.Testable:
+		return fmt.Sprintf("%s of %s; too few rounds to tell", times(c.Ratio), base.variant())
+	case !c.Significant:
+		return fmt.Sprintf("no difference from %s that can be told from chance (p=%.3f)", base.variant(), c.P)
+	}
+	return fmt.Sprintf("%s of %s (p=%.3f)", times(c.Ratio), base.variant(), c.P)
+}
