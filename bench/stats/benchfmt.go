@@ -146,8 +146,9 @@ func Read(r io.Reader, fileName string) (*File, error) {
 	return f, nil
 }
 
-func (f *File) add(rec *benchfmt.Result) {
-	base, parts := rec.Name.Parts()
+// BareName returns a benchmark's name without the GOMAXPROCS suffix.
+func BareName(full benchfmt.Name) string {
+	base, parts := full.Parts()
 	var name strings.Builder
 	name.Write(base)
 	for _, p := range parts {
@@ -155,7 +156,11 @@ func (f *File) add(rec *benchfmt.Result) {
 			name.Write(p)
 		}
 	}
-	key := name.String()
+	return name.String()
+}
+
+func (f *File) add(rec *benchfmt.Result) {
+	key := BareName(rec.Name)
 	samples, ok := f.Samples[key]
 	if !ok {
 		samples = make(Samples)

@@ -98,7 +98,7 @@ func TestFitStaysWithinItsBounds(t *testing.T) {
 // TestIntervalsHoldTheLaw: of many fits to noisy points, the intervals hold the
 // parameters about as often as they say.
 func TestIntervalsHoldTheLaw(t *testing.T) {
-	const fits, sigma, kappa = 40, 0.08, 0.003
+	const fits, sigma, kappa = 15, 0.08, 0.003
 	rng := rand.New(rand.NewPCG(1, 2))
 	held := 0
 	for range fits {
