@@ -184,6 +184,10 @@ type plan struct {
 	dir         string
 	show        func(io.Writer, *lab.Outcome) error
 	args        []string
+	// noAA leaves out the A/A pairs: of searches, whose cells are not compared.
+	noAA bool
+	// finish, if not nil, reads off the outcome what was searched for.
+	finish func(*lab.Outcome) error
 	// cleanup, if not nil, takes away what the run made elsewhere.
 	cleanup func() error
 }
@@ -419,7 +423,7 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 	status := newStatus(stderr)
 	defer status.clear()
 	o, err := lab.Run(ctx, p.comparisons, lab.Options{
-		Name: p.name, Rounds: p.rounds, Seed: p.seed, Dir: p.dir,
+		Name: p.name, Rounds: p.rounds, Seed: p.seed, NoAA: p.noAA, Dir: p.dir,
 		Progress: status.show, Build: build(), Args: p.args,
 	})
 	status.clear()
@@ -433,7 +437,7 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	// What is finished is shown and kept even if the run came to grief.
-	errs := []error{err, p.show(stdout, o)}
+	errs := []error{err, p.found(o), p.show(stdout, o)}
 	if p.dir != "" {
 		if werr := report.Write(p.dir, o); werr != nil {
 			errs = append(errs, werr)
@@ -456,6 +460,18 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return errInterrupted
 	}
 	return nil
+}
+
+// found puts into the outcome what was searched for, and into its folder.
+func (p *plan) found(o *lab.Outcome) error {
+	if p.finish == nil {
+		return nil
+	}
+	err := p.finish(o)
+	if p.dir != "" {
+		err = errors.Join(err, o.Save(p.dir))
+	}
+	return err
 }
 
 // measurements counts the rounds of all cells: those that were finished, and
