@@ -45,6 +45,7 @@ type runFlags struct {
 	// faultsOf is what faults was found to say.
 	faultsOf  []fault.Spec
 	static    int
+	side      loadFlags
 	filenames []string
 	recursive bool
 	of        liveFlags
@@ -145,6 +146,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fl.StringVar((*string)(&f.knobs.Compaction), "compaction", "", "none or latest: of a key's waiting deltas, hand over the newest only (deltafifo)")
 	fl.StringVar((*string)(&f.knobs.HandOver), "handover", "", "owned; lent: slices are used again (deltafifo); shared: pods are not copied (merge)")
 	fl.StringVar((*string)(&f.knobs.Trust), "trust", "", "versions or generations: what of the API server's word replaces comparing pods (merge)")
+	f.side.add(cmd)
 	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong between client and server, for --source apiserver, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
 	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests that the storm's pods are made from (pods, or what has a pod template): files, folders, URLs, or - for standard input")
 	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
@@ -239,7 +241,7 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return nil, err
 	}
 	if f.family == "" {
-		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static"}, sizeFlagNames, knobFlags, liveFlagNames)
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static"}, sizeFlagNames, knobFlags, loadFlagNames, liveFlagNames)
 		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
@@ -248,6 +250,9 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return p, p.quick()
 	}
 	if liveSource(f.source) {
+		if err := refuseLoad(cmd); err != nil {
+			return nil, err
+		}
 		return p, f.live(cmd, p, func() (*storm.Storm, error) {
 			s, _, err := f.load(cmd)
 			return s, err
@@ -388,6 +393,9 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		s.Impls = f.impls
+	}
+	if err := f.side.apply(&s); err != nil {
+		return none, err
 	}
 	var err error
 	if s.Budget, err = pace.ParseBudget(f.budget); err != nil {

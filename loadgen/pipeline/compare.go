@@ -112,6 +112,30 @@ type Spec struct {
 	// each, in the kubelet pipeline; 0 for an api source alone. One of them is
 	// changed every 5 ms, for as long as the storm is played.
 	Static int
+
+	// Consumers that take from the queue at the same time, in the queue pipeline
+	// of deltafifo and queue; 0 means 1. A variant that doesn't let several take at
+	// once is played with one; the label "consumers" tells.
+	Consumers int
+	// Readers that list a namespace of the indexer after the other, without a
+	// pause, while the storm is played, in the informer pipeline.
+	Readers int
+	// HandlerCost is how long the handler keeps a processor busy for each event:
+	// in the informer pipeline the event handler, in the queue pipeline of
+	// deltafifo and queue the consumer. It is a number of turns of a loop, which
+	// take that long on an idle processor.
+	HandlerCost time.Duration
+	// Stalled holds the consumer until all events are queued, and measures what
+	// one takes and how they drain: in the queue pipeline of deltafifo and queue,
+	// unpaced and unbounded.
+	Stalled bool
+	// Procs is the GOMAXPROCS of the cells; 0 for the process's.
+	Procs int
+	// Stamps says which events of unpaced cells are stamped, for family deltafifo
+	// and queue; empty means [StampsSampled].
+	Stamps Stamps
+	// NoProbe leaves out the probe of paced cells; see the package comment.
+	NoProbe bool
 }
 
 // Compare returns the comparisons that the spec asks for: one for each delivery
@@ -135,21 +159,43 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
 		seed: spec.Seed, budget: spec.Budget,
 	}
-	m.faults, m.static = spec.Faults, spec.Static
+	m.faults, m.static, m.patience = spec.Faults, spec.Static, spec.patience()
 	if !m.exact {
 		m.events = spec.defaultEvents()
 	}
 	if err := m.enough(); err != nil {
 		return nil, err
 	}
+	var (
+		comparisons []lab.Comparison
+		err         error
+	)
 	switch spec.Family {
 	case impls.DeltaFIFO:
-		return compareDeltaFIFO(spec, m)
+		comparisons, err = compareDeltaFIFO(spec, m)
 	case impls.Queue:
-		return compareQueue(spec, m)
+		comparisons, err = compareQueue(spec, m)
 	default:
-		return compareMerge(spec, m)
+		comparisons, err = compareMerge(spec, m)
 	}
+	if err != nil {
+		return nil, err
+	}
+	if n := spec.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
+		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrSpec, n)
+	}
+	input := digest(&spec, m)
+	for i := range comparisons {
+		comparisons[i].Input = input
+	}
+	return comparisons, nil
+}
+
+// anyLabelled reports whether a cell has the label.
+func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
+	return slices.ContainsFunc(comparisons, func(c lab.Comparison) bool {
+		return slices.ContainsFunc(c.Cells, func(cl lab.Cell) bool { return slices.Contains(cl.Labels, l) })
+	})
 }
 
 // complete checks the spec and fills in the defaults.
@@ -206,6 +252,9 @@ func (s *Spec) complete() error {
 	if k := s.Knobs.foreign(s.Family); k != "" {
 		return fail("%s for family %s, which has none", k, s.Family)
 	}
+	if err := s.checkLoad(); err != nil {
+		return err
+	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
 			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
@@ -240,16 +289,20 @@ func (s *Spec) complete() error {
 }
 
 func (s *Spec) defaultEvents() int {
+	n := defaultQueueEvents
 	switch {
 	case s.Source == source.APIServerName:
 		return 0
 	case s.Family == impls.Merge:
 		return defaultMergeEvents
 	case s.Pipeline == InformerPipeline:
-		return defaultInformerEvents
-	default:
-		return defaultQueueEvents
+		n = defaultInformerEvents
 	}
+	if s.HandlerCost > 0 {
+		// About a second of handling.
+		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost)))
+	}
+	return n
 }
 
 // title says what is compared, without the variants.
@@ -287,14 +340,21 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 		labels = append(labels, lab.Label{Key: "producers", Value: strconv.Itoa(s.Producers)})
 	}
 	labels = append(labels, k.labels()...)
+	labels = append(labels, s.loadLabels(g)...)
 	var cells []lab.Cell
 	for _, rate := range s.Paces {
 		cells = append(cells, lab.Cell{
 			Name:       name,
 			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rateLabel(rate)}),
 			Guarantees: g.String(),
+			Class:      class(g),
 			Baseline:   variant == baseline,
-			New:        func() (lab.Workload, error) { return build(rate), nil },
+			New: func() (lab.Workload, error) {
+				if s.Procs > 0 {
+					return &onProcs{Workload: build(rate), procs: s.Procs}, nil
+				}
+				return build(rate), nil
+			},
 		})
 	}
 	return cells
@@ -303,9 +363,9 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
 		if spec.Pipeline == InformerPipeline {
-			return newInformer(v, g, opts, m, r)
+			return newInformer(v, g, opts, spec.load(g), m, r)
 		}
-		return newDeltaFIFO(v, g, opts, m, r)
+		return newDeltaFIFO(v, g, opts, spec.load(g), m, r)
 	})
 }
 
@@ -369,19 +429,19 @@ func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees
 	return out, nil
 }
 
-func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Pace) lab.Workload {
+func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) lab.Workload {
 	if opts.Delivery == deltafifo.PerKey {
 		opts.KnownObjects = everKnown{}
 	}
 	return &fifo{
-		name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: stallLimit + m.patience,
 		build: func() (consumable, error) { return deltafifo.New(v.Name, opts) },
 	}
 }
 
-func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, m *material, r pace.Pace) *informer {
+func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) *informer {
 	return &informer{
-		name: v.Name, guarantees: g, material: m, rate: r, stall: m.stall(),
+		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: m.stall(),
 		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
 			if opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = known
@@ -407,7 +467,7 @@ func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
 		g.Bounded = k.Capacity > 0
 		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
 			return &fifo{
-				name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit,
+				name: v.Name, guarantees: g, load: spec.load(g), material: m, rate: r, stall: stallLimit + m.patience,
 				build: func() (consumable, error) { return queue.New(v.Name, k.queue()) },
 			}
 		})...)

@@ -14,6 +14,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
@@ -31,6 +32,7 @@ type informer struct {
 	name       string
 	build      func(known cache.KeyListerGetter) (deltafifo.Queue, error)
 	guarantees impls.Guarantees
+	load       load
 	material   *material
 	rate       pace.Pace
 	stall      time.Duration
@@ -45,6 +47,8 @@ type informer struct {
 	queue   *entrance
 	process *processor
 	worker  *worker
+	// readers are there where they are asked for.
+	readers *readers
 	control cache.Controller
 	// expiry is there where the storm has relists; markErr is the first error
 	// of a resync.
@@ -56,19 +60,24 @@ type informer struct {
 
 var _ lab.Workload = (*informer)(nil)
 
-func (w *informer) Setup(context.Context) error {
+func (w *informer) Setup(ctx context.Context) error {
 	var err error
 	w.score = w.material.score(w.rate)
 	w.score.keys()
 	w.score.final()
-	if w.src, err = w.score.source(); err != nil {
+	// What serves the source is of its stage, too.
+	profile.Do(ctx, stageSource, func(context.Context) { w.src, err = w.score.source() })
+	if err != nil {
 		return err
 	}
 	events := len(w.score.Events)
-	w.st = newStamps(events, w.rate.Paced(), false)
+	w.st = newStamps(events, w.rate.Paced(), w.load.stamps)
 	w.st.budget = w.score.budget
 	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
+	}
+	if w.load.readers > 0 {
+		w.readers = newReaders(w.load.readers, w.indexer, w.score.Storm, w.st)
 	}
 	w.queue.last.Store(uint64(events))
 	return nil
@@ -85,7 +94,7 @@ func (w *informer) assemble(events, initial int, like runtime.Object) error {
 		return err
 	}
 	w.queue = &entrance{Queue: q, st: w.st}
-	w.worker = newWorker(w.st, w.indexer, events, initial)
+	w.worker = newWorker(w.st, w.indexer, newHandling(w.load.cost), events, initial)
 	w.process = &processor{
 		indexer: w.indexer, handler: w.worker, log: w.log,
 		done: make(chan struct{}), seen: make([]bool, events+1),
@@ -149,8 +158,12 @@ func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(contex
 	defer w.worker.queue.ShutDown()
 	defer controller.Wait()
 	defer cancel()
-	worker.Go(w.worker.run)
-	controller.Go(func() { w.control.RunWithContext(inner) })
+	defer w.worker.handling.on.Store(false)
+	w.process.stages = profile.Switch(inner, stagePop, stageStore, stageHandle)
+	worker.Go(func() { profile.Do(inner, stageWork, func(context.Context) { w.worker.run() }) })
+	// The Reflector is the controller's child, and of this stage; the controller's
+	// own goroutine is the one that processes, and says so when it begins to.
+	controller.Go(func() { profile.Do(inner, stageSource, w.control.RunWithContext) })
 
 	for _, done := range []<-chan struct{}{w.control.HasSyncedChecker().Done(), w.worker.ready} {
 		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil || w.stalled != nil {
@@ -158,19 +171,30 @@ func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(contex
 		}
 	}
 
+	w.worker.handling.on.Store(true)
 	rec.Begin()
-	err = play(ctx)
+	if w.readers != nil {
+		w.readers.start(inner)
+	}
+	profile.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
 	if err == nil {
-		err = w.awaitOr(ctx, w.process.done, &w.log.progress)
+		err = w.awaitOr(ctx, w.process.done, w.log.progress)
 	}
 	// The worker takes what is left, and ends.
 	w.worker.queue.ShutDown()
 	if err == nil {
 		worker.Wait()
 	}
+	if w.readers != nil {
+		w.readers.stop()
+	}
 	rec.End()
+	w.worker.handling.on.Store(false)
 	cancel()
 	controller.Wait()
+	if w.readers != nil {
+		err = errors.Join(err, w.readers.wait())
+	}
 	if err != nil {
 		return false, err
 	}
@@ -226,13 +250,27 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 		{ReleasedEnqueued, w.st.released, w.st.enqueued},
 		{EnqueuedPopped, w.st.enqueued, w.st.popped},
 	}
-	if w.st.paced {
+	if w.st.every {
 		stretches = append(stretches,
 			stretch{PoppedStored, w.st.popped, w.st.stored},
 			stretch{StoredHandled, w.st.stored, w.st.handled},
 		)
 	}
 	w.st.report(rec, p, s.Initial, stretches...)
+	w.reportReaders(rec)
+}
+
+// reportReaders tells what was looked up and listed, and how far behind the source
+// that was, where every event was stamped.
+func (w *informer) reportReaders(rec *cell.Recorder) {
+	var fresh *freshness
+	if w.st.every {
+		fresh = freshnessOf(w.st, w.score.Initial)
+		w.worker.staleness(fresh).report(rec)
+	}
+	if w.readers != nil {
+		w.readers.report(rec, fresh)
+	}
 }
 
 // compareState compares what the indexer holds with what the storm left.
@@ -275,7 +313,7 @@ func (w *informer) Teardown() error {
 	if w.src != nil {
 		err = w.src.Close()
 	}
-	w.src, w.control, w.queue, w.process, w.worker, w.indexer, w.log, w.st = nil, nil, nil, nil, nil, nil, nil, nil
+	w.src, w.control, w.queue, w.process, w.worker, w.readers, w.indexer, w.log, w.st = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	return err
 }
 

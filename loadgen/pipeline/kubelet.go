@@ -64,7 +64,7 @@ func (w *kubelet) Setup(context.Context) error {
 	if w.merger, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
 	w.st.budget = w.score.budget
 	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
 	if w.material.static > 0 {

@@ -302,15 +302,7 @@ func (s *staticPods) judge(v *violations) {
 	for _, m := range s.missing() {
 		s.broken.lost.add("%s", m)
 	}
-	for _, b := range []struct{ to, from *violation }{
-		{&v.lost, &s.broken.lost}, {&v.reordered, &s.broken.reordered},
-		{&v.duplicated, &s.broken.duplicated}, {&v.diverged, &s.broken.diverged},
-	} {
-		if b.from.n > 0 {
-			b.to.add("%s", b.from.first)
-			b.to.n += b.from.n - 1
-		}
-	}
+	v.join(&s.broken)
 	if p := s.problems.Load(); p != nil {
 		v.diverged.add("a static source: %v", *p)
 	}

@@ -22,8 +22,13 @@ type ledger struct {
 	marks []mark
 	// marked is the end of the last mark.
 	marked int
-	// progress changes with each mark.
-	progress atomic.Uint64
+	// progress changes with each mark, and every 64 deltas where there are none.
+	// Several ledgers may share one.
+	progress *atomic.Uint64
+	// turns holds those of each hand-over's keys, and handed how many they are, in
+	// one ledger among several; see [turns].
+	turns  []turn
+	handed []int32
 }
 
 // mark is a reading of the clock: it holds for the deltas between the mark
@@ -39,12 +44,14 @@ func newLedger(st *stamps, events int) *ledger {
 		deltas: make([]cache.Delta, 0, events+sampleEvery),
 		ends:   make([]int32, 0, events+sampleEvery),
 		marks:  make([]mark, 0, events+sampleEvery),
+
+		progress: new(atomic.Uint64),
 	}
 }
 
 // due reports whether a hand-over of n more deltas gets a reading of the clock.
 func (l *ledger) due(n int) bool {
-	return l.st.paced || len(l.deltas)+n-l.marked >= sampleEvery
+	return l.st.every || !l.st.none && len(l.deltas)+n-l.marked >= sampleEvery
 }
 
 // add logs one hand-over.
@@ -60,23 +67,27 @@ func (l *ledger) addBatch(deltas []cache.Delta, popped, stored int64) {
 }
 
 // addObject logs the hand-over of an object.
-func (l *ledger) addObject(obj any, popped int64) {
+func (l *ledger) addObject(obj any, popped, stored int64) {
 	l.deltas = append(l.deltas, cache.Delta{Object: obj})
-	l.end(int32(len(l.deltas)), popped, 0)
+	l.end(int32(len(l.deltas)), popped, stored)
 }
 
 func (l *ledger) end(at int32, popped, stored int64) {
 	l.ends = append(l.ends, at)
-	if popped != 0 {
+	switch {
+	case popped != 0:
 		l.marked = len(l.deltas)
 		l.marks = append(l.marks, mark{l.marked, popped, stored})
+		l.progress.Add(1)
+	case l.st.none && len(l.deltas)-l.marked >= sampleEvery:
+		l.marked = len(l.deltas)
 		l.progress.Add(1)
 	}
 }
 
 // finish gives what came after the last mark a reading.
 func (l *ledger) finish() {
-	if len(l.deltas) > l.marked {
+	if len(l.deltas) > l.marked && !l.st.none {
 		now := l.st.now()
 		l.marked = len(l.deltas)
 		l.marks = append(l.marks, mark{l.marked, now, now})

@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 		"latest: a deletion":                      {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), true, false)
+			st := newStamps(len(s.Events), true, "")
 			l := newLedger(st, len(s.Events))
 			for i, h := range tc.handed {
 				at := int64(100 + i)
@@ -155,7 +155,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestLedgerStampsOncePerBatchWhereUnpaced(t *testing.T) {
-	st := newStamps(6, false, false)
+	st := newStamps(6, false, "")
 	l := newLedger(st, 6)
 	s := tiny()
 	for i := range s.Events {
@@ -163,7 +163,7 @@ func TestLedgerStampsOncePerBatchWhereUnpaced(t *testing.T) {
 		if l.due(1) {
 			at = 1
 		}
-		l.addObject(s.Events[i].Object, at)
+		l.addObject(s.Events[i].Object, at, 0)
 	}
 	if len(l.marks) != 0 {
 		t.Errorf("%d readings of the clock for %d events", len(l.marks), len(s.Events))
@@ -212,7 +212,7 @@ func TestWorkerJudge(t *testing.T) {
 		"the same version again": {[]work{{"n/b", at(4), 1}, {"n/b", at(4), 2}, {"n/a", at(6), 3}}, []int64{0, 3, 1, 3, 1, 3, 3}, nil},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), true, false)
+			st := newStamps(len(s.Events), true, "")
 			w := &worker{st: st, log: tc.log}
 			var v violations
 			w.judge(&v, s, keyIndexes(s))
@@ -320,7 +320,7 @@ func TestWorkerJudgeTellsDeletionsApart(t *testing.T) {
 		"not stored by then": {[]int64{0, 3, 5, 23, 25, 27}, []int64{0, 10, 10, 30, 30, 30}},
 	} {
 		t.Run(title, func(t *testing.T) {
-			st := newStamps(len(s.Events), true, false)
+			st := newStamps(len(s.Events), true, "")
 			copy(st.stored, tc.stored)
 			w := &worker{st: st, log: []work{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
 			var v violations

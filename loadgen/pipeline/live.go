@@ -62,7 +62,7 @@ func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: spec.Of},
 	}
 	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		w := newInformer(v, g, opts, nil, pace.Pace{})
+		w := newInformer(v, g, opts, load{}, nil, pace.Pace{})
 		w.open = true
 		return &liveInformer{informer: w, live: l}
 	})
@@ -234,7 +234,7 @@ func (w *liveInformer) Setup(context.Context) error {
 	w.src = w.round.tee.Source()
 	// Every event is stamped, as in a paced cell: a cluster is no match for a
 	// clock.
-	w.st = newStamps(LiveRoom, true, true)
+	w.st = newStamps(LiveRoom, true, StampsAll)
 	// What the initial list has of what comes meanwhile is not known, so that
 	// its objects can't be counted.
 	return w.assemble(LiveRoom, 0, w.round.tee.Like())

@@ -34,6 +34,8 @@ type material struct {
 	faults []fault.Spec
 	// static pods of the kubelet's other sources.
 	static int
+	// patience is how much longer than otherwise nothing may move.
+	patience time.Duration
 	// seed of what is random in a pace, budget of the lag behind it.
 	seed   int64
 	budget pace.Budget
@@ -61,10 +63,10 @@ func (m *material) stall() time.Duration {
 	if m == nil {
 		return stallLimit
 	}
-	limit := stallLimit
+	limit := stallLimit + m.patience
 	switch {
 	case len(m.faults) > 0:
-		limit = max(limit, faultStall)
+		limit = max(limit, faultStall+m.patience)
 	case slices.ContainsFunc(m.base.Marks, isRelist):
 		limit += relistStall
 	}
@@ -74,8 +76,12 @@ func (m *material) stall() time.Duration {
 	return limit
 }
 
-// minEvents is how many events a round has at least.
-const minEvents = 100
+// minEvents is how many events a round has at least; plentyEvents are enough to
+// measure something by.
+const (
+	minEvents    = 100
+	plentyEvents = 1000
+)
 
 // score is one storm with all that is prepared for playing it.
 type score struct {
@@ -106,9 +112,8 @@ type score struct {
 // events as it takes to measure something. It is asked before anything is
 // played.
 func (m *material) enough() error {
-	const plenty = 1000
 	have := len(m.base.Events) - m.base.Initial
-	need := max(minEvents, min(m.events, plenty))
+	need := max(minEvents, min(m.events, plentyEvents))
 	// Laps are alike from the second on: if there is a second, there are any
 	// number.
 	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {

@@ -84,6 +84,7 @@ const (
 	ReleasedEnqueued cell.Boundary = "released→enqueued"
 	EnqueuedPopped   cell.Boundary = "enqueued→popped"
 	PoppedStored     cell.Boundary = "popped→stored"
+	PoppedHandled    cell.Boundary = "popped→handled"
 	StoredHandled    cell.Boundary = "stored→handled"
 	EnqueuedMerged   cell.Boundary = "enqueued→merged"
 	MergedHandled    cell.Boundary = "merged→handled"
@@ -150,6 +151,19 @@ type violations struct {
 type violation struct {
 	n     int
 	first string
+}
+
+// join adds what was found elsewhere.
+func (v *violations) join(o *violations) {
+	for _, b := range []struct{ to, from *violation }{
+		{&v.lost, &o.lost}, {&v.reordered, &o.reordered},
+		{&v.duplicated, &o.duplicated}, {&v.diverged, &o.diverged},
+	} {
+		if b.from.n > 0 {
+			b.to.add("%s", b.from.first)
+			b.to.n += b.from.n - 1
+		}
+	}
 }
 
 func (v *violation) add(format string, args ...any) {

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/profile"
 )
 
 // eventHandler is told what the indexer took in; see
@@ -35,6 +37,9 @@ type processor struct {
 	due    bool
 	stored int64
 
+	// stages are pop, store and handle.
+	stages profile.Stages
+
 	// Reused from batch to batch; the indexer doesn't keep transactions.
 	transactions []cache.Transaction
 	olds         []any
@@ -46,6 +51,8 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	if !ok {
 		return p.fail(fmt.Errorf("the queue handed over a %T, not Deltas", obj))
 	}
+	p.stages.To(1)
+	defer p.stages.To(0)
 	var popped int64
 	p.due, p.stored = p.log.due(len(deltas)), 0
 	if p.due {
@@ -55,6 +62,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 		if err := p.take(d, isInInitialList); err != nil {
 			return p.fail(err)
 		}
+		p.stages.To(1)
 	}
 	p.log.add(deltas, popped, p.stored)
 	p.count(deltas)
@@ -106,12 +114,13 @@ func (p *processor) take(d cache.Delta, isInInitialList bool) error {
 	return nil
 }
 
-// stamp notes when a delta was stored. With several deltas in a hand-over, it
+// stamp notes when a delta was stored, as the handler is next. With several deltas in a hand-over, it
 // is that of the last.
 func (p *processor) stamp() {
 	if p.due {
 		p.stored = p.log.st.now()
 	}
+	p.stages.To(2)
 }
 
 // fail keeps the first error: client-go's controller drops what Process
@@ -204,6 +213,8 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	if !ok {
 		return p.fail(fmt.Errorf("the indexer %T has no transactions", p.indexer))
 	}
+	p.stages.To(1)
+	defer p.stages.To(0)
 	var popped, stored int64
 	due := p.log.due(len(deltas))
 	if due {
@@ -232,6 +243,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	if due {
 		stored = p.log.st.now()
 	}
+	p.stages.To(2)
 	for i, t := range p.transactions {
 		switch t.Type {
 		case cache.TransactionTypeAdd:
@@ -242,6 +254,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 			p.handler.OnDelete(t.Object)
 		}
 	}
+	p.stages.To(1)
 	clear(p.transactions)
 	clear(p.olds)
 	p.log.addBatch(deltas, popped, stored)

@@ -49,7 +49,7 @@ func newProcessor() (*processor, *told) {
 	h := &told{}
 	return &processor{
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		handler: h, log: newLedger(newStamps(100, false, false), 100),
+		handler: h, log: newLedger(newStamps(100, false, ""), 100),
 		done: make(chan struct{}), seen: make([]bool, 101),
 	}, h
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
@@ -27,22 +29,31 @@ type consumable interface {
 //
 // The storm's initial list goes in by Replace and is handled before the clock
 // starts. Then each producer makes its calls, the queue is closed, and the
-// consumer drains it. Where the storm has a relist, the producer calls Replace
+// consumers drain it. Where the storm has a relist, the producer calls Replace
 // with all that is there; a resync is left out, as there is no store that it could
-// be of. The consumer takes by PopBatch where the queue has it,
-// else by Pop; its handler appends what it got to the log.
+// be of. A consumer takes by PopBatch where the queue has it,
+// else by Pop; its handler does what is asked of it and appends what it got to
+// the consumer's log.
 type fifo struct {
 	name       string
 	build      func() (consumable, error)
 	guarantees impls.Guarantees
+	load       load
 	material   *material
 	rate       pace.Pace
 	stall      time.Duration
 
-	score   *score
-	queue   consumable
-	st      *stamps
-	log     *ledger
+	score *score
+	queue consumable
+	st    *stamps
+	// logs are the consumers', which share one progress; turns are there where
+	// there are several.
+	logs     []*ledger
+	turns    *turns
+	handling *handling
+	// gate holds a consumer that is to stall; nil where none is.
+	gate    chan struct{}
+	probe   *probe
 	verdict *judge
 	// stalled is set where the queue stood still.
 	stalled error
@@ -70,59 +81,107 @@ func (w *fifo) Setup(context.Context) error {
 	if w.queue, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate.Paced(), false)
+	which := w.load.stamps
+	if w.load.stalled {
+		which, w.gate = StampsNone, make(chan struct{})
+	}
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), which)
 	w.st.budget = w.score.budget
+	w.handling = newHandling(w.load.cost)
 	room := len(w.score.Events)
 	for _, list := range w.score.relists() {
 		room += len(list)
 	}
-	w.log = newLedger(w.st, room)
+	consumers := max(1, w.load.consumers)
+	if consumers > 1 {
+		w.turns = newTurns(w.score.Storm)
+	}
+	for range consumers {
+		// They needn't share alike, but most do.
+		l := newLedger(w.st, room/consumers)
+		if len(w.logs) > 0 {
+			l.progress = w.logs[0].progress
+		}
+		if w.turns != nil {
+			l.turns, l.handed = make([]turn, 0, cap(l.deltas)), make([]int32, 0, cap(l.ends))
+		}
+		w.logs = append(w.logs, l)
+	}
+	if w.load.probe && w.rate.Paced() {
+		w.probe = newProbe(w.queue)
+	}
 	return nil
 }
 
 func (w *fifo) Run(ctx context.Context, rec *cell.Recorder) error {
 	consumed := make(chan struct{})
-	initial := make(chan struct{})
-	var consumeErr error
+	initial := newInitialList(w.score.Initial)
+	errs := make([]error, len(w.logs))
+	var consumers sync.WaitGroup
+	for i, log := range w.logs {
+		consumers.Go(func() { errs[i] = w.consume(ctx, log, initial) })
+	}
 	go func() {
 		defer close(consumed)
-		consumeErr = w.consume(initial)
+		consumers.Wait()
 	}()
-	// Whatever happens, the consumer ends before Run does, unless the queue
-	// keeps it.
+	// Whatever happens, the consumers end before Run does, unless the queue
+	// keeps them.
+	open := sync.OnceFunc(func() {
+		if w.gate != nil {
+			close(w.gate)
+		}
+	})
 	defer func() {
+		w.handling.on.Store(false)
+		open()
 		w.queue.Close()
-		_ = await(context.WithoutCancel(ctx), consumed, &w.log.progress, w.stall)
+		_ = await(context.WithoutCancel(ctx), consumed, w.logs[0].progress, w.stall)
 	}()
 
 	s := w.score.Storm
 	if err := w.queue.Replace(initialObjects(s), strconv.Itoa(s.Initial)); err != nil {
 		return fmt.Errorf("%s: Replace: %w", w.name, err)
 	}
-	if err := w.awaitOr(ctx, initial); err != nil || w.stalled != nil {
+	if err := w.awaitOr(ctx, initial.done); err != nil || w.stalled != nil {
 		return err
 	}
 
+	w.handling.on.Store(true)
+	var err error
+	if w.load.stalled {
+		err = w.fillAndDrain(ctx, rec, open, consumed)
+	} else {
+		err = w.flow(ctx, rec, consumed)
+	}
+	if err != nil || w.stalled != nil {
+		return err
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	w.report(rec)
+	return nil
+}
+
+// flow has producers and consumers at work at the same time, and measures both.
+func (w *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
 	rec.Begin()
+	stop := w.probe.start()
 	err := w.produce(ctx)
 	w.queue.Close()
 	if err == nil {
 		err = w.awaitOr(ctx, consumed)
 	}
 	rec.End()
-	if err != nil || w.stalled != nil {
-		return err
-	}
-	if consumeErr != nil {
-		return fmt.Errorf("%s: %w", w.name, consumeErr)
-	}
-	w.report(rec)
-	return nil
+	stop()
+	w.probe.note(rec)
+	return err
 }
 
 // awaitOr waits; that the queue stood still is for Check to tell.
 func (w *fifo) awaitOr(ctx context.Context, done <-chan struct{}) error {
-	return keepStall(await(ctx, done, &w.log.progress, w.stall), &w.stalled)
+	return keepStall(await(ctx, done, w.logs[0].progress, w.stall), &w.stalled)
 }
 
 // produce runs the producers and returns when all have ended, with the first
@@ -138,9 +197,11 @@ func (w *fifo) produce(ctx context.Context) error {
 			p := pace.On(w.score.schedule)
 			defer func() { _ = p.Close() }()
 			p.Start(t0)
-			if err := w.produceCalls(ctx, p, calls); err != nil {
-				cancel(err)
-			}
+			profile.Do(ctx, stageProduce, func(ctx context.Context) {
+				if err := w.produceCalls(ctx, p, calls); err != nil {
+					cancel(err)
+				}
+			})
 		})
 	}
 	wg.Wait()
@@ -186,64 +247,34 @@ func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 	return nil
 }
 
-// consume takes until the queue is closed and empty. It closes initial when the
-// initial list has been handled.
-func (w *fifo) consume(initial chan<- struct{}) error {
-	pending := w.score.Initial
-	arrived := func(deltas []cache.Delta) {
-		if pending < 0 {
-			return
-		}
-		for _, d := range deltas {
-			if all, ok := d.Object.(cache.ReplacedAllInfo); ok {
-				pending -= len(all.Objects)
-			} else {
-				pending--
-			}
-		}
-		if pending <= 0 {
-			pending = -1
-			close(initial)
-		}
-	}
-	// A per-key queue hands over nothing for an empty list.
-	arrived(nil)
+// consumer is one goroutine that takes from the queue.
+type consumer struct {
+	w       *fifo
+	log     *ledger
+	initial *initialList
+	stages  profile.Stages
+}
 
-	reading := func(n int) int64 {
-		if w.log.due(n) {
-			return w.st.now()
-		}
-		return 0
-	}
-	single := func(obj any, _ bool) error {
-		if deltas, ok := obj.(cache.Deltas); ok {
-			at := reading(len(deltas))
-			w.log.add(deltas, at, 0)
-			arrived(deltas)
-			return nil
-		}
-		w.log.addObject(obj, reading(1))
-		if pending >= 0 {
-			arrived([]cache.Delta{{Object: obj}})
-		}
-		return nil
-	}
-	batch := func(deltas []cache.Delta, _ bool) error {
-		at := reading(len(deltas))
-		w.log.addBatch(deltas, at, 0)
-		arrived(deltas)
-		return nil
-	}
+// consume takes until the queue is closed and empty, and tells initial what it
+// was handed. It waits at the gate, where there is one, before it takes more than
+// the initial list.
+func (w *fifo) consume(ctx context.Context, log *ledger, initial *initialList) error {
+	c := &consumer{w: w, log: log, initial: initial, stages: profile.Switch(ctx, stagePop, stageHandle)}
+	c.stages.To(0)
+	defer c.stages.End()
 	take := func() error {
-		_, err := w.queue.Pop(single)
+		_, err := w.queue.Pop(c.single)
 		return err
 	}
 	if q, ok := w.queue.(deltafifo.BatchQueue); ok {
-		take = func() error { return q.PopBatch(batch, single) }
+		take = func() error { return q.PopBatch(c.batch, c.single) }
 	}
 	for {
+		if w.gate != nil && initial.over() {
+			<-w.gate
+		}
 		if err := take(); err != nil {
-			w.log.finish()
+			log.finish()
 			if errors.Is(err, cache.ErrFIFOClosed) {
 				return nil
 			}
@@ -252,29 +283,139 @@ func (w *fifo) consume(initial chan<- struct{}) error {
 	}
 }
 
-// report judges the log, as the latencies come from it, and tells the
+// single is the hand-over of one object, or of one key's deltas.
+func (c *consumer) single(obj any, _ bool) error {
+	if deltas, ok := obj.(cache.Deltas); ok {
+		popped, handled := c.begin(deltas, false)
+		c.log.add(deltas, popped, handled)
+		c.end(deltas)
+		return nil
+	}
+	deltas := [1]cache.Delta{{Object: obj}}
+	popped, handled := c.begin(deltas[:], false)
+	c.log.addObject(obj, popped, handled)
+	c.end(deltas[:])
+	return nil
+}
+
+// batch is the hand-over of a batch.
+func (c *consumer) batch(deltas []cache.Delta, _ bool) error {
+	popped, handled := c.begin(deltas, true)
+	c.log.addBatch(deltas, popped, handled)
+	c.end(deltas)
+	return nil
+}
+
+// begin handles what was handed over, and reads the clock before and, where the
+// handler costs something, after, if that is due.
+func (c *consumer) begin(deltas []cache.Delta, batch bool) (popped, handled int64) {
+	c.stages.To(1)
+	if c.log.due(len(deltas)) {
+		popped = c.w.st.now()
+	}
+	if c.w.turns != nil {
+		before := len(c.log.turns)
+		c.log.turns = c.w.turns.beginAll(c.log.turns, deltas, batch)
+		c.log.handed = append(c.log.handed, int32(len(c.log.turns)-before))
+	}
+	if c.w.handling.costs() {
+		c.w.handling.do(objectsIn(deltas))
+		if popped != 0 {
+			handled = c.w.st.now()
+		}
+	}
+	return popped, handled
+}
+
+// end is called when a hand-over has been logged, before the queue is told that it
+// is done.
+func (c *consumer) end(deltas []cache.Delta) {
+	if c.w.turns != nil {
+		c.w.turns.endAll(c.log.turns[len(c.log.turns)-int(c.log.handed[len(c.log.handed)-1]):])
+	}
+	c.initial.took(deltas)
+	c.stages.To(0)
+}
+
+// initialList tells when the initial list has been handed over.
+type initialList struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func newInitialList(n int) *initialList {
+	l := &initialList{done: make(chan struct{})}
+	l.left.Store(int64(n))
+	if n == 0 {
+		// A per-key queue hands over nothing for an empty list.
+		close(l.done)
+	}
+	return l
+}
+
+func (l *initialList) over() bool { return l.left.Load() <= 0 }
+
+// took counts what was handed over. It may be called by several consumers.
+func (l *initialList) took(deltas []cache.Delta) {
+	if l.over() {
+		return
+	}
+	n := int64(objectsIn(deltas))
+	if left := l.left.Add(-n); left <= 0 && left+n > 0 {
+		close(l.done)
+	}
+}
+
+// objectsIn counts what deltas are of: a whole list comes as one.
+func objectsIn(deltas []cache.Delta) int {
+	if len(deltas) == 1 {
+		if all, ok := deltas[0].Object.(cache.ReplacedAllInfo); ok {
+			return len(all.Objects)
+		}
+	}
+	return len(deltas)
+}
+
+// report judges the logs, as the latencies come from them, and tells the
 // recorder.
 func (w *fifo) report(rec *cell.Recorder) {
 	s := w.score.Storm
 	latest := w.guarantees.Coalesces == impls.CoalesceLatest
-	w.verdict = w.log.judge(s, w.score.keys(), promise{
-		total:     w.guarantees.Order == impls.OrderTotal,
+	log, broken := w.logs[0], violations{}
+	if w.turns != nil {
+		log = merged(w.logs, s, &broken)
+	}
+	w.verdict = log.judge(s, w.score.keys(), promise{
+		// Which of two consumers was first is known of each key only.
+		total:     w.guarantees.Order == impls.OrderTotal && w.turns == nil,
 		producers: len(w.score.parts()),
 		latest:    latest,
 		identity:  true,
 		relisted:  len(w.score.relists()) > 0,
 		whole:     true,
 	})
+	w.verdict.v.join(&broken)
+	rec.Count(uint64(len(s.Events)-s.Initial), w.verdict.out)
+	rec.Note("hand-overs", float64(len(log.ends)))
+	if w.load.stalled {
+		// How long an event waited tells when the gate was opened.
+		return
+	}
+	stretches := []stretch{
+		{ReleasedEnqueued, w.st.released, w.st.enqueued},
+		{EnqueuedPopped, w.st.enqueued, w.st.popped},
+	}
 	copy(w.st.handled, w.st.popped)
+	if w.handling.costs() {
+		copy(w.st.handled, w.st.stored)
+		if w.st.every {
+			stretches = append(stretches, stretch{PoppedHandled, w.st.popped, w.st.handled})
+		}
+	}
 	if latest {
 		completeByKey(s, w.st.handled, true)
 	}
-	rec.Count(uint64(len(s.Events)-s.Initial), w.verdict.out)
-	rec.Note("hand-overs", float64(len(w.log.ends)))
-	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
-		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
-		stretch{EnqueuedPopped, w.st.enqueued, w.st.popped},
-	)
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 }
 
 func (w *fifo) Check() error {
@@ -291,6 +432,6 @@ func (w *fifo) Teardown() error {
 	if w.queue != nil {
 		w.queue.Close()
 	}
-	w.queue, w.log, w.st = nil, nil, nil
+	w.queue, w.logs, w.turns, w.st, w.probe = nil, nil, nil, nil, nil
 	return nil
 }

@@ -62,7 +62,7 @@ func (w *merging) Setup(context.Context) error {
 	if w.merger, err = w.build(); err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate.Paced(), true)
+	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
 	w.st.budget = w.score.budget
 	w.notices = make([]notice, 0, len(w.score.Events)+sampleEvery)
 	return nil

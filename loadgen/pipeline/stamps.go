@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,8 @@ type stamps struct {
 	// mask picks the events that are stamped on the way in: seq&mask == 0.
 	mask  uint64
 	paced bool
+	// every hand-over gets a reading of the clock; none does.
+	every, none bool
 	// budget is how late a release may be; 0 for cell.LateAfter.
 	budget time.Duration
 
@@ -33,18 +36,26 @@ type stamps struct {
 	popped, stored, handled []int64
 }
 
-// newStamps has room for events 1 to n. all stamps every event, paced or not.
-func newStamps(n int, paced, all bool) *stamps {
+// newStamps has room for events 1 to n. A paced cell stamps all of them.
+func newStamps(n int, paced bool, which Stamps) *stamps {
+	if paced {
+		which = StampsAll
+	}
 	s := &stamps{
 		epoch:    time.Now(),
 		paced:    paced,
+		every:    which == StampsAll,
+		none:     which == StampsNone,
 		released: make([]int64, n+1),
 		enqueued: make([]int64, n+1),
 		popped:   make([]int64, n+1),
 		stored:   make([]int64, n+1),
 		handled:  make([]int64, n+1),
 	}
-	if !s.paced && !all {
+	switch {
+	case s.none:
+		s.mask = math.MaxUint64
+	case !s.every:
 		s.mask = sampleEvery - 1
 	}
 	return s
@@ -112,10 +123,9 @@ func (s *stamps) report(rec *cell.Recorder, p *pace.Pacer, initial int, stretche
 				rec.Latency(Handled, time.Duration(s.handled[seq]-intended))
 			}
 		}
-	} else {
-		// Last, as tables show the last where there is no better.
-		stretches = append(stretches, stretch{ReleasedHandled, s.released, s.handled})
 	}
+	// Last, as tables show the last where there is no better.
+	stretches = append(stretches, stretch{ReleasedHandled, s.released, s.handled})
 	for _, b := range stretches {
 		for seq := initial + 1; seq < len(b.to); seq++ {
 			if b.from[seq] != 0 && b.to[seq] != 0 {

@@ -10,13 +10,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// worker is the end of the informer pipeline: an event handler that adds keys
-// to a workqueue, and one goroutine that takes them and looks them up, as
-// controllers do.
+// worker is the end of the informer pipeline: an event handler that does what is
+// asked of it and adds keys to a workqueue, and one goroutine that takes them and
+// looks them up, as controllers do.
 type worker struct {
-	st      *stamps
-	indexer cache.Indexer
-	queue   workqueue.TypedInterface[string]
+	st       *stamps
+	indexer  cache.Indexer
+	handling *handling
+	queue    workqueue.TypedInterface[string]
 
 	// log of what was worked on, in order; stamped is the length at the last
 	// stamp. run's goroutine alone touches them.
@@ -37,9 +38,9 @@ type work struct {
 
 var _ eventHandler = (*worker)(nil)
 
-func newWorker(st *stamps, indexer cache.Indexer, events, initial int) *worker {
+func newWorker(st *stamps, indexer cache.Indexer, h *handling, events, initial int) *worker {
 	w := &worker{
-		st: st, indexer: indexer, initial: initial,
+		st: st, indexer: indexer, handling: h, initial: initial,
 		queue: workqueue.NewTyped[string](),
 		log:   make([]work, 0, events+sampleEvery),
 		ready: make(chan struct{}),
@@ -60,6 +61,7 @@ func (w *worker) OnUpdate(_, obj any) { w.enqueue(obj) }
 func (w *worker) OnDelete(obj any) { w.enqueue(obj) }
 
 func (w *worker) enqueue(obj any) {
+	w.handling.do(1)
 	// An object without a key never came this far: the indexer took it.
 	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		w.queue.Add(key)
@@ -76,7 +78,7 @@ func (w *worker) run() {
 		}
 		obj, _, _ := w.indexer.GetByKey(key) // never an error with an indexer in memory
 		item := work{key: key, obj: obj}
-		if w.st.paced || len(w.log)+1-w.stamped >= sampleEvery {
+		if w.st.every || !w.st.none && len(w.log)+1-w.stamped >= sampleEvery {
 			item.at = w.st.now()
 			w.stamped = len(w.log) + 1
 		}
@@ -98,6 +100,18 @@ func (w *worker) finish() {
 		}
 		next = w.log[i].at
 	}
+}
+
+// staleness tells how far the store was behind the source at each look-up since the
+// schedule began.
+func (w *worker) staleness(fresh *freshness) *lags {
+	l := &lags{prefix: "staleness", boundary: Staleness}
+	for _, item := range w.log {
+		if item.at >= w.st.start {
+			l.add(fresh.behind(item.at, item.at))
+		}
+	}
+	return l
 }
 
 // judge checks that every key was worked on until its last event, never
@@ -139,7 +153,7 @@ func (w *worker) judge(v *violations, s *storm.Storm, keys map[string]int32) {
 				if next < 0 {
 					next = n
 				}
-				if at := w.st.stored[own[n]]; w.st.paced && at != 0 && at <= item.at {
+				if at := w.st.stored[own[n]]; w.st.every && at != 0 && at <= item.at {
 					stored = n
 				}
 			}
