@@ -139,7 +139,16 @@ const (
 	CauseDiverged   Cause = "diverged"
 	CauseError      Cause = "error"
 	CauseGenerator  Cause = "generator"
+	// CauseSteal: the hypervisor gave the machine's CPU time to others.
+	CauseSteal Cause = "steal"
+	// CauseThrottled: the control group held the process back.
+	CauseThrottled Cause = "throttled"
+	// CauseGCLimit: the heap was at its limit, and the collector was limited.
+	CauseGCLimit Cause = "gc-limit"
 )
+
+// blameless are the causes that tell of the machine, not of the variant.
+var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit}
 
 // Verdict says whether a cell's figures may be believed, and why not.
 type Verdict struct {
@@ -148,6 +157,13 @@ type Verdict struct {
 	Cause Cause `json:"cause,omitempty"`
 	// Detail is one line: what was lost, which error, how noisy.
 	Detail string `json:"detail,omitempty"`
+}
+
+// Failed reports whether the variant broke an invariant or ended in an error. A
+// generator that fell behind, steal, throttling and the collector's limit make a
+// verdict invalid, too, but tell of the machine.
+func (v Verdict) Failed() bool {
+	return v.Status == Invalid && !slices.Contains(blameless, v.Cause)
 }
 
 // Short returns the verdict without its detail: "valid", "invalid: lost".
@@ -228,13 +244,12 @@ func rateOf(labels []Label) (string, bool) {
 }
 
 // Failed returns the names of the cells that broke an invariant or ended in an
-// error, each with its verdict. A generator that fell behind is not among them:
-// it tells of the machine, not of the variant.
+// error, each with its verdict ([Verdict.Failed]).
 func (o *Outcome) Failed() []string {
 	var failed []string
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
-			if cl.Verdict.Status == Invalid && cl.Verdict.Cause != CauseGenerator {
+			if cl.Verdict.Failed() {
 				failed = append(failed, cl.BenchName()+": "+cl.Verdict.String())
 			}
 		}
