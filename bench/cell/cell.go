@@ -7,7 +7,8 @@
 //  1. A workload is handed a [Recorder] and calls Begin, does the work, and
 //     calls End. Nothing else is reported in between, so that reporting costs
 //     nothing while the clock runs.
-//  2. After End it reports what it has stamped: Count, Latency, Lag, Note.
+//  2. After End it reports what it has stamped: Count, Latency, Lag, Note,
+//     Timeline.
 //  3. The owner of the recorder asks for the [Result], or is told what was
 //     left out or reported twice.
 //
@@ -22,7 +23,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"runtime/metrics"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -49,13 +50,20 @@ var ErrMisuse = errors.New("recorder misused")
 // kept, and [Recorder.Result] returns them.
 type Recorder struct {
 	// shared: others are measured in this process at the same time.
-	shared       bool
+	shared bool
+	// alone: the process is this measurement's own.
+	alone        bool
 	begun, ended bool
 	start, stop  time.Time
-	before       counters
-	after        counters
+	before       usage
+	after        usage
+	memStats     *runtime.MemStats
+	perf         *perf
+	counted      []Note
+	watcher      *watcher
+	memory       *Memory
 
-	counted             bool
+	summed              bool
 	eventsIn, deltasOut uint64
 
 	// boundaries holds the histograms in the order in which their names first
@@ -69,6 +77,7 @@ type Recorder struct {
 	// budget is how late a release may be; over is when the schedule is over.
 	budget, over time.Duration
 	notes        []Note
+	timeline     []Moment
 
 	misuse []error
 	seen   map[string]bool
@@ -79,18 +88,14 @@ type boundary struct {
 	durations
 }
 
-// counters are the process's totals at one moment.
-type counters struct {
-	mallocs, bytes uint64
-	gcs            uint32
-	gcPause        time.Duration
-	cpu            time.Duration
-	lockWait       time.Duration
-}
-
 // Shared returns a recorder for a measurement beside others in the same process:
 // what only the process as a whole can be asked for is left out of its result.
 func Shared() *Recorder { return &Recorder{shared: true} }
+
+// Alone returns a recorder for the only measurement of a process: its result tells
+// of memory, too. Between Begin and End the heap is looked at every few
+// milliseconds. Begin gives memory back to the system first, which takes a while.
+func Alone() *Recorder { return &Recorder{alone: true} }
 
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.
@@ -101,7 +106,20 @@ func (r *Recorder) Begin() {
 	}
 	r.begun = true
 	runtime.GC()
-	r.before = readCounters()
+	if r.alone {
+		r.watcher = watch()
+	}
+	if !r.shared {
+		r.perf = openPerf()
+	}
+	// What allocates and takes time comes first, that it isn't counted; at the end
+	// it comes last.
+	r.before.readHost()
+	r.before.readRuntime()
+	r.memStats = new(runtime.MemStats)
+	r.before.readMemory(r.memStats)
+	r.before.rusage = readRusage()
+	r.perf.on()
 	r.start = time.Now()
 }
 
@@ -118,27 +136,21 @@ func (r *Recorder) End() {
 	}
 	r.ended = true
 	r.stop = now
-	r.after = readCounters()
+	r.perf.off()
+	r.after.rusage = readRusage()
+	r.after.readMemory(r.memStats)
+	r.release()
+	r.after.readRuntime()
+	r.after.readHost()
 }
 
-// readCounters reads what the process has used so far. ReadMemStats stops the
-// world and so sees every allocation; that is why it stands outside the clock.
-func readCounters() counters {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	sample := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
-	metrics.Read(sample)
-	var wait time.Duration
-	if sample[0].Value.Kind() == metrics.KindFloat64 {
-		wait = time.Duration(sample[0].Value.Float64() * float64(time.Second))
-	}
-	return counters{
-		mallocs:  m.Mallocs,
-		bytes:    m.TotalAlloc,
-		gcs:      m.NumGC,
-		gcPause:  time.Duration(m.PauseTotalNs),
-		lockWait: wait,
-		cpu:      processCPU(),
+// release ends what runs while the clock does.
+func (r *Recorder) release() {
+	r.counted = r.perf.close()
+	r.perf = nil
+	if r.watcher != nil {
+		m := r.watcher.stop()
+		r.memory, r.watcher = &m, nil
 	}
 }
 
@@ -146,11 +158,11 @@ func readCounters() counters {
 // called once.
 func (r *Recorder) Count(eventsIn, deltasOut uint64) {
 	r.afterEnd("Count")
-	if r.counted {
+	if r.summed {
 		r.wrong("Count was called twice")
 		return
 	}
-	r.counted = true
+	r.summed = true
 	r.eventsIn, r.deltasOut = eventsIn, deltasOut
 }
 
@@ -241,6 +253,23 @@ func (r *Recorder) Note(unit string, value float64) {
 		}
 	}
 	r.notes = append(r.notes, Note{Unit: unit, Value: value})
+}
+
+// Timeline reports how the schedule went, a stretch after the other, from its
+// start. It is called once.
+func (r *Recorder) Timeline(moments []Moment) {
+	r.afterEnd("Timeline")
+	if r.timeline != nil {
+		r.wrong("Timeline was called twice")
+		return
+	}
+	for i, m := range moments {
+		if i > 0 && m.At <= moments[i-1].At {
+			r.wrong(fmt.Sprintf("Timeline: moment %d ends at %v, the one before it at %v", i+1, m.At, moments[i-1].At))
+			return
+		}
+	}
+	r.timeline = slices.Clone(moments)
 }
 
 // badInUnit reports what would break a line of benchfmt or of a histogram log.

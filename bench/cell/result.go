@@ -20,8 +20,8 @@ type Result struct {
 	// folded together, above 1 where one event caused several.
 	DeltasPerEvent float64 `json:"deltasPerEvent"`
 	// Shared: others were measured in this process at the same time, so that
-	// allocations, CPU time, garbage collections and lock waits are not known, and
-	// 0.
+	// allocations, CPU time, garbage collections, lock waits and counters are not
+	// known, and 0.
 	Shared bool `json:"shared,omitempty"`
 	// AllocsPerEvent and BytesPerEvent are heap allocations of the whole
 	// process between Begin and End, over EventsIn.
@@ -45,8 +45,11 @@ type Result struct {
 	Memory *Memory `json:"memory,omitempty"`
 	// Host is what the machine did to the measurement.
 	Host Host `json:"host,omitzero"`
-	// Counters are the processor's own, over EventsIn, under units such as
-	// "cycles/op"; none where the kernel gives none.
+	// Counters are the processor's ("cycles/op", "instructions/op",
+	// "cache-misses/op", "branch-misses/op", or "user-cycles/op" and so on where the
+	// kernel's share isn't let to be counted) and the system's
+	// ("context-switches/op", "page-faults/op"), of the whole process, over
+	// EventsIn; those only that the kernel gives.
 	Counters []Note `json:"counters,omitempty"`
 	// Latency holds one entry for each boundary, in the order in which the
 	// workload first named them.
@@ -128,6 +131,9 @@ type Note struct {
 // the use of the recorder: Begin or End missing or called twice, no Count, a
 // report before End. With an error there are no figures.
 func (r *Recorder) Result() (Result, error) {
+	if !r.ended {
+		r.release()
+	}
 	problems := r.misuse
 	missing := func(cond bool, what string) {
 		if cond {
@@ -137,8 +143,8 @@ func (r *Recorder) Result() (Result, error) {
 	elapsed := r.stop.Sub(r.start)
 	missing(!r.begun, "Begin was not called")
 	missing(!r.ended, "End was not called")
-	missing(!r.counted, "Count was not called")
-	missing(r.counted && r.eventsIn == 0, "Count reported no events: nothing was measured")
+	missing(!r.summed, "Count was not called")
+	missing(r.summed && r.eventsIn == 0, "Count reported no events: nothing was measured")
 	missing(r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured")
 	if len(problems) > 0 {
 		return Result{}, errors.Join(problems...)
@@ -152,15 +158,20 @@ func (r *Recorder) Result() (Result, error) {
 		EventsPerSecond: n / elapsed.Seconds(),
 		DeltasPerEvent:  float64(r.deltasOut) / n,
 		Shared:          r.shared,
+		Host:            hostBetween(r.before, r.after),
 		Notes:           r.notes,
+		Timeline:        r.timeline,
 	}
 	if !r.shared {
 		res.AllocsPerEvent = float64(r.after.mallocs-r.before.mallocs) / n
 		res.BytesPerEvent = float64(r.after.bytes-r.before.bytes) / n
-		res.CPUSecondsPerEvent = (r.after.cpu - r.before.cpu).Seconds() / n
+		res.CPUSecondsPerEvent = (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n
 		res.GCs = r.after.gcs - r.before.gcs
 		res.GCPause = r.after.gcPause - r.before.gcPause
+		res.GCPauseMax = longest(r.before.pauses, r.after.pauses)
 		res.LockWait = r.after.lockWait - r.before.lockWait
+		res.Counters = counterNotes(r.counted, r.before.rusage, r.after.rusage, n)
+		res.Memory = r.memory
 	}
 	for _, b := range r.boundaries {
 		q, err := b.quantiles()

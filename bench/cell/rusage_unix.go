@@ -1,0 +1,29 @@
+//go:build unix
+
+package cell
+
+import (
+	"syscall"
+	"time"
+)
+
+// rusage is what the system has counted for the process, all its threads
+// together.
+type rusage struct {
+	cpu              time.Duration
+	switches, faults int64
+	ok               bool
+}
+
+func readRusage() rusage {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return rusage{}
+	}
+	return rusage{
+		cpu:      time.Duration(u.Utime.Nano() + u.Stime.Nano()),
+		switches: int64(u.Nvcsw) + int64(u.Nivcsw),  //nolint:unconvert // int32 on some.
+		faults:   int64(u.Minflt) + int64(u.Majflt), //nolint:unconvert // int32 on some.
+		ok:       true,
+	}
+}

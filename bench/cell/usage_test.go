@@ -1,0 +1,163 @@
+package cell_test
+
+import (
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"watchlab/bench/cell"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// spin keeps a processor busy without allocating.
+func spin(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+		runtime.Gosched()
+	}
+}
+
+// TestMeasuringCostsNothing: what the recorder itself allocates stands in no
+// figure, its looks at the heap included.
+func TestMeasuringCostsNothing(t *testing.T) {
+	for name, recorder := range map[string]func() *cell.Recorder{
+		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": cell.Alone,
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The runtime starts a thread now and then, which isn't the recorder's
+			// doing. What is would be there each time.
+			least := cell.Result{AllocsPerEvent: math.Inf(1)}
+			for range 20 {
+				rec := recorder()
+				rec.Begin()
+				spin(10 * time.Millisecond)
+				rec.End()
+				rec.Count(1, 1)
+				got, err := rec.Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.AllocsPerEvent < least.AllocsPerEvent {
+					least = got
+				}
+				if least.AllocsPerEvent == 0 {
+					return
+				}
+			}
+			t.Errorf("%v allocations of %v B in all, where nothing was done", least.AllocsPerEvent, least.BytesPerEvent)
+		})
+	}
+}
+
+// TestMemoryAlone: garbage that is gone at the end, and was not there at the
+// beginning, is in the peak.
+func TestMemoryAlone(t *testing.T) {
+	const size = 64 << 20
+	rec := cell.Alone()
+	rec.Begin()
+	block := make([]byte, size)
+	for i := 0; i < len(block); i += 4096 {
+		block[i] = 1
+	}
+	spin(20 * time.Millisecond) // several looks
+	runtime.KeepAlive(block) // and no longer
+	runtime.GC()
+	rec.End()
+	rec.Count(1, 1)
+	got, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := got.Memory
+	if m == nil || m.HeapBytes == 0 || m.HeapBytes > size || m.PeakHeapBytes < size || m.PeakHeapBytes > 2*size {
+		t.Fatalf("memory %+v; 64 MB were live for 20 ms", m)
+	}
+	if runtime.GOOS == "linux" && m.PeakRSSBytes < size {
+		t.Errorf("resident at most %d B; 64 MB were touched", m.PeakRSSBytes)
+	}
+	if got.GCPauseMax <= 0 || got.GCPauseMax > got.Elapsed {
+		t.Errorf("the longest of %d collections' pauses took %v", got.GCs, got.GCPauseMax)
+	}
+}
+
+func TestMemoryIsToldAloneOnly(t *testing.T) {
+	for _, rec := range []*cell.Recorder{new(cell.Recorder), cell.Shared()} {
+		rec.Begin()
+		spin(time.Microsecond)
+		rec.End()
+		rec.Count(1, 1)
+		got, err := rec.Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Memory != nil {
+			t.Errorf("memory %+v of a process with others in it", got.Memory)
+		}
+		if got.Shared != (got.Counters == nil) && runtime.GOOS == "linux" {
+			t.Errorf("shared %v, counters %v", got.Shared, got.Counters)
+		}
+	}
+}
+
+// TestNeverEnded: a recorder that was left in mid-measurement leaves nothing
+// running (goleak looks).
+func TestNeverEnded(t *testing.T) {
+	rec := cell.Alone()
+	rec.Begin()
+	if _, err := rec.Result(); err == nil {
+		t.Error("a result without End")
+	}
+}
+
+func TestSystemCounters(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("where getrusage tells them")
+	}
+	const pages = 4096
+	var rec cell.Recorder
+	rec.Begin()
+	block := make([]byte, pages*4096)
+	for i := 0; i < len(block); i += 4096 {
+		block[i] = 1
+	}
+	runtime.KeepAlive(block)
+	rec.End()
+	rec.Count(pages, pages)
+	got, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := map[string]float64{}
+	for _, c := range got.Counters {
+		units[c.Unit] = c.Value
+	}
+	if v, ok := units["page-faults/op"]; !ok || v <= 0 {
+		t.Errorf("page faults %v in %+v", v, got.Counters)
+	}
+	if _, ok := units["context-switches/op"]; !ok {
+		t.Errorf("no context switches in %+v", got.Counters)
+	}
+	for unit := range units {
+		if !strings.HasSuffix(unit, "/op") {
+			t.Errorf("counter %q isn't over events", unit)
+		}
+	}
+}
+
+func TestTimeline(t *testing.T) {
+	moments := []cell.Moment{{At: 1, Released: 2, Handled: 1, Depth: 1}, {At: 2, Released: 0, Handled: 1}}
+	rec := begunAndEnded()
+	rec.Timeline(moments)
+	moments[0].At = 99
+	got, err := rec.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Timeline) != 2 || got.Timeline[0] != (cell.Moment{At: 1, Released: 2, Handled: 1, Depth: 1}) {
+		t.Errorf("timeline %+v", got.Timeline)
+	}
+}
