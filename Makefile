@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test mutants soak e2e control-plane bench image lint clean
+.PHONY: help build run test mutants soak e2e control-plane dashboards dashboards-up dashboards-down bench image lint clean
 
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
@@ -19,7 +19,7 @@ FAULTS ?= 5m
 SOAK ?= 10m
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./loadgen
@@ -46,6 +46,16 @@ e2e: build ## Run real kubectl, kube-apiserver and controller-runtime; informers
 
 control-plane: ## Run etcd, kube-apiserver, controller-manager and scheduler on loopback until Ctrl-C
 	cd bench/e2e && $(GO) run . --programs $(PROGRAMS)
+
+dashboards: ## Write the Grafana dashboards, rules and runbooks that dashboards/*.go define
+	$(GO) run ./dashboards/generate dashboards
+
+dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker, on the loopback
+	docker compose -f dashboards/compose/compose.yaml up -d --wait
+	@echo 'Grafana: http://127.0.0.1:3000  Now: bin/watchlab run --metrics-addr 127.0.0.1:9464'
+
+dashboards-down: ## Stop them; what they stored is kept
+	docker compose -f dashboards/compose/compose.yaml down
 
 bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare variants with benchstat
 	@mkdir -p $(BIN)

@@ -236,6 +236,9 @@ func (p Panel) defaults() object {
 	case TimeSeries:
 		o["color"] = object{"mode": "palette-classic"}
 		o["custom"] = p.lines(hide)
+	case StateTimeline:
+		o["color"] = object{"mode": "thresholds"}
+		o["custom"] = object{"fillOpacity": 70, "hideFrom": hide, "lineWidth": 0}
 	case Heatmap:
 		o["custom"] = object{"hideFrom": hide, "scaleDistribution": object{"type": "linear"}}
 	case Table:
@@ -356,6 +359,15 @@ func (p Panel) options() object {
 			"orientation":   "horizontal",
 			"reduceOptions": last,
 			"showUnfilled":  true,
+		}
+	case StateTimeline:
+		return object{
+			"alignValue":  "left",
+			"legend":      object{"calcs": []string{}, "displayMode": "list", "placement": "bottom", "showLegend": true},
+			"mergeValues": true,
+			"rowHeight":   0.85,
+			"showValue":   "never",
+			"tooltip":     object{"mode": "single", "sort": "none"},
 		}
 	case Heatmap:
 		return object{

@@ -18,6 +18,8 @@ const (
 	BarGauge Kind = "bargauge"
 	// Heatmap draws histograms over time.
 	Heatmap Kind = "heatmap"
+	// StateTimeline draws when each series had which of the panel's Values.
+	StateTimeline Kind = "state-timeline"
 	// Table lists the labels and values of an instant.
 	Table Kind = "table"
 )
@@ -107,7 +109,7 @@ func (p Panel) check() []string {
 	if p.Width < 1 || p.Width > Columns || p.Height < 1 {
 		bad("%d by %d", p.Width, p.Height)
 	}
-	if !slices.Contains([]Kind{TimeSeries, Stat, BarGauge, Heatmap, Table}, p.Kind) {
+	if !slices.Contains([]Kind{TimeSeries, Stat, BarGauge, Heatmap, StateTimeline, Table}, p.Kind) {
 		bad("kind %q", p.Kind)
 	}
 	if len(p.Queries) == 0 || len(p.Queries) > 26 {
@@ -131,6 +133,9 @@ func (p Panel) check() []string {
 	}
 	if (p.Kind == Table) != (len(p.Columns) > 0) {
 		bad("columns are for tables, and tables need them")
+	}
+	if p.Kind == StateTimeline && len(p.Values) == 0 {
+		bad("states without names")
 	}
 	if (p.Link == "") != (p.LinkTitle == "") {
 		bad("a link needs a title")

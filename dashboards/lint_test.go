@@ -1,0 +1,405 @@
+package dashboards_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"watchlab/dashboards"
+	"watchlab/loadgen/telemetry/metric"
+)
+
+// The part of a dashboard's JSON that is linted, as Grafana's own linter reads it.
+type (
+	dashboard struct {
+		UID           string
+		Title         string
+		Description   string
+		Editable      *bool
+		SchemaVersion int
+		GraphTooltip  int
+		Refresh       string
+		Time          struct{ From, To string }
+		Style         string
+		Timezone      string
+		Tags          []string
+		Templating    struct{ List []template }
+		Annotations   struct{ List []annotation }
+		Panels        []panel
+		Links         []struct {
+			Type        string
+			Tags        []string
+			IncludeVars bool
+			KeepTime    bool
+		}
+	}
+	source   struct{ Type, UID string }
+	template struct {
+		Name, Label, Type, AllValue string
+		Query                       any
+		Datasource                  source
+		Multi, IncludeAll           bool
+		Refresh                     int
+		Sort                        int
+	}
+	annotation struct {
+		Name, Expr, Step string
+		BuiltIn          int
+		Datasource       source
+	}
+	panel struct {
+		ID                       int
+		Type, Title, Description string
+		Datasource               source
+		GridPos                  struct{ H, W, X, Y int }
+		Targets                  []target
+		FieldConfig              struct {
+			Defaults struct {
+				Unit       string
+				Thresholds struct {
+					Mode  string
+					Steps []struct {
+						Color string
+						Value *float64
+					}
+				}
+			}
+		}
+		Links []struct{ URL string }
+	}
+	target struct {
+		RefID, Expr, Format, LegendFormat string
+		Datasource                        source
+		Instant, Range                    bool
+	}
+)
+
+func all(t *testing.T) []dashboard {
+	t.Helper()
+	files, err := dashboards.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []dashboard
+	for name, content := range files {
+		if !strings.HasPrefix(name, "json/") {
+			continue
+		}
+		var d dashboard
+		if err := json.Unmarshal(content, &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if want := "json/" + d.UID + ".json"; name != want {
+			t.Errorf("%s holds %s", name, d.UID)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// picked is the data source that every query must ask.
+var picked = source{Type: "prometheus", UID: "${datasource}"}
+
+// lints are the rules of github.com/grafana/dashboard-linter (docs/rules) that
+// need no PromQL parser, by their names there, and ours of the same kind. The
+// others are in the module e2e.
+var lints = map[string]func(dashboard) []string{
+	"template-datasource-rule": func(d dashboard) (wrong []string) {
+		var sources []template
+		for _, v := range d.Templating.List {
+			if v.Type == "datasource" {
+				sources = append(sources, v)
+			}
+		}
+		if len(sources) != 1 || sources[0].Name != "datasource" || sources[0].Label != "Data source" || sources[0].Query != "prometheus" {
+			wrong = append(wrong, fmt.Sprintf("%+v", sources))
+		}
+		return wrong
+	},
+	"template-job-rule":      required("job"),
+	"template-instance-rule": required("instance"),
+	"template-on-time-change-reload-rule": func(d dashboard) (wrong []string) {
+		for _, v := range d.Templating.List {
+			if v.Type == "query" && v.Refresh != 2 {
+				wrong = append(wrong, v.Name)
+			}
+		}
+		return wrong
+	},
+	"uneditable-dashboard": func(d dashboard) []string {
+		if d.Editable == nil || *d.Editable {
+			return []string{"editable"}
+		}
+		return nil
+	},
+	"panel-datasource-rule": func(d dashboard) (wrong []string) {
+		for _, p := range drawn(d) {
+			if p.Datasource != picked {
+				wrong = append(wrong, p.Title)
+			}
+			for _, q := range p.Targets {
+				if q.Datasource != picked {
+					wrong = append(wrong, p.Title+" "+q.RefID)
+				}
+			}
+		}
+		for _, v := range d.Templating.List {
+			if v.Type == "query" && v.Datasource != picked {
+				wrong = append(wrong, "variable "+v.Name)
+			}
+		}
+		for _, a := range d.Annotations.List {
+			if a.BuiltIn == 0 && a.Datasource != picked {
+				wrong = append(wrong, "annotation "+a.Name)
+			}
+		}
+		return wrong
+	},
+	"panel-title-description-rule": func(d dashboard) (wrong []string) {
+		for _, p := range drawn(d) {
+			if p.Title == "" || !strings.HasSuffix(p.Description, ".") {
+				wrong = append(wrong, fmt.Sprintf("%d %s", p.ID, p.Title))
+			}
+		}
+		return wrong
+	},
+	"panel-units-rule": func(d dashboard) (wrong []string) {
+		for _, p := range drawn(d) {
+			if p.FieldConfig.Defaults.Unit == "" {
+				wrong = append(wrong, p.Title)
+			}
+		}
+		return wrong
+	},
+	"panel-no-targets-rule": func(d dashboard) (wrong []string) {
+		for _, p := range drawn(d) {
+			if len(p.Targets) == 0 {
+				wrong = append(wrong, p.Title)
+			}
+		}
+		return wrong
+	},
+	// What Grafana 9.3's schema of a dashboard asks for
+	// (kinds/structured/dashboard/dashboard_kind.cue).
+	"schema": func(d dashboard) (wrong []string) {
+		bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+		if n := len(d.UID); n < 8 || n > 40 {
+			bad("uid %q", d.UID)
+		}
+		if d.SchemaVersion != 37 || d.Style != "dark" || d.Timezone != "browser" || d.GraphTooltip < 0 || d.GraphTooltip > 2 {
+			bad("head")
+		}
+		if !regexp.MustCompile(`^now-\d+[mhd]$`).MatchString(d.Time.From) || d.Time.To != "now" || !regexp.MustCompile(`^\d+[sm]$`).MatchString(d.Refresh) {
+			bad("time %v, refresh %q", d.Time, d.Refresh)
+		}
+		ids := map[int]bool{}
+		for _, p := range d.Panels {
+			if p.ID < 1 || ids[p.ID] {
+				bad("panel %q: id %d", p.Title, p.ID)
+			}
+			ids[p.ID] = true
+			if g := p.GridPos; g.H < 1 || g.W < 1 || g.X < 0 || g.Y < 0 || g.X+g.W > 24 {
+				bad("panel %q: %+v", p.Title, g)
+			}
+			for i, s := range p.FieldConfig.Defaults.Thresholds.Steps {
+				if (i == 0) != (s.Value == nil) || s.Color == "" {
+					bad("panel %q: threshold %d", p.Title, i)
+				}
+			}
+		}
+		for i, a := range d.Panels {
+			for _, b := range d.Panels[i+1:] {
+				x, y := a.GridPos, b.GridPos
+				if x.X < y.X+y.W && y.X < x.X+x.W && x.Y < y.Y+y.H && y.Y < x.Y+x.H {
+					bad("panels %q and %q overlap", a.Title, b.Title)
+				}
+			}
+		}
+		for _, l := range d.Links {
+			if l.Type != "dashboards" || len(l.Tags) == 0 || !l.IncludeVars || !l.KeepTime {
+				bad("link %+v", l)
+			}
+		}
+		return wrong
+	},
+	"tables ask for an instant": func(d dashboard) (wrong []string) {
+		for _, p := range drawn(d) {
+			for _, q := range p.Targets {
+				if (p.Type == "table" || p.Type == "bargauge") != q.Instant || q.Instant == q.Range {
+					wrong = append(wrong, p.Title+" "+q.RefID)
+				}
+			}
+		}
+		return wrong
+	},
+	// Otherwise a legend shows what isn't there.
+	"legends name labels that the query keeps": func(d dashboard) (wrong []string) {
+		label := regexp.MustCompile(`\{\{(\w+)\}\}`)
+		for _, p := range drawn(d) {
+			for _, q := range p.Targets {
+				for _, m := range label.FindAllStringSubmatch(q.LegendFormat, -1) {
+					if !regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b|` + regexp.QuoteMeta(m[1]) + `=`).MatchString(q.Expr) {
+						wrong = append(wrong, fmt.Sprintf("%s %s: {{%s}}", p.Title, q.RefID, m[1]))
+					}
+				}
+			}
+		}
+		return wrong
+	},
+	"only variables that there are": func(d dashboard) (wrong []string) {
+		known := map[string]bool{"__rate_interval": true, "__range": true, "__url_time_range": true, "__all_variables": true}
+		for _, v := range d.Templating.List {
+			known[v.Name] = true
+		}
+		b, err := json.Marshal(d)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(string(b), -1) {
+			if !known[m[1]] {
+				wrong = append(wrong, "$"+m[1])
+			}
+		}
+		return wrong
+	},
+	"every variable is used": func(d dashboard) (wrong []string) {
+		var text strings.Builder
+		for _, p := range drawn(d) {
+			for _, q := range p.Targets {
+				text.WriteString(q.Expr)
+			}
+		}
+		for _, v := range d.Templating.List {
+			if v.Type == "query" && !strings.Contains(text.String(), "$"+v.Name) {
+				wrong = append(wrong, v.Name)
+			}
+		}
+		return wrong
+	},
+}
+
+// required is the rule for a picker that every dashboard must have.
+func required(name string) func(dashboard) []string {
+	return func(d dashboard) []string {
+		for _, v := range d.Templating.List {
+			if v.Name == name {
+				if v.Label != name || v.Type != "query" || v.Datasource != picked || !v.Multi || !v.IncludeAll || v.AllValue != ".+" {
+					return []string{fmt.Sprintf("%+v", v)}
+				}
+				return nil
+			}
+		}
+		return []string{"there is none"}
+	}
+}
+
+// drawn are the panels that aren't rows.
+func drawn(d dashboard) []panel {
+	return slices.DeleteFunc(slices.Clone(d.Panels), func(p panel) bool { return p.Type == "row" })
+}
+
+func TestLint(t *testing.T) {
+	ds := all(t)
+	if len(ds) != 7 {
+		t.Fatalf("%d dashboards", len(ds))
+	}
+	for _, d := range ds {
+		for name, lint := range lints {
+			for _, wrong := range lint(d) {
+				t.Errorf("%s: %s: %s", d.UID, name, wrong)
+			}
+		}
+	}
+}
+
+// TestLinksLead to dashboards that there are.
+func TestLinksLead(t *testing.T) {
+	ds := all(t)
+	uids := map[string]bool{}
+	for _, d := range ds {
+		uids[d.UID] = true
+	}
+	linked := 0
+	for _, d := range ds {
+		for _, p := range d.Panels {
+			for _, l := range p.Links {
+				linked++
+				uid, _, _ := strings.Cut(strings.TrimPrefix(l.URL, "/d/"), "?")
+				if !uids[uid] {
+					t.Errorf("%s: %s leads to %s", d.UID, p.Title, l.URL)
+				}
+				if uid == d.UID {
+					t.Errorf("%s: %s leads to itself", d.UID, p.Title)
+				}
+			}
+		}
+	}
+	if linked == 0 {
+		t.Error("no panel leads anywhere")
+	}
+	for _, g := range dashboards.Rules() {
+		for _, a := range g.Alerts {
+			if !uids[a.Dashboard] {
+				t.Errorf("%s leads to %q", a.Name, a.Dashboard)
+			}
+			if a.Summary == "" || a.Meaning == "" || len(a.Steps) == 0 || !slices.Contains([]string{"warning", "critical"}, a.Severity) {
+				t.Errorf("%s: no summary, meaning, steps or severity", a.Name)
+			}
+		}
+	}
+}
+
+// TestMetricsAreShown: whatever a run exports can be looked at somewhere, and
+// nothing of ours is asked for that isn't exported.
+func TestMetricsAreShown(t *testing.T) {
+	asked := map[string]bool{}
+	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue)_[a-z0-9_]+\b`)
+	read := func(expr string) {
+		for _, n := range name.FindAllString(expr, -1) {
+			asked[n] = true
+		}
+	}
+	for _, d := range all(t) {
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				read(q.Expr)
+			}
+		}
+		for _, v := range d.Templating.List {
+			read(fmt.Sprint(v.Query))
+		}
+		for _, a := range d.Annotations.List {
+			read(a.Expr)
+		}
+	}
+	for _, g := range dashboards.Rules() {
+		for _, r := range g.Records {
+			read(r.Expr)
+		}
+		for _, a := range g.Alerts {
+			read(a.Expr)
+		}
+	}
+	exported := map[string]bool{}
+	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
+		exported[m.Name] = true
+		if m.Kind == metric.Histogram {
+			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+				exported[m.Name+suffix] = true
+			}
+		}
+	}
+	for n := range asked {
+		if !exported[n] {
+			t.Errorf("%s is asked for, and not exported", n)
+		}
+	}
+	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
+		if !asked[m.Name] {
+			t.Errorf("%s is exported, and shown nowhere", m.Name)
+		}
+	}
+}
