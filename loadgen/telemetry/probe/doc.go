@@ -12,8 +12,8 @@
 // # The ring
 //
 // A probe's goroutine appends records of 8 bytes by plain stores, and makes them
-// visible by one atomic store of the ring's head, at most once an event and, where
-// nobody waits for single events, once in 64. Who folds reads up to that head
+// visible by one atomic store of the ring's head, once in 64 events, or at the next
+// event when a millisecond has passed. Who folds reads up to that head
 // under the set's lock, and hands the room back by an atomic store of the tail. So
 // every record is read after it was written, and overwritten after it was read.
 // Turned down: an atomic counter a figure, as an atomic store costs 5 ns and an

@@ -10,8 +10,10 @@ const (
 	// ringSize is how many records a probe has room for between two folds: 20 ms
 	// of 100,000 paced events a second. It is a power of two.
 	ringSize = 1 << 14
-	// seldom is how many events may go by unseen where nobody waits for them.
+	// seldom is how many events may go by unseen, and soon for how long, in
+	// nanoseconds, while there are more.
 	seldom = 64
+	soon   = int64(time.Millisecond)
 	// pad keeps what two goroutines write apart: two lines, as neighbouring ones
 	// are fetched together.
 	pad = 128
@@ -46,9 +48,7 @@ func record(kind, value uint64) uint64 { return kind<<valueBits | value&valueMas
 // by [Set.Probe]; all methods but those of its set are for the goroutine that it
 // belongs to. None allocates.
 type Probe struct {
-	set *Set
-	// every so many events become visible together.
-	every uint32
+	set   *Set
 	trace *Sampling
 	ring  *[ringSize]uint64
 
@@ -60,6 +60,8 @@ type Probe struct {
 	pending [counters]uint32
 	dirty   uint64
 	events  uint32
+	// flushed is when, by the clock of Commit.
+	flushed int64
 
 	_ [pad]byte
 	// published is the head as others may see it.
@@ -97,34 +99,48 @@ func (p *Probe) Deltas(n int) {
 
 // Observe adds to a histogram; d is cut to the years that a record has room for,
 // and 0 where it is negative.
-func (p *Probe) Observe(h Histogram, d time.Duration) { p.Value(h, int64(d)) }
+func (p *Probe) Observe(h Histogram, d time.Duration) {
+	if p != nil {
+		p.observe(h, int64(d))
+	}
+}
 
 // Value adds a number to a histogram that is not of times.
 func (p *Probe) Value(h Histogram, n int64) {
 	if p != nil {
-		p.push(record(uint64(h), uint64(min(max(n, 0), valueMask))))
+		p.observe(h, n)
 	}
 }
 
 // ObserveEvent is Observe that says of which event. Where that is traced, the
 // histogram gets an exemplar.
 func (p *Probe) ObserveEvent(h Histogram, d time.Duration, seq uint64) {
-	if p == nil {
-		return
+	if p != nil {
+		p.observeEvent(h, int64(d), seq)
 	}
-	if p.trace.Sampled(seq) {
-		p.push(record(sequenceAt, seq))
-	}
-	p.push(record(uint64(h), uint64(min(max(int64(d), 0), valueMask))))
 }
 
 // Release tells of the release of an event of a paced cell: how late it was, and
 // whether that is later than it may be.
 func (p *Probe) Release(lag time.Duration, isLate bool) {
-	if p == nil {
-		return
+	if p != nil {
+		p.release(int64(lag), isLate)
 	}
-	p.push(record(uint64(GeneratorLag), uint64(min(max(int64(lag), 0), valueMask))))
+}
+
+func (p *Probe) observe(h Histogram, n int64) {
+	p.push(record(uint64(h), uint64(min(max(n, 0), valueMask))))
+}
+
+func (p *Probe) observeEvent(h Histogram, n int64, seq uint64) {
+	if p.trace.Sampled(seq) {
+		p.push(record(sequenceAt, seq))
+	}
+	p.observe(h, n)
+}
+
+func (p *Probe) release(lag int64, isLate bool) {
+	p.observe(GeneratorLag, lag)
 	if isLate {
 		p.count(late, 1)
 	}
@@ -137,11 +153,14 @@ func (p *Probe) Missed(n int) {
 	}
 }
 
-// Commit is called after an event, or after a hand-over of several. It makes what
-// was told visible, where that is enough.
-func (p *Probe) Commit() {
-	if p != nil && p.events >= p.every {
+// Commit is called after an event, or after a hand-over of several. now is what the
+// clock said last, in nanoseconds since whenever; 0 where it has not been read.
+// What was told becomes visible where it is of 64 events or a millisecond since the
+// last time, so that where events are slow each is seen at once.
+func (p *Probe) Commit(now int64) {
+	if p != nil && (p.events >= seldom || now-p.flushed >= soon) {
 		p.Flush()
+		p.flushed = now
 	}
 }
 

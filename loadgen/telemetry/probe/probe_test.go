@@ -28,7 +28,7 @@ func TestPadding(t *testing.T) {
 	}
 	fields := []field{
 		{"set to ring", unsafe.Offsetof(p.set), unsafe.Offsetof(p.ring) + unsafe.Sizeof(p.ring)},
-		{"head to events", unsafe.Offsetof(p.head), unsafe.Offsetof(p.events) + unsafe.Sizeof(p.events)},
+		{"head to flushed", unsafe.Offsetof(p.head), unsafe.Offsetof(p.flushed) + unsafe.Sizeof(p.flushed)},
 		{"published", unsafe.Offsetof(p.published), unsafe.Offsetof(p.published) + unsafe.Sizeof(p.published)},
 		{"tail and sequence", unsafe.Offsetof(p.tail), unsafe.Offsetof(p.sequence) + unsafe.Sizeof(p.sequence)},
 		{"after", unsafe.Sizeof(p), unsafe.Sizeof(p)},
@@ -64,7 +64,7 @@ func TestBucketsAsPrometheus(t *testing.T) {
 			NativeHistogramMaxBucketNumber: 10_000, Buckets: meanings[h].metric.Buckets,
 		})
 		s := New(Labels{})
-		p := s.Probe(true)
+		p := s.Probe()
 		for _, v := range values {
 			if h == Staleness && v > 1<<25 {
 				continue
@@ -126,7 +126,7 @@ func nativeBuckets(h *dto.Histogram) map[int]int64 {
 // negative as zero.
 func TestExtremes(t *testing.T) {
 	s := New(Labels{})
-	p := s.Probe(true)
+	p := s.Probe()
 	p.Observe(ReleasedHandled, math.MaxInt64)
 	p.Observe(ReleasedHandled, -1)
 	p.Value(BatchSize, math.MaxInt64)
@@ -172,7 +172,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 	for i := range probes {
 		telling.Go(func() {
-			p := s.Probe(i%2 == 0)
+			p := s.Probe()
 			defer p.Close()
 			for n := range events {
 				p.Count(Released, Modified, 1)
@@ -180,7 +180,7 @@ func TestNothingIsLost(t *testing.T) {
 				p.Deltas(1)
 				p.Release(time.Duration(n), n%4 == 0)
 				p.ObserveEvent(IntendedHandled, time.Duration(n), uint64(n))
-				p.Commit()
+				p.Commit(int64(n * i))
 			}
 			p.Missed(7)
 		})
@@ -209,39 +209,31 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// TestWhenVisible: a prompt probe shows an event at Commit, another when there are
-// 64, or at Flush.
+// TestWhenVisible: what was told is seen when it is of 64 events, when a
+// millisecond has passed, or at Flush.
 func TestWhenVisible(t *testing.T) {
 	s := New(Labels{})
-	seen := func() int { return int(s.Snapshot().Events(Handled, Added)) }
-	prompt, lazy := s.Probe(true), s.Probe(false)
-	defer prompt.Close()
-	defer lazy.Close()
-	prompt.Count(Handled, Added, 1)
-	if n := seen(); n != 0 {
-		t.Errorf("%d before Commit", n)
+	p := s.Probe()
+	defer p.Close()
+	want := uint64(0)
+	tell := func(n int, now int64, visible uint64) {
+		t.Helper()
+		for range n {
+			p.Count(Handled, Added, 1)
+			p.Commit(now)
+		}
+		want += visible
+		if got := s.Snapshot().Events(Handled, Added); got != want {
+			t.Errorf("%d are seen, want %d", got, want)
+		}
 	}
-	prompt.Commit()
-	if n := seen(); n != 1 {
-		t.Errorf("%d after Commit, want 1", n)
-	}
-	for range seldom - 1 {
-		lazy.Count(Handled, Added, 1)
-		lazy.Commit()
-	}
-	if n := seen(); n != 1 {
-		t.Errorf("%d while the lazy one keeps quiet, want 1", n)
-	}
-	lazy.Count(Handled, Added, 1)
-	lazy.Commit()
-	if n := seen(); n != 1+seldom {
-		t.Errorf("%d, want %d", n, 1+seldom)
-	}
-	lazy.Count(Handled, Added, 1)
-	lazy.Flush()
-	if n := seen(); n != 2+seldom {
-		t.Errorf("%d after Flush, want %d", n, 2+seldom)
-	}
+	tell(seldom-1, 0, 0)
+	tell(1, 0, seldom)
+	tell(1, soon-1, 0)
+	tell(1, soon, 2)
+	tell(3, 2*soon-1, 0)
+	p.Flush()
+	tell(1, 0, 3)
 }
 
 // TestExemplars: of traced events only, one for each power of two, the newest, and
@@ -250,7 +242,7 @@ func TestExemplars(t *testing.T) {
 	s := New(Labels{})
 	ids := func(seq uint64) (string, string) { return "t", string(rune('a' + seq/4)) }
 	s.Sample(&Sampling{Every: 4, IDs: ids})
-	a, b := s.Probe(false), s.Probe(false)
+	a, b := s.Probe(), s.Probe()
 	a.push(record(sequenceAt, 4)) // its value is not there yet
 	a.Flush()
 	b.ObserveEvent(ReleasedHandled, 3, 5)
@@ -275,7 +267,7 @@ func TestExemplars(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	s := New(Labels{})
-	p := s.Probe(false)
+	p := s.Probe()
 	for v := range int64(1000) {
 		p.Value(Staleness, v)
 	}
@@ -294,7 +286,7 @@ func TestQuantile(t *testing.T) {
 // TestNil: without telemetry, everything can be called and nothing happens.
 func TestNil(t *testing.T) {
 	s := From(t.Context())
-	p := s.Probe(true)
+	p := s.Probe()
 	if s != nil || p != nil {
 		t.Fatalf("set %v, probe %v", s, p)
 	}
@@ -304,7 +296,7 @@ func TestNil(t *testing.T) {
 	p.ObserveEvent(ReleasedHandled, 1, 1)
 	p.Release(1, true)
 	p.Missed(1)
-	p.Commit()
+	p.Commit(0)
 	p.Flush()
 	p.Close()
 	s.Fold()

@@ -71,17 +71,13 @@ func From(ctx context.Context) *Set {
 // Labels of the set.
 func (s *Set) Labels() Labels { return s.labels }
 
-// Probe returns a probe for the goroutine that calls it; nil for the nil Set. A
-// prompt one shows each event at once, as paced cells want it; another shows them
-// 64 at a time, so that one costs next to nothing. It is to be closed.
-func (s *Set) Probe(prompt bool) *Probe {
+// Probe returns a probe for the goroutine that is going to use it; nil for the nil
+// Set. It is to be closed.
+func (s *Set) Probe() *Probe {
 	if s == nil {
 		return nil
 	}
-	p := &Probe{set: s, every: seldom, ring: new([ringSize]uint64), room: ringSize}
-	if prompt {
-		p.every = 1
-	}
+	p := &Probe{set: s, ring: new([ringSize]uint64), room: ringSize}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.trace = s.sampling
