@@ -66,7 +66,7 @@ func touch(t *testing.T, pages int) {
 // TestMemoryIsOfTheMeasurement: what was resident before is not its peak, what is
 // resident for a moment in between is.
 func TestMemoryIsOfTheMeasurement(t *testing.T) {
-	const size = 256 << 20
+	const size = 128 << 20
 	measure := func(do func()) Memory {
 		rec := Alone()
 		rec.Begin()
@@ -80,10 +80,10 @@ func TestMemoryIsOfTheMeasurement(t *testing.T) {
 		return *got.Memory
 	}
 	if m := measure(func() { touch(t, size/4096) }); m.PeakRSSBytes < size || m.PeakHeapBytes > size {
-		t.Errorf("%+v; 256 MB that aren't the heap's were touched", m)
+		t.Errorf("%+v; 128 MB that aren't the heap's were touched", m)
 	}
 	if m := measure(func() {}); m.PeakRSSBytes > size {
-		t.Errorf("%+v; 256 MB had been given back before", m)
+		t.Errorf("%+v; 128 MB had been given back before", m)
 	}
 }
 

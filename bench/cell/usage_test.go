@@ -64,7 +64,7 @@ func TestMemoryAlone(t *testing.T) {
 		block[i] = 1
 	}
 	spin(20 * time.Millisecond) // several looks
-	runtime.KeepAlive(block) // and no longer
+	runtime.KeepAlive(block)    // and no longer
 	runtime.GC()
 	rec.End()
 	rec.Count(1, 1)
