@@ -2,12 +2,16 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 )
 
@@ -26,28 +30,67 @@ type contest struct {
 	baselines map[string]string
 	// warm are the variants that have been played in this process.
 	warm map[string]bool
+	// until is when its share of the budget is spent.
+	until time.Duration
+
+	// closed: a run that is taken up again was past this comparison. withheld are
+	// the rounds that it had and did not show.
+	closed   bool
+	withheld map[string][]Round
 }
 
 func (c *contest) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
 
-// take takes a batch of cells in.
-func (c *contest) take(cells []Cell) error {
-	for _, cl := range cells {
+// take takes a batch of cells in. The last one repeats the cell named again, if
+// that isn't empty. Where the outcome knows further cells already, as that of a
+// run which is taken up again does, they have to be the same.
+func (c *contest) take(cells []Cell, again string) error {
+	for i, cl := range cells {
 		if err := c.check(cl); err != nil {
 			return err
 		}
-		c.Cells = append(c.Cells, cl)
-		c.tallies = append(c.tallies, &tally{})
-		c.result().Cells = append(c.result().Cells, CellResult{
+		result := CellResult{
 			Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
 			Baseline: cl.Baseline, Seed: c.r.opts.Seed, Verdict: judge(cl.Labels, nil),
-		})
-		c.r.total += c.r.opts.Rounds
-		if c.coldCell(len(c.Cells) - 1) {
-			c.r.total++
 		}
+		if i == len(cells)-1 {
+			result.Again = again
+		}
+		t := &tally{}
+		if at, known := len(c.Cells), c.result().Cells; at < len(known) {
+			if err := sameCell(known[at], result); err != nil {
+				return err
+			}
+			t.restore(&known[at], c.withheld[known[at].BenchName()], c.Latency)
+		} else {
+			c.result().Cells = append(known, result)
+		}
+		c.Cells = append(c.Cells, cl)
+		c.tallies = append(c.tallies, t)
+		c.count(len(c.Cells) - 1)
 	}
 	return nil
+}
+
+// count counts the plays that the cell is going to have.
+func (c *contest) count(i int) {
+	t := c.tallies[i]
+	if t.closed || c.closed {
+		t.left = 0
+	} else if t.left = max(c.r.opts.Rounds-len(t.rounds), 0); t.left > 0 && c.cold(i) {
+		t.left++
+	}
+	if c.r.opts.Profile != nil && !t.closed && !c.closed {
+		t.left++
+	}
+	for _, r := range t.rounds {
+		if r.Took > 0 {
+			t.took.add(r.Took)
+			c.r.all.add(r.Took)
+		}
+	}
+	c.r.done += len(t.rounds)
+	c.r.total += len(t.rounds) + t.left
 }
 
 // check refuses a cell that cannot be measured or would be misread.
@@ -81,7 +124,7 @@ func (c *contest) check(cl Cell) error {
 	return nil
 }
 
-// play plays batch after batch.
+// play plays batch after batch, and then what is profiled.
 func (c *contest) play(ctx context.Context) error {
 	for batch, first := 0, 0; first < len(c.Cells); batch++ {
 		if err := c.playBatch(ctx, batch, first); err != nil || c.r.out.Interrupted {
@@ -92,29 +135,50 @@ func (c *contest) play(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if n := len(c.result().Cells) - len(c.Cells); n > 0 {
+		return fmt.Errorf("%w: comparison %s (%s) had asked for %d cells more than it does now", ErrResume, c.Family, c.Title, n)
+	}
+	return c.playProfiled(ctx)
 }
 
-// ask asks for the next batch.
+// ask asks for the next batch. When the time is over it asks for what had been
+// asked for already only.
 func (c *contest) ask() error {
-	if c.More == nil {
+	over := c.r.opts.Budget > 0 && c.r.spent() >= c.until
+	if c.More == nil || over && len(c.result().Cells) == len(c.Cells) {
 		return nil
 	}
 	for i := range c.Cells {
 		c.warm[implOf(c.Cells[i].Labels)] = true
 	}
-	return guard("more", func() error { return c.take(c.More(slices.Clone(c.result().Cells))) })
+	played := slices.Clone(c.result().Cells[:len(c.Cells)])
+	return guard("more", func() error { return c.take(c.More(played), "") })
 }
 
 func implOf(labels []Label) string { return labelOf(labels, "impl") }
 
-// coldCell reports whether the cell has to be played once before it counts.
-func (c *contest) coldCell(i int) bool { return !c.warm[implOf(c.Cells[i].Labels)] }
+// cold reports whether the cell has to be played once before it counts.
+func (c *contest) cold(i int) bool {
+	return c.r.opts.Fresh == nil && !c.warm[implOf(c.Cells[i].Labels)]
+}
 
 // playBatch plays the cells from first on, over all rounds.
 func (c *contest) playBatch(ctx context.Context, batch, first int) error {
-	for round := 0; round <= c.r.opts.Rounds; round++ {
-		turns := c.turns(batch, first, round)
+	if len(c.result().Cells) > len(c.Cells) {
+		// The next batch had been asked for, so that this one was over.
+		return nil
+	}
+	last := c.certain(first)
+	for round := 0; ; round++ {
+		if round > last {
+			if !c.fits(first, last, 1) {
+				return nil
+			}
+			last++
+		}
+		c.result().Rounds = max(c.result().Rounds, last)
+		c.r.out.Rounds = max(c.r.out.Rounds, last)
+		turns := c.turns(batch, first, round, last)
 		if err := c.begin(turns); err != nil {
 			return err
 		}
@@ -126,14 +190,49 @@ func (c *contest) playBatch(ctx context.Context, batch, first int) error {
 			return err
 		}
 	}
-	return nil
 }
 
-// turns are the plays of a round, in the order drawn for it.
-func (c *contest) turns(batch, first, round int) []*turn {
+// certain is how many rounds are played whatever the time.
+func (c *contest) certain(first int) int {
+	if c.r.opts.Budget == 0 {
+		return c.r.opts.Rounds
+	}
+	most, fewest := 0, math.MaxInt
+	for _, t := range c.tallies[first:] {
+		if !t.failed {
+			most, fewest = max(most, len(t.rounds)), min(fewest, len(t.rounds))
+		}
+	}
+	// A run that is taken up again after a whole round has to be warmed up for the
+	// next, so that one more costs two.
+	if most > 0 && most == fewest && c.fits(first, most, 2) {
+		return most + 1
+	}
+	return max(most, 1)
+}
+
+// fits reports whether the budget allows so many rounds more after the last one.
+func (c *contest) fits(first, last, more int) bool {
+	if c.r.opts.Budget == 0 || c.r.opts.Rounds > 0 && last >= c.r.opts.Rounds {
+		return false
+	}
+	if c.r.opts.Profile != nil {
+		more++
+	}
+	cost := c.cost(c.tallies[first:], func(*tally) int { return more })
+	return cost > 0 && c.r.spent()+cost <= c.until
+}
+
+// turns are the plays of a round, in the order drawn for it: of all cells that
+// have not had it yet, and to warm up of those that lack any.
+func (c *contest) turns(batch, first, round, last int) []*turn {
 	var turns []*turn
 	for place, i := range order(len(c.Cells)-first, c.r.opts.Seed, c.index, batch, round) {
-		if i += first; round > 0 || c.coldCell(i) {
+		i += first
+		t := c.tallies[i]
+		switch {
+		case t.closed || t.has(round):
+		case round > 0 || c.cold(i) && len(t.rounds) < last:
 			turns = append(turns, c.turn(i, round, place+1))
 		}
 	}
@@ -171,8 +270,43 @@ func (c *contest) playInTurn(ctx context.Context, turns []*turn) error {
 			continue
 		}
 		t.start()
-		t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder))
+		if fresh := c.r.opts.Fresh; fresh != nil {
+			t.measured, t.err = fresh(ctx, t.found().original())
+		} else {
+			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder))
+		}
 		if err := t.settle(ctx); err != nil || c.r.out.Interrupted {
+			return err
+		}
+	}
+	return nil
+}
+
+// playProfiled plays each cell once more, for its profiles.
+func (c *contest) playProfiled(ctx context.Context) error {
+	if c.r.opts.Profile == nil {
+		return nil
+	}
+	for i, cl := range c.Cells {
+		if c.r.interrupted(ctx) {
+			return nil
+		}
+		t := c.turn(i, profiled, i+1)
+		t.progress.Round, t.progress.Profiling = 0, true
+		if t.tally.closed || t.skip() {
+			continue
+		}
+		t.start()
+		stop, err := c.r.opts.Profile.Start(t.progress.Cell)
+		if err != nil {
+			return fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
+		}
+		labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
+		t.measured, t.err = play(labelled, cl, new(cell.Recorder))
+		if err = stop(); err != nil {
+			err = fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
+		}
+		if err := errors.Join(err, t.settle(ctx)); err != nil || c.r.out.Interrupted {
 			return err
 		}
 	}

@@ -20,11 +20,25 @@ type Build struct {
 	Dirty bool `json:"dirty"`
 }
 
+// Revision returns the commit, with -dirty where the source differed from it.
+func (b Build) Revision() string {
+	revision := b.Commit
+	if revision == "" {
+		revision = "unknown"
+	}
+	if b.Dirty {
+		revision += "-dirty"
+	}
+	return revision
+}
+
 // Env is where a run took place; its JSON form is env.json. What the system
 // does not tell is left out.
 type Env struct {
 	// Started is when the run began.
 	Started time.Time `json:"started"`
+	// Resumed are when the run was taken up again.
+	Resumed []time.Time `json:"resumed,omitempty"`
 	// Args are the program's arguments, without its path.
 	Args []string `json:"args"`
 	Build
@@ -50,12 +64,12 @@ type Env struct {
 	LoadAverage []float64 `json:"loadAverage,omitempty"`
 	// Limits of the container.
 	Limits host.Limits `json:"limits"`
-	// Before and After are the machine's CPU times around the run; After is nil
-	// until it ends.
+	// Before and After are the machine's CPU times around the run, or around what
+	// was played since it was last taken up again; After is nil until it ends.
 	Before *host.CPUTimes `json:"cpuTimesBefore,omitempty"`
 	After  *host.CPUTimes `json:"cpuTimesAfter,omitempty"`
 	// StealShare is which part of the machine's CPU time the host took away
-	// during the run; nil until it ends.
+	// between them; nil until it ends.
 	StealShare *float64 `json:"stealShare,omitempty"`
 }
 

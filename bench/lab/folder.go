@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"bytes"
+	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"watchlab/bench/cell"
@@ -27,7 +30,17 @@ type folder struct {
 	// a failed rewrite.
 	bench  *os.File
 	writer *stats.Writer
+	// lock is held as long as the run is in progress.
+	lock *os.File
+	// withheld are the rounds of cells that are invalid at present, through no fault
+	// of the variant, and may yet turn, by name: none of their figures is shown, and a run
+	// that is taken up again needs them.
+	withheld map[string][]Round
 }
+
+// withheldFile holds what is withheld as gob, while there is any and the run is
+// not over.
+const withheldFile = ".withheld"
 
 // createFolder makes the folder and writes env.json, then a run.json and a
 // bench.txt without results.
@@ -44,28 +57,82 @@ func createFolder(dir string, o *Outcome) (*folder, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("results folder: %w", err)
 	}
-	f := &folder{dir: dir}
-	if err := writeJSON(filepath.Join(dir, EnvFile), o.Env); err != nil {
+	lock, err := lockFolder(dir)
+	if err != nil {
 		return nil, err
 	}
-	if err := f.rewriteBench(o); err != nil {
-		return nil, err
+	f := &folder{dir: dir, lock: lock, withheld: map[string][]Round{}}
+	return f, f.begin(o)
+}
+
+// openFolder opens the folder of a run that ended before its time, and returns
+// what it holds.
+func openFolder(dir string) (*folder, *Outcome, error) {
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := writeJSON(filepath.Join(dir, RunFile), o); err != nil {
-		return nil, errors.Join(err, f.bench.Close())
+	f := &folder{dir: dir, lock: lock}
+	o, err := Load(dir)
+	if err == nil {
+		f.withheld, err = readWithheld(dir)
 	}
-	return f, nil
+	if err != nil {
+		return nil, nil, errors.Join(err, f.abandon())
+	}
+	return f, o, nil
+}
+
+// begin writes all files that a run has from its beginning.
+func (f *folder) begin(o *Outcome) error {
+	err := writeJSON(filepath.Join(f.dir, EnvFile), o.Env)
+	if err == nil {
+		err = f.rewriteBench(o)
+	}
+	if err == nil {
+		err = writeJSON(filepath.Join(f.dir, RunFile), o)
+	}
+	if err != nil {
+		return errors.Join(err, f.abandon())
+	}
+	return nil
+}
+
+// abandon leaves the folder as it is.
+func (f *folder) abandon() error {
+	if f == nil {
+		return nil
+	}
+	var err error
+	if f.bench != nil {
+		err, f.bench = f.bench.Close(), nil
+	}
+	if f.lock != nil {
+		err, f.lock = errors.Join(err, f.lock.Close()), nil
+	}
+	return err
 }
 
 // cellPlayed writes what changed: the cell at [comparison][i] finished a round
-// or became invalid. wasShown says whether bench.txt held lines of it before.
-func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool) error {
+// or became invalid. wasShown says whether bench.txt held lines of it before; kept
+// are its rounds, which the outcome may withhold.
+func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool, kept []Round) error {
 	if f == nil {
 		return nil
 	}
 	c := &o.Comparisons[comparison]
 	result := &c.Cells[i]
+	name := result.BenchName()
+	withhold := len(kept) > 0 && len(result.Rounds) == 0
+	_, had := f.withheld[name]
 	var err error
+	// At every moment the rounds stand in run.json, or here, or in both.
+	if withhold {
+		f.withheld[name] = kept
+		if err := f.writeWithheld(); err != nil {
+			return err
+		}
+	}
 	switch n := len(result.Rounds); {
 	case n == 1 || n > 1 && wasShown:
 		err = f.writer.Write(result.BenchName(), result.Rounds[n-1].Result, c.Latency)
@@ -73,9 +140,42 @@ func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool) error 
 		// Figures were taken back, or became valid again after they had been.
 		err = f.rewriteBench(o)
 	}
-	return errors.Join(err,
-		f.writeLatency(fmt.Sprintf("%02d-%02d", comparison+1, i+1), result),
+	err = errors.Join(err,
+		f.writeLatency(comparison, i, result),
 		writeJSON(filepath.Join(f.dir, RunFile), o))
+	if err == nil && had && !withhold {
+		delete(f.withheld, name)
+		err = f.writeWithheld()
+	}
+	return err
+}
+
+// writeWithheld brings the file up to date, or takes it away.
+func (f *folder) writeWithheld() error {
+	path := filepath.Join(f.dir, withheldFile)
+	if len(f.withheld) == 0 {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return replaceFile(path, func(w io.Writer) error { return gob.NewEncoder(w).Encode(f.withheld) })
+}
+
+func readWithheld(dir string) (map[string][]Round, error) {
+	withheld := map[string][]Round{}
+	path := filepath.Join(dir, withheldFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return withheld, nil
+	}
+	if err == nil {
+		err = gob.NewDecoder(bytes.NewReader(data)).Decode(&withheld)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return withheld, nil
 }
 
 // rewriteBench replaces bench.txt by the rounds that the outcome holds, and
@@ -126,13 +226,9 @@ func writeBench(w io.Writer, o *Outcome) (*stats.Writer, error) {
 // writeLatency writes the cell's histograms, an interval for each round and
 // boundary, tagged with the boundary; or removes them where the cell has no
 // rounds.
-func (f *folder) writeLatency(number string, result *CellResult) error {
-	path := filepath.Join(f.dir, LatencyDir, number+"-"+fileName(result.BenchName())+".hlog")
-	measured := false
-	for _, r := range result.Rounds {
-		measured = measured || len(r.Result.Latency) > 0
-	}
-	if !measured {
+func (f *folder) writeLatency(comparison, i int, result *CellResult) error {
+	path := latencyFile(f.dir, comparison, i, result)
+	if !measuredLatency(result) {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -160,6 +256,15 @@ func writeHlog(w io.Writer, result *CellResult) error {
 	return nil
 }
 
+// latencyFile is where the histograms of the cell at [comparison][i] stand.
+func latencyFile(dir string, comparison, i int, c *CellResult) string {
+	return filepath.Join(dir, LatencyDir, fmt.Sprintf("%02d-%02d-%s.hlog", comparison+1, i+1, fileName(c.BenchName())))
+}
+
+func measuredLatency(c *CellResult) bool {
+	return slices.ContainsFunc(c.Rounds, func(r Round) bool { return len(r.Result.Latency) > 0 })
+}
+
 // fileName turns a cell's name into one that every file system takes.
 func fileName(name string) string {
 	const longest = 120
@@ -173,16 +278,18 @@ func fileName(name string) string {
 	return name[:min(len(name), longest)]
 }
 
-// close writes the last version of run.json and env.json.
+// close writes the last version of run.json and env.json. What was withheld to
+// the end of the run is given up.
 func (f *folder) close(o *Outcome) error {
 	if f == nil {
 		return nil
 	}
-	var err error
-	if f.bench != nil {
-		err = f.bench.Close()
+	err := o.Save(f.dir)
+	if err == nil && !o.Interrupted {
+		clear(f.withheld)
+		err = f.writeWithheld()
 	}
-	return errors.Join(err, o.Save(f.dir))
+	return errors.Join(err, f.abandon())
 }
 
 // Save writes run.json and env.json of an existing results folder again, each

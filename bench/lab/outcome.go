@@ -1,11 +1,6 @@
 package lab
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,8 +37,13 @@ type Outcome struct {
 	Ended   *time.Time `json:"ended,omitempty"`
 	// Seed of the order in which cells were played.
 	Seed int64 `json:"seed"`
-	// Rounds that were asked for, the warm-up not among them.
+	// Rounds that were asked for, the warm-up not among them; with a Budget, as
+	// many as the comparison that has most got.
 	Rounds int `json:"rounds"`
+	// Budget is how long the run was allowed to take, 0 where that was not said;
+	// Spent how long it took, over all resumptions.
+	Budget time.Duration `json:"budgetNs,omitempty"`
+	Spent  time.Duration `json:"spentNs,omitempty"`
 	// Interrupted is true where the run ended before all rounds were played.
 	Interrupted bool `json:"interrupted"`
 	// Comparisons in the order in which they were played.
@@ -65,8 +65,11 @@ type ComparisonResult struct {
 	// that [stats.Headline] documents.
 	Latency cell.Boundary `json:"latency,omitempty"`
 	// Input is the digest of what was played.
-	Input string       `json:"input,omitempty"`
-	Cells []CellResult `json:"cells"`
+	Input string `json:"input,omitempty"`
+	// Rounds that its cells had, or would have had but for an end before its time.
+	// Files of earlier versions lack it: those of the run are meant.
+	Rounds int          `json:"rounds,omitempty"`
+	Cells  []CellResult `json:"cells"`
 }
 
 // CellResult is what came of a [Cell].
@@ -106,8 +109,10 @@ type Round struct {
 	Round int `json:"round"`
 	// Place is the cell's place in the order of the round, from 1.
 	Place int `json:"place"`
-	// Started is when the cell was set up.
-	Started time.Time `json:"started"`
+	// Started is when the cell was set up, Took how long that, the measurement, the
+	// check and tearing down took together.
+	Started time.Time     `json:"started"`
+	Took    time.Duration `json:"tookNs,omitempty"`
 	// Result is what was measured.
 	Result cell.Result `json:"result"`
 }
@@ -186,6 +191,15 @@ func (v Verdict) String() string {
 // and the GOMAXPROCS suffix: "DeltaFIFO/impl=cond/keys=10000".
 func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
 
+// original is the name of the cell that this one repeats, its own where it
+// repeats none.
+func (c CellResult) original() string {
+	if c.Again != "" {
+		return c.Again
+	}
+	return c.BenchName()
+}
+
 // Without returns the cell's labels save for those of the given keys.
 func (c CellResult) Without(keys ...string) []Label { return without(c.Labels, keys...) }
 
@@ -263,12 +277,21 @@ func (o *Outcome) Finished() (finished, all int) {
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
 			all++
-			if len(cl.Rounds) == o.Rounds {
+			if n := len(cl.Rounds); n > 0 && n == o.RoundsOf(c) {
 				finished++
 			}
 		}
 	}
 	return finished, all
+}
+
+// RoundsOf returns how many rounds the cells of one of its comparisons were to
+// have.
+func (o *Outcome) RoundsOf(c ComparisonResult) int {
+	if c.Rounds == 0 && o.Budget == 0 {
+		return o.Rounds
+	}
+	return c.Rounds
 }
 
 // BenchConfig returns the head of the run's benchfmt file.
@@ -277,35 +300,4 @@ func (o *Outcome) BenchConfig() stats.Config {
 		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU,
 		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS,
 	}
-}
-
-// ErrFormat is wrapped by the errors of [Load] for files that are not what a
-// run writes.
-var ErrFormat = errors.New("not a run's file")
-
-// Load reads a results folder: run.json and env.json. A run that was killed
-// can be loaded too; its Ended is nil.
-func Load(dir string) (*Outcome, error) {
-	var o Outcome
-	if err := readJSON(filepath.Join(dir, RunFile), &o); err != nil {
-		return nil, err
-	}
-	if o.Format != Format {
-		return nil, fmt.Errorf("%s: %w: format %d, want %d", filepath.Join(dir, RunFile), ErrFormat, o.Format, Format)
-	}
-	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
-		return nil, err
-	}
-	return &o, nil
-}
-
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
-	return nil
 }

@@ -1,18 +1,82 @@
 package lab
 
+import "time"
+
 // Progress tells how far a run is.
 type Progress struct {
 	// Family and Title of the comparison that is played, and the cell's name as
 	// benchmarks have it.
 	Family, Title, Cell string
-	// Round that is played, of Rounds; 0 is the warm-up.
+	// Round that is played, of Rounds; 0 is the warm-up. Rounds is 0 where a budget
+	// decides.
 	Round, Rounds int
+	// Profiling: the round is the one that profiles are taken of.
+	Profiling bool
 	// Done of Total cells have been played, over all rounds. Cells that are
-	// skipped since they became invalid count as played.
+	// skipped since they became invalid count as played, and so does what a run
+	// that was taken up again had finished. Total is 0 where a budget decides; it
+	// grows where a comparison asks for more cells.
 	Done, Total int
+	// Left is how long the rest will take, by what each cell has taken so far, or
+	// how much is left of the budget; 0 where that isn't known yet.
+	Left time.Duration
 	// Finished is false before the cell is played and true afterwards; then
 	// Verdict is the cell's so far. Skipped is true where an invalid cell was
 	// passed over.
 	Finished, Skipped bool
 	Verdict           Verdict
+}
+
+// took sums up how long plays took.
+type took struct {
+	plays int
+	time  time.Duration
+}
+
+func (t *took) add(d time.Duration) {
+	t.plays++
+	t.time += d
+}
+
+// mean is that of the plays so far, or where there were none, of others.
+func (t took) mean(others took) time.Duration {
+	switch {
+	case t.plays > 0:
+		return t.time / time.Duration(t.plays)
+	case others.plays > 0:
+		return others.time / time.Duration(others.plays)
+	}
+	return 0
+}
+
+// left is how long the rest will take.
+func (r *runner) left() time.Duration {
+	if r.opts.Budget > 0 {
+		return max(r.opts.Budget-r.spent(), 0)
+	}
+	if r.all.plays == 0 {
+		return 0
+	}
+	var left time.Duration
+	for _, c := range r.contests {
+		left += c.cost(c.tallies, func(t *tally) int { return t.left })
+	}
+	return left
+}
+
+// cost is how long it takes to play each of the cells so many times.
+func (c *contest) cost(cells []*tally, times func(*tally) int) time.Duration {
+	var cost time.Duration
+	for _, t := range cells {
+		if t.failed {
+			continue
+		}
+		own := time.Duration(times(t)) * t.took.mean(c.r.all)
+		if c.Together {
+			cost = max(cost, own)
+		} else {
+			cost += own
+		}
+	}
+	return cost
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/host"
 )
 
@@ -22,9 +24,18 @@ var (
 type Options struct {
 	// Name of the run, as it stands in run.json.
 	Name string
-	// Rounds that count, at least 1. One more is played to warm up. Fewer than
-	// 4 are too few for a difference to be told from chance.
+	// Rounds that count, at least 1. One more is played first, round 0, which warms
+	// up and is never counted: it fills caches, grows the heap and lets the process
+	// reach its pace. Fewer than 4 rounds are too few for a difference to be told
+	// from chance.
 	Rounds int
+	// Budget, if not 0, is how long the run may take: as many rounds are played as
+	// fit, and Rounds, if not 0, at most. Each comparison gets an equal share of
+	// what is left when it begins, and a round is begun where one of those before it
+	// would still fit. A warm-up and one round that counts are played whatever the
+	// time, so that a budget that is too small is exceeded. A comparison with More
+	// needs Rounds, too: without, its first cells would take all.
+	Budget time.Duration
 	// Seed of the order in which cells are played.
 	Seed int64
 	// NoAA leaves out the A/A pairs: of each comparison whose cells are not played
@@ -36,6 +47,21 @@ type Options struct {
 	// Dir is the results folder. It must not exist; it is created with its
 	// parents. Empty: nothing is written.
 	Dir string
+	// Resume takes up the run that Dir holds, which ended before its time: what is
+	// finished is kept as it is, and what is missing is played, after a warm-up of
+	// the cells that it is missing of. All else has to be as it was: the program
+	// and the machine, the comparisons, and these options.
+	Resume bool
+	// Fresh, if not nil, plays a cell in a process of its own, as a measurement of
+	// memory needs: what others left behind would be in it. It is given the cell's
+	// name as benchmarks have it, for an A/A pair's second that of the first, and
+	// does there what [PlayCell] does. Nothing is warmed up: such a process is
+	// always cold.
+	Fresh func(ctx context.Context, cell string) (cell.Result, error)
+	// Profile, if not nil, takes profiles: after its rounds, the cells of each
+	// comparison are played once more, between Start and stop, under a context made
+	// by [profile.With]. What they measure is not kept, but they are checked.
+	Profile Profiler
 	// Progress, if not nil, is called before and after each cell, from the
 	// goroutine that called Run, never while a clock runs.
 	Progress func(Progress)
@@ -44,14 +70,21 @@ type Options struct {
 	// Args are the program's arguments, for env.json and the report.
 	Args []string
 	// Now tells the time for the stamps of the results; nil means time.Now.
-	// Measurements do not use it.
+	// Measurements and the Budget do not use it.
 	Now func() time.Time
 }
 
+// Profiler takes profiles of what is played between Start and stop. Their errors
+// end the run.
+type Profiler interface {
+	// Start begins the profiles of a cell, by its name as benchmarks have it.
+	Start(cell string) (stop func() error, err error)
+}
+
 // Run plays comparisons. It returns an error, and no outcome, only before
-// anything was played: one wrapping [ErrOptions] or [ErrExists], or that of the
-// file system. An error of a file in mid-run, or of a [Comparison].More, ends the
-// run and comes with the outcome so far.
+// anything was played: one wrapping [ErrOptions], [ErrExists] or [ErrResume], or
+// that of the file system. An error of a file in mid-run, of a [Comparison].More or
+// of a profile ends the run and comes with the outcome so far.
 //
 // If ctx ends, the cell in progress is dropped, what is finished is kept, and
 // Outcome.Interrupted is true; that is no error.
@@ -64,21 +97,20 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	r := &runner{opts: opts, names: map[string]bool{}, began: time.Now()}
 	env := captureEnv(host.Root(), opts.Now(), opts.Build, opts.Args)
-	r := &runner{opts: opts, out: newOutcome(opts, env), names: map[string]bool{}}
-	for i, c := range comparisons {
-		if err := r.plan(i, c); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if r.folder, err = createFolder(opts.Dir, r.out); err != nil {
-		return nil, err
+	err := r.open(comparisons, env)
+	if err != nil || r.over {
+		return r.out, errors.Join(err, r.folder.abandon())
 	}
 	err = r.play(ctx)
+	if err != nil {
+		r.out.Interrupted = true
+	}
 
 	ended := opts.Now()
 	r.out.Ended = &ended
+	r.out.Spent = r.spent()
 	r.out.Env.finish(host.Root())
 	return r.out, errors.Join(err, r.folder.close(r.out))
 }
@@ -91,25 +123,27 @@ func invalid(format string, args ...any) error {
 // validate refuses what cannot be measured or would be misread; the cells are
 // checked as they are planned.
 func validate(comparisons []Comparison, opts Options) error {
-	if opts.Rounds < 1 {
-		return invalid("Rounds %d (want at least 1)", opts.Rounds)
-	}
-	if len(comparisons) == 0 {
+	switch {
+	case opts.Budget < 0:
+		return invalid("Budget %v (want none, or more than 0)", opts.Budget)
+	case opts.Rounds < 0 || opts.Rounds == 0 && opts.Budget == 0:
+		return invalid("Rounds %d (want at least 1, or a Budget)", opts.Rounds)
+	case opts.Resume && opts.Dir == "":
+		return invalid("Resume needs the Dir of the run")
+	case len(comparisons) == 0:
 		return invalid("nothing to compare")
 	}
 	for _, c := range comparisons {
-		if len(c.Cells) == 0 {
+		switch {
+		case len(c.Cells) == 0:
 			return invalid("comparison %s (%s) has no cells", c.Family, c.Title)
+		case c.More != nil && opts.Rounds == 0:
+			return invalid("comparison %s (%s) asks for more cells: it needs Rounds beside the Budget", c.Family, c.Title)
+		case c.Together && (opts.Fresh != nil || opts.Profile != nil):
+			return invalid("the cells of comparison %s (%s) are played together: none can have a process or a profile of its own", c.Family, c.Title)
 		}
 	}
 	return nil
-}
-
-func newOutcome(opts Options, env Env) *Outcome {
-	return &Outcome{
-		Format: Format, Name: opts.Name, Started: env.Started,
-		Seed: opts.Seed, Rounds: opts.Rounds, Env: env,
-	}
 }
 
 // runner is a run in progress.
@@ -120,33 +154,87 @@ type runner struct {
 	contests []*contest
 	// names are those of all cells so far: a name is a cell's alone.
 	names map[string]bool
+	// over: the run that was to be taken up again had ended.
+	over bool
 
+	// began is when this process began to play, before how much the run had taken
+	// until then.
+	began  time.Time
+	before time.Duration
+
+	// done of total plays are behind us, skipped ones included; all sums up those
+	// that were played.
 	done, total int
+	all         took
 }
 
-// plan takes a comparison in.
-func (r *runner) plan(i int, c Comparison) error {
-	r.out.Comparisons = append(r.out.Comparisons, ComparisonResult{
-		Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input,
-	})
-	cells := c.Cells
-	c.Cells = nil
-	contest := &contest{r: r, index: i, Comparison: c, baselines: map[string]string{}, warm: map[string]bool{}}
-	r.contests = append(r.contests, contest)
-	if err := contest.take(cells); err != nil || r.opts.NoAA || c.Together {
-		return err
+// spent is how long the run has taken.
+func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
+
+// open makes the results folder, or opens the one of the run that is taken up
+// again, and plans all comparisons.
+func (r *runner) open(comparisons []Comparison, env Env) error {
+	r.out = &Outcome{
+		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
+		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Env: env,
 	}
-	again, of := pair(cells)
-	if err := contest.take([]Cell{again}); err != nil {
-		return err
+	if r.opts.Resume {
+		return r.resume(comparisons, env)
 	}
-	result := contest.result()
-	result.Cells[len(result.Cells)-1].Again = of
+	for _, c := range comparisons {
+		r.out.Comparisons = append(r.out.Comparisons, ComparisonResult{
+			Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input,
+		})
+	}
+	err := r.plan(comparisons, 0, nil)
+	if err == nil {
+		r.folder, err = createFolder(r.opts.Dir, r.out)
+	}
+	if err != nil {
+		r.out = nil
+	}
+	return err
+}
+
+// plan takes the comparisons in. Those before from are over, as far as they were
+// played before the run was taken up again; withheld are the rounds of cells that
+// run.json has none of, see [folder].
+func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]Round) error {
+	for i, c := range comparisons {
+		cells := slices.Clone(c.Cells)
+		again := ""
+		if !r.opts.NoAA && !c.Together {
+			var second Cell
+			second, again = pair(cells)
+			cells = append(cells, second)
+		}
+		c.Cells = nil
+		contest := &contest{
+			r: r, index: i, Comparison: c,
+			baselines: map[string]string{}, warm: map[string]bool{},
+			closed: i < from, withheld: withheld,
+		}
+		r.contests = append(r.contests, contest)
+		if err := contest.take(cells, again); err != nil {
+			return err
+		}
+		// What More asked for comes after these.
+		if known := contest.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Again != "") {
+			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())
+		}
+	}
 	return nil
 }
 
 func (r *runner) play(ctx context.Context) error {
-	for _, c := range r.contests {
+	for i, c := range r.contests {
+		if c.closed {
+			continue
+		}
+		if r.opts.Budget > 0 {
+			now := r.spent()
+			c.until = now + max(r.opts.Budget-now, 0)/time.Duration(len(r.contests)-i)
+		}
 		if err := c.play(ctx); err != nil || r.out.Interrupted {
 			return err
 		}

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"watchlab/bench/cell"
@@ -14,7 +15,19 @@ import (
 type tally struct {
 	failed bool
 	rounds []Round
+	// closed: it had failed before the run was taken up again.
+	closed bool
+	// left is how many plays there are to come, took what those so far took.
+	left int
+	took took
 }
+
+func (t *tally) has(round int) bool {
+	return slices.ContainsFunc(t.rounds, func(r Round) bool { return r.Round == round })
+}
+
+// profiled is the round that profiles are taken of.
+const profiled = -1
 
 // turn is a cell's play in a round.
 type turn struct {
@@ -24,7 +37,9 @@ type turn struct {
 	round, place int
 	progress     Progress
 
+	// started is the stamp for the results, clock is for how long it took.
 	started  time.Time
+	clock    time.Time
 	measured cell.Result
 	err      error
 }
@@ -34,7 +49,7 @@ func (c *contest) turn(i, round, place int) *turn {
 		contest: c, cell: i, tally: c.tallies[i], round: round, place: place,
 		progress: Progress{
 			Family: c.Family, Title: c.Title, Cell: c.result().Cells[i].BenchName(),
-			Round: round, Rounds: c.r.opts.Rounds, Total: c.r.total,
+			Round: round,
 		},
 	}
 }
@@ -47,7 +62,11 @@ func (t *turn) tell(finished bool) {
 	if t.r.opts.Progress == nil {
 		return
 	}
-	t.progress.Done, t.progress.Finished, t.progress.Verdict = t.r.done, finished, t.found().Verdict
+	t.progress.Finished, t.progress.Verdict = finished, t.found().Verdict
+	t.progress.Done, t.progress.Left = t.r.done, t.r.left()
+	if t.r.opts.Budget == 0 {
+		t.progress.Rounds, t.progress.Total = t.r.opts.Rounds, t.r.total
+	}
 	t.r.opts.Progress(t.progress)
 }
 
@@ -57,21 +76,28 @@ func (t *turn) skip() bool {
 		return false
 	}
 	t.progress.Skipped = true
-	t.r.done++
+	t.behind()
 	t.tell(true)
 	return true
+}
+
+// behind counts the play as one that is behind us.
+func (t *turn) behind() {
+	t.r.done++
+	t.tally.left = max(t.tally.left-1, 0)
 }
 
 // start notes that the cell is about to be set up.
 func (t *turn) start() {
 	t.tell(false)
-	t.started = t.r.opts.Now()
+	t.started, t.clock = t.r.opts.Now(), time.Now()
 }
 
 // settle keeps what a play measured. The error is of the results folder;
 // whatever befell the workload is in the verdict.
 func (t *turn) settle(ctx context.Context) error {
 	result, kept := t.found(), t.tally
+	passed := time.Since(t.clock)
 	switch {
 	case t.err != nil && ctx.Err() != nil && !breaksInvariant(t.err):
 		// Dropped: the run ends here.
@@ -81,16 +107,19 @@ func (t *turn) settle(ctx context.Context) error {
 		kept.failed, kept.rounds = true, nil
 		result.Verdict = broken(t.err)
 	case t.round > 0:
-		kept.rounds = append(kept.rounds, Round{Round: t.round, Place: t.place, Started: t.started, Result: t.measured})
+		kept.rounds = append(kept.rounds, Round{Round: t.round, Place: t.place, Started: t.started, Took: passed, Result: t.measured})
 		result.Verdict = judge(result.Labels, kept.rounds)
 	}
-	t.r.done++
+	t.behind()
+	kept.took.add(passed)
+	t.r.all.add(passed)
+	t.r.out.Spent = t.r.spent()
 	wasShown := len(result.Rounds) > 0
 	publish(result, kept.rounds, t.Latency)
 	var err error
 	// The warm-up of a sound cell leaves nothing to write.
 	if t.round > 0 || kept.failed {
-		err = t.r.folder.cellPlayed(t.r.out, t.index, t.cell, wasShown)
+		err = t.r.folder.cellPlayed(t.r.out, t.index, t.cell, wasShown, kept.rounds)
 	}
 	t.tell(true)
 	return err

@@ -18,6 +18,13 @@ const (
 	// MaxLateShare is which share of a paced cell's releases may be later than
 	// their budget (cell.Lag.Budget) in the median round.
 	MaxLateShare = 0.01
+	// MaxSteal is which share of the machine's CPU time the host may have given to
+	// others in the median round ([cell.Host].StealShare): half of MaxSpread, as a
+	// variant that was robbed of more could not be told from a slower one.
+	MaxSteal = 0.05
+	// MaxThrottled is which share of its time the control group may have been held
+	// back for its CPU quota in the median round.
+	MaxThrottled = 0.01
 )
 
 // invariants are looked for in the error of a Check, in this order.
@@ -64,6 +71,10 @@ func judge(labels []Label, rounds []Round) Verdict {
 	if len(rounds) == 0 {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
+	// The host first: a generator that was held back falls behind.
+	if v, ok := judgeHost(rounds); !ok {
+		return v
+	}
 	if v, ok := judgeGenerator(labels, rounds); !ok {
 		return v
 	}
@@ -75,6 +86,39 @@ func judge(labels []Label, rounds []Round) Verdict {
 		return Verdict{Status: Noisy, Detail: fmt.Sprintf("events/s of the rounds lie %.0f %% apart (allowed: %.0f %%)", *s.Spread*100, MaxSpread*100)}
 	}
 	return Verdict{Status: Valid}
+}
+
+// judgeHost returns false and the verdict where the machine, or the process's
+// limits, did more to the measurement than the variant could be told from.
+func judgeHost(rounds []Round) (Verdict, bool) {
+	median := func(of func(cell.Result) float64) float64 {
+		values := make([]float64, 0, len(rounds))
+		for _, r := range rounds {
+			values = append(values, of(r.Result))
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	circumstance := func(c Cause, format string, args ...any) (Verdict, bool) {
+		return Verdict{Status: Invalid, Cause: c, Detail: fmt.Sprintf(format, args...)}, false
+	}
+	if share := median(func(r cell.Result) float64 { return r.Host.StealShare }); share > MaxSteal {
+		return circumstance(CauseSteal, "the host gave %.1f %% of the machine's CPU time to others in the median round (allowed: %.0f %%)", share*100, MaxSteal*100)
+	}
+	throttled := func(r cell.Result) float64 { return r.Host.Throttled.Seconds() / r.Elapsed.Seconds() }
+	if share := median(throttled); share > MaxThrottled {
+		return circumstance(CauseThrottled, "the control group was held back for its CPU quota for %.1f %% of the time in the median round (allowed: %.0f %%)", share*100, MaxThrottled*100)
+	}
+	limited := 0
+	for _, r := range rounds {
+		if r.Result.Host.GCLimited {
+			limited++
+		}
+	}
+	if 2*limited >= len(rounds) && limited > 0 {
+		return circumstance(CauseGCLimit, "the heap was at its limit and the collector's limiter came into force in %d of %d rounds", limited, len(rounds))
+	}
+	return Verdict{}, true
 }
 
 // judgeGenerator returns false and the verdict where a schedule was not kept.

@@ -1,0 +1,334 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"watchlab/bench/lab"
+)
+
+// told is what a test knows of a run: which round is played, and how often each
+// cell was played in each.
+type told struct {
+	round int
+	plays map[string]int
+	// stop, if not nil, is called at the n-th play.
+	n, at int
+	stop  func()
+}
+
+func (s *told) progress(p lab.Progress) {
+	if p.Finished {
+		return
+	}
+	s.round = p.Round
+	s.plays[fmt.Sprintf("%s#%d", p.Cell, p.Round)]++
+}
+
+// cell is one whose lateness, verdict and time depend on the round that is played.
+func (s *told) cell(impl, rate string, late func(round int) float64, check func(round int) error) lab.Cell {
+	c, _ := newCell(impl, rate, func(int) *fake {
+		round := s.round
+		f := &fake{events: 1000, takes: time.Duration(100+round) * time.Millisecond, late: -1}
+		if late != nil {
+			f.late = late(round)
+		}
+		f.run = func(context.Context) error {
+			if s.n++; s.n == s.at {
+				s.stop()
+			}
+			return nil
+		}
+		if check != nil {
+			f.check = func() error { return check(round) }
+		}
+		return f
+	})
+	return c
+}
+
+// varied are comparisons in which everything happens that a run that is taken up
+// again has to get right: a cell whose figures are withheld for a while, one that
+// is late to the end, one that loses an event, and cells that are asked for.
+func (s *told) varied() []lab.Comparison {
+	first := comparison(
+		s.cell("good", "", nil, nil),
+		s.cell("turns", "2000", func(round int) float64 {
+			if round == 1 {
+				return 0.5
+			}
+			return 0
+		}, nil),
+		s.cell("late", "2000", func(int) float64 { return 0.5 }, nil),
+		s.cell("loses", "", nil, func(round int) error {
+			if round == 2 {
+				return lab.ErrLost
+			}
+			return nil
+		}),
+	)
+	first[0].Input = "digest"
+	first[0].More = func(played []lab.CellResult) []lab.Cell {
+		if len(played) > 5 {
+			return nil
+		}
+		// What is asked for hangs on what was found.
+		name := "more"
+		for _, c := range played {
+			name += fmt.Sprintf("-%d%s", len(c.Rounds), strings.ReplaceAll(c.Verdict.Short(), ": ", "-"))
+		}
+		return []lab.Cell{s.cell(name, "", nil, nil)}
+	}
+	return append(first, comparison(s.cell("second", "", nil, nil))...)
+}
+
+// sum is what a finished run found, without its times.
+func sum(o *lab.Outcome) string {
+	var b strings.Builder
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			fmt.Fprintf(&b, "%s again=%q %s", cl.BenchName(), cl.Again, cl.Verdict)
+			for _, r := range cl.Rounds {
+				fmt.Fprintf(&b, " %d@%d:%v", r.Round, r.Place, r.Result.Elapsed)
+			}
+			for _, l := range cl.Latency {
+				fmt.Fprintf(&b, " %s %d %d..%d", l.Boundary, l.Count, l.Min, l.Max)
+			}
+			fmt.Fprintf(&b, " %v\n", cl.Medians["events/s"].Median)
+		}
+	}
+	return b.String()
+}
+
+// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in five, and again soon after,
+// takes it up again, and compares it with one that was left alone.
+func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
+	const rounds = 3
+	var whole string
+	plays := 0
+	synctest.Test(t, func(t *testing.T) {
+		s := &told{plays: map[string]int{}}
+		o, err := lab.Run(context.Background(), s.varied(), lab.Options{Rounds: rounds, Seed: 5, Progress: s.progress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, plays = sum(o), s.n
+	})
+	if plays < 28 || strings.Count(whole, "\n") != 8 || !strings.Contains(whole, "more-3valid-3valid-0invalid-generator-0invalid-lost-3valid") {
+		t.Fatalf("%d plays:\n%s", plays, whole)
+	}
+	for at := 1; at <= plays; at += 5 {
+		dir := filepath.Join(t.TempDir(), "results")
+		synctest.Test(t, func(t *testing.T) {
+			kept := map[string]int{}
+			opts := lab.Options{Rounds: rounds, Seed: 5, Dir: dir}
+			var o *lab.Outcome
+			sessions := 0
+			for at := at; o == nil || o.Interrupted; at = 3 {
+				// The second session is interrupted early, too.
+				ctx, cancel := context.WithCancel(context.Background())
+				s := &told{plays: map[string]int{}, at: at, stop: cancel}
+				if sessions > 1 {
+					s.at = 0
+				}
+				opts.Progress, opts.Resume = s.progress, sessions > 0
+				var err error
+				o, err = lab.Run(ctx, s.varied(), opts)
+				cancel()
+				if err != nil {
+					t.Fatalf("interrupted at play %d: session %d: %v", at, sessions, err)
+				}
+				for _, c := range o.Comparisons {
+					for _, cl := range c.Cells {
+						for _, r := range cl.Rounds {
+							key := fmt.Sprintf("%s#%d", cl.BenchName(), r.Round)
+							if have, ok := kept[key]; ok && s.plays[key] > 0 {
+								t.Errorf("interrupted at play %d: %s was finished in session %d, and played again in %d", at, key, have, sessions)
+							} else if !ok {
+								kept[key] = sessions
+							}
+						}
+					}
+				}
+				sessions++
+			}
+			if got := sum(o); got != whole {
+				t.Errorf("interrupted at play %d: got\n%s\nwant\n%s", at, got, whole)
+			}
+			if want := sessions - 1; len(o.Env.Resumed) != want {
+				t.Errorf("resumed %d times, env.json says %d", want, len(o.Env.Resumed))
+			}
+			loaded, err := lab.Load(dir)
+			if err != nil || sum(loaded) != whole {
+				t.Errorf("loaded, %v:\n%s", err, sum(loaded))
+			}
+			files := readAll(t, dir)
+			for _, c := range o.Comparisons {
+				for _, cl := range c.Cells {
+					if n := benchLines(files[lab.BenchFile], cl.BenchName()); n != len(cl.Rounds) {
+						t.Errorf("%d lines of %s in bench.txt, for %d rounds", n, cl.BenchName(), len(cl.Rounds))
+					}
+				}
+			}
+			for name := range files {
+				if strings.HasPrefix(filepath.Base(name), ".") {
+					t.Errorf("%s was left", name)
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestResumeRefuses: what isn't the same run is not mixed with it.
+func TestResumeRefuses(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	run := func(change func([]lab.Comparison, *lab.Options)) (*lab.Outcome, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s := &told{plays: map[string]int{}, at: 9, stop: cancel}
+		c := s.varied()
+		opts := lab.Options{Rounds: 4, Seed: 5, Dir: dir, Build: lab.Build{Commit: "abc"}, Progress: s.progress}
+		if change != nil {
+			opts.Resume = true
+			change(c, &opts)
+		}
+		return lab.Run(ctx, c, opts)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := run(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	before := readAll(t, dir)
+	for name, tc := range map[string]struct {
+		change func([]lab.Comparison, *lab.Options)
+		want   string
+	}{
+		"commit":      {func(_ []lab.Comparison, o *lab.Options) { o.Build.Commit = "def" }, "the program's commit was abc, and is def"},
+		"dirty":       {func(_ []lab.Comparison, o *lab.Options) { o.Build.Dirty = true }, "was abc, and is abc-dirty"},
+		"rounds":      {func(_ []lab.Comparison, o *lab.Options) { o.Rounds = 5 }, "Rounds was 4, and is 5"},
+		"seed":        {func(_ []lab.Comparison, o *lab.Options) { o.Seed = 6 }, "Seed was 5, and is 6"},
+		"budget":      {func(_ []lab.Comparison, o *lab.Options) { o.Budget = time.Minute }, "Budget was 0s, and is 1m0s"},
+		"no A/A pair": {func(_ []lab.Comparison, o *lab.Options) { o.NoAA = true }, "Queue/impl=good-again/keys=10 was played, and is not asked for now"},
+		"input":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Input = "other" }, "the input of comparison queue was digest, and is other"},
+		"title":       {func(c []lab.Comparison, _ *lab.Options) { c[1].Title = "other" }, "was fakes, and is other"},
+		"guarantees":  {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Guarantees = "none" }, "what Queue/impl=good/keys=10 guarantees was order total, and is none"},
+		"class":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Class = "none" }, "the class of Queue/impl=good/keys=10 was , and is none"},
+		"a label": {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Labels[1].Value = "11" },
+			"a cell was Queue/impl=good/keys=10, and is Queue/impl=good/keys=11"},
+		"no folder": {func(_ []lab.Comparison, o *lab.Options) { o.Dir += "-nowhere" }, "no such file"},
+		"Dir":       {func(_ []lab.Comparison, o *lab.Options) { o.Dir = "" }, "Resume needs the Dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, err := run(tc.change)
+				if o != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
+				}
+				if strings.Contains(tc.want, "was") && !errors.Is(err, lab.ErrResume) {
+					t.Errorf("%v is not ErrResume", err)
+				}
+			})
+		})
+	}
+	if after := readAll(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("the folder was changed")
+	}
+	hlog := filepath.Join(dir, "latency", "01-01-Queue_impl=good_keys=10.hlog")
+	for _, tc := range []struct {
+		break_ func() error
+		want   string
+	}{
+		{func() error { return os.WriteFile(hlog, []byte("junk\n"), 0o644) }, "not a run's file"},
+		{func() error { return os.Remove(hlog) }, "lacks round 1"},
+		{func() error { return os.WriteFile(filepath.Join(dir, lab.RunFile), []byte("{"), 0o644) }, "not a run's file"},
+	} {
+		if err := tc.break_(); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := run(func([]lab.Comparison, *lab.Options) {}); o != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
+		}
+	}
+}
+
+// TestTwoAtOnce: a folder that a run is writing to isn't written to by another.
+func TestTwoAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		opts := lab.Options{Rounds: 1, Dir: dir}
+		var second error
+		c, _ := newCell("x", "", func(n int) *fake {
+			if n == 1 {
+				again, _ := newCell("x", "", steady(1, time.Second))
+				opts.Resume = true
+				_, second = lab.Run(context.Background(), comparison(again), opts)
+			}
+			return steady(1, time.Second)(n)
+		})
+		if _, err := lab.Run(context.Background(), comparison(c), opts); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(second, lab.ErrResume) || !strings.Contains(second.Error(), "a run is writing to it") {
+			t.Errorf("the second: %v", second)
+		}
+	})
+}
+
+// TestResumeOfWhatHadEnded plays nothing, and shows what was found.
+func TestResumeOfWhatHadEnded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		s := &told{plays: map[string]int{}}
+		opts := lab.Options{Rounds: 2, Dir: dir, Progress: s.progress}
+		o, err := lab.Run(context.Background(), s.varied(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, played := readAll(t, dir), s.n
+		opts.Resume = true
+		again, err := lab.Run(context.Background(), s.varied(), opts)
+		if err != nil || s.n != played || sum(again) != sum(o) {
+			t.Errorf("%v, %d plays more, got\n%s\nwant\n%s", err, s.n-played, sum(again), sum(o))
+		}
+		if after := readAll(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Error("the folder was changed")
+		}
+	})
+}
+
+// TestResumeAfterAnError: a run that a Begin ended is unfinished as well.
+func TestResumeAfterAnError(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		opts := lab.Options{Rounds: 3, Dir: dir}
+		for session := range 2 {
+			c, plays := newCell("x", "", steady(10, time.Second))
+			cs := comparison(c)
+			cs[0].Begin = func(int) error {
+				if session == 0 && *plays > 3 {
+					return errors.New("no cluster")
+				}
+				return nil
+			}
+			opts.Resume = session > 0
+			o, err := lab.Run(context.Background(), cs, opts)
+			if o == nil || (err == nil) != (session > 0) || o.Interrupted != (session == 0) {
+				t.Fatalf("session %d: %v, %+v", session, err, o)
+			}
+			if want := []int{1, 3}[session]; len(o.Comparisons[0].Cells[0].Rounds) != want {
+				t.Errorf("session %d: %d rounds, want %d", session, len(o.Comparisons[0].Cells[0].Rounds), want)
+			}
+		}
+	})
+}
