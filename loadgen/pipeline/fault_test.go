@@ -58,6 +58,30 @@ func registerFaults() {
 				return &faultyQueue{Queue: q, fault: fault}, nil
 			},
 		})
+		deltafifo.Register(deltafifo.Variant{
+			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
+			Guarantees: []impls.Guarantees{{
+				Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas, Consumers: impls.ManyConsumers,
+			}},
+			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+				q, err := deltafifo.New("sharded", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyDeltaFIFO{Queue: q, fault: fault}, nil
+			},
+		})
+		queue.Register(queue.Variant{
+			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
+			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers}},
+			New: func(o queue.Options) (queue.Queue, error) {
+				q, err := queue.New("sharded", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyQueue{Queue: q, fault: fault}, nil
+			},
+		})
 		merge.Register(merge.Variant{
 			Name: planted + fault, Summary: "faulty",
 			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceNone}},
@@ -130,8 +154,10 @@ func (f *faultyDeltaFIFO) Update(obj any) error {
 type faultyQueue struct {
 	queue.Queue
 	fault string
-	n     int
-	held  any
+
+	mu   sync.Mutex
+	n    int
+	held any
 }
 
 func (f *faultyQueue) Pop(process cache.PopProcessFunc) (any, error) {
@@ -139,6 +165,8 @@ func (f *faultyQueue) Pop(process cache.PopProcessFunc) (any, error) {
 		if !isVictim(obj) {
 			return process(obj, initial)
 		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.n++
 		switch {
 		case f.n < 2:

@@ -256,8 +256,10 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 			stretch{StoredHandled, w.st.stored, w.st.handled},
 		)
 	}
-	w.st.report(rec, p, s.Initial, stretches...)
+	// Before the events' own, of which the last-named speaks for an unpaced cell.
 	w.reportReaders(rec)
+	w.st.report(rec, p, s.Initial, stretches...)
+	w.st.timeline(rec, s.Initial, w.st.popped)
 }
 
 // reportReaders tells what was looked up and listed, and how far behind the source

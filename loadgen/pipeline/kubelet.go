@@ -13,6 +13,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
@@ -54,14 +55,17 @@ type kubelet struct {
 
 var _ lab.Workload = (*kubelet)(nil)
 
-func (w *kubelet) Setup(context.Context) error {
+func (w *kubelet) Setup(ctx context.Context) error {
 	var err error
 	w.score = w.material.score(w.rate)
 	w.score.tellings()
-	if w.src, err = w.score.source(); err != nil {
+	// What serves the source is of its stage, what the merger starts of its.
+	profile.Do(ctx, stageSource, func(context.Context) { w.src, err = w.score.source() })
+	if err != nil {
 		return err
 	}
-	if w.merger, err = w.build(); err != nil {
+	profile.Do(ctx, stageMerge, func(context.Context) { w.merger, err = w.build() })
+	if err != nil {
 		return err
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
@@ -80,7 +84,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	defer wg.Wait()
 	defer cancel()
 
-	ch, err := w.merger.Channel(inner, merge.APISource)
+	ch, err := channelOf(inner, w.merger, merge.APISource)
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
@@ -97,7 +101,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 		Observer:       w.pods,
 		SourcesReady:   w.merger.SeenAllSources,
 	}
-	wg.Go(func() { w.loop.Run(inner) })
+	wg.Go(func() { profile.Do(inner, stageSync, w.loop.Run) })
 	if w.static != nil {
 		if err := w.static.run(inner, &wg, w.merger); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
@@ -106,7 +110,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
 	reflector := cache.NewReflectorWithOptions(w.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
-	wg.Go(func() { reflector.RunWithContext(inner) })
+	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
 	if err := w.awaitOr(ctx, w.pods.ready, &w.pods.progress); err != nil || w.stalled != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 		stopChurn = w.static.churn()
 	}
 	p.Start(w.st.begin())
-	err = w.src.Play(inner, p, w.st.release)
+	profile.Do(inner, stageSource, func(ctx context.Context) { err = w.src.Play(ctx, p, w.st.release) })
 	if err == nil {
 		err = w.awaitOr(ctx, store.pushedAll, &store.progress)
 	}
@@ -177,6 +181,7 @@ func (w *kubelet) report(rec *cell.Recorder) {
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 		stretch{MergedHandled, w.st.popped, w.st.handled},
 	)
+	w.st.timeline(rec, s.Initial, w.st.popped)
 }
 
 // noteSource notes what the source has to tell.

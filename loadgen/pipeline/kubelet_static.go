@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"watchlab/bench/profile"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/source/static"
 	"watchlab/loadgen/storm"
@@ -179,11 +180,11 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 		return err
 	}
 	for source, src := range map[string]static.Source{merge.FileSource: file, merge.HTTPSource: url} {
-		ch, err := merger.Channel(ctx, source)
+		ch, err := channelOf(ctx, merger, source)
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { src.Run(ctx, ch) })
+		wg.Go(func() { profile.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
 	}
 	return nil
 }

@@ -185,7 +185,8 @@ func TestEveryVariant(t *testing.T) {
 					if _, ok := res.At(pipeline.Handled); ok != paced {
 						t.Errorf("%s recorded: %v", pipeline.Handled, ok)
 					}
-					if _, ok := res.At(pipeline.ReleasedHandled); !ok {
+					// A latest-object queue may fold all that were stamped.
+					if _, ok := res.At(pipeline.ReleasedHandled); !ok && (paced || spec.Family != impls.Queue) {
 						t.Errorf("%s is not recorded", pipeline.ReleasedHandled)
 					}
 					// A stage may be stamped after the next one where that runs in a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -412,10 +413,14 @@ func (w *fifo) report(rec *cell.Recorder) {
 			stretches = append(stretches, stretch{PoppedHandled, w.st.popped, w.st.handled})
 		}
 	}
+	taken := w.st.popped
 	if latest {
 		completeByKey(s, w.st.handled, true)
+		taken = slices.Clone(taken)
+		completeByKey(s, taken, true)
 	}
 	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
+	w.st.timeline(rec, s.Initial, taken)
 }
 
 func (w *fifo) Check() error {

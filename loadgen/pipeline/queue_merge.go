@@ -12,6 +12,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
@@ -54,12 +55,14 @@ type merging struct {
 
 var _ lab.Workload = (*merging)(nil)
 
-func (w *merging) Setup(context.Context) error {
+func (w *merging) Setup(ctx context.Context) error {
 	var err error
 	w.score = w.material.score(w.rate)
 	w.score.lists()
 	w.score.tellings()
-	if w.merger, err = w.build(); err != nil {
+	// What the merger starts is of its stage.
+	profile.Do(ctx, stageMerge, func(context.Context) { w.merger, err = w.build() })
+	if err != nil {
 		return err
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
@@ -74,13 +77,13 @@ func (w *merging) Run(ctx context.Context, rec *cell.Recorder) error {
 	ready, finished := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(received)
-		w.receive(inner, ready, finished)
+		profile.Do(inner, stageHandle, func(ctx context.Context) { w.receive(ctx, ready, finished) })
 	}()
 	defer func() {
 		cancel()
 		<-received
 	}()
-	ch, err := w.merger.Channel(inner, merge.APISource)
+	ch, err := channelOf(inner, w.merger, merge.APISource)
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
@@ -96,7 +99,9 @@ func (w *merging) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
 	sent := make(chan error, 1)
 	t0 := w.st.begin()
-	go func() { sent <- w.play(inner, ch, t0, lists[1:]) }()
+	go func() {
+		profile.Do(inner, stageProduce, func(ctx context.Context) { sent <- w.play(ctx, ch, t0, lists[1:]) })
+	}()
 	err = w.awaitOr(ctx, finished)
 	rec.End()
 	cancel()
@@ -109,6 +114,13 @@ func (w *merging) Run(ctx context.Context, rec *cell.Recorder) error {
 	<-received
 	w.report(rec)
 	return nil
+}
+
+// channelOf opens a merger's channel; the goroutine that reads it is of the stage
+// merge.
+func channelOf(ctx context.Context, m merge.Merger, source string) (ch chan<- merge.PodUpdate, err error) {
+	profile.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
+	return ch, err
 }
 
 func (w *merging) awaitOr(ctx context.Context, done <-chan struct{}) error {
@@ -182,6 +194,7 @@ func (w *merging) report(rec *cell.Recorder) {
 		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 	)
+	w.st.timeline(rec, s.Initial, w.st.popped)
 }
 
 func (w *merging) Check() error {
