@@ -239,7 +239,7 @@ func (b *builder) add(rec *benchfmt.Result, in Input) {
 
 // finish sums up and compares.
 func (b *builder) finish() *Tables {
-	units := benchfmt.UnitMetadataMap(b.reader.Units())
+	units := b.reader.Units()
 	for _, key := range sorted(b.tables) {
 		t := b.tables[key]
 		t.Unit = key.Get(b.unit)
