@@ -40,6 +40,7 @@ var dimensions = []dimension{
 	{flag: "batch-size", label: "batch", plain: natural},
 	{flag: "readers", label: "readers", plain: natural, everywhere: true},
 	{flag: "handler-cost", label: "handler", plain: duration, everywhere: true},
+	{flag: "stamps", label: "stamps", plain: word, everywhere: true},
 	{flag: "events", label: "events", plain: positive, everywhere: true},
 	{flag: "pods", label: "keys", plain: positive, everywhere: true},
 	{flag: "nodes", label: "nodes", plain: positive, everywhere: true},
@@ -75,6 +76,9 @@ func duration(s string) (string, error) {
 	}
 	return v.String(), nil
 }
+
+// word is a value that the flag itself checks.
+func word(s string) (string, error) { return s, nil }
 
 func skew(s string) (string, error) {
 	v, err := storm.ParseSkew(s)

@@ -69,7 +69,9 @@ where the peak is; each with an interval. It takes four numbers or more.`,
 }
 
 // number reports whether the values are numbers by themselves.
-func (d dimension) number() bool { return d.flag != "skew" && d.flag != "handler-cost" }
+func (d dimension) number() bool {
+	return d.flag != "skew" && d.flag != "handler-cost" && d.flag != "stamps"
+}
 
 // scale makes the plan of a scaling.
 func (f *runFlags) scale(cmd *cobra.Command, over string) (*plan, error) {
