@@ -284,8 +284,9 @@ func (s *Set) Snapshot() *Snapshot {
 }
 
 func (h *histogram) snapshot(which Histogram) (HistogramSnapshot, bool) {
-	scale := meanings[which].scale
-	out := HistogramSnapshot{Histogram: which, Count: h.zero, Zero: h.zero, Sum: float64(h.sum) * scale, Buckets: map[int]int64{}}
+	// Divided, as the quotient is the float nearest to the decimal.
+	unit := math.Round(1 / meanings[which].scale)
+	out := HistogramSnapshot{Histogram: which, Count: h.zero, Zero: h.zero, Sum: float64(h.sum) / unit, Buckets: map[int]int64{}}
 	for i, n := range h.buckets {
 		if n > 0 {
 			out.Buckets[i+lowest] = int64(n)
@@ -300,7 +301,7 @@ func (h *histogram) snapshot(which Histogram) (HistogramSnapshot, bool) {
 			out.Exemplars = map[int]Exemplar{}
 		}
 		trace, span := e.trace.IDs(e.seq)
-		out.Exemplars[octave] = Exemplar{Value: float64(e.value) * scale, TraceID: trace, SpanID: span, At: e.at}
+		out.Exemplars[octave] = Exemplar{Value: float64(e.value) / unit, TraceID: trace, SpanID: span, At: e.at}
 	}
 	return out, true
 }
