@@ -207,4 +207,3 @@ var descs = func() map[string]*prometheus.Desc {
 func put(ch chan<- prometheus.Metric, m metric.Metric, v float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(descs[m.Name], prometheus.GaugeValue, v, labels...)
 }
-
