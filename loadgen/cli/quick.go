@@ -22,8 +22,8 @@ const (
 	quickRounds = 4
 )
 
-// study is one line of the quick study.
-type study struct {
+// quickStudy is one line of the quick study.
+type quickStudy struct {
 	family   impls.Family
 	pipeline string
 	source   string
@@ -36,7 +36,7 @@ type study struct {
 
 // quickStudies is what the quick study plays: every family alone and in its
 // pipelines, end to end, from memory and over HTTP.
-var quickStudies = []study{
+var quickStudies = []quickStudy{
 	{impls.DeltaFIFO, pipeline.QueuePipeline, source.MemoryName, "recorded-gang", 100_000},
 	{impls.DeltaFIFO, pipeline.InformerPipeline, source.MemoryName, "recorded-nodeloss", 10_000},
 	{impls.DeltaFIFO, pipeline.InformerPipeline, source.APIServerName, "recorded-nodeloss", 1_000},
