@@ -1,0 +1,165 @@
+package profile
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/pprof/profile"
+)
+
+// lookup takes one of the runtime's profiles, which have the kinds' names.
+func lookup(k Kind) (*profile.Profile, error) {
+	var buf bytes.Buffer
+	if err := pprof.Lookup(string(k)).WriteTo(&buf, 0); err != nil {
+		return nil, err
+	}
+	return profile.Parse(&buf)
+}
+
+// between takes a profile of which the runtime keeps the sum since the process
+// began: what was added since now. on switches the runtime's sampling on, and
+// returns what switches it off.
+func between(k Kind, on func() (off func())) (taking, error) {
+	before, err := lookup(k)
+	if err != nil {
+		return taking{}, err
+	}
+	began := time.Now()
+	off := on()
+	var grown *profile.Profile
+	return inMemory(k, &grown, func() error {
+		off()
+		after, err := lookup(k)
+		if err != nil {
+			return err
+		}
+		if grown, err = subtract(after, before); err != nil {
+			return err
+		}
+		grown.TimeNanos, grown.DurationNanos = began.UnixNano(), int64(time.Since(began))
+		if k == Allocs {
+			return keepTypes(grown, "alloc_objects", "alloc_space")
+		}
+		return nil
+	}), nil
+}
+
+// subtract returns what after holds beyond before. Where the runtime's estimate of
+// a stack has fallen, as that of its sampling may by a little, nothing was added.
+func subtract(after, before *profile.Profile) (*profile.Profile, error) {
+	before.Scale(-1)
+	sum, err := profile.Merge([]*profile.Profile{before, after})
+	if err != nil {
+		return nil, fmt.Errorf("before and after: %w", err)
+	}
+	// Merge adds the time that each covers.
+	kept := sum.Sample[:0]
+	for _, s := range sum.Sample {
+		some := false
+		for i, v := range s.Value {
+			s.Value[i] = max(v, 0)
+			some = some || v > 0
+		}
+		if some {
+			kept = append(kept, s)
+		}
+	}
+	sum.Sample = kept
+	sum.DefaultSampleType, sum.PeriodType, sum.Period = after.DefaultSampleType, after.PeriodType, after.Period
+	return sum.Compact(), nil
+}
+
+// keepTypes leaves only these values of each sample.
+func keepTypes(p *profile.Profile, names ...string) error {
+	keep := make([]int, len(names))
+	for i, name := range names {
+		keep[i] = typeIndex(p, name)
+		if keep[i] < 0 {
+			return fmt.Errorf("the profile has no %s", name)
+		}
+	}
+	types := make([]*profile.ValueType, len(keep))
+	for i, k := range keep {
+		types[i] = p.SampleType[k]
+	}
+	samples := p.Sample[:0]
+	for _, s := range p.Sample {
+		values := make([]int64, len(keep))
+		some := false
+		for i, k := range keep {
+			values[i] = s.Value[k]
+			some = some || values[i] != 0
+		}
+		if s.Value = values; some {
+			samples = append(samples, s)
+		}
+	}
+	p.SampleType, p.Sample, p.DefaultSampleType = types, samples, names[len(names)-1]
+	return nil
+}
+
+func typeIndex(p *profile.Profile, name string) int {
+	for i, t := range p.SampleType {
+		if t.Type == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// heapInUse takes what is live.
+func heapInUse() (*profile.Profile, error) {
+	p, err := lookup(Heap)
+	if err != nil {
+		return nil, err
+	}
+	return p, keepTypes(p, "inuse_objects", "inuse_space")
+}
+
+// The looks at what may be at its height.
+const (
+	lookEvery = 10 * time.Millisecond
+	// growth is by how much a height has to exceed the last one that was kept:
+	// to keep one takes milliseconds.
+	growth = 1.1
+)
+
+// atHeight takes a profile whenever a level is higher than it has been, and keeps the
+// last. One is taken at the end, at least.
+func atHeight(k Kind, level func() uint64, take func() (*profile.Profile, error)) taking {
+	var (
+		quit    atomic.Bool
+		done    = make(chan struct{})
+		highest uint64
+		kept    *profile.Profile
+		failed  error
+	)
+	look := func() {
+		now := level()
+		if kept != nil && float64(now) < growth*float64(highest) {
+			return
+		}
+		p, err := take()
+		if err != nil {
+			failed = err
+			return
+		}
+		highest, kept, failed = now, p, nil
+	}
+	go func() {
+		defer close(done)
+		for !quit.Load() {
+			look()
+			time.Sleep(lookEvery)
+		}
+	}()
+	return inMemory(k, &kept, func() error {
+		quit.Store(true)
+		<-done
+		look()
+		return failed
+	})
+}

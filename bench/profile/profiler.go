@@ -1,0 +1,164 @@
+package profile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"runtime/trace"
+	"slices"
+
+	"github.com/google/pprof/profile"
+)
+
+// ErrBusy is wrapped by the error for a profile that is being taken already: the
+// process has one of each kind.
+var ErrBusy = errors.New("a profile is being taken already")
+
+// Profiler takes the profiles of one cell after the other.
+type Profiler struct {
+	dir   string
+	kinds []Kind
+	busy  bool
+}
+
+// NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
+// folder, which has to be there by the time that a profile starts.
+func NewProfiler(results string, kinds []Kind) *Profiler {
+	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds)}
+}
+
+// blockRate is the nanoseconds of waiting for which the runtime takes a sample.
+const blockRate = 10_000
+
+// taking is one kind in progress: stop ends it, then write writes it or discard
+// throws it away.
+type taking struct {
+	kind    Kind
+	stop    func() error
+	write   func(path, cell string) error
+	discard func() error
+}
+
+// Start begins to profile a cell. The returned stop ends it and writes the files,
+// each whole or not at all; it is called once. Profiles of all kinds are taken at
+// the same time, so that one sees what another costs; who wants to know one exactly
+// asks for that alone.
+func (p *Profiler) Start(cell string) (stop func() error, err error) {
+	if p.busy {
+		return nil, fmt.Errorf("%s: %w", cell, ErrBusy)
+	}
+	// Not MkdirAll: it would bring back a results folder that was taken away.
+	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s: %w", cell, err)
+	}
+	var running []taking
+	for _, k := range p.order() {
+		t, err := p.begin(k, cell)
+		if err != nil {
+			err = fmt.Errorf("%s, %s profile: %w", cell, k, err)
+			for _, t := range slices.Backward(running) {
+				err = errors.Join(err, t.stop(), t.discard())
+			}
+			return nil, err
+		}
+		running = append(running, t)
+	}
+	p.busy = true
+	return func() error {
+		p.busy = false
+		return p.finish(cell, running)
+	}, nil
+}
+
+// finish ends what runs, the last begun first, and only then writes the files.
+func (p *Profiler) finish(cell string, running []taking) error {
+	var all error
+	failed := func(t taking, err error) bool {
+		if err != nil {
+			all = errors.Join(all, fmt.Errorf("%s, %s profile: %w", cell, t.kind, err))
+		}
+		return err != nil
+	}
+	var whole []taking
+	for _, t := range slices.Backward(running) {
+		if failed(t, t.stop()) {
+			failed(t, t.discard())
+			continue
+		}
+		whole = append(whole, t)
+	}
+	for _, t := range whole {
+		failed(t, t.write(filepath.Join(p.dir, t.kind.FileName(cell)), cell))
+	}
+	return all
+}
+
+// order puts what is read at the beginning before what runs all the while, so that
+// the latter doesn't see it.
+func (p *Profiler) order() []Kind {
+	kinds := slices.Clone(p.kinds)
+	rank := map[Kind]int{Trace: 1, CPU: 2}
+	slices.SortStableFunc(kinds, func(a, b Kind) int { return rank[a] - rank[b] })
+	return kinds
+}
+
+func (p *Profiler) begin(k Kind, cell string) (taking, error) {
+	switch k {
+	case CPU:
+		return beginCPU()
+	case Trace:
+		return beginTrace(filepath.Join(p.dir, k.FileName(cell)))
+	case Heap:
+		return atHeight(k, liveHeap, heapInUse), nil
+	case Goroutine:
+		return atHeight(k, goroutines, func() (*profile.Profile, error) { return lookup(k) }), nil
+	case Allocs:
+		return between(k, func() func() { return func() {} })
+	case Mutex:
+		return between(k, func() func() {
+			before := runtime.SetMutexProfileFraction(1)
+			return func() { runtime.SetMutexProfileFraction(before) }
+		})
+	case Block:
+		return between(k, func() func() {
+			runtime.SetBlockProfileRate(blockRate)
+			return func() { runtime.SetBlockProfileRate(0) }
+		})
+	}
+	return taking{}, fmt.Errorf("%w %q", ErrKind, k)
+}
+
+func beginCPU() (taking, error) {
+	var buf bytes.Buffer
+	if err := pprof.StartCPUProfile(&buf); err != nil {
+		return taking{}, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	var kept *profile.Profile
+	return inMemory(CPU, &kept, func() (err error) {
+		pprof.StopCPUProfile()
+		kept, err = profile.Parse(&buf)
+		return err
+	}), nil
+}
+
+// beginTrace writes into a hidden file at once: a trace is too large for memory.
+func beginTrace(path string) (taking, error) {
+	file, err := os.Create(hidden(path))
+	if err != nil {
+		return taking{}, err
+	}
+	if err := trace.Start(file); err != nil {
+		return taking{}, errors.Join(fmt.Errorf("%w: %w", ErrBusy, err), file.Close(), os.Remove(file.Name()))
+	}
+	return taking{
+		kind:    Trace,
+		stop:    func() error { trace.Stop(); return file.Close() },
+		write:   func(path, _ string) error { return os.Rename(file.Name(), path) },
+		discard: func() error { return os.Remove(file.Name()) },
+	}, nil
+}

@@ -1,0 +1,245 @@
+package profile_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"go.uber.org/goleak"
+
+	"watchlab/bench/profile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var sink [][]byte
+
+// work is what the tests profile: processor time, memory that stays and that goes, a
+// lock that is waited for, and a goroutine that waits.
+func work(ctx context.Context) {
+	profile.Do(profile.With(ctx, "queue", "ring", "gang"), "pop", func(context.Context) {
+		var (
+			mu     sync.Mutex
+			held   = make(chan struct{})
+			waited sync.WaitGroup
+		)
+		mu.Lock()
+		waited.Go(func() { close(held); mu.Lock(); mu.Unlock() }) //nolint:staticcheck // It is there to wait.
+		<-held
+		live := make([][]byte, 64)
+		for i := range live {
+			live[i] = allocate(1 << 20)
+		}
+		burn(300 * time.Millisecond)
+		runtime.GC()
+		runtime.GC()
+		burn(50 * time.Millisecond) // looks at the heap
+		mu.Unlock()
+		waited.Wait()
+		runtime.KeepAlive(live)
+	})
+	runtime.GC()
+}
+
+//go:noinline
+func allocate(n int) []byte { return make([]byte, n) }
+
+//go:noinline
+func burn(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+		runtime.Gosched()
+	}
+}
+
+// total is the sum of a value over the samples with a function of that name among
+// their frames.
+func total(t *testing.T, path, value, function string) int64 {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	p, err := pprof.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(p.SampleType, func(v *pprof.ValueType) bool { return v.Type == value })
+	if at < 0 {
+		t.Fatalf("%s has no %s", filepath.Base(path), value)
+	}
+	var sum int64
+	for _, s := range p.Sample {
+		for _, l := range s.Location {
+			if slices.ContainsFunc(l.Line, func(l pprof.Line) bool { return strings.HasSuffix(l.Function.Name, "."+function) }) {
+				sum += s.Value[at]
+				break
+			}
+		}
+	}
+	return sum
+}
+
+func TestProfilerTakesAllKinds(t *testing.T) {
+	dir := t.TempDir()
+	p := profile.NewProfiler(dir, profile.Kinds())
+	paths := map[profile.Kind]string{}
+	for _, cell := range []string{"Queue/impl=idle", "Queue/impl=ring"} {
+		stop, err := p.Start(cell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(cell, "ring") {
+			work(t.Context())
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range profile.Kinds() {
+			paths[k] = filepath.Join(dir, profile.Dir, k.FileName(cell))
+			if _, err := os.Stat(paths[k]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		kind            profile.Kind
+		value, function string
+		least, most     int64
+	}{
+		{profile.CPU, "cpu", "burn", 1, int64(20 * time.Second)},
+		{profile.Heap, "inuse_space", "allocate", 60 << 20, 70 << 20},
+		{profile.Allocs, "alloc_space", "allocate", 60 << 20, 70 << 20},
+		{profile.Mutex, "contentions", "work", 1, 10}, // the runtime's own locks among them
+		{profile.Goroutine, "goroutine", "work.func1.1", 1, 1},
+	} {
+		if got := total(t, paths[tc.kind], tc.value, tc.function); got < tc.least || got > tc.most {
+			t.Errorf("%s: %d of %s in %s, want %d to %d", tc.kind, got, tc.value, tc.function, tc.least, tc.most)
+		}
+	}
+	if got := total(t, paths[profile.Block], "contentions", "work.func1.1"); got < 1 {
+		t.Errorf("nobody waited for the lock")
+	}
+	source, err := profile.Read(paths[profile.CPU])
+	if err != nil || source.Cell != "Queue/impl=ring" {
+		t.Errorf("cell %q, %v", source.Cell, err)
+	}
+	if _, err := profile.Read(paths[profile.Trace]); !errors.Is(err, profile.ErrFormat) || !strings.Contains(err.Error(), "go tool trace") {
+		t.Errorf("a trace read as a profile: %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, profile.Dir))
+	if err != nil || len(entries) != 2*len(profile.Kinds()) {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestProfilesAreOfOneCell: what was allocated and waited for before is in none of
+// them.
+func TestProfilesAreOfOneCell(t *testing.T) {
+	dir := t.TempDir()
+	p := profile.NewProfiler(dir, []profile.Kind{profile.Allocs, profile.Mutex})
+	for _, cell := range []string{"a", "b"} {
+		stop, err := p.Start(cell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cell == "a" {
+			work(t.Context())
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kind, value := range map[profile.Kind]string{profile.Allocs: "alloc_space", profile.Mutex: "contentions"} {
+		before := total(t, filepath.Join(dir, profile.Dir, kind.FileName("a")), value, "work")
+		after := total(t, filepath.Join(dir, profile.Dir, kind.FileName("b")), value, "work")
+		if before <= 0 || after != 0 {
+			t.Errorf("%s: %d in the cell that worked, %d in the one after it", kind, before, after)
+		}
+	}
+}
+
+func TestProfilerIsBusy(t *testing.T) {
+	dir := t.TempDir()
+	p := profile.NewProfiler(dir, []profile.Kind{profile.Heap, profile.CPU, profile.Trace})
+	stop, err := p.Start("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Start("b"); !errors.Is(err, profile.ErrBusy) {
+		t.Errorf("a second cell at the same time: %v", err)
+	}
+	// Another's CPU profile is in the way; what had begun by then is ended.
+	if _, err := profile.NewProfiler(dir, profile.Kinds()).Start("c"); !errors.Is(err, profile.ErrBusy) {
+		t.Errorf("a second CPU profile: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, profile.Dir))
+	if err != nil || len(entries) != 3 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if stop, err = p.Start("b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProfilerWithoutFolder: a results folder that was taken away doesn't come back.
+func TestProfilerWithoutFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	if _, err := profile.NewProfiler(dir, profile.Kinds()).Start("a"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder is there")
+	}
+}
+
+func TestParse(t *testing.T) {
+	for list, want := range map[string][]profile.Kind{
+		"all":            profile.Kinds(),
+		"cpu":            {profile.CPU},
+		"trace, cpu,cpu": {profile.Trace, profile.CPU},
+	} {
+		if got, err := profile.Parse(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", list, got, err)
+		}
+	}
+	for _, list := range []string{"", "cpu,", "CPU", "cpu,all"} {
+		if got, err := profile.Parse(list); !errors.Is(err, profile.ErrKind) || !strings.Contains(err.Error(), "have all, cpu, heap") {
+			t.Errorf("%q: %v, %v", list, got, err)
+		}
+	}
+}
+
+// TestFileNames: no two cells share one, and every file system takes it.
+func TestFileNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, cell := range []string{"A/b=c", "A_b=c", "A/b=ü", "A/b=é", strings.Repeat("x", 300), strings.Repeat("x", 301), "A/b=../../c"} {
+		for _, k := range profile.Kinds() {
+			name := k.FileName(cell)
+			if have, ok := seen[name]; ok {
+				t.Errorf("%s and %s are both %s", have, cell, name)
+			}
+			seen[name] = cell
+			if len(name) > 250 || strings.ContainsAny(name, "/\\: ") {
+				t.Errorf("%s", name)
+			}
+		}
+	}
+	if got := profile.CPU.FileName("Queue/impl=ring"); got != "Queue_impl=ring.cpu.pb.gz" {
+		t.Error(got)
+	}
+}
