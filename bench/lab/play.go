@@ -31,12 +31,25 @@ func play(ctx context.Context, c Cell, rec *cell.Recorder) (res cell.Result, err
 	if err != nil {
 		return cell.Result{}, err
 	}
-	for _, n := range res.Notes {
-		if stats.Reserved(n.Unit) {
-			return cell.Result{}, fmt.Errorf("note %q: the unit is one that every cell has", n.Unit)
-		}
+	return res, checkNotes(res)
+}
+
+// checkNotes refuses a note that would stand on the cell's line under the unit of
+// another figure: one that cells have, or that of a boundary.
+func checkNotes(res cell.Result) error {
+	notes := res.Notes
+	res.Notes = nil
+	taken := map[string]bool{}
+	for _, v := range stats.Values(res, "") {
+		taken[v.Unit] = true
 	}
-	return res, nil
+	for _, n := range notes {
+		if taken[n.Unit] || stats.Reserved(n.Unit) {
+			return fmt.Errorf("note %q: the unit is that of another figure", n.Unit)
+		}
+		taken[n.Unit] = true
+	}
+	return nil
 }
 
 func newWorkload(c Cell) (w Workload, err error) {

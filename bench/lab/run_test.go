@@ -229,6 +229,7 @@ func TestWhatBecomesInvalid(t *testing.T) {
 		"panic in down":  {func(f *fake) { f.teardown = func() error { panic("ouch") } }, "invalid: error: panic in teardown: ouch", "setup run check teardown"},
 		"misuse":         {func(f *fake) { f.events = 0 }, "invalid: error: recorder misused: Count reported no events", "setup run check teardown"},
 		"note":           {func(f *fake) { f.note = "events/s" }, `invalid: error: note "events/s"`, "setup run check teardown"},
+		"note of a time": {func(f *fake) { f.note = "p99-ns" }, `invalid: error: note "p99-ns"`, "setup run check teardown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

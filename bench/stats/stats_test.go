@@ -225,7 +225,7 @@ func TestWriteRefusesBadNames(t *testing.T) {
 }
 
 func TestReserved(t *testing.T) {
-	for unit, want := range map[string]bool{"ns/op": true, "deltas/event": true, "p99-ns": true, "a-to-b-p99-ns": true, "relists": false, "wire-B/event": false} {
+	for unit, want := range map[string]bool{"ns/op": true, "deltas/event": true, "p99-ns": true, "peak-heap-B": true, "a-to-b-p99-ns": false, "lock-hold-max-ns": false, "relists": false, "wire-B/event": false} {
 		if got := stats.Reserved(unit); got != want {
 			t.Errorf("Reserved(%q) = %v", unit, got)
 		}

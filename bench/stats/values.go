@@ -73,9 +73,12 @@ func ours(unit string) bool {
 	return false
 }
 
-// Reserved reports whether a unit is one that [Values] gives, so that a note
-// cannot take its place.
-func Reserved(unit string) bool { return ours(unit) || slices.Contains(neutral, unit) }
+// Reserved reports whether a unit is one that [Values] gives of any measurement,
+// so that a note cannot take its place. The units of further boundaries, which are
+// the workload's to name, are not among them.
+func Reserved(unit string) bool {
+	return slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) || slices.Contains(neutral, unit)
+}
 
 // Direction says which way a unit is better.
 type Direction string
