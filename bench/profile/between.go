@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/pprof"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -108,58 +107,4 @@ func typeIndex(p *profile.Profile, name string) int {
 		}
 	}
 	return -1
-}
-
-// heapInUse takes what is live.
-func heapInUse() (*profile.Profile, error) {
-	p, err := lookup(Heap)
-	if err != nil {
-		return nil, err
-	}
-	return p, keepTypes(p, "inuse_objects", "inuse_space")
-}
-
-// The looks at what may be at its height.
-const (
-	lookEvery = 10 * time.Millisecond
-	// growth is by how much a height has to exceed the last one that was kept:
-	// to keep one takes milliseconds.
-	growth = 1.1
-)
-
-// atHeight takes a profile whenever a level is higher than it has been, and keeps the
-// last. One is taken at the end, at least.
-func atHeight(k Kind, level func() uint64, take func() (*profile.Profile, error)) taking {
-	var (
-		quit    atomic.Bool
-		done    = make(chan struct{})
-		highest uint64
-		kept    *profile.Profile
-		failed  error
-	)
-	look := func() {
-		now := level()
-		if kept != nil && float64(now) < growth*float64(highest) {
-			return
-		}
-		p, err := take()
-		if err != nil {
-			failed = err
-			return
-		}
-		highest, kept, failed = now, p, nil
-	}
-	go func() {
-		defer close(done)
-		for !quit.Load() {
-			look()
-			time.Sleep(lookEvery)
-		}
-	}()
-	return inMemory(k, &kept, func() error {
-		quit.Store(true)
-		<-done
-		look()
-		return failed
-	})
 }

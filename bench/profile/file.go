@@ -67,7 +67,7 @@ func Read(path string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // It was only read.
+	defer func() { _ = file.Close() }() // It was only read.
 	p, err := profile.Parse(file)
 	switch {
 	case err != nil && strings.HasSuffix(path, ".trace"):

@@ -15,8 +15,8 @@ type Kind string
 const (
 	// CPU: where processor time goes, a sample every 10 ms of it.
 	CPU Kind = "cpu"
-	// Heap: what was live when a collection found the most, within a tenth; a sample
-	// every 512 kB (runtime.MemProfileRate).
+	// Heap: what was live when collections, looked at every 10 ms, found the most; a
+	// sample every 512 kB (runtime.MemProfileRate).
 	Heap Kind = "heap"
 	// Allocs: what was allocated, sampled likewise.
 	Allocs Kind = "allocs"

@@ -114,9 +114,9 @@ func (p *Profiler) begin(k Kind, cell string) (taking, error) {
 	case Trace:
 		return beginTrace(filepath.Join(p.dir, k.FileName(cell)))
 	case Heap:
-		return atHeight(k, liveHeap, heapInUse), nil
+		return atHeight(k, new(heap)), nil
 	case Goroutine:
-		return atHeight(k, goroutines, func() (*profile.Profile, error) { return lookup(k) }), nil
+		return atHeight(k, goroutines{}), nil
 	case Allocs:
 		return between(k, func() func() { return func() {} })
 	case Mutex:

@@ -20,8 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var sink [][]byte
-
 // work is what the tests profile: processor time, memory that stays and that goes, a
 // lock that is waited for, and a goroutine that waits.
 func work(ctx context.Context) {
@@ -55,7 +53,6 @@ func allocate(n int) []byte { return make([]byte, n) }
 //go:noinline
 func burn(d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
-		runtime.Gosched()
 	}
 }
 

@@ -1,0 +1,118 @@
+package profile
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/pprof/profile"
+)
+
+// lookEvery is how often a level is looked at.
+const lookEvery = 10 * time.Millisecond
+
+// level is what a profile at its height is taken by.
+type level interface {
+	// due says whether it may be worth taking a profile, which costs milliseconds:
+	// the highest that was taken so far had that weight.
+	due(highest uint64) bool
+	// take takes one and weighs it.
+	take() (p *profile.Profile, weight uint64, err error)
+}
+
+// atHeight takes profiles all the while, and keeps the one that weighs most. One is
+// taken at the end, at least.
+func atHeight(k Kind, l level) taking {
+	var (
+		quit    atomic.Bool
+		done    = make(chan struct{})
+		highest uint64
+		kept    *profile.Profile
+		failed  error
+	)
+	look := func() {
+		if kept != nil && !l.due(highest) {
+			return
+		}
+		p, weight, err := l.take()
+		if err != nil {
+			failed = err
+			return
+		}
+		if kept == nil || weight > highest {
+			highest, kept, failed = weight, p, nil
+		}
+	}
+	go func() {
+		defer close(done)
+		for !quit.Load() {
+			look()
+			time.Sleep(lookEvery)
+		}
+	}()
+	return inMemory(k, &kept, func() error {
+		quit.Store(true)
+		<-done
+		look()
+		return failed
+	})
+}
+
+// goroutines are weighed by their number.
+type goroutines struct{}
+
+func (goroutines) due(highest uint64) bool {
+	const growth = 1.1 // the world stands still while they are looked through
+	return float64(runtime.NumGoroutine()) > growth*float64(highest)
+}
+
+func (goroutines) take() (*profile.Profile, uint64, error) {
+	p, err := lookup(Goroutine)
+	if err != nil {
+		return nil, 0, err
+	}
+	return p, weigh(p, 0), nil
+}
+
+// heap is weighed by what was live. A profile tells of the collection before the
+// last, so that there is one to be taken whenever one has ended.
+type heap struct{ cycles, live, before uint64 }
+
+func (h *heap) due(highest uint64) bool {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	for _, s := range sample {
+		if s.Value.Kind() != metrics.KindUint64 {
+			return false
+		}
+	}
+	cycles, live := sample[0].Value.Uint64(), sample[1].Value.Uint64()
+	if cycles == h.cycles {
+		return false
+	}
+	h.cycles, h.live, h.before = cycles, live, h.live
+	// Samples are an estimate: what is a little lower may weigh more.
+	const nearly = 0.9
+	return float64(max(h.live, h.before)) > nearly*float64(highest)
+}
+
+func (*heap) take() (*profile.Profile, uint64, error) {
+	p, err := lookup(Heap)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := keepTypes(p, "inuse_objects", "inuse_space"); err != nil {
+		return nil, 0, err
+	}
+	return p, weigh(p, 1), nil
+}
+
+// weigh adds one of the samples' values up.
+func weigh(p *profile.Profile, value int) uint64 {
+	var sum int64
+	for _, s := range p.Sample {
+		sum += s.Value[value]
+	}
+	return uint64(max(sum, 0))
+}
