@@ -62,6 +62,9 @@ type Recorder struct {
 	counted      []Note
 	watcher      *watcher
 	memory       *Memory
+	// starting and stopping enclose the measured part; ending is stopping once
+	// starting was called.
+	starting, stopping, ending func()
 
 	summed              bool
 	eventsIn, deltasOut uint64
@@ -97,6 +100,12 @@ func Shared() *Recorder { return &Recorder{shared: true} }
 // milliseconds. Begin gives memory back to the system first, which takes a while.
 func Alone() *Recorder { return &Recorder{alone: true} }
 
+// Around returns a recorder that calls start before the clock starts, and stop after
+// it has stopped, both outside what is measured. Profiles are taken so, that they
+// tell of what is measured and of nothing else. stop is called once if start was: at
+// the latest by [Recorder.Abandon].
+func Around(start, stop func()) *Recorder { return &Recorder{starting: start, stopping: stop} }
+
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.
 func (r *Recorder) Begin() {
@@ -111,6 +120,10 @@ func (r *Recorder) Begin() {
 	}
 	if !r.shared {
 		r.perf = openPerf()
+	}
+	if r.starting != nil {
+		r.ending = r.stopping
+		r.starting()
 	}
 	// What allocates and takes time comes first, that it isn't counted; at the end
 	// it comes last.
@@ -144,8 +157,20 @@ func (r *Recorder) End() {
 	r.after.readHost()
 }
 
+// Abandon ends what Begin began, if End wasn't called since a workload failed. It
+// does nothing otherwise.
+func (r *Recorder) Abandon() {
+	if !r.ended {
+		r.release()
+	}
+}
+
 // release ends what runs while the clock does.
 func (r *Recorder) release() {
+	if r.ending != nil {
+		r.ending()
+		r.ending = nil
+	}
 	r.counted = r.perf.close()
 	r.perf = nil
 	if r.watcher != nil {

@@ -131,9 +131,7 @@ type Note struct {
 // the use of the recorder: Begin or End missing or called twice, no Count, a
 // report before End. With an error there are no figures.
 func (r *Recorder) Result() (Result, error) {
-	if !r.ended {
-		r.release()
-	}
+	r.Abandon()
 	problems := r.misuse
 	missing := func(cond bool, what string) {
 		if cond {

@@ -3,8 +3,10 @@ package cell_test
 import (
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -111,6 +113,37 @@ func TestNeverEnded(t *testing.T) {
 	if _, err := rec.Result(); err == nil {
 		t.Error("a result without End")
 	}
+}
+
+// TestAround: what encloses the measurement is in none of its figures, and is ended
+// though the measurement wasn't.
+func TestAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		around := func(name string) func() {
+			return func() {
+				calls = append(calls, name)
+				time.Sleep(time.Hour)
+			}
+		}
+		rec := cell.Around(around("start"), around("stop"))
+		rec.Begin()
+		time.Sleep(time.Second)
+		rec.End()
+		rec.Abandon()
+		rec.Count(1, 1)
+		if got, err := rec.Result(); err != nil || got.Elapsed != time.Second {
+			t.Errorf("elapsed %v, %v", got.Elapsed, err)
+		}
+		left := cell.Around(around("start"), around("stop"))
+		left.Begin()
+		left.Abandon()
+		left.Abandon()
+		cell.Around(around("start"), around("stop")).Abandon()
+		if want := []string{"start", "stop", "start", "stop"}; !slices.Equal(calls, want) {
+			t.Errorf("called %v, want %v", calls, want)
+		}
+	})
 }
 
 func TestSystemCounters(t *testing.T) {

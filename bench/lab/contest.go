@@ -297,18 +297,33 @@ func (c *contest) playProfiled(ctx context.Context) error {
 			continue
 		}
 		t.start()
-		stop, err := c.r.opts.Profile.Start(t.progress.Cell)
-		if err != nil {
-			return fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
-		}
-		labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
-		t.measured, t.err = play(labelled, cl, new(cell.Recorder))
-		if err = stop(); err != nil {
-			err = fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
-		}
+		err := t.profile(ctx, c, cl)
 		if err := errors.Join(err, t.settle(ctx)); err != nil || c.r.out.Interrupted {
 			return err
 		}
+	}
+	return nil
+}
+
+// profile plays the cell with profiles of what is measured. The error is the
+// profiler's.
+func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
+	var (
+		stop func() error
+		err  error
+	)
+	rec := cell.Around(
+		func() { stop, err = c.r.opts.Profile.Start(t.progress.Cell) },
+		func() {
+			if err == nil {
+				err = stop()
+			}
+		})
+	labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
+	profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec) })
+	rec.Abandon()
+	if err != nil {
+		return fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Profiler takes profiles of what is played between Start and stop. Their errors
+// Profiler takes profiles of what is measured, between Start and stop. Their errors
 // end the run.
 type Profiler interface {
 	// Start begins the profiles of a cell, by its name as benchmarks have it.
