@@ -83,16 +83,34 @@ func nanoseconds(v float64) string {
 	return number(v/float64(time.Second)) + "s"
 }
 
-// ratio writes how many times the baseline's figure, or that it cannot be told
-// from chance.
+// ratio writes how many times the baseline's figure, or that there is no
+// difference that can be told from chance.
 func ratio(c stats.Comparison) string {
 	switch {
 	case !c.Testable:
 		return times(c.Ratio) + "?"
 	case !c.Significant:
-		return "~"
+		return "no difference"
 	}
 	return times(c.Ratio)
+}
+
+// seen writes the smallest change that the rounds of two sides would show.
+func seen(base, values []float64) string {
+	share, ok := stats.MinDetectable(base, values)
+	if !ok {
+		return none
+	}
+	return strconv.FormatFloat(share*100, 'g', 2, 64) + " %"
+}
+
+// interval writes the bounds of the throughput's median, or none.
+func interval(s stats.Samples) string {
+	sum := stats.Summarize(s[stats.UnitEventsPerSec])
+	if sum.Lo == nil {
+		return none
+	}
+	return benchunit.Scale(*sum.Lo, benchunit.Decimal) + "–" + benchunit.Scale(*sum.Hi, benchunit.Decimal)
 }
 
 func times(v float64) string {
@@ -113,6 +131,13 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// table is a grid with what stands around it.
+type table struct {
+	title, shared string
+	grid          grid
+	legend        []string
 }
 
 // grid is a table before it is laid out.

@@ -15,11 +15,16 @@ func TestFigures(t *testing.T) {
 		{nanoseconds(999700), "1.00ms"}, {nanoseconds(12e6), "12ms"}, {nanoseconds(2.5e9), "2.50s"},
 		{times(1), "1.00×"}, {times(0.02), "0.0200×"}, {times(3.412), "3.41×"}, {times(34.12), "34.1×"}, {times(341.2), "341×"},
 		{ratio(stats.Comparison{Ratio: 2, Testable: true, Significant: true}), "2.00×"},
-		{ratio(stats.Comparison{Ratio: 2, Testable: true}), "~"},
+		{ratio(stats.Comparison{Ratio: 2, Testable: true}), "no difference"},
 		{ratio(stats.Comparison{Ratio: 2}), "2.00×?"},
 		{perSecond(nil), "-"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6}}), "1.000M ±  ?"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6, 1.2e6}}), "1.100M ± 9%"},
+		{seen([]float64{1, 1, 1}, []float64{1, 1, 1}), "-"}, {seen([]float64{1, 1.01, 0.99, 1}, []float64{1, 1.01, 0.99, 1}), "2.4 %"},
+		{interval(nil), "-"}, {interval(stats.Samples{stats.UnitEventsPerSec: {1e6, 2e6, 3e6, 4e6, 5e6, 6e6}}), "1.000M–6.000M"},
+		{noteOf("relists", 2), "relists 2"}, {noteOf("drain-ns/event", 1500), "drain 1.50µs/event"}, {noteOf("B/queued-event", 2048), "2.000KiB/queued-event"},
+		{noteOf("staleness-p99-events", 40), "staleness-p99-events 40"}, {noteOf("reads/s", 8600), "reads/s 8600"}, {noteOf("drift", -2.5), "drift -2.5"},
+		{noteOf("lock-hold-floor-ns", 900), "lock-hold-floor 900ns"}, {noteOf("cycles/op", 1234567), "cycles/op 1.235M"},
 		{escape("a|b_c*d~`"), "a\\|b\\_c\\*d\\~\\`"},
 	} {
 		if tc.got != tc.want {

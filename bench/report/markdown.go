@@ -31,6 +31,17 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 		b.WriteString(v.grid.markdown())
 		b.WriteString("\n")
 		list(&b, v.legend)
+		for _, t := range v.more() {
+			fmt.Fprintf(&b, "### %s\n\n%s\n", escape(t.title), t.grid.markdown())
+		}
+	}
+	for _, t := range sweeps(o) {
+		fmt.Fprintf(&b, "## %s\n\n", escape(t.title))
+		if t.shared != "" {
+			fmt.Fprintf(&b, "%s\n\n", escape(t.shared))
+		}
+		fmt.Fprintf(&b, "%s\n", t.grid.markdown())
+		list(&b, t.legend)
 	}
 
 	b.WriteString("## Where it loses\n\n")

@@ -1,9 +1,10 @@
 // Package report shows a run: as a table for the terminal, as JSON, as
-// benchfmt, as Markdown, as a page of HTML.
+// benchfmt, as CSV, as Markdown, as a page of HTML.
 //
 //  1. The cells of a comparison are grouped into rows: equal labels save for
 //     the rate.
-//  2. Each row is compared with the baseline that has the same knobs.
+//  2. Each row is compared with the baseline that has the same knobs and the same
+//     guarantees. What the rounds could have shown stands beside each ratio.
 //  3. [Table] and [Markdown] lay the rows out. What a cell with an invalid
 //     verdict measured is nowhere in a run, so it cannot be shown: its row has
 //     dashes.
@@ -38,6 +39,21 @@ func Table(w io.Writer, o *lab.Outcome) error {
 		}
 		b.WriteString(v.grid.text("  "))
 		for _, line := range v.legend {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+		for _, t := range v.more() {
+			fmt.Fprintf(&b, "\n  %s\n", t.title)
+			b.WriteString(t.grid.text("  "))
+		}
+		b.WriteString("\n")
+	}
+	for _, t := range sweeps(o) {
+		fmt.Fprintf(&b, "%s\n", t.title)
+		if t.shared != "" {
+			fmt.Fprintf(&b, "  %s\n", t.shared)
+		}
+		b.WriteString(t.grid.text("  "))
+		for _, line := range t.legend {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
 		b.WriteString("\n")
@@ -75,12 +91,29 @@ type tableView struct {
 	grid   grid
 	legend []string
 	rows   []row
+	// costs is what each row took, noted what workloads noted; both may be without
+	// rows.
+	costs, noted grid
+}
+
+// more are the further tables that have rows.
+func (v tableView) more() []table {
+	var out []table
+	for _, t := range []table{{title: "What it costs", grid: v.costs}, {title: "What was noted", grid: v.noted}} {
+		if len(t.grid.rows) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 func view(c *lab.ComparisonResult, rounds int) tableView {
 	v := tableView{family: c.Family, title: c.Title, rows: rowsOf(c)}
 	varying, shared := splitLabels(v.rows)
 	v.shared = strings.Join(shared, ", ")
+	if c.Rounds > 0 {
+		rounds = c.Rounds
+	}
 
 	v.grid.column("variant", true)
 	for _, key := range varying {
@@ -90,7 +123,12 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	if len(guarantees) > 0 {
 		v.grid.column("guar.", true)
 	}
-	for _, h := range []string{"events/s", "at rate", "p50", "p99", "p99.9", "allocs/ev", "B/ev", "deltas/ev", "ratio"} {
+	v.grid.column("events/s", false)
+	intervals := slices.ContainsFunc(v.rows, func(r row) bool { return interval(r.fast) != none })
+	if intervals {
+		v.grid.column("95 % interval", false)
+	}
+	for _, h := range []string{"at rate", "p50", "p99", "p99.9", "ratio", "would see"} {
 		v.grid.column(h, false)
 	}
 	v.grid.column("verdict", true)
@@ -103,8 +141,13 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 		if len(guarantees) > 0 {
 			line = append(line, code(slices.Index(guarantees, r.throughput.Guarantees)))
 		}
+		line = append(line, perSecond(r.fast))
+		if intervals {
+			line = append(line, interval(r.fast))
+		}
 		v.grid.rows = append(v.grid.rows, append(line, figures(r, v.rows, rounds)...))
 	}
+	v.costs, v.noted = costs(v.rows, varying), noted(v.rows, varying)
 
 	for i, g := range guarantees {
 		v.legend = append(v.legend, "guar. "+code(i)+": "+g)
@@ -112,8 +155,10 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	if names := latencyBoundaries(c); len(names) > 0 {
 		v.legend = append(v.legend, "latency: "+strings.Join(names, ", "))
 	}
+	v.legend = append(v.legend, inequalities(v.rows)...)
+	v.legend = append(v.legend, again(c)...)
 	for _, cl := range c.Cells {
-		if cl.Verdict.Detail != "" {
+		if cl.Verdict.Detail != "" && cl.Again == "" {
 			v.legend = append(v.legend, cellName(&cl, varying)+": "+cl.Verdict.String())
 		}
 	}
@@ -131,22 +176,20 @@ func cellName(c *lab.CellResult, varying []string) string {
 	return name + " @" + rateOf(c)
 }
 
-// figures are the columns that were measured; dashes where nothing was.
+// figures are the columns after the throughput; dashes where nothing was
+// measured.
 func figures(r row, rows []row, rounds int) []string {
 	rate := none
 	if r.wait.Count > 0 {
 		rate = r.rate()
 	}
 	return []string{
-		perSecond(r.fast),
 		rate,
 		quantile(r.wait.Count, 2, r.wait.P50),
 		quantile(r.wait.Count, 100, r.wait.P99),
 		quantile(r.wait.Count, 1000, r.wait.P999),
-		median(r.fast, stats.UnitAllocsPerOp, number),
-		median(r.fast, stats.UnitBytesPerOp, bytesCount),
-		median(r.fast, stats.UnitDeltasPerEvent, number),
 		ratioColumn(r, rows),
+		seenColumn(r, rows),
 		r.verdict(rounds),
 	}
 }
@@ -160,16 +203,14 @@ func quantile(have, need uint64, d time.Duration) string {
 }
 
 func ratioColumn(r row, rows []row) string {
-	switch {
-	case len(r.fast) == 0:
-		return none
-	case r.isBaseline():
-		return times(1) + " baseline"
-	case r.paced():
-		return none
+	if base, ok := counterpart(r, rows); ok && unequal(base, r) && len(r.fast) > 0 {
+		return "unequal"
 	}
-	base, ok := baselineOf(r, rows)
-	if !ok || base.paced() {
+	if r.isBaseline() && len(r.fast) > 0 {
+		return times(1) + " baseline"
+	}
+	base, ok := ratioBase(r, rows)
+	if !ok {
 		return none
 	}
 	c, ok := compare(base.fast, r.fast, stats.UnitEventsPerSec)
@@ -177,6 +218,39 @@ func ratioColumn(r row, rows []row) string {
 		return none
 	}
 	return ratio(c)
+}
+
+// seenColumn is the smallest change of throughput that the rounds would have
+// shown.
+func seenColumn(r row, rows []row) string {
+	base, ok := ratioBase(r, rows)
+	if !ok {
+		return none
+	}
+	return seen(base.fast[stats.UnitEventsPerSec], r.fast[stats.UnitEventsPerSec])
+}
+
+// ratioBase is the row that a row's throughput is a ratio of. False where the
+// generator set one of them.
+func ratioBase(r row, rows []row) (row, bool) {
+	base, ok := baselineOf(r, rows)
+	return base, ok && !r.paced() && !base.paced() && len(r.fast) > 0
+}
+
+// inequalities says why no ratio is taken, once for each pair of promises.
+func inequalities(rows []row) []string {
+	var lines []string
+	for _, r := range rows {
+		base, ok := counterpart(r, rows)
+		if !ok || !unequal(base, r) {
+			continue
+		}
+		line := fmt.Sprintf("unequal: no ratio is taken, as the baseline promises %s, and the variant %s", base.throughput.Class, r.throughput.Class)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // splitLabels parts the labels into the keys whose values differ between rows,
@@ -256,17 +330,34 @@ func orNone(s string) string {
 // method says how the figures came about, and what the signs mean.
 func method(o *lab.Outcome) []string {
 	lines := []string{
-		fmt.Sprintf("Figures are medians of %s, after one warm-up round that is played and not counted; in each round the cells are played in an order drawn from seed %d.", plural(o.Rounds, "round"), o.Seed),
-		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + ").",
-		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Allocations and bytes are the whole process's.",
-		"ratio: events/s over the baseline's of the same knobs. ~: cannot be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). -: no such baseline with figures, or the rate was set.",
+		fmt.Sprintf("Figures are medians of %s, after one warm-up round that is played and not counted; in each round the cells are played in an order drawn from seed %d.", rounds(o), o.Seed),
+		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + "); 95 % interval: of the median, from 6 rounds on.",
+		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Costs are the whole process's.",
+		"ratio: events/s over the baseline's of the same knobs. no difference: none that can be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). unequal: the guarantees differ, so that no ratio is taken. -: no such baseline with figures, or the rate was set.",
+		"would see: the smallest change that rounds as many and as noisy as these show in " + percent(stats.Power) + " of all runs.",
+		"A/A: the baseline played twice in every round; where the two differ, the run can't be trusted with differences of that size.",
 		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were later than their budget (%v, or 1 %% of the time between two events where that is more, unless it was set).", percent(lab.MaxLateShare), cell.LateAfter),
+		fmt.Sprintf("steal, throttled, gc-limit: the machine was in the way: in the median round, others had more than %s of its CPU time, or the control group held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()
 		lines = append(lines, fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all))
 	}
 	return lines
+}
+
+// rounds says how many a figure is of: with a budget, comparisons differ.
+func rounds(o *lab.Outcome) string {
+	least, most := o.Rounds, o.Rounds
+	for _, c := range o.Comparisons {
+		if c.Rounds > 0 {
+			least, most = min(least, c.Rounds), max(most, c.Rounds)
+		}
+	}
+	if least == most {
+		return plural(most, "round")
+	}
+	return fmt.Sprintf("%d to %s", least, plural(most, "round"))
 }
 
 func percent(share float64) string { return number(share*100) + " %" }

@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"flag"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ type spec struct {
 	rounds                           int
 }
 
-var jitter = []float64{1, 0.98, 1.01, 1.03, 0.99}
+var jitter = []float64{1, 0.98, 1.01, 1.03, 0.99, 1.005, 0.995}
 
 func (s spec) cell() lab.CellResult {
 	c := lab.CellResult{
@@ -115,7 +116,33 @@ func outcome() *lab.Outcome {
 				spec{"cond", "in-order", "max", batch, false, 8e4, 20, 999, lab.Verdict{}, 3},
 				spec{"ring", "in-order", "max", "", false, 1, 1, 1, lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}, 0},
 			),
+			judged(comparison("Queue", "what else there is to tell",
+				spec{"clientgo-fifo", "per-key", "max", "", true, 3.3e6, 3, 2 * ms, lab.Verdict{}, 7},
+				spec{"clientgo-fifo", "per-key", "50000", "", true, 5e4, 3, 90 * us, lab.Verdict{}, 7},
+				spec{"ring", "per-key", "max", "", false, 9e6, 0, 1 * ms, lab.Verdict{}, 7},
+				spec{"ring", "per-key", "50000", "", false, 5e4, 0, 80 * us, lab.Verdict{}, 7},
+				spec{"dropping", "per-key", "max", "", false, 9e7, 0, 1 * ms, lab.Verdict{}, 7},
+				spec{"robbed", "per-key", "max", "", false, 9e7, 0, 1 * ms, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal, Detail: "12 % of the CPU time went to others"}, 0},
+				spec{"clientgo-fifo-again", "per-key", "max", "", false, 3.32e6, 3, 2 * ms, lab.Verdict{}, 7},
+				spec{"ring-again", "per-key", "max", "", false, 8e6, 3, 2 * ms, lab.Verdict{}, 7},
+				spec{"robbed-again", "per-key", "max", "", false, 8e6, 3, 2 * ms, lab.Verdict{Status: lab.Unplayed}, 0},
+			)),
 		},
+		Knees: []stats.Knee{
+			{Cell: "DeltaFIFO/impl=cond/keys=10000", Impl: "cond", Objective: stats.Objective{Unit: stats.UnitP99, Most: ms}, Held: 4e5, Failed: 4.2e5, Limit: "latency",
+				Points: []stats.KneePoint{{Rate: 4e5, Latency: map[string]float64{stats.UnitP99: 9e5}, Rounds: 5, Holds: 5}, {Rate: 4.2e5, Latency: map[string]float64{stats.UnitP99: 5e7}, Rounds: 5}}},
+			{Cell: "DeltaFIFO/impl=clientgo-realfifo/keys=10000", Impl: "clientgo-realfifo", Objective: stats.Objective{Unit: stats.UnitP99, Most: ms}, Limit: "generator"},
+		},
+		Scalings: []stats.Scaling{
+			{Cell: "DeltaFIFO/impl=cond/keys=10000", Impl: "cond", Over: "producers",
+				Points: []stats.ScalePoint{{N: 1, EventsPerSecond: []float64{1e6, 1.02e6}}, {N: 8, EventsPerSecond: []float64{4e6, 4.1e6}}},
+				Fit:    &stats.USL{Lambda: stats.Estimate{Value: 1e6, Lo: 9e5, Hi: 1.1e6}, Sigma: stats.Estimate{Value: 0.05, Lo: 0.01, Hi: 0.1}, Kappa: stats.Estimate{Value: 0.004, Lo: 0, Hi: 0.008}, Peak: 15.4, PeakRate: 5e6, RMSE: 0.012, R2: 0.998}},
+			{Cell: "DeltaFIFO/impl=ring/keys=10000", Impl: "ring", Over: "producers", Points: []stats.ScalePoint{{N: 1, EventsPerSecond: []float64{3e6}}}, Why: "1 point is too few for a fit"},
+		},
+		Surfaces: []stats.Surface{{
+			Cell: "DeltaFIFO/impl=cond", Impl: "cond", X: "batch-size", Y: "skew", Unit: "events/s", Xs: []string{"10", "1000"}, Ys: []string{"1.01", "2"},
+			Points: [][]*stats.Summary{{{Median: 1e6}, {Median: 2e6}}, {nil, {Median: 5e5}}},
+		}},
 		Env: lab.Env{
 			Started: start, Args: []string{"run", "--family", "deltafifo", "--storm", "a b"},
 			Build: lab.Build{Commit: "abc1234", Dirty: true}, GoVersion: "go1.26", GOOS: "linux", GOARCH: "amd64",
@@ -124,6 +151,35 @@ func outcome() *lab.Outcome {
 			StealShare: &steal,
 		},
 	}
+}
+
+// judged gives the cells of the last comparison what the others lack: classes,
+// pairs, memory, notes.
+func judged(c lab.ComparisonResult) lab.ComparisonResult {
+	c.Family, c.Rounds = "queue", 7
+	for i := range c.Cells {
+		cl := &c.Cells[i]
+		cl.Class = "order per-key, coalesces all"
+		impl := cl.Label("impl")
+		if impl == "dropping" {
+			cl.Class = "order none, coalesces all"
+		}
+		if first, ok := strings.CutSuffix(impl, "-again"); ok {
+			cl.Again = strings.Replace(cl.BenchName(), impl, first, 1)
+		}
+		for j := range cl.Rounds {
+			r := &cl.Rounds[j].Result
+			_, paced := cl.Rate()
+			switch {
+			case paced:
+				r.Notes = []cell.Note{{Unit: "lock-hold-max-ns", Value: 4500}, {Unit: "staleness-p99-events", Value: 12}, {Unit: "drain-ns/event", Value: 250}}
+			case impl != "dropping":
+				r.GCPauseMax, r.Memory = 80*time.Microsecond, &cell.Memory{HeapBytes: 100 << 20, PeakHeapBytes: 150 << 20, PeakRSSBytes: 300 << 20}
+				r.Counters = []cell.Note{{Unit: "cycles/op", Value: 345.6}}
+			}
+		}
+	}
+	return c
 }
 
 func TestGolden(t *testing.T) {
@@ -247,7 +303,7 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
-					"table": report.Table, "json": report.JSON, "bench": report.Bench, "markdown": report.Markdown, "html": report.HTML,
+					"table": report.Table, "json": report.JSON, "csv": report.CSV, "bench": report.Bench, "markdown": report.Markdown, "html": report.HTML,
 				} {
 					var b bytes.Buffer
 					if err := write(&b, o); err != nil {
@@ -278,7 +334,7 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 				}
 			}
 			if !lose {
-				for _, name := range []string{"table", "json", "bench", "markdown", "html", "run.json", "bench.txt", "report.md", "report.html"} {
+				for _, name := range []string{"table", "json", "csv", "bench", "markdown", "html", "run.json", "bench.txt", "report.md", "report.html"} {
 					if !found[name] {
 						t.Errorf("%s lacks the figures of a sound cell:\n%s", name, texts[name])
 					}
@@ -307,5 +363,50 @@ func TestWriteReplacesTheReport(t *testing.T) {
 	}
 	if err := report.Write(filepath.Join(dir, "missing"), outcome()); err == nil {
 		t.Error("no error for a folder that is not there")
+	}
+}
+
+// TestCSV holds the lines to the cells' own figures.
+func TestCSV(t *testing.T) {
+	o := outcome()
+	var b bytes.Buffer
+	if err := report.CSV(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(&b).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := map[string]int{}
+	for i, name := range records[0] {
+		column[name] = i
+	}
+	lines := map[string][]string{}
+	for _, r := range records[1:] {
+		lines[r[column["cell"]]+" "+r[column["unit"]]] = r
+	}
+	const queue = "Queue/impl=%s/delivery=per-key/keys=10000/rate=%s events/s"
+	for name, want := range map[string]map[string]string{
+		fmt.Sprintf(queue, "clientgo-fifo", "max"): {"median": "3.3e+06", "baseline": "true", "against": "", "ratio": ""},
+		fmt.Sprintf(queue, "ring", "max"): {
+			"median": "9e+06", "lo": "8.82e+06", "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "true",
+		},
+		fmt.Sprintf(queue, "ring", "50000"):   {"rate": "50000", "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "50000"), "significant": "false"},
+		fmt.Sprintf(queue, "dropping", "max"): {"class": "order none, coalesces all", "against": "", "ratio": ""},
+		fmt.Sprintf(queue, "clientgo-fifo-again", "max"): {
+			"again": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "false",
+		},
+		strings.TrimSuffix(fmt.Sprintf(queue, "robbed", "max"), "events/s"): {"verdict": "invalid", "cause": "steal", "median": ""},
+	} {
+		line, ok := lines[name]
+		if !ok {
+			t.Errorf("no line for %q", name)
+			continue
+		}
+		for key, value := range want {
+			if got := line[column[key]]; got != value {
+				t.Errorf("%s: %s is %q, want %q", name, key, got, value)
+			}
+		}
 	}
 }

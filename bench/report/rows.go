@@ -23,7 +23,8 @@ type row struct {
 
 // rowsOf groups the cells of a comparison: those whose labels are equal save
 // for the rate make one row. Where several are paced, each makes a row, with
-// the throughput of the one that is not.
+// the throughput of the one that is not. The second halves of A/A pairs are no
+// rows: they are told of apart (see again.go).
 func rowsOf(c *lab.ComparisonResult) []row {
 	type group struct {
 		unpaced *lab.CellResult
@@ -33,6 +34,9 @@ func rowsOf(c *lab.ComparisonResult) []row {
 	var keys []string
 	for i := range c.Cells {
 		cl := &c.Cells[i]
+		if cl.Again != "" {
+			continue
+		}
 		key := knobs(cl, "rate")
 		g, ok := groups[key]
 		if !ok {
@@ -103,7 +107,7 @@ func (r row) cells() []*lab.CellResult {
 // nothing of the row is shown, as both are the same variant on the same storm.
 func (r row) broken() bool {
 	return slices.ContainsFunc(r.cells(), func(c *lab.CellResult) bool {
-		return c.Verdict.Status == lab.Invalid && c.Verdict.Cause != lab.CauseGenerator
+		return c.Verdict.Failed()
 	})
 }
 
@@ -136,9 +140,23 @@ func (r row) paced() bool {
 func (r row) isBaseline() bool { return r.throughput.Baseline }
 
 // baselineOf returns the row that r is compared with: like with like, so every
-// knob but the variant is the same; and the same rate, if there is such a row.
-// False where there is none, or r is itself one.
+// knob but the variant is the same, and so are the guarantees; and the same rate,
+// if there is such a row. False where there is none, or r is itself one.
 func baselineOf(r row, rows []row) (base row, ok bool) {
+	base, ok = counterpart(r, rows)
+	return base, ok && !unequal(base, r)
+}
+
+// unequal reports whether two rows promise different things, so that a ratio
+// would compare what cannot be had for what. Where one doesn't say, they are
+// taken for equal.
+func unequal(a, b row) bool {
+	x, y := a.throughput.Class, b.throughput.Class
+	return x != "" && y != "" && x != y
+}
+
+// counterpart is the baseline with the same knobs, whatever it promises.
+func counterpart(r row, rows []row) (base row, ok bool) {
 	if r.isBaseline() {
 		return row{}, false
 	}
