@@ -42,10 +42,10 @@ func overview() grafana.Dashboard {
 			number("Verdicts", "Cells by their verdict so far. Invalid ones have no figures that count.", "short",
 				grafana.Query{Expr: "count by (status) (" + s.of(metric.Verdict) + " == 1)", Legend: "{{status}}"}),
 			number("Progress", "How much of the run is done, by what has been played and what is left.", "percentunit",
-				grafana.Query{Expr: ours().of(metric.Progress), Legend: "{{run}}"}),
+				grafana.Query{Expr: minimum(ours().of(metric.Progress), metric.Run), Legend: "{{run}}"}),
 		}},
 		grafana.Row{Title: "The run", Panels: []grafana.Panel{
-			number("Cells", "Cells of the run: each is a variant with a storm and a set of knobs.", "short", grafana.Query{Expr: ours().of(metric.Cells), Legend: "{{run}}"}),
+			number("Cells", "Cells of the run: each is a variant with a storm and a set of knobs.", "short", grafana.Query{Expr: maximum(ours().of(metric.Cells), metric.Run), Legend: "{{run}}"}),
 			number("Rounds", "Counted rounds of cells that were finished in the time range.", "short",
 				grafana.Query{Expr: "round(" + sum("increase("+s.named(metric.Rounds.Name)+"["+span+"])") + ")", Legend: "rounds"}),
 			{

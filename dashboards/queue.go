@@ -13,7 +13,8 @@ func queue() grafana.Dashboard {
 	s, p := played(), process()
 	variant := "{{family}}/{{variant}} {{delivery}}"
 	released := s.equal("stage", metric.Released)
-	pause := func(q string) string { return p.equal(metric.Quantile, q).of(collectorPauses) }
+	// OpenMetrics and protobuf write 1.0 where the text format writes 1.
+	pause := func(q string) string { return append(p, `quantile=~"`+q+`"`).of(collectorPauses) }
 	return page(queueUID, "watchlab / Queue and memory",
 		"What waits, in what portions it is taken, and what the process pays: heap, collector, locks.",
 		playedPickers(), s,
@@ -48,8 +49,8 @@ func queue() grafana.Dashboard {
 			lines("Allocations for an event", "Allocations of the whole process for each released event, the pipeline's and the lab's. The lab's own figures are more exact: it subtracts nothing, but measures where nothing else runs.", "short", third,
 				one(fmt.Sprintf("%s / %s", sum(p.rate(allocations), "instance"), sum(released.rate(metric.Events), "instance")), "{{instance}}")),
 			lines("Collector's pauses", "The longest and the median stop of the world among the last collections.", "s", third, []grafana.Query{
-				{Expr: maximum(pause("1")), Legend: "longest"},
-				{Expr: maximum(pause("0.5")), Legend: "median"},
+				{Expr: maximum(pause(`1|1\\.0`)), Legend: "longest"},
+				{Expr: maximum(pause(`0\\.5`)), Legend: "median"},
 			}, log),
 			lines("Collections", "Collections a second.", "cps", third, one(sum(p.rate(collections), "instance"), "{{instance}}")),
 			lines("Objects in the heap", "Live objects and those that aren't swept yet.", "short", third, one(sum(p.of(heapObjects), "instance"), "{{instance}}")),
