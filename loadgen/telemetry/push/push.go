@@ -90,7 +90,8 @@ func (p *Pusher) send(ctx context.Context, all []series, at time.Time) error {
 			return err
 		}
 		if _, err := p.api.Write(ctx, remote.WriteV1MessageType, msg); err != nil {
-			return oneLine(err)
+			// The API's error hides what it wraps.
+			return oneLine(err, ctx.Err())
 		}
 	}
 	return nil
@@ -104,17 +105,17 @@ const (
 )
 
 // oneLine folds what a receiver answered, which may be a page.
-func oneLine(err error) error {
-	return folded{strings.ToValidUTF8(strings.Join(strings.Fields(err.Error()), " "), "?"), err}
+func oneLine(err, cause error) error {
+	return folded{strings.ToValidUTF8(strings.Join(strings.Fields(err.Error()), " "), "?"), cause}
 }
 
 type folded struct {
-	text string
-	err  error
+	text  string
+	cause error
 }
 
 func (f folded) Error() string { return f.text }
-func (f folded) Unwrap() error { return f.err }
+func (f folded) Unwrap() error { return f.cause }
 
 // limited cuts answers, as the remote API reads them whole.
 type limited struct{ *http.Transport }
