@@ -29,7 +29,8 @@ var htmlPage = template.Must(template.New("page.html").ParseFS(htmlFiles, "html/
 // what a pointer or the arrow keys point at, switches series and rates, and chooses
 // the theme; without it, all is shown. Nothing of a cell with an invalid verdict is
 // drawn. The full distributions need the histograms of the rounds, which
-// [lab.Load] reads back; where a run has none, quantiles are all there is.
+// [lab.Load] reads back; where a run has none, quantiles are all there is. One that
+// can't be read is an error, as no page is better than one with a hole.
 func HTML(w io.Writer, o *lab.Outcome) error {
 	p, err := newPage(o)
 	if err != nil {
@@ -139,7 +140,11 @@ func newPage(o *lab.Outcome) (*page, error) {
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.Rounds)
 		views = append(views, v)
-		p.Sections = append(p.Sections, comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, styles))
+		s, err := comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, styles)
+		if err != nil {
+			return nil, err
+		}
+		p.Sections = append(p.Sections, s)
 	}
 	p.Sections = append(p.Sections, sweepSections(o, styles)...)
 	p.Asked = asked(o)

@@ -164,8 +164,9 @@ var percentileTicks = []chart.Tick{
 	{At: 1e5, Label: "99.999"}, {At: 1e6, Label: "5 nines"}, {At: 1e7, Label: "6 nines"},
 }
 
-// distribution shows the whole distribution of each variant's latency.
-func (g group) distribution(id, rate, choice string) (figure, bool) {
+// distribution shows the whole distribution of each variant's latency. The error is
+// a histogram that can't be read.
+func (g group) distribution(id, rate, choice string) (figure, bool, error) {
 	c := chart.Lines{
 		Name:        "Distribution of latency " + rateTitle(rate),
 		Description: "Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.",
@@ -174,13 +175,17 @@ func (g group) distribution(id, rate, choice string) (figure, bool) {
 	}
 	for _, r := range g.rows {
 		points, err := distributionOf(r, g.wanted)
-		if err != nil || len(points) == 0 {
+		if err != nil {
+			return figure{}, false, err
+		}
+		if len(points) == 0 {
 			continue
 		}
 		c.Series = append(c.Series, chart.Curve{Name: r.variant(), Style: g.styles[r.variant()], Path: true, Points: points})
 	}
-	return draw(id+"-distribution", "distribution", "Distribution of latency, "+rateTitle(rate),
+	f, ok := draw(id+"-distribution", "distribution", "Distribution of latency, "+rateTitle(rate),
 		"Every event of all rounds; the last mark is the longest."+unpacedCaution(rate), choice, c)
+	return f, ok, nil
 }
 
 // percentileOf writes the percentile at a place of the axis.

@@ -38,7 +38,10 @@ func wholeLatency(r row, wanted cell.Boundary) (cell.Quantiles, bool, error) {
 		return cell.Quantiles{}, false, nil
 	}
 	q, err := cell.MergeHistograms(parts...)
-	return q, err == nil, err
+	if err != nil {
+		return cell.Quantiles{}, false, fmt.Errorf("%s: %w", r.latency.BenchName(), err)
+	}
+	return q, true, nil
 }
 
 // saidQuantiles are those that a curve has marks at.

@@ -133,7 +133,7 @@ func someOf(rates []string, most int) []string {
 }
 
 // comparisonSection draws a comparison: its table, then a panel for each group.
-func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, styles map[string]chart.Style) section {
+func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, styles map[string]chart.Style) (section, error) {
 	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: v.legend}
 	if v.shared != "" {
 		s.Intro += "; " + v.shared
@@ -141,17 +141,20 @@ func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds i
 	s.Tables = append(s.Tables, htmlGrid("Figures of "+c.Family+", medians of "+plural(rounds, "round"), v.grid))
 	groups := groupsOf(v.rows, c.Latency, styles)
 	for i, g := range groups {
-		p := g.panel(fmt.Sprintf("%s-%d", id, i+1))
+		p, err := g.panel(fmt.Sprintf("%s-%d", id, i+1))
+		if err != nil {
+			return section{}, err
+		}
 		if len(p.Figures) == 0 {
 			continue
 		}
 		p.Open = i < openPanels
 		s.Panels = append(s.Panels, p)
 	}
-	return s
+	return s, nil
 }
 
-func (g group) panel(id string) panel {
+func (g group) panel(id string) (panel, error) {
 	p := panel{ID: id, Title: g.title}
 	for _, r := range g.rows {
 		if !slices.ContainsFunc(p.Legend, func(s series) bool { return s.Name == r.variant() }) {
@@ -176,7 +179,11 @@ func (g group) panel(id string) panel {
 		}
 		before := len(p.Figures)
 		add(at.quantiles(rid, rate, choice))
-		add(at.distribution(rid, rate, choice))
+		f, ok, err := at.distribution(rid, rate, choice)
+		if err != nil {
+			return panel{}, err
+		}
+		add(f, ok)
 		add(at.stages(rid, rate, choice))
 		add(at.depth(rid, rate, choice))
 		add(at.handled(rid, rate, choice))
@@ -187,7 +194,7 @@ func (g group) panel(id string) panel {
 	if len(rates) < len(all) {
 		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn at %d of %d rates; the table has all of them.", len(rates), len(all)))
 	}
-	return p
+	return p, nil
 }
 
 func legendEntry(name string, baseline bool, styles map[string]chart.Style) series {

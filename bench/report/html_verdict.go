@@ -9,11 +9,16 @@ import (
 	"watchlab/bench/stats"
 )
 
+// shownNotes is how many notes stand before those that must be asked for.
+const shownNotes = 8
+
 // verdictView is what the page says first.
 type verdictView struct {
 	Tiles []tile
 	// Notes are what must be known before anything is believed.
 	Notes []note
+	// More are notes beyond the first few.
+	More []note
 	// Winners is a row for each group of cells that may be compared.
 	Winners htmlTable
 }
@@ -84,6 +89,9 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	if o.Interrupted {
 		finished, of := o.Finished()
 		v.Notes = slices.Insert(v.Notes, 0, note{fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, of), "warn"})
+	}
+	if len(v.Notes) > shownNotes {
+		v.Notes, v.More = v.Notes[:shownNotes], v.Notes[shownNotes:]
 	}
 	v.Winners = winners(o, views)
 	return v

@@ -32,6 +32,10 @@ func (c Heat) Empty() bool {
 	})
 }
 
+// The parts of the way from cold to hot that are used: in between, neither dark nor
+// light words could be read.
+const coldTo, hotFrom = 0.42, 0.78
+
 // warmth is a figure's place between Low and High, 0 to 1.
 func (c Heat) warmth(v float64) float64 {
 	lo, hi := c.Low, c.High
@@ -80,13 +84,12 @@ func (c Heat) cell(p *picture, x, y, wide, high, v float64, at string) {
 	}
 	tip := at + ": " + c.Format(v) + " " + c.Unit
 	w := c.warmth(v)
-	// The words change sides at the middle. The colours between do not reach it,
-	// so that words are legible on all of them.
+	// The words change sides at the middle, where the colours make a step.
 	class := "cold"
-	mix := w * 2 * 0.42
+	mix := w * 2 * coldTo
 	if w >= 0.5 {
 		class = "hot"
-		mix = 0.68 + (w-0.5)*2*0.32
+		mix = hotFrom + (w-0.5)*2*(1-hotFrom)
 	}
 	p.f(`<g class="cell %s"><rect class="pt" style="--w:%s%%" x="%s" y="%s" width="%s" height="%s" data-tip="%s"><title>%s</title></rect>`,
 		class, n(mix*100), n(x+1), n(y+1), n(wide-2), n(high-2), esc(tip), esc(tip))

@@ -78,19 +78,21 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// widen moves the ends to ticks, so that curves don't end in mid-air, and returns
-// the scale with about so many of them.
+// widen moves the ends to round figures, and returns the scale with about so many
+// ticks.
 func (s scale) widen(about int) (scale, []Tick) {
 	if len(s.axis.Ticks) > 0 {
 		return s, slices.DeleteFunc(slices.Clone(s.axis.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
 	}
 	var at []float64
 	if s.axis.Log {
-		at = logTicks(s.lo, s.hi, about)
+		round := roundLogs(s.lo, s.hi)
+		s.lo, s.hi = round[0], round[len(round)-1]
+		at = thin(round, about)
 	} else {
 		at = linearTicks(s.lo, s.hi, about)
+		s.lo, s.hi = at[0], at[len(at)-1]
 	}
-	s.lo, s.hi = min(s.lo, at[0]), max(s.hi, at[len(at)-1])
 	var ticks []Tick
 	for _, v := range at {
 		ticks = append(ticks, Tick{v, s.axis.format(v)})
@@ -119,32 +121,38 @@ func linearTicks(lo, hi float64, about int) []float64 {
 	}
 }
 
-// logTicks are powers of ten, every few of them where there are many, with 2s and
-// 5s between them where there are few, that enclose lo and hi.
-func logTicks(lo, hi float64, about int) []float64 {
-	first, last := int(math.Floor(math.Log10(lo)+1e-9)), int(math.Ceil(math.Log10(hi)-1e-9))
-	if last-first >= 3 {
-		every := (last - first + about) / (about + 1)
-		var at []float64
-		for p := first; ; p += every {
-			at = append(at, math.Pow(10, float64(p)))
-			if p >= last {
-				return at
-			}
-		}
-	}
+// roundLogs are 1, 2 and 5 times the powers of ten, as many as enclose lo and hi.
+func roundLogs(lo, hi float64) []float64 {
 	var all []float64
-	for p := first; p <= last; p++ {
+	for p := int(math.Floor(math.Log10(lo))) - 1; p <= int(math.Ceil(math.Log10(hi)))+1; p++ {
 		for _, m := range []float64{1, 2, 5} {
 			all = append(all, m*math.Pow(10, float64(p)))
 		}
 	}
 	begin, end := 0, len(all)-1
-	for begin+1 < len(all) && all[begin+1] <= lo*(1+1e-9) {
+	for all[begin+1] <= lo*(1+1e-9) {
 		begin++
 	}
-	for end > begin && all[end-1] >= hi*(1-1e-9) {
+	for all[end-1] >= hi*(1-1e-9) {
 		end--
 	}
 	return all[begin : end+1]
+}
+
+// thin leaves the powers of ten, every few of them, where there are more round
+// figures than are wanted.
+func thin(round []float64, about int) []float64 {
+	if len(round) <= about+2 {
+		return round
+	}
+	powers := slices.DeleteFunc(slices.Clone(round), func(v float64) bool {
+		l := math.Log10(v)
+		return math.Abs(l-math.Round(l)) > 1e-9
+	})
+	every := (len(powers) + about) / (about + 1)
+	var out []float64
+	for i := 0; i < len(powers); i += every {
+		out = append(out, powers[i])
+	}
+	return out
 }

@@ -24,6 +24,36 @@
     try { localStorage.setItem("watchlab-theme", worn); } catch { /* refused */ }
   });
 
+  // What is pointed at is shown beside it, and said.
+  const tip = document.getElementById("tip");
+  const said = document.getElementById("said");
+  let here = null;
+  function unpoint() {
+    if (here) here.classList.remove("here");
+    here = null;
+    tip.hidden = true;
+  }
+  function point(pt, aloud) {
+    unpoint();
+    here = pt;
+    pt.classList.add("here");
+    tip.textContent = pt.dataset.tip;
+    tip.hidden = false;
+    if (aloud) {
+      pt.closest("figure").querySelector(".plot").scrollIntoView({ block: "nearest" });
+      said.textContent = pt.dataset.tip;
+    }
+    place();
+  }
+  function place() {
+    const at = here.getBoundingClientRect(), size = tip.getBoundingClientRect();
+    const x = Math.min(Math.max(4, at.left + at.width / 2 - size.width / 2), innerWidth - size.width - 4);
+    let y = at.top - size.height - 8;
+    if (y < 4) y = at.bottom + 8;
+    tip.style.left = x + "px";
+    tip.style.top = y + "px";
+  }
+
   // A legend's button hides its series in all charts of the panel.
   for (const button of $(".legend button")) {
     button.addEventListener("click", () => {
@@ -49,29 +79,6 @@
     choose(inputs[inputs.length - 1].value);
   }
 
-  // What is pointed at is shown beside it, and said.
-  const tip = document.getElementById("tip");
-  const said = document.getElementById("said");
-  let here = null;
-  function unpoint() {
-    if (here) here.classList.remove("here");
-    here = null;
-    tip.hidden = true;
-  }
-  function point(pt, aloud) {
-    unpoint();
-    here = pt;
-    pt.classList.add("here");
-    tip.textContent = pt.dataset.tip;
-    tip.hidden = false;
-    const at = pt.getBoundingClientRect(), size = tip.getBoundingClientRect();
-    const x = Math.min(Math.max(4, at.left + at.width / 2 - size.width / 2), innerWidth - size.width - 4);
-    let y = at.top - size.height - 8;
-    if (y < 4) y = at.bottom + 8;
-    tip.style.left = x + "px";
-    tip.style.top = y + "px";
-    if (aloud) said.textContent = pt.dataset.tip;
-  }
   const shown = (plot) => $(".pt[data-tip]", plot).filter((pt) => !pt.closest(".off"));
 
   for (const plot of $(".plot")) {
@@ -118,7 +125,7 @@
       if (to >= 0) point(pts[to], true);
     });
   }
-  addEventListener("scroll", unpoint, { passive: true });
+  addEventListener("scroll", () => { if (here) place(); }, { passive: true });
 
   // A link into a closed panel opens it; print has all panels open.
   const reveal = () => {

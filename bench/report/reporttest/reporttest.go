@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -31,9 +33,31 @@ var (
 
 var started = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// Outcome makes the run: two comparisons, knees, scalings and surfaces. It is the
-// same every time.
+// whole is made once, as histograms take their time.
+var whole = sync.OnceValue(build)
+
+// Outcome returns the run: two comparisons, knees, scalings and surfaces. It is the
+// same every time, and the caller's own down to the rounds' latencies.
 func Outcome() *lab.Outcome {
+	o := *whole()
+	o.Comparisons = slices.Clone(o.Comparisons)
+	for i := range o.Comparisons {
+		cells := slices.Clone(o.Comparisons[i].Cells)
+		o.Comparisons[i].Cells = cells
+		for j := range cells {
+			cells[j].Labels = slices.Clone(cells[j].Labels)
+			cells[j].Latency = slices.Clone(cells[j].Latency)
+			cells[j].Rounds = slices.Clone(cells[j].Rounds)
+			for k := range cells[j].Rounds {
+				r := &cells[j].Rounds[k].Result
+				r.Latency, r.Timeline = slices.Clone(r.Latency), slices.Clone(r.Timeline)
+			}
+		}
+	}
+	return &o
+}
+
+func build() *lab.Outcome {
 	ended := started.Add(5*time.Minute + 12*time.Second)
 	limit, cpus, steal := int64(4<<30), 2.0, 0.004
 	o := &lab.Outcome{
@@ -112,6 +136,10 @@ func (m made) cell(name, guarantees, class, rate string, baseline bool) lab.Cell
 		c.Rounds = append(c.Rounds, lab.Round{Round: i + 1, Place: 1, Started: started.Add(time.Duration(i) * time.Second), Result: m.result(random, rate)})
 	}
 	for _, l := range c.Rounds[0].Result.Latency {
+		if l.Histogram == "" {
+			c.Latency = append(c.Latency, l)
+			continue
+		}
 		var parts []cell.Quantiles
 		for _, r := range c.Rounds {
 			p, _ := r.Result.At(l.Boundary)
@@ -144,18 +172,22 @@ func (m made) result(random *rand.Rand, rate string) cell.Result {
 		GCs: 4, GCPause: 120 * time.Microsecond, GCPauseMax: 50 * time.Microsecond, LockWait: 3 * time.Millisecond,
 		Memory: &cell.Memory{HeapBytes: 8 << 20, PeakHeapBytes: uint64(64 << 20 * (1 + m.allocs/4)), PeakRSSBytes: uint64(110 << 20 * (1 + m.allocs/4))},
 	}
-	whole, step := make([]float64, events), make([]float64, events)
-	for i := range whole {
-		step[i] = p50 * math.Exp(m.tail*random.NormFloat64())
-		whole[i] = step[i] + 2000
+	wait := make([]float64, events)
+	for i := range wait {
+		wait[i] = p50*math.Exp(m.tail*random.NormFloat64()) + 2000
 	}
-	r.Latency = []cell.Latency{
-		{Boundary: "released→enqueued", Quantiles: quantiles(scaled(step, 0.2))},
-		{Boundary: "enqueued→popped", Quantiles: quantiles(scaled(step, 0.5))},
-		{Boundary: "popped→handled", Quantiles: quantiles(scaled(step, 0.3))},
+	// Of the stages there are quantiles alone.
+	for _, stage := range []struct {
+		boundary cell.Boundary
+		share    float64
+	}{{"released→enqueued", 0.2}, {"enqueued→popped", 0.5}, {"popped→handled", 0.3}} {
+		r.Latency = append(r.Latency, cell.Latency{Boundary: stage.boundary, Quantiles: cell.Quantiles{
+			Count: events, Mean: time.Duration(p50 * stage.share * math.Exp(m.tail*m.tail/2)), P50: time.Duration(p50 * stage.share),
+			P99: time.Duration(5 * p50 * stage.share), Max: time.Duration(9 * p50 * stage.share),
+		}})
 	}
 	if released > 0 {
-		r.Latency = append(r.Latency, cell.Latency{Boundary: "intended→handled", Quantiles: quantiles(whole)})
+		r.Latency = append(r.Latency, cell.Latency{Boundary: "intended→handled", Quantiles: quantiles(wait)})
 		r.Lag = &cell.Lag{Quantiles: cell.Quantiles{Count: events, P99: 20 * time.Microsecond}, Budget: time.Millisecond}
 		r.Timeline = m.timeline(released)
 	}
@@ -174,14 +206,6 @@ func (m made) timeline(released float64) []cell.Moment {
 		done := min(depth+in, m.saturation*stretch.Seconds())
 		depth += in - done
 		out = append(out, cell.Moment{At: stretch * time.Duration(i+1), Released: uint64(in), Handled: uint64(done), Depth: uint64(depth)})
-	}
-	return out
-}
-
-func scaled(values []float64, by float64) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = v * by
 	}
 	return out
 }

@@ -1,0 +1,368 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report/reporttest"
+)
+
+// drawn is a figure of the page, as the browser has it.
+type drawn struct {
+	Kind, Choice string
+	Series       []string
+	Points       int
+	Wide, High   float64
+	Rows         int
+}
+
+const figures = `[...document.querySelectorAll("figure")].map(f => ({
+	kind: f.dataset.kind, choice: f.dataset.choice || "",
+	series: [...new Set([...f.querySelectorAll("svg [data-series]")].map(g => g.dataset.series))],
+	points: f.querySelectorAll("svg .pt").length,
+	wide: f.querySelector("svg").getBoundingClientRect().width,
+	high: f.querySelector("svg").getBoundingClientRect().height,
+	rows: f.querySelectorAll(".data tbody tr").length,
+}))`
+
+// TestCharts: each chart is there, with its series, and nothing is complained of.
+func TestCharts(t *testing.T) {
+	b := open(t, fixture(t))
+	sound := reporttest.Impls
+	all := append(slices.Clone(sound), reporttest.Lossy)
+	type want struct {
+		count  int
+		series []string
+	}
+	rates := len(reporttest.Rates)
+	// In the fixture's first panel; a broken variant stands in lists as "invalid" but
+	// has no curve.
+	first := map[string]want{
+		"throughput": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
+		"stages": {rates, all}, "depth": {rates, sound}, "storm": {rates, sound},
+	}
+	got := map[string][]drawn{}
+	for _, f := range eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("c1")`, 1)) {
+		got[f.Kind] = append(got[f.Kind], f)
+	}
+	for kind, w := range first {
+		if len(got[kind]) != w.count {
+			t.Errorf("%d charts of kind %s, want %d", len(got[kind]), kind, w.count)
+		}
+		for _, f := range got[kind] {
+			if !slices.Equal(f.Series, w.series) {
+				t.Errorf("%s %s has series %v, want %v", kind, f.Choice, f.Series, w.series)
+			}
+			if f.Points == 0 || f.Rows == 0 {
+				t.Errorf("%s %s has %d figures and %d rows in its table", kind, f.Choice, f.Points, f.Rows)
+			}
+		}
+	}
+	for kind := range got {
+		if _, ok := first[kind]; !ok {
+			t.Errorf("a chart of kind %s that nobody expects", kind)
+		}
+	}
+	for section, w := range map[string]want{
+		"knees": {1, sound[:3]}, "scaling": {2, nil}, "surfaces": {2, nil},
+	} {
+		figs := eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("`+section+`")`, 1))
+		if len(figs) != w.count {
+			t.Errorf("%s: %d charts, want %d", section, len(figs), w.count)
+		}
+		for _, f := range figs {
+			if w.series != nil && !slices.Equal(f.Series, w.series) {
+				t.Errorf("%s: series %v, want %v", section, f.Series, w.series)
+			}
+			if f.Points == 0 || f.Wide < 200 || f.High < 100 {
+				t.Errorf("%s: %+v", section, f)
+			}
+		}
+	}
+	b.sound()
+	b.keep("light.png")
+}
+
+// TestPublished: what is published in results/ can be looked at.
+func TestPublished(t *testing.T) {
+	dirs, err := filepath.Glob("../../../results/*/" + lab.RunFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range dirs {
+		name := filepath.Base(filepath.Dir(run))
+		t.Run(name, func(t *testing.T) {
+			o, err := lab.Load(filepath.Dir(run))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := open(t, render(t, o))
+			if n := eval[int](b, `document.querySelectorAll("figure svg .pt").length`); n < 10 {
+				t.Errorf("only %d figures are drawn", n)
+			}
+			b.sound()
+			b.keep(name + ".png")
+		})
+	}
+}
+
+// TestLegend: a button hides its series in all charts of its panel, and in no other.
+func TestLegend(t *testing.T) {
+	b := open(t, fixture(t))
+	const ring = `#c1 .legend button[data-series=ring]`
+	visible := func(section string) int {
+		return eval[int](b, `[...document.querySelectorAll("#`+section+` svg [data-series=ring]:not(.row)")].filter(g => getComputedStyle(g).display !== "none").length`)
+	}
+	before, elsewhere := visible("c1"), visible("knees")
+	if before == 0 || elsewhere == 0 {
+		t.Fatalf("%d and %d curves of ring", before, elsewhere)
+	}
+	b.do(chromedp.Click(ring, chromedp.ByQuery))
+	if n := visible("c1"); n != 0 {
+		t.Errorf("%d curves of ring are left", n)
+	}
+	if n := visible("knees"); n != elsewhere {
+		t.Errorf("%d curves of ring in another panel, want %d", n, elsewhere)
+	}
+	if pressed := eval[string](b, `document.querySelector("`+ring+`").getAttribute("aria-pressed")`); pressed != "false" {
+		t.Errorf("aria-pressed is %q", pressed)
+	}
+	b.do(chromedp.Focus(ring, chromedp.ByQuery), chromedp.KeyEvent(" "))
+	if n := visible("c1"); n != before {
+		t.Errorf("%d curves of ring after the space bar, want %d", n, before)
+	}
+	b.sound()
+}
+
+// TestPaces: of the charts that differ in pace one is shown, and arrow keys choose.
+func TestPaces(t *testing.T) {
+	b := open(t, fixture(t))
+	shown := func() []string {
+		return eval[[]string](b, `[...new Set([...document.querySelectorAll("#c1 figure[data-choice]")].filter(f => f.offsetParent).map(f => f.dataset.choice))]`)
+	}
+	last := reporttest.Rates[len(reporttest.Rates)-1]
+	if got := shown(); !slices.Equal(got, []string{last}) {
+		t.Errorf("%v are shown at first, want %s", got, last)
+	}
+	b.do(chromedp.Focus(`#c1 .choices input:checked`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
+	if got := shown(); !slices.Equal(got, reporttest.Rates[1:2]) {
+		t.Errorf("%v are shown after the arrow key, want %v", got, reporttest.Rates[1:2])
+	}
+	b.sound()
+}
+
+// TestFigures: the arrow keys go through a chart's figures, which are shown and said.
+func TestFigures(t *testing.T) {
+	b := open(t, fixture(t))
+	said := func() string { return eval[string](b, `document.getElementById("said").textContent`) }
+	shown := func() bool { return eval[bool](b, `!document.getElementById("tip").hidden`) }
+	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight))
+	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") || !shown() {
+		t.Errorf("%q is said first", got)
+	}
+	b.do(chromedp.KeyEvent(kb.ArrowDown))
+	if got := said(); !strings.HasPrefix(got, reporttest.Impls[1]+": ") {
+		t.Errorf("%q is said one below", got)
+	}
+	b.do(chromedp.KeyEvent(kb.ArrowUp))
+	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") {
+		t.Errorf("%q is said one above", got)
+	}
+	b.do(chromedp.KeyEvent(kb.Escape))
+	if shown() {
+		t.Error("Escape leaves the figure there")
+	}
+
+	// The pointer needs to come near only.
+	type place struct{ X, Y float64 }
+	at := eval[place](b, `(() => {
+		const pt = document.querySelector("#c1 figure[data-kind=rate] .pt");
+		pt.scrollIntoView({block: "center", behavior: "instant"});
+		const r = pt.getBoundingClientRect();
+		return {x: r.x + r.width / 2 + 8, y: r.y + r.height / 2 + 8};
+	})()`)
+	b.do(chromedp.MouseEvent("mouseMoved", at.X, at.Y))
+	if !shown() {
+		t.Error("nothing is shown at the pointer")
+	}
+	if got := eval[string](b, `document.getElementById("tip").textContent`); !strings.Contains(got, "p99") {
+		t.Errorf("%q is shown at the pointer", got)
+	}
+	b.sound()
+}
+
+const background = `getComputedStyle(document.body).backgroundColor`
+
+// TestThemes: the system's theme is worn, and the button chooses another.
+func TestThemes(t *testing.T) {
+	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
+	light := open(t, fixture(t))
+	b := open(t, fixture(t), dark)
+	lightColour, darkColour := eval[string](light, background), eval[string](b, background)
+	if lightColour == darkColour {
+		t.Fatalf("both themes are on %s", darkColour)
+	}
+	b.keep("dark.png")
+	for _, step := range []struct{ name, colour string }{{"light", lightColour}, {"dark", darkColour}, {"system", darkColour}} {
+		b.do(chromedp.Click("#theme", chromedp.ByQuery))
+		if got := eval[string](b, `document.querySelector("#theme span").textContent`); got != step.name {
+			t.Errorf("theme %q, want %q", got, step.name)
+		}
+		if got := eval[string](b, background); got != step.colour {
+			t.Errorf("%s is on %s, want %s", step.name, got, step.colour)
+		}
+	}
+	b.sound()
+}
+
+// TestPrint: on paper there are no controls, all paces, all panels, and the light
+// theme, whatever is worn.
+func TestPrint(t *testing.T) {
+	b := open(t, fixture(t))
+	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
+	var pdf []byte
+	// beforeprint comes with printing only, so the PDF is what is looked at first.
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		var err error
+		pdf, _, err = page.PrintToPDF().WithPrintBackground(true).Do(ctx)
+		return err
+	}))
+	if len(pdf) < 20_000 {
+		t.Errorf("a PDF of %d bytes", len(pdf))
+	}
+	b.save("print.pdf", pdf)
+	b.do(emulation.SetEmulatedMedia().WithMedia("print"))
+	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
+		t.Errorf("printed on %s", got)
+	}
+	if got := eval[string](b, `getComputedStyle(document.querySelector("h1")).color`); got != "rgb(23, 27, 33)" {
+		t.Errorf("printed in %s", got)
+	}
+	for _, gone := range []string{"nav", "#theme", ".choices"} {
+		if eval[bool](b, `document.querySelector("`+gone+`").offsetParent !== null`) {
+			t.Errorf("%s is printed", gone)
+		}
+	}
+	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length`); n > 0 {
+		t.Errorf("%d charts are not printed", n)
+	}
+	b.keep("print.png")
+	b.sound()
+}
+
+// TestWithoutScript: all is there, only nothing can be switched.
+func TestWithoutScript(t *testing.T) {
+	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
+	b.do(emulation.SetScriptExecutionDisabled(false))
+	for what, count := range map[string]string{
+		"charts are hidden":           `[...document.querySelectorAll("details.panel[open] figure")].filter(f => !f.offsetParent).length`,
+		"useless controls are shown":  `[...document.querySelectorAll(".scripted")].filter(f => f.offsetParent).length`,
+		"figures are without a title": `[...document.querySelectorAll("figure .pt")].filter(p => !p.querySelector("title")).length`,
+	} {
+		if n := eval[int](b, count); n > 0 {
+			t.Errorf("%d %s", n, what)
+		}
+	}
+}
+
+// TestNarrow: a telephone shows the page without a scroll sideways.
+func TestNarrow(t *testing.T) {
+	b := open(t, fixture(t), emulation.SetDeviceMetricsOverride(360, 740, 2, true))
+	if n := eval[float64](b, `document.documentElement.scrollWidth`); n > 360 {
+		wide := eval[[]string](b, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361 && !e.closest(".scroll") && !e.closest("svg")).slice(0, 5).map(e => e.outerHTML.slice(0, 80))`)
+		t.Errorf("%v wide, by %s", n, strings.Join(wide, "\n"))
+	}
+	if n := eval[float64](b, `Math.min(...[...document.querySelectorAll("figure svg text")].filter(e => e.checkVisibility()).map(e => e.getBoundingClientRect().height))`); n < 9 {
+		t.Errorf("the smallest label is %v high", n)
+	}
+	b.sound()
+	b.keep("narrow.png")
+}
+
+// complaints are what a checker of accessibility would find.
+var complaints = map[string]string{
+	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
+	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,
+	"an id stands twice":                 `(ids => ids.filter((id, i) => ids.indexOf(id) !== i))([...document.querySelectorAll("[id]")].map(e => e.id))`,
+	"a reference leads nowhere":          `[...document.querySelectorAll("[aria-labelledby]")].flatMap(e => e.getAttribute("aria-labelledby").split(" ")).filter(id => !document.getElementById(id))`,
+	"a link of the page leads nowhere":   `[...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href").slice(1)).filter(id => !document.getElementById(id))`,
+	"a level of headings is skipped":     `[...document.querySelectorAll("h1,h2,h3,h4")].filter((h, i, all) => i > 0 && h.tagName[1] - all[i-1].tagName[1] > 1).map(h => h.textContent)`,
+	"a picture has no name":              `[...document.querySelectorAll("svg:not([aria-hidden])")].filter(s => s.getAttribute("role") !== "img" || !s.querySelector("title")?.textContent || !s.querySelector("desc")?.textContent).map(s => s.outerHTML.slice(0, 80))`,
+	"a chart has no table":               `[...document.querySelectorAll("figure")].filter(f => !f.querySelector("table tbody tr") || !f.querySelector("figcaption")).map(f => f.id)`,
+	"a control has no name":              `[...document.querySelectorAll("button,summary,a")].filter(e => !e.textContent.trim()).map(e => e.outerHTML.slice(0, 80))`,
+	"an input has no label":              `[...document.querySelectorAll("input")].filter(e => !e.labels.length || !e.labels[0].textContent.trim()).map(e => e.name)`,
+	"a header cell has no scope":         `[...document.querySelectorAll("th:not([scope])")].map(e => e.textContent)`,
+	"a table has no caption":             `[...document.querySelectorAll("table")].filter(e => !e.caption?.textContent.trim()).map(e => e.outerHTML.slice(0, 80))`,
+	"a place that scrolls has no key":    `[...document.querySelectorAll(".scroll,.plot")].filter(e => e.tabIndex !== 0 || !e.getAttribute("aria-label")).map(e => e.outerHTML.slice(0, 80))`,
+	"the order of the focus is tampered": `[...document.querySelectorAll("[tabindex]")].filter(e => e.tabIndex > 0).map(e => e.outerHTML.slice(0, 80))`,
+}
+
+// contrasts lists words that are hard to read against what is behind them.
+const contrasts = `(() => {
+	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+	const rgba = (colour) => {
+		canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+		return [...canvas.getImageData(0, 0, 1, 1).data];
+	};
+	const luminance = ([r, g, b]) => {
+		const f = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+		return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
+	};
+	const behind = (e) => {
+		for (; e; e = e.parentElement) {
+			const c = rgba(getComputedStyle(e).backgroundColor);
+			if (c[3] === 255) return c;
+		}
+		return [255, 255, 255, 255];
+	};
+	const bad = [];
+	for (const e of document.querySelectorAll("body *")) {
+		const words = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+		if (!words || !e.checkVisibility() || ["TITLE", "DESC", "SCRIPT", "title", "desc"].includes(e.tagName)) continue;
+		const style = getComputedStyle(e), svg = e.tagName === "text";
+		const own = rgba(svg ? style.fill : style.color);
+		let back = behind(e);
+		if (svg && e.closest(".cell:not(.missing)")) back = rgba(getComputedStyle(e.parentNode.querySelector("rect")).fill);
+		const [a, b] = [luminance(own), luminance(back)].sort((x, y) => y - x);
+		const contrast = (a + 0.05) / (b + 0.05);
+		if (contrast < 4.5) bad.push(contrast.toFixed(2) + " " + e.tagName + "." + e.className + ": " + e.textContent.trim().slice(0, 40));
+	}
+	return bad.slice(0, 10);
+})()`
+
+// TestAccessible looks for what keeps people out.
+func TestAccessible(t *testing.T) {
+	b := open(t, fixture(t))
+	for _, what := range slices.Sorted(maps.Keys(complaints)) {
+		for _, where := range eval[[]string](b, complaints[what]) {
+			t.Errorf("%s: %s", what, where)
+		}
+	}
+	for _, theme := range []string{"light", "dark"} {
+		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme), nil))
+		for _, bad := range eval[[]string](b, contrasts) {
+			t.Errorf("%s: contrast %s", theme, bad)
+		}
+	}
+	// The first stop is the link past the contents.
+	b.do(chromedp.KeyEvent(kb.Tab))
+	if got := eval[string](b, `document.activeElement.className`); got != "skip" {
+		t.Errorf("the first stop is %q", got)
+	}
+	b.do(chromedp.KeyEvent(kb.Enter))
+	if got := eval[string](b, `location.hash`); got != "#verdict" {
+		t.Errorf("the skip link leads to %q", got)
+	}
+	b.sound()
+}

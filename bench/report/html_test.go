@@ -1,0 +1,216 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/report/reporttest"
+)
+
+func html(t *testing.T, o *lab.Outcome) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.HTML(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// figuresOf counts the page's charts by kind.
+func figuresOf(page string) map[string]int {
+	kinds := map[string]int{}
+	for _, m := range regexp.MustCompile(`data-kind="([a-z]+)"`).FindAllStringSubmatch(page, -1) {
+		kinds[m[1]]++
+	}
+	return kinds
+}
+
+// TestHTMLShowsWhatTheRunHas: each part of a run is on the page, in the order in
+// which it is read.
+func TestHTMLShowsWhatTheRunHas(t *testing.T) {
+	page := html(t, reporttest.Outcome())
+	at := 0
+	for _, id := range []string{"asked", "verdict", "c1", "c2", "knees", "scaling", "surfaces", "loses", "method", "environment", "reproduce"} {
+		i := strings.Index(page, `<section id="`+id+`"`)
+		if i < at {
+			t.Errorf("section %s stands at %d, after %d", id, i, at)
+		}
+		at = i
+	}
+	got := figuresOf(page)
+	for kind, want := range map[string]int{
+		"throughput": 1, "rate": 1, "quantiles": 4, "distribution": 4, "stages": 4, "depth": 4, "storm": 4, "knee": 1, "scaling": 2, "surface": 2,
+	} {
+		if got[kind] != want {
+			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)
+		}
+	}
+	for _, want := range []string{
+		"invalid: lost: 1 event of default/pod-7", "order drawn from seed 7", "commit <code>0123456789ab</code>",
+		"watchlab run --family deltafifo", "p99 ≤ 1ms",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// TestHTMLStandsAlone: the page asks for nothing that isn't in it.
+func TestHTMLStandsAlone(t *testing.T) {
+	page := html(t, reporttest.Outcome())
+	for _, m := range regexp.MustCompile(`(?:src|href|url|xlink:href)\s*[=(]\s*["']?([^"')> ]+)`).FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:") {
+			t.Errorf("the page asks for %s", m[1])
+		}
+	}
+	if !strings.Contains(page, `default-src 'none'`) {
+		t.Error("the page doesn't forbid what it doesn't need")
+	}
+}
+
+// TestHTMLKeepsTheInvalidOut: nothing of a broken row is on the page, though its
+// paced cell held: both are the same variant on the same storm.
+func TestHTMLKeepsTheInvalidOut(t *testing.T) {
+	const poison = 7654321
+	for _, broken := range []bool{false, true} {
+		o := reporttest.Outcome()
+		c := &o.Comparisons[0]
+		for i := range c.Cells {
+			cl := &c.Cells[i]
+			if cl.Label("impl") != "ring" {
+				continue
+			}
+			if _, paced := cl.Rate(); !paced {
+				if broken {
+					cl.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
+					cl.Rounds, cl.Latency, cl.Medians = nil, nil, nil
+				}
+				continue
+			}
+			for j := range cl.Rounds {
+				cl.Rounds[j].Result.Timeline = []cell.Moment{{At: time.Second, Released: 1, Handled: 1, Depth: poison}, {At: 2 * time.Second, Depth: poison}}
+			}
+		}
+		if found := strings.Contains(html(t, o), strconv.Itoa(poison)); found == broken {
+			t.Errorf("broken: %v, and its queue's depth on the page: %v", broken, found)
+		}
+	}
+}
+
+// TestHTMLWithoutHistograms: quantiles are drawn and no distribution is made up.
+func TestHTMLWithoutHistograms(t *testing.T) {
+	o := reporttest.Outcome()
+	for i := range o.Comparisons {
+		for j := range o.Comparisons[i].Cells {
+			cl := &o.Comparisons[i].Cells[j]
+			for k := range cl.Latency {
+				cl.Latency[k].Histogram = ""
+			}
+			for k := range cl.Rounds {
+				for l := range cl.Rounds[k].Result.Latency {
+					cl.Rounds[k].Result.Latency[l].Histogram = ""
+				}
+			}
+		}
+	}
+	got := figuresOf(html(t, o))
+	if got["distribution"] != 0 || got["quantiles"] != 4 {
+		t.Errorf("charts %v", got)
+	}
+}
+
+// TestHTMLRefusesABrokenHistogram: a page with a hole that nobody mentions would
+// be worse than none.
+func TestHTMLRefusesABrokenHistogram(t *testing.T) {
+	o := reporttest.Outcome()
+	for i := range o.Comparisons[0].Cells {
+		for j := range o.Comparisons[0].Cells[i].Latency {
+			o.Comparisons[0].Cells[i].Latency[j].Histogram = "no histogram"
+		}
+	}
+	if err := report.HTML(&bytes.Buffer{}, o); err == nil || !strings.Contains(err.Error(), "DeltaFIFO/impl=") {
+		t.Errorf("error %v, want the cell's name", err)
+	}
+}
+
+// TestHTMLEscapes: names are words, whatever they hold.
+func TestHTMLEscapes(t *testing.T) {
+	o := reporttest.Outcome()
+	const nasty = `<script>alert(1)</script>`
+	o.Name = nasty
+	o.Comparisons[0].Title = nasty
+	o.Env.Args = []string{nasty}
+	for i := range o.Comparisons[0].Cells {
+		o.Comparisons[0].Cells[i].Labels[2].Value = nasty
+		o.Comparisons[0].Cells[i].Labels[0].Value += `"><img src=x>`
+		o.Comparisons[0].Cells[i].Verdict.Detail = nasty
+	}
+	page := html(t, o)
+	if n := strings.Count(page, "<script>"); n != 1 {
+		t.Errorf("%d scripts, want the page's own", n)
+	}
+	if strings.Contains(page, "<img") {
+		t.Error("a variant's name became a picture")
+	}
+}
+
+// TestHTMLOfLittle: runs that hold next to nothing make a page, too.
+func TestHTMLOfLittle(t *testing.T) {
+	unplayed := lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}
+	for name, o := range map[string]*lab.Outcome{
+		"nothing":  {},
+		"no cells": {Comparisons: []lab.ComparisonResult{{Family: "queue"}}},
+		"unplayed": {Rounds: 5, Interrupted: true, Comparisons: []lab.ComparisonResult{{Family: "queue", Cells: []lab.CellResult{{Name: "Queue", Verdict: unplayed}}}}},
+		"golden":   outcome(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := html(t, o)
+			for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
+				if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil {
+					t.Errorf("%v in %s", err, svg)
+				}
+			}
+			if o.Interrupted && !strings.Contains(page, "Interrupted: ") {
+				t.Error("the page doesn't say that the run was interrupted")
+			}
+		})
+	}
+}
+
+// TestHTMLIsTheSameEachTime: a page that is made again from the same run does not
+// differ.
+func TestHTMLIsTheSameEachTime(t *testing.T) {
+	first := html(t, reporttest.Outcome())
+	for range 5 {
+		if html(t, reporttest.Outcome()) != first {
+			t.Fatal("two pages of one run differ")
+		}
+	}
+}
+
+// TestHTMLStages: an event's way is made of the steps, not of the whole.
+func TestHTMLStages(t *testing.T) {
+	page := html(t, reporttest.Outcome())
+	i := strings.Index(page, `data-kind="stages"`)
+	header := page[i : i+strings.Index(page[i:], "</figure>")]
+	for _, stage := range []string{"released→enqueued", "enqueued→popped", "popped→handled"} {
+		if !strings.Contains(header, stage+", mean") {
+			t.Errorf("no column for %s", stage)
+		}
+	}
+	if strings.Contains(header, "intended→handled") {
+		t.Error("the whole stands among its parts")
+	}
+	if !slices.Contains(reporttest.Impls, "ring") || !strings.Contains(header, "ring, enqueued→popped: ") {
+		t.Error("ring has no share")
+	}
+}

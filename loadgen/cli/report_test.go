@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+func TestReport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if code, _, errs := call(t, with(small, "--impl", "cond", "--out", dir)...); code != exitOK {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	run := read(lab.RunFile)
+	for _, name := range []string{lab.ReportFile, report.HTMLFile} {
+		if !strings.Contains(read(name), "cond") {
+			t.Errorf("a run's %s doesn't name its variant", name)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// To standard output, and nowhere else.
+	for form, want := range map[string]string{
+		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "table": "events/s",
+	} {
+		code, out, errs := call(t, "report", dir, "-o", form)
+		if code != exitOK || !strings.Contains(out, want) || errs != "" {
+			t.Errorf("%s: exit code %d, stderr %q, %d bytes without %q", form, code, errs, len(out), want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err == nil {
+		t.Error("-o wrote into the folder")
+	}
+
+	code, out, errs := call(t, "report", dir)
+	if code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
+	}
+	// What was measured outlives the process that measured it: the histograms come
+	// back from their logs.
+	if got := read(report.HTMLFile); !strings.Contains(got, `data-kind="distribution"`) {
+		t.Error("the page that is made again has no distribution")
+	}
+	if !strings.Contains(read(lab.ReportFile), "cond") || read(lab.RunFile) != run {
+		t.Error("report.md is not back, or run.json has changed")
+	}
+}
+
+func TestReportOfBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, lab.RunFile)
+	if err := os.WriteFile(file, []byte(`{"format": 1, "comparisons": 3}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no folder":     {[]string{}, "needs a results folder"},
+		"two folders":   {[]string{dir, "b"}, `"b" is one too many`},
+		"a bad form":    {[]string{dir, "-o", "pdf"}, "--output"},
+		"an empty form": {[]string{dir, "-o", ""}, "--output"},
+		"no such":       {[]string{filepath.Join(dir, "none")}, "none"},
+		"a file":        {[]string{file}, "is a file"},
+		"no run":        {[]string{dir}, lab.RunFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := call(t, append([]string{"report"}, tc.args...)...)
+			if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {
+				t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Errorf("the folder holds %v, %v", entries, err)
+			}
+		})
+	}
+}
