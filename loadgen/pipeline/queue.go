@@ -263,12 +263,14 @@ func (w *fifo) consume(ctx context.Context, log *ledger, initial *initialList) e
 	c := &consumer{w: w, log: log, initial: initial, stages: profile.Switch(ctx, stagePop, stageHandle)}
 	c.stages.To(0)
 	defer c.stages.End()
+	// Once, as each use of a method as a value is an allocation.
+	single, batch := c.single, c.batch
 	take := func() error {
-		_, err := w.queue.Pop(c.single)
+		_, err := w.queue.Pop(single)
 		return err
 	}
 	if q, ok := w.queue.(deltafifo.BatchQueue); ok {
-		take = func() error { return q.PopBatch(c.batch, c.single) }
+		take = func() error { return q.PopBatch(batch, single) }
 	}
 	for {
 		if w.gate != nil && initial.over() {
