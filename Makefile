@@ -11,7 +11,7 @@ LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
 # E2E are those that run real programs, which they build into PROGRAMS.
-E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser
+E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e
 PROGRAMS := $(CURDIR)/$(BIN)/programs
 # FAULTS is how long each half of make e2e's informers go through faults.
 FAULTS ?= 5m
@@ -38,8 +38,9 @@ mutants: ## Break the variants on purpose and see the tests catch it (impls/conf
 soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
-e2e: build ## Run real kubectl, kube-apiserver, controller-runtime and Chromium; informers through faults (FAULTS=5m each)
+e2e: build ## Run real kubectl, kube-apiserver, controller-runtime, Chromium and Prometheus; informers through faults (FAULTS=5m each)
 	@scripts/chromium.sh >/dev/null
+	@scripts/prometheus.sh
 	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && \
 		WATCHLAB=$(CURDIR)/$(BIN)/watchlab WATCHLAB_PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 30m ./...); done
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/source/guarantee -faults $(FAULTS)

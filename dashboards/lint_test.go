@@ -241,7 +241,8 @@ var lints = map[string]func(dashboard) []string{
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {
 				for _, m := range label.FindAllStringSubmatch(q.LegendFormat, -1) {
-					if !regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b|` + regexp.QuoteMeta(m[1]) + `=`).MatchString(q.Expr) {
+					// What isn't aggregated keeps all labels; label_replace names one in quotes.
+					if kept := regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b|"` + m[1] + `"`); !kept.MatchString(q.Expr) {
 						wrong = append(wrong, fmt.Sprintf("%s %s: {{%s}}", p.Title, q.RefID, m[1]))
 					}
 				}
