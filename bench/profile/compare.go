@@ -1,0 +1,183 @@
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+// Table is what one profile, or two beside each other, come to.
+type Table struct {
+	// Kind is the value that is shown, Unit its unit: per event where the events of
+	// all profiles are known, else "%" of all.
+	Kind string `json:"value"`
+	Unit string `json:"unit"`
+	// By is the label by whose values rows are made, empty for functions.
+	By string `json:"by,omitempty"`
+	// Before and After are the profiles; Before is nil where there is just one.
+	Before *Total `json:"before,omitempty"`
+	After  Total  `json:"after"`
+	// Rows, the one that moved most first; of a single profile, the largest first.
+	Rows []Row `json:"rows"`
+}
+
+// Total is what a profile holds in all.
+type Total struct {
+	// Name of the profile.
+	Name string `json:"name"`
+	// Value in the table's unit.
+	Value float64 `json:"value"`
+	// Samples is how many samples that is; 0 where everything is counted.
+	Samples float64 `json:"samples,omitempty"`
+}
+
+// Row is a function, or a value of a label.
+type Row struct {
+	Name string `json:"name"`
+	// Flat is of the function itself, Cum of it and of all that it called. A
+	// recursive function counts once.
+	Flat Pair `json:"flat"`
+	Cum  Pair `json:"cum"`
+}
+
+// Pair is one figure in both profiles; Before is 0 where there is just one.
+type Pair struct {
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+	// Chance: the difference is within what sampling alone brings about, 3 standard
+	// errors. Samples are independent by and large, so that their number scatters by
+	// its root. What differs from one play to the next comes on top.
+	Chance bool `json:"chance,omitempty"`
+	// variance of the difference, in the table's unit squared.
+	variance float64
+}
+
+// Change is After minus Before.
+func (p Pair) Change() float64 { return p.After - p.Before }
+
+func (p *Pair) add(s *side, after bool, value float64) {
+	if after {
+		p.After += value * s.scale
+	} else {
+		p.Before += value * s.scale
+	}
+	p.variance += value * s.period * s.scale * s.scale
+}
+
+func (p *Pair) judge() {
+	const errors = 3
+	p.Chance = p.variance > 0 && math.Abs(p.Change()) <= errors*math.Sqrt(p.variance)
+}
+
+// Top makes a table of one profile.
+func Top(s *Source, o Options) (*Table, error) { return tabulate(nil, s, o) }
+
+// Compare makes a table of what is different in a second profile. Figures are per
+// event where the events of both are known; else they are shares of all, and a
+// function whose share has grown need not have become slower.
+//
+// The errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
+func Compare(before, after *Source, o Options) (*Table, error) { return tabulate(before, after, o) }
+
+func tabulate(before, after *Source, o Options) (*Table, error) {
+	b, a, err := sides(before, after, o)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{Kind: a.kind.Type, Unit: unitOf(a.kind, a.perEvent), By: o.By, After: totalOf(a)}
+	rows := map[string]*Row{}
+	if b != nil {
+		total := totalOf(b)
+		t.Before = &total
+		fill(rows, b, false, o)
+	}
+	fill(rows, a, true, o)
+	for _, r := range rows {
+		r.Flat.judge()
+		r.Cum.judge()
+		t.Rows = append(t.Rows, *r)
+	}
+	slices.SortFunc(t.Rows, func(x, y Row) int {
+		return cmp.Or(
+			cmp.Compare(math.Abs(y.Flat.Change()), math.Abs(x.Flat.Change())),
+			cmp.Compare(math.Abs(y.Cum.Change()), math.Abs(x.Cum.Change())),
+			strings.Compare(x.Name, y.Name))
+	})
+	return t, nil
+}
+
+// SortByCum puts the rows in the order of what they and all that they called
+// changed by.
+func (t *Table) SortByCum() {
+	slices.SortStableFunc(t.Rows, func(x, y Row) int {
+		return cmp.Compare(math.Abs(y.Cum.Change()), math.Abs(x.Cum.Change()))
+	})
+}
+
+// sides looks at both profiles by the same measure; before may be nil.
+func sides(before, after *Source, o Options) (b, a *side, err error) {
+	perEvent := after.Events > 0 && (before == nil || before.Events > 0)
+	if a, err = newSide(after, o, perEvent); err != nil || before == nil {
+		return nil, a, err
+	}
+	if b, err = newSide(before, o, perEvent); err != nil {
+		return nil, nil, err
+	}
+	if *b.kind != *a.kind {
+		return nil, nil, fmt.Errorf("%w: %s has %s in %s, %s has %s in %s",
+			ErrKinds, before.Name, b.kind.Type, b.kind.Unit, after.Name, a.kind.Type, a.kind.Unit)
+	}
+	return b, a, nil
+}
+
+func totalOf(s *side) Total {
+	t := Total{Name: s.source.Name}
+	for _, sample := range s.samples {
+		v := float64(sample.Value[s.at])
+		t.Value += v * s.scale
+		if s.period > 0 {
+			t.Samples += v / s.period
+		}
+	}
+	t.Samples = math.Round(t.Samples)
+	return t
+}
+
+// fill adds a profile's samples to the rows.
+func fill(rows map[string]*Row, s *side, after bool, o Options) {
+	row := func(name string) *Row {
+		r := rows[name]
+		if r == nil {
+			r = &Row{Name: name}
+			rows[name] = r
+		}
+		return r
+	}
+	for _, sample := range s.samples {
+		v := float64(sample.Value[s.at])
+		if o.By != "" {
+			r := row(labelOf(sample, o.By))
+			r.Flat.add(s, after, v)
+			r.Cum.add(s, after, v)
+			continue
+		}
+		fillStack(row, s, sample, after, v)
+	}
+}
+
+func fillStack(row func(string) *Row, s *side, sample *profile.Sample, after bool, v float64) {
+	var stack []string
+	frames(sample, func(function string) {
+		if !slices.Contains(stack, function) {
+			row(function).Cum.add(s, after, v)
+		}
+		stack = append(stack, function)
+	})
+	if n := len(stack); n > 0 {
+		row(stack[n-1]).Flat.add(s, after, v)
+	}
+}

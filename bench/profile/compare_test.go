@@ -1,0 +1,216 @@
+package profile_test
+
+import (
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	pprof "github.com/google/pprof/profile"
+
+	"watchlab/bench/profile"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// maker makes profiles up.
+type maker struct {
+	p         *pprof.Profile
+	functions map[string]*pprof.Location
+}
+
+func newMaker(kind, unit string, period int64) *maker {
+	return &maker{
+		p: &pprof.Profile{
+			SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: kind, Unit: unit}},
+			PeriodType: &pprof.ValueType{Type: kind, Unit: unit}, Period: period,
+		},
+		functions: map[string]*pprof.Location{},
+	}
+}
+
+// add adds a stack, the outermost function first, with a stage ("" for none).
+func (m *maker) add(stage string, value int64, stack ...string) *maker {
+	s := &pprof.Sample{Value: []int64{1, value}}
+	if stage != "" {
+		s.Label = map[string][]string{profile.LabelStage: {stage}}
+	}
+	for _, name := range stack {
+		loc, ok := m.functions[name]
+		if !ok {
+			f := &pprof.Function{ID: uint64(len(m.p.Function) + 1), Name: name}
+			m.p.Function = append(m.p.Function, f)
+			loc = &pprof.Location{ID: f.ID, Line: []pprof.Line{{Function: f}}}
+			m.p.Location = append(m.p.Location, loc)
+			m.functions[name] = loc
+		}
+		s.Location = append([]*pprof.Location{loc}, s.Location...)
+	}
+	m.p.Sample = append(m.p.Sample, s)
+	return m
+}
+
+// source writes the profile and reads it back.
+func (m *maker) source(t *testing.T, name string, events float64) *profile.Source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name+".pb.gz")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.p.Write(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := profile.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Name, s.Events = name, events
+	return s
+}
+
+const ms = 1_000_000
+
+// pair is a queue before and after: Pop became four times as fast, encode is gone,
+// and the collector's work has come; per event, as twice as many were played.
+func pair(t *testing.T, eventsBefore, eventsAfter float64) (before, after *profile.Source) {
+	before = newMaker("cpu", "nanoseconds", 10*ms).
+		add("pop", 4000*ms, "main.main", "example.com/q/queue.(*Queue[example.com/q.T]).Pop").
+		add("pop", 1000*ms, "main.main", "example.com/q/queue.(*Queue[example.com/q.T]).Pop", "main.encode").
+		add("store", 1000*ms, "main.main", "main.store").
+		source(t, "old", eventsBefore)
+	after = newMaker("cpu", "nanoseconds", 10*ms).
+		add("pop", 2000*ms, "main.main", "example.com/q/queue.(*Queue[example.com/q.T]).Pop").
+		add("store", 2100*ms, "main.main", "main.store").
+		add("", 400*ms, "runtime.gc").
+		add("store", 100*ms, "main.main", "main.store", "main.store").
+		source(t, "new", eventsAfter)
+	return before, after
+}
+
+func TestCompareText(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after float64
+		o             profile.Options
+		n             int
+		single        bool
+	}{
+		"per-event": {before: 1000, after: 2000},
+		"shares":    {before: 1000},
+		"stages":    {before: 1000, after: 2000, o: profile.Options{By: profile.LabelStage}},
+		"one-stage": {before: 1000, after: 2000, o: profile.Options{Stage: "pop"}},
+		"two-rows":  {before: 1000, after: 2000, n: 2},
+		"top":       {after: 2000, single: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := pair(t, tc.before, tc.after)
+			table, err := profile.Compare(before, after, tc.o)
+			if tc.single {
+				table, err = profile.Top(after, tc.o)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			if err := table.Text(&got, tc.n); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".txt", got.String())
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// TestCompareFigures works one function out by hand.
+func TestCompareFigures(t *testing.T) {
+	before, after := pair(t, 1000, 2000)
+	table, err := profile.Compare(before, after, profile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]profile.Row{}
+	for _, r := range table.Rows {
+		rows[r.Name] = r
+	}
+	pop := rows["example.com/q/queue.(*Queue[example.com/q.T]).Pop"]
+	if table.Unit != "ns/event" || pop.Flat.Before != 4e6 || pop.Flat.After != 1e6 || pop.Cum.Before != 5e6 || pop.Cum.After != 1e6 || pop.Flat.Chance {
+		t.Errorf("%s, %+v", table.Unit, pop)
+	}
+	// 100 samples to 220 of twice as many events: 1 to 1.1 ms, and the difference's
+	// standard error is √(100+220/4)·10 ms/1000 = 0.124 ms.
+	store := rows["main.store"]
+	if math.Abs(store.Flat.Change()-0.1e6) > 1 || store.Cum.After != 1.1e6 || !store.Flat.Chance {
+		t.Errorf("%+v", store)
+	}
+	if table.Before.Samples != 600 || table.After.Samples != 460 || table.Rows[0].Name != pop.Name {
+		t.Errorf("%+v, %+v, first %s", table.Before, table.After, table.Rows[0].Name)
+	}
+	if table.SortByCum(); table.Rows[0].Name != pop.Name && table.Rows[0].Name != "main.main" {
+		t.Errorf("first by cum %s", table.Rows[0].Name)
+	}
+}
+
+// TestCountedIsNotSampled: of values that the runtime counts one by one, no
+// difference is put down to sampling.
+func TestCountedIsNotSampled(t *testing.T) {
+	before := newMaker("delay", "nanoseconds", 1).add("", 100, "f").source(t, "a", 10)
+	after := newMaker("delay", "nanoseconds", 1).add("", 101, "f").source(t, "b", 10)
+	table, err := profile.Compare(before, after, profile.Options{})
+	if err != nil || table.Rows[0].Flat.Chance || table.After.Samples != 0 {
+		t.Errorf("%+v, %v", table, err)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	cpu := func() *maker { return newMaker("cpu", "nanoseconds", 10*ms).add("", 10*ms, "f") }
+	for name, tc := range map[string]struct {
+		after *profile.Source
+		o     profile.Options
+		want  error
+		says  string
+	}{
+		"kind":  {newMaker("alloc_space", "bytes", 512).add("", 5, "f").source(t, "b", 0), profile.Options{}, profile.ErrKinds, "a has cpu in nanoseconds, b has alloc_space in bytes"},
+		"value": {cpu().source(t, "b", 0), profile.Options{Value: "x"}, profile.ErrValue, `"x" (have samples, cpu)`},
+		"label": {cpu().source(t, "b", 0), profile.Options{By: "stage"}, profile.ErrLabel, `"stage"`},
+		"empty": {newMaker("cpu", "nanoseconds", 1).source(t, "b", 0), profile.Options{}, profile.ErrEmpty, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := profile.Compare(cpu().source(t, "a", 0), tc.after, tc.o); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("error %v, want %v with %q", err, tc.want, tc.says)
+			}
+		})
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pb.gz")
+	if _, err := profile.Read(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that isn't there: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := profile.Read(path); !errors.Is(err, profile.ErrFormat) || !strings.Contains(err.Error(), path) {
+		t.Errorf("another file: %v", err)
+	}
+}

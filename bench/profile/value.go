@@ -1,0 +1,154 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+var (
+	// ErrValue is wrapped by the errors for a value that a profile's samples don't
+	// have.
+	ErrValue = errors.New("no such value")
+	// ErrLabel is wrapped by the errors for a label that none of the samples has.
+	ErrLabel = errors.New("no such label")
+	// ErrKinds is wrapped by the error for two profiles that don't tell of the same.
+	ErrKinds = errors.New("profiles of different kinds")
+	// ErrEmpty is wrapped by the errors for a profile without a sample.
+	ErrEmpty = errors.New("no samples")
+)
+
+// Options say what is looked at in profiles.
+type Options struct {
+	// Value is which of the samples' values counts, such as "alloc_objects"; empty
+	// for what the kind of profile is about.
+	Value string
+	// By is the label by whose values rows are made, such as [LabelStage]; empty for
+	// functions.
+	By string
+	// Stage, if not empty, leaves only the samples of that stage.
+	Stage string
+}
+
+// side is one of the profiles, as far as the options look at it.
+type side struct {
+	source *Source
+	// at is the value's place among a sample's.
+	at      int
+	kind    *profile.ValueType
+	samples []*profile.Sample
+	// total of the values, before Stage is looked at: shares are of it.
+	total float64
+	// scale makes a value one per event, or a percentage of all.
+	scale    float64
+	perEvent bool
+	// period is how much of the value one sample stands for; 0 where each is counted.
+	period float64
+}
+
+func newSide(s *Source, o Options, perEvent bool) (*side, error) {
+	p := s.profile
+	value := o.Value
+	if value == "" {
+		value = p.DefaultSampleType
+	}
+	at := len(p.SampleType) - 1
+	if value != "" {
+		at = typeIndex(p, value)
+	}
+	if at < 0 {
+		var have []string
+		for _, t := range p.SampleType {
+			have = append(have, t.Type)
+		}
+		return nil, fmt.Errorf("%s: %w %q (have %s)", s.Name, ErrValue, value, strings.Join(have, ", "))
+	}
+	out := &side{source: s, at: at, kind: p.SampleType[at], perEvent: perEvent}
+	if t := p.PeriodType; t != nil && p.Period > 1 && t.Unit == out.kind.Unit {
+		out.period = float64(p.Period)
+	}
+	labelled := o.By == ""
+	for _, sample := range p.Sample {
+		out.total += float64(sample.Value[at])
+		labelled = labelled || len(sample.Label[o.By]) > 0
+		if o.Stage == "" || slices.Contains(sample.Label[LabelStage], o.Stage) {
+			out.samples = append(out.samples, sample)
+		}
+	}
+	switch {
+	case out.total <= 0:
+		return nil, fmt.Errorf("%s: %w", s.Name, ErrEmpty)
+	case !labelled:
+		return nil, fmt.Errorf("%s: %w %q: only CPU and goroutine profiles of labelled work have labels", s.Name, ErrLabel, o.By)
+	}
+	if perEvent {
+		out.scale = 1 / s.Events
+	} else {
+		out.scale = 100 / out.total
+	}
+	return out, nil
+}
+
+// labelOf is a sample's value of a label.
+func labelOf(s *profile.Sample, key string) string {
+	if values := s.Label[key]; len(values) > 0 {
+		return strings.Join(values, "+")
+	}
+	return unlabelled
+}
+
+// unlabelled stands for samples without the label: the runtime's own work, such as
+// garbage collection, and what the workload didn't label.
+const unlabelled = "(no label)"
+
+// frames calls f with the functions of a stack, the outermost first.
+func frames(s *profile.Sample, f func(function string)) {
+	for _, loc := range slices.Backward(s.Location) {
+		// What was inlined stands before what it was inlined into.
+		for _, line := range slices.Backward(loc.Line) {
+			name := "?"
+			if line.Function != nil && line.Function.Name != "" {
+				name = line.Function.Name
+			}
+			f(name)
+		}
+		if len(loc.Line) == 0 {
+			f(fmt.Sprintf("%#x", loc.Address))
+		}
+	}
+}
+
+// short leaves the paths of packages out, save for their last parts; a type
+// parameter may have a path of its own.
+func short(function string) string {
+	var b strings.Builder
+	for function != "" {
+		end := strings.IndexAny(function, "[]*(), ") + 1
+		if end == 0 {
+			end = len(function)
+		}
+		part := function[:end]
+		b.WriteString(part[strings.LastIndexByte(part, '/')+1:])
+		function = function[end:]
+	}
+	return b.String()
+}
+
+// unitOf is how the scaled values of a kind are written.
+func unitOf(kind *profile.ValueType, perEvent bool) string {
+	if !perEvent {
+		return "%"
+	}
+	switch kind.Unit {
+	case "nanoseconds":
+		return "ns/event"
+	case "bytes":
+		return "B/event"
+	case "count", "":
+		return kind.Type + "/event"
+	}
+	return kind.Unit + "/event"
+}
