@@ -63,7 +63,7 @@ func overview() grafana.Dashboard {
 			lines("Released by type", "What the storm is made of. REPLACED, SYNC and BOOKMARK are lists, resyncs and bookmarks.", "cps", half,
 				one(sum(released.rate(metric.Events), "type"), "{{type}}"), stacked),
 			lines("Deltas out per event in", "Below 1, events were coalesced. Above 1, a list or a resync gave out what nobody sent.", "short", half,
-				one(fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas), byVariant...), sum(released.rate(metric.Events), byVariant...)), variant)),
+				one(fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas), byVariant...), sum(s.equal(metric.Stage, metric.Enqueued).rate(metric.Events), byVariant...)), variant)),
 		}},
 		grafana.Row{Title: "Latency", Panels: []grafana.Panel{
 			lines("End to end, median", "Half of the events were handled within this time. Estimated from histograms.", "s", half,
@@ -79,7 +79,7 @@ func overview() grafana.Dashboard {
 					{Expr: sum(s.rate(metric.GeneratorLate)), Legend: "late"},
 					{Expr: sum(s.rate(metric.GeneratorMissed)), Legend: "missed"},
 				}, anyIsBad),
-			lines("Staleness, 99th percentile", "How many events behind the store is when somebody reads it.", "short", third,
+			lines("Staleness, 99th percentile", "How many events the store is behind the newest released one when a worker looks an object up.", "short", third,
 				one(s.quantile(0.99, metric.Staleness, over, byVariant...), variant), above(1000, 10000)),
 			lines("Watch errors by fault", "Watches that ended with an error, by the fault behind it. none: there were none.", "cps", third,
 				one(orZero(sum(s.rate(metric.WatchErrors), "fault"), "fault"), "{{fault}}")),

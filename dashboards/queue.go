@@ -20,7 +20,7 @@ func queue() grafana.Dashboard {
 		playedPickers(), s,
 		grafana.Row{Title: "Queue", Panels: []grafana.Panel{
 			lines("Depth", "Events that wait in each variant's queue.", "short", third, one(sum(s.of(metric.QueueDepth), byVariant...), variant)),
-			lines("Queued bytes", "What the waiting events' objects take, by their size on the wire.", "bytes", third, one(sum(s.of(metric.QueueBytes), byVariant...), variant)),
+			lines("Queued bytes", "What the objects that wait would take as JSON: the depth times the storm's mean object size.", "bytes", third, one(sum(s.of(metric.QueueBytes), byVariant...), variant)),
 			lines("Growth", "Change of the depth a second. Above zero for long: handling doesn't keep up.", "short", third,
 				one(sum("deriv("+s.of(metric.QueueDepth)+"["+over+"])", byVariant...), variant), func(p *grafana.Panel) { p.FromZero = false }),
 			heatMap("Batch size", "How many deltas are taken at once. client-go closes a batch at the first repeated key, so that hot keys make small ones.", "short", half, s, metric.BatchSize),
@@ -29,8 +29,8 @@ func queue() grafana.Dashboard {
 				{Expr: s.quantile(0.99, metric.BatchSize, over, byVariant...), Legend: variant + " p99"},
 			}, sized(half, tall+2)),
 			lines("Deltas handed over for an event in", "Below 1, events were coalesced; above 1, a list or a resync gave out what nobody sent.", "short", third,
-				one(fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas), byVariant...), sum(released.rate(metric.Events), byVariant...)), variant)),
-			lines("Staleness", "Events that the store is behind when somebody reads it: median and 99th percentile.", "short", third, []grafana.Query{
+				one(fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas), byVariant...), sum(s.equal(metric.Stage, metric.Enqueued).rate(metric.Events), byVariant...)), variant)),
+			lines("Staleness", "Events that the store is behind the newest released one when a worker looks an object up: median and 99th percentile.", "short", third, []grafana.Query{
 				{Expr: s.quantile(0.5, metric.Staleness, over, byVariant...), Legend: variant + " p50"},
 				{Expr: s.quantile(0.99, metric.Staleness, over, byVariant...), Legend: variant + " p99"},
 			}),

@@ -67,7 +67,7 @@ func Rules() []Group {
 				{"watchlab:end_to_end_latency_seconds:p99_1m", all.endToEnd(0.99, window, identity...)},
 				{"watchlab:staleness_events:p99_1m", all.quantile(0.99, metric.Staleness, window, identity...)},
 				{"watchlab:generator_late:ratio1m", rate(all, metric.GeneratorLate) + " / " + rate(stage(metric.Released), metric.Events)},
-				{"watchlab:deltas_per_event:ratio1m", rate(all, metric.Deltas) + " / " + rate(stage(metric.Released), metric.Events)},
+				{"watchlab:deltas_per_event:ratio1m", rate(all, metric.Deltas) + " / " + rate(stage(metric.Enqueued), metric.Events)},
 			},
 		},
 		{
