@@ -214,3 +214,36 @@ func TestReadRefuses(t *testing.T) {
 		t.Errorf("another file: %v", err)
 	}
 }
+
+// TestTree: the tree holds what the table does, each way of calls apart.
+func TestTree(t *testing.T) {
+	before, after := pair(t, 1000, 2000)
+	for _, o := range []profile.Options{{}, {By: profile.LabelStage}, {Stage: "pop"}} {
+		g, err := profile.Tree(before, after, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Root.Cum.Before != g.Before.Value || math.Abs(g.Root.Cum.After-g.After.Value) > 1e-6 {
+			t.Errorf("%+v: root %+v, totals %v and %v", o, g.Root.Cum, g.Before.Value, g.After.Value)
+		}
+		var check func(f *profile.Frame)
+		check = func(f *profile.Frame) {
+			sum := f.Flat
+			for i, c := range f.Children {
+				if i > 0 && c.Name <= f.Children[i-1].Name {
+					t.Errorf("%s stands behind %s", c.Name, f.Children[i-1].Name)
+				}
+				sum.Before += c.Cum.Before
+				sum.After += c.Cum.After
+				check(c)
+			}
+			if math.Abs(sum.Before-f.Cum.Before) > 1e-6 || math.Abs(sum.After-f.Cum.After) > 1e-6 {
+				t.Errorf("%s: %+v, its parts %+v", f.Name, f.Cum, sum)
+			}
+		}
+		check(g.Root)
+		if o.By != "" && (len(g.Root.Children) != 3 || g.Root.Children[0].Name != "(no label)") {
+			t.Errorf("by stage: %+v", g.Root.Children)
+		}
+	}
+}

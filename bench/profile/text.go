@@ -34,7 +34,7 @@ func (t *Table) Text(w io.Writer, n int) error {
 }
 
 func (t Total) line(unit string) string {
-	line := figure(t.Value) + " " + unit
+	line := Figure(t.Value) + " " + unit
 	if t.Samples > 0 {
 		line += fmt.Sprintf(" in %.0f samples", t.Samples)
 	}
@@ -62,16 +62,16 @@ func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
 		for i := range t.figures() {
 			p := []Pair{r.Flat, r.Cum}[i]
 			if t.Before == nil {
-				fmt.Fprintf(tw, "%s\t", figure(p.After))
+				fmt.Fprintf(tw, "%s\t", Figure(p.After))
 				continue
 			}
 			mark := " "
 			if p.Chance {
 				mark, chance = "~", true
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t", figure(p.Before), figure(p.After), signed(p.Change()), mark)
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t", Figure(p.Before), Figure(p.After), Signed(p.Change()), mark)
 		}
-		fmt.Fprintf(tw, "  %s\n", short(r.Name))
+		fmt.Fprintf(tw, "  %s\n", Short(r.Name))
 	}
 	_ = tw.Flush() // It writes into memory.
 	return chance
@@ -85,8 +85,8 @@ func (t *Table) figures() []string {
 	return []string{"flat", "cum"}
 }
 
-// figure writes a value with three significant digits.
-func figure(v float64) string {
+// Figure writes a value of a table or a graph with three significant digits.
+func Figure(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:
 		return "0"
@@ -100,10 +100,10 @@ func figure(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// signed writes a change.
-func signed(v float64) string {
+// Signed writes a change of one, with its sign.
+func Signed(v float64) string {
 	if v > 0 {
-		return "+" + figure(v)
+		return "+" + Figure(v)
 	}
-	return figure(v)
+	return Figure(v)
 }

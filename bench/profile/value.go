@@ -121,9 +121,9 @@ func frames(s *profile.Sample, f func(function string)) {
 	}
 }
 
-// short leaves the paths of packages out, save for their last parts; a type
+// Short leaves the paths of packages out, save for their last parts; a type
 // parameter may have a path of its own.
-func short(function string) string {
+func Short(function string) string {
 	var b strings.Builder
 	for function != "" {
 		end := strings.IndexAny(function, "[]*(), ") + 1
