@@ -1,0 +1,140 @@
+package bench_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/stats"
+	"watchlab/impls/deltafifo"
+)
+
+const (
+	// aaComparisons of a variant with itself, of aaRounds on each side.
+	aaComparisons = 50
+	aaRounds      = 10
+	// plantedPart is one event in so many that the slower side plays in addition:
+	// 5 % more work for the same number of events.
+	plantedPart = 20
+)
+
+// BenchmarkAA asks the judge about itself, with a real queue on this machine: it
+// compares a variant with itself 50 times, ten rounds on each side in random
+// order, and tells how often a difference is found (differences/comparison: 0.05
+// at most, but for chance); and 50 times with a side that has 5 % more to do, how
+// often that is found (found/comparison). would-see is the median of the smallest
+// changes that the rounds would have shown, as a share. Those that begin with cpu
+// are of CPU time an event rather than of events a second: other programs on the
+// machine move it less.
+//
+// Nothing is asserted: how much a machine wanders in a second is what it tells.
+func BenchmarkAA(b *testing.B) {
+	for _, planted := range []bool{false, true} {
+		name, unit := "impl=ring/planted=none", "differences/comparison"
+		if planted {
+			name, unit = "impl=ring/planted=5%", "found/comparison"
+		}
+		b.Run(name, func(b *testing.B) {
+			even := newPlay("uniform", 1)
+			other := even
+			if planted {
+				other = longer(even)
+			}
+			// What the first play pays for, the others don't.
+			playOnce(b, even)
+			rng := rand.New(rand.NewPCG(1, 2))
+			found, seen := map[string]int{}, map[string][]float64{}
+			n := 0
+			for b.Loop() {
+				for range aaComparisons {
+					base, values := compareOnce(b, rng, even, other)
+					n++
+					for _, u := range aaUnits {
+						if stats.Compare(base[u.unit], values[u.unit]).Significant {
+							found[u.unit]++
+						}
+						if share, ok := stats.MinDetectable(base[u.unit], values[u.unit]); ok {
+							seen[u.unit] = append(seen[u.unit], share)
+						}
+					}
+				}
+			}
+			for _, u := range aaUnits {
+				b.ReportMetric(float64(found[u.unit])/float64(n), u.prefix+unit)
+				b.ReportMetric(stats.Median(seen[u.unit]), u.prefix+"would-see")
+			}
+		})
+	}
+}
+
+// aaUnits are the figures that are compared, and what stands before their names.
+var aaUnits = []struct{ unit, prefix string }{{stats.UnitEventsPerSec, ""}, {stats.UnitCPUPerOp, "cpu-"}}
+
+// longer is a play with 5 % more events.
+func longer(p play) play {
+	out := play{keys: p.keys}
+	for _, objects := range p.objects {
+		out.objects = append(out.objects, append(objects[:len(objects):len(objects)], objects[:len(objects)/plantedPart]...))
+	}
+	return out
+}
+
+// compareOnce plays the rounds of both sides, in an order that is drawn for each
+// round.
+func compareOnce(b *testing.B, rng *rand.Rand, even, other play) (base, values stats.Samples) {
+	var sides [2][]cell.Result
+	for range aaRounds {
+		for _, side := range rng.Perm(2) {
+			sides[side] = append(sides[side], playOnce(b, [2]play{even, other}[side]))
+		}
+	}
+	return stats.Collect(sides[0], ""), stats.Collect(sides[1], "")
+}
+
+// playOnce plays to a fresh queue. Figures are of as many events as an even play
+// has, whatever was played.
+func playOnce(b *testing.B, p play) cell.Result {
+	q, err := deltafifo.New("ring", deltafifo.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := deltaQueue(q)
+	events := 0
+	for _, objects := range p.objects {
+		events += len(objects)
+	}
+	rec := new(cell.Recorder)
+	rec.Begin()
+	var producers sync.WaitGroup
+	for _, objects := range p.objects {
+		producers.Go(func() {
+			for _, obj := range objects {
+				if err := t.update(obj); err != nil {
+					panic(err)
+				}
+			}
+			t.close()
+		})
+	}
+	for err == nil {
+		err = t.take()
+	}
+	rec.End()
+	producers.Wait()
+	if !errors.Is(err, cache.ErrFIFOClosed) {
+		b.Fatal(err)
+	}
+	if t.consumed() != events {
+		b.Fatalf("consumed %d of %d events", t.consumed(), events)
+	}
+	rec.Count(eventsPerOp, eventsPerOp)
+	result, err := rec.Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return result
+}
