@@ -1,0 +1,169 @@
+package pyro
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"go.uber.org/goleak"
+
+	labels "watchlab/bench/profile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// receiver is what takes pushes to /ingest and decodes them.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	names  []string
+	types  map[string]bool
+	labels map[string]map[string]bool
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{types: map[string]bool{}, labels: map[string]map[string]bool{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if req.URL.Path != "/ingest" {
+			t.Errorf("path %s", req.URL.Path)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.names = append(r.names, req.URL.Query().Get("name"))
+		file, _, err := req.FormFile("profile")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		p, err := profile.Parse(file)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, s := range p.SampleType {
+			r.types[s.Type] = true
+		}
+		for _, s := range p.Sample {
+			for k, vs := range s.Label {
+				if r.labels[k] == nil {
+					r.labels[k] = map[string]bool{}
+				}
+				for _, v := range vs {
+					r.labels[k][v] = true
+				}
+			}
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+var sink uint64
+
+// work keeps the CPU busy long enough to be sampled, and two goroutines at odds over
+// a lock.
+func work(ctx context.Context) {
+	labels.Do(ctx, "", func(ctx context.Context) {
+		labels.Do(ctx, "handle", func(context.Context) {
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					for range 40 {
+						mu.Lock()
+						for i := range uint64(300_000) {
+							sink += i * i
+						}
+						mu.Unlock()
+						runtime.Gosched()
+					}
+				})
+			}
+			wg.Wait()
+		})
+	})
+}
+
+// TestPush: profiles of all kinds come to /ingest under the run's name and tags, as
+// pprof, and samples of the CPU with the stage's labels.
+func TestPush(t *testing.T) {
+	r := newReceiver(t)
+	p, err := Start(Options{URL: r.URL, Tags: map[string]string{"run": "test"}, Warn: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work(labels.With(t.Context(), "deltafifo", "ring", "gang"))
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.names {
+		if !strings.HasPrefix(n, "watchlab{") || !strings.Contains(n, "run=test") {
+			t.Errorf("name %q", n)
+		}
+	}
+	for _, want := range []string{"cpu", "alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "contentions", "delay", "goroutine"} {
+		if !r.types[want] {
+			t.Errorf("no samples of %s, but of %v", want, r.types)
+		}
+	}
+	for k, v := range map[string]string{"family": "deltafifo", "variant": "ring", "storm": "gang", "stage": "handle"} {
+		if !r.labels[k][v] {
+			t.Errorf("no sample has the label %s=%s, but %v", k, v, r.labels)
+		}
+	}
+	if n := runtime.SetMutexProfileFraction(-1); n != 0 {
+		t.Errorf("mutexes are still profiled, one in %d", n)
+	}
+}
+
+// TestGarbage: a server that answers nonsense, or an error without an end, is told
+// of and doesn't harm.
+func TestGarbage(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusTeapot)
+		for range 1000 {
+			if _, err := io.WriteString(w, strings.Repeat("nonsense ", 1000)); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	var mu sync.Mutex
+	longest := 0
+	p, err := Start(Options{URL: s.URL, Warn: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		longest = max(longest, len(err.Error()))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work(t.Context())
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if longest == 0 || longest > 2*answer {
+		t.Errorf("the longest warning has %d bytes", longest)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, u := range []string{"", "localhost:4040", "http://", "ftp://x", "%"} {
+		if _, err := Start(Options{URL: u}); !errors.Is(err, ErrURL) {
+			t.Errorf("%q: %v, want one that wraps %v", u, err, ErrURL)
+		}
+	}
+	if err := (*Profiler)(nil).Stop(); err != nil {
+		t.Error(err)
+	}
+}
