@@ -27,7 +27,8 @@ func Load(dir string) (*Outcome, error) {
 	if o.Format != Format {
 		return nil, fmt.Errorf("%s: %w: format %d, want %d", filepath.Join(dir, RunFile), ErrFormat, o.Format, Format)
 	}
-	if err := readJSON(filepath.Join(dir, EnvFile), &o.Env); err != nil {
+	var err error
+	if o.Env, err = LoadEnv(dir); err != nil {
 		return nil, err
 	}
 	for i := range o.Comparisons {
@@ -38,6 +39,13 @@ func Load(dir string) (*Outcome, error) {
 		}
 	}
 	return &o, nil
+}
+
+// LoadEnv reads a results folder's env.json.
+func LoadEnv(dir string) (Env, error) {
+	var env Env
+	err := readJSON(filepath.Join(dir, EnvFile), &env)
+	return env, err
 }
 
 // loadLatency reads the histograms of a cell back. A log may hold a round more

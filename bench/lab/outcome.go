@@ -44,6 +44,8 @@ type Outcome struct {
 	// Spent how long it took, over all resumptions.
 	Budget time.Duration `json:"budgetNs,omitempty"`
 	Spent  time.Duration `json:"spentNs,omitempty"`
+	// Fresh: each play of a cell had a process of its own, and none was warmed up.
+	Fresh bool `json:"fresh,omitempty"`
 	// Interrupted is true where the run ended before all rounds were played.
 	Interrupted bool `json:"interrupted"`
 	// Comparisons in the order in which they were played.

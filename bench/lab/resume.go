@@ -108,6 +108,7 @@ func sameRun(old, now *Outcome, comparisons []Comparison) error {
 	err := cmp.Or(
 		same("Seed", old.Seed, now.Seed),
 		same("Budget", old.Budget, now.Budget),
+		same("a process for each play", old.Fresh, now.Fresh),
 		same("the number of comparisons", len(old.Comparisons), len(comparisons)),
 	)
 	if old.Budget == 0 {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 )
 
@@ -214,10 +215,13 @@ func TestResumeRefuses(t *testing.T) {
 		change func([]lab.Comparison, *lab.Options)
 		want   string
 	}{
-		"commit":      {func(_ []lab.Comparison, o *lab.Options) { o.Build.Commit = "def" }, "the program's commit was abc, and is def"},
-		"dirty":       {func(_ []lab.Comparison, o *lab.Options) { o.Build.Dirty = true }, "was abc, and is abc-dirty"},
-		"rounds":      {func(_ []lab.Comparison, o *lab.Options) { o.Rounds = 5 }, "Rounds was 4, and is 5"},
-		"seed":        {func(_ []lab.Comparison, o *lab.Options) { o.Seed = 6 }, "Seed was 5, and is 6"},
+		"commit": {func(_ []lab.Comparison, o *lab.Options) { o.Build.Commit = "def" }, "the program's commit was abc, and is def"},
+		"dirty":  {func(_ []lab.Comparison, o *lab.Options) { o.Build.Dirty = true }, "was abc, and is abc-dirty"},
+		"rounds": {func(_ []lab.Comparison, o *lab.Options) { o.Rounds = 5 }, "Rounds was 4, and is 5"},
+		"seed":   {func(_ []lab.Comparison, o *lab.Options) { o.Seed = 6 }, "Seed was 5, and is 6"},
+		"fresh": {func(_ []lab.Comparison, o *lab.Options) {
+			o.Fresh = func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
+		}, "a process for each play was false, and is true"},
 		"budget":      {func(_ []lab.Comparison, o *lab.Options) { o.Budget = time.Minute }, "Budget was 0s, and is 1m0s"},
 		"no A/A pair": {func(_ []lab.Comparison, o *lab.Options) { o.NoAA = true }, "Queue/impl=good-again/keys=10 was played, and is not asked for now"},
 		"input":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Input = "other" }, "the input of comparison queue was digest, and is other"},

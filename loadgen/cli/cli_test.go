@@ -24,6 +24,10 @@ import (
 // lossy is cond that loses one event in a thousand.
 const lossy = "test-lossy"
 
+// asCommand is the variable of the environment that makes the tests' binary the
+// command itself.
+const asCommand = "WATCHLAB_TEST_COMMAND"
+
 func TestMain(m *testing.M) {
 	deltafifo.Register(deltafifo.Variant{
 		Name: lossy, Summary: "loses events",
@@ -39,6 +43,9 @@ func TestMain(m *testing.M) {
 			return &lossyQueue{BatchQueue: q.(deltafifo.BatchQueue)}, nil
 		},
 	})
+	if os.Getenv(asCommand) != "" {
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -129,13 +136,20 @@ func TestBadInput(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"storms"}, []string{`unknown command "storms"`, "have list, ", "run", "storm"}},
+		{[]string{"storms"}, []string{`unknown command "storms"`, "have ", "list", "run", "storm"}},
 		{[]string{"list", "more"}, []string{`takes no argument "more"`}},
 		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
 		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
 		{[]string{"run", "--rounds", "x"}, []string{"--rounds", `"x"`}},
 		{[]string{"run", "--impl", "cond"}, []string{"--impl", "needs --family"}},
 		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
+		{with(small, "--budget", "0s"), []string{"--budget: 0s is not more than 0"}},
+		{[]string{"run", "--family", "deltafifo", "--rounds", "3", "--budget", "1m"}, []string{"--budget: is in place of --rounds"}},
+		{[]string{"run", "--resume", dir}, []string{"--resume", "env.json"}},
+		{with(small, "--resume", dir), []string{"--delivery: is not for --resume"}},
+		{with(small, "--memory", "-f", "-"), []string{"--filename"}},
+		{[]string{"knee", "--family", "deltafifo", "--storm", tiny, "--memory"}, []string{"--memory: is not for a search"}},
+		{[]string{"cell", "x"}, []string{"cell takes a cell's name and a command"}},
 		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
 		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
 		{with(small, "--capacity", "-1"), []string{"--capacity: -1 is negative"}},

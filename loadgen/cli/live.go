@@ -95,9 +95,7 @@ func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, e
 	if err != nil {
 		return err
 	}
-	if p.rounds == 0 {
-		p.rounds = defaultLiveRounds
-	}
+	p.defaultRounds(defaultLiveRounds)
 	p.comparisons, err = pipeline.CompareLive(spec)
 	if errors.Is(err, impls.ErrUnknownVariant) {
 		return badFlag("impl", err)

@@ -49,9 +49,7 @@ var quickStudies = []quickStudy{
 // quick fills the plan with the quick study: one table a family.
 func (p *plan) quick() error {
 	p.name = "quick"
-	if p.rounds == 0 {
-		p.rounds = quickRounds
-	}
+	p.defaultRounds(quickRounds)
 	tables := map[impls.Family]int{}
 	storms := map[string]*storm.Storm{}
 	for _, s := range quickStudies {
@@ -89,14 +87,7 @@ func (p *plan) quick() error {
 // freeFolder names a results folder that doesn't exist yet: the second run of
 // a day at one commit gets a -2.
 func freeFolder(root, date string, b lab.Build, name string) string {
-	revision := b.Commit
-	if revision == "" {
-		revision = "unknown"
-	}
-	if b.Dirty {
-		revision += "-dirty"
-	}
-	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", date, revision, name))
+	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", date, b.Revision(), name))
 	for n, free := 2, dir; ; n++ {
 		if _, err := os.Lstat(free); err != nil {
 			return free

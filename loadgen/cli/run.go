@@ -49,6 +49,7 @@ type runFlags struct {
 	filenames []string
 	recursive bool
 	of        liveFlags
+	how       howFlags
 	out       string
 	output    string
 }
@@ -81,7 +82,8 @@ the results also go to results/<date>-<commit>-quick.
 
 Exit code: 0; 1 if a cell broke an invariant (its figures are not shown); 2 for
 bad input, before anything is run or written; 130 after Ctrl-C, which keeps what
-is finished.`,
+is finished. A run with a results folder that was interrupted, or killed, goes on
+with --resume.`,
 		Example: `  # Which delta queue survives this storm?
   watchlab run --storm nodeloss --nodes 1000 --pipeline informer
 
@@ -94,6 +96,13 @@ is finished.`,
 
   # What does a bounded ring cost, and what does it save?
   watchlab run --family deltafifo --impl clientgo-realfifo-batch,ring --capacity 4096 --handover lent
+
+  # As many rounds as fit into ten minutes; and go on after a crash
+  watchlab run --family deltafifo --budget 10m --out results/mine
+  watchlab run --resume results/mine
+
+  # How much memory does each need at most?
+  watchlab run --family deltafifo --storm relist --pipeline informer --memory
 
   # What does my own traffic cost each of them? (One watch, seen by all at once.)
   watchlab run --family deltafifo --source cluster --context dev --resource pods
@@ -151,6 +160,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests that the storm's pods are made from (pods, or what has a pod template): files, folders, URLs, or - for standard input")
 	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
 	fl.IntVar(&f.static, "static", 0, "static pods that the kubelet's file and http sources have each, and that change while the storm is played, for --pipeline kubelet")
+	f.how.add(cmd)
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
 }
@@ -183,9 +193,14 @@ type plan struct {
 	comparisons []lab.Comparison
 	rounds      int
 	seed        int64
-	dir         string
-	show        func(io.Writer, *lab.Outcome) error
-	args        []string
+	// budget is in place of rounds, memory plays each cell in a process of its own.
+	budget time.Duration
+	memory bool
+	dir    string
+	show   func(io.Writer, *lab.Outcome) error
+	args   []string
+	// stdin: it was read for what is played.
+	stdin bool
 	// noAA leaves out the A/A pairs: of searches, whose cells are not compared.
 	noAA bool
 	// finish, if not nil, reads off the outcome what was searched for.
@@ -194,9 +209,16 @@ type plan struct {
 	cleanup func() error
 }
 
+// defaultRounds is how many rounds there are where no flag says so.
+func (p *plan) defaultRounds(n int) {
+	if p.rounds == 0 && p.budget == 0 {
+		p.rounds = n
+	}
+}
+
 // check checks the flags that don't say what is played, and begins a plan.
 func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
-	p := &plan{name: "run", rounds: f.rounds, seed: f.seed, dir: f.out}
+	p := &plan{name: "run", rounds: f.rounds, seed: f.seed, dir: f.out, stdin: slices.Contains(f.filenames, "-")}
 	switch f.output {
 	case "table":
 		p.show = report.Table
@@ -218,7 +240,10 @@ func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 	if err := checkKnobs(f.knobs); err != nil {
 		return nil, err
 	}
-	if f.out != "" {
+	if err := f.how.check(cmd, p); err != nil {
+		return nil, err
+	}
+	if f.out != "" && modeOf(cmd.Context()).newFolder() {
 		if _, err := os.Lstat(f.out); err == nil {
 			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
 		}
@@ -267,9 +292,7 @@ func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.rounds == 0 {
-		p.rounds = defaultRounds
-	}
+	p.defaultRounds(defaultRounds)
 	p.comparisons, err = compare(spec)
 	return p, err
 }
@@ -428,20 +451,38 @@ func compare(s pipeline.Spec) ([]lab.Comparison, error) {
 
 // run plays the plan and shows what came out.
 func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
+	m := modeOf(ctx)
+	if m.to != nil {
+		return m.playOne(ctx, p.comparisons)
+	}
+	opts := lab.Options{
+		Name: p.name, Rounds: p.rounds, Budget: p.budget, Seed: p.seed, NoAA: p.noAA, Dir: p.dir,
+		Build: build(), Args: p.args,
+	}
+	if m.resume != "" {
+		p.dir = m.resume
+		opts.Dir, opts.Resume = p.dir, true
+	}
+	if p.memory {
+		if err := p.checkMemory(p.stdin); err != nil {
+			return err
+		}
+		opts.Fresh = p.fresh
+	}
 	status := newStatus(stderr)
 	defer status.clear()
-	o, err := lab.Run(ctx, p.comparisons, lab.Options{
-		Name: p.name, Rounds: p.rounds, Seed: p.seed, NoAA: p.noAA, Dir: p.dir,
-		Progress: status.show, Build: build(), Args: p.args,
-	})
+	opts.Progress = status.show
+	o, err := lab.Run(ctx, p.comparisons, opts)
 	status.clear()
 	if p.cleanup != nil {
 		err = errors.Join(err, p.cleanup())
 	}
-	if errors.Is(err, lab.ErrExists) {
+	switch {
+	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
-	}
-	if o == nil {
+	case o == nil && m.resume != "":
+		return badFlag("resume", err)
+	case o == nil:
 		return err
 	}
 	// What is finished is shown and kept even if the run came to grief.
@@ -475,6 +516,8 @@ func (p *plan) found(o *lab.Outcome) error {
 	if p.finish == nil {
 		return nil
 	}
+	// What a run had found that was taken up again is found anew.
+	o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
 	err := p.finish(o)
 	if p.dir != "" {
 		err = errors.Join(err, o.Save(p.dir))
@@ -488,7 +531,7 @@ func measurements(o *lab.Outcome) (finished, all int) {
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
 			finished += len(cl.Rounds)
-			all += o.Rounds
+			all += o.RoundsOf(c)
 		}
 	}
 	return finished, all

@@ -97,9 +97,7 @@ func (f *runFlags) scale(cmd *cobra.Command, over string) (*plan, error) {
 		return nil, err
 	}
 	p.name = "scale"
-	if p.rounds == 0 {
-		p.rounds = defaultRounds
-	}
+	p.defaultRounds(defaultRounds)
 	p.finish = func(o *lab.Outcome) error {
 		for i := range o.Comparisons {
 			o.Scalings = append(o.Scalings, sweep.Scalings(&o.Comparisons[i], a.label, a.workers)...)

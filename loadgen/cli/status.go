@@ -11,19 +11,26 @@ import (
 	"watchlab/bench/lab"
 )
 
-// status is the line that tells how far a run is. It is written over in place
-// on a terminal and not at all elsewhere.
+// quietTime is how long a run may go on without a word where no terminal shows how
+// far it is.
+const quietTime = 30 * time.Second
+
+// status tells how far a run is: on a terminal in a line that is written over in
+// place, elsewhere in a line of its own, now and then.
 type status struct {
-	w     io.Writer
+	w io.Writer
+	// width of the terminal, 0 for none.
 	width int
-	start time.Time
 	shown bool
+	now   func() time.Time
+	// last is when something was told where there is no terminal.
+	last time.Time
 }
 
 func newStatus(w io.Writer) *status {
-	s := &status{start: time.Now()}
+	s := &status{w: w, now: time.Now, last: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		s.w, s.width = w, 80
+		s.width = 80
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			s.width = width
 		}
@@ -33,22 +40,38 @@ func newStatus(w io.Writer) *status {
 
 // show tells that a cell is played. It is called while no clock runs.
 func (s *status) show(p lab.Progress) {
-	if s.w == nil || p.Finished {
-		return
+	switch {
+	case p.Finished:
+	case s.width > 0:
+		line := []rune(progressLine(p))
+		fmt.Fprintf(s.w, "\r\x1b[K%s", string(line[:min(len(line), s.width-1)]))
+		s.shown = true
+	case s.now().Sub(s.last) >= quietTime:
+		s.last = s.now()
+		fmt.Fprintf(s.w, "watchlab: %s\n", progressLine(p))
+	}
+}
+
+// progressLine says how far a run is: how many plays are done, how long the rest
+// takes, what is played.
+func progressLine(p lab.Progress) string {
+	done := fmt.Sprintf("%d/%d", p.Done, p.Total)
+	if p.Total == 0 {
+		done = fmt.Sprintf("%d played", p.Done)
+	}
+	if p.Left > 0 {
+		done += fmt.Sprintf(", %v left", p.Left.Round(time.Second))
 	}
 	round := fmt.Sprintf("round %d/%d", p.Round, p.Rounds)
-	if p.Round == 0 {
+	switch {
+	case p.Profiling:
+		round = "profiles"
+	case p.Round == 0:
 		round = "warm-up"
+	case p.Rounds == 0:
+		round = fmt.Sprintf("round %d", p.Round)
 	}
-	left := ""
-	if p.Done > 0 {
-		passed := time.Since(s.start)
-		rest := passed * time.Duration(p.Total-p.Done) / time.Duration(p.Done)
-		left = fmt.Sprintf(", %v left", rest.Round(time.Second))
-	}
-	line := []rune(fmt.Sprintf("%d/%d%s  %s  %s", p.Done, p.Total, left, round, p.Cell))
-	fmt.Fprintf(s.w, "\r\x1b[K%s", string(line[:min(len(line), s.width-1)]))
-	s.shown = true
+	return done + "  " + round + "  " + p.Cell
 }
 
 // clear takes the line away.

@@ -73,7 +73,7 @@ func TestRunStorms(t *testing.T) {
 		{"--storm", "hotkey", "--scale", "0.05", "--seed", "9", "--pace", "trace:100x,max"},
 		{"--storm", "recorded-nodeloss"},
 		{"--storm", file},
-		{"--storm", tiny, "--pace", "trace:10x,max"},
+		{"--storm", tiny, "--pace", "trace:100x,max"},
 		{"--storm", "steady", "--nodes", "2", "--pods", "110", "--pipeline", "kubelet"},
 	} {
 		full := append([]string{"run", "--rounds", "1", "--events", "1000", "--impl", "cond", "-o", "bench"}, args...)

@@ -82,9 +82,7 @@ func (f *surfaceFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return nil, err
 	}
 	p.name = "surface"
-	if p.rounds == 0 {
-		p.rounds = defaultRounds
-	}
+	p.defaultRounds(defaultRounds)
 	p.finish = func(o *lab.Outcome) error {
 		for i := range o.Comparisons {
 			o.Surfaces = append(o.Surfaces, sweep.Surfaces(&o.Comparisons[i], axes[0].Axis, axes[1].Axis, f.unit)...)
