@@ -34,6 +34,7 @@ type runFlags struct {
 	pipeline  string
 	source    string
 	storm     stormFlags
+	made      *made
 	paces     []string
 	budget    string
 	rounds    int
@@ -363,10 +364,14 @@ func (f *runFlags) faultSpecs(cmd *cobra.Command) ([]fault.Spec, error) {
 	return specs, nil
 }
 
-// load makes or reads the storm, and the faults that come with it.
+// load makes or reads the storm, and the faults that come with it; once only where
+// it is asked for again, as sweeps do.
 func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, []fault.Spec, error) {
 	if err := f.storm.check(cmd); err != nil {
 		return nil, nil, err
+	}
+	if m := f.made; m != nil && m.of == f.storm && m.seed == f.seed {
+		return m.storm, m.faults, nil
 	}
 	set, err := f.storm.load(f.seed)
 	if err != nil {
@@ -376,7 +381,19 @@ func (f *runFlags) load(cmd *cobra.Command) (*storm.Storm, []fault.Spec, error) 
 		return nil, nil, badFlag("storm", fmt.Errorf("%s has faults, which need --source %s", f.storm.name, source.APIServerName))
 	}
 	s, err := f.dress(cmd, set.Storms[0])
-	return s, set.Faults, err
+	if err != nil {
+		return nil, nil, err
+	}
+	f.made = &made{of: f.storm, seed: f.seed, storm: s, faults: set.Faults}
+	return s, set.Faults, nil
+}
+
+// made is a storm with what it was made from.
+type made struct {
+	of     stormFlags
+	seed   int64
+	storm  *storm.Storm
+	faults []fault.Spec
 }
 
 // dress makes the storm's pods from the manifests, where there are any.
