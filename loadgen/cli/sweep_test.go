@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// swept are the flags of a sweep that is over soon.
+var swept = []string{"--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1", "--storm", tiny}
+
+// sweepRun runs a sweep with a results folder, and returns what that holds.
+func sweepRun(t *testing.T, args ...string) (*lab.Outcome, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "out")
+	code, out, errs := call(t, append(slices.Clone(args), "--out", dir)...)
+	if code != exitOK {
+		t.Fatalf("%q: exit code %d, stderr %q, stdout\n%s", args, code, errs, out)
+	}
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, lab.ReportFile)); err != nil {
+		t.Error(err)
+	}
+	return o, out
+}
+
+// machine reports whether a limit is one that no test can rule out.
+func machine(limit string) bool {
+	return slices.Contains([]string{string(lab.CauseSteal), string(lab.CauseThrottled), string(lab.CauseGCLimit)}, limit)
+}
+
+func TestKnee(t *testing.T) {
+	// Rates that anything can hold, and a budget for the generator that none
+	// exceeds: what is searched is tested elsewhere, with a clock of its own.
+	o, out := sweepRun(t, append([]string{"knee", "--slo", "p99=1m,max=1m", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
+	if len(o.Knees) != 4 {
+		t.Fatalf("%d knees of two variants and two objectives: %+v", len(o.Knees), o.Knees)
+	}
+	for _, k := range o.Knees {
+		if machine(k.Limit) {
+			t.Logf("the machine was in the way: %+v", k)
+			continue
+		}
+		if k.Held != 40000 || k.Failed != 0 || k.Limit != "search" || len(k.Points) != 2 || k.Points[0].Latency[stats.UnitP99] <= 0 ||
+			!strings.HasPrefix(k.Cell, "DeltaFIFO/impl="+k.Impl+"/") || strings.Contains(k.Cell, "rate=") {
+			t.Errorf("%+v", k)
+		}
+	}
+	if o.Name != "knee" || len(o.Comparisons) != 1 || !strings.HasSuffix(o.Comparisons[0].Title, "knee for p99=1m,max=1m") {
+		t.Errorf("%s: %+v", o.Name, o.Comparisons)
+	}
+	for _, c := range o.Comparisons[0].Cells {
+		if c.Again != "" {
+			t.Errorf("a search has no A/A pairs: %s", c.BenchName())
+		}
+	}
+	if !strings.Contains(out, "Knee: the highest rate that holds the objective") {
+		t.Errorf("the table doesn't tell the knees:\n%s", out)
+	}
+}
+
+func TestKneeThatNothingHolds(t *testing.T) {
+	o, _ := sweepRun(t, append([]string{"knee", "--slo", "p99=1ns", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
+	for _, k := range o.Knees {
+		if !machine(k.Limit) && (k.Held != 0 || k.Failed != 20000 || k.Limit != "latency" || len(k.Points) != 1) {
+			t.Errorf("%+v", k)
+		}
+	}
+}
+
+func TestScale(t *testing.T) {
+	o, _ := sweepRun(t, append([]string{"scale", "--over", "producers=4,1,2,3"}, swept...)...)
+	if len(o.Scalings) != 2 {
+		t.Fatalf("%+v", o.Scalings)
+	}
+	for _, s := range o.Scalings {
+		if s.Over != "producers" || len(s.Points) != 4 || s.Points[0].N != 1 || s.Points[3].N != 4 || s.Fit == nil || s.Why != "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	// One comparison, an A/A pair in it, and what is varied in its title.
+	c := o.Comparisons[0]
+	if len(o.Comparisons) != 1 || len(c.Cells) != 9 || c.Cells[8].Again == "" || !strings.HasSuffix(c.Title, ", over producers") || strings.Contains(c.Title, "4 producers") {
+		t.Errorf("%d comparisons, %q, %d cells", len(o.Comparisons), c.Title, len(c.Cells))
+	}
+	if c.Input == "" {
+		t.Error("no digest of what was played: it could not be taken up again")
+	}
+}
+
+func TestScaleOverKeys(t *testing.T) {
+	o, _ := sweepRun(t, "scale", "--over", "keys=50,100", "--impl", "ring", "--family", "queue", "--events", "1000", "--rounds", "1", "--storm", "steady", "--nodes", "2")
+	if len(o.Scalings) != 1 || o.Scalings[0].Over != "keys" || o.Scalings[0].Fit != nil || !strings.Contains(o.Scalings[0].Why, "workers") {
+		t.Errorf("%+v", o.Scalings)
+	}
+	// The storm itself has as many keys.
+	code, _, errs := call(t, "scale", "--over", "keys=50,100", "--storm", "rollout")
+	if code != exitUsage || !strings.Contains(errs, "--pods: storm rollout has") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+}
+
+func TestSurface(t *testing.T) {
+	o, _ := sweepRun(t, "surface", "--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1",
+		"--storm", "hotkey", "--scale", "0.05", "--x", "batch-size=1,10", "--y", "skew=uniform,zipf:1.50", "--unit", "allocs/op")
+	if len(o.Surfaces) != 1 {
+		t.Fatalf("%+v", o.Surfaces)
+	}
+	s := o.Surfaces[0]
+	if s.Impl != "cond" || s.X != "batch" || s.Y != "skew" || s.Unit != "allocs/op" || !slices.Equal(s.Xs, []string{"1", "10"}) || !slices.Equal(s.Ys, []string{"uniform", "zipf:1.5"}) {
+		t.Errorf("%+v", s)
+	}
+	for y := range s.Points {
+		for x, p := range s.Points[y] {
+			if p == nil {
+				t.Errorf("nothing at %s, %s", s.Xs[x], s.Ys[y])
+			}
+		}
+	}
+	// What takes no batch size is played once for each skew, to hold the rest
+	// against.
+	upstream := 0
+	for _, c := range o.Comparisons[0].Cells {
+		if c.Label("impl") == "clientgo-realfifo-batch" {
+			upstream++
+		}
+	}
+	if upstream != 2 {
+		t.Errorf("clientgo-realfifo-batch has %d cells", upstream)
+	}
+}
+
+func TestSweepsBadInput(t *testing.T) {
+	there := t.TempDir()
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"knee", "--slo", "p98=1ms"}, `--slo: "p98=1ms" is not QUANTILE=DURATION`},
+		{[]string{"knee", "--slo", "p99"}, `--slo: "p99" is not`},
+		{[]string{"knee", "--slo", "p99=-1ms"}, `--slo: "p99=-1ms" is not`},
+		{[]string{"knee", "--slo", "p99=1ms,p99=2ms"}, "--slo: p99 stands there twice"},
+		{[]string{"knee", "--from", "0"}, `--from: invalid rate "0"`},
+		{[]string{"knee", "--to", "NaN"}, `--to: invalid rate "NaN"`},
+		{[]string{"knee", "--from", "10", "--to", "5"}, "--to: 5 is below --from 10"},
+		{[]string{"knee", "--resolution", "5"}, `--resolution: "5" is not a percentage`},
+		{[]string{"knee", "--resolution", "0%"}, `--resolution: "0%" is not`},
+		{[]string{"knee", "--duration", "0"}, "--duration: 0s is not above 0"},
+		{[]string{"knee", "--pace", "5"}, "unknown flag: --pace"},
+		{[]string{"knee", "--source", "cluster"}, "--source: a sweep plays the same storm"},
+		{[]string{"knee", "--stalled", "--storm", tiny}, "stalled"},
+		{[]string{"knee", "--family", "nobody"}, `--family: "nobody" is not one of`},
+		{[]string{"knee", "--out", there}, "--out: " + there + " exists"},
+		{[]string{"scale"}, "--over: is needed"},
+		{[]string{"scale", "--over", "producers"}, `--over: "producers" is not of the form`},
+		{[]string{"scale", "--over", "paces=1,2"}, `--over: "paces" is not one of producers`},
+		{[]string{"scale", "--over", "skew=uniform,zipf:1"}, `--over: "skew" is not one of`},
+		{[]string{"scale", "--over", "producers=1"}, "--over: producers: one value"},
+		{[]string{"scale", "--over", "producers=1,x"}, `--over: producers: "x" is not a whole number`},
+		{[]string{"scale", "--over", "producers=0,1"}, `--over: producers: "0" is not`},
+		{[]string{"scale", "--over", "producers=1,01"}, "--over: producers: 01 stands there twice"},
+		{[]string{"scale", "--over", "producers=1,2", "--producers", "3"}, "--producers: is varied"},
+		{[]string{"scale", "--over", "producers=1,2", "--family", "merge", "--storm", tiny}, "2 producers"},
+		{[]string{"scale", "--over", "keys=5,6", "--storm", tiny}, "--pods: storm"},
+		{[]string{"scale", "--over", "producers=1,2", "--source", "apply"}, "--source: a sweep"},
+		{[]string{"scale", "--over", "shards=1,2", "--impl", "ring", "--storm", tiny}, "no variant takes these options"},
+		{[]string{"surface", "--x", "batch-size=1,2"}, "--y: is needed"},
+		{[]string{"surface", "--y", "batch-size=1,2"}, "--x: is needed"},
+		{[]string{"surface", "--x", "batch-size=1,2", "--y", "batch-size=3,4"}, "--y: batch-size is varied by --x"},
+		{[]string{"surface", "--x", "keys=1,2", "--y", "pods=3,4"}, "--y: pods is varied by --x"},
+		{[]string{"surface", "--x", "batch-size=1,2", "--y", "skew=uniform,hot"}, `--y: skew: invalid skew "hot"`},
+		{[]string{"surface", "--x", "batch-size=1,2", "--y", "handler-cost=0,1"}, `--y: handler-cost: "1" is not a duration`},
+		{[]string{"surface", "--x", "batch-size=1,2", "--y", "producers=1,2", "--unit", "a b"}, `--unit: "a b" is no unit`},
+	} {
+		code, out, errs := call(t, tc.args...)
+		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q; want %q", tc.args, code, out, errs, tc.want)
+		}
+	}
+}
+
+// TestSweepIsInTheJSON: what was found stands in what is printed, too.
+func TestSweepIsInTheJSON(t *testing.T) {
+	code, out, errs := call(t, append([]string{"scale", "--over", "producers=1,2", "-o", "json"}, swept...)...)
+	var o lab.Outcome
+	if err := json.Unmarshal([]byte(out), &o); code != exitOK || err != nil || len(o.Scalings) != 2 {
+		t.Errorf("exit code %d, %v, stderr %q, %d scalings", code, err, errs, len(o.Scalings))
+	}
+}
