@@ -4,9 +4,10 @@
 //
 // The names and values follow Grafana's schema of a dashboard
 // (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana,
-// 9.3) and of the panels timeseries, stat, bargauge, heatmap,
-// state-timeline and table (panelcfg.cue of each). Grafana's own Go model of it, the foundation SDK, is no
-// module of a registry.
+// 9.3) and of the panels timeseries, stat, bargauge, heatmap, state-timeline and
+// table (panelcfg.cue of each). Grafana's own Go model of it, the foundation SDK, is
+// no module of a registry. Its TypeScript types are: dashboards/e2e compiles against
+// them what this package encodes.
 //
 //  1. A [Dashboard] has rows of panels. Where a panel stands follows from its
 //     width: a row is filled from the left, 24 columns wide.

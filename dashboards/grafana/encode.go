@@ -40,12 +40,22 @@ func (d Dashboard) encode() object {
 		"tags":                 d.Tags,
 		"templating":           object{"list": variables},
 		"time":                 object{"from": d.From, "to": "now"},
-		"timepicker":           object{"refresh_intervals": []string{"5s", "10s", "30s", "1m", "5m"}},
+		"timepicker":           timepicker(),
 		"timezone":             "browser",
 		"title":                d.Title,
 		"uid":                  d.UID,
 		"version":              1,
 		"weekStart":            "",
+	}
+}
+
+func timepicker() object {
+	return object{
+		"collapse":          false,
+		"enable":            true,
+		"hidden":            false,
+		"refresh_intervals": []string{"5s", "10s", "30s", "1m", "5m"},
+		"time_options":      []string{"5m", "15m", "1h", "6h", "24h", "7d", "30d"},
 	}
 }
 
@@ -90,22 +100,26 @@ func builtin() object {
 		"hide":       true,
 		"iconColor":  "rgba(0, 211, 255, 1)",
 		"name":       "Annotations & Alerts",
+		"showIn":     0,
 		"type":       "dashboard",
 	}
 }
 
 func (a Annotation) encode() object {
 	return object{
+		"builtIn":         0,
 		"datasource":      source(),
 		"enable":          !a.Off,
 		"expr":            a.Expr,
 		"hide":            false,
 		"iconColor":       a.Color,
 		"name":            a.Name,
+		"showIn":          0,
 		"step":            a.Step,
 		"tagKeys":         "variant,storm",
 		"textFormat":      a.Text,
 		"titleFormat":     a.Title,
+		"type":            "tags",
 		"useValueForTime": false,
 	}
 }
@@ -200,14 +214,17 @@ func (p Panel) encode() object {
 		targets = append(targets, q.encode(i, p.Kind))
 	}
 	o := object{
-		"datasource":    source(),
-		"description":   p.Description,
-		"fieldConfig":   object{"defaults": p.defaults(), "overrides": p.overrides()},
-		"options":       p.options(),
-		"pluginVersion": pluginVersion,
-		"targets":       targets,
-		"title":         p.Title,
-		"type":          p.Kind,
+		"datasource":      source(),
+		"description":     p.Description,
+		"fieldConfig":     object{"defaults": p.defaults(), "overrides": p.overrides()},
+		"options":         p.options(),
+		"pluginVersion":   pluginVersion,
+		"repeatDirection": "h",
+		"targets":         targets,
+		"title":           p.Title,
+		"transformations": p.transformations(),
+		"transparent":     false,
+		"type":            p.Kind,
 	}
 	if p.Link != "" {
 		o["links"] = []object{{
@@ -215,9 +232,6 @@ func (p Panel) encode() object {
 			"title":       p.LinkTitle,
 			"url":         "/d/" + p.Link + "?${__url_time_range}&${__all_variables}",
 		}}
-	}
-	if p.Kind == Table {
-		o["transformations"] = p.transformations()
 	}
 	return o
 }
@@ -400,8 +414,11 @@ func (p Panel) options() object {
 }
 
 // transformations make one table of all queries, with the columns in order and
-// nothing else.
+// nothing else. Other panels have none.
 func (p Panel) transformations() []object {
+	if p.Kind != Table {
+		return []object{}
+	}
 	index, rename := object{}, object{}
 	var names []string
 	for i, c := range p.Columns {
