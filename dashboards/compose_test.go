@@ -128,6 +128,31 @@ func TestComposeMounts(t *testing.T) {
 	}
 }
 
+// TestComposeIsTried: the releases are those whose parser and types the module e2e
+// holds queries and dashboards to.
+func TestComposeIsTried(t *testing.T) {
+	var c compose
+	readYAML(t, "compose.yaml", &c)
+	for service, known := range map[string]struct{ file, pattern, image string }{
+		"prometheus": {"e2e/go.mod", `github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)\n`, "prom/prometheus:v$1.$2.$3"},
+		"grafana":    {"e2e/schema/package.json", `"@grafana/schema": "([0-9.]+)"`, "grafana/grafana:$1"},
+	} {
+		b, err := os.ReadFile(known.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pattern := regexp.MustCompile(known.pattern)
+		m := pattern.FindSubmatchIndex(b)
+		if m == nil {
+			t.Errorf("%s: no %s", known.file, pattern)
+			continue
+		}
+		if want := string(pattern.Expand(nil, []byte(known.image), b, m)); c.Services[service].Image != want {
+			t.Errorf("%s is started from %s, tried is %s", service, c.Services[service].Image, want)
+		}
+	}
+}
+
 // TestComposePorts: whoever is talked to listens where it is looked for, on the
 // loopback, and no two listen at one place.
 func TestComposePorts(t *testing.T) {
