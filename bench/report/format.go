@@ -101,7 +101,11 @@ func seen(base, values []float64) string {
 	if !ok {
 		return none
 	}
-	return strconv.FormatFloat(share*100, 'g', 2, 64) + " %"
+	digits := 0
+	if share < 0.0995 {
+		digits = 1
+	}
+	return strconv.FormatFloat(share*100, 'f', digits, 64) + " %"
 }
 
 // interval writes the bounds of the throughput's median, or none.
@@ -111,6 +115,38 @@ func interval(s stats.Samples) string {
 		return none
 	}
 	return benchunit.Scale(*sum.Lo, benchunit.Decimal) + "–" + benchunit.Scale(*sum.Hi, benchunit.Decimal)
+}
+
+// decimal writes a figure with a decimal prefix.
+func decimal(v float64) string { return benchunit.Scale(v, benchunit.Decimal) }
+
+// estimate writes a figure with its interval.
+func estimate(e stats.Estimate, format func(float64) string) string {
+	if e.Lo == e.Hi {
+		return format(e.Value)
+	}
+	return fmt.Sprintf("%s [%s, %s]", format(e.Value), format(e.Lo), format(e.Hi))
+}
+
+// coefficient writes a figure that may be far below 1.
+func coefficient(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(v, 'g', 2, 64)
+}
+
+// unitFormat writes figures of a unit of bench.txt.
+func unitFormat(unit string) func(float64) string {
+	switch {
+	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/"):
+		return nanoseconds
+	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B"):
+		return bytesCount
+	case unit == stats.UnitEventsPerSec:
+		return axisCount
+	}
+	return number
 }
 
 func times(v float64) string {

@@ -75,8 +75,9 @@ type term struct {
 type section struct {
 	ID, Heading, Intro string
 	Tables             []htmlTable
-	Legend             []string
-	Panels             []panel
+	// Legend stands beneath the first table, More is asked for.
+	Legend, More []string
+	Panels       []panel
 }
 
 // panel holds the charts of cells that may be compared with each other. Its legend
@@ -197,8 +198,8 @@ func htmlGrid(caption string, g grid) htmlTable {
 		var cells []htmlCell
 		for i, s := range row {
 			c := htmlCell{s, class(i)}
-			if g.header[i] == "verdict" {
-				c.Class += " " + verdictClass(s)
+			if class := verdictClass(s); g.header[i] == "verdict" && class != "" {
+				c.Class += " " + class
 			}
 			cells = append(cells, c)
 		}

@@ -7,14 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/perf/benchunit"
-
 	"watchlab/bench/lab"
 	"watchlab/bench/report/chart"
 	"watchlab/bench/stats"
 )
-
-func decimal(v float64) string { return benchunit.Scale(v, benchunit.Decimal) }
 
 // axisCount writes a figure of an axis: short, without digits that say nothing.
 func axisCount(v float64) string {

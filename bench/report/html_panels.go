@@ -29,9 +29,7 @@ func stylesOf(o *lab.Outcome) map[string]chart.Style {
 	}
 	for i := range o.Comparisons {
 		for _, r := range rowsOf(&o.Comparisons[i]) {
-			if r.throughput.Again == "" {
-				add(r.variant(), r.isBaseline())
-			}
+			add(r.variant(), r.isBaseline())
 		}
 	}
 	for _, k := range o.Knees {
@@ -62,9 +60,6 @@ func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) [
 	at := map[string]int{}
 	var groups []group
 	for _, r := range rows {
-		if r.throughput.Again != "" {
-			continue // An A/A pair is no contest.
-		}
 		key := knobs(r.throughput, "impl", "rate")
 		i, ok := at[key]
 		if !ok {
@@ -135,10 +130,19 @@ func someOf(rates []string, most int) []string {
 // comparisonSection draws a comparison: its table, then a panel for each group.
 func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, styles map[string]chart.Style) (section, error) {
 	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: v.legend}
+	if len(s.Legend) > shownNotes {
+		s.Legend, s.More = s.Legend[:shownNotes], s.Legend[shownNotes:]
+	}
+	if c.Rounds > 0 {
+		rounds = c.Rounds
+	}
 	if v.shared != "" {
 		s.Intro += "; " + v.shared
 	}
 	s.Tables = append(s.Tables, htmlGrid("Figures of "+c.Family+", medians of "+plural(rounds, "round"), v.grid))
+	for _, t := range v.more() {
+		s.Tables = append(s.Tables, htmlGrid(t.title, t.grid))
+	}
 	groups := groupsOf(v.rows, c.Latency, styles)
 	for i, g := range groups {
 		p, err := g.panel(fmt.Sprintf("%s-%d", id, i+1))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"watchlab/bench/lab"
@@ -22,6 +21,16 @@ func sweepSections(o *lab.Outcome, styles map[string]chart.Style) []section {
 		}
 	}
 	return out
+}
+
+// add puts a table with its legend into the section.
+func (s *section) add(t table) {
+	s.Tables = append(s.Tables, htmlGrid(t.title, t.grid))
+	for _, line := range t.legend {
+		if !slices.Contains(s.Legend, line) {
+			s.Legend = append(s.Legend, line)
+		}
+	}
 }
 
 // setting is a cell's name without its variant: equal for what may be drawn in one
@@ -52,30 +61,13 @@ func objective(o stats.Objective) string {
 	return strings.TrimSuffix(o.Unit, "-ns") + " ≤ " + nanoseconds(float64(o.Most))
 }
 
-func kneeSection(knees []stats.Knee, styles map[string]chart.Style) section {
+func kneeSection(all []stats.Knee, styles map[string]chart.Style) section {
 	s := section{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."}
-	if len(knees) == 0 {
+	if len(all) == 0 {
 		return s
 	}
-	g := grid{}
-	g.column("variant", true)
-	g.column("setting", true)
-	g.column("objective", true)
-	g.column("holds up to", false)
-	g.column("fails at", false)
-	g.column("what ended the search", true)
-	for _, k := range knees {
-		held, failed := none, none
-		if k.Held > 0 {
-			held = decimal(k.Held) + " events/s"
-		}
-		if k.Failed > 0 {
-			failed = decimal(k.Failed) + " events/s"
-		}
-		g.rows = append(g.rows, []string{k.Impl, setting(k.Cell), objective(k.Objective), held, failed, k.Limit})
-	}
-	s.Tables = append(s.Tables, htmlGrid("Knees", g))
-	for i, ks := range together(knees, func(k stats.Knee) string { return setting(k.Cell) + "|" + k.Objective.Unit }) {
+	s.add(knees(all))
+	for i, ks := range together(all, func(k stats.Knee) string { return setting(k.Cell) + "|" + k.Objective.Unit }) {
 		id := fmt.Sprintf("knees-%d", i+1)
 		p := panel{ID: id, Title: setting(ks[0].Cell) + ", " + strings.TrimSuffix(ks[0].Objective.Unit, "-ns"), Open: i < openPanels}
 		for _, k := range ks {
@@ -125,35 +117,15 @@ func kneeFigure(id string, knees []stats.Knee, styles map[string]chart.Style) (f
 		"Medians over the rounds. A knee (dotted) is the highest rate that held the objective in most rounds, and below which all that were tried did.", "", c)
 }
 
-func scalingSection(scalings []stats.Scaling, styles map[string]chart.Style) section {
+func scalingSection(all []stats.Scaling, styles map[string]chart.Style) section {
 	s := section{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows, with the Universal Scalability Law fitted where that number is one of workers: X(N) = λN / (1 + σ(N−1) + κN(N−1))."}
-	if len(scalings) == 0 {
+	if len(all) == 0 {
 		return s
 	}
-	g := grid{}
-	g.column("variant", true)
-	g.column("over", true)
-	g.column("setting", true)
-	for _, h := range []string{"λ, events/s", "σ contention", "κ coherency", "peak at", "RMSE", "R²"} {
-		g.column(h, false)
+	for _, t := range scalings(all) {
+		s.add(t)
 	}
-	g.column("remark", true)
-	for _, sc := range scalings {
-		line := []string{sc.Impl, sc.Over, setting(sc.Cell)}
-		if f := sc.Fit; f != nil {
-			peak := "none"
-			if f.Peak > 0 {
-				peak = fmt.Sprintf("%s (%s/s)", number(f.Peak), decimal(f.PeakRate))
-			}
-			line = append(line, estimate(f.Lambda, decimal), estimate(f.Sigma, coefficient), estimate(f.Kappa, coefficient), peak,
-				strconv.FormatFloat(f.RMSE*100, 'f', 1, 64)+" %", strconv.FormatFloat(f.R2, 'f', 3, 64))
-		} else {
-			line = append(line, none, none, none, none, none, none)
-		}
-		g.rows = append(g.rows, append(line, sc.Why))
-	}
-	s.Tables = append(s.Tables, htmlGrid("Fits", g))
-	for i, ss := range together(scalings, func(sc stats.Scaling) string { return sc.Over + "|" + setting(sc.Cell) }) {
+	for i, ss := range together(all, func(sc stats.Scaling) string { return sc.Over + "|" + setting(sc.Cell) }) {
 		id := fmt.Sprintf("scaling-%d", i+1)
 		p := panel{ID: id, Title: setting(ss[0].Cell) + ", over " + ss[0].Over, Open: i < openPanels}
 		for _, sc := range ss {
@@ -165,21 +137,6 @@ func scalingSection(scalings []stats.Scaling, styles map[string]chart.Style) sec
 		}
 	}
 	return s
-}
-
-func estimate(e stats.Estimate, format func(float64) string) string {
-	if e.Lo == e.Hi {
-		return format(e.Value)
-	}
-	return fmt.Sprintf("%s [%s, %s]", format(e.Value), format(e.Lo), format(e.Hi))
-}
-
-// coefficient writes a figure that may be far below 1.
-func coefficient(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
 func scalingFigure(id string, scalings []stats.Scaling, styles map[string]chart.Style) (figure, bool) {
@@ -330,17 +287,4 @@ func surfaceTable(surfaces []stats.Surface) htmlTable {
 		g.rows = append(g.rows, []string{s.Impl, setting(s.Cell), s.Unit, least, most})
 	}
 	return htmlGrid("Ends of the surfaces", g)
-}
-
-// unitFormat writes figures of a unit of bench.txt.
-func unitFormat(unit string) func(float64) string {
-	switch {
-	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/"):
-		return nanoseconds
-	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B"):
-		return bytesCount
-	case unit == stats.UnitEventsPerSec:
-		return axisCount
-	}
-	return number
 }

@@ -15,6 +15,8 @@ const shownNotes = 8
 // verdictView is what the page says first.
 type verdictView struct {
 	Tiles []tile
+	// Pairs tell of the A/A pairs.
+	Pairs []note
 	// Notes are what must be known before anything is believed.
 	Notes []note
 	// More are notes beyond the first few.
@@ -51,7 +53,7 @@ func asked(o *lab.Outcome) []term {
 		}
 	}
 	terms = append(terms, term{Name: "Compared", Values: compared})
-	terms = append(terms, term{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", plural(o.Rounds, "round"), o.Seed)}})
+	terms = append(terms, term{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", rounds(o), o.Seed)}})
 	if len(inputs) > 0 {
 		terms = append(terms, term{Name: "Played (digest)", Values: inputs, Code: true})
 	}
@@ -86,6 +88,7 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 		}
 		v.Tiles = append(v.Tiles, t)
 	}
+	v.Pairs = pairs(o)
 	if o.Interrupted {
 		finished, of := o.Finished()
 		v.Notes = slices.Insert(v.Notes, 0, note{fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, of), "warn"})
@@ -95,6 +98,27 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	}
 	v.Winners = winners(o, views)
 	return v
+}
+
+// pairs tells what came of playing the same twice.
+func pairs(o *lab.Outcome) []note {
+	var out []note
+	for i := range o.Comparisons {
+		for _, line := range again(&o.Comparisons[i]) {
+			class := "good"
+			switch {
+			case strings.Contains(line, "WARNING"):
+				class = "bad"
+			case !strings.Contains(line, "no difference"):
+				class = "warn"
+			}
+			if len(o.Comparisons) > 1 {
+				line = o.Comparisons[i].Family + ": " + line
+			}
+			out = append(out, note{line, class})
+		}
+	}
+	return out
 }
 
 // winners names, for each group, the variant with the most events/s and the one
@@ -164,9 +188,12 @@ func standing(r row, rows []row, unit string) string {
 	if r.isBaseline() {
 		return "is itself a baseline"
 	}
-	base, ok := baselineOf(r, rows)
-	if !ok {
+	base, ok := counterpart(r, rows)
+	switch {
+	case !ok:
 		return "has none"
+	case unequal(base, r):
+		return "no ratio: promises other than " + base.variant()
 	}
 	from, to := base.fast, r.fast
 	if unit == stats.UnitP99 {
@@ -179,7 +206,7 @@ func standing(r row, rows []row, unit string) string {
 	case !c.Testable:
 		return fmt.Sprintf("%s of %s; too few rounds to tell", times(c.Ratio), base.variant())
 	case !c.Significant:
-		return fmt.Sprintf("no difference from %s that can be told from chance (p=%.3f)", base.variant(), c.P)
+		return fmt.Sprintf("no difference from %s (p=%.3f; would see %s)", base.variant(), c.P, seen(from[unit], to[unit]))
 	}
 	return fmt.Sprintf("%s of %s (p=%.3f)", times(c.Ratio), base.variant(), c.P)
 }

@@ -21,6 +21,7 @@ var reportForms = []struct {
 }{
 	{"html", report.HTML},
 	{"markdown", report.Markdown},
+	{"csv", report.CSV},
 	{"json", report.JSON},
 	{"csv", report.CSV},
 	{"bench", report.Bench},
@@ -48,6 +49,9 @@ report.html needs no network and no other file: it can be sent and printed. A ru
 that was killed can be reported, too, with what it had finished.`,
 		Example: `  # After an update of watchlab, or a kill
   watchlab report results/mine
+
+  # One figure a line, for a spreadsheet
+  watchlab report results/mine -o csv > mine.csv
 
   # For a page elsewhere
   watchlab report results/mine -o html > mine.html`,

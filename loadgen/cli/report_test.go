@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
 
 	// To standard output, and nowhere else.
 	for form, want := range map[string]string{
-		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "table": "events/s",
+		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "csv": "impl=cond", "table": "events/s",
 	} {
 		code, out, errs := call(t, "report", dir, "-o", form)
 		if code != exitOK || !strings.Contains(out, want) || errs != "" {
