@@ -47,7 +47,7 @@ func compare() grafana.Dashboard {
 		sides = append(sides, l[i], r[i])
 	}
 
-	// ratio divides what finished cells measured, experiment by experiment.
+	// finished is what finished cells measured, experiment by experiment.
 	finished := func(s selector, m metric.Metric) string {
 		return fmt.Sprintf("avg by (%s) (last_over_time(%s[$__range]))", alike, s.of(m))
 	}

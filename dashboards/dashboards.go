@@ -1,6 +1,6 @@
 // Package dashboards defines the Grafana dashboards, recording rules and alerts
 // over what a run exports, and encodes them to the files that are committed
-// beside it: grafana/*.json, rules/watchlab.rules.yaml and RUNBOOKS.md. The
+// beside it: json/*.json, rules/watchlab.rules.yaml and RUNBOOKS.md. The
 // model of a dashboard is in watchlab/dashboards/grafana.
 //
 //  1. [All] are the dashboards, one file of Go each. Their queries are written
@@ -16,7 +16,7 @@
 // buckets beside them. What a Prometheus keeps of that depends on its version and
 // settings: version 2.42 with native histograms keeps no buckets, without the
 // feature it keeps nothing else, and 3.x may keep both. Every query works with
-// either. Quantiles are estimates within a bucket: off by at most 5 % of the value
+// either. Quantiles are estimates within a bucket: off by at most 4.5 % of the value
 // with native histograms (schema 3), by up to the width of a bucket with classic
 // ones.
 //
