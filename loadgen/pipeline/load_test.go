@@ -95,7 +95,7 @@ func TestConsumers(t *testing.T) {
 func TestReaders(t *testing.T) {
 	spec := pipeline.Spec{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond"},
-		Events: 2000, Readers: 2, HandlerCost: 10 * time.Microsecond, Paces: rates(0, 2000),
+		Events: 600, Readers: 2, HandlerCost: 10 * time.Microsecond, Paces: rates(0, 2000),
 	}
 	for _, cl := range comparisons(t, spec) {
 		t.Run(name(cl), func(t *testing.T) {

@@ -12,7 +12,10 @@
 //     merger, with static pods that change while the storm is played; what they
 //     tell is judged by itself, and the storm's events as if it were alone.
 //
-// [Compare] makes the cells of a comparison.
+// [Compare] makes the cells of a comparison. Ratios are for cells of one class
+// ([lab.Cell]): order, coalescing, and what is taken on trust. Bounds, hand-over and
+// how many consumers there are stand beside the figures. [lab.Comparison].Input is a
+// digest of the storm's events (type, key, time, size) and of how they are played.
 //
 // # Marks
 //
@@ -38,7 +41,7 @@
 // merged), stored, handled. In the informer pipeline, handled is when the
 // worker at its end has looked the object up. [Handled] is the boundary that
 // matters, and is there for paced cells only: an unpaced event has no intended
-// time, so [ReleasedHandled] takes its place there.
+// time. [ReleasedHandled] is there for both.
 //
 // Reading the clock costs about as much as a fast queue does. So in unpaced
 // cells of deltafifo and queue, every 64th event is stamped on the way in, and
@@ -46,14 +49,71 @@
 // there are no batches; an event in between takes the next reading, so that its
 // latency is rather too long, by less than 64 events. Two such readings are too
 // coarse to be subtracted from each other, so that [PoppedStored] and
-// [StoredHandled] are there for paced cells only. These stamp every event. The
-// pipelines with a merge stamp every event
+// [StoredHandled] are there only where every event is stamped: in paced cells, and
+// with [StampsAll]. What stamps cost can be seen by comparing that with
+// [StampsNone]. The pipelines with a merge stamp every event
 // always, as one of theirs costs microseconds.
 //
 // An event that was coalesced away is complete when a version at least as new
 // of its key has been handled. Latest-object queues never hand over a deletion:
 // it has no latency, nor have the versions that it took out of the queue.
 // Events that give a merger nothing to tell have none either.
+//
+// # The reading side
+//
+// [Spec.HandlerCost] has the handler keep a processor busy for each event: a loop
+// of so many turns as take that long on an idle processor, found out once in a
+// process. It doesn't look at the clock, so that a handler that is held up by others
+// has no less to do. In the queue pipeline an event is then handled when the
+// hand-over that has it is done ([PoppedHandled]).
+//
+// [Spec.Readers] list the namespaces of the indexer one after the other, without a
+// pause, as generated listers do: [Listed] is how long a list took, the notes
+// "reads/s" and "objects/read" how many there were and of what size. With as many
+// readers as processors, whatever paces the storm has to wait its turn too: then
+// the verdict is that the generator is at fault, and rightly so.
+//
+// Staleness is how far the store is behind the source when somebody decides by it,
+// in events (the highest resourceVersion that has been released, less the highest
+// that is stored: "staleness-p50-events", "-p99-", "-max-") and in time (for how long
+// the first event beyond what is stored had been released: [Staleness]). It is taken at each look-up of the
+// worker, and at each list of the readers ("list-staleness-…", [ListStaleness]), from
+// what was stored when the list began to what had been released when it was done.
+// All of it comes from the stamps, so that it costs nothing while the clock runs,
+// and is there only where every event is stamped. Per-key delivery may store an
+// event before an older one of another key, which its staleness doesn't show, as a
+// resourceVersion doesn't.
+//
+// [Spec.Stalled] holds the consumer outside of the queue until all is queued, and
+// then lets it go. What the queue's heap grew by, after a collection, over the events
+// is "B/queued-event": keys, slices and maps, not the objects, which are there
+// before. "waiting" is what Len said then. The clock runs while it drains
+// ("drain-ns/event"): events/s, allocations and CPU time are those of draining, and
+// there are no latencies. "fill-ns/event" is from the first call to the last.
+//
+// [Spec.Consumers] take at the same time, where a variant lets them. Each logs what
+// it gets, and for each key a counter says which hand-over was first, so that nothing
+// lost, nothing twice, per-key order and one consumer a key at a time are checked as
+// ever; a total order, across keys, is not. The counters cost a consumer a look at
+// each object and two atomic additions a key, which one consumer alone doesn't pay.
+//
+// # The longest lock hold
+//
+// In paced cells of deltafifo and queue alone a probe calls HasSynced every
+// millisecond. The longest answer is "lock-hold-max-ns"; "lock-hold-floor-ns" is the
+// longest that asking nothing took, right before and as often: what lies below is the
+// scheduler's. It sees a hold that is under way when it asks, from then on: one of h
+// is met with a chance of h in a millisecond each time it happens, so that short ones
+// are seen only if they are frequent; and waking up is part of what is seen. Upstream's queues take their lock for
+// HasSynced. Ours don't, so that the probe finds the floor there, whatever lock they
+// have inside: what producers wait for is in [ReleasedEnqueued], of all variants.
+// [Spec.NoProbe] leaves it out.
+//
+// # Profiles
+//
+// Under a context of [profile.With], what a pipeline runs is labelled by stage:
+// produce, pop and handle in the queue pipeline, source, pop, store, handle, work
+// and read in the informer pipeline, source, merge and sync in the kubelet pipeline.
 //
 // # Checks
 //
@@ -78,7 +138,7 @@ import (
 const (
 	// Handled is the headline of paced cells.
 	Handled cell.Boundary = "intended→handled"
-	// ReleasedHandled takes its place in unpaced cells.
+	// ReleasedHandled is the headline of unpaced ones.
 	ReleasedHandled cell.Boundary = "released→handled"
 
 	ReleasedEnqueued cell.Boundary = "released→enqueued"

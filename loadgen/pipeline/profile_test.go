@@ -106,8 +106,9 @@ func TestResyncIsPlayed(t *testing.T) {
 		return 0
 	}
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "sharded"} {
-		// Each of the three resyncs is of 300 pods.
-		if with, without := worked(s, impl), worked(&none, impl); with < without+300 {
+		// Each of the three resyncs is of 300 pods; a worker that lags behind takes
+		// some of them together.
+		if with, without := worked(s, impl), worked(&none, impl); with < without+100 {
 			t.Errorf("%s: %v keys were worked on with resyncs, %v without", impl, with, without)
 		}
 	}
