@@ -89,6 +89,16 @@ func (r *Registry) Sets() []*probe.Set {
 	return slices.Clone(r.sets)
 }
 
+// Run is the name of the run.
+func (r *Registry) Run() string { return r.run }
+
+// Done is the share of the run's plays that is finished.
+func (r *Registry) Done() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.progress
+}
+
 // Upstream returns the metrics that have client-go's names.
 func (r *Registry) Upstream() *Upstream { return r.upstream }
 

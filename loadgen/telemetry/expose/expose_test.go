@@ -32,9 +32,12 @@ func played(t testing.TB) *Registry {
 	t.Helper()
 	r := New("test", "abc123")
 	s := r.Set(labels)
-	s.Sample(&probe.Sampling{Every: 4, IDs: func(uint64) (string, string) {
-		return "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
-	}})
+	s.Sampler(func(int) *probe.Sampling {
+		return &probe.Sampling{Every: 4, IDs: func(uint64) (string, string) {
+			return "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
+		}}
+	})
+	s.Begin(1)
 	p := s.Probe()
 	for stage := range metric.Stages() {
 		p.Count(probe.Stage(stage), probe.Modified, 10-stage)

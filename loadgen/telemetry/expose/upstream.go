@@ -1,6 +1,7 @@
 package expose
 
 import (
+	"context"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,19 @@ type Upstream struct {
 	depth, unfinished, longest  *prometheus.GaugeVec
 	adds, retries               *prometheus.CounterVec
 	queueDuration, workDuration *prometheus.HistogramVec
+}
+
+type contextKey struct{}
+
+// WithUpstream returns a context in which pipelines find the metrics.
+func WithUpstream(ctx context.Context, u *Upstream) context.Context {
+	return context.WithValue(ctx, contextKey{}, u)
+}
+
+// UpstreamFrom returns the context's metrics; nil where it has none.
+func UpstreamFrom(ctx context.Context) *Upstream {
+	u, _ := ctx.Value(contextKey{}).(*Upstream)
+	return u
 }
 
 func newUpstream(r prometheus.Registerer) *Upstream {

@@ -180,7 +180,10 @@ func TestSamplingStep(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	r := expose.New("test", "abc")
 	s := r.Set(probe.Labels{Variant: "ring"})
-	s.Sample(&probe.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }})
+	s.Sampler(func(int) *probe.Sampling {
+		return &probe.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
+	})
+	s.Begin(1)
 	p := s.Probe()
 	p.Count(probe.Released, probe.Added, 42)
 	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}

@@ -22,7 +22,10 @@ func BenchmarkTelemetryCost(b *testing.B) {
 				var s *Set
 				if state == "on" {
 					s = New(Labels{})
-					s.Sample(&Sampling{Every: 1 << 14, IDs: func(uint64) (string, string) { return "", "" }})
+					s.Sampler(func(int) *Sampling {
+						return &Sampling{Every: 1 << 14, IDs: func(uint64) (string, string) { return "", "" }}
+					})
+					s.Begin(1)
 				}
 				in, out := s.Probe(), s.Probe()
 				defer in.Close()

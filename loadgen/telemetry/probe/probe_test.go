@@ -241,7 +241,8 @@ func TestWhenVisible(t *testing.T) {
 func TestExemplars(t *testing.T) {
 	s := New(Labels{})
 	ids := func(seq uint64) (string, string) { return "t", string(rune('a' + seq/4)) }
-	s.Sample(&Sampling{Every: 4, IDs: ids})
+	s.Sampler(func(int) *Sampling { return &Sampling{Every: 4, IDs: ids} })
+	s.Begin(1)
 	a, b := s.Probe(), s.Probe()
 	a.push(record(sequenceAt, 4)) // its value is not there yet
 	a.Flush()
@@ -308,7 +309,8 @@ func TestNil(t *testing.T) {
 	s.Fault("gone", 1)
 	s.WatchError("gone", 1)
 	s.Depth(nil, 0)
-	s.Sample(nil)
+	s.Begin(1)
+	s.Sampler(nil)
 	if s.Sampling().Sampled(0) {
 		t.Error("something is traced")
 	}

@@ -36,15 +36,26 @@ type Arrival struct {
 	At    time.Time
 }
 
-// Sample sets what is traced by probes that are made from now on; nil for
-// nothing.
-func (s *Set) Sample(sampling *Sampling) {
+// Sampler sets what decides which of so many events are traced; nil for none.
+func (s *Set) Sampler(sampler func(events int) *Sampling) {
 	if s != nil {
-		s.locked(func() { s.sampling = sampling })
+		s.locked(func() { s.sampler, s.sampling = sampler, nil })
 	}
 }
 
-// Sampling returns what was set by Sample; nil for the nil Set.
+// Begin says that so many events are going to be played. It is called before
+// probes are made.
+func (s *Set) Begin(events int) {
+	if s != nil {
+		s.locked(func() {
+			if s.sampler != nil {
+				s.sampling = s.sampler(events)
+			}
+		})
+	}
+}
+
+// Sampling returns what was decided by Begin; nil for the nil Set.
 func (s *Set) Sampling() *Sampling {
 	if s == nil {
 		return nil

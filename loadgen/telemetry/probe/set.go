@@ -44,6 +44,7 @@ type Set struct {
 	depth       func() int
 	depthNow    int
 	objectBytes float64
+	sampler     func(events int) *Sampling
 	sampling    *Sampling
 }
 

@@ -157,7 +157,10 @@ func decode(t *testing.T, msg []byte) map[string]string {
 func registry() *expose.Registry {
 	r := expose.New("test", "abc")
 	s := r.Set(probe.Labels{Variant: "ring"})
-	s.Sample(&probe.Sampling{Every: 2, IDs: func(uint64) (string, string) { return "t", "s" }})
+	s.Sampler(func(int) *probe.Sampling {
+		return &probe.Sampling{Every: 2, IDs: func(uint64) (string, string) { return "t", "s" }}
+	})
+	s.Begin(1)
 	p := s.Probe()
 	p.Count(probe.Released, probe.Added, 42)
 	p.Value(probe.BatchSize, 3)
