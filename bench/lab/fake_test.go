@@ -179,20 +179,35 @@ func verdicts(o *lab.Outcome) map[string]string {
 
 const childDir = "LAB_TEST_CHILD_DIR"
 
-// childRun is a run in a process of its own, which the parent kills. It tells
-// each finished cell on its output.
+// childRun is a run in a process of its own, which the parent kills; it takes up
+// the one that it finds. It tells each finished cell on its output.
 func childRun(dir string) {
-	a, _ := newCell("a", "", steady(1000, time.Millisecond))
-	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
-	_, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
-		NoAA: true,
-		Name: "child", Rounds: 100000, Seed: 1, Dir: dir,
-		Progress: func(p lab.Progress) {
-			if p.Finished && p.Round > 0 {
-				fmt.Printf("finished %s %d\n", p.Cell, p.Round)
-			}
-		},
+	_, err := childLab(dir, func(p lab.Progress) {
+		if p.Finished && p.Round > 0 {
+			fmt.Printf("finished %s %d\n", p.Cell, p.Round)
+		}
 	})
 	fmt.Println("not killed:", err)
 	os.Exit(1)
+}
+
+// childRounds are more than a child plays before it is killed.
+const childRounds = 15
+
+func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
+	a, _ := newCell("a", "", steady(1000, time.Millisecond))
+	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
+	// Half of its releases are late in one round of three, so that its rounds are
+	// withheld every now and then.
+	turns, _ := newCell("turns", "2000", func(n int) *fake {
+		f := &fake{events: 1000, takes: time.Millisecond}
+		if n%3 == 1 {
+			f.late = 0.5
+		}
+		return f
+	})
+	_, err := os.Stat(dir)
+	return lab.Run(context.Background(), comparison(a, b, turns), lab.Options{
+		Name: "child", Rounds: childRounds, Seed: 1, Dir: dir, Resume: err == nil, Progress: progress,
+	})
 }

@@ -3,69 +3,135 @@ package lab_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
 // TestAKilledRunKeepsItsRounds kills a run with a signal that cannot be caught,
-// after different numbers of cells, and reads what it left.
+// after different numbers of cells, reads what it left, and takes it up again: in a
+// process that is killed as well, and in the end in this one.
 func TestAKilledRunKeepsItsRounds(t *testing.T) {
-	for _, cells := range []int{1, 2, 3, 5, 8, 20} {
+	for _, kills := range [][]int{{1, 1, 2}, {9, 5}} {
 		dir := filepath.Join(t.TempDir(), "results")
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childDir+"="+dir)
-		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kept := map[string]time.Time{}
 		told := map[string]int{}
-		lines := bufio.NewScanner(out)
-		for n := 0; n < cells && lines.Scan(); n++ {
-			fields := strings.Fields(lines.Text())
-			if len(fields) != 3 || fields[0] != "finished" {
-				t.Fatalf("the child says %q", lines.Text())
+		for _, cells := range kills {
+			for name, n := range killed(t, dir, cells) {
+				told[name] += n
 			}
-			told[fields[1]]++
-		}
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Wait(); err == nil {
-			t.Fatal("the child was not killed")
+			o, err := lab.Load(dir)
+			if err != nil {
+				t.Fatalf("killed after %v cells: %v", kills, err)
+			}
+			if o.Ended != nil {
+				t.Error("a killed run has an end")
+			}
+			lines := benchFile(t, dir)
+			for _, c := range o.Comparisons[0].Cells {
+				name := c.BenchName()
+				// One that is withheld is in no file that is read here.
+				if withheld := c.Verdict.Cause == lab.CauseGenerator; !withheld && len(c.Rounds) < told[name] {
+					t.Errorf("%s: run.json has %d rounds, %d were finished", name, len(c.Rounds), told[name])
+				} else if !withheld && lines[name] < told[name] {
+					t.Errorf("%s: bench.txt has %d lines, %d rounds were finished", name, lines[name], told[name])
+				}
+				for _, r := range c.Rounds {
+					key := fmt.Sprintf("%s#%d", name, r.Round)
+					if was, ok := kept[key]; ok && !was.Equal(r.Started) {
+						t.Errorf("%s was finished, and played again", key)
+					}
+					kept[key] = r.Started
+				}
+			}
 		}
 
-		o, err := lab.Load(dir)
+		played := map[string]int{}
+		o, err := childLab(dir, func(p lab.Progress) {
+			if p.Finished && p.Round > 0 {
+				played[p.Cell]++
+			}
+		})
 		if err != nil {
-			t.Fatalf("after %d cells: %v", cells, err)
+			t.Fatalf("killed after %v cells: %v", kills, err)
 		}
-		if o.Ended != nil {
-			t.Error("a killed run has an end")
+		if o.Interrupted || o.Ended == nil || len(o.Env.Resumed) != len(kills) {
+			t.Errorf("interrupted %v, ended %v, resumed %v", o.Interrupted, o.Ended, o.Env.Resumed)
 		}
-		file, err := os.Open(filepath.Join(dir, lab.BenchFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bench, err := stats.Read(file, lab.BenchFile)
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatalf("after %d cells: %v", cells, err)
-		}
+		lines := benchFile(t, dir)
 		for _, c := range o.Comparisons[0].Cells {
 			name := c.BenchName()
-			if len(c.Rounds) < told[name] {
-				t.Errorf("%s: run.json has %d rounds, %d were finished", name, len(c.Rounds), told[name])
+			if len(c.Rounds) != childRounds || lines[name] != childRounds || told[name]+played[name] > childRounds {
+				t.Errorf("%s: %d rounds, %d lines, %d told by who was killed, %d played since; want %d",
+					name, len(c.Rounds), lines[name], told[name], played[name], childRounds)
 			}
-			if n := len(bench.Iters[name]); n < told[name] {
-				t.Errorf("%s: bench.txt has %d lines, %d rounds were finished", name, n, told[name])
+			var count uint64
+			for i, r := range c.Rounds {
+				if was, ok := kept[fmt.Sprintf("%s#%d", name, r.Round)]; r.Round != i+1 || ok && !was.Equal(r.Started) {
+					t.Errorf("%s: round %d in place %d, started %v and before %v", name, r.Round, i, r.Started, was)
+				}
+				count += r.Result.Latency[0].Count
+			}
+			if c.Latency[0].Count != count {
+				t.Errorf("%s: %d latencies in all, %d in its rounds", name, c.Latency[0].Count, count)
 			}
 		}
 	}
+}
+
+// killed runs the child until it has finished so many cells, kills it, and returns
+// how often it told of each.
+func killed(t *testing.T, dir string, cells int) map[string]int {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childDir+"="+dir)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]int{}
+	lines := bufio.NewScanner(out)
+	for n := 0; n < cells && lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 3 || fields[0] != "finished" {
+			t.Fatalf("the child says %q", lines.Text())
+		}
+		told[fields[1]]++
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil {
+		t.Fatal("the child was not killed")
+	}
+	return told
+}
+
+// benchFile returns how many lines bench.txt has of each cell.
+func benchFile(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	file, err := os.Open(filepath.Join(dir, lab.BenchFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench, err := stats.Read(file, lab.BenchFile)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for name := range maps.Keys(bench.Iters) {
+		lines[name] = len(bench.Iters[name])
+	}
+	return lines
 }

@@ -178,6 +178,10 @@ func (r *runner) open(comparisons []Comparison, env Env) error {
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
 		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Env: env,
 	}
+	if r.opts.Budget > 0 {
+		// It counts up as they are played.
+		r.out.Rounds = 0
+	}
 	if r.opts.Resume {
 		return r.resume(comparisons, env)
 	}

@@ -60,22 +60,6 @@ func (m mode) playOne(ctx context.Context, comparisons []lab.Comparison) error {
 	return lab.WriteResult(m.to, result, err)
 }
 
-// checkMemory refuses what can't be planned again by another process.
-func (p *plan) checkMemory(stdin bool) error {
-	for _, c := range p.comparisons {
-		switch {
-		case c.Together:
-			return badFlag("memory", errors.New("is not for a live cluster, whose variants are all played at the same time"))
-		case c.More != nil:
-			return badFlag("memory", errors.New("is not for a search: what it plays depends on what it has found"))
-		}
-	}
-	if stdin {
-		return badFlag("memory", errors.New("is not for -f -: standard input can be read once only"))
-	}
-	return nil
-}
-
 // fresh plays a cell in a process of its own.
 func (p *plan) fresh(ctx context.Context, name string) (cell.Result, error) {
 	self, err := os.Executable()

@@ -149,6 +149,8 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--resume", dir), []string{"--delivery: is not for --resume"}},
 		{with(small, "--memory", "-f", "-"), []string{"--filename"}},
 		{[]string{"knee", "--family", "deltafifo", "--storm", tiny, "--memory"}, []string{"--memory: is not for a search"}},
+		{with(small, "--profile", "cpu"), []string{"--profile: needs --out"}},
+		{with(small, "--profile", "cpus"), []string{"--profile", `"cpus"`, "have all, cpu"}},
 		{[]string{"cell", "x"}, []string{"cell takes a cell's name and a command"}},
 		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
 		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},

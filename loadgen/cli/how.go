@@ -6,19 +6,23 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 )
 
 // howFlags are the flags that say how a run goes about it, not what it plays.
 type howFlags struct {
 	budget time.Duration
 	memory bool
-	resume string
+	// profile are the kinds of profiles, as they were named.
+	profile string
+	resume  string
 }
 
 // add adds the flags, and gives the command's work over to the run that --resume
@@ -27,6 +31,7 @@ func (f *howFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.DurationVar(&f.budget, "budget", 0, "how long the run may take: as many rounds as fit, one at least, rather than --rounds")
 	fl.BoolVar(&f.memory, "memory", false, "play each cell of each round in a process of its own, which tells peak heap and resident memory, too")
+	fl.StringVar(&f.profile, "profile", "", "play each cell once more, uncounted, and take profiles of it into the results folder: "+kindNames()+" or all")
 	fl.StringVar(&f.resume, "resume", "", "take up the run of a results folder again that was interrupted or killed, with the flags that it had; with none but -o beside it")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,7 +51,42 @@ func (f *howFlags) check(cmd *cobra.Command, p *plan) error {
 	case given("budget") && given("rounds"):
 		return badFlag("budget", errors.New("is in place of --rounds"))
 	}
+	if given("profile") {
+		kinds, err := profile.Parse(f.profile)
+		if err != nil {
+			return badFlag("profile", err)
+		}
+		p.profiles = kinds
+	}
 	p.budget, p.memory = f.budget, f.memory
+	return nil
+}
+
+// kindNames are the kinds of profiles, for the help.
+func kindNames() string {
+	var names []string
+	for _, k := range profile.Kinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkHow refuses what can't be measured of these comparisons, can't be planned
+// again by another process, or has nowhere to go.
+func (p *plan) checkHow() error {
+	together := slices.ContainsFunc(p.comparisons, func(c lab.Comparison) bool { return c.Together })
+	switch {
+	case len(p.profiles) > 0 && together:
+		return badFlag("profile", errors.New("is not for a live cluster, whose variants are all played at the same time"))
+	case len(p.profiles) > 0 && p.dir == "":
+		return badFlag("profile", errors.New("needs --out: profiles are files of the results folder"))
+	case p.memory && together:
+		return badFlag("memory", errors.New("is not for a live cluster, whose variants are all played at the same time"))
+	case p.memory && slices.ContainsFunc(p.comparisons, func(c lab.Comparison) bool { return c.More != nil }):
+		return badFlag("memory", errors.New("is not for a search: what it plays depends on what it has found"))
+	case p.memory && p.stdin:
+		return badFlag("memory", errors.New("is not for -f -: standard input can be read once only"))
+	}
 	return nil
 }
 

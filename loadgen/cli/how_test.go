@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 )
 
@@ -48,7 +49,7 @@ func TestResumeOfAKilledRun(t *testing.T) {
 	if code != exitInvalid || !strings.Contains(errs, lossy) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
-	var printed, o = lab.Outcome{}, (*lab.Outcome)(nil)
+	var printed lab.Outcome
 	if err := json.Unmarshal([]byte(out), &printed); err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +218,28 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 	_, err = p.fresh(t.Context(), "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestProfile: the cells' profiles stand in the results folder, and the round that
+// they were taken of counts nowhere.
+func TestProfile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)
+	if code != exitOK {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range o.Comparisons[0].Cells {
+		if len(c.Rounds) != 1 {
+			t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
+		}
+		if _, err := os.Stat(filepath.Join(dir, profile.Dir, profile.Allocs.FileName(c.BenchName()))); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/profile"
 	"watchlab/bench/report"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -197,9 +198,11 @@ type plan struct {
 	// budget is in place of rounds, memory plays each cell in a process of its own.
 	budget time.Duration
 	memory bool
-	dir    string
-	show   func(io.Writer, *lab.Outcome) error
-	args   []string
+	// profiles that are taken, none by default.
+	profiles []profile.Kind
+	dir      string
+	show     func(io.Writer, *lab.Outcome) error
+	args     []string
 	// stdin: it was read for what is played.
 	stdin bool
 	// noAA leaves out the A/A pairs: of searches, whose cells are not compared.
@@ -480,11 +483,14 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 		p.dir = m.resume
 		opts.Dir, opts.Resume = p.dir, true
 	}
+	if err := p.checkHow(); err != nil {
+		return err
+	}
 	if p.memory {
-		if err := p.checkMemory(p.stdin); err != nil {
-			return err
-		}
 		opts.Fresh = p.fresh
+	}
+	if len(p.profiles) > 0 {
+		opts.Profile = profile.NewProfiler(p.dir, p.profiles)
 	}
 	status := newStatus(stderr)
 	defer status.clear()

@@ -1,0 +1,178 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"watchlab/bench/lab"
+)
+
+// TestBudgetOfTime: as many rounds as fit, an equal share of what is left for each
+// comparison, and one round whatever the time.
+func TestBudgetOfTime(t *testing.T) {
+	one := func(impl string, takes time.Duration) lab.Comparison {
+		c, _ := newCell(impl, "", steady(10, takes))
+		return comparison(c)[0]
+	}
+	for name, tc := range map[string]struct {
+		budget      time.Duration
+		cap         int
+		comparisons []lab.Comparison
+		rounds      []int
+		took        time.Duration
+	}{
+		"it all fits once":   {10 * time.Second, 0, []lab.Comparison{one("a", time.Second)}, []int{9}, 10 * time.Second},
+		"none fits":          {time.Nanosecond, 0, []lab.Comparison{one("a", time.Second), one("b", 2*time.Second)}, []int{1, 1}, 6 * time.Second},
+		"a rest is left":     {10 * time.Second, 0, []lab.Comparison{one("a", 3*time.Second)}, []int{2}, 9 * time.Second},
+		"shared":             {20 * time.Second, 0, []lab.Comparison{one("a", time.Second), one("b", 5*time.Second)}, []int{9, 1}, 20 * time.Second},
+		"what one leaves":    {20 * time.Second, 0, []lab.Comparison{one("a", 4*time.Second), one("b", time.Second)}, []int{1, 11}, 20 * time.Second},
+		"with a cap":         {time.Minute, 3, []lab.Comparison{one("a", time.Second)}, []int{3}, 4 * time.Second},
+		"the cap is too far": {5 * time.Second, 30, []lab.Comparison{one("a", time.Second)}, []int{4}, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{
+					Budget: tc.budget, Rounds: tc.cap, NoAA: true,
+					Progress: func(p lab.Progress) {
+						if want := max(tc.budget-time.Since(start), 0); p.Left != want || p.Total != 0 {
+							t.Errorf("%v left of %d plays, want %v", p.Left, p.Total, want)
+						}
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				most := 0
+				for i, c := range o.Comparisons {
+					if len(c.Cells[0].Rounds) != tc.rounds[i] || c.Rounds != tc.rounds[i] {
+						t.Errorf("comparison %d: %d rounds, and says %d; want %d", i, len(c.Cells[0].Rounds), c.Rounds, tc.rounds[i])
+					}
+					most = max(most, tc.rounds[i])
+				}
+				if took := time.Since(start); took != tc.took || o.Spent != took || o.Rounds != most || o.Budget != tc.budget {
+					t.Errorf("took %v, says %v and %d rounds; want %v and %d", took, o.Spent, o.Rounds, tc.took, most)
+				}
+				if finished, all := o.Finished(); finished != all || o.Interrupted {
+					t.Errorf("%d of %d cells are finished", finished, all)
+				}
+			})
+		})
+	}
+}
+
+// TestABudgetOfBrokenCells: cells that are played no more take no time, and don't
+// keep the run going.
+func TestABudgetOfBrokenCells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, _ := newCell("bad", "", func(int) *fake {
+			return &fake{events: 1, takes: time.Second, late: -1, check: func() error { return lab.ErrLost }}
+		})
+		o, err := lab.Run(context.Background(), comparison(bad), lab.Options{Budget: time.Hour, NoAA: true})
+		if err != nil || !o.Comparisons[0].Cells[0].Verdict.Failed() {
+			t.Errorf("%v: %+v", err, o)
+		}
+	})
+}
+
+// TestABudgetThatIsResumed: the time that was spent before counts.
+func TestABudgetThatIsResumed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		opts := lab.Options{Budget: 20 * time.Second, Dir: dir}
+		run := func(limit time.Duration) *lab.Outcome {
+			a, _ := newCell("a", "", steady(10, time.Second))
+			b, _ := newCell("b", "", steady(10, time.Second))
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			o, err := lab.Run(ctx, comparison(a, b), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		// Of three cells, the warm-up and two rounds, and half a cell.
+		if o := run(9500 * time.Millisecond); !o.Interrupted || o.Rounds != 3 || len(o.Comparisons[0].Cells[0].Rounds) != 2 {
+			t.Fatalf("%+v", o)
+		}
+		opts.Resume = true
+		// 9 s of 20 are left for a warm-up, the third round and one more.
+		o := run(time.Hour)
+		if c := o.Comparisons[0]; o.Interrupted || c.Rounds != 4 || o.Spent > 20*time.Second {
+			t.Errorf("%d rounds in %v", c.Rounds, o.Spent)
+		}
+		for _, c := range o.Comparisons[0].Cells {
+			if len(c.Rounds) != 4 {
+				t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
+			}
+		}
+	})
+}
+
+func TestBudgetsThatCannotBeRun(t *testing.T) {
+	c, _ := newCell("a", "", steady(1, 1))
+	asking := comparison(c)
+	asking[0].More = func([]lab.CellResult) []lab.Cell { return nil }
+	for _, tc := range []struct {
+		comparisons []lab.Comparison
+		opts        lab.Options
+		want        string
+	}{
+		{comparison(c), lab.Options{Budget: -1}, "Budget -1ns"},
+		{asking, lab.Options{Budget: time.Second}, "it needs Rounds beside the Budget"},
+	} {
+		if o, err := lab.Run(context.Background(), tc.comparisons, tc.opts); !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
+			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
+		}
+	}
+}
+
+// TestLeft: the time left is what the plays to come take, if each cell goes on as
+// it did.
+func TestLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds = 3
+		fast, _ := newCell("fast", "", steady(10, time.Second))
+		slow, _ := newCell("slow", "", steady(10, 10*time.Second))
+		bad, _ := newCell("bad", "", func(n int) *fake {
+			f := &fake{events: 1, takes: 5 * time.Second, late: -1}
+			if n == 2 {
+				f.check = func() error { return lab.ErrLost }
+			}
+			return f
+		})
+		start := time.Now()
+		type reading struct{ at, left time.Duration }
+		var all []reading
+		_, err := lab.Run(context.Background(), comparison(fast, slow, bad), lab.Options{Rounds: rounds, NoAA: true, Progress: func(p lab.Progress) {
+			if p.Round > 0 || p.Done == 0 {
+				all = append(all, reading{time.Since(start), p.Left})
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[0].left != 0 {
+			t.Errorf("%v are said to be left before anything was played", all[0].left)
+		}
+		end := time.Since(start)
+		// Once bad has failed, in round 2, nothing else is to come than what will be.
+		exact := 0
+		for _, r := range all[1:] {
+			rest := end - r.at
+			if r.left == rest {
+				exact++
+			} else if r.left < rest || r.left > rest+2*5*time.Second {
+				t.Errorf("at %v of %v, %v are said to be left", r.at, end, r.left)
+			}
+		}
+		if exact < 6 || all[len(all)-1].left != 0 {
+			t.Errorf("%d of %d readings are right: %v", exact, len(all), all)
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/profile"
+)
+
+// TestFresh: each play is handed to Fresh, by the cell's name, that of the A/A
+// pair's second by the name of the first; nothing is warmed up, and what comes back
+// is judged like anything else.
+func TestFresh(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		build := func() []lab.Comparison {
+			a, _ := newCell("a", "", steady(1000, time.Second))
+			b, _ := newCell("b", "", func(int) *fake {
+				return &fake{events: 7, takes: time.Second, late: -1, check: func() error { return fmt.Errorf("%w: 1 event", lab.ErrLost) }}
+			})
+			return comparison(a, b)
+		}
+		c := build()
+		for i := range c[0].Cells {
+			c[0].Cells[i].New = func() (lab.Workload, error) { return nil, errors.New("played in this process") }
+		}
+		var names []string
+		o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+			names = append(names, name)
+			// The way over to another process and back.
+			var pipe bytes.Buffer
+			result, err := lab.PlayCell(ctx, build(), name, cell.Alone())
+			if err := lab.WriteResult(&pipe, result, err); err != nil {
+				return cell.Result{}, err
+			}
+			return lab.ReadResult(&pipe)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(names)
+		a, b := "Queue/impl=a/keys=10", "Queue/impl=b/keys=10"
+		if want := []string{a, a, a, a, a, a, b}; !slices.Equal(names, want) {
+			t.Errorf("played %q, want %q", names, want)
+		}
+		cells := o.Comparisons[0].Cells
+		if v := cells[1].Verdict.String(); v != "invalid: lost: 1 event" {
+			t.Errorf("verdict %q", v)
+		}
+		for _, cl := range []lab.CellResult{cells[0], cells[2]} {
+			if cl.Verdict.Status != lab.Valid || len(cl.Rounds) != 3 || len(cl.Latency) != 1 || cl.Latency[0].Count != 3 {
+				t.Errorf("%s: %s, %+v", cl.BenchName(), cl.Verdict, cl.Latency)
+			}
+			if m := cl.Rounds[0].Result.Memory; m == nil || m.PeakHeapBytes == 0 {
+				t.Errorf("%s: memory %+v", cl.BenchName(), m)
+			}
+		}
+		if !o.Fresh {
+			t.Error("the outcome doesn't say so")
+		}
+	})
+}
+
+// TestWhatIsHandedOver: results and errors come out as they went in.
+func TestWhatIsHandedOver(t *testing.T) {
+	want := cell.Result{
+		EventsIn: 3, Elapsed: time.Second, EventsPerSecond: 3, Memory: &cell.Memory{HeapBytes: 1, PeakHeapBytes: 2},
+		Host: cell.Host{StealShare: 0.1}, Notes: []cell.Note{{Unit: "x", Value: 0.5}}, Lag: &cell.Lag{LateShare: 0.25},
+		Latency:  []cell.Latency{{Boundary: "a→b", Quantiles: cell.Quantiles{Count: 1, Max: 5, Histogram: "HIST"}}},
+		Timeline: []cell.Moment{{At: 1, Released: 2, Handled: 3, Depth: 4}},
+	}
+	var pipe bytes.Buffer
+	if err := lab.WriteResult(&pipe, want, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := lab.ReadResult(&pipe); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v:\n%+v, want\n%+v", err, got, want)
+	}
+	all := []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged}
+	for _, sent := range []error{
+		errors.New("boom"), fmt.Errorf("%w: 1 event", lab.ErrLost), errors.Join(lab.ErrReordered, lab.ErrDuplicated), lab.ErrDiverged,
+	} {
+		if err := lab.WriteResult(&pipe, cell.Result{}, sent); err != nil {
+			t.Fatal(err)
+		}
+		_, got := lab.ReadResult(&pipe)
+		if got == nil || got.Error() != sent.Error() {
+			t.Errorf("got %v, want %v", got, sent)
+		}
+		for _, inv := range all {
+			if errors.Is(got, inv) != errors.Is(sent, inv) {
+				t.Errorf("%q: is %v: %v", got, inv, errors.Is(got, inv))
+			}
+		}
+	}
+	if _, err := lab.ReadResult(strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "handed nothing over") {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
+func TestPlayCellThatIsNotThere(t *testing.T) {
+	a, _ := newCell("a", "", steady(1, 1))
+	if _, err := lab.PlayCell(context.Background(), comparison(a), "Queue/impl=b", new(cell.Recorder)); !errors.Is(err, lab.ErrOptions) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// profiler is one that keeps a log of what it was asked for.
+type profiler struct {
+	log         *[]string
+	start, stop error
+}
+
+func (p profiler) Start(cell string) (func() error, error) {
+	*p.log = append(*p.log, "start "+cell)
+	return func() error {
+		*p.log = append(*p.log, "stop")
+		return p.stop
+	}, p.start
+}
+
+// TestProfile: a round more, which doesn't count, with labels; and what is broken
+// in it is broken.
+func TestProfile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log []string
+		note := func(ctx context.Context) error {
+			if profile.Labelled(ctx) {
+				log = append(log, "labelled")
+			}
+			return nil
+		}
+		good, plays := newCell("good", "", func(int) *fake { return &fake{events: 10, takes: time.Second, late: -1, run: note} })
+		bad, _ := newCell("bad", "", func(n int) *fake {
+			f := &fake{events: 10, takes: time.Second, late: -1, run: note}
+			if n == 3 {
+				f.check = func() error { return lab.ErrLost }
+			}
+			return f
+		})
+		worse, _ := newCell("worse", "", func(int) *fake {
+			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
+		})
+		profiling, last := 0, lab.Progress{}
+		o, err := lab.Run(context.Background(), comparison(good, bad, worse), lab.Options{
+			Rounds: 2, NoAA: true, Profile: profiler{log: &log},
+			Progress: func(p lab.Progress) {
+				if p.Profiling && !p.Skipped && !p.Finished {
+					profiling++
+				}
+				last = p
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"start Queue/impl=good/keys=10", "labelled", "stop",
+			"start Queue/impl=bad/keys=10", "labelled", "stop",
+		}
+		if !slices.Equal(log, want) || *plays != 4 || profiling != 2 {
+			t.Errorf("%q in %d plays, %d told; want %q in 4", log, *plays, profiling, want)
+		}
+		if last.Done != 12 || last.Total != 12 {
+			t.Errorf("in the end %d of %d are done", last.Done, last.Total)
+		}
+		cells := o.Comparisons[0].Cells
+		if len(cells[0].Rounds) != 2 || cells[0].Verdict.Status != lab.Valid || cells[1].Verdict.Cause != lab.CauseLost || len(cells[1].Rounds) > 0 {
+			t.Errorf("%+v", cells)
+		}
+	})
+}
+
+func TestAProfileThatFailsEndsTheRun(t *testing.T) {
+	boom := errors.New("boom")
+	for _, p := range []profiler{{start: boom}, {stop: boom}} {
+		synctest.Test(t, func(t *testing.T) {
+			var log []string
+			p.log = &log
+			a, _ := newCell("a", "", steady(10, time.Second))
+			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, Profile: p})
+			if !errors.Is(err, boom) || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 1 || !o.Interrupted {
+				t.Errorf("error %v, %+v", err, o)
+			}
+		})
+	}
+}
+
+func TestWhatIsPlayedTogetherHasNothingOfItsOwn(t *testing.T) {
+	a, _ := newCell("a", "", steady(1, 1))
+	c := comparison(a)
+	c[0].Together = true
+	for _, opts := range []lab.Options{
+		{Rounds: 1, Profile: profiler{}},
+		{Rounds: 1, Fresh: func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }},
+	} {
+		if o, err := lab.Run(context.Background(), c, opts); !errors.Is(err, lab.ErrOptions) || o != nil {
+			t.Errorf("outcome %v, error %v", o, err)
+		}
+	}
+}
+
+// TestVerdictsOnTheMachine: what the machine did is none of the variant's fault, but
+// its figures can't be believed.
+func TestVerdictsOnTheMachine(t *testing.T) {
+	steal := func(shares ...float64) (hosts []cell.Host) {
+		for _, s := range shares {
+			hosts = append(hosts, cell.Host{StealShare: s})
+		}
+		return hosts
+	}
+	for name, tc := range map[string]struct {
+		hosts []cell.Host
+		want  string
+	}{
+		"nothing":               {steal(0, 0, 0, 0), "valid"},
+		"little is stolen":      {steal(0.04, 0.05, 0.05, 0.01), "valid"},
+		"much in one round":     {steal(0, 0.9, 0), "valid"},
+		"much in most":          {steal(0.2, 0, 0.08), "invalid: steal: the host gave 8.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
+		"much in one of two":    {steal(0, 0.2), "invalid: steal: the host gave 20.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
+		"throttled a little":    {[]cell.Host{{Throttled: 10 * time.Millisecond}}, "valid"},
+		"throttled":             {[]cell.Host{{Throttled: 20 * time.Millisecond}}, "invalid: throttled: the control group was held back for its CPU quota for 2.0 % of the time in the median round (allowed: 1 %)"},
+		"the limiter, once":     {[]cell.Host{{GCLimited: true}, {}, {}}, "valid"},
+		"the limiter, half":     {[]cell.Host{{GCLimited: true}, {}, {GCLimited: true}, {}}, "invalid: gc-limit: the heap was at its limit and the collector's limiter came into force in 2 of 4 rounds"},
+		"the host comes before": {[]cell.Host{{StealShare: 0.5, Throttled: time.Second, GCLimited: true}}, "invalid: steal: the host gave 50.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := newCell("a", "", nil)
+			n := 0
+			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: len(tc.hosts), NoAA: true, Fresh: func(context.Context, string) (cell.Result, error) {
+				n++
+				return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: tc.hosts[n-1]}, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := verdicts(o)["a"]; got != tc.want {
+				t.Errorf("verdict %q, want %q", got, tc.want)
+			}
+			if c := o.Comparisons[0].Cells[0]; len(o.Failed()) > 0 || strings.HasPrefix(tc.want, "invalid") != (len(c.Rounds) == 0) {
+				t.Errorf("failed %q, %d rounds", o.Failed(), len(c.Rounds))
+			}
+		})
+	}
+}
