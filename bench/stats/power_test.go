@@ -146,6 +146,11 @@ func TestMinDetectable(t *testing.T) {
 	if s, ok := MinDetectable([]float64{7, 7, 7, 7}, []float64{7, 7, 7, 7}); !ok || s != 0 {
 		t.Errorf("without noise everything is seen: %v %v", s, ok)
 	}
+	// The sums of squares are 2 and 0, on 6 degrees of freedom.
+	e := math.E
+	if s, _ := MinDetectable([]float64{1 / e, 1, e, 1}, []float64{5, 5, 5, 5}); math.Abs(s-math.Expm1(detectableShift(4, 4)*math.Sqrt(2.0/6))) > 1e-9 {
+		t.Errorf("%v of noise that is known", s)
+	}
 	for name, tc := range map[string][2][]float64{
 		"3 rounds": {wide[:3], wide[:3]}, "none": {nil, wide}, "one": {wide[:1], wide}, "zero": {{0, 1, 2, 3}, wide[:4]}, "no figure": {wide, {1, 2, 3, math.NaN()}},
 	} {
