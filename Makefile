@@ -17,6 +17,8 @@ PROGRAMS := $(CURDIR)/$(BIN)/programs
 FAULTS ?= 5m
 # SOAK is how long make soak lasts.
 SOAK ?= 10m
+# BUDGET is what make bench has for its runs.
+BUDGET ?= 28m
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,21 +61,8 @@ dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collec
 dashboards-down: ## Stop them; what they stored is kept
 	docker compose -f dashboards/compose/compose.yaml down
 
-bench: ## Run the benchmarks, 6 times each, into bin/bench.txt and compare variants with benchstat
-	@mkdir -p $(BIN)
-	$(GO) test -run '^$$' -bench . -count 6 ./bench | tee $(BIN)/bench.txt
-	cd bench/kubelet && $(GO) test -run '^$$' -bench . -count 6 . | tee -a ../../$(BIN)/bench.txt
-	$(GO) tool benchstat -row .name -col /impl $(BIN)/bench.txt
-
-# IMAGE is the image's name and tag; PLATFORMS are what it is built for.
-IMAGE     ?= watchlab:dev
-PLATFORMS ?= amd64 arm64
-
-image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
-	@set -e; for arch in $(PLATFORMS); do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./loadgen; done
-	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(CURDIR)/$(BIN)/watchlab.tar \
-		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
+bench: build ## Answer the research questions: all their runs and a page each, into results/, within 30 minutes (BUDGET=28m)
+	$(BIN)/watchlab study --budget $(BUDGET)
 
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
