@@ -64,6 +64,16 @@ dashboards-down: ## Stop them; what they stored is kept
 bench: build ## Answer the research questions: all their runs and a page each, into results/, within 30 minutes (BUDGET=28m)
 	$(BIN)/watchlab study --budget $(BUDGET)
 
+# IMAGE is the image's name and tag; PLATFORMS are what it is built for.
+IMAGE     ?= watchlab:dev
+PLATFORMS ?= amd64 arm64
+
+image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
+	@set -e; for arch in $(PLATFORMS); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./loadgen; done
+	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(CURDIR)/$(BIN)/watchlab.tar \
+		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
+
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./...
