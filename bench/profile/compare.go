@@ -21,7 +21,8 @@ type Table struct {
 	// Before and After are the profiles; Before is nil where there is just one.
 	Before *Total `json:"before,omitempty"`
 	After  Total  `json:"after"`
-	// Rows, the one that moved most first; of a single profile, the largest first.
+	// Rows, the one that moved most first, and what may be chance behind the others;
+	// of a single profile, the largest first.
 	Rows []Row `json:"rows"`
 }
 
@@ -78,7 +79,8 @@ func Top(s *Source, o Options) (*Table, error) { return tabulate(nil, s, o) }
 
 // Compare makes a table of what is different in a second profile. Figures are per
 // event where the events of both are known; else they are shares of all, and a
-// function whose share has grown need not have become slower.
+// function whose share has grown need not have become slower. Without a before, the
+// table is that of [Top].
 //
 // The errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
 func Compare(before, after *Source, o Options) (*Table, error) { return tabulate(before, after, o) }
@@ -97,14 +99,17 @@ func tabulate(before, after *Source, o Options) (*Table, error) {
 	}
 	fill(rows, a, true, o)
 	for _, r := range rows {
-		r.Flat.judge()
-		r.Cum.judge()
+		if b != nil {
+			r.Flat.judge()
+			r.Cum.judge()
+		}
 		t.Rows = append(t.Rows, *r)
 	}
 	slices.SortFunc(t.Rows, func(x, y Row) int {
 		return cmp.Or(
-			cmp.Compare(math.Abs(y.Flat.Change()), math.Abs(x.Flat.Change())),
-			cmp.Compare(math.Abs(y.Cum.Change()), math.Abs(x.Cum.Change())),
+			compareMoves(x.Flat, y.Flat),
+			compareMoves(x.Cum, y.Cum),
+			cmp.Compare(y.Cum.After, x.Cum.After),
 			strings.Compare(x.Name, y.Name))
 	})
 	return t, nil
@@ -113,9 +118,19 @@ func tabulate(before, after *Source, o Options) (*Table, error) {
 // SortByCum puts the rows in the order of what they and all that they called
 // changed by.
 func (t *Table) SortByCum() {
-	slices.SortStableFunc(t.Rows, func(x, y Row) int {
-		return cmp.Compare(math.Abs(y.Cum.Change()), math.Abs(x.Cum.Change()))
-	})
+	slices.SortStableFunc(t.Rows, func(x, y Row) int { return compareMoves(x.Cum, y.Cum) })
+}
+
+// compareMoves puts what moved before what may be chance, and the larger change
+// before the smaller.
+func compareMoves(x, y Pair) int {
+	switch {
+	case y.Chance && !x.Chance && x.Change() != 0:
+		return -1
+	case x.Chance && !y.Chance && y.Change() != 0:
+		return 1
+	}
+	return cmp.Compare(math.Abs(y.Change()), math.Abs(x.Change()))
 }
 
 // sides looks at both profiles by the same measure; before may be nil.

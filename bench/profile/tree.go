@@ -41,7 +41,9 @@ func Tree(before, after *Source, o Options) (*Graph, error) {
 		g.Root.grow(b, false, o)
 	}
 	g.Root.grow(a, true, o)
-	g.Root.settle()
+	if b != nil {
+		g.Root.judge()
+	}
 	return g, nil
 }
 
@@ -71,10 +73,10 @@ func (f *Frame) child(name string) *Frame {
 	return f.Children[i]
 }
 
-func (f *Frame) settle() {
+func (f *Frame) judge() {
 	f.Flat.judge()
 	f.Cum.judge()
 	for _, c := range f.Children {
-		c.settle()
+		c.judge()
 	}
 }

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/profile"
+	"watchlab/bench/profile/flame"
+)
+
+func newProfile() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "Look into the profiles of a run, and compare two",
+		Long: `profile reads the profiles that run --profile takes, and those of any other Go
+program. Where the events of a cell are known, figures are per event, so that runs of
+different lengths can be compared; else they are shares of all.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newProfileTop(), newProfileDiff())
+	return cmd
+}
+
+// profileFlags are those that both verbs have.
+type profileFlags struct {
+	cells     []string
+	kind      string
+	value     string
+	by        string
+	stage     string
+	sort      string
+	rows      int
+	pictures  map[string]*string
+	overwrite bool
+	output    string
+}
+
+func (f *profileFlags) add(cmd *cobra.Command, cells string) {
+	f.pictures = map[string]*string{"svg": new(string), "html": new(string)}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.cells, "cell", nil, "of a results folder: parts of the cell's name, as impl=ring,rate=max"+cells)
+	fl.StringVar(&f.kind, "kind", string(profile.CPU), "of a results folder: cpu, heap, allocs, mutex, block or goroutine")
+	fl.StringVar(&f.value, "value", "", "which value of the samples, as alloc_objects (default: what the kind is about)")
+	fl.StringVar(&f.by, "by", "function", "function, or a label: stage, family, variant, storm")
+	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
+	fl.StringVar(&f.sort, "sort", "flat", "order of the rows: flat, a function's own part, or cum, with all that it called")
+	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")
+	fl.StringVar(f.pictures["svg"], "svg", "", "file for a flame graph")
+	fl.StringVar(f.pictures["html"], "html", "", "file for a page with a flame graph that can be zoomed and searched, and the table")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the pictures where there are any")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+}
+
+func newProfileTop() *cobra.Command {
+	var f profileFlags
+	cmd := &cobra.Command{
+		Use:   "top PROFILE|DIR",
+		Short: "What took most",
+		Example: `  # Where the time goes in a cell, by stage and by function
+  watchlab profile top results/mine --cell impl=ring,rate=max --by stage
+  watchlab profile top results/mine --cell impl=ring,rate=max --stage pop --html pop.html`,
+		Args: profileArgs(1, "a profile, or a results folder"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.OutOrStdout(), args) },
+	}
+	f.add(cmd, "")
+	return cmd
+}
+
+func newProfileDiff() *cobra.Command {
+	var f profileFlags
+	cmd := &cobra.Command{
+		Use:   "diff BEFORE AFTER",
+		Short: "What moved between two profiles: the top movers, and a differential flame graph",
+		Long: `diff compares two profiles, each a file or a results folder of which --cell and
+--kind name one. A difference that sampling alone may have brought about (3 standard
+errors) is marked with ~.
+
+In the flame graph, a frame is as wide as the greater of both profiles: red has
+grown, blue has shrunk.`,
+		Example: `  # The same cell before and after a change
+  watchlab profile diff results/old results/new --cell impl=ring,rate=max
+
+  # Two variants of one run
+  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max --html diff.html
+
+  # Where the memory goes, in any two files
+  watchlab profile diff old.pb.gz new.pb.gz --value alloc_objects --sort cum`,
+		Args: profileArgs(2, "two profiles, or results folders"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.OutOrStdout(), args) },
+	}
+	f.add(cmd, "; twice for BEFORE and AFTER apart")
+	return cmd
+}
+
+func profileArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Errorf("%s needs %s, not %d arguments", cmd.CommandPath(), what, len(args))}
+		}
+		return nil
+	}
+}
+
+// check refuses values that no profile could do with.
+func (f *profileFlags) check(profiles int) error {
+	kind := profile.Kind(f.kind)
+	switch {
+	case !slices.Contains(profile.Kinds(), kind):
+		_, err := profile.Parse(f.kind)
+		return badFlag("kind", err)
+	case kind == profile.Trace:
+		return badFlag("kind", errors.New("an execution trace is for go tool trace"))
+	case f.sort != "flat" && f.sort != "cum":
+		return badFlag("sort", oneOf(f.sort, "flat", "cum"))
+	case f.output != "text" && f.output != "json":
+		return badFlag("output", oneOf(f.output, "text", "json"))
+	case f.rows < 0:
+		return badFlag("rows", fmt.Errorf("%d (want 0 or more)", f.rows))
+	case len(f.cells) > profiles:
+		return badFlag("cell", fmt.Errorf("given %d times for %d profiles", len(f.cells), profiles))
+	}
+	for name, path := range f.pictures {
+		if _, err := os.Lstat(*path); *path != "" && err == nil && !f.overwrite {
+			return badFlag(name, fmt.Errorf("%s exists (--overwrite replaces it)", *path))
+		}
+	}
+	return nil
+}
+
+func (f *profileFlags) show(w io.Writer, args []string) error {
+	if err := f.check(len(args)); err != nil {
+		return err
+	}
+	// before stays nil where there is one profile.
+	sources := make([]*profile.Source, 2)
+	for i, arg := range args {
+		cell := ""
+		if len(f.cells) > 0 {
+			cell = f.cells[min(i, len(f.cells)-1)]
+		}
+		var err error
+		if sources[2-len(args)+i], err = openProfile(arg, cell, profile.Kind(f.kind)); err != nil {
+			return err
+		}
+	}
+	before, after := sources[0], sources[1]
+	o := profile.Options{Value: f.value, Stage: f.stage}
+	if f.by != "function" {
+		o.By = f.by
+	}
+	table, err := profile.Compare(before, after, o)
+	switch {
+	case errors.Is(err, profile.ErrValue):
+		return badFlag("value", err)
+	case errors.Is(err, profile.ErrLabel):
+		return badFlag("by", err)
+	case err != nil:
+		return usageError{err}
+	}
+	if len(table.Rows) == 0 {
+		return badFlag("stage", fmt.Errorf("no sample has the stage %q", f.stage))
+	}
+	if f.sort == "cum" {
+		table.SortByCum()
+	}
+	if err := f.draw(before, after, o, table); err != nil {
+		return err
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(table)
+	}
+	return table.Text(w, f.rows)
+}
+
+// draw writes the pictures that were asked for.
+func (f *profileFlags) draw(before, after *profile.Source, o profile.Options, table *profile.Table) error {
+	if *f.pictures["svg"] == "" && *f.pictures["html"] == "" {
+		return nil
+	}
+	graph, err := profile.Tree(before, after, o)
+	if err != nil {
+		return err
+	}
+	title := after.Name
+	if before != nil {
+		title = before.Name + " → " + after.Name
+	}
+	title = graph.Kind + " of " + title
+	for name, draw := range map[string]func(io.Writer) error{
+		"svg":  func(w io.Writer) error { return flame.SVG(w, title, graph) },
+		"html": func(w io.Writer) error { return flame.HTML(w, title, graph, table) },
+	} {
+		path := *f.pictures[name]
+		if path == "" {
+			continue
+		}
+		out, err := create(path, ".tmp", f.overwrite)
+		if err == nil {
+			if err = draw(out); err != nil {
+				err = errors.Join(err, out.discard())
+			} else {
+				err = out.keep()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openProfile reads a file, or the profile of a results folder's cell.
+func openProfile(arg, cell string, kind profile.Kind) (*profile.Source, error) {
+	info, err := os.Stat(arg)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if info.IsDir() {
+		return profileOfCell(arg, cell, kind)
+	}
+	if cell != "" {
+		return nil, badFlag("cell", fmt.Errorf("%s is a file: cells are those of a results folder", arg))
+	}
+	source, err := profile.Read(arg)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	// A file that stands in a results folder is one of its cells'.
+	if dir := filepath.Dir(filepath.Clean(arg)); source.Cell != "" && filepath.Base(dir) == profile.Dir {
+		results := filepath.Dir(dir)
+		if o, err := lab.Load(results); err == nil {
+			source.Name, source.Events = cellIn(source.Cell, results), eventsOf(o, source.Cell)
+		}
+	}
+	return source, nil
+}
+
+// profileOfCell finds the one cell of a run that has all parts and a profile of that
+// kind.
+func profileOfCell(dir, parts string, kind profile.Kind) (*profile.Source, error) {
+	o, err := lab.Load(dir)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	var profiled, found []string
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			name := cl.BenchName()
+			if _, err := os.Stat(filepath.Join(dir, profile.Dir, kind.FileName(name))); err != nil {
+				continue
+			}
+			profiled = append(profiled, name)
+			if hasParts(name, parts) {
+				found = append(found, name)
+			}
+		}
+	}
+	switch {
+	case len(profiled) == 0:
+		return nil, usageError{fmt.Errorf("%s has no %s profiles (run --profile %s takes them)", dir, kind, kind)}
+	case len(found) == 0:
+		return nil, badFlag("cell", fmt.Errorf("no cell of %s has %q and a %s profile (have %s)", dir, parts, kind, listed(profiled)))
+	case len(found) > 1:
+		return nil, badFlag("cell", fmt.Errorf("%q is not one cell of %s but %d: %s", parts, dir, len(found), listed(found)))
+	}
+	source, err := profile.Read(filepath.Join(dir, profile.Dir, kind.FileName(found[0])))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	source.Name, source.Events = cellIn(found[0], dir), eventsOf(o, found[0])
+	return source, nil
+}
+
+func cellIn(cell, dir string) string { return cell + " in " + filepath.Clean(dir) }
+
+// hasParts: each of the parts, which commas separate, is one of the name's, which
+// slashes separate.
+func hasParts(name, parts string) bool {
+	if parts == "" || parts == name {
+		return true
+	}
+	have := strings.Split(name, "/")
+	for part := range strings.SplitSeq(parts, ",") {
+		if !slices.Contains(have, strings.TrimSpace(part)) {
+			return false
+		}
+	}
+	return true
+}
+
+// listed names the first few.
+func listed(names []string) string {
+	const most = 6
+	if more := len(names) - most; more > 0 {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// eventsOf is how many events a cell plays each time; 0 where no round of it was
+// kept.
+func eventsOf(o *lab.Outcome, name string) float64 {
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if cl.BenchName() == name && len(cl.Rounds) > 0 {
+				return float64(cl.Rounds[0].Result.EventsIn)
+			}
+		}
+	}
+	return 0
+}
