@@ -34,7 +34,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 	fl.BoolVar(&f.stalled, "stalled", false, "hold the consumer until all events are queued, then measure the bytes that each takes and how they drain; queue pipeline, unpaced, unbounded")
 	fl.IntVar(&f.procs, "procs", 0, "GOMAXPROCS while a cell is played (default: the process's)")
 	fl.StringVar(&f.stamps, "stamps", "", "none, sampled or all: which events of an unpaced deltafifo or queue get a reading of the clock (default sampled)")
-	fl.BoolVar(&f.noProbe, "no-probe", false, "leave out the probe that asks the queue of a paced cell a thousand times a second, for the longest lock hold")
+	fl.BoolVar(&f.noProbe, "no-probe", false, "leave out the probe that asks the queue of a paced cell every 3.7 ms, for the longest lock hold")
 }
 
 // apply puts the flags into a comparison.

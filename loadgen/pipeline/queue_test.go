@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,5 +287,35 @@ func TestNamespaces(t *testing.T) {
 	s.Events[0].Key = "node-a"
 	if got := namespacesOf(s); len(got) != 2 || got[0] != "" {
 		t.Errorf("%q, want one for objects without, too", got)
+	}
+}
+
+// BenchmarkProbe tells what the probe costs while it is there: the processor time
+// that the process takes in a second with it, and without.
+func BenchmarkProbe(b *testing.B) {
+	for _, on := range []bool{false, true} {
+		b.Run(fmt.Sprintf("probe=%v", on), func(b *testing.B) {
+			var spent, passed time.Duration
+			for b.Loop() {
+				var p *probe
+				if on {
+					p = newProbe(answer{})
+				}
+				var rec cell.Recorder
+				rec.Begin()
+				stop := p.start()
+				time.Sleep(time.Second)
+				stop()
+				rec.End()
+				rec.Count(1, 1)
+				res, err := rec.Result()
+				if err != nil {
+					b.Fatal(err)
+				}
+				spent += time.Duration(res.CPUSecondsPerEvent * float64(time.Second))
+				passed += res.Elapsed
+			}
+			b.ReportMetric(float64(spent)/float64(passed), "processors")
+		})
 	}
 }
