@@ -135,10 +135,15 @@ type builder struct {
 
 	reader benchfmt.Reader
 	tables map[benchproc.Key]*Table
-	// classes and invalid are what results folders say, by label and name.
+	// classes are what results folders say, by label and name; refused the cells
+	// whose figures may not be believed.
 	classes map[[2]string]string
+	refused []refusal
 	out     Tables
 }
+
+// refusal is a cell that is not compared.
+type refusal struct{ label, name, why string }
 
 func newBuilder(o Options) (*builder, error) {
 	for name, v := range map[string]float64{"alpha": o.Alpha, "confidence": o.Confidence} {
@@ -199,7 +204,7 @@ func (b *builder) judge(in Input) {
 			name := cl.BenchName()
 			b.classes[[2]string{in.Label, name}] = cl.Class
 			if s := cl.Verdict.Status; s == lab.Invalid || s == lab.Unplayed {
-				b.out.Refused = append(b.out.Refused, fmt.Sprintf("%s: %s: %s", in.Label, name, cl.Verdict))
+				b.refused = append(b.refused, refusal{in.Label, name, cl.Verdict.String()})
 			}
 		}
 	}
@@ -251,7 +256,23 @@ func (b *builder) finish() *Tables {
 		t.finish(units.GetAssumption(t.Unit), b.opts)
 		b.out.Tables = append(b.out.Tables, t)
 	}
+	for _, r := range b.refused {
+		if b.asked(r) {
+			b.out.Refused = append(b.out.Refused, fmt.Sprintf("%s: %s: %s", r.label, r.name, r.why))
+		}
+	}
 	return &b.out
+}
+
+// asked reports whether a cell would have been in a table.
+func (b *builder) asked(r refusal) bool {
+	res := benchfmt.Result{Name: benchfmt.Name(r.name)}
+	res.SetConfig(".file", r.label)
+	for _, t := range b.out.Tables {
+		res.Values = append(res.Values, benchfmt.Value{Unit: t.Unit})
+	}
+	ok, err := b.filter.Apply(&res)
+	return ok && err == nil
 }
 
 func (t *Table) finish(assume benchmath.Assumption, o Options) {

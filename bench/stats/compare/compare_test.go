@@ -322,13 +322,17 @@ func TestUnequalGuaranteesAreNotCompared(t *testing.T) {
 
 func TestInvalidCellsAreNamed(t *testing.T) {
 	bad := folder(t, "order total", lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"}, 1e6)
-	tables := build(t, []string{"old=" + folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new=" + bad})
+	args := []string{"old=" + folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new=" + bad}
+	tables := build(t, args)
 	var b bytes.Buffer
 	if err := tables.Text(&b); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"new: DeltaFIFO/impl=cond: invalid: lost: 1 event"}; !slices.Equal(tables.Refused, want) || !strings.Contains(b.String(), want[0]) {
 		t.Errorf("refused %q\n%s", tables.Refused, b.String())
+	}
+	if others := build(t, args, func(o *compare.Options) { o.Filter = "/impl:clientgo .unit:events/s" }); len(others.Refused) > 0 {
+		t.Errorf("refused what wasn't asked for: %q", others.Refused)
 	}
 }
 
