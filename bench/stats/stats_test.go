@@ -232,6 +232,46 @@ func TestReserved(t *testing.T) {
 	}
 }
 
+// TestValuesTellsOnlyWhatIsKnown: memory and counters where they were measured,
+// the longest pause where there is one or none can have been.
+func TestValuesTellsOnlyWhatIsKnown(t *testing.T) {
+	of := func(r cell.Result) map[string]float64 {
+		out := map[string]float64{}
+		for _, v := range stats.Values(r, "") {
+			if _, ok := out[v.Unit]; ok {
+				t.Errorf("%s stands there twice", v.Unit)
+			}
+			out[v.Unit] = v.Value
+		}
+		return out
+	}
+	base := result(1e6, false)
+	r := base
+	r.GCPauseMax, r.Host.StealShare = 300*time.Microsecond, 0.03
+	r.Memory = &cell.Memory{HeapBytes: 1000, PeakHeapBytes: 2500}
+	r.Counters = []cell.Note{{Unit: "cycles/op", Value: 123}}
+	full := of(r)
+	for unit, want := range map[string]float64{
+		stats.UnitGCPauseMax: 300000, stats.UnitSteal: 0.03, stats.UnitPeakHeap: 2500, stats.UnitHeapGrowth: 1500, "cycles/op": 123,
+	} {
+		if got, ok := full[unit]; !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s is %v (%v), want %v", unit, got, ok, want)
+		}
+	}
+	if _, ok := full[stats.UnitPeakRSS]; ok {
+		t.Error("a resident size that the kernel didn't tell")
+	}
+	for _, unit := range []string{stats.UnitGCPauseMax, stats.UnitPeakHeap, stats.UnitHeapGrowth, stats.UnitPeakRSS} {
+		if v, ok := of(base)[unit]; ok {
+			t.Errorf("%s is %v, and wasn't measured", unit, v)
+		}
+	}
+	base.GCs = 0
+	if v, ok := of(base)[stats.UnitGCPauseMax]; !ok || v != 0 {
+		t.Errorf("without a collection, the longest pause is %v (%v)", v, ok)
+	}
+}
+
 // TestBenchstatAgrees has the real benchstat read the same file: its medians
 // are ours.
 func TestBenchstatAgrees(t *testing.T) {
