@@ -22,8 +22,8 @@ var htmlPage = template.Must(template.New("page.html").ParseFS(htmlFiles, "html/
 
 // HTML writes the run as one page that needs nothing else: no network, no other
 // file, no script to be read. What was asked comes first, then the verdict, then
-// each comparison with its tables and charts, knees, scaling and surfaces where the
-// run has them, where the contestants lose, and how the figures came about.
+// knees, scaling and surfaces where the run has them, each comparison with its
+// tables and charts, where the contestants lose, and how the figures came about.
 //
 // Beneath each chart its figures stand as a table. A script of the page's own adds
 // what a pointer or the arrow keys point at, switches series and rates, and chooses
@@ -137,17 +137,19 @@ func newPage(o *lab.Outcome) (*page, error) {
 		p.Commit = o.Env.Commit + dirty(o.Env.Dirty)
 	}
 	styles := stylesOf(o)
+	// Where cells were gone through for an answer, that answer comes first.
+	p.Sections = sweepSections(o, styles)
+	swept := len(p.Sections) > 0
 	var views []tableView
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.Rounds)
 		views = append(views, v)
-		s, err := comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, styles)
+		s, err := comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, swept, styles)
 		if err != nil {
 			return nil, err
 		}
 		p.Sections = append(p.Sections, s)
 	}
-	p.Sections = append(p.Sections, sweepSections(o, styles)...)
 	p.Asked = asked(o)
 	p.Verdict = verdictOf(o, views)
 	p.Losses = losses(views)

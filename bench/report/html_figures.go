@@ -62,6 +62,7 @@ func (g group) throughput(id string) (figure, bool) {
 			if x := ratioColumn(r, g.rows); x != none {
 				b.Note += "  " + x
 			}
+			b.Note += caution(r.throughput)
 			b.Tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), plural(s.N, "round"))
 			if s.Lo != nil {
 				b.Tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
@@ -226,6 +227,9 @@ func (g group) handled(id, rate, choice string) (figure, bool) {
 	}
 	for _, r := range g.rows {
 		m := typicalTimeline(r, g.wanted)
+		if len(m) == 0 {
+			continue
+		}
 		released := chart.Curve{Name: "released", Background: true, Area: true, Step: true}
 		handled := chart.Curve{Name: r.variant(), Style: g.styles[r.variant()], Path: true}
 		var before time.Duration
@@ -241,7 +245,7 @@ func (g group) handled(id, rate, choice string) (figure, bool) {
 				Tip: fmt.Sprintf("%s events/s handled, %s released, until %s", decimal(float64(at.Handled)/seconds), decimal(float64(at.Released)/seconds), wallTime(at.At)),
 			})
 		}
-		if len(c.Series) == 0 && len(released.Points) > 0 {
+		if len(c.Series) == 0 {
 			// One schedule for all, so one area.
 			c.Series = append(c.Series, released)
 		}

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,9 @@ const (
 	// shownRates is at how many rates a panel's distributions are drawn. The table
 	// has all of them.
 	shownRates = 6
+	// shownRemarks is how many remarks stand beneath a table before those that must
+	// be asked for.
+	shownRemarks = 8
 )
 
 // stylesOf gives each variant of the run its style, the same in all charts.
@@ -72,6 +77,11 @@ func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) [
 	return groups
 }
 
+// contested reports whether there are several variants.
+func (g group) contested() bool {
+	return slices.ContainsFunc(g.rows, func(r row) bool { return r.variant() != g.rows[0].variant() })
+}
+
 func groupTitle(r row, varying []string) string {
 	parts := []string{r.throughput.Name}
 	for _, key := range varying {
@@ -96,17 +106,18 @@ func (g group) rates() []string {
 		rates = slices.DeleteFunc(rates, func(s string) bool { return s == lab.Unpaced })
 	}
 	slices.SortStableFunc(rates, func(a, b string) int {
-		x, errX := strconv.ParseFloat(a, 64)
-		y, errY := strconv.ParseFloat(b, 64)
-		switch {
-		case errX != nil || errY != nil || x == y:
-			return 0
-		case x < y:
-			return -1
-		}
-		return 1
+		return cmp.Compare(numeric(a), numeric(b))
 	})
 	return rates
+}
+
+// numeric is a rate as a number; of other paces, one beyond all of them.
+func numeric(rate string) float64 {
+	v, err := strconv.ParseFloat(rate, 64)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return v
 }
 
 // at is the group with the rows alone whose latency was measured at a rate.
@@ -127,11 +138,12 @@ func someOf(rates []string, most int) []string {
 	return out
 }
 
-// comparisonSection draws a comparison: its table, then a panel for each group.
-func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, styles map[string]chart.Style) (section, error) {
+// comparisonSection draws a comparison: its tables, then a panel for each group.
+// Panels of cells that a sweep went through are opened by those who want them.
+func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, swept bool, styles map[string]chart.Style) (section, error) {
 	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: v.legend}
-	if len(s.Legend) > shownNotes {
-		s.Legend, s.More = s.Legend[:shownNotes], s.Legend[shownNotes:]
+	if len(s.Legend) > shownRemarks {
+		s.Legend, s.More = s.Legend[:shownRemarks], s.Legend[shownRemarks:]
 	}
 	if c.Rounds > 0 {
 		rounds = c.Rounds
@@ -152,7 +164,7 @@ func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds i
 		if len(p.Figures) == 0 {
 			continue
 		}
-		p.Open = i < openPanels
+		p.Open = i < openPanels && (!swept || len(groups) == 1)
 		s.Panels = append(s.Panels, p)
 	}
 	return s, nil

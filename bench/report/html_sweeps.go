@@ -40,6 +40,21 @@ func setting(cell string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return strings.HasPrefix(p, "impl=") }), " ")
 }
 
+// settings names each thing by what its cell's labels differ in from the others',
+// its variant and its rate aside.
+func settings(cells []string) []string {
+	var rows []row
+	for _, name := range cells {
+		rows = append(rows, named(name, ""))
+	}
+	varying, _ := splitLabels(rows)
+	var out []string
+	for _, r := range rows {
+		out = append(out, groupTitle(r, varying))
+	}
+	return out
+}
+
 // together groups the indices of things by a key, in order of appearance.
 func together[T any](all []T, key func(T) string) [][]T {
 	at := map[string]int{}
@@ -57,6 +72,15 @@ func together[T any](all []T, key func(T) string) [][]T {
 	return out
 }
 
+// firsts names each set by its first thing's cell.
+func firsts[T any](sets [][]T, cell func(T) string) []string {
+	var out []string
+	for _, s := range sets {
+		out = append(out, cell(s[0]))
+	}
+	return out
+}
+
 func objective(o stats.Objective) string {
 	return strings.TrimSuffix(o.Unit, "-ns") + " ≤ " + nanoseconds(float64(o.Most))
 }
@@ -67,9 +91,11 @@ func kneeSection(all []stats.Knee, styles map[string]chart.Style) section {
 		return s
 	}
 	s.add(knees(all))
-	for i, ks := range together(all, func(k stats.Knee) string { return setting(k.Cell) + "|" + k.Objective.Unit }) {
+	sets := together(all, func(k stats.Knee) string { return setting(k.Cell) + "|" + k.Objective.Unit })
+	titles := settings(firsts(sets, func(k stats.Knee) string { return k.Cell }))
+	for i, ks := range sets {
 		id := fmt.Sprintf("knees-%d", i+1)
-		p := panel{ID: id, Title: setting(ks[0].Cell) + ", " + strings.TrimSuffix(ks[0].Objective.Unit, "-ns"), Open: i < openPanels}
+		p := panel{ID: id, Title: titles[i] + ", " + strings.TrimSuffix(ks[0].Objective.Unit, "-ns"), Open: i < openPanels}
 		for _, k := range ks {
 			p.Legend = append(p.Legend, legendEntry(k.Impl, styles[k.Impl].Dashed, styles))
 		}
@@ -125,9 +151,11 @@ func scalingSection(all []stats.Scaling, styles map[string]chart.Style) section 
 	for _, t := range scalings(all) {
 		s.add(t)
 	}
-	for i, ss := range together(all, func(sc stats.Scaling) string { return sc.Over + "|" + setting(sc.Cell) }) {
+	sets := together(all, func(sc stats.Scaling) string { return sc.Over + "|" + setting(sc.Cell) })
+	titles := settings(firsts(sets, func(sc stats.Scaling) string { return sc.Cell }))
+	for i, ss := range sets {
 		id := fmt.Sprintf("scaling-%d", i+1)
-		p := panel{ID: id, Title: setting(ss[0].Cell) + ", over " + ss[0].Over, Open: i < openPanels}
+		p := panel{ID: id, Title: titles[i] + ", over " + ss[0].Over, Open: i < openPanels}
 		for _, sc := range ss {
 			p.Legend = append(p.Legend, legendEntry(sc.Impl, styles[sc.Impl].Dashed, styles))
 		}
@@ -200,11 +228,13 @@ func lawCurve(sc stats.Scaling, measured chart.Curve, styles map[string]chart.St
 
 func surfaceSection(surfaces []stats.Surface, styles map[string]chart.Style) section {
 	s := section{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two numbers. The maps of a panel share one scale of colour, so that variants can be compared."}
-	for i, ss := range together(surfaces, func(x stats.Surface) string {
+	sets := together(surfaces, func(x stats.Surface) string {
 		return setting(x.Cell) + "|" + x.X + "|" + x.Y + "|" + x.Unit
-	}) {
+	})
+	titles := settings(firsts(sets, func(x stats.Surface) string { return x.Cell }))
+	for i, ss := range sets {
 		id := fmt.Sprintf("surfaces-%d", i+1)
-		p := panel{ID: id, Title: fmt.Sprintf("%s: %s over %s and %s", setting(ss[0].Cell), ss[0].Unit, ss[0].X, ss[0].Y), Open: i < openPanels}
+		p := panel{ID: id, Title: fmt.Sprintf("%s: %s over %s and %s", titles[i], ss[0].Unit, ss[0].X, ss[0].Y), Open: i < openPanels}
 		low, high := surfaceRange(ss)
 		for j, x := range ss {
 			f, ok := surfaceFigure(fmt.Sprintf("%s-%d", id, j+1), x, low, high, styles)
@@ -261,12 +291,15 @@ func surfaceFigure(id string, s stats.Surface, low, high float64, styles map[str
 // surfaceTable names each surface's best and worst field.
 func surfaceTable(surfaces []stats.Surface) htmlTable {
 	g := grid{}
-	g.column("variant", true)
-	g.column("setting", true)
-	g.column("figure", true)
-	g.column("least", true)
-	g.column("most", true)
+	for _, h := range []string{"variant", "setting", "figure", "least", "most"} {
+		g.column(h, true)
+	}
+	var cells []string
 	for _, s := range surfaces {
+		cells = append(cells, s.Cell)
+	}
+	titles := settings(cells)
+	for k, s := range surfaces {
 		least, most := none, none
 		low, high := math.Inf(1), math.Inf(-1)
 		format := unitFormat(s.Unit)
@@ -284,7 +317,7 @@ func surfaceTable(surfaces []stats.Surface) htmlTable {
 				}
 			}
 		}
-		g.rows = append(g.rows, []string{s.Impl, setting(s.Cell), s.Unit, least, most})
+		g.rows = append(g.rows, []string{s.Impl, titles[k], s.Unit, least, most})
 	}
 	return htmlGrid("Ends of the surfaces", g)
 }

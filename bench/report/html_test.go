@@ -39,7 +39,7 @@ func figuresOf(page string) map[string]int {
 func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 	page := html(t, reporttest.Outcome())
 	at := 0
-	for _, id := range []string{"asked", "verdict", "c1", "c2", "knees", "scaling", "surfaces", "loses", "method", "environment", "reproduce"} {
+	for _, id := range []string{"asked", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s stands at %d, after %d", id, i, at)
@@ -103,6 +103,22 @@ func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 		if found := strings.Contains(html(t, o), strconv.Itoa(poison)); found == broken {
 			t.Errorf("broken: %v, and its queue's depth on the page: %v", broken, found)
 		}
+	}
+}
+
+// TestHTMLStormBehindCurves: what was released is drawn wherever a variant has a
+// timeline, be it the first or not.
+func TestHTMLStormBehindCurves(t *testing.T) {
+	o := reporttest.Outcome()
+	for i := range o.Comparisons[0].Cells {
+		if cl := &o.Comparisons[0].Cells[i]; cl.Label("impl") == reporttest.Impls[0] {
+			for j := range cl.Rounds {
+				cl.Rounds[j].Result.Timeline = nil
+			}
+		}
+	}
+	if got := strings.Count(html(t, o), `class="backdrop"`); got != 4 {
+		t.Errorf("what was released stands behind %d charts, want 4", got)
 	}
 }
 

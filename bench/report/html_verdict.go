@@ -9,9 +9,6 @@ import (
 	"watchlab/bench/stats"
 )
 
-// shownNotes is how many notes stand before those that must be asked for.
-const shownNotes = 8
-
 // verdictView is what the page says first.
 type verdictView struct {
 	Tiles []tile
@@ -19,8 +16,6 @@ type verdictView struct {
 	Pairs []note
 	// Notes are what must be known before anything is believed.
 	Notes []note
-	// More are notes beyond the first few.
-	More []note
 	// Winners is a row for each group of cells that may be compared.
 	Winners htmlTable
 }
@@ -28,7 +23,13 @@ type verdictView struct {
 // tile is a count, large.
 type tile struct{ Value, Label, Class string }
 
-type note struct{ Text, Class string }
+// note is a line, and the cells that it is about, which must be asked for unless
+// Open.
+type note struct {
+	Text, Class string
+	Cells       []string
+	Open        bool
+}
 
 // asked says what the run was to find out.
 func asked(o *lab.Outcome) []term {
@@ -70,7 +71,7 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 			counts[cl.Verdict.Status]++
 			all++
 			if cl.Verdict.Status == lab.Invalid {
-				v.Notes = append(v.Notes, note{cl.BenchName() + ": " + cl.Verdict.String(), "bad"})
+				v.Notes = invalid(v.Notes, &cl)
 			}
 		}
 	}
@@ -91,13 +92,37 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	v.Pairs = pairs(o)
 	if o.Interrupted {
 		finished, of := o.Finished()
-		v.Notes = slices.Insert(v.Notes, 0, note{fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, of), "warn"})
+		v.Notes = slices.Insert(v.Notes, 0, note{Text: fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, of), Class: "warn"})
 	}
-	if len(v.Notes) > shownNotes {
-		v.Notes, v.More = v.Notes[:shownNotes], v.Notes[shownNotes:]
+	for i := range v.Notes {
+		if n := &v.Notes[i]; len(n.Cells) > 0 {
+			n.Text = plural(len(n.Cells), "cell") + " " + n.Text
+			n.Open = len(n.Cells) <= 4
+		}
 	}
 	v.Winners = winners(o, views)
 	return v
+}
+
+// invalid puts a cell to the others of its verdict. A machine that was in the way is
+// no variant's fault, and does not look like one.
+func invalid(notes []note, c *lab.CellResult) []note {
+	text := c.Verdict.Short()
+	at := slices.IndexFunc(notes, func(n note) bool { return n.Text == text })
+	if at < 0 {
+		at = len(notes)
+		class := "warn"
+		if (row{throughput: c, latency: c}).broken() {
+			class = "bad"
+		}
+		notes = append(notes, note{Text: text, Class: class})
+	}
+	line := c.BenchName()
+	if c.Verdict.Detail != "" {
+		line += ": " + c.Verdict.Detail
+	}
+	notes[at].Cells = append(notes[at].Cells, line)
+	return notes
 }
 
 // pairs tells what came of playing the same twice.
@@ -115,7 +140,7 @@ func pairs(o *lab.Outcome) []note {
 			if len(o.Comparisons) > 1 {
 				line = o.Comparisons[i].Family + ": " + line
 			}
-			out = append(out, note{line, class})
+			out = append(out, note{Text: line, Class: class})
 		}
 	}
 	return out
@@ -133,6 +158,9 @@ func winners(o *lab.Outcome, views []tableView) htmlTable {
 	g.column("against its baseline", true)
 	for i, v := range views {
 		for _, gr := range groupsOf(v.rows, o.Comparisons[i].Latency, nil) {
+			if !gr.contested() {
+				continue
+			}
 			title := o.Comparisons[i].Family + ": " + gr.title
 			line := []string{title}
 			line = append(line, fastest(gr.rows)...)
@@ -154,7 +182,7 @@ func fastest(rows []row) []string {
 	if at < 0 {
 		return []string{none, none}
 	}
-	return []string{rows[at].variant() + " " + decimal(best), standing(rows[at], rows, stats.UnitEventsPerSec)}
+	return []string{rows[at].variant() + " " + decimal(best) + caution(rows[at].throughput), standing(rows[at], rows, stats.UnitEventsPerSec)}
 }
 
 // quickest is the row with the lowest p99 at the highest rate at which every
@@ -180,7 +208,15 @@ func quickest(rows []row) []string {
 		return []string{none, none}
 	}
 	best := slices.MinFunc(chosen, func(a, b row) int { return int(a.wait.P99 - b.wait.P99) })
-	return []string{fmt.Sprintf("%s %s %s", best.variant(), nanoseconds(float64(best.wait.P99)), rateTitle(best.rate())), standing(best, chosen, stats.UnitP99)}
+	return []string{fmt.Sprintf("%s %s %s", best.variant(), nanoseconds(float64(best.wait.P99)), rateTitle(best.rate())) + caution(best.latency), standing(best, chosen, stats.UnitP99)}
+}
+
+// caution says where a figure is to be taken with some.
+func caution(c *lab.CellResult) string {
+	if c.Verdict.Status == lab.Valid {
+		return ""
+	}
+	return " (" + string(c.Verdict.Status) + ")"
 }
 
 // standing is how a row stands to its baseline in a unit.

@@ -127,7 +127,7 @@
   }
   addEventListener("scroll", () => { if (here) place(); }, { passive: true });
 
-  // A link into a closed panel opens it; print has all panels open.
+  // A link into a closed panel opens it; print has all open but the charts' tables.
   const reveal = () => {
     const panel = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (panel instanceof HTMLDetailsElement) panel.open = true;
@@ -136,7 +136,7 @@
   reveal();
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = $("details.panel:not([open])");
+    closed = $("details:not(.data):not([open])");
     for (const d of closed) d.open = true;
   });
   addEventListener("afterprint", () => { for (const d of closed) d.open = false; });
