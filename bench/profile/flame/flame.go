@@ -43,6 +43,8 @@ type box struct {
 	Start, Width float64
 	Depth        int
 	Fill         string
+	// Alike: it has not changed, as far as can be told.
+	Alike bool
 	// Says is the frame in words.
 	Says string
 }
@@ -114,7 +116,11 @@ func (d *drawing) place(f *profile.Frame, start float64, depth int, all float64)
 		d.Narrow += count(f)
 		return
 	}
-	d.Boxes = append(d.Boxes, box{Frame: f, Start: start, Width: w, Depth: depth, Fill: d.colour(f), Says: d.says(f)})
+	fill := d.colour(f)
+	d.Boxes = append(d.Boxes, box{
+		Frame: f, Start: start, Width: w, Depth: depth,
+		Fill: fill.String(), Alike: fill == neutral, Says: d.says(f),
+	})
 	for _, c := range f.Children {
 		d.place(c, start, depth+1, all)
 		start += span(c) / all
@@ -153,19 +159,19 @@ func (c rgb) String() string {
 
 // colour is how much the frame has changed, of what both profiles have of it: what
 // has come or gone has the full colour.
-func (d *drawing) colour(f *profile.Frame) string {
+func (d *drawing) colour(f *profile.Frame) rgb {
 	if d.Before == nil {
-		return single.String()
+		return single
 	}
 	both := f.Cum.Before + f.Cum.After
 	if both == 0 || f.Cum.Chance {
-		return neutral.String()
+		return neutral
 	}
 	change := f.Cum.Change() / both
 	if change < 0 {
-		return neutral.mix(shrunk, -change).String()
+		return neutral.mix(shrunk, -change)
 	}
-	return neutral.mix(grown, change).String()
+	return neutral.mix(grown, change)
 }
 
 func (d *drawing) says(f *profile.Frame) string {

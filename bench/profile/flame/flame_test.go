@@ -173,6 +173,10 @@ func TestContrast(t *testing.T) {
 			}
 		}
 	}
+	// In the dark theme, what hasn't changed is dark itself (page.css).
+	if ratio := (luminance(rgb{0xe8, 0xea, 0xee}) + 0.05) / (luminance(rgb{0x4a, 0x50, 0x5c}) + 0.05); ratio < 4.5 {
+		t.Errorf("alike in the dark: %.1f to 1", ratio)
+	}
 }
 
 // luminance is WCAG's relative luminance.
