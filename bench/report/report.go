@@ -115,10 +115,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 		rounds = c.Rounds
 	}
 
-	v.grid.column("variant", true)
-	for _, key := range varying {
-		v.grid.column(key, true)
-	}
+	rowNames(&v.grid, varying)
 	guarantees := guaranteeCodes(c)
 	if len(guarantees) > 0 {
 		v.grid.column("guar.", true)
@@ -134,10 +131,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	v.grid.column("verdict", true)
 
 	for _, r := range v.rows {
-		line := []string{r.variant()}
-		for _, key := range varying {
-			line = append(line, orNone(r.throughput.Label(key)))
-		}
+		line := rowName(r, varying)
 		if len(guarantees) > 0 {
 			line = append(line, code(slices.Index(guarantees, r.throughput.Guarantees)))
 		}
@@ -152,7 +146,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	for i, g := range guarantees {
 		v.legend = append(v.legend, "guar. "+code(i)+": "+g)
 	}
-	if names := latencyBoundaries(c); len(names) > 0 {
+	if names := latencyBoundaries(v.rows, c.Latency); len(names) > 0 {
 		v.legend = append(v.legend, "latency: "+strings.Join(names, ", "))
 	}
 	v.legend = append(v.legend, inequalities(v.rows)...)
@@ -306,12 +300,16 @@ func code(i int) string {
 	return fmt.Sprintf("A%d", i)
 }
 
-// latencyBoundaries names what the latency columns measured; usually one.
-func latencyBoundaries(c *lab.ComparisonResult) []string {
+// latencyBoundaries names what the latency columns measured; usually one. A row
+// that has its latency from a paced cell doesn't show the unpaced one's.
+func latencyBoundaries(rows []row, wanted cell.Boundary) []string {
 	var out []string
-	for _, cl := range c.Cells {
-		for _, r := range cl.Rounds {
-			name := string(stats.Headline(r.Result, c.Latency))
+	for _, r := range rows {
+		if r.broken() {
+			continue
+		}
+		for _, round := range r.latency.Rounds {
+			name := string(stats.Headline(round.Result, wanted))
 			if name != "" && !slices.Contains(out, name) {
 				out = append(out, name)
 			}

@@ -396,6 +396,21 @@ func TestParseNamesTheLine(t *testing.T) {
 	}
 }
 
+// TestNothingTold: a gate that could judge nothing doesn't call that passed.
+func TestNothingTold(t *testing.T) {
+	m := newMachine(1)
+	m.rounds = 1
+	run := open(t, m.outcome(2))
+	v, err := gate.Judge(run, run, "gate.yaml", rules(t, throughput))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := v.Text(&b); err != nil || v.Failed || !strings.Contains(b.String(), "gate could tell nothing: of 3 figures, 3 untold") {
+		t.Errorf("%v, failed: %v:\n%s", err, v.Failed, b.String())
+	}
+}
+
 func TestTextIsGolden(t *testing.T) {
 	old, now := newMachine(1).outcome(6), newMachine(2).outcome(7)
 	c := &now.Comparisons[0]

@@ -32,8 +32,11 @@ func (v *Verdict) Text(w io.Writer) error {
 		}
 	}
 	outcome := "passed"
-	if v.Failed {
+	switch {
+	case v.Failed:
 		outcome = "failed"
+	case counts[Untold] == len(v.Findings):
+		outcome = "could tell nothing"
 	}
 	fmt.Fprintf(&b, "gate %s: of %d figures, %s (%s against %s)\n", outcome, len(v.Findings), strings.Join(sums, ", "), v.New, v.Old)
 	_, err := w.Write(b.Bytes())
