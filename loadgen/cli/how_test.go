@@ -223,7 +223,7 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 
 // TestProfile: the cells' profiles stand in the results folder, and the round that
 // they were taken of counts nowhere.
-func TestProfile(t *testing.T) {
+func TestProfileFlag(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)
 	if code != exitOK {
