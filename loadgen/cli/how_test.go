@@ -221,7 +221,7 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 	}
 }
 
-// TestProfile: the cells' profiles stand in the results folder, and the round that
+// TestProfileFlag: the cells' profiles stand in the results folder, and the round that
 // they were taken of counts nowhere.
 func TestProfileFlag(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")

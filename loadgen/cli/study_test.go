@@ -256,3 +256,28 @@ func TestStudyBadInput(t *testing.T) {
 		t.Errorf("%d files were left (%v)", len(left), err)
 	}
 }
+
+// TestStudyCommands: every part's command can be played as it stands. Each is
+// interrupted before its first cell.
+func TestStudyCommands(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, q := range study.Questions() {
+		for _, p := range q.Parts {
+			// A smaller storm is made sooner.
+			args := append(slices.Clone(p.Args), "--scale", "0.01", "--budget", "1s", "-o", "json")
+			var out, errs bytes.Buffer
+			code := run(ctx, args, &out, &errs)
+			if code != exitInterrupted || !strings.Contains(errs.String(), "0 of ") {
+				t.Errorf("%s, %s: exit code %d, stderr %q", q.Name, p.Name, code, errs.String())
+			}
+			// What is varied is what the cells are named by, and the answers read.
+			for _, d := range dimensions {
+				varied := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, d.flag+"=") })
+				if varied && !strings.Contains(out.String(), `"key": "`+d.label+`"`) {
+					t.Errorf("%s, %s: no cell has the label %q", q.Name, p.Name, d.label)
+				}
+			}
+		}
+	}
+}

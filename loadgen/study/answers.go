@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // batches answers which batch is the fastest, for each variant and each value of
 // another label.
-func batches(o *lab.Outcome, other string) []string {
+func batches(o *lab.Outcome, other string) Answer {
 	const unit = stats.UnitEventsPerSec
 	all := figuresOf(o)
 	var out []string
@@ -46,9 +47,13 @@ func batches(o *lab.Outcome, other string) []string {
 		}
 	}
 	if len(out) == 0 {
-		return nil
+		return Answer{}
 	}
-	return append(out, sizes.verdict("batch"))
+	over := "over all numbers of " + other
+	if other == "handler" {
+		over = "over all costs of the handler"
+	}
+	return Answer{Short: []string{sizes.verdict("batch", over)}, More: out}
 }
 
 // contenders are the values of a knob, of which those drop out that are told to be
@@ -79,7 +84,7 @@ func (c *contenders) judge(value string, best bool, d difference) {
 }
 
 // verdict names the smallest that is left.
-func (c *contenders) verdict(what string) string {
+func (c *contenders) verdict(what, over string) string {
 	smallest := ""
 	for _, v := range c.values {
 		if !c.slower[v] && (smallest == "" || number(v) < number(smallest)) {
@@ -88,11 +93,11 @@ func (c *contenders) verdict(what string) string {
 	}
 	switch {
 	case c.blind:
-		return "Too few rounds to tell which is enough everywhere."
+		return fmt.Sprintf("Too few rounds to tell which %s is enough %s.", what, over)
 	case smallest == "":
-		return fmt.Sprintf("No %s is the best, or next to it, everywhere.", what)
+		return fmt.Sprintf("No %s is the best, or next to it, %s.", what, over)
 	}
-	line := fmt.Sprintf("Over all of these, %s is the smallest %s that was nowhere told to be slower than the best", smallest, what)
+	line := fmt.Sprintf("%s, %s is the smallest %s that was nowhere told to be slower than the best", capital(over), smallest, what)
 	if u := c.unseen[smallest]; u > 0 {
 		line += fmt.Sprintf(" (a difference of less than %.0f %% may have gone unseen)", u*100)
 	}
@@ -123,7 +128,7 @@ func condition(key, value string) string {
 
 // hotKeys answers what skew does to each variant, at the largest batch that it
 // takes.
-func hotKeys(o *lab.Outcome) []string {
+func hotKeys(o *lab.Outcome) Answer {
 	all := figuresOf(o)
 	var out []string
 	for _, impl := range all.values("impl") {
@@ -154,7 +159,7 @@ func hotKeys(o *lab.Outcome) []string {
 		out = append(out, line+".")
 	}
 	if len(out) == 0 {
-		return nil
+		return Answer{}
 	}
 	hottest := ""
 	for _, s := range all.values("skew") {
@@ -162,7 +167,16 @@ func hotKeys(o *lab.Outcome) []string {
 			hottest = s
 		}
 	}
-	return append(out, besideBaseline(all.having("skew", hottest), "with keys by "+hottest)...)
+	return Answer{Short: append(besideBaseline(all.having("skew", hottest), "with keys by "+hottest), whoseBaseline(all, out)...), More: out}
+}
+
+// whoseBaseline returns the lines that begin with the baseline's name.
+func whoseBaseline(all figures, lines []string) []string {
+	at := slices.IndexFunc(all, func(c figure) bool { return c.Baseline })
+	if at < 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.HasPrefix(l, all[at].impl()) })
 }
 
 // handedOver says how many events came at a time.
@@ -171,7 +185,7 @@ func handedOver(c figure) string {
 	if calls == 0 || len(c.Rounds) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %s events a hand-over", short(float64(c.Rounds[0].Result.EventsIn)*c.median(stats.UnitDeltasPerEvent)/calls))
+	return fmt.Sprintf(", %s events a hand-over", digits(float64(c.Rounds[0].Result.EventsIn)*c.median(stats.UnitDeltasPerEvent)/calls))
 }
 
 // besideBaseline holds the best of the others against the baseline among the
@@ -193,16 +207,16 @@ func besideBaseline(cells figures, where string) []string {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // coalescing answers what waiting events take, by delivery.
-func coalescing(found Found) []string {
+func coalescing(found Found) Answer {
 	const waiting, drain = "B/queued-event", "drain-ns/event"
-	var out []string
+	var short, out []string
 	tell := func(c figure, how string) {
 		if len(c.samples[waiting]) == 0 {
 			return
 		}
 		out = append(out, fmt.Sprintf("%s, %s%s: %s that waits, %s to drain, %s deltas handed over for each event%s.",
 			c.impl(), c.Label("delivery"), how, strings.Replace(show(c.median(waiting), waiting), "an event", "for each event", 1),
-			show(c.median(drain), drain), short(c.median(stats.UnitDeltasPerEvent)), handedOver(c)))
+			show(c.median(drain), drain), digits(c.median(stats.UnitDeltasPerEvent)), handedOver(c)))
 	}
 	kept := figuresOf(found["stalled"])
 	for _, c := range kept {
@@ -211,20 +225,24 @@ func coalescing(found Found) []string {
 	old, ok1 := kept.having("impl", "clientgo-deltafifo").one()
 	now, ok2 := kept.having("impl", "clientgo-realfifo-batch").one()
 	if ok1 && ok2 {
+		var parts []string
 		for _, f := range []struct{ what, unit string }{{"memory for each event that waits", waiting}, {"time to drain one", drain}, {"calls of the handler", "hand-overs"}} {
 			if len(old.samples[f.unit]) > 0 && len(now.samples[f.unit]) > 0 {
-				out = append(out, fmt.Sprintf("From DeltaFIFO to RealFIFO (whose guarantees differ), %s: %s.", f.what, now.beside(old, f.unit)))
+				parts = append(parts, f.what+" "+now.beside(old, f.unit).String())
 			}
+		}
+		if len(parts) > 0 {
+			short = []string{"From clientgo-deltafifo to clientgo-realfifo-batch, whose guarantees differ: " + strings.Join(parts, "; ") + "."}
 		}
 	}
 	for _, c := range figuresOf(found["latest"]) {
 		tell(c, ", newest only")
 	}
-	return out
+	return Answer{Short: short, More: out}
 }
 
 // readers answers what readers cost, and what they see.
-func readers(found Found) []string {
+func readers(found Found) Answer {
 	all := figuresOf(found["throughput"])
 	var out []string
 	for _, impl := range all.values("impl") {
@@ -249,8 +267,9 @@ func readers(found Found) []string {
 			most = n
 		}
 	}
+	var short []string
 	for _, cost := range all.values("handler") {
-		out = append(out, besideBaseline(all.having("readers", most, "handler", cost), "with "+condition("readers", most)+" and "+condition("handler", cost))...)
+		short = append(short, besideBaseline(all.having("readers", most, "handler", cost), "with "+condition("readers", most)+" and "+condition("handler", cost))...)
 	}
 	const listed, looked = "list-staleness-p99-events", "staleness-p99-events"
 	for _, c := range figuresOf(found["staleness"]) {
@@ -261,13 +280,13 @@ func readers(found Found) []string {
 		if len(c.samples[looked]) > 0 {
 			line += fmt.Sprintf(", 99 %% of the worker's look-ups %s", show(c.median(looked), looked))
 		}
-		out = append(out, line+".")
+		short = append(short, line+".")
 	}
-	return out
+	return Answer{Short: short, More: out}
 }
 
 // bounds answers what a capacity costs and saves.
-func bounds(o *lab.Outcome) []string {
+func bounds(o *lab.Outcome) Answer {
 	all := figuresOf(o)
 	var out []string
 	for _, impl := range all.with("capacity").values("impl") {
@@ -290,13 +309,31 @@ func bounds(o *lab.Outcome) []string {
 			out = append(out, line+".")
 		}
 	}
-	return out
+	best, ok := all.with("capacity").best(stats.UnitEventsPerSec)
+	var short []string
+	if ok {
+		short = append(short, fmt.Sprintf("The most events/s, %s, were those of %s with %s.",
+			strings.TrimSuffix(show(best.median(stats.UnitEventsPerSec), stats.UnitEventsPerSec), " events/s"), best.impl(), room(best.Label("capacity"))))
+		short = append(short, slices.DeleteFunc(slices.Clone(out), func(l string) bool { return !strings.HasPrefix(l, best.impl()+", ") })...)
+	}
+	if len(out) == 0 {
+		return Answer{}
+	}
+	return Answer{Short: short, More: out}
+}
+
+// room says what a capacity means.
+func room(capacity string) string {
+	if capacity == "0" {
+		return "no bound"
+	}
+	return "room for " + capacity
 }
 
 // relist answers what a Replace of everything costs.
-func relist(o *lab.Outcome) []string {
+func relist(o *lab.Outcome) Answer {
 	all := figuresOf(o)
-	var out []string
+	var short, out []string
 	for _, delivery := range all.values("delivery") {
 		cells := all.having("delivery", delivery)
 		for _, c := range cells {
@@ -328,14 +365,14 @@ func relist(o *lab.Outcome) []string {
 			if unit == stats.UnitMax {
 				what = "the longest wait"
 			}
-			out = append(out, fmt.Sprintf("%s, %s of %s beside that of %s: %s.", capital(delivery), what, best.impl(), base.impl(), best.beside(base, unit)))
+			short = append(short, fmt.Sprintf("%s, %s of %s beside that of %s: %s.", capital(delivery), what, best.impl(), base.impl(), best.beside(base, unit)))
 		}
 	}
-	return out
+	return Answer{Short: short, More: out}
 }
 
 // stamps answers what reading the clock costs.
-func stamps(o *lab.Outcome) []string {
+func stamps(o *lab.Outcome) Answer {
 	const unit = stats.UnitNsPerOp
 	all := figuresOf(o).measured(unit)
 	var out []string
@@ -362,13 +399,17 @@ func stamps(o *lab.Outcome) []string {
 			out = append(out, line+".")
 		}
 	}
-	return out
+	var short []string
+	if best, ok := all.having("stamps", "none").best(unit); ok {
+		short = slices.DeleteFunc(slices.Clone(out), func(l string) bool { return !strings.HasPrefix(l, best.impl()+", ") })
+	}
+	return Answer{Short: short, More: out}
 }
 
 // knees answers which rates are held.
-func knees(o *lab.Outcome) []string {
+func knees(o *lab.Outcome) Answer {
 	if o == nil {
-		return nil
+		return Answer{}
 	}
 	var out []string
 	for _, k := range o.Knees {
@@ -376,29 +417,29 @@ func knees(o *lab.Outcome) []string {
 		case len(k.Points) == 0 || k.Held == 0 && k.Failed == 0:
 			out = append(out, fmt.Sprintf("%s: no rate was played to the end.", k.Impl))
 		case k.Held == 0:
-			out = append(out, fmt.Sprintf("%s: not even %s events/s (limit: %s).", k.Impl, short(k.Failed), k.Limit))
+			out = append(out, fmt.Sprintf("%s: not even %s events/s (limit: %s).", k.Impl, digits(k.Failed), k.Limit))
 		case k.Failed == 0:
-			out = append(out, fmt.Sprintf("%s: %s events/s, and more was not tried (limit: %s).", k.Impl, short(k.Held), k.Limit))
+			out = append(out, fmt.Sprintf("%s: %s events/s, and more was not tried (limit: %s).", k.Impl, digits(k.Held), k.Limit))
 		default:
-			out = append(out, fmt.Sprintf("%s: %s events/s; %s were too many (limit: %s).", k.Impl, short(k.Held), short(k.Failed), k.Limit))
+			out = append(out, fmt.Sprintf("%s: %s events/s; %s were too many (limit: %s).", k.Impl, digits(k.Held), digits(k.Failed), k.Limit))
 		}
 	}
-	return out
+	return Answer{Short: out}
 }
 
 // scalings answers how throughput goes with a number.
-func scalings(o *lab.Outcome) []string {
+func scalings(o *lab.Outcome) Answer {
 	if o == nil {
-		return nil
+		return Answer{}
 	}
-	var out []string
+	var short, out []string
 	for _, s := range o.Scalings {
 		if len(s.Points) == 0 {
 			continue
 		}
 		first, last := s.Points[0], s.Points[len(s.Points)-1]
 		d := difference{Comparison: stats.Compare(first.EventsPerSecond, last.EventsPerSecond)}
-		line := fmt.Sprintf("%s: from %s to %s %s: %s", s.Impl, short(first.N), short(last.N), s.Over, d)
+		line := fmt.Sprintf("%s: from %s to %s %s: %s", s.Impl, digits(first.N), digits(last.N), s.Over, d)
 		switch {
 		case s.Fit == nil:
 			line += "; no law is fitted: " + s.Why
@@ -406,7 +447,7 @@ func scalings(o *lab.Outcome) []string {
 			line += fmt.Sprintf("; contention %.3f (%.3f to %.3f), coherency %.4f (%.4f to %.4f), off by %.0f %%",
 				s.Fit.Sigma.Value, s.Fit.Sigma.Lo, s.Fit.Sigma.Hi, s.Fit.Kappa.Value, s.Fit.Kappa.Lo, s.Fit.Kappa.Hi, s.Fit.RMSE*100)
 			if s.Fit.Peak > 0 {
-				line += fmt.Sprintf(", highest at %s", short(s.Fit.Peak))
+				line += fmt.Sprintf(", highest at %s", digits(s.Fit.Peak))
 				if s.Fit.Peak > last.N {
 					line += " by extrapolation"
 				}
@@ -414,5 +455,16 @@ func scalings(o *lab.Outcome) []string {
 		}
 		out = append(out, line+".")
 	}
-	return out
+	if len(o.Scalings) > 0 && len(out) > 0 {
+		over := o.Scalings[0].Over
+		all := figuresOf(o)
+		values := all.values(over)
+		most := slices.MaxFunc(values, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+		cells := all.having(over, most)
+		if best, ok := cells.best(stats.UnitEventsPerSec); ok {
+			short = append(short, fmt.Sprintf("With %s, %s is the fastest: %s.", condition(over, most), best.impl(), show(best.median(stats.UnitEventsPerSec), stats.UnitEventsPerSec)))
+		}
+		short = append(short, besideBaseline(cells, "with "+condition(over, most))...)
+	}
+	return Answer{Short: short, More: out}
 }

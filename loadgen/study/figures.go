@@ -121,6 +121,8 @@ func number(label string) float64 {
 // show writes a figure with its unit.
 func show(v float64, unit string) string {
 	switch {
+	case v == 0 && strings.HasSuffix(unit, "-ns"):
+		return "0s"
 	case unit == stats.UnitEventsPerSec:
 		return benchunit.Scale(v, benchunit.Decimal) + " events/s"
 	case strings.HasSuffix(unit, "-ns"):
@@ -132,13 +134,13 @@ func show(v float64, unit string) string {
 	case strings.HasSuffix(unit, "-B"):
 		return benchunit.Scale(v, benchunit.Binary) + "B"
 	case strings.HasSuffix(unit, "-events"):
-		return short(v) + " events"
+		return digits(v) + " events"
 	}
-	return short(v) + " " + unit
+	return digits(v) + " " + unit
 }
 
-// short writes a number with three digits.
-func short(v float64) string {
+// digits writes a number with three digits.
+func digits(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e6 {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
@@ -155,8 +157,10 @@ func times(r float64) string {
 		return fmt.Sprintf("%.0f times", r)
 	case r >= 9.95:
 		return fmt.Sprintf("%.1f times", r)
+	case r >= 0.0995 || r == 0:
+		return fmt.Sprintf("%.2f times", r)
 	}
-	return fmt.Sprintf("%.2f times", r)
+	return strconv.FormatFloat(r, 'g', 2, 64) + " times"
 }
 
 // difference is how one cell's figure lies beside another's.

@@ -14,8 +14,8 @@ type Entry struct {
 	Found    Found
 }
 
-// Index writes the page of a whole study: every question with its answer, a link to
-// its page, and how it was all made.
+// Index writes the page of a whole study: every question with its answer in short, a link
+// to its page, and how it was all made.
 func Index(w io.Writer, command string, entries []Entry) error {
 	var b bytes.Buffer
 	b.WriteString("# The study\n\n")
@@ -28,7 +28,11 @@ func Index(w io.Writer, command string, entries []Entry) error {
 	}
 	for _, e := range entries {
 		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", e.Question.Asks, e.Question.Name, PageFile)
-		list(&b, e.Question.Answer(e.Found))
+		answer := e.Question.Answer(e.Found)
+		if len(answer.Short) == 0 {
+			answer.Short = answer.More
+		}
+		list(&b, answer.Short)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -21,7 +21,9 @@ const PageFile = "README.md"
 func Page(w io.Writer, q Question, found Found) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
-	list(&b, q.Answer(found))
+	answer := q.Answer(found)
+	list(&b, answer.Short)
+	list(&b, answer.More)
 	b.WriteString("## How sure\n\n")
 	list(&b, sure(q, found))
 	for _, p := range q.Parts {
@@ -32,11 +34,12 @@ func Page(w io.Writer, q Question, found Found) error {
 }
 
 // Answer puts what was found into words; where nothing was, it says so.
-func (q Question) Answer(found Found) []string {
-	if lines := q.Tell(found); len(lines) > 0 {
-		return lines
+func (q Question) Answer(found Found) Answer {
+	a := q.Tell(found)
+	if len(a.Short)+len(a.More) > 0 {
+		return a
 	}
-	return []string{"There are no figures to answer it by: " + strings.Join(missing(q, found), "; ") + "."}
+	return Answer{Short: []string{"There are no figures to answer it by: " + strings.Join(missing(q, found), "; ") + "."}}
 }
 
 // missing says why there is nothing to tell.
@@ -119,11 +122,11 @@ func verdicts(o *lab.Outcome) string {
 	var bad []string
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
-			short := cl.Verdict.Short()
-			if count[short] == 0 {
-				order = append(order, short)
+			word := cl.Verdict.Short()
+			if count[word] == 0 {
+				order = append(order, word)
 			}
-			count[short]++
+			count[word]++
 			// A search looks for the rates that the generator can't keep.
 			if cl.Verdict.Status == lab.Invalid && cl.Verdict.Cause != lab.CauseGenerator {
 				bad = append(bad, fmt.Sprintf("%s: %s", cl.BenchName(), cl.Verdict))
@@ -131,8 +134,8 @@ func verdicts(o *lab.Outcome) string {
 		}
 	}
 	parts := make([]string, 0, len(order))
-	for _, short := range order {
-		parts = append(parts, fmt.Sprintf("%d %s", count[short], short))
+	for _, word := range order {
+		parts = append(parts, fmt.Sprintf("%d %s", count[word], word))
 	}
 	line := strings.Join(parts, ", ")
 	if len(bad) > 0 {
@@ -265,7 +268,7 @@ func (c figure) entry(unit string) string {
 		return "-"
 	}
 	s := stats.Summarize(values)
-	text := short(s.Median)
+	text := digits(s.Median)
 	if strings.HasSuffix(unit, "-ns") || strings.HasSuffix(unit, "-B") || unit == stats.UnitEventsPerSec {
 		text, _, _ = strings.Cut(show(s.Median, unit), " ")
 	}

@@ -13,13 +13,13 @@ func Questions() []Question {
 			Name: "batch-size",
 			Asks: "How large should the batches be that an informer takes from its queue, by who else reads the store, and by what the handler costs?",
 			About: "client-go's informers take up to 1,000 deltas at a time, so that the store is locked once for all of them. " +
-				"Here readers list the store without a pause while events come in as fast as they go.",
+				"Here readers list the store without a pause while events come in as fast as they go: 1,000 nodes renew their leases in turn, so that no batch is cut short by a key that is in it already.",
 			Parts: []Part{
 				{
-					Name: "readers", Weight: 3, Shows: "batches of five sizes, beside no, one and four readers",
+					Name: "readers", Weight: 3, Shows: "batches of four sizes, beside no, one and four readers",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "steady", "--pods", "1000", "--events", "4000", "--x", "batch-size=1,10,100,1000,10000", "--y", "readers=0,1,4",
+						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--x", "batch-size=1,10,100,1000", "--y", "readers=0,1,4",
 					},
 					Columns: append([]string{"reads/s"}, throughput...),
 				},
@@ -27,13 +27,14 @@ func Questions() []Question {
 					Name: "handler", Weight: 3, Shows: "batches of four sizes, beside one reader, with handlers that keep a processor busy",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "steady", "--pods", "1000", "--events", "4000", "--readers", "1", "--x", "batch-size=1,10,100,1000", "--y", "handler-cost=0,10us,100us",
+						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--readers", "1", "--x", "batch-size=1,10,100,1000", "--y", "handler-cost=0,10us,100us",
 					},
 					Columns: append([]string{"reads/s"}, throughput...),
 				},
 			},
-			Tell: func(found Found) []string {
-				return append(batches(found["readers"], "readers"), batches(found["handler"], "handler")...)
+			Tell: func(found Found) Answer {
+				a, b := batches(found["readers"], "readers"), batches(found["handler"], "handler")
+				return Answer{Short: append(a.Short, b.Short...), More: append(a.More, b.More...)}
 			},
 		},
 		{
@@ -49,7 +50,7 @@ func Questions() []Question {
 				},
 				Columns: append([]string{"hand-overs"}, throughput...),
 			}},
-			Tell: func(found Found) []string { return hotKeys(found["skew"]) },
+			Tell: func(found Found) Answer { return hotKeys(found["skew"]) },
 		},
 		{
 			Name: "coalescing",
@@ -86,7 +87,7 @@ func Questions() []Question {
 					Name: "throughput", Weight: 2, Shows: "up to four readers, with a handler that costs nothing and one that takes 10 µs",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "steady", "--pods", "1000", "--events", "4000", "--x", "readers=0,1,2,4", "--y", "handler-cost=0,10us",
+						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--x", "readers=0,1,2,4", "--y", "handler-cost=0,10us",
 					},
 					Columns: append([]string{"reads/s", "objects/read"}, throughput...),
 				},
@@ -94,7 +95,7 @@ func Questions() []Question {
 					Name: "staleness", Weight: 1, Shows: "two readers, at a rate that all can hold",
 					Args: []string{
 						"run", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "steady", "--pods", "1000", "--readers", "2", "--pace", "1000",
+						"--storm", "leases", "--nodes", "1000", "--readers", "2", "--pace", "1000",
 					},
 					Columns: []string{stats.UnitP99, "list-staleness-p50-events", "list-staleness-p99-events", "staleness-p99-events", "reads/s"},
 				},
@@ -110,11 +111,11 @@ func Questions() []Question {
 				Name: "capacity", Weight: 2, Shows: "no bound, and three",
 				Args: []string{
 					"scale", "--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,channel,cond,ring",
-					"--storm", "steady", "--pods", "10000", "--events", "100000", "--producers", "2", "--handler-cost", "2us", "--over", "capacity=0,64,1024,16384",
+					"--storm", "ceiling", "--producers", "2", "--handler-cost", "2us", "--over", "capacity=0,64,1024,16384",
 				},
 				Columns: append([]string{stats.UnitP50, stats.UnitP99}, throughput...),
 			}},
-			Tell: func(found Found) []string { return bounds(found["capacity"]) },
+			Tell: func(found Found) Answer { return bounds(found["capacity"]) },
 		},
 		{
 			Name: "relist",
@@ -129,7 +130,7 @@ func Questions() []Question {
 				},
 				Columns: []string{stats.UnitHeapGrowth, stats.UnitPeakHeap, stats.UnitPeakRSS, stats.UnitGCPauseMax, stats.UnitMax, stats.UnitEventsPerSec},
 			}},
-			Tell: func(found Found) []string { return relist(found["replace"]) },
+			Tell: func(found Found) Answer { return relist(found["replace"]) },
 		},
 		{
 			Name: "telemetry",
@@ -140,11 +141,11 @@ func Questions() []Question {
 				Name: "stamps", Weight: 2, Shows: "no stamps, one in 64 and all, from one producer and from four",
 				Args: []string{
 					"surface", "--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring",
-					"--storm", "steady", "--pods", "10000", "--x", "stamps=none,sampled,all", "--y", "producers=1,4", "--unit", stats.UnitNsPerOp,
+					"--storm", "ceiling", "--x", "stamps=none,sampled,all", "--y", "producers=1,4", "--unit", stats.UnitNsPerOp,
 				},
 				Columns: append([]string{stats.UnitNsPerOp}, throughput...),
 			}},
-			Tell: func(found Found) []string { return stamps(found["stamps"]) },
+			Tell: func(found Found) Answer { return stamps(found["stamps"]) },
 		},
 		{
 			Name: "knee",
@@ -155,11 +156,11 @@ func Questions() []Question {
 				Name: "p99", Weight: 3, Shows: "the highest rate of each, to 10 %",
 				Args: []string{
 					"knee", "--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring",
-					"--storm", "steady", "--pods", "10000", "--handler-cost", "10us", "--slo", "p99=1ms", "--from", "2000", "--to", "200000", "--resolution", "10%", "--duration", "500ms",
+					"--storm", "ceiling", "--handler-cost", "10us", "--slo", "p99=1ms", "--from", "2000", "--to", "200000", "--resolution", "10%", "--duration", "500ms",
 				},
 				Columns: []string{stats.UnitP50, stats.UnitP99, stats.UnitP999},
 			}},
-			Tell: func(found Found) []string { return knees(found["p99"]) },
+			Tell: func(found Found) Answer { return knees(found["p99"]) },
 		},
 		{
 			Name: "producers",
@@ -170,11 +171,11 @@ func Questions() []Question {
 				Name: "producers", Weight: 2, Shows: "one to eight producers",
 				Args: []string{
 					"scale", "--family", "deltafifo", "--delivery", "per-key", "--impl", "clientgo-deltafifo,cond,ring,sharded",
-					"--storm", "steady", "--pods", "10000", "--over", "producers=1,2,4,8",
+					"--storm", "ceiling", "--over", "producers=1,2,4,8",
 				},
 				Columns: append([]string{stats.UnitLockWait}, throughput...),
 			}},
-			Tell: func(found Found) []string { return scalings(found["producers"]) },
+			Tell: func(found Found) Answer { return scalings(found["producers"]) },
 		},
 	}
 }

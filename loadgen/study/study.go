@@ -31,9 +31,15 @@ type Question struct {
 	About string
 	// Parts are the runs that it takes.
 	Parts []Part
-	// Tell puts what the parts measured into words, a sentence or two each; none
-	// where they measured nothing.
-	Tell func(found Found) []string
+	// Tell puts what the parts measured into words; none where they measured
+	// nothing.
+	Tell func(found Found) Answer
+}
+
+// Answer is what was found, in lines that can each be read alone.
+type Answer struct {
+	// Short is what it comes to; More is what that rests on, case by case.
+	Short, More []string
 }
 
 // Part is one run.
