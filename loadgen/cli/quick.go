@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,12 +78,20 @@ func (p *plan) quick() error {
 				})
 			}
 			p.comparisons[at].Cells = append(p.comparisons[at].Cells, c.Cells...)
+			p.comparisons[at].Input = digestOf(p.comparisons[at].Input, c.Input)
 		}
 	}
 	if p.dir == "" {
 		p.dir = freeFolder("results", today(), build(), p.name)
 	}
 	return nil
+}
+
+// digestOf puts the digest of what is played in the part of a comparison to that of
+// the parts before it.
+func digestOf(before, part string) string {
+	sum := sha256.Sum256([]byte(before + part))
+	return hex.EncodeToString(sum[:])
 }
 
 // freeFolder names a results folder that doesn't exist yet: the second run of
