@@ -100,14 +100,16 @@
 // # The longest lock hold
 //
 // In paced cells of deltafifo and queue alone a probe calls HasSynced every 3.7 ms,
-// for less than 1 % of a processor. The longest answer is "lock-hold-max-ns";
-// "lock-hold-floor-ns" is the longest that asking nothing took, right before and as
-// often: what lies below is the scheduler's. It sees a hold that is under way when it
-// asks, from then on, and the time until it is awake again: a hold of 37 µs is met in
-// one of a hundred questions at best, so that short ones are seen only if they are
-// frequent. Upstream's queues take their lock for HasSynced. Ours don't, so that the
-// probe finds the floor there, whatever lock they have inside: what producers wait for
-// is in [ReleasedEnqueued], of all variants. [Spec.NoProbe] leaves it out.
+// for 1 to 2 % of a processor where each question wakes an idle one up, and for too
+// little to be told from noise where it doesn't. The longest answer is
+// "lock-hold-max-ns"; "lock-hold-floor-ns" is the longest that asking nothing took,
+// right before and as often: what lies below is the scheduler's. It sees a hold that
+// is under way when it asks, from then on, and the time until it is awake again. A
+// lock that is held for 1 % of the time is met by one question in a hundred, so that
+// a single short hold is hardly ever seen. Upstream's queues take their lock for
+// HasSynced. Ours don't, so that the probe finds the floor there, whatever lock they
+// have inside: what producers wait for is in [ReleasedEnqueued], of all variants.
+// [Spec.NoProbe] leaves it out.
 //
 // # Profiles
 //

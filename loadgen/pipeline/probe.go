@@ -7,7 +7,7 @@ import (
 )
 
 // probeEvery is how often the probe asks: seldom enough to take less than one
-// hundredth of a processor even where each question wakes an idle one up
+// hundredth of two processors even where each question wakes an idle one up
 // (BenchmarkProbe), and not in step with storms at round rates.
 const probeEvery = 3700 * time.Microsecond
 
