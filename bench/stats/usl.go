@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -38,6 +39,8 @@ func (u USL) At(n float64) float64 {
 // which point cannot be used. Points are neither changed nor need to be in
 // order.
 func FitUSL(points []ScalePoint) (USL, error) {
+	// In another order, the bootstrap would draw others.
+	points = slices.SortedFunc(slices.Values(points), func(a, b ScalePoint) int { return cmp.Compare(a.N, b.N) })
 	n, x := make([]float64, 0, len(points)), make([]float64, 0, len(points))
 	for _, p := range points {
 		switch {

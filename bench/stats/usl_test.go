@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -74,6 +75,22 @@ func TestFitFindsTheLaw(t *testing.T) {
 				t.Errorf("RMSE %v, R2 %v of points without noise", u.RMSE, u.R2)
 			}
 		})
+	}
+}
+
+// TestFitIsOfThePoints: their order doesn't matter, and they keep it.
+func TestFitIsOfThePoints(t *testing.T) {
+	points := []ScalePoint{
+		{8, []float64{4.5, 4.6}}, {1, []float64{1, 1.1}}, {16, []float64{4.9, 5.3}}, {2, []float64{1.9, 1.8}}, {4, []float64{3.2, 3.1}},
+	}
+	one, err1 := FitUSL(points)
+	if points[0].N != 8 {
+		t.Error("the caller's points were sorted")
+	}
+	slices.Reverse(points)
+	other, err2 := FitUSL(points)
+	if err1 != nil || err2 != nil || one != other {
+		t.Errorf("%+v %v\n%+v %v", one, err1, other, err2)
 	}
 }
 
