@@ -71,11 +71,12 @@ type term struct {
 	Code bool
 }
 
-// section is a comparison, or one of the sweeps.
+// section is a comparison, or one of the sweeps: its first table, the legend, the
+// panels, and the other tables.
 type section struct {
 	ID, Heading, Intro string
 	Tables             []htmlTable
-	// Legend stands beneath the first table, More is asked for.
+	// More of the legend is shown to those who ask.
 	Legend, More []string
 	Panels       []panel
 }
