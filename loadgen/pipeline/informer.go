@@ -47,6 +47,9 @@ type informer struct {
 	queue   *entrance
 	process *processor
 	worker  *worker
+	taps    *taps
+	// tellSource tells telemetry of relists and faults.
+	tellSource func()
 	// readers are there where they are asked for.
 	readers *readers
 	control cache.Controller
@@ -73,6 +76,7 @@ func (w *informer) Setup(ctx context.Context) error {
 	events := len(w.score.Events)
 	w.st = newStamps(events, w.rate.Paced(), w.load.stamps)
 	w.st.budget = w.score.budget
+	w.taps = newTaps(ctx, w.st, w.score)
 	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
 	}
@@ -80,6 +84,9 @@ func (w *informer) Setup(ctx context.Context) error {
 		w.readers = newReaders(w.load.readers, w.indexer, w.score.Storm, w.st)
 	}
 	w.queue.last.Store(uint64(events))
+	w.taps.informs(&w.process.newest)
+	w.tellSource = w.taps.sourceTold(w.src)
+	w.taps.depth(w.queue.Len, w.tellSource)
 	return nil
 }
 
@@ -93,7 +100,7 @@ func (w *informer) assemble(events, initial int, like runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	w.queue = &entrance{Queue: q, st: w.st}
+	w.queue = &entrance{Queue: q, st: w.st, taps: w.taps}
 	w.worker = newWorker(w.st, w.indexer, newHandling(w.load.cost), events, initial)
 	w.process = &processor{
 		indexer: w.indexer, handler: w.worker, log: w.log,
@@ -119,14 +126,20 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
 	played, err := w.run(ctx, rec, func(ctx context.Context) error {
+		tap := w.taps.tap()
+		defer tap.close()
+		release := func(seq uint64) {
+			w.st.release(seq)
+			tap.released(seq)
+		}
 		p.Start(w.st.begin())
 		if len(w.score.Marks) == 0 {
-			return w.src.Play(ctx, p, w.st.release)
+			return w.src.Play(ctx, p, release)
 		}
 		marks := &marker{marks: w.score.Marks, play: w.mark}
 		return w.src.Play(ctx, p, func(seq uint64) {
 			marks.before(seq)
-			w.st.release(seq)
+			release(seq)
 		})
 	})
 	if played {
@@ -154,6 +167,12 @@ func (w *informer) mark(m storm.Mark) {
 func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	var controller, worker sync.WaitGroup
+	w.queue.tap, w.process.tap, w.worker.tap = w.taps.tap(), w.taps.tap(), w.taps.tap()
+	defer func() {
+		w.queue.tap.close()
+		w.process.tap.close()
+		w.worker.tap.close()
+	}()
 	defer worker.Wait()
 	defer w.worker.queue.ShutDown()
 	defer controller.Wait()
@@ -260,6 +279,11 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 	w.reportReaders(rec)
 	w.st.report(rec, p, s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, w.st.popped)
+	if w.tellSource != nil {
+		w.tellSource()
+	}
+	w.taps.missed()
+	w.taps.journeys("popped", true)
 }
 
 // reportReaders tells what was looked up and listed, and how far behind the source
@@ -315,14 +339,17 @@ func (w *informer) Teardown() error {
 	if w.src != nil {
 		err = w.src.Close()
 	}
-	w.src, w.control, w.queue, w.process, w.worker, w.readers, w.indexer, w.log, w.st = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	w.src, w.control, w.queue, w.process, w.worker, w.readers, w.indexer, w.log, w.st, w.taps = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 	return err
 }
 
 // entrance stamps what a Reflector puts into the queue.
 type entrance struct {
 	deltafifo.Queue
-	st *stamps
+	st   *stamps
+	taps *taps
+	// tap is that of the Reflector's goroutine.
+	tap *tap
 	// last is the number of the storm's last event, once that is known; newest
 	// is that of the newest that the queue has, or of a list that it has.
 	last, newest atomic.Uint64
@@ -335,6 +362,7 @@ var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
 func (e *entrance) took(obj any) {
 	seq := sequence(obj)
 	e.st.enqueue(seq)
+	e.tap.enqueued(seq)
 	e.upTo(seq)
 }
 
@@ -373,6 +401,7 @@ func (e *entrance) Replace(list []any, resourceVersion string) error {
 	err := e.Queue.Replace(list, resourceVersion)
 	seq := parseSequence(resourceVersion)
 	e.listed.Store(seq)
+	e.tap.replaced(len(list))
 	e.upTo(seq)
 	return err
 }

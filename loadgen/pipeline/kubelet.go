@@ -44,13 +44,16 @@ type kubelet struct {
 	merger merge.Merger
 	static *staticPods
 	// listed is the version of the newest list.
-	listed  uint64
-	st      *stamps
-	pods    *podManager
-	loop    *SyncLoop
-	judged  bool
-	broken  violations
-	stalled error
+	listed uint64
+	st     *stamps
+	taps   *taps
+	// tellSource tells telemetry of relists and faults.
+	tellSource func()
+	pods       *podManager
+	loop       *SyncLoop
+	judged     bool
+	broken     violations
+	stalled    error
 }
 
 var _ lab.Workload = (*kubelet)(nil)
@@ -70,6 +73,10 @@ func (w *kubelet) Setup(ctx context.Context) error {
 	}
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
 	w.st.budget = w.score.budget
+	w.taps = newTaps(ctx, w.st, w.score)
+	updates := w.merger.Updates()
+	w.tellSource = w.taps.sourceTold(w.src)
+	w.taps.depth(func() int { return len(updates) }, w.tellSource)
 	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
 	if w.material.static > 0 {
 		w.static, err = newStaticPods(w.material.static)
@@ -81,6 +88,13 @@ func (w *kubelet) Setup(ctx context.Context) error {
 func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	inner, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	playing, pushing := w.taps.tap(), w.taps.tap()
+	w.pods.tap = w.taps.tap()
+	defer func() {
+		playing.close()
+		pushing.close()
+		w.pods.tap.close()
+	}()
 	defer wg.Wait()
 	defer cancel()
 
@@ -109,6 +123,7 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
+	store.tap = pushing
 	reflector := cache.NewReflectorWithOptions(w.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
 	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
 	if err := w.awaitOr(ctx, w.pods.ready, &w.pods.progress); err != nil || w.stalled != nil {
@@ -123,7 +138,11 @@ func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
 		stopChurn = w.static.churn()
 	}
 	p.Start(w.st.begin())
-	profile.Do(inner, stageSource, func(ctx context.Context) { err = w.src.Play(ctx, p, w.st.release) })
+	release := func(seq uint64) {
+		w.st.release(seq)
+		playing.released(seq)
+	}
+	profile.Do(inner, stageSource, func(ctx context.Context) { err = w.src.Play(ctx, p, release) })
 	if err == nil {
 		err = w.awaitOr(ctx, store.pushedAll, &store.progress)
 	}
@@ -182,6 +201,10 @@ func (w *kubelet) report(rec *cell.Recorder) {
 		stretch{MergedHandled, w.st.popped, w.st.handled},
 	)
 	w.st.timeline(rec, s.Initial, w.st.popped)
+	w.tellSource()
+	w.taps.mergedAt()
+	w.taps.missed()
+	w.taps.journeys("merged", false)
 }
 
 // noteSource notes what the source has to tell.
@@ -221,7 +244,7 @@ func (w *kubelet) Teardown() error {
 		err = errors.Join(err, w.static.close())
 		w.static = nil
 	}
-	w.src, w.merger, w.st, w.pods = nil, nil, nil, nil
+	w.src, w.merger, w.st, w.taps, w.pods = nil, nil, nil, nil, nil
 	return err
 }
 
@@ -240,6 +263,7 @@ type pushStore struct {
 	progress  atomic.Uint64
 	// listed is the version of the newest list.
 	listed uint64
+	tap    *tap
 }
 
 var _ cache.ReflectorStore = (*pushStore)(nil)
@@ -277,6 +301,7 @@ func (s *pushStore) change(write func(any) error, obj any) error {
 	}
 	seq := sequence(obj)
 	s.st.enqueue(seq)
+	s.tap.enqueued(seq)
 	s.pushed(seq)
 	return nil
 }
@@ -289,6 +314,7 @@ func (s *pushStore) Replace(list []any, resourceVersion string) error {
 	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
 		return err
 	}
+	s.tap.replaced(len(list))
 	s.listed = parseSequence(resourceVersion)
 	s.pushed(s.listed)
 	return nil

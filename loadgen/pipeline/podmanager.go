@@ -30,6 +30,7 @@ type podManager struct {
 	ready, finished chan struct{}
 	// progress counts updates, for await.
 	progress atomic.Uint64
+	tap      *tap
 }
 
 var (
@@ -64,7 +65,9 @@ func (m *podManager) Dispatched(u merge.PodUpdate) {
 		close(m.finished)
 		return
 	}
-	m.notices = append(m.notices, notice{u, m.merged, m.st.now()})
+	now := m.st.now()
+	m.notices = append(m.notices, notice{u, m.merged, now})
+	m.tap.told(u, now)
 }
 
 // HandlePodAdditions keeps the pods.

@@ -39,6 +39,7 @@ type processor struct {
 
 	// stages are pop, store and handle.
 	stages profile.Stages
+	tap    *tap
 
 	// Reused from batch to batch; the indexer doesn't keep transactions.
 	transactions []cache.Transaction
@@ -65,6 +66,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 		p.stages.To(1)
 	}
 	p.log.add(deltas, popped, p.stored)
+	p.tap.processed(deltas, popped, p.stored)
 	p.count(deltas)
 	return nil
 }
@@ -258,6 +260,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	clear(p.transactions)
 	clear(p.olds)
 	p.log.addBatch(deltas, popped, stored)
+	p.tap.processed(deltas, popped, stored)
 	p.count(deltas)
 	return nil
 }

@@ -55,6 +55,7 @@ type fifo struct {
 	// gate holds a consumer that is to stall; nil where none is.
 	gate    chan struct{}
 	probe   *probe
+	taps    *taps
 	verdict *judge
 	// stalled is set where the queue stood still.
 	stalled error
@@ -74,7 +75,7 @@ type everKnown struct{}
 func (everKnown) ListKeys() []string                 { return nil }
 func (everKnown) GetByKey(string) (any, bool, error) { return nil, true, nil }
 
-func (w *fifo) Setup(context.Context) error {
+func (w *fifo) Setup(ctx context.Context) error {
 	var err error
 	w.score = w.material.score(w.rate)
 	w.score.parts()
@@ -111,6 +112,8 @@ func (w *fifo) Setup(context.Context) error {
 	if w.load.probe && w.rate.Paced() {
 		w.probe = newProbe(w.queue)
 	}
+	w.taps = newTaps(ctx, w.st, w.score)
+	w.taps.depth(w.queue.Len)
 	return nil
 }
 
@@ -211,6 +214,8 @@ func (w *fifo) produce(ctx context.Context) error {
 
 func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) error {
 	initial := w.score.Initial
+	tap := w.taps.tap()
+	defer tap.close()
 	for i := range calls {
 		c := &calls[i]
 		if c.verb == replace {
@@ -218,6 +223,7 @@ func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 			if err := w.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
 				return fmt.Errorf("%s: Replace after event %d: %w", w.name, c.seq, err)
 			}
+			tap.replaced(len(c.list))
 			continue
 		}
 		switch {
@@ -231,6 +237,7 @@ func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 			}
 		}
 		w.st.release(uint64(c.seq))
+		tap.released(uint64(c.seq))
 		var err error
 		switch c.verb {
 		case add:
@@ -244,6 +251,7 @@ func (w *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 			return fmt.Errorf("%s: event %d: %w", w.name, c.seq, err)
 		}
 		w.st.enqueue(uint64(c.seq))
+		tap.enqueued(uint64(c.seq))
 	}
 	return nil
 }
@@ -254,13 +262,15 @@ type consumer struct {
 	log     *ledger
 	initial *initialList
 	stages  profile.Stages
+	tap     *tap
 }
 
 // consume takes until the queue is closed and empty, and tells initial what it
 // was handed. It waits at the gate, where there is one, before it takes more than
 // the initial list.
 func (w *fifo) consume(ctx context.Context, log *ledger, initial *initialList) error {
-	c := &consumer{w: w, log: log, initial: initial, stages: profile.Switch(ctx, stagePop, stageHandle)}
+	c := &consumer{w: w, log: log, initial: initial, stages: profile.Switch(ctx, stagePop, stageHandle), tap: w.taps.tap()}
+	defer c.tap.close()
 	c.stages.To(0)
 	defer c.stages.End()
 	// Once, as each use of a method as a value is an allocation.
@@ -291,13 +301,13 @@ func (c *consumer) single(obj any, _ bool) error {
 	if deltas, ok := obj.(cache.Deltas); ok {
 		popped, handled := c.begin(deltas, false)
 		c.log.add(deltas, popped, handled)
-		c.end(deltas)
+		c.end(deltas, popped, handled)
 		return nil
 	}
 	deltas := [1]cache.Delta{{Object: obj}}
 	popped, handled := c.begin(deltas[:], false)
 	c.log.addObject(obj, popped, handled)
-	c.end(deltas[:])
+	c.end(deltas[:], popped, handled)
 	return nil
 }
 
@@ -305,7 +315,7 @@ func (c *consumer) single(obj any, _ bool) error {
 func (c *consumer) batch(deltas []cache.Delta, _ bool) error {
 	popped, handled := c.begin(deltas, true)
 	c.log.addBatch(deltas, popped, handled)
-	c.end(deltas)
+	c.end(deltas, popped, handled)
 	return nil
 }
 
@@ -332,7 +342,8 @@ func (c *consumer) begin(deltas []cache.Delta, batch bool) (popped, handled int6
 
 // end is called when a hand-over has been logged, before the queue is told that it
 // is done.
-func (c *consumer) end(deltas []cache.Delta) {
+func (c *consumer) end(deltas []cache.Delta, popped, handled int64) {
+	c.tap.consumed(deltas, popped, handled)
 	if c.w.turns != nil {
 		c.w.turns.endAll(c.log.turns[len(c.log.turns)-int(c.log.handed[len(c.log.handed)-1]):])
 	}
@@ -423,6 +434,8 @@ func (w *fifo) report(rec *cell.Recorder) {
 	}
 	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, taken)
+	w.taps.missed()
+	w.taps.journeys("popped", false)
 }
 
 func (w *fifo) Check() error {
@@ -439,6 +452,6 @@ func (w *fifo) Teardown() error {
 	if w.queue != nil {
 		w.queue.Close()
 	}
-	w.queue, w.logs, w.turns, w.st, w.probe = nil, nil, nil, nil, nil
+	w.queue, w.logs, w.turns, w.st, w.probe, w.taps = nil, nil, nil, nil, nil, nil
 	return nil
 }

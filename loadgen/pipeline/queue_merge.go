@@ -44,6 +44,7 @@ type merging struct {
 	score   *score
 	merger  merge.Merger
 	st      *stamps
+	taps    *taps
 	notices []notice
 	// received counts the notifications, for await.
 	received atomic.Uint64
@@ -65,8 +66,11 @@ func (w *merging) Setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	updates := w.merger.Updates()
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
 	w.st.budget = w.score.budget
+	w.taps = newTaps(ctx, w.st, w.score)
+	w.taps.depth(func() int { return len(updates) })
 	w.notices = make([]notice, 0, len(w.score.Events)+sampleEvery)
 	return nil
 }
@@ -142,6 +146,8 @@ func (w *merging) play(ctx context.Context, ch chan<- merge.PodUpdate, t0 time.T
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
 	p.Start(t0)
+	tap := w.taps.tap()
+	defer tap.close()
 	seq := uint64(w.score.Initial)
 	for i, list := range lists {
 		seq++
@@ -149,10 +155,12 @@ func (w *merging) play(ctx context.Context, ch chan<- merge.PodUpdate, t0 time.T
 			return err
 		}
 		w.st.release(seq)
+		tap.released(seq)
 		if err := w.send(ctx, ch, merge.SET, list); err != nil {
 			return err
 		}
 		w.st.enqueue(seq)
+		tap.enqueued(seq)
 	}
 	return w.send(ctx, ch, merge.ADD, []*v1.Pod{lastPod})
 }
@@ -160,6 +168,8 @@ func (w *merging) play(ctx context.Context, ch chan<- merge.PodUpdate, t0 time.T
 // receive logs the notifications until lastPod's. It closes ready at the first
 // one.
 func (w *merging) receive(ctx context.Context, ready, finished chan<- struct{}) {
+	tap := w.taps.tap()
+	defer tap.close()
 	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
@@ -171,6 +181,7 @@ func (w *merging) receive(ctx context.Context, ready, finished chan<- struct{}) 
 			}
 			now := w.st.now()
 			w.notices = append(w.notices, notice{u, now, now})
+			tap.told(u, now)
 			w.received.Add(1)
 			if first {
 				close(ready)
@@ -195,6 +206,9 @@ func (w *merging) report(rec *cell.Recorder) {
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 	)
 	w.st.timeline(rec, s.Initial, w.st.popped)
+	w.taps.mergedAt()
+	w.taps.missed()
+	w.taps.journeys("merged", false)
 }
 
 func (w *merging) Check() error {
@@ -211,6 +225,6 @@ func (w *merging) Teardown() error {
 	if w.merger != nil {
 		w.merger.Close()
 	}
-	w.merger, w.st, w.notices = nil, nil, nil
+	w.merger, w.st, w.taps, w.notices = nil, nil, nil, nil
 	return nil
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,6 +29,8 @@ type stamps struct {
 	paced bool
 	// every hand-over gets a reading of the clock; none does.
 	every, none bool
+	// watched: telemetry reads enqueued while it is written.
+	watched bool
 	// budget is how late a release may be; 0 for cell.LateAfter.
 	budget time.Duration
 
@@ -95,6 +98,10 @@ func (s *stamps) release(seq uint64) {
 // enqueue is called right after the queue has taken an event.
 func (s *stamps) enqueue(seq uint64) {
 	if seq&s.mask == 0 && seq < uint64(len(s.enqueued)) {
+		if s.watched {
+			atomic.StoreInt64(&s.enqueued[seq], s.now())
+			return
+		}
 		s.enqueued[seq] = s.now()
 	}
 }

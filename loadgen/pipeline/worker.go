@@ -27,6 +27,7 @@ type worker struct {
 	ready    chan struct{}
 	initial  int
 	progress atomic.Uint64
+	tap      *tap
 }
 
 // work is one key with the object that the indexer had: nil for none.
@@ -84,6 +85,7 @@ func (w *worker) run() {
 		}
 		w.log = append(w.log, item)
 		w.queue.Done(key)
+		w.tap.worked(obj, item.at)
 		w.progress.Add(1)
 		if len(w.log) == w.initial {
 			close(w.ready)
