@@ -306,7 +306,7 @@ func (c *contest) playProfiled(ctx context.Context) error {
 }
 
 // profile plays the cell with profiles of what is measured. The error is the
-// profiler's.
+// profiler's, which names the cell.
 func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
 	var (
 		stop func() error
@@ -322,10 +322,7 @@ func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
 	labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
 	profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec) })
 	rec.Abandon()
-	if err != nil {
-		return fmt.Errorf("profile of %s: %w", t.progress.Cell, err)
-	}
-	return nil
+	return err
 }
 
 // playTogether plays the cells of a round at the same time.

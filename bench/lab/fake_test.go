@@ -192,7 +192,7 @@ func childRun(dir string) {
 }
 
 // childRounds are more than a child plays before it is killed.
-const childRounds = 15
+const childRounds = 10
 
 func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
 	a, _ := newCell("a", "", steady(1000, time.Millisecond))

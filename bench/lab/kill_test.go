@@ -20,7 +20,7 @@ import (
 // after different numbers of cells, reads what it left, and takes it up again: in a
 // process that is killed as well, and in the end in this one.
 func TestAKilledRunKeepsItsRounds(t *testing.T) {
-	for _, kills := range [][]int{{1, 1, 2}, {9, 5}} {
+	for _, kills := range [][]int{{1, 1, 2}, {9}} {
 		dir := filepath.Join(t.TempDir(), "results")
 		kept := map[string]time.Time{}
 		told := map[string]int{}

@@ -108,7 +108,7 @@ func sum(o *lab.Outcome) string {
 	return b.String()
 }
 
-// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in five, and again soon after,
+// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in eight, and again soon after,
 // takes it up again, and compares it with one that was left alone.
 func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 	const rounds = 3
@@ -125,7 +125,7 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 	if plays < 28 || strings.Count(whole, "\n") != 8 || !strings.Contains(whole, "more-3valid-3valid-0invalid-generator-0invalid-lost-3valid") {
 		t.Fatalf("%d plays:\n%s", plays, whole)
 	}
-	for at := 1; at <= plays; at += 5 {
+	for at := 1; at <= plays; at += 8 {
 		dir := filepath.Join(t.TempDir(), "results")
 		synctest.Test(t, func(t *testing.T) {
 			kept := map[string]int{}

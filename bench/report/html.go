@@ -143,9 +143,9 @@ func newPage(o *lab.Outcome) (*page, error) {
 	swept := len(p.Sections) > 0
 	var views []tableView
 	for i := range o.Comparisons {
-		v := view(&o.Comparisons[i], o.Rounds)
+		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
 		views = append(views, v)
-		s, err := comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.Rounds, swept, styles)
+		s, err := comparisonSection(fmt.Sprintf("c%d", i+1), &o.Comparisons[i], v, o.RoundsOf(o.Comparisons[i]), swept, styles)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	fmt.Fprintf(&b, "# %s, %s\n\n", escape(title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
 	var views []tableView
 	for i := range o.Comparisons {
-		v := view(&o.Comparisons[i], o.Rounds)
+		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
 		views = append(views, v)
 		fmt.Fprintf(&b, "## %s: %s\n\n", escape(v.family), escape(v.title))
 		if v.shared != "" {

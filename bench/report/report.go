@@ -32,7 +32,7 @@ import (
 func Table(w io.Writer, o *lab.Outcome) error {
 	var b bytes.Buffer
 	for i := range o.Comparisons {
-		v := view(&o.Comparisons[i], o.Rounds)
+		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
 		fmt.Fprintf(&b, "%s: %s\n", v.family, v.title)
 		if v.shared != "" {
 			fmt.Fprintf(&b, "  %s\n", v.shared)
@@ -327,8 +327,12 @@ func orNone(s string) string {
 
 // method says how the figures came about, and what the signs mean.
 func method(o *lab.Outcome) []string {
+	warm := "after one warm-up round that is played and not counted"
+	if o.Fresh {
+		warm = "each play of a cell in a process of its own, where nothing is warm"
+	}
 	lines := []string{
-		fmt.Sprintf("Figures are medians of %s, after one warm-up round that is played and not counted; in each round the cells are played in an order drawn from seed %d.", rounds(o), o.Seed),
+		fmt.Sprintf("Figures are medians of %s, %s; in each round the cells are played in an order drawn from seed %d.", rounds(o), warm, o.Seed),
 		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + "); 95 % interval: of the median, from 6 rounds on.",
 		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Costs are the whole process's.",
 		"ratio: events/s over the baseline's of the same knobs. no difference: none that can be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). unequal: the guarantees differ, so that no ratio is taken. -: no such baseline with figures, or the rate was set.",
