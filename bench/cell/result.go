@@ -35,7 +35,7 @@ type Result struct {
 	GCs     uint32        `json:"gcs"`
 	GCPause time.Duration `json:"gcPauseNs"`
 	// GCPauseMax is the longest of them, as the upper edge of the runtime's
-	// bucket (/sched/pauses/total/gc:seconds).
+	// bucket (/sched/pauses/total/gc:seconds): up to a quarter too long.
 	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
 	// LockWait is how long goroutines waited for mutexes, summed over them, as
 	// the runtime estimates it (/sync/mutex/wait/total:seconds, a sample).
