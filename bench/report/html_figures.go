@@ -190,7 +190,7 @@ func percentileOf(v float64) string {
 	if v <= 1 {
 		return "0"
 	}
-	return strconv.FormatFloat(100-100/v, 'f', max(0, int(math.Ceil(math.Log10(v)-1e-9))-1), 64)
+	return strconv.FormatFloat(100-100/v, 'f', max(0, int(math.Ceil(math.Log10(v)-1e-9))-2), 64)
 }
 
 // depth shows how much was waiting while the storm passed.

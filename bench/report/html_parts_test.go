@@ -1,0 +1,68 @@
+package report
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+)
+
+// TestStages: what other boundaries make up is no stage, in whatever order they
+// were reported.
+func TestStages(t *testing.T) {
+	for name, tc := range map[string]struct{ measured, want []cell.Boundary }{
+		"none":          {nil, nil},
+		"paced":         {[]cell.Boundary{"intended→handled", "released→enqueued", "enqueued→popped"}, []cell.Boundary{"released→enqueued", "enqueued→popped"}},
+		"unpaced":       {[]cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled", "released→handled"}, []cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled"}},
+		"whole first":   {[]cell.Boundary{"released→handled", "released→enqueued", "enqueued→handled"}, []cell.Boundary{"released→enqueued", "enqueued→handled"}},
+		"whole alone":   {[]cell.Boundary{"intended→handled"}, []cell.Boundary{"intended→handled"}},
+		"from intended": {[]cell.Boundary{"intended→released", "released→handled", "intended→handled"}, []cell.Boundary{"intended→released", "released→handled"}},
+		"in a circle":   {[]cell.Boundary{"a→b", "b→a"}, []cell.Boundary{"a→b", "b→a"}},
+		"no boundary":   {[]cell.Boundary{"list"}, nil},
+	} {
+		var latency []cell.Latency
+		for _, b := range tc.measured {
+			latency = append(latency, cell.Latency{Boundary: b})
+		}
+		if got := stagesOf(latency); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestRatesOfAGroup(t *testing.T) {
+	for name, tc := range map[string]struct{ rates, want []string }{
+		"unpaced alone": {[]string{lab.Unpaced}, []string{lab.Unpaced}},
+		"both":          {[]string{lab.Unpaced, "100"}, []string{"100"}},
+		"by number":     {[]string{"20000", lab.Unpaced, "poisson:5", "3000", "20000"}, []string{"3000", "20000", "poisson:5"}},
+	} {
+		g := group{}
+		for _, rate := range tc.rates {
+			c := &lab.CellResult{Labels: []lab.Label{{Key: "rate", Value: rate}}}
+			g.rows = append(g.rows, row{throughput: c, latency: c})
+		}
+		if got := g.rates(); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	if got := someOf([]string{"1", "2", "3", "4", "5", "6", "7"}, 3); !slices.Equal(got, []string{"1", "4", "7"}) {
+		t.Errorf("3 of 7: %q", got)
+	}
+}
+
+func TestWordsOfAxes(t *testing.T) {
+	for _, tc := range []struct{ got, want string }{
+		{axisCount(0), "0"}, {axisCount(999_999), "1M"}, {axisCount(12_500), "12.5k"}, {axisCount(2e9), "2G"},
+		{axisTime(500), "500ns"}, {axisTime(2e6), "2ms"}, {axisTime(1.5e9), "1.5s"},
+		{percentileOf(1), "0"}, {percentileOf(2), "50"}, {percentileOf(10), "90"}, {percentileOf(100), "99"}, {percentileOf(1000), "99.9"}, {percentileOf(1e5), "99.999"},
+		{rateTitle(lab.Unpaced), "unpaced"}, {rateTitle("100"), "at 100 events/s"}, {rateTitle("poisson:5"), "at pace poisson:5"},
+		{wallTime(312 * time.Second), "5m12s"}, {wallTime(1234567 * time.Microsecond), "1.23s"},
+		{setting("DeltaFIFO/impl=ring/storm=gang"), "DeltaFIFO storm=gang"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%q, want %q", tc.got, tc.want)
+		}
+	}
+}
