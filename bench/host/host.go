@@ -94,10 +94,15 @@ func ReadCPUTimes(root fs.FS) *CPUTimes {
 	return &t
 }
 
+// fewestTicks are needed between two readings for a share: of fewer, a single one
+// would be more than any bound that one could set.
+const fewestTicks = 20
+
 // StealShare returns which part of the machine's CPU time the hypervisor gave to
-// others between two readings; ok is false where that can't be said.
+// others between two readings; ok is false where that can't be said, such as of
+// less than a tenth of a second on two cores.
 func StealShare(before, after *CPUTimes) (share float64, ok bool) {
-	if before == nil || after == nil || after.Total <= before.Total || after.Steal < before.Steal {
+	if before == nil || after == nil || after.Total < before.Total+fewestTicks || after.Steal < before.Steal {
 		return 0, false
 	}
 	return float64(after.Steal-before.Steal) / float64(after.Total-before.Total), true

@@ -38,7 +38,7 @@ func TestMachine(t *testing.T) {
 	if share, ok := host.StealShare(before, &host.CPUTimes{Steal: 65, Total: 1100}); !ok || share != 0.3 {
 		t.Errorf("share %v, %v; want 30 of 100 ticks", share, ok)
 	}
-	for _, after := range []*host.CPUTimes{nil, before, {Steal: 30, Total: 1100}} {
+	for _, after := range []*host.CPUTimes{nil, before, {Steal: 30, Total: 1100}, {Steal: 36, Total: 1019}} {
 		if share, ok := host.StealShare(before, after); ok {
 			t.Errorf("share %v until %+v, where it can't be told", share, after)
 		}

@@ -128,7 +128,7 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 	for at := 1; at <= plays; at += 8 {
 		dir := filepath.Join(t.TempDir(), "results")
 		synctest.Test(t, func(t *testing.T) {
-			kept := map[string]int{}
+			kept, failed := map[string]int{}, map[string]bool{}
 			opts := lab.Options{Rounds: rounds, Seed: 5, Dir: dir}
 			var o *lab.Outcome
 			sessions := 0
@@ -148,6 +148,10 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 				}
 				for _, c := range o.Comparisons {
 					for _, cl := range c.Cells {
+						if n := s.plays[cl.BenchName()+"#1"]; failed[cl.BenchName()] && n > 0 {
+							t.Errorf("interrupted at play %d: %s had failed, and was played again", at, cl.BenchName())
+						}
+						failed[cl.BenchName()] = cl.Verdict.Failed()
 						for _, r := range cl.Rounds {
 							key := fmt.Sprintf("%s#%d", cl.BenchName(), r.Round)
 							if have, ok := kept[key]; ok && s.plays[key] > 0 {
