@@ -25,6 +25,7 @@ import (
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
+	"watchlab/loadgen/telemetry"
 )
 
 // runFlags are the flags of run.
@@ -52,6 +53,7 @@ type runFlags struct {
 	recursive bool
 	of        liveFlags
 	how       howFlags
+	telemetry telemetryFlags
 	out       string
 	output    string
 }
@@ -121,6 +123,12 @@ with --resume.`,
 			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	f.addAll(cmd)
+	return cmd
+}
+
+// addAll adds all flags of run.
+func (f *runFlags) addAll(cmd *cobra.Command) {
 	f.add(cmd)
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.paces, "pace", []string{"max"}, "when events are released, one cell for each: max, events a second, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx (the storm's own times)")
@@ -132,7 +140,6 @@ with --resume.`,
 		return pflag.NormalizedName(name)
 	})
 	f.of.add(cmd)
-	return cmd
 }
 
 // add adds the flags that say what is played and how often, which the sweeps have
@@ -163,6 +170,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
 	fl.IntVar(&f.static, "static", 0, "static pods that the kubelet's file and http sources have each, and that change while the storm is played, for --pipeline kubelet")
 	f.how.add(cmd)
+	f.telemetry.add(cmd)
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: none; for the quick study results/<date>-<commit>-quick)")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or bench")
 }
@@ -210,7 +218,10 @@ type plan struct {
 	// finish, if not nil, reads off the outcome what was searched for.
 	finish func(*lab.Outcome) error
 	// cleanup, if not nil, takes away what the run made elsewhere.
-	cleanup func() error
+	cleanup   func() error
+	telemetry telemetryFlags
+	// stays: the live page stays until ctx ends.
+	stays bool
 }
 
 // defaultRounds is how many rounds there are where no flag says so.
@@ -245,6 +256,10 @@ func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 		return nil, err
 	}
 	if err := f.how.check(cmd, p); err != nil {
+		return nil, err
+	}
+	p.telemetry = f.telemetry
+	if err := f.telemetry.check(p); err != nil {
 		return nil, err
 	}
 	if f.out != "" && modeOf(cmd.Context()).newFolder() {
@@ -475,17 +490,33 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if m.to != nil {
 		return m.playOne(ctx, p.comparisons)
 	}
-	opts := lab.Options{
-		Name: p.name, Rounds: p.rounds, Budget: p.budget, Seed: p.seed, NoAA: p.noAA, Dir: p.dir,
-		Build: build(), Args: p.args,
-	}
 	if m.resume != "" {
 		p.dir = m.resume
-		opts.Dir, opts.Resume = p.dir, true
 	}
 	if err := p.checkHow(); err != nil {
 		return err
 	}
+	session, err := p.telemetry.start(ctx, runName(p.name, p.dir, time.Now()), stderr)
+	if err != nil {
+		return err
+	}
+	err = p.play(ctx, session, stdout, stderr)
+	if p.stays && (err == nil || errors.Is(err, errInvalid)) {
+		fmt.Fprintf(stderr, "watchlab: the run is over; %s stays until Ctrl-C\n", session.URL())
+		<-ctx.Done()
+	}
+	session.Close(ctx, err)
+	return err
+}
+
+// play plays the plan, with a session that is told, or nil.
+func (p *plan) play(ctx context.Context, session *telemetry.Session, stdout, stderr io.Writer) error {
+	m := modeOf(ctx)
+	opts := lab.Options{
+		Name: p.name, Rounds: p.rounds, Budget: p.budget, Seed: p.seed, NoAA: p.noAA, Dir: p.dir,
+		Build: build(), Args: p.args,
+	}
+	opts.Resume = m.resume != ""
 	if p.memory {
 		opts.Fresh = p.fresh
 	}
@@ -494,8 +525,8 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	status := newStatus(stderr)
 	defer status.clear()
-	opts.Progress = status.show
-	o, err := lab.Run(ctx, p.comparisons, opts)
+	opts.Progress = session.Progress(status.show)
+	o, err := lab.Run(ctx, session.Watch(p.comparisons), opts)
 	status.clear()
 	if p.cleanup != nil {
 		err = errors.Join(err, p.cleanup())

@@ -56,6 +56,9 @@ function time(v) {
   return scaled(v, [[1, " s", 1], [1e-3, " ms", 1e-3], [0, " µs", 1e-6]]);
 }
 
+// A cell may be over within the second that a sample tells of.
+function active(v) { return v.phase !== "idle" || v.releasedPerSecond > 0 || v.handledPerSecond > 0; }
+
 // The variants' places decide their colours, so that a variant keeps its own.
 const places = new Map();
 function place(name) {
@@ -103,7 +106,7 @@ function draw(c, shown) {
       push(lines, "process", i, c.whole(s));
       return;
     }
-    for (const v of s.variants) if (v.group === shown) push(lines, v.name, i, v.phase === "idle" ? null : c.of(v));
+    for (const v of s.variants) if (v.group === shown) push(lines, v.name, i, active(v) ? c.of(v) : null);
   });
   let top = 0;
   for (const points of lines.values()) for (const [, v] of points) if (v !== null && v > top) top = v;
@@ -151,7 +154,7 @@ function push(lines, name, i, v) {
 function lastOf(name, shown, of) {
   for (let i = samples.length - 1; i >= 0; i--) {
     const v = samples[i].variants.find(v => v.group === shown && v.name === name);
-    if (v && v.phase !== "idle" && of(v) !== null) return of(v);
+    if (v && active(v) && of(v) !== null) return of(v);
   }
   return null;
 }
