@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,42 +174,53 @@ func winners(o *lab.Outcome, views []tableView) htmlTable {
 
 // fastest is the row with the most events/s, of those that were not paced.
 func fastest(rows []row) []string {
-	best, at := 0.0, -1
-	for i, r := range rows {
-		if m := stats.Median(r.fast[stats.UnitEventsPerSec]); !r.paced() && m > best {
-			best, at = m, i
-		}
-	}
-	if at < 0 {
+	free := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.paced() || len(r.fast[stats.UnitEventsPerSec]) == 0 })
+	perSecond := func(r row) float64 { return stats.Median(r.fast[stats.UnitEventsPerSec]) }
+	slices.SortStableFunc(free, func(a, b row) int { return cmp.Compare(perSecond(b), perSecond(a)) })
+	if len(free) == 0 {
 		return []string{none, none}
 	}
-	return []string{rows[at].variant() + " " + decimal(best) + caution(rows[at].throughput), standing(rows[at], rows, stats.UnitEventsPerSec)}
+	best := free[0]
+	return []string{best.variant() + " " + decimal(perSecond(best)) + caution(best.throughput), lead(free, rows, stats.UnitEventsPerSec)}
 }
 
-// quickest is the row with the lowest p99 at the highest rate at which every
-// variant that has figures at all has one, so that like is compared with like.
+// quickest is the row with the lowest p99 at the highest rate at which the most
+// variants have one, so that like is compared with like.
 func quickest(rows []row) []string {
 	g := group{rows: rows}
 	rates := g.rates()
 	slices.Reverse(rates)
-	most := 0
-	var chosen []row
+	var chosen, all []row
 	for _, rate := range rates {
-		var with []row
-		for _, r := range g.at(rate).rows {
-			if r.wait.Count >= 100 {
-				with = append(with, r)
-			}
-		}
-		if len(with) > most {
-			most, chosen = len(with), with
+		at := g.at(rate).rows
+		with := slices.DeleteFunc(slices.Clone(at), func(r row) bool { return r.wait.Count < 100 })
+		if len(with) > len(chosen) {
+			chosen, all = with, at
 		}
 	}
-	if most == 0 {
+	if len(chosen) == 0 {
 		return []string{none, none}
 	}
-	best := slices.MinFunc(chosen, func(a, b row) int { return int(a.wait.P99 - b.wait.P99) })
-	return []string{fmt.Sprintf("%s %s %s", best.variant(), nanoseconds(float64(best.wait.P99)), rateTitle(best.rate())) + caution(best.latency), standing(best, chosen, stats.UnitP99)}
+	slices.SortStableFunc(chosen, func(a, b row) int { return cmp.Compare(a.wait.P99, b.wait.P99) })
+	best := chosen[0]
+	return []string{
+		fmt.Sprintf("%s %s %s", best.variant(), nanoseconds(float64(best.wait.P99)), rateTitle(best.rate())) + caution(best.latency),
+		lead(chosen, all, stats.UnitP99),
+	}
+}
+
+// lead is how the first of those that are ordered by a unit stands to its
+// baseline. Where it is one itself, the first contestant behind it speaks, so that
+// a baseline does not seem to win by what may be chance.
+func lead(ordered, rows []row, unit string) string {
+	if !ordered[0].isBaseline() {
+		return standing(ordered[0], rows, unit)
+	}
+	at := slices.IndexFunc(ordered, func(r row) bool { return !r.isBaseline() })
+	if at < 0 {
+		return "is itself a baseline"
+	}
+	return "is itself a baseline; " + ordered[at].variant() + ": " + standing(ordered[at], rows, unit)
 }
 
 // caution says where a figure is to be taken with some.
@@ -221,9 +233,6 @@ func caution(c *lab.CellResult) string {
 
 // standing is how a row stands to its baseline in a unit.
 func standing(r row, rows []row, unit string) string {
-	if r.isBaseline() {
-		return "is itself a baseline"
-	}
 	base, ok := counterpart(r, rows)
 	switch {
 	case !ok:
