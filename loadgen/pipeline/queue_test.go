@@ -11,6 +11,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/impls"
 )
 
 // repeater is a queue that hands over the same thing again and again.
@@ -131,6 +132,46 @@ func TestMerged(t *testing.T) {
 				t.Errorf("%v, want %v", err, tc.err)
 			}
 		})
+	}
+}
+
+// TestTwoConsumersWithOneKey: that is told, even where all else is in order.
+func TestTwoConsumersWithOneKey(t *testing.T) {
+	s := tiny()
+	for title, tc := range map[string]struct {
+		second uint32
+		want   error
+	}{"one after the other": {3, nil}, "both at once": {2, lab.ErrReordered}} {
+		w := &fifo{
+			guarantees: impls.Guarantees{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest},
+			load:       load{stalled: true}, handling: newHandling(0),
+			st: newStamps(len(s.Events), false, StampsNone), turns: newTurns(s),
+			score: &score{
+				Storm:   s,
+				parts:   func() [][]call { return make([][]call, 1) },
+				keys:    func() map[string]int32 { return keyIndexes(s) },
+				relists: func() [][]any { return nil },
+			},
+		}
+		for i, seqs := range [][]int{{1, 4}, {6}} {
+			l := newLedger(w.st, len(s.Events))
+			for _, seq := range seqs {
+				l.addObject(s.Events[seq-1].Object, 0, 0)
+				n := uint32(1)
+				if i == 1 {
+					n = tc.second
+				}
+				l.turns, l.handed = append(l.turns, turn{s.Events[seq-1].KeyIndex, n}), append(l.handed, 1)
+			}
+			w.logs = append(w.logs, l)
+		}
+		var rec cell.Recorder
+		rec.Begin()
+		rec.End()
+		w.report(&rec)
+		if err := w.Check(); !errors.Is(err, tc.want) || tc.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", title, err, tc.want)
+		}
 	}
 }
 
