@@ -305,24 +305,38 @@ func (c *contest) playProfiled(ctx context.Context) error {
 	return nil
 }
 
+// A cell is profiled until it was measured for profileFor, but profilePlays times at
+// most: a sample every 10 ms says little of a cell that is over in 200.
+const (
+	profileFor   = time.Second
+	profilePlays = 10
+)
+
 // profile plays the cell with profiles of what is measured. The error is the
 // profiler's, which names the cell.
 func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
-	var (
-		stop func() error
-		err  error
-	)
-	rec := cell.Around(
-		func() { stop, err = c.r.opts.Profile.Start(t.progress.Cell) },
-		func() {
-			if err == nil {
-				err = stop()
-			}
-		})
 	labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
-	profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec) })
-	rec.Abandon()
-	return err
+	var measured time.Duration
+	for range profilePlays {
+		var (
+			stop func() error
+			err  error
+		)
+		rec := cell.Around(
+			func() { stop, err = c.r.opts.Profile.Start(t.progress.Cell) },
+			func() {
+				if err == nil {
+					err = stop()
+				}
+			})
+		profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec) })
+		rec.Abandon()
+		measured += t.measured.Elapsed
+		if err != nil || t.err != nil || measured >= profileFor {
+			return err
+		}
+	}
+	return nil
 }
 
 // playTogether plays the cells of a round at the same time.

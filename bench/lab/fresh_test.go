@@ -182,6 +182,20 @@ func TestProfile(t *testing.T) {
 	})
 }
 
+// TestShortCellsAreProfiledAgain: until there is something to be seen.
+func TestShortCellsAreProfiledAgain(t *testing.T) {
+	for takes, want := range map[time.Duration]int{400 * time.Millisecond: 3, time.Millisecond: 10, time.Minute: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var log []string
+			a, plays := newCell("a", "", steady(10, takes))
+			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, NoAA: true, Profile: profiler{log: &log}})
+			if err != nil || *plays != 2+want || len(log) != 2*want || len(o.Comparisons[0].Cells[0].Rounds) != 1 {
+				t.Errorf("%v each: %d plays, %q, %v; want %d with profiles", takes, *plays, log, err, want)
+			}
+		})
+	}
+}
+
 func TestAProfileThatFailsEndsTheRun(t *testing.T) {
 	boom := errors.New("boom")
 	for _, p := range []profiler{{start: boom}, {stop: boom}} {

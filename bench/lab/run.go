@@ -59,8 +59,9 @@ type Options struct {
 	// always cold.
 	Fresh func(ctx context.Context, cell string) (cell.Result, error)
 	// Profile, if not nil, takes profiles: after its rounds, the cells of each
-	// comparison are played once more, between Start and stop, under a context made
-	// by [profile.With]. What they measure is not kept, but they are checked.
+	// comparison are played once more, or, if that is over within a second, up to ten
+	// times, each between Start and stop, under a context made by [profile.With].
+	// What they measure is not kept, but they are checked.
 	Profile Profiler
 	// Progress, if not nil, is called before and after each cell, from the
 	// goroutine that called Run, never while a clock runs.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -15,17 +16,52 @@ import (
 func inMemory(k Kind, p **profile.Profile, stop func() error) taking {
 	return taking{
 		kind: k, stop: stop,
-		write:   func(path, cell string) error { return writeFile(path, cell, *p) },
+		write: func(path string, of play) error {
+			whole, err := addTo(path, k, *p, of)
+			if err != nil {
+				return err
+			}
+			if ofMoment(k) {
+				of.n = 1
+			}
+			return writeFile(path, whole, of)
+		},
 		discard: func() error { return nil },
 	}
 }
 
-// cellComment stands before the cell's name among the comments of a file.
-const cellComment = "watchlab cell "
+// ofMoment: the profile tells of a moment, not of all that happened.
+func ofMoment(k Kind) bool { return k == Heap || k == Goroutine }
+
+// addTo adds what was taken to what stands in the file of the plays before.
+func addTo(path string, k Kind, p *profile.Profile, of play) (*profile.Profile, error) {
+	if of.n == 1 {
+		return p, nil
+	}
+	before, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	if !ofMoment(k) {
+		return profile.Merge([]*profile.Profile{before.profile, p})
+	}
+	last := len(p.SampleType) - 1
+	if weigh(before.profile, last) > weigh(p, last) {
+		return before.profile, nil
+	}
+	return p, nil
+}
+
+// What stands before the cell's name, and before the number of plays, among the
+// comments of a file.
+const (
+	cellComment  = "watchlab cell "
+	playsComment = "watchlab plays "
+)
 
 // writeFile writes a profile whole or not at all.
-func writeFile(path, cell string, p *profile.Profile) error {
-	p.Comments = append(p.Comments, cellComment+cell)
+func writeFile(path string, p *profile.Profile, of play) error {
+	p.Comments = []string{cellComment + of.cell, playsComment + strconv.Itoa(of.n)}
 	file, err := os.Create(hidden(path))
 	if err != nil {
 		return err
@@ -55,8 +91,11 @@ type Source struct {
 	// Cell is the cell that was profiled, as a [Profiler] noted it; empty in other
 	// files.
 	Cell string
-	// Events is how many events the cell played, where that is known: values are then
-	// shown per event. 0 where it isn't: they are then shares of all.
+	// Plays is how often it was played for this profile, 1 in other files. Of heap and
+	// goroutine profiles it is 1, too: they tell of a moment.
+	Plays int
+	// Events is how many events were played, in all plays, where that is known: values
+	// are then shown per event. 0 where it isn't: they are then shares of all.
 	Events  float64
 	profile *profile.Profile
 }
@@ -77,10 +116,15 @@ func Read(path string) (*Source, error) {
 	case len(p.SampleType) == 0:
 		return nil, fmt.Errorf("%s: %w: it has no kind of sample", path, ErrFormat)
 	}
-	s := &Source{Name: path, profile: p}
+	s := &Source{Name: path, Plays: 1, profile: p}
 	for _, c := range p.Comments {
 		if cell, ok := strings.CutPrefix(c, cellComment); ok {
 			s.Cell = cell
+		}
+		if n, ok := strings.CutPrefix(c, playsComment); ok {
+			if plays, err := strconv.Atoi(n); err == nil && plays > 0 {
+				s.Plays = plays
+			}
 		}
 	}
 	return s, nil

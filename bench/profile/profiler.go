@@ -24,12 +24,14 @@ type Profiler struct {
 	dir   string
 	kinds []Kind
 	busy  bool
+	// plays counts how often each cell was profiled.
+	plays map[string]int
 }
 
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
 // folder, which has to be there by the time that a profile starts.
 func NewProfiler(results string, kinds []Kind) *Profiler {
-	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds)}
+	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds), plays: map[string]int{}}
 }
 
 // blockRate is the nanoseconds of waiting for which the runtime takes a sample.
@@ -40,11 +42,19 @@ const blockRate = 10_000
 type taking struct {
 	kind    Kind
 	stop    func() error
-	write   func(path, cell string) error
+	write   func(path string, of play) error
 	discard func() error
 }
 
-// Start begins to profile a cell. The returned stop ends it and writes the files,
+// play is which play of a cell is profiled, from 1.
+type play struct {
+	cell string
+	n    int
+}
+
+// Start begins to profile a cell. One that was profiled before is added to: its file
+// is then of all those plays, that of heap and goroutine of the one in which there was
+// most, and the trace of the first. The returned stop ends it and writes the files,
 // each whole or not at all; it is called once. Profiles of all kinds are taken at
 // the same time, so that one sees what another costs; who wants to know one exactly
 // asks for that alone.
@@ -57,7 +67,7 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 		return nil, fmt.Errorf("%s: %w", cell, err)
 	}
 	var running []taking
-	for _, k := range p.order() {
+	for _, k := range p.order(cell) {
 		t, err := p.begin(k, cell)
 		if err != nil {
 			err = fmt.Errorf("%s, %s profile: %w", cell, k, err)
@@ -92,16 +102,20 @@ func (p *Profiler) finish(cell string, running []taking) error {
 		}
 		whole = append(whole, t)
 	}
+	p.plays[cell]++
 	for _, t := range whole {
-		failed(t, t.write(filepath.Join(p.dir, t.kind.FileName(cell)), cell))
+		failed(t, t.write(filepath.Join(p.dir, t.kind.FileName(cell)), play{cell, p.plays[cell]}))
 	}
 	return all
 }
 
 // order puts what is read at the beginning before what runs all the while, so that
 // the latter doesn't see it.
-func (p *Profiler) order() []Kind {
+func (p *Profiler) order(cell string) []Kind {
 	kinds := slices.Clone(p.kinds)
+	if p.plays[cell] > 0 {
+		kinds = slices.DeleteFunc(kinds, func(k Kind) bool { return k == Trace })
+	}
 	rank := map[Kind]int{Trace: 1, CPU: 2}
 	slices.SortStableFunc(kinds, func(a, b Kind) int { return rank[a] - rank[b] })
 	return kinds
@@ -158,7 +172,7 @@ func beginTrace(path string) (taking, error) {
 	return taking{
 		kind:    Trace,
 		stop:    func() error { trace.Stop(); return file.Close() },
-		write:   func(path, _ string) error { return os.Rename(file.Name(), path) },
+		write:   func(path string, _ play) error { return os.Rename(file.Name(), path) },
 		discard: func() error { return os.Remove(file.Name()) },
 	}, nil
 }

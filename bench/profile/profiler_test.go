@@ -50,10 +50,22 @@ func work(ctx context.Context) {
 //go:noinline
 func allocate(n int) []byte { return make([]byte, n) }
 
+// burn takes at least that long, and some processor time however busy the machine is.
+//
 //go:noinline
-func burn(d time.Duration) {
-	for start := time.Now(); time.Since(start) < d; {
+func burn(d time.Duration) uint64 {
+	start, x := time.Now(), uint64(1)
+	for range d / time.Millisecond {
+		for range 400_000 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
 	}
+	for time.Since(start) < d {
+		runtime.Gosched()
+	}
+	return x
 }
 
 // total is the sum of a value over the samples with a function of that name among
@@ -113,8 +125,8 @@ func TestProfilerTakesAllKinds(t *testing.T) {
 		least, most     int64
 	}{
 		{profile.CPU, "cpu", "burn", 1, int64(20 * time.Second)},
-		{profile.Heap, "inuse_space", "allocate", 60 << 20, 70 << 20},
-		{profile.Allocs, "alloc_space", "allocate", 60 << 20, 70 << 20},
+		{profile.Heap, "inuse_space", "allocate", 40 << 20, 90 << 20}, // of 64 MB, as sampled
+		{profile.Allocs, "alloc_space", "allocate", 40 << 20, 90 << 20},
 		{profile.Mutex, "contentions", "work", 1, 10}, // the runtime's own locks among them
 		{profile.Goroutine, "goroutine", "work.func1.1", 1, 1},
 	} {
@@ -160,6 +172,50 @@ func TestProfilesAreOfOneCell(t *testing.T) {
 		after := total(t, filepath.Join(dir, profile.Dir, kind.FileName("b")), value, "work")
 		if before <= 0 || after != 0 {
 			t.Errorf("%s: %d in the cell that worked, %d in the one after it", kind, before, after)
+		}
+	}
+}
+
+// TestPlaysAddUp: a cell that is profiled again adds to its profile, save for what
+// tells of a moment.
+func TestPlaysAddUp(t *testing.T) {
+	dir := t.TempDir()
+	p := profile.NewProfiler(dir, profile.Kinds())
+	path := func(k profile.Kind) string { return filepath.Join(dir, profile.Dir, k.FileName("a")) }
+	var first os.FileInfo
+	sizes := []int{16 << 20, 32 << 20, 8 << 20}
+	for i, n := range sizes {
+		stop, err := p.Start("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := allocate(n)
+		runtime.GC()
+		runtime.GC()
+		burn(30 * time.Millisecond) // looks
+		runtime.KeepAlive(block)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		trace, err := os.Stat(path(profile.Trace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = trace
+		} else if !os.SameFile(first, trace) {
+			t.Error("the trace is another play's")
+		}
+	}
+	if got := total(t, path(profile.Allocs), "alloc_space", "allocate"); got < 56<<20 || got > 58<<20 {
+		t.Errorf("%d B allocated, want 56 MB, as sampled", got)
+	}
+	if got := total(t, path(profile.Heap), "inuse_space", "allocate"); got < 32<<20 || got > 33<<20 {
+		t.Errorf("%d B live at the height, want 32 MB", got)
+	}
+	for k, want := range map[profile.Kind]int{profile.CPU: 3, profile.Allocs: 3, profile.Heap: 1, profile.Goroutine: 1} {
+		if s, err := profile.Read(path(k)); err != nil || s.Plays != want || s.Cell != "a" {
+			t.Errorf("%s: %+v, %v; want %d plays", k, s, err, want)
 		}
 	}
 }

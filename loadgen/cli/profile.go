@@ -241,7 +241,7 @@ func openProfile(arg, cell string, kind profile.Kind) (*profile.Source, error) {
 	if dir := filepath.Dir(filepath.Clean(arg)); source.Cell != "" && filepath.Base(dir) == profile.Dir {
 		results := filepath.Dir(dir)
 		if o, err := lab.Load(results); err == nil {
-			source.Name, source.Events = cellIn(source.Cell, results), eventsOf(o, source.Cell)
+			source.Name, source.Events = cellIn(source.Cell, results), eventsOf(o, source.Cell)*float64(source.Plays)
 		}
 	}
 	return source, nil
@@ -279,7 +279,7 @@ func profileOfCell(dir, parts string, kind profile.Kind) (*profile.Source, error
 	if err != nil {
 		return nil, usageError{err}
 	}
-	source.Name, source.Events = cellIn(found[0], dir), eventsOf(o, found[0])
+	source.Name, source.Events = cellIn(found[0], dir), eventsOf(o, found[0])*float64(source.Plays)
 	return source, nil
 }
 
