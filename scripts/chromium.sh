@@ -5,9 +5,15 @@
 # keep anybody from the others. Prints the program's path, or nothing.
 set -euo pipefail
 
+if [ -n "${CHROMIUM:-}" ]; then
+	command -v "$CHROMIUM" && exit 0
+	echo "chromium.sh: CHROMIUM names $CHROMIUM, which is no program" >&2
+	exit 2
+fi
+
 find_chromium() {
 	local name
-	for name in ${CHROMIUM:+"$CHROMIUM"} chromium chromium-browser google-chrome google-chrome-stable; do
+	for name in chromium chromium-browser google-chrome google-chrome-stable; do
 		if command -v "$name"; then
 			return 0
 		fi
@@ -17,10 +23,6 @@ find_chromium() {
 
 if find_chromium; then
 	exit 0
-fi
-if [ -n "${CHROMIUM:-}" ]; then
-	echo "chromium.sh: CHROMIUM names $CHROMIUM, which is no program" >&2
-	exit 2
 fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
