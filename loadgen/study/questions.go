@@ -19,7 +19,7 @@ func Questions() []Question {
 					Name: "readers", Weight: 3, Shows: "batches of four sizes, beside no, one and four readers",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--x", "batch-size=1,10,100,1000", "--y", "readers=0,1,4",
+						"--storm", "leases", "--nodes", "1000", "--events", "8000", "--x", "batch-size=1,10,100,1000", "--y", "readers=0,1,4",
 					},
 					Columns: append([]string{"reads/s"}, throughput...),
 				},
@@ -27,7 +27,7 @@ func Questions() []Question {
 					Name: "handler", Weight: 3, Shows: "batches of four sizes, beside one reader, with handlers that keep a processor busy",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--readers", "1", "--x", "batch-size=1,10,100,1000", "--y", "handler-cost=0,10us,100us",
+						"--storm", "leases", "--nodes", "1000", "--events", "8000", "--readers", "1", "--x", "batch-size=1,10,100,1000", "--y", "handler-cost=0,10us,100us",
 					},
 					Columns: append([]string{"reads/s"}, throughput...),
 				},
@@ -87,7 +87,7 @@ func Questions() []Question {
 					Name: "throughput", Weight: 2, Shows: "up to four readers, with a handler that costs nothing and one that takes 10 µs",
 					Args: []string{
 						"surface", "--family", "deltafifo", "--delivery", "in-order", "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,cond,ring",
-						"--storm", "leases", "--nodes", "1000", "--events", "4000", "--x", "readers=0,1,2,4", "--y", "handler-cost=0,10us",
+						"--storm", "leases", "--nodes", "1000", "--events", "8000", "--x", "readers=0,1,2,4", "--y", "handler-cost=0,10us",
 					},
 					Columns: append([]string{"reads/s", "objects/read"}, throughput...),
 				},
