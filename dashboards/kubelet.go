@@ -28,7 +28,7 @@ func kubelet() grafana.Dashboard {
 			number("Waiting", "Updates that were sent to the merge and are not merged yet.", "short", grafana.Query{Expr: sum(s.of(metric.QueueDepth)), Legend: "waiting"}),
 			number("Handed over for an update", "What the merge hands over for each update that goes in. Below 1, updates had nothing to tell, or were merged.", "short",
 				grafana.Query{Expr: fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas)), sum(s.equal(metric.Stage, metric.Enqueued).rate(metric.Events))), Legend: "deltas"}),
-			number("Relists", "Lists that the Reflector made anew, a second.", "cps", grafana.Query{Expr: orZero(sum(s.rate(metric.Relists)), "variant"), Legend: "relists"}, anyIsBad),
+			number("Relists", "Lists that the Reflector made anew, a second.", "cps", grafana.Query{Expr: orZero(sum(s.rate(metric.Relists)), ""), Legend: "relists"}, anyIsBad),
 		}},
 		grafana.Row{Title: "Events", Panels: []grafana.Panel{
 			lines("Kubelet events by stage", "Events that pass each stage a second.", "cps", half, one(sum(s.rate(metric.Events), "stage"), "{{stage}}")),

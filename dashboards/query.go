@@ -105,10 +105,15 @@ func (s selector) rows(m metric.Metric) string {
 	return sum(s.rateNamed(m.Name+"_bucket", over), "le") + " unless on () " + sum(s.rate(m))
 }
 
-// orZero stands in for a counter that isn't there as it has counted nothing: zero
-// while there is a run that would count, else nothing. Its label says none.
+// orZero stands in for counters that aren't there as they have counted nothing: zero
+// while there is a run that would count, else nothing. The label of such a zero says
+// none; without a label it is the same series as a sum of all.
 func orZero(expr, label string) string {
-	return fmt.Sprintf(`%s or on () label_replace(0 * group(%s), %q, "none", "", "")`, expr, ours().of(metric.Phase), label)
+	zero := "0 * group(" + ours().of(metric.Phase) + ")"
+	if label == "" {
+		return expr + " or on () " + zero
+	}
+	return fmt.Sprintf(`%s or on () label_replace(%s, %q, "none", "", "")`, expr, zero, label)
 }
 
 // labelValues are the values that a picker offers.

@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"watchlab/loadgen/telemetry/metric"
+)
+
+// command builds the command, once, unless $WATCHLAB names one.
+var command = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("WATCHLAB"); path != "" {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "watchlab-dashboards-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "watchlab")
+	cmd := exec.Command("go", "build", "-o", path, "./loadgen")
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// storms are what is played: each pipeline once, paced and not, with faults where
+// there is a server to have them. Together they have all that dashboards show.
+var storms = [][]string{
+	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,clientgo-deltafifo,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
+	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
+	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200"},
+}
+
+// lasting is how long each of them plays, at least.
+const lasting = "45s"
+
+// TestRun: a real Prometheus scrapes real runs, and while they last, all that
+// dashboards and rules ask for is there.
+func TestRun(t *testing.T) {
+	program(t, "prometheus")
+	watchlab, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			var targets []string
+			for range storms {
+				targets = append(targets, freeAddress(t))
+			}
+			p := startPrometheus(t, form.native, targets...)
+			from := time.Now()
+			for i, args := range storms {
+				playing(t, watchlab, p.url, targets[i], args...)
+			}
+			// What comes last is the figures of finished cells. They must have been there
+			// for some scrapes.
+			eventually(t, "finished cells", func() error {
+				for _, m := range []metric.Metric{metric.EventsPerSecond, metric.LatencyQuantile} {
+					got, err := p.instant(t.Context(), m.Name, window{to: time.Now().Add(-4 * scrape)})
+					if err != nil {
+						return err
+					}
+					if len(got) == 0 {
+						return fmt.Errorf("no %s yet", m.Name)
+					}
+				}
+				return nil
+			})
+			w := window{from, time.Now()}
+			for _, d := range load(t) {
+				t.Run(d.UID, func(t *testing.T) { everything(t, p, d, w, nil) })
+			}
+			t.Run("rules", func(t *testing.T) {
+				for _, r := range ruleStates(t, p) {
+					if r.Type != "recording" {
+						continue
+					}
+					got, err := p.instant(t.Context(), r.Name, w)
+					if err != nil {
+						t.Error(err)
+					} else if !slices.ContainsFunc(got, series.drawable) {
+						t.Errorf("%s has recorded nothing", r.Name)
+					}
+				}
+			})
+			t.Run("cardinality", func(t *testing.T) { bounded(t, p, w, cellsOf(t, p, w), len(storms), form.native) })
+		})
+	}
+}
+
+// playing starts a run that is to be looked at on an address, and pushes its last
+// state where there is a URL. What it returns interrupts it, as the end of the test
+// does; until then it must not have failed.
+func playing(t *testing.T, watchlab, push, address string, args ...string) (end func()) {
+	t.Helper()
+	args = append([]string{"run", "--budget", lasting, "--metrics-addr", address}, args...)
+	if push != "" {
+		args = append(args, "--push-metrics", push)
+	}
+	var log lockedBuffer
+	cmd := exec.Command(watchlab, args...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	end = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Errorf("watchlab %v didn't end", args)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != 0 && code != 130 {
+			t.Errorf("watchlab %v: exit code %d\n%s", args, code, log.String())
+		}
+	})
+	t.Cleanup(end)
+	eventually(t, "the run is ready", func() error {
+		resp, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, log.String())
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return nil
+	})
+	return end
+}
+
+// TestPushed: a run that nobody has scraped, as a Job that ends between two scrapes,
+// has left its last state, and the history shows it.
+func TestPushed(t *testing.T) {
+	program(t, "prometheus")
+	watchlab, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			p := startPrometheus(t, form.native)
+			from := time.Now()
+			cmd := exec.CommandContext(t.Context(), watchlab, "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1",
+				"--storm", "recorded-gang", "--pace", "max,20000", "--push-metrics", p.url)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			w := window{from, time.Now().Add(scrape)}
+			for _, d := range load(t) {
+				if d.UID == "watchlab-history" {
+					everything(t, p, d, w, nil)
+				}
+			}
+			for _, m := range []metric.Metric{metric.Events, metric.Verdict, metric.Rounds, metric.BuildInfo, metric.Progress} {
+				got, err := p.instant(t.Context(), m.Name+`{job="watchlab",instance!=""}`, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(got, series.drawable) {
+					t.Errorf("no %s\n%s", m.Name, out)
+				}
+			}
+			// Native histograms are there where they are taken.
+			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if native := len(got) > 0; native != form.native {
+				t.Errorf("%d native histograms\n%s", len(got), out)
+			}
+		})
+	}
+}
+
+// cellsOf is how many sets of common labels there are.
+func cellsOf(t *testing.T, p *prometheus, w window) int {
+	t.Helper()
+	sets, err := p.labelSets(t.Context(), metric.Phase.Name, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	distinct := map[string]bool{}
+	for _, set := range sets {
+		var key string
+		for _, l := range append(metric.CommonLabels(), "instance") {
+			key += set[l] + "\x00"
+		}
+		distinct[key] = true
+	}
+	return len(distinct)
+}
