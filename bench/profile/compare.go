@@ -136,15 +136,24 @@ func compareMoves(x, y Pair) int {
 // sides looks at both profiles by the same measure; before may be nil.
 func sides(before, after *Source, o Options) (b, a *side, err error) {
 	perEvent := after.Events > 0 && (before == nil || before.Events > 0)
-	if a, err = newSide(after, o, perEvent); err != nil || before == nil {
-		return nil, a, err
+	if a, err = newSide(after, o, perEvent); err != nil {
+		return nil, nil, err
+	}
+	if before == nil {
+		if a.total <= 0 {
+			return nil, nil, fmt.Errorf("%s: %w", after.Name, ErrEmpty)
+		}
+		return nil, a, nil
 	}
 	if b, err = newSide(before, o, perEvent); err != nil {
 		return nil, nil, err
 	}
-	if *b.kind != *a.kind {
+	switch {
+	case *b.kind != *a.kind:
 		return nil, nil, fmt.Errorf("%w: %s has %s in %s, %s has %s in %s",
 			ErrKinds, before.Name, b.kind.Type, b.kind.Unit, after.Name, a.kind.Type, a.kind.Unit)
+	case a.total <= 0 && b.total <= 0:
+		return nil, nil, fmt.Errorf("%s and %s: %w", before.Name, after.Name, ErrEmpty)
 	}
 	return b, a, nil
 }

@@ -192,13 +192,37 @@ func TestCompareRefuses(t *testing.T) {
 		"kind":  {newMaker("alloc_space", "bytes", 512).add("", 5, "f").source(t, "b", 0), profile.Options{}, profile.ErrKinds, "a has cpu in nanoseconds, b has alloc_space in bytes"},
 		"value": {cpu().source(t, "b", 0), profile.Options{Value: "x"}, profile.ErrValue, `"x" (have samples, cpu)`},
 		"label": {cpu().source(t, "b", 0), profile.Options{By: "stage"}, profile.ErrLabel, `"stage"`},
-		"empty": {newMaker("cpu", "nanoseconds", 1).source(t, "b", 0), profile.Options{}, profile.ErrEmpty, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := profile.Compare(cpu().source(t, "a", 0), tc.after, tc.o); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("error %v, want %v with %q", err, tc.want, tc.says)
 			}
 		})
+	}
+}
+
+// TestNothingOnOneSide: what a profile without samples is of took nothing; of two
+// there is nothing to say.
+func TestNothingOnOneSide(t *testing.T) {
+	none := func(name string) *profile.Source {
+		return newMaker("cpu", "nanoseconds", 10*ms).source(t, name, 100)
+	}
+	some := newMaker("cpu", "nanoseconds", 10*ms).add("pop", 1000*ms, "f").source(t, "some", 100)
+	for _, events := range []float64{100, 0} {
+		some.Events = events
+		table, err := profile.Compare(some, none("none"), profile.Options{By: profile.LabelStage})
+		if err != nil || len(table.Rows) != 1 || table.Rows[0].Flat.After != 0 || table.Rows[0].Flat.Before <= 0 || table.Rows[0].Flat.Chance {
+			t.Errorf("%+v, %v", table, err)
+		}
+	}
+	if _, err := profile.Compare(none("a"), none("b"), profile.Options{}); !errors.Is(err, profile.ErrEmpty) || !strings.Contains(err.Error(), "a and b") {
+		t.Errorf("of two: %v", err)
+	}
+	if _, err := profile.Top(none("a"), profile.Options{}); !errors.Is(err, profile.ErrEmpty) {
+		t.Errorf("of one: %v", err)
+	}
+	if _, err := profile.Tree(none("a"), some, profile.Options{}); err != nil {
+		t.Errorf("a graph: %v", err)
 	}
 }
 

@@ -17,7 +17,8 @@ var (
 	ErrLabel = errors.New("no such label")
 	// ErrKinds is wrapped by the error for two profiles that don't tell of the same.
 	ErrKinds = errors.New("profiles of different kinds")
-	// ErrEmpty is wrapped by the errors for a profile without a sample.
+	// ErrEmpty is wrapped by the errors for profiles without a sample. One of two may
+	// have none: of a cell that allocates nothing, say.
 	ErrEmpty = errors.New("no samples")
 )
 
@@ -70,7 +71,7 @@ func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 	if t := p.PeriodType; t != nil && p.Period > 1 && t.Unit == out.kind.Unit {
 		out.period = float64(p.Period)
 	}
-	labelled := o.By == ""
+	labelled := o.By == "" || len(p.Sample) == 0
 	for _, sample := range p.Sample {
 		out.total += float64(sample.Value[at])
 		labelled = labelled || len(sample.Label[o.By]) > 0
@@ -78,15 +79,13 @@ func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 			out.samples = append(out.samples, sample)
 		}
 	}
-	switch {
-	case out.total <= 0:
-		return nil, fmt.Errorf("%s: %w", s.Name, ErrEmpty)
-	case !labelled:
+	if !labelled {
 		return nil, fmt.Errorf("%s: %w %q: only CPU and goroutine profiles of labelled work have labels", s.Name, ErrLabel, o.By)
 	}
-	if perEvent {
+	switch {
+	case perEvent:
 		out.scale = 1 / s.Events
-	} else {
+	case out.total > 0:
 		out.scale = 100 / out.total
 	}
 	return out, nil
