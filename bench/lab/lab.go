@@ -1,5 +1,21 @@
 // Package lab runs comparisons: it plays the cells of one comparison round by
 // round, interleaved, judges each, and keeps what it measured.
+//
+// The way of a run:
+//
+//  1. Each comparison gets an A/A pair: one of its cells is there twice.
+//  2. Round 0 warms up and is never counted. Then all cells are played once in each
+//     round, in an order drawn for it from the seed, as many rounds as were asked for
+//     or as the budget allows.
+//  3. After each play the cell is judged by all its rounds so far, and the results
+//     folder brought up to date: whatever kills the process, what was finished is
+//     there, and [Options].Resume plays what is missing.
+//  4. [Comparison].More may ask for further cells, by what was found.
+//  5. With [Options].Profile, each cell is played once more for its profiles.
+//
+// What a cell measured that broke an invariant is kept nowhere. What the machine
+// spoiled is shown nowhere, but kept until the run is over, as the verdict may turn
+// with the next round.
 package lab
 
 import (
