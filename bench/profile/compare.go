@@ -13,7 +13,8 @@ import (
 // Table is what one profile, or two beside each other, come to.
 type Table struct {
 	// Kind is the value that is shown, Unit its unit: per event where the events of
-	// all profiles are known, else "%" of all.
+	// all profiles are known, else "%" of all. What tells of a moment, as live memory
+	// and goroutines do, is shown as it is.
 	Kind string `json:"value"`
 	Unit string `json:"unit"`
 	// By is the label by whose values rows are made, empty for functions.

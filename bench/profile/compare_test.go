@@ -170,6 +170,18 @@ func TestCompareFigures(t *testing.T) {
 	}
 }
 
+// TestMomentsAreNotPerEvent: what was live at once is no more for more events.
+func TestMomentsAreNotPerEvent(t *testing.T) {
+	for kind, unit := range map[string][2]string{"inuse_space": {"bytes", "B"}, "inuse_objects": {"count", "inuse_objects"}, "goroutine": {"count", "goroutine"}} {
+		before := newMaker(kind, unit[0], 1).add("", 100, "f").source(t, "a", 10)
+		after := newMaker(kind, unit[0], 1).add("", 150, "f").source(t, "b", 1000)
+		table, err := profile.Compare(before, after, profile.Options{})
+		if err != nil || table.Unit != unit[1] || table.Rows[0].Flat.Change() != 50 {
+			t.Errorf("%s: %+v, %v", kind, table, err)
+		}
+	}
+}
+
 // TestCountedIsNotSampled: of values that the runtime counts one by one, no
 // difference is put down to sampling.
 func TestCountedIsNotSampled(t *testing.T) {

@@ -43,7 +43,8 @@ type side struct {
 	samples []*profile.Sample
 	// total of the values, before Stage is looked at: shares are of it.
 	total float64
-	// scale makes a value one per event, or a percentage of all.
+	// scale makes a value one per event, or a percentage of all; it is 1 for what tells
+	// of a moment.
 	scale    float64
 	perEvent bool
 	// period is how much of the value one sample stands for; 0 where each is counted.
@@ -83,6 +84,8 @@ func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 		return nil, fmt.Errorf("%s: %w %q: only CPU and goroutine profiles of labelled work have labels", s.Name, ErrLabel, o.By)
 	}
 	switch {
+	case atMoment(out.kind):
+		out.scale = 1
 	case perEvent:
 		out.scale = 1 / s.Events
 	case out.total > 0:
@@ -136,9 +139,20 @@ func Short(function string) string {
 	return b.String()
 }
 
+// atMoment: the value tells of a moment, such as what was live. It is shown as it is:
+// more events don't make it more.
+func atMoment(kind *profile.ValueType) bool {
+	return strings.HasPrefix(kind.Type, "inuse_") || kind.Type == "goroutine"
+}
+
 // unitOf is how the scaled values of a kind are written.
 func unitOf(kind *profile.ValueType, perEvent bool) string {
-	if !perEvent {
+	switch {
+	case atMoment(kind) && kind.Unit == "bytes":
+		return "B"
+	case atMoment(kind):
+		return kind.Type
+	case !perEvent:
 		return "%"
 	}
 	switch kind.Unit {
