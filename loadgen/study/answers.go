@@ -416,6 +416,10 @@ func knees(o *lab.Outcome) Answer {
 		switch {
 		case len(k.Points) == 0 || k.Held == 0 && k.Failed == 0:
 			out = append(out, fmt.Sprintf("%s: no rate was played to the end.", k.Impl))
+		case k.Limit == string(lab.CauseGenerator) && k.Held == 0:
+			out = append(out, fmt.Sprintf("%s: not known, as the generator couldn't keep %s events/s, the lowest rate.", k.Impl, digits(k.Failed)))
+		case k.Limit == string(lab.CauseGenerator):
+			out = append(out, fmt.Sprintf("%s: %s events/s or more; %s the generator couldn't keep.", k.Impl, digits(k.Held), digits(k.Failed)))
 		case k.Held == 0:
 			out = append(out, fmt.Sprintf("%s: not even %s events/s (limit: %s).", k.Impl, digits(k.Failed), k.Limit))
 		case k.Failed == 0:

@@ -222,12 +222,16 @@ func TestKneesAndScalings(t *testing.T) {
 	o.Knees = []stats.Knee{
 		{Impl: "ring", Held: 40000, Failed: 44000, Limit: "latency", Points: point},
 		{Impl: "cond", Failed: 2000, Limit: "generator", Points: point},
+		{Impl: "slow", Failed: 2000, Limit: "latency", Points: point},
+		{Impl: "sharded", Held: 9000, Failed: 9900, Limit: "generator", Points: point},
 		{Impl: "channel", Held: 200000, Limit: "search", Points: point},
 		{Impl: "unplayed", Limit: "time"},
 	}
 	answer := question(t, "knee").Answer(study.Found{"p99": o})
 	says(t, answer, "ring: 40000 events/s; 44000 were too many (limit: latency).")
-	says(t, answer, "cond: not even 2000 events/s (limit: generator).")
+	says(t, answer, "slow: not even 2000 events/s (limit: latency).")
+	says(t, answer, "cond: not known, as the generator couldn't keep 2000 events/s, the lowest rate.")
+	says(t, answer, "sharded: 9000 events/s or more; 9900 the generator couldn't keep.")
 	says(t, answer, "channel: 200000 events/s, and more was not tried (limit: search).")
 	says(t, answer, "unplayed: no rate was played to the end.")
 
