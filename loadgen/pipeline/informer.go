@@ -282,7 +282,7 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 	if w.tellSource != nil {
 		w.tellSource()
 	}
-	w.taps.missed()
+	w.taps.rest(false)
 	w.taps.journeys("popped", true)
 }
 

@@ -202,8 +202,7 @@ func (w *kubelet) report(rec *cell.Recorder) {
 	)
 	w.st.timeline(rec, s.Initial, w.st.popped)
 	w.tellSource()
-	w.taps.mergedAt()
-	w.taps.missed()
+	w.taps.rest(true)
 	w.taps.journeys("merged", false)
 }
 

@@ -67,7 +67,7 @@ func (m *podManager) Dispatched(u merge.PodUpdate) {
 	}
 	now := m.st.now()
 	m.notices = append(m.notices, notice{u, m.merged, now})
-	m.tap.told(u, now)
+	m.tap.notified(u, now)
 }
 
 // HandlePodAdditions keeps the pods.

@@ -434,7 +434,7 @@ func (w *fifo) report(rec *cell.Recorder) {
 	}
 	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, taken)
-	w.taps.missed()
+	w.taps.rest(false)
 	w.taps.journeys("popped", false)
 }
 

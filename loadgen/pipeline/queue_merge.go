@@ -181,7 +181,7 @@ func (w *merging) receive(ctx context.Context, ready, finished chan<- struct{}) 
 			}
 			now := w.st.now()
 			w.notices = append(w.notices, notice{u, now, now})
-			tap.told(u, now)
+			tap.notified(u, now)
 			w.received.Add(1)
 			if first {
 				close(ready)
@@ -206,8 +206,7 @@ func (w *merging) report(rec *cell.Recorder) {
 		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
 	)
 	w.st.timeline(rec, s.Initial, w.st.popped)
-	w.taps.mergedAt()
-	w.taps.missed()
+	w.taps.rest(true)
 	w.taps.journeys("merged", false)
 }
 

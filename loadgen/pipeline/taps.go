@@ -22,9 +22,10 @@ import (
 // and then nothing is told and nothing paid. What is told is taken from stamps
 // that are there anyway, so that the clock isn't read more often.
 //
-// Latencies until an event was handled are told when it is handled, of events that
-// are stamped; what a merge tells can't be matched with events before the end, so
-// that latencies of pipelines with one are told then.
+// Latencies are told when an event is handled, of events that are stamped. What was
+// coalesced away, and all that a merge tells, can't be matched with events before
+// the end, so that those latencies are told then ([taps.rest]): in the end they are
+// the recorder's.
 type taps struct {
 	set     *telemetry.Set
 	st      *stamps
@@ -40,6 +41,10 @@ type taps struct {
 	// stored holds when an event was stored, by its number, in paced cells of the
 	// informer pipeline; it is written and read at the same time.
 	stored []atomic.Int64
+	// told has the events whose latency until they were handled has been told, by
+	// their number. An element is written by one goroutine, and read when all have
+	// ended.
+	told []bool
 	// newest is the number of the newest event that was released, in paced cells,
 	// and newestStored that of the newest that the store has.
 	newest       atomic.Uint64
@@ -56,7 +61,7 @@ func newTaps(ctx context.Context, st *stamps, s *score) *taps {
 	set.Begin(len(s.Events) - s.Initial)
 	t := &taps{
 		set: set, st: st, events: s.Events, initial: uint64(s.Initial), budget: int64(st.budget),
-		kinds: make([]telemetry.Type, len(s.Events)+1),
+		kinds: make([]telemetry.Type, len(s.Events)+1), told: make([]bool, len(s.Events)+1),
 	}
 	if t.budget == 0 {
 		t.budget = int64(cell.LateAfter)
@@ -238,6 +243,7 @@ func (t *tap) inQueue(seq uint64, popped int64) {
 
 // toHandled tells how long it took until an event was handled.
 func (t *tap) toHandled(seq uint64, at int64) {
+	t.told[seq] = true
 	if t.intended != nil {
 		t.probe.ObserveEvent(telemetry.IntendedHandled, time.Duration(at-t.st.start-t.intended[seq]), seq)
 	}
@@ -318,7 +324,8 @@ func (t *tap) worked(obj any, at int64) {
 	}
 	if at != 0 {
 		for _, seq := range t.waiting {
-			if t.st.released[seq] == 0 {
+			// A version may be looked up again.
+			if t.st.released[seq] == 0 || t.told[seq] {
 				continue
 			}
 			if t.stored != nil {
@@ -333,8 +340,8 @@ func (t *tap) worked(obj any, at int64) {
 	t.probe.Commit(at)
 }
 
-// told tells of a merger's notification.
-func (t *tap) told(u merge.PodUpdate, at int64) {
+// notified tells of a merger's notification.
+func (t *tap) notified(u merge.PodUpdate, at int64) {
 	if t == nil {
 		return
 	}
@@ -352,41 +359,37 @@ func (t *tap) told(u merge.PodUpdate, at int64) {
 	t.probe.Commit(at)
 }
 
-// mergedAt tells the latencies of a pipeline with a merge, when the play is over
-// and notifications have been matched with events.
-func (t *taps) mergedAt() {
+// rest tells, when the play is over and all stamps are there, of what could not be
+// told before: the latencies of events that were coalesced away, or merged, and how
+// many were not released.
+func (t *taps) rest(merged bool) {
 	tap := t.tap()
 	if tap == nil {
 		return
 	}
 	defer tap.close()
-	st := t.st
+	st, missed := t.st, 0
 	for seq := t.initial + 1; seq < uint64(len(st.handled)); seq++ {
-		if st.released[seq] == 0 || st.popped[seq] == 0 || st.handled[seq] == 0 {
+		if st.released[seq] == 0 {
+			missed++
 			continue
 		}
-		if st.enqueued[seq] != 0 {
-			tap.probe.Observe(telemetry.EnqueuedMerged, time.Duration(st.popped[seq]-st.enqueued[seq]))
+		if st.handled[seq] == 0 {
+			continue
 		}
-		tap.probe.Observe(telemetry.MergedHandled, time.Duration(st.handled[seq]-st.popped[seq]))
-		tap.toHandled(seq, st.handled[seq])
-	}
-}
-
-// missed tells of the events that were not released.
-func (t *taps) missed() {
-	if t == nil || t.intended == nil {
-		return
-	}
-	n := 0
-	for seq := t.initial + 1; seq < uint64(len(t.st.released)); seq++ {
-		if t.st.released[seq] == 0 {
-			n++
+		if merged && st.popped[seq] != 0 {
+			if st.enqueued[seq] != 0 {
+				tap.probe.Observe(telemetry.EnqueuedMerged, time.Duration(st.popped[seq]-st.enqueued[seq]))
+			}
+			tap.probe.Observe(telemetry.MergedHandled, time.Duration(st.handled[seq]-st.popped[seq]))
+		}
+		if !t.told[seq] {
+			tap.toHandled(seq, st.handled[seq])
 		}
 	}
-	p := t.set.Probe()
-	p.Missed(n)
-	p.Close()
+	if t.intended != nil {
+		tap.probe.Missed(missed)
+	}
 }
 
 // journeys tells of the ways of the events that are traced, when all stamps are
