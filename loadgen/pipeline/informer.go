@@ -86,7 +86,9 @@ func (w *informer) Setup(ctx context.Context) error {
 	w.queue.last.Store(uint64(events))
 	w.taps.informs(&w.process.newest)
 	w.tellSource = w.taps.sourceTold(w.src)
-	w.taps.depth(w.queue.Len, w.tellSource)
+	u := newUpstream(ctx, w.taps, w.score)
+	w.process.upstream, w.worker.upstream = u, u
+	w.taps.depth(w.queue.Len, w.tellSource, u.look(w.st, w.queue, &w.process.newest, w.worker.queue))
 	return nil
 }
 

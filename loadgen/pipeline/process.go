@@ -40,6 +40,8 @@ type processor struct {
 	// stages are pop, store and handle.
 	stages profile.Stages
 	tap    *tap
+	// upstream is nil where nobody looks.
+	upstream *upstream
 
 	// Reused from batch to batch; the indexer doesn't keep transactions.
 	transactions []cache.Transaction
@@ -67,6 +69,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	}
 	p.log.add(deltas, popped, p.stored)
 	p.tap.processed(deltas, popped, p.stored)
+	p.upstream.processed(p.log.st, popped)
 	p.count(deltas)
 	return nil
 }
@@ -261,6 +264,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	clear(p.olds)
 	p.log.addBatch(deltas, popped, stored)
 	p.tap.processed(deltas, popped, stored)
+	p.upstream.processed(p.log.st, popped)
 	p.count(deltas)
 	return nil
 }

@@ -28,6 +28,8 @@ type worker struct {
 	initial  int
 	progress atomic.Uint64
 	tap      *tap
+	// upstream is nil where nobody looks.
+	upstream *upstream
 }
 
 // work is one key with the object that the indexer had: nil for none.
@@ -65,6 +67,7 @@ func (w *worker) enqueue(obj any) {
 	w.handling.do(1)
 	// An object without a key never came this far: the indexer took it.
 	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		w.upstream.add(w.st, key)
 		w.queue.Add(key)
 	}
 }
@@ -77,6 +80,7 @@ func (w *worker) run() {
 			w.finish()
 			return
 		}
+		timed := w.upstream.took(w.st, key)
 		obj, _, _ := w.indexer.GetByKey(key) // never an error with an indexer in memory
 		item := work{key: key, obj: obj}
 		if w.st.every || !w.st.none && len(w.log)+1-w.stamped >= sampleEvery {
@@ -85,6 +89,7 @@ func (w *worker) run() {
 		}
 		w.log = append(w.log, item)
 		w.queue.Done(key)
+		w.upstream.done(w.st, timed)
 		w.tap.worked(obj, item.at)
 		w.progress.Add(1)
 		if len(w.log) == w.initial {
