@@ -25,7 +25,7 @@ func kubelet() grafana.Dashboard {
 			number("Handled", "Pod events that the sync loop has seen a second.", "cps", grafana.Query{Expr: sum(handled.rate(metric.Events)), Legend: "handled"}),
 			number("99th percentile", "Until the sync loop has seen an event. A kubelet's own pace is seconds; 100 ms is where it begins to be felt.", "s",
 				grafana.Query{Expr: s.endToEnd(0.99, over), Legend: "p99"}, above(0.1, 1), leads(latencyUID, "Stage latency")),
-			number("Waiting", "Updates that were sent to the merge and are not merged yet.", "short", grafana.Query{Expr: sum(s.of(metric.QueueDepth)), Legend: "waiting"}),
+			number("Waiting", "Notifications that the sync loop has not received yet.", "short", grafana.Query{Expr: sum(s.of(metric.QueueDepth)), Legend: "waiting"}),
 			number("Handed over for an update", "What the merge hands over for each update that goes in. Below 1, updates had nothing to tell, or were merged.", "short",
 				grafana.Query{Expr: fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas)), sum(s.equal(metric.Stage, metric.Enqueued).rate(metric.Events))), Legend: "deltas"}),
 			number("Relists", "Lists that the Reflector made anew, a second.", "cps", grafana.Query{Expr: orZero(sum(s.rate(metric.Relists)), ""), Legend: "relists"}, anyIsBad),

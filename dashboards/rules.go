@@ -96,13 +96,13 @@ func Rules() []Group {
 				},
 				{
 					Name: "WatchlabWatchErrors", Severity: "warning", For: "0s", Dashboard: overviewUID,
-					Expr:    sum("increase("+all.equal(metric.Fault, metric.OtherFault).named(metric.WatchErrors.Name)+"["+window+"])", identity...) + " > 0",
-					Summary: "{{ $value | humanize }} watches for {{ $labels.family }}/{{ $labels.variant }} broke without an injected fault",
-					Meaning: "Watches that end where no fault was injected: the API server closes them, or the client can't read what it gets. Injected faults don't count here.",
+					Expr:    sum("increase("+all.named(metric.WatchErrors.Name)+"["+window+"])", append(identity[:len(identity):len(identity)], metric.Fault)...) + " > 0",
+					Summary: "{{ $value | humanize }} watches for {{ $labels.family }}/{{ $labels.variant }} ended by {{ $labels.fault }} within a minute",
+					Meaning: "Watches ended, as faults were injected or the storm has relists. Until the Reflector has watched or listed anew nothing comes, and then all of it at once: latencies of that time are of the fault, not of the variant alone.",
 					Steps: []string{
-						"Read the command's standard error: it names the first error.",
-						"With --source cluster or apply, look at the API server: apiserver_terminated_watchers_total rises where clients are too slow, and in the first seconds after it has started.",
-						"Look at Relists and Staleness on the overview: a relist after a broken watch is what costs.",
+						"Was it asked for, by --faults or by the storm? Then it is how it is meant.",
+						"Look at Relists and Staleness on the overview: a relist after a broken watch is what costs. Reflectors pause for seconds before they try again.",
+						"Compare variants under the same faults only: the seed decides when they strike.",
 					},
 				},
 				{

@@ -171,7 +171,7 @@ func (e *exporter) step() {
 		behind := float64(stale)
 		if c.trouble {
 			behind = 5000
-			e.add(metric.WatchErrors, 1, with(metric.OtherFault)...)
+			e.add(metric.WatchErrors, 1, with("disconnect")...)
 			e.add(metric.Faults, 1, with("disconnect")...)
 			e.add(metric.Relists, 1, l...)
 			e.add(metric.GeneratorMissed, 1, l...)

@@ -36,7 +36,7 @@ var command = sync.OnceValues(func() (string, error) {
 // storms are what is played: each pipeline once, paced and not, with faults where
 // there is a server to have them. Together they have all that dashboards show.
 var storms = [][]string{
-	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,clientgo-deltafifo,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
+	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
 	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
 	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200"},
 }
