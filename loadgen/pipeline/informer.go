@@ -160,6 +160,7 @@ func (w *informer) mark(m storm.Mark) {
 		}
 	case w.expiry != nil:
 		w.expiry.expire()
+		w.taps.expired()
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/impls/merge"
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
+	"watchlab/loadgen/telemetry/metric"
 	telemetry "watchlab/loadgen/telemetry/probe"
 )
 
@@ -49,6 +51,8 @@ type taps struct {
 	// and newestStored that of the newest that the store has.
 	newest       atomic.Uint64
 	newestStored *atomic.Uint64
+	// expiries are the watches that relists of the storm ended.
+	expiries atomic.Int64
 }
 
 // newTaps returns the taps of a play whose probes are in the context; nil where
@@ -118,7 +122,7 @@ func (t *taps) sourceTold(src source.Source) func() {
 		return func() {}
 	}
 	var mu sync.Mutex
-	relists, faults := 0, map[string]int{}
+	relists, unexplained, faults := 0, 0, map[string]int{}
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -127,11 +131,19 @@ func (t *taps) sourceTold(src source.Source) func() {
 		relists = n
 		api, ok := src.(*source.APIServer)
 		if !ok || api.Injector() == nil {
+			if more := n - int(t.expiries.Load()) - unexplained; more > 0 {
+				unexplained += more
+				t.set.WatchError(metric.OtherFault, more)
+			}
 			return
 		}
 		for name, n := range api.Injector().Counts() {
-			t.set.Fault(string(name), n-faults[string(name)])
+			more := n - faults[string(name)]
 			faults[string(name)] = n
+			t.set.Fault(string(name), more)
+			if endsWatches(name) {
+				t.set.WatchError(string(name), more)
+			}
 		}
 	}
 }
@@ -139,6 +151,24 @@ func (t *taps) sourceTold(src source.Source) func() {
 // mostWaiting is how many events may wait for a reading of the clock; more than
 // any hand-over has. Of those beyond, nothing is told but that they came.
 const mostWaiting = 4096
+
+// endsWatches reports whether a fault ends the watches that it strikes, or refuses
+// requests for one.
+func endsWatches(name fault.Name) bool {
+	switch name {
+	case fault.Drip, fault.Stall, fault.DuplicateBookmark:
+		return false
+	}
+	return true
+}
+
+// expired tells that a relist of the storm has ended the watch.
+func (t *taps) expired() {
+	if t != nil {
+		t.expiries.Add(1)
+		t.set.WatchError(string(fault.Relist), 1)
+	}
+}
 
 // tap is one goroutine's. The nil tap does nothing.
 type tap struct {

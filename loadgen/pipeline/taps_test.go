@@ -8,6 +8,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/impls"
+	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/telemetry/metric"
 	"watchlab/loadgen/telemetry/probe"
@@ -208,5 +209,22 @@ func BenchmarkTold(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
+	}
+}
+
+// TestFaultsTold: faults of the server are told by name, and none is taken for
+// another.
+func TestFaultsTold(t *testing.T) {
+	cl := comparisons(t, pipeline.Spec{
+		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
+		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},
+	})[0]
+	set := probe.New(probe.Labels{})
+	if _, runErr, checkErr := play(probe.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
+		t.Fatal(runErr, checkErr)
+	}
+	snap := set.Snapshot()
+	if n := snap.Faults["disconnect"]; n == 0 || snap.WatchErrors["disconnect"] != n || len(snap.WatchErrors) != 1 {
+		t.Errorf("faults %v, watch errors %v, %d relists", snap.Faults, snap.WatchErrors, snap.Relists)
 	}
 }

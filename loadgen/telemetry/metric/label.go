@@ -108,8 +108,8 @@ const (
 // Statuses are the values of status; see bench/lab.
 func Statuses() []string { return []string{"valid", "noisy", "invalid", "unplayed"} }
 
-// OtherFault is the value of fault where a watch broke without one being
-// injected. The other values are the names of loadgen/apiserver/fault.
+// OtherFault is the value of fault where a watch was lost that no fault ended. The
+// other values are the names of loadgen/apiserver/fault.
 const OtherFault = "other"
 
 // Quantiles are the values of quantile.

@@ -58,7 +58,7 @@ var (
 	}
 	QueueDepth = Metric{
 		Name: "watchlab_queue_depth", Kind: Gauge, Common: true,
-		Help: "What waits in the variant now: its Len, looked at a few times a second; for a merge, updates that were sent and not merged.",
+		Help: "What waits in the variant now: its Len, looked at a few times a second; for a merge, notifications that nobody has received yet.",
 	}
 	QueueBytes = Metric{
 		Name: "watchlab_queue_bytes", Kind: Gauge, Common: true,
@@ -90,7 +90,7 @@ var (
 	}
 	WatchErrors = Metric{
 		Name: "watchlab_watch_errors_total", Kind: Counter, Common: true, Labels: []string{Fault},
-		Help: "Watches that ended in an error, by the fault that was injected; other where none was.",
+		Help: "Watches that a fault ended, and requests for one that it refused, by fault: relist where the storm itself has one, other where the source was listed again and nothing explains it.",
 	}
 	Faults = Metric{
 		Name: "watchlab_faults_total", Kind: Counter, Common: true, Labels: []string{Fault},
@@ -145,7 +145,9 @@ var (
 // Upstream's own metrics. Their names, labels and help texts are those of
 // k8s.io/component-base v0.36.3 (metrics/prometheus/clientgo/fifo and
 // metrics/prometheus/workqueue), which registers the hooks that client-go v0.37
-// calls. The label name is the contestant's, as in "deltafifo/ring/in-order".
+// calls. The label name is the contestant's, as in "deltafifo/ring/in-order". They
+// are of paced cells of the informer pipeline, and histograms are of one hand-over
+// and one item in 16, as timing each would show in what is measured.
 var (
 	InformerQueuedItems = Metric{
 		Name: "informer_queued_items", Kind: Gauge, Labels: informerLabels,
