@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ type prometheus struct{ url string }
 
 // startPrometheus starts one on the loopback that scrapes targets and evaluates
 // our rules, every second instead of every 15. It ends with the test.
-func startPrometheus(t *testing.T, native bool, targets ...string) *prometheus {
+func startPrometheus(t *testing.T, form form, targets ...string) *prometheus {
 	t.Helper()
 	path := program(t, "prometheus")
 	dir := t.TempDir()
@@ -56,19 +57,24 @@ func startPrometheus(t *testing.T, native bool, targets ...string) *prometheus {
 	if err != nil {
 		t.Fatal(err)
 	}
+	features, setting := "exemplar-storage", ""
+	switch {
+	case hasSetting(t, path):
+		setting = fmt.Sprintf(", scrape_native_histograms: %v, always_scrape_classic_histograms: %v", form.native, form.classic)
+	case form.native && form.classic:
+		t.Skipf("%s keeps one form of a histogram, not both", path)
+	case form.native:
+		features += ",native-histograms"
+	}
 	write(t, filepath.Join(dir, "prometheus.yaml"), fmt.Appendf(nil, `
-global: {scrape_interval: %v, evaluation_interval: 1s}
+global: {scrape_interval: %v, evaluation_interval: 1s%s}
 rule_files: [watchlab.rules.yaml]
 scrape_configs:
   - job_name: watchlab
     static_configs: [{targets: %s}]
-`, scrape, quoted))
+`, scrape, setting, quoted))
 
 	address := freeAddress(t)
-	features := "exemplar-storage"
-	if native {
-		features += ",native-histograms"
-	}
 	var log lockedBuffer
 	cmd := exec.Command(path,
 		"--config.file="+filepath.Join(dir, "prometheus.yaml"),
@@ -92,6 +98,25 @@ scrape_configs:
 		return nil
 	})
 	return p
+}
+
+// hasSetting reports whether native histograms are a setting of what is scraped, as
+// since Prometheus 3.8, and not a feature of the whole server. One that was built
+// without its release's build flags doesn't know its version, and is taken to be
+// new.
+func hasSetting(t *testing.T, path string) bool {
+	t.Helper()
+	out, err := exec.Command(path, "--version").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", path, err, out)
+	}
+	m := regexp.MustCompile(`version (\d+)\.(\d+)`).FindSubmatch(out)
+	if m == nil {
+		return true
+	}
+	major, _ := strconv.Atoi(string(m[1]))
+	minor, _ := strconv.Atoi(string(m[2]))
+	return major > 3 || major == 3 && minor >= 8
 }
 
 // start starts a program that ends with the test, at the latest: the kernel sees
