@@ -41,7 +41,7 @@ func cluster() grafana.Dashboard {
 			lines("Generator lag by pod, 99th percentile", "How much later than meant events are released.", "s", half, one(s.quantile(0.99, metric.GeneratorLag, over, by...), pod), log),
 			lines("CPU by pod", "Cores that each process uses.", "none", third, one(sum(p.rate(cpuSeconds), by...), pod)),
 			lines("Memory by pod", "Resident, as the kernel counts.", "bytes", third, one(sum(p.of(residentBytes), by...), pod)),
-			lines("Watch errors by pod", "Watches that ended as a fault struck them, a second. none: there were none.", "cps", third,
+			lines("Watch errors by pod", "Watches that ended or were refused, a second. none: there were none.", "cps", third,
 				one(orZero(sum(s.rate(metric.WatchErrors), by...), "pod"), pod)),
 			{
 				Kind: grafana.Table, Title: "Each pod now", Unit: "none", Width: wide, Height: tall, Decimals: auto,

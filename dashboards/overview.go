@@ -81,7 +81,7 @@ func overview() grafana.Dashboard {
 				}, anyIsBad),
 			lines("Staleness, 99th percentile", "How many events the store is behind the newest released one when a worker looks an object up.", "short", third,
 				one(s.quantile(0.99, metric.Staleness, over, byVariant...), variant), above(1000, 10000)),
-			lines("Watch errors by fault", "Watches that ended, by the fault that struck them. none: there were none.", "cps", third,
+			lines("Watch errors by fault", "Watches that ended or were refused, by the fault that did it; other: nothing explains it. none: there were none.", "cps", third,
 				one(orZero(sum(s.rate(metric.WatchErrors), "fault"), "fault"), "{{fault}}")),
 			lines("Faults injected", "What --faults did to the source. none: there were none.", "cps", third,
 				one(orZero(sum(s.rate(metric.Faults), "fault"), "fault"), "{{fault}}")),

@@ -63,9 +63,9 @@ func queue() grafana.Dashboard {
 			}, log),
 			lines("Goroutines", "How many there are.", "short", third, one(sum(p.of(goroutines), "instance"), "{{instance}}")),
 		}},
-		grafana.Row{Title: "Upstream's own metrics, in the informer pipeline", Panels: []grafana.Panel{
+		grafana.Row{Title: "Upstream's own metrics, of paced cells in the informer pipeline", Panels: []grafana.Panel{
 			lines("informer_queued_items", "What client-go's controllers say waits in their queues.", "short", third, one(sum(p.of(metric.InformerQueuedItems), "name", "resource"), "{{name}} {{resource}}")),
-			lines("informer_processing_latency_seconds", "How long client-go's controllers take to process what they popped: median and 99th percentile.", "s", third, []grafana.Query{
+			lines("informer_processing_latency_seconds", "How long client-go's controllers take to process what they popped: median and 99th percentile of one hand-over in 16.", "s", third, []grafana.Query{
 				{Expr: p.quantile(0.5, metric.InformerProcessingLatency, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.InformerProcessingLatency, over), Legend: "p99"},
 			}, log),
@@ -73,11 +73,11 @@ func queue() grafana.Dashboard {
 			lines("workqueue_depth", "Keys that wait for a worker.", "short", third, one(sum(p.of(metric.WorkqueueDepth), "name"), "{{name}}")),
 			lines("workqueue_adds_total", "Keys added a second.", "cps", third, one(sum(p.rate(metric.WorkqueueAdds), "name"), "{{name}}")),
 			lines("workqueue_retries_total", "Keys added again after a failure, a second.", "cps", third, one(sum(p.rate(metric.WorkqueueRetries), "name"), "{{name}}")),
-			lines("workqueue_queue_duration_seconds", "How long a key waits for a worker: median and 99th percentile.", "s", third, []grafana.Query{
+			lines("workqueue_queue_duration_seconds", "How long a key waits for a worker: median and 99th percentile of one key in 16.", "s", third, []grafana.Query{
 				{Expr: p.quantile(0.5, metric.WorkqueueQueueDuration, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.WorkqueueQueueDuration, over), Legend: "p99"},
 			}, log),
-			lines("workqueue_work_duration_seconds", "How long a worker takes for a key: median and 99th percentile.", "s", third, []grafana.Query{
+			lines("workqueue_work_duration_seconds", "How long a worker takes for a key: median and 99th percentile of one key in 16.", "s", third, []grafana.Query{
 				{Expr: p.quantile(0.5, metric.WorkqueueWorkDuration, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.WorkqueueWorkDuration, over), Legend: "p99"},
 			}, log),

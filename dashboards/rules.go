@@ -98,9 +98,10 @@ func Rules() []Group {
 					Name: "WatchlabWatchErrors", Severity: "warning", For: "0s", Dashboard: overviewUID,
 					Expr:    sum("increase("+all.named(metric.WatchErrors.Name)+"["+window+"])", append(identity[:len(identity):len(identity)], metric.Fault)...) + " > 0",
 					Summary: "{{ $value | humanize }} watches for {{ $labels.family }}/{{ $labels.variant }} ended by {{ $labels.fault }} within a minute",
-					Meaning: "Watches ended, as faults were injected or the storm has relists. Until the Reflector has watched or listed anew nothing comes, and then all of it at once: latencies of that time are of the fault, not of the variant alone.",
+					Meaning: "Watches ended, or were refused: by the fault that was injected, by a relist of the storm, or, where the fault is other, by nothing that explains it. Until the Reflector has watched or listed anew nothing comes, and then all of it at once: latencies of that time are of the fault, not of the variant alone.",
 					Steps: []string{
 						"Was it asked for, by --faults or by the storm? Then it is how it is meant.",
+						"other: read the command's standard error. With --source cluster or apply, look at the API server: apiserver_terminated_watchers_total rises where clients are too slow, and in the first seconds after it has started.",
 						"Look at Relists and Staleness on the overview: a relist after a broken watch is what costs. Reflectors pause for seconds before they try again.",
 						"Compare variants under the same faults only: the seed decides when they strike.",
 					},

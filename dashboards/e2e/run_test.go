@@ -94,6 +94,21 @@ func TestRun(t *testing.T) {
 					}
 				}
 			})
+			t.Run("alerts", func(t *testing.T) {
+				// The faults that were asked for are told, of the run that has them.
+				got, err := p.series(t.Context(), `ALERTS{alertname="WatchlabWatchErrors"}`, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) == 0 {
+					t.Error("faults, and no alert")
+				}
+				for _, s := range got {
+					if s.Metric["instance"] != targets[1] || s.Metric[metric.Fault] == "" {
+						t.Errorf("an alert for %v", s.Metric)
+					}
+				}
+			})
 			t.Run("cardinality", func(t *testing.T) { bounded(t, p, w, cellsOf(t, p, w), len(storms), form) })
 		})
 	}
