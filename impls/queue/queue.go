@@ -20,8 +20,9 @@
 //   - HasSynced turns true once, when the keys of the first Replace have been
 //     processed or deleted, or at once if anything else came before it. While the
 //     very first call is under way, it may be true before what that brings can be
-//     seen; that a key of the list was deleted may show at the next Pop or Len
-//     only.
+//     seen; where a Replace overlaps that call, either may count as the first,
+//     whatever the order in which they are queued. That a key of the list was
+//     deleted may show at the next Pop or Len only.
 //   - After Close, what waits is still handed over; then Pop returns
 //     [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes after
 //     Close is either queued and handed over, as upstream, or refused with
