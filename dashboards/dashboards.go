@@ -15,7 +15,7 @@
 // Latencies, batches and staleness are exported as native histograms with classic
 // buckets beside them. What a Prometheus keeps of that depends on its version and
 // settings: version 2.42 with native histograms keeps no buckets, without the
-// feature it keeps nothing else, and 3.x may keep both. Every query works with
+// feature it keeps nothing else, and since 3.8 it may keep both. Every query works with
 // either. Quantiles are estimates within a bucket: off by at most 4.5 % of the value
 // with native histograms (schema 3), by up to the width of a bucket with classic
 // ones.
