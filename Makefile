@@ -11,7 +11,7 @@ LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
 # E2E are those that run real programs, which they build into PROGRAMS.
-E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e
+E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e loadgen/telemetry/e2e
 PROGRAMS := $(CURDIR)/$(BIN)/programs
 # FAULTS is how long each half of make e2e's informers go through faults.
 FAULTS ?= 5m
@@ -77,7 +77,7 @@ image: ## Build the container image as an OCI archive, bin/watchlab.tar, without
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./...
-	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)
