@@ -285,7 +285,7 @@ func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
 	if w.tellSource != nil {
 		w.tellSource()
 	}
-	w.taps.rest(false)
+	w.taps.rest(stretches...)
 	w.taps.journeys("popped", true)
 }
 

@@ -195,14 +195,15 @@ func (w *kubelet) report(rec *cell.Recorder) {
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.pods.notices)))
 	noteSource(rec, w.src, len(s.Events))
-	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
-		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
-		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
-		stretch{MergedHandled, w.st.popped, w.st.handled},
-	)
+	stretches := []stretch{
+		{ReleasedEnqueued, w.st.released, w.st.enqueued},
+		{EnqueuedMerged, w.st.enqueued, w.st.popped},
+		{MergedHandled, w.st.popped, w.st.handled},
+	}
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, w.st.popped)
 	w.tellSource()
-	w.taps.rest(true)
+	w.taps.rest(stretches...)
 	w.taps.journeys("merged", false)
 }
 

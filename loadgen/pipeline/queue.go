@@ -434,7 +434,7 @@ func (w *fifo) report(rec *cell.Recorder) {
 	}
 	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, taken)
-	w.taps.rest(false)
+	w.taps.rest(stretches...)
 	w.taps.journeys("popped", false)
 }
 

@@ -201,12 +201,13 @@ func (w *merging) report(rec *cell.Recorder) {
 	w.broken, w.judged = broken, true
 	rec.Count(uint64(len(s.Events)-s.Initial), out)
 	rec.Note("notifications", float64(len(w.notices)))
-	w.st.report(rec, pace.On(w.score.schedule), s.Initial,
-		stretch{ReleasedEnqueued, w.st.released, w.st.enqueued},
-		stretch{EnqueuedMerged, w.st.enqueued, w.st.popped},
-	)
+	stretches := []stretch{
+		{ReleasedEnqueued, w.st.released, w.st.enqueued},
+		{EnqueuedMerged, w.st.enqueued, w.st.popped},
+	}
+	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
 	w.st.timeline(rec, s.Initial, w.st.popped)
-	w.taps.rest(true)
+	w.taps.rest(stretches...)
 	w.taps.journeys("merged", false)
 }
 

@@ -24,10 +24,13 @@ import (
 // and then nothing is told and nothing paid. What is told is taken from stamps
 // that are there anyway, so that the clock isn't read more often.
 //
-// Latencies are told when an event is handled, of events that are stamped. What was
-// coalesced away, and all that a merge tells, can't be matched with events before
-// the end, so that those latencies are told then ([taps.rest]): in the end they are
-// the recorder's.
+// Events are counted as they come. Latencies are told as they come too, in paced
+// cells, of one hand-over in eight, as a dozen figures an event would be felt there.
+// All that has not been told by then is told when the play is over ([taps.rest]):
+// what was left out, what was coalesced away, what a merge told, as that can't be
+// matched with events before, and all of unpaced cells. So in the end telemetry has
+// been told of as many as the recorder has; of a version that was looked up several
+// times it may have been told of a later time than the first.
 type taps struct {
 	set     *telemetry.Set
 	st      *stamps
@@ -40,19 +43,32 @@ type taps struct {
 	// beginning of the schedule; nil in unpaced cells.
 	intended []int64
 	budget   int64
+	// told has the events of which a latency has been told, by their number. An
+	// element is written by one goroutine, and read when all have ended. It is empty
+	// where nothing is told at once.
+	told map[telemetry.Histogram][]bool
 	// stored holds when an event was stored, by its number, in paced cells of the
 	// informer pipeline; it is written and read at the same time.
 	stored []atomic.Int64
-	// told has the events whose latency until they were handled has been told, by
-	// their number. An element is written by one goroutine, and read when all have
-	// ended.
-	told []bool
 	// newest is the number of the newest event that was released, in paced cells,
 	// and newestStored that of the newest that the store has.
 	newest       atomic.Uint64
 	newestStored *atomic.Uint64
 	// expiries are the watches that relists of the storm ended.
 	expiries atomic.Int64
+}
+
+// oneIn is of how many turns one is told of at once; a power of two.
+const oneIn = 8
+
+// boundaries are those that telemetry is told of.
+var boundaries = map[cell.Boundary]telemetry.Histogram{
+	ReleasedEnqueued: telemetry.ReleasedEnqueued,
+	EnqueuedPopped:   telemetry.EnqueuedPopped,
+	PoppedStored:     telemetry.PoppedStored,
+	StoredHandled:    telemetry.StoredHandled,
+	EnqueuedMerged:   telemetry.EnqueuedMerged,
+	MergedHandled:    telemetry.MergedHandled,
 }
 
 // newTaps returns the taps of a play whose probes are in the context; nil where
@@ -62,10 +78,11 @@ func newTaps(ctx context.Context, st *stamps, s *score) *taps {
 	if set == nil {
 		return nil
 	}
-	set.Begin(len(s.Events) - s.Initial)
+	after := len(s.Events) - s.Initial
+	set.Begin(after)
 	t := &taps{
 		set: set, st: st, events: s.Events, initial: uint64(s.Initial), budget: int64(st.budget),
-		kinds: make([]telemetry.Type, len(s.Events)+1), told: make([]bool, len(s.Events)+1),
+		kinds: make([]telemetry.Type, len(s.Events)+1),
 	}
 	if t.budget == 0 {
 		t.budget = int64(cell.LateAfter)
@@ -73,14 +90,22 @@ func newTaps(ctx context.Context, st *stamps, s *score) *taps {
 	for i := range s.Events {
 		t.kinds[i+1] = telemetry.WatchType(s.Events[i].Type)
 	}
+	if !st.paced {
+		return t
+	}
 	st.watched = true
-	if st.paced {
-		t.intended = make([]int64, len(s.Events)+1)
-		p := pace.On(s.schedule)
-		for i := range len(s.Events) - s.Initial {
-			t.intended[i+1+s.Initial] = int64(p.Intended(i))
-		}
-		_ = p.Close()
+	t.intended = make([]int64, len(s.Events)+1)
+	p := pace.On(s.schedule)
+	for i := range after {
+		t.intended[i+1+s.Initial] = int64(p.Intended(i))
+	}
+	_ = p.Close()
+	t.told = map[telemetry.Histogram][]bool{}
+	for _, h := range []telemetry.Histogram{
+		telemetry.GeneratorLag, telemetry.ReleasedEnqueued, telemetry.EnqueuedPopped,
+		telemetry.PoppedStored, telemetry.StoredHandled, telemetry.ReleasedHandled,
+	} {
+		t.told[h] = make([]bool, len(s.Events)+1)
 	}
 	return t
 }
@@ -148,10 +173,6 @@ func (t *taps) sourceTold(src source.Source) func() {
 	}
 }
 
-// mostWaiting is how many events may wait for a reading of the clock; more than
-// any hand-over has. Of those beyond, nothing is told but that they came.
-const mostWaiting = 4096
-
 // endsWatches reports whether a fault ends the watches that it strikes, or refuses
 // requests for one.
 func endsWatches(name fault.Name) bool {
@@ -174,8 +195,10 @@ func (t *taps) expired() {
 type tap struct {
 	*taps
 	probe *telemetry.Probe
-	// waiting are events that are to get the next reading of the clock.
-	waiting []uint64
+	// turn counts what may be told of at once.
+	turn uint64
+	// What is told of here; nil where nothing is.
+	lag, in, out, storing, storedFor, end []bool
 }
 
 // tap returns one for the goroutine that is going to use it. It is to be closed.
@@ -183,7 +206,12 @@ func (t *taps) tap() *tap {
 	if t == nil {
 		return nil
 	}
-	return &tap{taps: t, probe: t.set.Probe(), waiting: make([]uint64, 0, mostWaiting)}
+	return &tap{
+		taps: t, probe: t.set.Probe(),
+		lag: t.told[telemetry.GeneratorLag], in: t.told[telemetry.ReleasedEnqueued],
+		out: t.told[telemetry.EnqueuedPopped], storing: t.told[telemetry.PoppedStored],
+		storedFor: t.told[telemetry.StoredHandled], end: t.told[telemetry.ReleasedHandled],
+	}
 }
 
 func (t *tap) close() {
@@ -196,6 +224,12 @@ func (t *tap) close() {
 // initial list, of which latencies are told.
 func (t *taps) event(seq uint64) bool { return seq > t.initial && seq < uint64(len(t.kinds)) }
 
+// nowToo reports whether what comes next is to be told of at once.
+func (t *tap) nowToo() bool {
+	t.turn++
+	return t.intended != nil && t.turn%oneIn == 0
+}
+
 // released tells that an event was released, right after its stamp.
 func (t *tap) released(seq uint64) {
 	if t == nil || !t.event(seq) {
@@ -203,9 +237,15 @@ func (t *tap) released(seq uint64) {
 	}
 	t.probe.Count(telemetry.Released, t.kinds[seq], 1)
 	at := t.st.released[seq]
-	if t.intended != nil && at != 0 {
+	if t.intended != nil {
 		lag := at - t.st.start - t.intended[seq]
-		t.probe.Release(time.Duration(lag), lag > t.budget)
+		if lag > t.budget {
+			t.probe.Late()
+		}
+		if seq%oneIn == 0 {
+			t.lag[seq] = true
+			t.probe.Observe(telemetry.GeneratorLag, time.Duration(lag))
+		}
 		t.newest.Store(seq)
 	}
 	t.probe.Commit(at)
@@ -218,7 +258,8 @@ func (t *tap) enqueued(seq uint64) {
 	}
 	t.probe.Count(telemetry.Enqueued, t.kinds[seq], 1)
 	at := t.st.enqueued[seq]
-	if at != 0 && t.st.released[seq] != 0 {
+	if t.intended != nil && seq%oneIn == 0 && t.st.released[seq] != 0 {
+		t.in[seq] = true
 		t.probe.Observe(telemetry.ReleasedEnqueued, time.Duration(at-t.st.released[seq]))
 	}
 	t.probe.Commit(at)
@@ -233,31 +274,16 @@ func (t *tap) replaced(objects int) {
 	t.probe.Flush()
 }
 
-// handedOver tells what a queue handed over, and that it has gone through stages.
-// Of events that are stamped, it keeps the numbers in waiting, for the next reading
-// of the clock.
-func (t *tap) handedOver(deltas []cache.Delta, stages []telemetry.Stage) {
-	n := 0
-	for i := range deltas {
-		d := &deltas[i]
-		kind, objects := telemetry.DeltaType(d.Type), 1
-		if kind == telemetry.Replaced {
-			objects = objectsIn(deltas[i : i+1])
-		}
-		n += objects
-		for _, s := range stages {
-			t.probe.Count(s, kind, objects)
-		}
-		t.wait(sequence(d.Object))
+// handedOver counts what a queue handed over, and the stages that it has gone
+// through.
+func (t *tap) handedOver(deltas []cache.Delta, way telemetry.Way) {
+	t.probe.HandOver(len(deltas))
+	if len(deltas) == 1 {
+		t.probe.Through(way, telemetry.DeltaType(deltas[0].Type), objectsIn(deltas))
+		return
 	}
-	t.probe.Deltas(n)
-	t.probe.Value(telemetry.BatchSize, int64(len(deltas)))
-}
-
-// wait keeps the number of an event that is stamped.
-func (t *tap) wait(seq uint64) {
-	if t.event(seq) && seq&t.st.mask == 0 && len(t.waiting) < cap(t.waiting) {
-		t.waiting = append(t.waiting, seq)
+	for i := range deltas {
+		t.probe.Through(way, telemetry.DeltaType(deltas[i].Type), 1)
 	}
 }
 
@@ -268,23 +294,17 @@ func (t *tap) inQueue(seq uint64, popped int64) {
 	if in == 0 {
 		in = popped
 	}
+	t.out[seq] = true
 	t.probe.Observe(telemetry.EnqueuedPopped, time.Duration(popped-in))
 }
 
 // toHandled tells how long it took until an event was handled.
 func (t *tap) toHandled(seq uint64, at int64) {
-	t.told[seq] = true
 	if t.intended != nil {
 		t.probe.ObserveEvent(telemetry.IntendedHandled, time.Duration(at-t.st.start-t.intended[seq]), seq)
 	}
 	t.probe.ObserveEvent(telemetry.ReleasedHandled, time.Duration(at-t.st.released[seq]), seq)
 }
-
-// The stages that one goroutine takes an event through.
-var (
-	poppedAndHandled = []telemetry.Stage{telemetry.Popped, telemetry.Handled}
-	poppedToHandled  = []telemetry.Stage{telemetry.Popped, telemetry.Stored, telemetry.Handled}
-)
 
 // consumed tells what the consumer of a queue was handed and has handled; popped
 // is 0 where the clock wasn't read, and handled where handling takes no time.
@@ -292,15 +312,15 @@ func (t *tap) consumed(deltas []cache.Delta, popped, handled int64) {
 	if t == nil {
 		return
 	}
-	t.handedOver(deltas, poppedAndHandled)
-	if popped != 0 {
-		for _, seq := range t.waiting {
-			if t.st.released[seq] != 0 {
+	t.handedOver(deltas, telemetry.PoppedAndHandled)
+	if t.nowToo() {
+		for i := range deltas {
+			if seq := sequence(deltas[i].Object); t.event(seq) && !t.end[seq] {
+				t.end[seq] = true
 				t.inQueue(seq, popped)
 				t.toHandled(seq, max(popped, handled))
 			}
 		}
-		t.waiting = t.waiting[:0]
 	}
 	t.probe.Commit(popped)
 }
@@ -311,19 +331,16 @@ func (t *tap) processed(deltas []cache.Delta, popped, stored int64) {
 	if t == nil {
 		return
 	}
-	t.handedOver(deltas, poppedToHandled)
-	if popped != 0 {
-		for _, seq := range t.waiting {
-			if t.st.released[seq] == 0 {
-				continue
-			}
-			t.inQueue(seq, popped)
-			if t.stored != nil && stored != 0 {
+	t.handedOver(deltas, telemetry.PoppedToHandled)
+	if t.nowToo() && stored != 0 {
+		for i := range deltas {
+			if seq := sequence(deltas[i].Object); t.event(seq) && t.st.released[seq] != 0 && !t.out[seq] {
+				t.inQueue(seq, popped)
+				t.storing[seq] = true
 				t.probe.Observe(telemetry.PoppedStored, time.Duration(stored-popped))
 				t.stored[seq].Store(stored)
 			}
 		}
-		t.waiting = t.waiting[:0]
 	}
 	t.probe.Commit(popped)
 }
@@ -346,26 +363,17 @@ func (t *tap) worked(obj any, at int64) {
 		kind = telemetry.Modified
 	}
 	t.probe.Count(telemetry.Worked, kind, 1)
-	if t.newestStored != nil && at >= t.st.start && t.st.start != 0 {
+	if t.nowToo() && at >= t.st.start && t.st.start != 0 {
 		t.probe.Value(telemetry.Staleness, int64(t.newest.Load())-int64(t.newestStored.Load()))
-	}
-	if obj != nil {
-		t.wait(sequence(obj))
-	}
-	if at != 0 {
-		for _, seq := range t.waiting {
-			// A version may be looked up again.
-			if t.st.released[seq] == 0 || t.told[seq] {
-				continue
+		// A version may be looked up again.
+		if seq := sequence(obj); obj != nil && t.event(seq) && t.st.released[seq] != 0 && !t.end[seq] {
+			if in := t.stored[seq].Load(); in != 0 {
+				t.storedFor[seq] = true
+				t.probe.Observe(telemetry.StoredHandled, time.Duration(at-in))
 			}
-			if t.stored != nil {
-				if in := t.stored[seq].Load(); in != 0 {
-					t.probe.Observe(telemetry.StoredHandled, time.Duration(at-in))
-				}
-			}
+			t.end[seq] = true
 			t.toHandled(seq, at)
 		}
-		t.waiting = t.waiting[:0]
 	}
 	t.probe.Commit(at)
 }
@@ -382,39 +390,43 @@ func (t *tap) notified(u merge.PodUpdate, at int64) {
 	case merge.REMOVE:
 		kind = telemetry.Deleted
 	}
-	t.probe.Count(telemetry.Popped, kind, len(u.Pods))
-	t.probe.Count(telemetry.Handled, kind, len(u.Pods))
-	t.probe.Deltas(len(u.Pods))
-	t.probe.Value(telemetry.BatchSize, int64(len(u.Pods)))
+	t.probe.Through(telemetry.PoppedAndHandled, kind, len(u.Pods))
+	t.probe.HandOver(len(u.Pods))
 	t.probe.Commit(at)
 }
 
-// rest tells, when the play is over and all stamps are there, of what could not be
-// told before: the latencies of events that were coalesced away, or merged, and how
-// many were not released.
-func (t *taps) rest(merged bool) {
+// rest tells, when the play is over and all stamps are there, of what has not been
+// told before: the latencies of the boundaries given, as the recorder was told, and
+// how many events were not released.
+func (t *taps) rest(stretches ...stretch) {
 	tap := t.tap()
 	if tap == nil {
 		return
 	}
 	defer tap.close()
-	st, missed := t.st, 0
-	for seq := t.initial + 1; seq < uint64(len(st.handled)); seq++ {
-		if st.released[seq] == 0 {
+	untold := func(h telemetry.Histogram, seq uint64) bool { return t.told[h] == nil || !t.told[h][seq] }
+	for _, b := range stretches {
+		h, ok := boundaries[b.name]
+		if !ok {
+			continue
+		}
+		for seq := t.initial + 1; seq < uint64(len(b.to)); seq++ {
+			if b.from[seq] != 0 && b.to[seq] != 0 && untold(h, seq) {
+				tap.probe.Observe(h, time.Duration(b.to[seq]-b.from[seq]))
+			}
+		}
+	}
+	missed := 0
+	for seq := t.initial + 1; seq < uint64(len(t.st.handled)); seq++ {
+		if t.st.released[seq] == 0 {
 			missed++
 			continue
 		}
-		if st.handled[seq] == 0 {
-			continue
+		if t.intended != nil && untold(telemetry.GeneratorLag, seq) {
+			tap.probe.Observe(telemetry.GeneratorLag, time.Duration(t.st.released[seq]-t.st.start-t.intended[seq]))
 		}
-		if merged && st.popped[seq] != 0 {
-			if st.enqueued[seq] != 0 {
-				tap.probe.Observe(telemetry.EnqueuedMerged, time.Duration(st.popped[seq]-st.enqueued[seq]))
-			}
-			tap.probe.Observe(telemetry.MergedHandled, time.Duration(st.handled[seq]-st.popped[seq]))
-		}
-		if !t.told[seq] {
-			tap.toHandled(seq, st.handled[seq])
+		if t.st.handled[seq] != 0 && untold(telemetry.ReleasedHandled, seq) {
+			tap.toHandled(seq, t.st.handled[seq])
 		}
 	}
 	if t.intended != nil {

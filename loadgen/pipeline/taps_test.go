@@ -28,8 +28,8 @@ func told(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
 	return probe.HistogramSnapshot{}
 }
 
-// TestTold: what telemetry is told while a storm is played is what the recorder is
-// told when it is over.
+// TestTold: what telemetry has been told when a storm has been played is what the
+// recorder is told.
 func TestTold(t *testing.T) {
 	for _, spec := range []pipeline.Spec{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-realfifo-batch", "clientgo-deltafifo", "ring"}, Producers: 2},
@@ -76,8 +76,8 @@ func compareTold(t *testing.T, spec pipeline.Spec, paced bool, res cell.Result, 
 	if n := total(snap, probe.Enqueued); n != res.EventsIn && spec.Source != "apiserver" {
 		t.Errorf("%d enqueued of %d", n, res.EventsIn)
 	}
-	if snap.Deltas < res.DeltasOut {
-		t.Errorf("%d deltas, %d counted", snap.Deltas, res.DeltasOut)
+	if snap.Deltas() < res.DeltasOut {
+		t.Errorf("%d deltas, %d counted", snap.Deltas(), res.DeltasOut)
 	}
 	last := probe.Handled
 	if spec.Pipeline == "informer" {
@@ -86,20 +86,17 @@ func compareTold(t *testing.T, spec pipeline.Spec, paced bool, res cell.Result, 
 	if total(snap, last) == 0 || told(snap, probe.BatchSize).Count == 0 {
 		t.Error("nothing was handled")
 	}
-	same := func(h probe.Histogram, b cell.Boundary, exactly bool) {
-		t.Helper()
-		want, _ := res.At(b)
-		got := told(snap, h)
-		if got.Count == 0 || got.Count > want.Count || exactly && got.Count != want.Count {
-			t.Errorf("%s: %d told, %d reported", b, got.Count, want.Count)
-		}
-		// Sums, too; a latency below zero counts as zero.
-		if sum := float64(want.Sum) / 1e9; exactly && (got.Sum < sum*0.999999 || got.Sum > sum*1.000001) {
-			t.Errorf("%s: %v s told, %v s reported", b, got.Sum, sum)
-		}
+	stretches := map[probe.Histogram]cell.Boundary{
+		probe.ReleasedHandled: pipeline.ReleasedHandled, probe.ReleasedEnqueued: pipeline.ReleasedEnqueued,
+	}
+	switch {
+	case spec.Family == impls.Merge:
+		stretches[probe.EnqueuedMerged] = pipeline.EnqueuedMerged
+	default:
+		stretches[probe.EnqueuedPopped] = pipeline.EnqueuedPopped
 	}
 	if paced {
-		same(probe.IntendedHandled, pipeline.Handled, true)
+		stretches[probe.IntendedHandled] = pipeline.Handled
 		if n := told(snap, probe.GeneratorLag).Count; n != res.EventsIn {
 			t.Errorf("%d lags of %d", n, res.EventsIn)
 		}
@@ -107,19 +104,22 @@ func compareTold(t *testing.T, spec pipeline.Spec, paced bool, res cell.Result, 
 			t.Errorf("%d late, %d reported", snap.Late, res.Lag.Late)
 		}
 	}
-	same(probe.ReleasedHandled, pipeline.ReleasedHandled, true)
-	if spec.Family == impls.Merge {
-		same(probe.EnqueuedMerged, pipeline.EnqueuedMerged, true)
-		return
-	}
-	if paced {
-		same(probe.EnqueuedPopped, pipeline.EnqueuedPopped, false)
-	}
-	if spec.Pipeline == "informer" && paced {
-		same(probe.PoppedStored, pipeline.PoppedStored, false)
-		same(probe.StoredHandled, pipeline.StoredHandled, false)
+	if paced && spec.Pipeline == "informer" {
+		stretches[probe.PoppedStored], stretches[probe.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
 		if told(snap, probe.Staleness).Count == 0 {
 			t.Error("no staleness")
+		}
+	}
+	for h, b := range stretches {
+		want, ok := res.At(b)
+		got := told(snap, h)
+		// What is below zero counts as zero in both. What is told at once may be told
+		// before a stamp is there that the recorder sees, and a version that is looked
+		// up again be told at the second time.
+		const about = 0.2
+		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (got.Sum < sum*(1-about) || got.Sum > sum*(1+about)) ||
+			!paced && (got.Sum < sum*0.999999 || got.Sum > sum*1.000001) {
+			t.Errorf("%s: %d told, %v s; %d reported, %v s", b, got.Count, got.Sum, want.Count, sum)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestSample(t *testing.T) {
 	p.Count(probe.Released, probe.Modified, 300)
 	p.Count(probe.Enqueued, probe.Modified, 300)
 	p.Count(probe.Handled, probe.Modified, 200)
-	p.Deltas(150)
+	p.Count(probe.Popped, probe.Modified, 150)
 	for range 100 {
 		p.Observe(probe.ReleasedHandled, time.Millisecond)
 		p.Value(probe.BatchSize, 4)

@@ -100,7 +100,7 @@ func variant(now, before *probe.Snapshot, seconds float64) Variant {
 	}
 	v.Handled = rate(last)
 	if in := total(now, probe.Enqueued) - total(before, probe.Enqueued); in > 0 {
-		v.PerEvent = number(float64(now.Deltas-before.Deltas) / float64(in))
+		v.PerEvent = number(float64(now.Deltas()-before.Deltas()) / float64(in))
 	}
 	end, ok := since(now, before, probe.IntendedHandled)
 	if !ok {

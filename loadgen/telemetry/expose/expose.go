@@ -182,7 +182,7 @@ func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
 	for name, n := range s.WatchErrors {
 		count(metric.WatchErrors, n, name)
 	}
-	count(metric.Deltas, s.Deltas)
+	count(metric.Deltas, s.Deltas())
 	count(metric.Relists, s.Relists)
 	count(metric.GeneratorLate, s.Late)
 	count(metric.GeneratorMissed, s.Missed)

@@ -43,8 +43,9 @@ func played(t testing.TB) *Registry {
 		p.Count(probe.Stage(stage), probe.Modified, 10-stage)
 	}
 	p.Count(probe.Popped, probe.Replaced, 3)
-	p.Deltas(7)
-	p.Release(2_000_000, true)
+	p.HandOver(7)
+	p.Observe(probe.GeneratorLag, 2_000_000)
+	p.Late()
 	p.Missed(2)
 	for h := probe.ReleasedEnqueued; h <= probe.Staleness; h++ {
 		p.Value(h, 0)

@@ -66,11 +66,11 @@ var (
 	}
 	StageLatency = Metric{
 		Name: "watchlab_stage_latency_seconds", Kind: Histogram, Common: true, Labels: []string{Boundary}, Buckets: seconds(),
-		Help: "Time between two stages of the pipeline, of the events that are stamped at both (every event of a paced cell, every 64th of an unpaced one).",
+		Help: "Time between two stages of the pipeline, of the events that are stamped at both (every event of a paced cell, every 64th of an unpaced one). While a cell is played, of one hand-over in eight, the rest when it is over; of unpaced cells, all when it is over.",
 	}
 	EndToEndLatency = Metric{
 		Name: "watchlab_end_to_end_latency_seconds", Kind: Histogram, Common: true, Labels: []string{From}, Buckets: seconds(),
-		Help: "Time until an event was handled, from when it was meant to be released (paced cells) or was released.",
+		Help: "Time until an event was handled, from when it was meant to be released (paced cells) or was released; told as the times between stages are.",
 	}
 	BatchSize = Metric{
 		Name: "watchlab_batch_size", Kind: Histogram, Common: true, Buckets: powers(0, 16, 1),
@@ -82,7 +82,7 @@ var (
 	}
 	Staleness = Metric{
 		Name: "watchlab_staleness_events", Kind: Histogram, Common: true, Buckets: append([]float64{0}, powers(0, 20, 2)...),
-		Help: "How many events the store was behind the newest released one when the worker looked an object up (resourceVersion lag).",
+		Help: "How many events the store was behind the newest released one when the worker looked an object up (resourceVersion lag), one look-up in eight.",
 	}
 	Relists = Metric{
 		Name: "watchlab_relists_total", Kind: Counter, Common: true,

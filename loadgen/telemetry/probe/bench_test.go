@@ -10,15 +10,20 @@ import (
 const burst = 1024
 
 // BenchmarkTelemetryCost is what telemetry costs an event: ns/event is what the
-// goroutines of the pipeline pay for telling of all stages and latencies of an
-// informer, together; fold-ns/event is what another goroutine pays for taking it in,
-// while the pipeline goes on. Unpaced stamps one event in 64, and hand-overs of 64,
-// as pipelines do; paced stamps each, one hand-over an event, at 100,000 events a
-// second. "off" is the nil probe.
+// goroutines of an informer pay together for telling of all stages and latencies,
+// as loadgen/pipeline does; fold-ns/event is what another goroutine pays for taking
+// it in, while the pipeline goes on. Unpaced cells count only, hand-overs of 64;
+// paced cells tell of latencies besides, of one hand-over in eight, with hand-overs
+// of one. "off" is the nil probe. loadgen/pipeline's BenchmarkTold has whole
+// pipelines.
 func BenchmarkTelemetryCost(b *testing.B) {
 	for _, state := range []string{"off", "on"} {
-		for _, pace := range []string{"max", "100000"} {
-			b.Run("telemetry="+state+"/rate="+pace, func(b *testing.B) {
+		for _, rate := range []struct {
+			name          string
+			period        time.Duration
+			every, handed uint64
+		}{{"max", 0, 0, 64}, {"100000", 10 * time.Microsecond, 8, 1}} {
+			b.Run("telemetry="+state+"/rate="+rate.name, func(b *testing.B) {
 				var s *Set
 				if state == "on" {
 					s = New(Labels{})
@@ -27,16 +32,22 @@ func BenchmarkTelemetryCost(b *testing.B) {
 					})
 					s.Begin(1)
 				}
-				in, out := s.Probe(), s.Probe()
+				in, out, work := s.Probe(), s.Probe(), s.Probe()
 				defer in.Close()
 				defer out.Close()
+				defer work.Close()
 				b.ReportAllocs()
 				var folding time.Duration
-				seq, paced := uint64(0), pace != "max"
+				seq := uint64(0)
 				for b.Loop() {
 					for range burst {
 						seq++
-						tellEvent(in, out, seq, paced)
+						now := int64(seq) * int64(rate.period)
+						tellRelease(in, seq, now, rate.every)
+						if seq%rate.handed == 0 {
+							tellHandOver(out, seq, now, rate.every, int(rate.handed))
+						}
+						tellWork(work, seq, now, rate.every)
 					}
 					b.StopTimer()
 					t0 := time.Now()
@@ -53,33 +64,38 @@ func BenchmarkTelemetryCost(b *testing.B) {
 	}
 }
 
-// tellEvent tells of one event as the informer pipeline does.
-func tellEvent(in, out *Probe, seq uint64, paced bool) {
-	now := int64(0)
-	if paced {
-		now = int64(seq) * int64(10*time.Microsecond)
+// due reports whether latencies of an event are told: one in so many, none for 0.
+func due(seq, every uint64) bool { return every != 0 && seq&(every-1) == 0 }
+
+func tellRelease(p *Probe, seq uint64, now int64, every uint64) {
+	p.Count(Released, Modified, 1)
+	if due(seq, every) {
+		p.Observe(GeneratorLag, 1000)
 	}
-	in.Count(Released, Modified, 1)
-	if paced {
-		in.Release(1000, false)
+	p.Count(Enqueued, Modified, 1)
+	if due(seq, every) {
+		p.Observe(ReleasedEnqueued, 300)
 	}
-	in.Count(Enqueued, Modified, 1)
-	in.Commit(now)
-	out.Count(Popped, Modified, 1)
-	out.Count(Stored, Modified, 1)
-	out.Count(Handled, Modified, 1)
-	if !paced && seq%seldom != 0 {
-		return
+	p.Commit(now)
+}
+
+func tellHandOver(p *Probe, seq uint64, now int64, every uint64, n int) {
+	p.Through(PoppedToHandled, Modified, n)
+	p.HandOver(n)
+	if due(seq, every) {
+		p.Observe(EnqueuedPopped, 2000)
+		p.Observe(PoppedStored, 500)
 	}
-	out.Deltas(1)
-	out.Value(BatchSize, 1)
-	out.Observe(ReleasedEnqueued, 300)
-	out.Observe(EnqueuedPopped, 2000)
-	if paced {
-		out.Observe(PoppedStored, 500)
-		out.Observe(StoredHandled, 800)
-		out.ObserveEvent(IntendedHandled, 4000, seq)
+	p.Commit(now)
+}
+
+func tellWork(p *Probe, seq uint64, now int64, every uint64) {
+	p.Count(Worked, Modified, 1)
+	if due(seq, every) {
+		p.Value(Staleness, 1)
+		p.Observe(StoredHandled, 800)
+		p.ObserveEvent(IntendedHandled, 4000, seq)
+		p.ObserveEvent(ReleasedHandled, 3600, seq)
 	}
-	out.ObserveEvent(ReleasedHandled, 3600, seq)
-	out.Commit(now)
+	p.Commit(now)
 }

@@ -99,6 +99,12 @@ func octaveOf(bucket int) int {
 	return (bucket-lowest+perOctave-1)/perOctave + lowest/perOctave
 }
 
+// observeOnes adds n records of 1, where the unit is 1.
+func (h *histogram) observeOnes(n uint64) {
+	h.sum += n
+	h.buckets[bucketOf(1)-lowest] += n
+}
+
 func (h *histogram) exemplify(octave int, e exemplar) {
 	if h.exemplars == nil {
 		h.exemplars = map[int]exemplar{}

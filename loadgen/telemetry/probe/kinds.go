@@ -22,6 +22,25 @@ const (
 	stages
 )
 
+// Way is several stages that an event goes through at once.
+type Way uint8
+
+// The ways.
+const (
+	// PoppedAndHandled is that of a queue's consumer, and of a merge's.
+	PoppedAndHandled Way = iota
+	// PoppedToHandled is that of an informer, with the store between.
+	PoppedToHandled
+
+	ways
+)
+
+// stagesOf are those of each way.
+var stagesOf = [ways][]Stage{
+	PoppedAndHandled: {Popped, Handled},
+	PoppedToHandled:  {Popped, Stored, Handled},
+}
+
 // Type of an event, in the order of [metric.Types].
 type Type uint8
 
@@ -36,6 +55,9 @@ const (
 
 	types
 )
+
+// Types is how many there are.
+const Types = int(types)
 
 // WatchType is the type of a watch event. What is none counts as Modified.
 func WatchType(t watch.EventType) Type {
@@ -52,22 +74,25 @@ func WatchType(t watch.EventType) Type {
 }
 
 // DeltaType is the type of what a queue handed over. An object without a type,
-// as a latest-object queue hands it over, counts as Modified.
+// as a latest-object queue hands it over, counts as Modified. Client-go's types
+// differ in their first letters, but for those that come to the same here.
 func DeltaType(t cache.DeltaType) Type {
-	switch t {
-	case cache.Added:
-		return Added
-	case cache.Deleted:
-		return Deleted
-	case cache.Replaced, cache.ReplacedAll:
-		return Replaced
-	case cache.Sync, cache.SyncAll:
-		return Sync
-	case cache.Bookmark:
-		return Bookmark
-	default:
+	if t == "" {
 		return Modified
 	}
+	switch t[0] {
+	case 'A':
+		return Added
+	case 'D':
+		return Deleted
+	case 'R':
+		return Replaced
+	case 'S':
+		return Sync
+	case 'B':
+		return Bookmark
+	}
+	return Modified
 }
 
 // Histogram is one that a probe can add to.

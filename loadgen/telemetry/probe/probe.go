@@ -24,9 +24,12 @@ const (
 type counter uint8
 
 const (
-	deltas counter = counter(stages)*counter(types) + iota
-	late
+	// through are those of each [Way] and type.
+	through counter = counter(stages) * counter(types)
+	late    counter = through + counter(ways)*counter(types) + iota - 1
 	missed
+	// ones are hand-overs of one, which are most where they aren't batches.
+	ones
 
 	counters
 )
@@ -90,10 +93,22 @@ func (p *Probe) count(c counter, n int) {
 	p.events += uint32(n)
 }
 
-// Deltas tells that the variant handed over n deltas, objects or notifications.
-func (p *Probe) Deltas(n int) {
+// Through tells that n events of a type went through several stages at once.
+func (p *Probe) Through(w Way, t Type, n int) {
 	if p != nil {
-		p.count(deltas, n)
+		p.count(through+counter(w)*counter(types)+counter(t), n)
+	}
+}
+
+// HandOver tells that the variant handed over so much at once.
+func (p *Probe) HandOver(n int) {
+	switch {
+	case p == nil:
+	case n == 1:
+		p.pending[ones]++
+		p.dirty |= 1 << ones
+	default:
+		p.observe(BatchSize, int64(n))
 	}
 }
 
@@ -120,11 +135,10 @@ func (p *Probe) ObserveEvent(h Histogram, d time.Duration, seq uint64) {
 	}
 }
 
-// Release tells of the release of an event of a paced cell: how late it was, and
-// whether that is later than it may be.
-func (p *Probe) Release(lag time.Duration, isLate bool) {
+// Late tells that an event was released later than it may be.
+func (p *Probe) Late() {
 	if p != nil {
-		p.release(int64(lag), isLate)
+		p.count(late, 1)
 	}
 }
 
@@ -137,13 +151,6 @@ func (p *Probe) observeEvent(h Histogram, n int64, seq uint64) {
 		p.push(record(sequenceAt, seq))
 	}
 	p.observe(h, n)
-}
-
-func (p *Probe) release(lag int64, isLate bool) {
-	p.observe(GeneratorLag, lag)
-	if isLate {
-		p.count(late, 1)
-	}
 }
 
 // Missed tells of events that were not released when the schedule was over.
@@ -220,8 +227,10 @@ func (p *Probe) add(record uint64) {
 			}
 			p.sequence = 0
 		}
+	case kind == counterAt+uint64(ones):
+		p.set.hists[BatchSize].observeOnes(value)
 	case kind < sequenceAt:
-		p.set.counts[kind-counterAt] += value
+		p.set.count(counter(kind-counterAt), value)
 	default:
 		p.sequence = value
 	}

@@ -177,8 +177,11 @@ func TestNothingIsLost(t *testing.T) {
 			for n := range events {
 				p.Count(Released, Modified, 1)
 				p.Count(Popped, Added, 2)
-				p.Deltas(1)
-				p.Release(time.Duration(n), n%4 == 0)
+				p.HandOver(1)
+				p.Observe(GeneratorLag, time.Duration(n))
+				if n%4 == 0 {
+					p.Late()
+				}
 				p.ObserveEvent(IntendedHandled, time.Duration(n), uint64(n))
 				p.Commit(int64(n * i))
 			}
@@ -194,7 +197,7 @@ func TestNothingIsLost(t *testing.T) {
 		"released": {snap.Events(Released, Modified), n},
 		"popped":   {snap.Events(Popped, Added), 2 * n},
 		"others":   {snap.Events(Released, Added), 0},
-		"deltas":   {snap.Deltas, n},
+		"deltas":   {snap.Deltas(), 2 * n},
 		"late":     {snap.Late, n / 4},
 		"missed":   {snap.Missed, 7 * probes},
 		"latency":  {snap.Histograms[0].Count, n},
@@ -292,10 +295,10 @@ func TestNil(t *testing.T) {
 		t.Fatalf("set %v, probe %v", s, p)
 	}
 	p.Count(Released, Added, 1)
-	p.Deltas(1)
+	p.HandOver(1)
 	p.Observe(GeneratorLag, 1)
 	p.ObserveEvent(ReleasedHandled, 1, 1)
-	p.Release(1, true)
+	p.Late()
 	p.Missed(1)
 	p.Commit(0)
 	p.Flush()

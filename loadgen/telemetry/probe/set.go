@@ -109,6 +109,18 @@ func (s *Set) Fold() {
 	s.fold()
 }
 
+// count adds to a counter, that of a way to those of its stages.
+func (s *Set) count(c counter, n uint64) {
+	if c < through || c >= late {
+		s.counts[c] += n
+		return
+	}
+	way, t := (c-through)/counter(types), Type((c-through)%counter(types))
+	for _, stage := range stagesOf[way] {
+		s.counts[stageCounter(stage, t)] += n
+	}
+}
+
 func (s *Set) fold() {
 	for _, p := range s.probes {
 		p.fold()
@@ -197,19 +209,27 @@ type Snapshot struct {
 	Labels  Labels
 	Created time.Time
 
-	counts               [counters]uint64
-	Deltas, Late, Missed uint64
-	Relists, Rounds      uint64
-	Faults, WatchErrors  map[string]uint64
-	Phase                string
-	Verdict              Verdict
-	QueueDepth           int
-	QueueBytes           float64
-	Histograms           []HistogramSnapshot
+	counts              [counters]uint64
+	Late, Missed        uint64
+	Relists, Rounds     uint64
+	Faults, WatchErrors map[string]uint64
+	Phase               string
+	Verdict             Verdict
+	QueueDepth          int
+	QueueBytes          float64
+	Histograms          []HistogramSnapshot
 }
 
 // Events that came to a stage, by type.
 func (s *Snapshot) Events(stage Stage, t Type) uint64 { return s.counts[stageCounter(stage, t)] }
+
+// Deltas is how many deltas, objects or notifications came out of the variant.
+func (s *Snapshot) Deltas() (n uint64) {
+	for t := range types {
+		n += s.Events(Popped, t)
+	}
+	return n
+}
 
 // HistogramSnapshot is a histogram of which something has been recorded, in the
 // unit of its metric.
@@ -270,7 +290,7 @@ func (s *Set) Snapshot() *Snapshot {
 	s.fold()
 	out := &Snapshot{
 		Labels: s.labels, Created: s.created, counts: s.counts,
-		Deltas: s.counts[deltas], Late: s.counts[late], Missed: s.counts[missed],
+		Late: s.counts[late], Missed: s.counts[missed],
 		Relists: s.relists, Rounds: s.rounds,
 		Faults: maps.Clone(s.faults), WatchErrors: maps.Clone(s.watchErrors),
 		Phase: s.phase, Verdict: s.verdict,
