@@ -27,9 +27,9 @@ func command(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestRunWithFaults(t *testing.T) {
-	code, out, errs := command("run", "--storm", "recorded-nodeloss", "--pipeline", "informer", "--source", "apiserver",
-		"--impl", "cond", "--delivery", "in-order", "--rounds", "1", "--faults", "disconnect:frames=300,count=2; half-frame:frames=500,count=1")
-	if code != exitOK || !strings.Contains(out, "fault disconnect:frames=300,count=2, fault half-frame:frames=500,count=1") {
+	code, out, errs := command("run", "--storm", "nodeloss", "--nodes", "1", "--pipeline", "informer", "--source", "apiserver",
+		"--impl", "cond", "--delivery", "in-order", "--rounds", "1", "--faults", "disconnect:frames=50,count=1")
+	if code != exitOK || !strings.Contains(out, "fault disconnect:frames=50,count=1") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }
@@ -67,7 +67,7 @@ func TestRunRefusesFaultsAndManifests(t *testing.T) {
 		"config.yaml:1: invalid manifest: ConfigMap has no pod template":  {"-f", config},
 		"none.yaml: no such file or directory":                            {"-f", filepath.Join(dir, "none.yaml")},
 	} {
-		code, out, errs := command(append([]string{"run", "--storm", "recorded-nodeloss"}, args...)...)
+		code, out, errs := command(append([]string{"run", "--storm", "steady", "--pods", "20"}, args...)...)
 		if code != exitUsage || !strings.Contains(errs, want) || out != "" || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%q: exit %d, %s%s, want %s", args, code, out, errs, want)
 		}
