@@ -1,13 +1,14 @@
 "use strict";
 
-// Samples come once a second; each chart keeps two minutes of them.
-const kept = 120;
+// Samples come once a second; each chart keeps two minutes of them, and is half a
+// minute wide until it has more.
+const kept = 120, narrowest = 30;
 
 // The charts. A value of null is a gap.
 const charts = [
   {id: "handled", title: "Events handled", unit: "per second", of: v => v.handledPerSecond, text: count},
   {id: "p99", title: "End-to-end latency, p99", unit: "from when an event was meant to be released, else from its release", of: v => v.latencyP99, text: time},
-  {id: "p50", title: "End-to-end latency, median", unit: "as above", of: v => v.latencyP50, text: time},
+  {id: "p50", title: "End-to-end latency, median", unit: "half of the events were faster", of: v => v.latencyP50, text: time},
   {id: "depth", title: "Queue depth", unit: "what waits", of: v => v.queueDepth, text: count},
   {id: "bytes", title: "Queued bytes", unit: "as JSON", of: v => v.queueBytes, text: bytes},
   {id: "lag", title: "Generator lag, p99", unit: "how late events were released", of: v => v.generatorLagP99, text: time},
@@ -111,8 +112,8 @@ function draw(c, shown) {
   let top = 0;
   for (const points of lines.values()) for (const [, v] of points) if (v !== null && v > top) top = v;
   const ceiling = niceCeiling(top);
-  const left = kept - samples.length;
-  const x = i => ((left + i) / (kept - 1)) * 400;
+  const width = Math.max(samples.length, narrowest);
+  const x = i => ((width - samples.length + i) / (width - 1)) * 400;
   const y = v => 142 - (v / ceiling) * 128;
   const parts = [
     svg("line", {class: "axis", x1: 0, x2: 400, y1: 142, y2: 142}),
