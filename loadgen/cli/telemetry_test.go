@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// atOnce is a run that is over at once.
+var atOnce = []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
+
+// TestTelemetryRefused: what can't be listened on or sent to is bad input: one line
+// that names the flag, and nothing is played.
+func TestTelemetryRefused(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	for _, test := range []struct {
+		args []string
+		env  [2]string
+		want string
+	}{
+		{args: []string{"--metrics-addr", taken.Addr().String()}, want: "--metrics-addr: cannot listen"},
+		{args: []string{"--metrics-addr", "nonsense"}, want: "--metrics-addr: cannot listen"},
+		{args: []string{"--metrics-pprof"}, want: "--metrics-pprof: needs --metrics-addr"},
+		{args: []string{"--push-metrics", "localhost:9090"}, want: "--push-metrics: no URL"},
+		{args: []string{"--pyroscope", "nonsense"}, want: "--pyroscope: no URL"},
+		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},
+		{env: [2]string{"OTEL_TRACES_EXPORTER", "jaeger"}, want: `OTEL_TRACES_EXPORTER="jaeger" (allowed: otlp, none)`},
+	} {
+		t.Run("", func(t *testing.T) {
+			if test.env[0] != "" {
+				t.Setenv(test.env[0], test.env[1])
+			}
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), append(append([]string{"run"}, atOnce...), test.args...), &stdout, &stderr)
+			text := stderr.String()
+			if code != exitUsage || stdout.Len() > 0 || strings.Count(text, "\n") != 1 || !strings.Contains(text, test.want) {
+				t.Errorf("%v: exit code %d, stdout %q, stderr %q, want %q", test.args, code, stdout.String(), text, test.want)
+			}
+		})
+	}
+}
+
+// heard is what a command said so far; it may be read while it goes on.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	said chan struct{}
+	want string
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := strings.Contains(h.text.String(), h.want)
+	n, err := h.text.Write(p)
+	if !before && strings.Contains(h.text.String(), h.want) {
+		close(h.said)
+	}
+	return n, err
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+var shown = regexp.MustCompile(`(http://\S+) shows the run`)
+
+// TestDash: the page and the metrics stay when the run is over, with what it
+// measured, until the command is interrupted, and that is no failure.
+func TestDash(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stderr := &heard{said: make(chan struct{}), want: "stays until Ctrl-C"}
+	var stdout bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, append(append([]string{"dash"}, atOnce...), "--metrics-addr", "127.0.0.1:0"), &stdout, stderr)
+	}()
+	select {
+	case <-stderr.said:
+	case c := <-code:
+		t.Fatalf("exit code %d: %s", c, stderr)
+	case <-time.After(time.Minute):
+		t.Fatalf("it is not over: %s", stderr)
+	}
+	m := shown.FindStringSubmatch(stderr.String())
+	if m == nil {
+		t.Fatalf("no address in %q", stderr)
+	}
+	for path, want := range map[string]string{
+		"/":        "<title>watchlab, live</title>",
+		"/metrics": "\nwatchlab_run_progress_ratio{",
+		"/healthz": "ok",
+		"/page.js": "EventSource",
+	} {
+		res, err := http.Get(m[1] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d, %v, without %q", path, res.StatusCode, err, want)
+		}
+		if path == "/metrics" && !regexp.MustCompile(`watchlab_events_per_second\{.*variant="ring"\} [1-9]`).Match(body) {
+			t.Error("there is no figure of ring")
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if c := <-code; c != exitOK {
+		t.Errorf("exit code %d: %s", c, stderr)
+	}
+	if !strings.Contains(stdout.String(), "ring") {
+		t.Errorf("no table: %s", stdout.String())
+	}
+}
