@@ -269,6 +269,24 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
+// TestRingsAreUsedAgain: a probe that follows another takes next to no memory, and
+// has nothing of the other's.
+func TestRingsAreUsedAgain(t *testing.T) {
+	s := New(Labels{})
+	first := s.Probe()
+	first.Observe(ReleasedHandled, time.Second)
+	ring := first.ring
+	first.Close()
+	second := s.Probe()
+	if second.ring != ring {
+		t.Error("the ring is another")
+	}
+	second.Close()
+	if n := s.Snapshot().Histograms[0].Count; n != 1 {
+		t.Errorf("%d values, want 1", n)
+	}
+}
+
 func TestQuantile(t *testing.T) {
 	s := New(Labels{})
 	p := s.Probe()

@@ -32,7 +32,10 @@ type Set struct {
 
 	mu sync.Mutex
 	// What follows is guarded by mu, and so is folding.
-	probes      []*Probe
+	probes []*Probe
+	// spare are the rings of probes that were closed: a probe that is made while a
+	// clock runs should take no memory then.
+	spare       []*[ringSize]uint64
 	counts      [counters]uint64
 	hists       [histograms]histogram
 	relists     uint64
@@ -78,10 +81,14 @@ func (s *Set) Probe() *Probe {
 	if s == nil {
 		return nil
 	}
-	p := &Probe{set: s, ring: new([ringSize]uint64), room: ringSize}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.trace = s.sampling
+	p := &Probe{set: s, room: ringSize, trace: s.sampling}
+	if n := len(s.spare); n > 0 {
+		p.ring, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		p.ring = new([ringSize]uint64)
+	}
 	s.probes = append(s.probes, p)
 	return p
 }
@@ -97,6 +104,7 @@ func (p *Probe) Close() {
 	defer s.mu.Unlock()
 	p.fold()
 	s.probes = slices.DeleteFunc(s.probes, func(o *Probe) bool { return o == p })
+	s.spare, p.ring = append(s.spare, p.ring), nil
 }
 
 // Fold takes in what the probes have told since the last time.
