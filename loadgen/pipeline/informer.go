@@ -20,6 +20,7 @@ import (
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
+	telemetry "watchlab/loadgen/telemetry/probe"
 )
 
 // informer is the informer pipeline: client-go's own controller with the
@@ -88,7 +89,7 @@ func (w *informer) Setup(ctx context.Context) error {
 	w.tellSource = w.taps.sourceTold(w.src)
 	u := newUpstream(ctx, w.taps, w.score)
 	w.process.upstream, w.worker.upstream = u, u
-	w.taps.depth(w.queue.Len, w.tellSource, u.look(w.st, w.queue, &w.process.newest, w.worker.queue))
+	w.taps.depth(w.queue.Len, w.taps.meanSize(), w.tellSource, u.look(w.st, w.queue, &w.process.newest, w.worker.queue))
 	return nil
 }
 
@@ -362,10 +363,10 @@ type entrance struct {
 
 var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
 
-func (e *entrance) took(obj any) {
+func (e *entrance) took(kind telemetry.Type, obj any) {
 	seq := sequence(obj)
 	e.st.enqueue(seq)
-	e.tap.enqueued(seq)
+	e.tap.entered(kind, seq)
 	e.upTo(seq)
 }
 
@@ -384,19 +385,19 @@ func (e *entrance) tookAll() bool {
 
 func (e *entrance) Add(obj any) error {
 	err := e.Queue.Add(obj)
-	e.took(obj)
+	e.took(telemetry.Added, obj)
 	return err
 }
 
 func (e *entrance) Update(obj any) error {
 	err := e.Queue.Update(obj)
-	e.took(obj)
+	e.took(telemetry.Modified, obj)
 	return err
 }
 
 func (e *entrance) Delete(obj any) error {
 	err := e.Queue.Delete(obj)
-	e.took(obj)
+	e.took(telemetry.Deleted, obj)
 	return err
 }
 

@@ -76,7 +76,7 @@ func (w *kubelet) Setup(ctx context.Context) error {
 	w.taps = newTaps(ctx, w.st, w.score)
 	updates := w.merger.Updates()
 	w.tellSource = w.taps.sourceTold(w.src)
-	w.taps.depth(func() int { return len(updates) }, w.tellSource)
+	w.taps.depth(func() int { return len(updates) }, w.taps.meanSize(), w.tellSource)
 	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
 	if w.material.static > 0 {
 		w.static, err = newStaticPods(w.material.static)

@@ -226,7 +226,7 @@ type liveInformer struct {
 
 var _ lab.Workload = (*liveInformer)(nil)
 
-func (w *liveInformer) Setup(context.Context) error {
+func (w *liveInformer) Setup(ctx context.Context) error {
 	w.round = w.live.round
 	if w.round == nil {
 		return errors.New("the round has not begun")
@@ -237,7 +237,14 @@ func (w *liveInformer) Setup(context.Context) error {
 	w.st = newStamps(LiveRoom, true, StampsAll)
 	// What the initial list has of what comes meanwhile is not known, so that
 	// its objects can't be counted.
-	return w.assemble(LiveRoom, 0, w.round.tee.Like())
+	w.taps = newOpenTaps(ctx, w.st)
+	if err := w.assemble(LiveRoom, 0, w.round.tee.Like()); err != nil {
+		return err
+	}
+	if w.taps != nil {
+		w.taps.depth(w.queue.Len, meanSize(w.round.tee.Storm(w.round.tee.Visible()).Events))
+	}
+	return nil
 }
 
 func (w *liveInformer) Run(ctx context.Context, rec *cell.Recorder) error {
@@ -260,6 +267,7 @@ func (w *liveInformer) Run(ctx context.Context, rec *cell.Recorder) error {
 		keys:  func() map[string]int32 { return keyIndexes(s) },
 		final: s.Final,
 	}
+	w.taps.heard(w.score)
 	w.report(rec, pace.On(arrivals{s}))
 	rec.Note("cluster-relists", float64(w.round.tee.Relists()))
 	return nil

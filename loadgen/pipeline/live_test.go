@@ -21,6 +21,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/telemetry/probe"
 )
 
 // fakeCluster is client-go's fake clientset: what is tested here is what
@@ -77,13 +78,16 @@ func TestCompareLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+	// Telemetry is told of all of them together.
+	set := probe.New(probe.Labels{})
+	o, err := lab.Run(probe.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(o.Comparisons) != 2 {
 		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
 	}
+	toldLive(t, set.Snapshot())
 	for _, c := range o.Comparisons {
 		events := uint64(0)
 		for _, cl := range c.Cells {
@@ -108,6 +112,19 @@ func TestCompareLive(t *testing.T) {
 			if !strings.HasSuffix(cl.BenchName(), "source=cluster/storm=pods-of-a-fake/rate=live") {
 				t.Errorf("name %s", cl.BenchName())
 			}
+		}
+	}
+}
+
+// toldLive checks that telemetry was told of a live round.
+func toldLive(t *testing.T, s *probe.Snapshot) {
+	t.Helper()
+	if total(s, probe.Released) < 200 || total(s, probe.Enqueued) < 200 || total(s, probe.Handled) < 200 || total(s, probe.Worked) == 0 {
+		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, probe.Released), total(s, probe.Enqueued), total(s, probe.Handled), total(s, probe.Worked))
+	}
+	for _, h := range []probe.Histogram{probe.IntendedHandled, probe.EnqueuedPopped, probe.StoredHandled} {
+		if told(s, h).Count == 0 {
+			t.Errorf("nothing in histogram %d", h)
 		}
 	}
 }

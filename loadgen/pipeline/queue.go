@@ -113,7 +113,7 @@ func (w *fifo) Setup(ctx context.Context) error {
 		w.probe = newProbe(w.queue)
 	}
 	w.taps = newTaps(ctx, w.st, w.score)
-	w.taps.depth(w.queue.Len)
+	w.taps.depth(w.queue.Len, w.taps.meanSize())
 	return nil
 }
 

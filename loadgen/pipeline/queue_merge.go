@@ -70,7 +70,7 @@ func (w *merging) Setup(ctx context.Context) error {
 	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
 	w.st.budget = w.score.budget
 	w.taps = newTaps(ctx, w.st, w.score)
-	w.taps.depth(func() int { return len(updates) })
+	w.taps.depth(func() int { return len(updates) }, w.taps.meanSize())
 	w.notices = make([]notice, 0, len(w.score.Events)+sampleEvery)
 	return nil
 }

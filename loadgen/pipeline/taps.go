@@ -110,13 +110,39 @@ func newTaps(ctx context.Context, st *stamps, s *score) *taps {
 	return t
 }
 
-// depth has a queue looked at until the play is torn down. It may take the queue's
-// lock, four times a second.
-func (t *taps) depth(length func() int, also ...func()) {
+// newOpenTaps returns the taps of a play of which it is known afterwards only which
+// events there were; nil where nobody looks. Until then they are only counted.
+func newOpenTaps(ctx context.Context, st *stamps) *taps {
+	set := telemetry.From(ctx)
+	if set == nil {
+		return nil
+	}
+	set.Begin(0)
+	return &taps{set: set, st: st}
+}
+
+// heard tells which events there were: all of them were released when they came.
+func (t *taps) heard(s *score) {
 	if t == nil {
 		return
 	}
-	size := meanSize(t.events)
+	t.events, t.initial = s.Events, uint64(s.Initial)
+	t.set.Begin(len(s.Events) - s.Initial)
+	t.intended = make([]int64, len(s.Events)+1)
+	p := t.set.Probe()
+	defer p.Close()
+	for i := s.Initial; i < len(s.Events); i++ {
+		t.intended[i+1] = int64(s.Events[i].At)
+		p.Count(telemetry.Released, telemetry.WatchType(s.Events[i].Type), 1)
+	}
+}
+
+// depth has a queue looked at until the play is torn down. It may take the queue's
+// lock, four times a second. size is that of an object as JSON, on average.
+func (t *taps) depth(length func() int, size float64, also ...func()) {
+	if t == nil {
+		return
+	}
 	t.set.Depth(func() int {
 		for _, f := range also {
 			f()
@@ -129,6 +155,13 @@ func (t *taps) depth(length func() int, also ...func()) {
 const sizeSamples = 64
 
 // meanSize estimates what an object of the storm takes as JSON.
+func (t *taps) meanSize() float64 {
+	if t == nil {
+		return 0
+	}
+	return meanSize(t.events)
+}
+
 func meanSize(events []storm.Event) float64 {
 	bytes, n := 0, 0
 	for i := 0; i < len(events); i += max(1, len(events)/sizeSamples) {
@@ -227,7 +260,7 @@ func (t *taps) event(seq uint64) bool { return seq > t.initial && seq < uint64(l
 // nowToo reports whether what comes next is to be told of at once.
 func (t *tap) nowToo() bool {
 	t.turn++
-	return t.intended != nil && t.turn%oneIn == 0
+	return t.told != nil && t.turn%oneIn == 0
 }
 
 // released tells that an event was released, right after its stamp.
@@ -263,6 +296,21 @@ func (t *tap) enqueued(seq uint64) {
 		t.probe.Observe(telemetry.ReleasedEnqueued, time.Duration(at-t.st.released[seq]))
 	}
 	t.probe.Commit(at)
+}
+
+// entered tells that the queue of an informer has taken an event, whose type is
+// known to be the one given if from nowhere else.
+func (t *tap) entered(kind telemetry.Type, seq uint64) {
+	switch {
+	case t == nil:
+	case t.kinds != nil:
+		t.enqueued(seq)
+	default:
+		t.probe.Count(telemetry.Enqueued, kind, 1)
+		if seq < uint64(len(t.st.enqueued)) {
+			t.probe.Commit(t.st.enqueued[seq])
+		}
+	}
 }
 
 // replaced tells that the queue has taken a list.
