@@ -52,7 +52,7 @@ type tab struct {
 func openTab(t *testing.T, address string) *tab {
 	t.Helper()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
+		chromedp.ExecPath(chromium(t)), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox)
 	}
@@ -60,7 +60,7 @@ func openTab(t *testing.T, address string) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-		// The browser must be gone before its folder is taken away.
+		// With the browser goes its folder, which chromedp has made.
 		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("close the browser: %v", err)
 		}

@@ -58,7 +58,7 @@ func open(t *testing.T, html []byte, setup ...chromedp.Action) *tab {
 		t.Fatal(err)
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
+		chromedp.ExecPath(chromium(t)), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox)
 	}
@@ -66,7 +66,7 @@ func open(t *testing.T, html []byte, setup ...chromedp.Action) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-		// The browser must be gone before its folder is taken away.
+		// With the browser goes its folder, which chromedp has made.
 		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("close the browser: %v", err)
 		}
