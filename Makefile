@@ -40,7 +40,7 @@ mutants: ## Break the variants on purpose and see the tests catch it (impls/conf
 soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
-e2e: build ## Run real kubectl, kube-apiserver, controller-runtime, Chromium and Prometheus; informers through faults (FAULTS=5m each)
+e2e: build ## Run real kubectl, kube-apiserver, controller-runtime, Chromium, Prometheus and an OpenTelemetry collector; informers through faults (FAULTS=5m each)
 	@scripts/chromium.sh >/dev/null
 	@scripts/prometheus.sh
 	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && \

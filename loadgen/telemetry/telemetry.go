@@ -59,6 +59,8 @@ const (
 	// are asked for their depth.
 	folding = 20 * time.Millisecond
 	looking = 250 * time.Millisecond
+	// settling is how long a queue that is being asked has to answer at the end.
+	settling = time.Second
 	// closing is how long a server has at the end to take what is left.
 	closing = 10 * time.Second
 )
@@ -192,7 +194,7 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	defer cancel()
 	if s.stop != nil {
 		s.stop()
-		s.running.Wait()
+		s.settle()
 	}
 	if s.server != nil {
 		s.server.Ready(false)
@@ -227,6 +229,20 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return s.server.Close(short)
+}
+
+// settle waits for what looks at queues. One that is stuck may keep its asker for
+// ever, which is no reason to keep the command.
+func (s *Session) settle() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(settling):
+	}
 }
 
 // warnings are told once each.

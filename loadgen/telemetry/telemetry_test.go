@@ -186,6 +186,28 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestStuckQueue: a queue that never answers how long it is keeps neither scrapes
+// nor the end of the run.
+func TestStuckQueue(t *testing.T) {
+	s, err := Start(t.Context(), Options{Run: "test", MetricsAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, stuck := make(chan struct{}), make(chan struct{})
+	set := s.Registry().Set(probe.Labels{Variant: "stuck"})
+	set.Depth(func() int {
+		close(asked)
+		<-stuck
+		return 0
+	}, 1)
+	<-asked
+	if value(scrape(t, s), "watchlab_queue_depth", `variant="stuck"`) != "0" {
+		t.Error("it is not in the scrape")
+	}
+	s.Close(t.Context(), nil)
+	close(stuck)
+}
+
 // TestNothingAsked: without options and variables there is no session, and the
 // comparisons are as they were.
 func TestNothingAsked(t *testing.T) {
