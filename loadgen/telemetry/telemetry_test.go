@@ -194,9 +194,10 @@ func TestStuckQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, stuck := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(asked) })
 	set := s.Registry().Set(probe.Labels{Variant: "stuck"})
 	set.Depth(func() int {
-		close(asked)
+		once()
 		<-stuck
 		return 0
 	}, 1)
