@@ -17,6 +17,9 @@ const (
 	// aaComparisons of a variant with itself, of aaRounds on each side.
 	aaComparisons = 50
 	aaRounds      = 10
+	// plantedComparisons with a side that is slower, of at most plantedRounds.
+	plantedComparisons = 5
+	plantedRounds      = 160
 	// plantedPart is one event in so many that the slower side plays in addition:
 	// 5 % more work for the same number of events.
 	plantedPart = 20
@@ -51,7 +54,7 @@ func BenchmarkAA(b *testing.B) {
 			n := 0
 			for b.Loop() {
 				for range aaComparisons {
-					base, values := compareOnce(b, rng, even, other)
+					base, values := compareOnce(b, rng, even, other, aaRounds)
 					n++
 					for _, u := range aaUnits {
 						if stats.Compare(base[u.unit], values[u.unit]).Significant {
@@ -83,11 +86,56 @@ func longer(p play) play {
 	return out
 }
 
+// BenchmarkPlanted finds a side that has 5 % more to do, with as many rounds as
+// that takes here: twice as many as before until they would show 5 % (would-see),
+// or there are plantedRounds. The number of rounds doesn't depend on what they
+// say of the two sides. found/comparison has to be 0.8 or more, but for chance,
+// where would-see is 0.05 or less; ratio is the median of what was found.
+func BenchmarkPlanted(b *testing.B) {
+	const share = 1. / plantedPart
+	for _, u := range aaUnits {
+		b.Run("impl=ring/planted=5%/unit="+u.unit, func(b *testing.B) {
+			even := newPlay("uniform", 1)
+			other := longer(even)
+			playOnce(b, even)
+			rng := rand.New(rand.NewPCG(3, 4))
+			var found, n int
+			var ratios, rounds, seen []float64
+			for b.Loop() {
+				for range plantedComparisons {
+					base, values := stats.Samples{}, stats.Samples{}
+					smallest := 1.
+					for more := aaRounds; len(base[u.unit])+more <= plantedRounds && smallest > share; more = len(base[u.unit]) {
+						moreBase, moreValues := compareOnce(b, rng, even, other, more)
+						base[u.unit] = append(base[u.unit], moreBase[u.unit]...)
+						values[u.unit] = append(values[u.unit], moreValues[u.unit]...)
+						if see, ok := stats.MinDetectable(base[u.unit], values[u.unit]); ok {
+							smallest = see
+						}
+					}
+					n++
+					c := stats.Compare(base[u.unit], values[u.unit])
+					if c.Significant {
+						found++
+					}
+					ratios = append(ratios, c.Ratio)
+					rounds = append(rounds, float64(len(base[u.unit])))
+					seen = append(seen, smallest)
+				}
+			}
+			b.ReportMetric(float64(found)/float64(n), "found/comparison")
+			b.ReportMetric(stats.Median(ratios), "ratio")
+			b.ReportMetric(stats.Median(rounds), "rounds")
+			b.ReportMetric(stats.Median(seen), "would-see")
+		})
+	}
+}
+
 // compareOnce plays the rounds of both sides, in an order that is drawn for each
 // round.
-func compareOnce(b *testing.B, rng *rand.Rand, even, other play) (base, values stats.Samples) {
+func compareOnce(b *testing.B, rng *rand.Rand, even, other play, rounds int) (base, values stats.Samples) {
 	var sides [2][]cell.Result
-	for range aaRounds {
+	for range rounds {
 		for _, side := range rng.Perm(2) {
 			sides[side] = append(sides[side], playOnce(b, [2]play{even, other}[side]))
 		}
