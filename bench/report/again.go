@@ -48,5 +48,5 @@ func pair(c *lab.ComparisonResult, first, second *lab.CellResult) string {
 	case !d.Significant:
 		return line + ", no difference, would see " + seen(base, values)
 	}
-	return line + fmt.Sprintf(", WARNING: equals differ (p=%.3f), so that differences of this size may be the machine's; by chance 1 pair in 20 does", d.P)
+	return line + fmt.Sprintf(", WARNING: equals differ (%s), so that differences of this size may be the machine's; by chance 1 pair in 20 does", stats.PText(d.P))
 }

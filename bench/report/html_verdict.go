@@ -251,7 +251,7 @@ func standing(r row, rows []row, unit string) string {
 	case !c.Testable:
 		return fmt.Sprintf("%s of %s; too few rounds to tell", times(c.Ratio), base.variant())
 	case !c.Significant:
-		return fmt.Sprintf("no difference from %s (p=%.3f; would see %s)", base.variant(), c.P, seen(from[unit], to[unit]))
+		return fmt.Sprintf("no difference from %s (%s; would see %s)", base.variant(), stats.PText(c.P), seen(from[unit], to[unit]))
 	}
-	return fmt.Sprintf("%s of %s (p=%.3f)", times(c.Ratio), base.variant(), c.P)
+	return fmt.Sprintf("%s of %s (%s)", times(c.Ratio), base.variant(), stats.PText(c.P))
 }

@@ -108,7 +108,7 @@ func losses(views []tableView) []string {
 				if f.skip || !ok || !behind || c.Testable && !c.Significant {
 					continue
 				}
-				test := fmt.Sprintf("p=%.3f", c.P)
+				test := stats.PText(c.P)
 				if !c.Testable {
 					test = "too few rounds to tell"
 				}

@@ -21,6 +21,7 @@
 package stats
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -108,6 +109,15 @@ func Compare(base, values []float64) Comparison {
 	c.Significant = c.P < Alpha
 	c.Lo, c.Hi = ratioInterval(base, values)
 	return c
+}
+
+// PText writes a probability of chance: "p=0.012", and "p<0.001" where three
+// digits would say 0.
+func PText(p float64) string {
+	if p < 0.0005 {
+		return "p<0.001"
+	}
+	return fmt.Sprintf("p=%.3f", p)
 }
 
 // smallestP is the two-sided p of the most extreme outcome: all of one side

@@ -330,3 +330,11 @@ func TestBenchstatAgrees(t *testing.T) {
 		t.Errorf("only %d figures compared:\n%s", compared, out)
 	}
 }
+
+func TestPText(t *testing.T) {
+	for p, want := range map[float64]string{1: "p=1.000", 0.05: "p=0.050", 0.0005: "p=0.001", 0.0004: "p<0.001", 0: "p<0.001"} {
+		if got := stats.PText(p); got != want {
+			t.Errorf("%v: %s, want %s", p, got, want)
+		}
+	}
+}

@@ -194,7 +194,7 @@ func (d difference) String() string {
 	case !d.Significant:
 		return fmt.Sprintf("no difference that could be told from chance (%s; p=%.2f%s)", times(d.Ratio), d.P, d.visible())
 	}
-	return fmt.Sprintf("%s (p=%.3f)", times(d.Ratio), d.P)
+	return fmt.Sprintf("%s (%s)", times(d.Ratio), stats.PText(d.P))
 }
 
 func (d difference) visible() string {
