@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -187,14 +188,16 @@ func (q *lined) crowd(i *item) error {
 
 // shorten folds in what is in the line, but for some that are left to the
 // consumer; if the consumer waits and is about to wake up, after it has done so.
-// The caller holds owner, which may be released meanwhile.
-func (q *lined) shorten(leave int) {
+// The caller holds owner, which may be released meanwhile. It returns how many it
+// has folded in.
+func (q *lined) shorten(leave int) int {
 	for q.away && q.line.Len() > 0 {
 		q.back.Wait()
 	}
-	if !q.away {
-		q.fold(q.line.Len() - leave)
+	if q.away {
+		return 0
 	}
+	return q.fold(q.line.Len() - leave)
 }
 
 // fold takes up to n items of the line into the backlog, and returns how many
@@ -298,7 +301,16 @@ func (q *lined) IsClosed() bool { return q.closed.Load() }
 func (q *lined) Len() int {
 	q.owner.Lock()
 	defer q.owner.Unlock()
-	q.shorten(0)
+	for n := q.line.Len(); n > 0; n = min(n, q.line.Len()) {
+		got := q.shorten(0)
+		if n -= got; n > 0 && got == 0 {
+			// A producer has claimed its place and is about to fill it. Others behind
+			// it may have returned by now. Only the consumer may sleep at the line.
+			q.owner.Unlock()
+			runtime.Gosched()
+			q.owner.Lock()
+		}
+	}
 	return q.backlog.len()
 }
 
