@@ -2,20 +2,17 @@ package profile_test
 
 import (
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	pprof "github.com/google/pprof/profile"
 
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/profile"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // maker makes profiles up.
 type maker struct {
@@ -119,25 +116,8 @@ func TestCompareText(t *testing.T) {
 			if err := table.Text(&got, tc.n); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".txt", got.String())
+			golden.Check(t, name+".txt", got.String())
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
 

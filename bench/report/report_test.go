@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,19 +14,17 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/host"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const (
 	batch  = "order total, coalesces none, unbounded, one consumer, handler unlocked, cache.QueueWithBatch"
@@ -191,19 +188,7 @@ func TestGolden(t *testing.T) {
 			if err := write(&got, outcome()); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-			}
+			golden.Check(t, name, got.String())
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/perf/benchunit"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/stats"
 )
 
@@ -166,22 +166,8 @@ func write(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-var update = flag.Bool("update", false, "write the golden file anew")
-
 func TestWriteIsGolden(t *testing.T) {
-	golden := filepath.Join("testdata", "bench.txt")
-	if *update {
-		if err := os.WriteFile(golden, write(t), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(write(t))); diff != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-	}
+	golden.Check(t, "bench.txt", string(write(t)))
 }
 
 func TestReadsBackWhatItWrote(t *testing.T) {

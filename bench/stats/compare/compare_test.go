@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"os/exec"
@@ -18,12 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 	"watchlab/bench/stats/compare"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // files are what the tables are made of: two runs that differ in some ways, with
 // a benchmark that only one has, one round of a benchmark, exact units, zeros,
@@ -157,19 +155,7 @@ func TestGolden(t *testing.T) {
 		if err := write(&got); err != nil {
 			t.Fatal(err)
 		}
-		golden := filepath.Join("testdata", name)
-		if *update {
-			if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got.String()); diff != "" {
-			t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-		}
+		golden.Check(t, name, got.String())
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,15 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats/compare"
 	"watchlab/bench/stats/gate"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // machine is how a run's figures come about.
 type machine struct {
@@ -428,19 +424,7 @@ func TestTextIsGolden(t *testing.T) {
 	if err := v.Text(&got); err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "gate.txt")
-	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-	}
+	golden.Check(t, "gate.txt", got.String())
 	var decoded gate.Verdict
 	got.Reset()
 	if err := v.JSON(&got); err != nil {
