@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/exp/api/remote"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"watchlab/loadgen/telemetry/internal/capped"
 )
 
 var (
@@ -56,7 +57,7 @@ func New(receiver, job, instance string) (*Pusher, error) {
 		u.Path = defaultPath
 	}
 	// Connections of its own, so that Close can end them.
-	client := &http.Client{Transport: limited{&http.Transport{Proxy: http.ProxyFromEnvironment}}, Timeout: patience}
+	client := &http.Client{Transport: capped.New(longest), Timeout: patience}
 	api, err := remote.NewAPI(u.String(), remote.WithAPIPath(""), remote.WithAPIHTTPClient(client), remote.WithAPIBackoff(retry))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
@@ -116,20 +117,6 @@ type folded struct {
 
 func (f folded) Error() string { return f.text }
 func (f folded) Unwrap() error { return f.cause }
-
-// limited cuts answers, as the remote API reads them whole.
-type limited struct{ *http.Transport }
-
-func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := l.Transport.RoundTrip(req)
-	if err == nil {
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(res.Body, longest), res.Body}
-	}
-	return res, err
-}
 
 // Close ends the pusher's connections.
 func (p *Pusher) Close() { p.client.CloseIdleConnections() }

@@ -12,13 +12,14 @@ package pyro
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"runtime"
 	"time"
 
 	"github.com/grafana/pyroscope-go"
+
+	"watchlab/loadgen/telemetry/internal/capped"
 )
 
 // ErrURL is wrapped by the error for what is no address of a server.
@@ -69,7 +70,7 @@ func Start(opts Options) (*Profiler, error) {
 		opts.Warn = func(error) {}
 	}
 	client := &http.Client{
-		Transport:     limited{&http.Transport{Proxy: http.ProxyFromEnvironment}},
+		Transport:     capped.New(answer),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Timeout:       patience,
 	}
@@ -124,17 +125,3 @@ func (logger) Infof(string, ...any)  {}
 func (logger) Debugf(string, ...any) {}
 
 func (l logger) Errorf(format string, args ...any) { l.warn(fmt.Errorf(format, args...)) }
-
-// limited cuts answers, as the client reads them whole.
-type limited struct{ *http.Transport }
-
-func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := l.Transport.RoundTrip(req)
-	if err == nil {
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(res.Body, answer), res.Body}
-	}
-	return res, err
-}
