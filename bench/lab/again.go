@@ -29,5 +29,5 @@ func pair(cells []Cell) (again Cell, of string) {
 		again.Labels = append(again.Labels, Label{Key: "impl", Value: again.Name})
 	}
 	again.Labels[i].Value += againSuffix
-	return again, benchName(cells[at].Name, cells[at].Labels)
+	return again, cells[at].BenchName()
 }

@@ -95,7 +95,7 @@ func (c *contest) count(i int) {
 
 // check refuses a cell that cannot be measured or would be misread.
 func (c *contest) check(cl Cell) error {
-	name := benchName(cl.Name, cl.Labels)
+	name := cl.BenchName()
 	if err := stats.CheckName(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}

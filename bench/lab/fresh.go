@@ -17,7 +17,7 @@ import (
 func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *cell.Recorder) (cell.Result, error) {
 	for _, c := range comparisons {
 		for _, cl := range c.Cells {
-			if benchName(cl.Name, cl.Labels) == name {
+			if cl.BenchName() == name {
 				return play(ctx, cl, rec)
 			}
 		}

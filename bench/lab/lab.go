@@ -80,6 +80,10 @@ type Cell struct {
 	New func() (Workload, error)
 }
 
+// BenchName returns the cell's name as benchmarks have it; see
+// [CellResult.BenchName].
+func (c Cell) BenchName() string { return benchName(c.Name, c.Labels) }
+
 // Comparison is a set of cells that are measured side by side and shown as one
 // table. Cells whose labels are equal save for "rate" are one row: throughput
 // is taken from the unpaced cell, latency from the paced one, where there are

@@ -202,6 +202,18 @@ func (c CellResult) original() string {
 	return c.BenchName()
 }
 
+// NameWithout returns the cell's name as BenchName does, without the labels of
+// the given keys: equal for cells that differ in nothing else.
+func (c CellResult) NameWithout(keys ...string) string { return benchName(c.Name, c.Without(keys...)) }
+
+// Impl returns the variant's name; the cell's where it has none.
+func (c CellResult) Impl() string {
+	if v := c.Label("impl"); v != "" {
+		return v
+	}
+	return c.Name
+}
+
 // Without returns the cell's labels save for those of the given keys.
 func (c CellResult) Without(keys ...string) []Label { return without(c.Labels, keys...) }
 

@@ -69,7 +69,7 @@ func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
 				return b
 			}
 		case cl.Baseline || !b.Baseline || unequal(row{throughput: b}, row{throughput: cl}):
-		case knobs(b, "impl") == knobs(cl, "impl"):
+		case b.NameWithout("impl") == cl.NameWithout("impl"):
 			return b
 		}
 	}

@@ -225,7 +225,7 @@ func (g *grid) markdown() string {
 	line := func(cells []string) {
 		b.WriteString("|")
 		for _, s := range cells {
-			b.WriteString(" " + escape(s) + " |")
+			b.WriteString(" " + Escape(s) + " |")
 		}
 		b.WriteString("\n")
 	}
@@ -244,7 +244,7 @@ func (g *grid) markdown() string {
 	return b.String()
 }
 
-// escape keeps what Markdown would read as markup.
-func escape(s string) string {
+// Escape keeps what Markdown would read as markup.
+func Escape(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`, "`", "\\`", "~", `\~`, "\n", " ").Replace(s)
 }

@@ -65,7 +65,7 @@ func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) [
 	at := map[string]int{}
 	var groups []group
 	for _, r := range rows {
-		key := knobs(r.throughput, "impl", "rate")
+		key := r.throughput.NameWithout("impl", "rate")
 		i, ok := at[key]
 		if !ok {
 			i = len(groups)

@@ -19,42 +19,42 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	if title == "" {
 		title = "run"
 	}
-	fmt.Fprintf(&b, "# %s, %s\n\n", escape(title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
+	fmt.Fprintf(&b, "# %s, %s\n\n", Escape(title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
 	var views []tableView
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
 		views = append(views, v)
-		fmt.Fprintf(&b, "## %s: %s\n\n", escape(v.family), escape(v.title))
+		fmt.Fprintf(&b, "## %s: %s\n\n", Escape(v.family), Escape(v.title))
 		if v.shared != "" {
-			fmt.Fprintf(&b, "%s\n\n", escape(v.shared))
+			fmt.Fprintf(&b, "%s\n\n", Escape(v.shared))
 		}
 		b.WriteString(v.grid.markdown())
 		b.WriteString("\n")
-		list(&b, v.legend)
+		List(&b, v.legend)
 		for _, t := range v.more() {
-			fmt.Fprintf(&b, "### %s\n\n%s\n", escape(t.title), t.grid.markdown())
+			fmt.Fprintf(&b, "### %s\n\n%s\n", Escape(t.title), t.grid.markdown())
 		}
 	}
 	for _, t := range sweeps(o) {
-		fmt.Fprintf(&b, "## %s\n\n", escape(t.title))
+		fmt.Fprintf(&b, "## %s\n\n", Escape(t.title))
 		if t.shared != "" {
-			fmt.Fprintf(&b, "%s\n\n", escape(t.shared))
+			fmt.Fprintf(&b, "%s\n\n", Escape(t.shared))
 		}
 		fmt.Fprintf(&b, "%s\n", t.grid.markdown())
-		list(&b, t.legend)
+		List(&b, t.legend)
 	}
 
 	b.WriteString("## Where it loses\n\n")
 	if lost := losses(views); len(lost) > 0 {
-		list(&b, lost)
+		List(&b, lost)
 	} else {
 		b.WriteString("No row with figures is behind its baseline in events/s, p99, allocations or bytes.\n\n")
 	}
 
 	b.WriteString("## Method\n\n")
-	list(&b, method(o))
+	List(&b, method(o))
 	b.WriteString("## Environment\n\n")
-	list(&b, environment(o))
+	List(&b, environment(o))
 	b.WriteString("## How to reproduce\n\n")
 	if o.Env.Commit != "" {
 		fmt.Fprintf(&b, "At commit %s%s:\n\n", o.Env.Commit, dirty(o.Env.Dirty))
@@ -65,9 +65,11 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-func list(b *bytes.Buffer, lines []string) {
+// List writes lines as a list of Markdown, with an empty line after it; nothing
+// where there are none.
+func List(b *bytes.Buffer, lines []string) {
 	for _, l := range lines {
-		fmt.Fprintf(b, "- %s\n", escape(l))
+		fmt.Fprintf(b, "- %s\n", Escape(l))
 	}
 	if len(lines) > 0 {
 		b.WriteString("\n")

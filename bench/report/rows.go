@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -37,7 +36,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		if cl.Again != "" {
 			continue
 		}
-		key := knobs(cl, "rate")
+		key := cl.NameWithout("rate")
 		g, ok := groups[key]
 		if !ok {
 			g = &group{}
@@ -84,17 +83,6 @@ func headline(c *lab.CellResult, wanted cell.Boundary) cell.Quantiles {
 	return l.Quantiles
 }
 
-// knobs is the cell's name without the given labels: equal for cells that may
-// be compared.
-func knobs(c *lab.CellResult, keys ...string) string {
-	var b strings.Builder
-	b.WriteString(c.Name)
-	for _, l := range c.Without(keys...) {
-		b.WriteString("/" + l.Key + "=" + l.Value)
-	}
-	return b.String()
-}
-
 // cells returns the row's cells, each once.
 func (r row) cells() []*lab.CellResult {
 	if r.throughput == r.latency {
@@ -112,12 +100,7 @@ func (r row) broken() bool {
 }
 
 // variant is the row's name.
-func (r row) variant() string {
-	if v := r.throughput.Label("impl"); v != "" {
-		return v
-	}
-	return r.throughput.Name
-}
+func (r row) variant() string { return r.throughput.Impl() }
 
 // rate is the pace that the latency was measured at.
 func (r row) rate() string { return rateOf(r.latency) }
@@ -161,7 +144,7 @@ func counterpart(r row, rows []row) (base row, ok bool) {
 		return row{}, false
 	}
 	for _, b := range rows {
-		if !b.isBaseline() || knobs(b.throughput, "impl", "rate") != knobs(r.throughput, "impl", "rate") {
+		if !b.isBaseline() || b.throughput.NameWithout("impl", "rate") != r.throughput.NameWithout("impl", "rate") {
 			continue
 		}
 		if b.rate() == r.rate() {

@@ -115,7 +115,7 @@ func (g *grid) add(c lab.Comparison, point []lab.Label) {
 	g.titles = append(g.titles, c.Title)
 	g.inputs = append(g.inputs, c.Input)
 	for _, cl := range c.Cells {
-		name := nameOf(cl)
+		name := cl.BenchName()
 		if g.seen[name] {
 			continue
 		}

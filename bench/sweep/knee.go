@@ -109,7 +109,7 @@ func (k *Knee) more(played []lab.CellResult) []lab.Cell {
 		}
 		for _, cl := range at[rate] {
 			r := lab.CellResult{Name: cl.Name, Labels: cl.Labels}
-			if nameWithout(&r, "rate") == v.name {
+			if r.NameWithout("rate") == v.name {
 				next = append(next, cl)
 			}
 		}
@@ -152,11 +152,11 @@ func variantsOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 		if !paced || err != nil || c.Again != "" {
 			continue
 		}
-		name := nameWithout(c, "rate")
+		name := c.NameWithout("rate")
 		at := slices.IndexFunc(all, func(v searched) bool { return v.name == name })
 		if at < 0 {
 			at = len(all)
-			all = append(all, searched{name: name, impl: implOf(c)})
+			all = append(all, searched{name: name, impl: c.Impl()})
 		}
 		all[at].points = append(all[at].points, tried{rate: rate, cell: c, samples: c.Samples(headline)})
 	}

@@ -25,11 +25,11 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 			continue
 		}
 		perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]
-		name := nameWithout(cl, over)
+		name := cl.NameWithout(over)
 		at := slices.IndexFunc(all, func(s stats.Scaling) bool { return s.Cell == name })
 		if at < 0 {
 			at = len(all)
-			all = append(all, stats.Scaling{Cell: name, Impl: implOf(cl), Over: over})
+			all = append(all, stats.Scaling{Cell: name, Impl: cl.Impl(), Over: over})
 		}
 		if len(perSecond) > 0 {
 			all[at].Points = append(all[at].Points, stats.ScalePoint{N: n, EventsPerSecond: perSecond})
@@ -69,11 +69,11 @@ func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
 		if ix < 0 || iy < 0 || cl.Again != "" {
 			continue
 		}
-		name := nameWithout(cl, x.Label, y.Label)
+		name := cl.NameWithout(x.Label, y.Label)
 		at := slices.IndexFunc(all, func(s stats.Surface) bool { return s.Cell == name })
 		if at < 0 {
 			at = len(all)
-			all = append(all, newSurface(name, implOf(cl), x, y, unit))
+			all = append(all, newSurface(name, cl.Impl(), x, y, unit))
 		}
 		if values := cl.Samples(c.Latency)[unit]; len(values) > 0 {
 			summary := stats.Summarize(values)

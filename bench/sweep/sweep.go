@@ -15,37 +15,7 @@
 // off and taken up again answers as one that wasn't.
 package sweep
 
-import (
-	"errors"
-	"strings"
-
-	"watchlab/bench/lab"
-)
+import "errors"
 
 // ErrSweep is wrapped by the errors for sweeps that make no sense.
 var ErrSweep = errors.New("invalid sweep")
-
-// nameOf is the cell's name as benchmarks have it.
-func nameOf(c lab.Cell) string {
-	r := lab.CellResult{Name: c.Name, Labels: c.Labels}
-	return r.BenchName()
-}
-
-// nameWithout is a cell's name as benchmarks have it, without some labels: what
-// is swept over is no part of who is swept.
-func nameWithout(c *lab.CellResult, keys ...string) string {
-	var b strings.Builder
-	b.WriteString(c.Name)
-	for _, l := range c.Without(keys...) {
-		b.WriteString("/" + l.Key + "=" + l.Value)
-	}
-	return b.String()
-}
-
-// implOf is the variant's name; the cell's where it has none.
-func implOf(c *lab.CellResult) string {
-	if v := c.Label("impl"); v != "" {
-		return v
-	}
-	return c.Name
-}

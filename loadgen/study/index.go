@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 )
 
 // Entry is a question with what was found so far.
@@ -24,7 +25,7 @@ func Index(w io.Writer, command string, entries []Entry) error {
 		"Each question's page says how sure its answer is.\n\n")
 	fmt.Fprintf(&b, "    %s\n\n", command)
 	if o := first(entries); o != nil {
-		fmt.Fprintf(&b, "%s\n\n", escape(where(o)))
+		fmt.Fprintf(&b, "%s\n\n", report.Escape(where(o)))
 	}
 	for _, e := range entries {
 		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", e.Question.Asks, e.Question.Name, PageFile)
@@ -32,7 +33,7 @@ func Index(w io.Writer, command string, entries []Entry) error {
 		if len(answer.Short) == 0 {
 			answer.Short = answer.More
 		}
-		list(&b, answer.Short)
+		report.List(&b, answer.Short)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 	"watchlab/bench/stats"
 )
 
@@ -22,10 +23,10 @@ func Page(w io.Writer, q Question, found Found) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
 	answer := q.Answer(found)
-	list(&b, answer.Short)
-	list(&b, answer.More)
+	report.List(&b, answer.Short)
+	report.List(&b, answer.More)
 	b.WriteString("## How sure\n\n")
-	list(&b, sure(q, found))
+	report.List(&b, sure(q, found))
 	for _, p := range q.Parts {
 		part(&b, p, found[p.Name])
 	}
@@ -54,20 +55,6 @@ func missing(q Question, found Found) []string {
 		out = append(out, fmt.Sprintf("%s: %s", p.Name, verdicts(o)))
 	}
 	return out
-}
-
-func list(b *bytes.Buffer, lines []string) {
-	for _, l := range lines {
-		fmt.Fprintf(b, "- %s\n", escape(l))
-	}
-	if len(lines) > 0 {
-		b.WriteString("\n")
-	}
-}
-
-// escape keeps text from being read as a table or as markup.
-func escape(s string) string {
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_").Replace(s)
 }
 
 // sure says what the answer rests on.
@@ -176,13 +163,13 @@ func part(b *bytes.Buffer, p Part, o *lab.Outcome) {
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
 		if len(o.Comparisons) > 1 {
-			fmt.Fprintf(b, "%s:\n\n", escape(capital(c.Title)))
+			fmt.Fprintf(b, "%s:\n\n", report.Escape(capital(c.Title)))
 		}
 		table(b, c, p.Columns)
 	}
 	fmt.Fprintf(b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n",
 		rounds(o), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
-	fmt.Fprintf(b, "%s\n\n", escape(where(o)))
+	fmt.Fprintf(b, "%s\n\n", report.Escape(where(o)))
 }
 
 // commandOf is the command as it was given, or as it would be.
@@ -288,7 +275,7 @@ func dash(s string) string {
 func row(b *bytes.Buffer, entries []string) {
 	b.WriteString("|")
 	for _, e := range entries {
-		fmt.Fprintf(b, " %s |", escape(e))
+		fmt.Fprintf(b, " %s |", report.Escape(e))
 	}
 	b.WriteString("\n")
 }

@@ -75,7 +75,7 @@ type watched struct {
 
 func (s *Session) watchedCell(of lab.Comparison, c *lab.Cell) *watched {
 	l := probe.Labels{Family: of.Family}
-	w := &watched{session: s, name: benchName(c), rate: lab.Unpaced, headline: of.Latency}
+	w := &watched{session: s, name: c.BenchName(), rate: lab.Unpaced, headline: of.Latency}
 	for _, label := range c.Labels {
 		switch label.Key {
 		case "impl":
@@ -97,12 +97,6 @@ func (s *Session) watchedCell(of lab.Comparison, c *lab.Cell) *watched {
 	defer s.mu.Unlock()
 	s.cells[w.name] = w
 	return w
-}
-
-// benchName is the cell's name as in lab.CellResult.BenchName.
-func benchName(c *lab.Cell) string {
-	r := lab.CellResult{Name: c.Name, Labels: c.Labels}
-	return r.BenchName()
 }
 
 func (s *Session) currentRound() int {

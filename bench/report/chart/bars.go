@@ -64,10 +64,7 @@ func (c Bars) SVG(id string) template.HTML {
 	ruler(p, x, ticks, 4, bottom)
 	p.text(Width-rowsRight, height-4, "end", "axis-label", c.Axis.Label)
 	for i, r := range c.Rows {
-		top := float64(4 + rowHeight*i)
-		p.f(`<g class="row series %s" data-series="%s">`, r.Style.class(), esc(r.Name))
-		p.text(rowsLeft, top+12, "start", "row-label", shorten(r.Name, 34))
-		p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
+		top := p.row(i, r.Style, r.Name, r.Note)
 		if r.Value != nil {
 			y := top + barTop
 			p.f(`<path class="bar pt" d="M%d %sH%sV%sH%dz" data-tip="%s"><title>%s</title></path>`,
@@ -86,6 +83,15 @@ func (c Bars) SVG(id string) template.HTML {
 		p.f(`</g>`)
 	}
 	return p.close()
+}
+
+// row begins the group of a row, writes its words, and returns where its top is.
+func (p *picture) row(i int, style Style, name, note string) (top float64) {
+	top = float64(4 + rowHeight*i)
+	p.f(`<g class="row series %s" data-series="%s">`, style.class(), esc(name))
+	p.text(rowsLeft, top+12, "start", "row-label", shorten(name, 34))
+	p.text(Width-rowsRight, top+12, "end", "row-note", note)
+	return top
 }
 
 // ruler draws a horizontal axis below rows.

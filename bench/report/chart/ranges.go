@@ -43,10 +43,7 @@ func (c Ranges) SVG(id string) template.HTML {
 	ruler(p, x, ticks, 4, bottom)
 	p.text(Width-rowsRight, height-4, "end", "axis-label", c.Axis.Label)
 	for i, r := range c.Rows {
-		top := float64(4 + rowHeight*i)
-		p.f(`<g class="row series %s" data-series="%s">`, r.Style.class(), esc(r.Name))
-		p.text(rowsLeft, top+12, "start", "row-label", shorten(r.Name, 34))
-		p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
+		top := p.row(i, r.Style, r.Name, r.Note)
 		c.row(p, r, x, top+barTop+barHeight/2)
 		p.f(`</g>`)
 	}

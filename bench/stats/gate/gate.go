@@ -133,7 +133,7 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 				rounds: cl.Rounds, headline: c.Latency,
 			}
 			r.add(mine, keys)
-			knobs := fmt.Sprint(cl.Name, cl.Without("impl"))
+			knobs := cl.NameWithout("impl")
 			if cl.Baseline {
 				baselines[knobs] = mine
 			} else {
