@@ -55,14 +55,7 @@ nothing was lost, and the generator kept its schedule. Where it didn't, the limi
   watchlab knee --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer \
     --handler-cost 10us --slo p99=1ms,p99.9=5ms --out results/knee`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := f.plan(cmd)
-			if err != nil {
-				return err
-			}
-			p.args = args
-			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: plays(args, f.plan),
 	}
 	f.add(cmd)
 	fl := cmd.Flags()

@@ -114,14 +114,7 @@ with --resume.`,
   # The kubelet's merge, compared by benchstat
   watchlab run --family merge --pipeline kubelet -o bench | benchstat -row .name -col /impl -`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := f.plan(cmd)
-			if err != nil {
-				return err
-			}
-			p.args = args
-			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: plays(args, f.plan),
 	}
 	f.addAll(cmd)
 	return cmd
@@ -279,7 +272,7 @@ func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 }
 
 // plan checks the flags, all of them before anything is read or written.
-func (f runFlags) plan(cmd *cobra.Command) (*plan, error) {
+func (f *runFlags) plan(cmd *cobra.Command) (*plan, error) {
 	p, err := f.check(cmd)
 	if err != nil {
 		return nil, err
@@ -482,6 +475,18 @@ func compare(s pipeline.Spec) ([]lab.Comparison, error) {
 		return nil, usageError{err}
 	}
 	return comparisons, nil
+}
+
+// plays is what a verb does that plans a run and plays it.
+func plays(args []string, planned func(*cobra.Command) (*plan, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		p, err := planned(cmd)
+		if err != nil {
+			return err
+		}
+		p.args = args
+		return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
 }
 
 // run plays the plan and shows what came out.

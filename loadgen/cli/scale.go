@@ -54,14 +54,7 @@ where the peak is; each with an interval. It takes four numbers or more.`,
   # How much do shards bring?
   watchlab scale --family deltafifo --impl sharded --producers 8 --over shards=1,2,4,8,16`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := f.scale(cmd, over)
-			if err != nil {
-				return err
-			}
-			p.args = args
-			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: plays(args, func(cmd *cobra.Command) (*plan, error) { return f.scale(cmd, over) }),
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&over, "over", "", "what is varied: NAME=VALUE,VALUE,…, with "+strings.Join(dimensionNames(dimension.number), ", ")+" (keys is another name for pods)")

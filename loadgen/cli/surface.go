@@ -33,14 +33,7 @@ values, all of them interleaved, and prints a figure of each variant over both.`
   # How much do readers of the store cost, by what the handler costs?
   watchlab surface --family deltafifo --pipeline informer --x readers=0,1,4 --y handler-cost=0,1us,10us`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := f.plan(cmd)
-			if err != nil {
-				return err
-			}
-			p.args = args
-			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: plays(args, f.plan),
 	}
 	f.add(cmd)
 	fl := cmd.Flags()

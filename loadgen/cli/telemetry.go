@@ -100,17 +100,16 @@ run.`,
   watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer \
     --storm gang --scale 0.1 --pace trace --metrics-addr 127.0.0.1:8080`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: plays(args, func(cmd *cobra.Command) (*plan, error) {
 			if !cmd.Flags().Changed("metrics-addr") {
 				f.telemetry.addr = dashAddr
 			}
 			p, err := f.plan(cmd)
-			if err != nil {
-				return err
+			if err == nil {
+				p.stays = true
 			}
-			p.args, p.stays = args, true
-			return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+			return p, err
+		}),
 	}
 	f.addAll(cmd)
 	cmd.Flags().Lookup("metrics-addr").Usage = strings.Replace(cmd.Flags().Lookup("metrics-addr").Usage, "(default: none)", "(default: "+dashAddr+")", 1)
