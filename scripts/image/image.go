@@ -49,10 +49,17 @@ func parseBinary(s string) (binary, error) {
 	return binary{platform: *p, path: path}, nil
 }
 
+// program says what an image holds, the same for all platforms.
+type program struct {
+	command     string // the file's name at the root, which is the entrypoint, too
+	description string
+	revision    string // the commit that it is built from, or empty
+}
+
 // index makes an image of each binary, and an index of them. The same binaries
 // give the same digest, whenever and wherever it is made: there is no clock in
 // it, and no owner but root.
-func index(ref name.Tag, revision string, binaries []binary) (v1.ImageIndex, error) {
+func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error) {
 	if len(binaries) == 0 {
 		return nil, errors.New("no binary")
 	}
@@ -71,7 +78,7 @@ func index(ref name.Tag, revision string, binaries []binary) (v1.ImageIndex, err
 		if i > 0 && b.platform.Equals(binaries[i-1].platform) {
 			return nil, fmt.Errorf("%s is named twice", b.platform)
 		}
-		img, err := image(base, revision, b)
+		img, err := image(base, what, b)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.platform, err)
 		}
@@ -79,7 +86,7 @@ func index(ref name.Tag, revision string, binaries []binary) (v1.ImageIndex, err
 			Add: img, Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1, Platform: &b.platform},
 		})
 	}
-	annotated, ok := mutate.Annotations(out, labels(revision, ref)).(v1.ImageIndex)
+	annotated, ok := mutate.Annotations(out, labels(what, ref)).(v1.ImageIndex)
 	if !ok {
 		return nil, errors.New("annotations: not an index any more")
 	}
@@ -87,19 +94,19 @@ func index(ref name.Tag, revision string, binaries []binary) (v1.ImageIndex, err
 }
 
 // image is the base and the binary.
-func image(base v1.Layer, revision string, b binary) (v1.Image, error) {
+func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	data, err := os.ReadFile(b.path)
 	if err != nil {
 		return nil, err
 	}
-	command, err := layer([]file{{name: "watchlab", mode: 0o755, data: data}})
+	command, err := layer([]file{{name: what.command, mode: 0o755, data: data}})
 	if err != nil {
 		return nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err = mutate.Append(img,
 		mutate.Addendum{Layer: base, History: v1.History{CreatedBy: "CA bundle, passwd, group, /tmp"}},
-		mutate.Addendum{Layer: command, History: v1.History{CreatedBy: "go build ./loadgen"}})
+		mutate.Addendum{Layer: command, History: v1.History{CreatedBy: "go build"}})
 	if err != nil {
 		return nil, err
 	}
@@ -111,24 +118,24 @@ func image(base v1.Layer, revision string, b binary) (v1.Image, error) {
 	cfg.OS, cfg.Architecture, cfg.Variant = b.platform.OS, b.platform.Architecture, b.platform.Variant
 	cfg.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
 	cfg.Config = v1.Config{
-		Entrypoint: []string{"/watchlab"},
+		Entrypoint: []string{"/" + what.command},
 		Env:        []string{"PATH=/", "SSL_CERT_FILE=/" + caFile},
 		User:       fmt.Sprintf("%d:%d", user, user),
 		WorkingDir: "/tmp",
-		Labels:     labels(revision, name.Tag{}),
+		Labels:     labels(what, name.Tag{}),
 	}
 	return mutate.ConfigFile(img, cfg)
 }
 
 // labels are those of the OCI image spec that can be told.
-func labels(revision string, ref name.Tag) map[string]string {
+func labels(what program, ref name.Tag) map[string]string {
 	l := map[string]string{
-		"org.opencontainers.image.title":       "watchlab",
-		"org.opencontainers.image.description": "The performance lab for the Kubernetes event pipeline",
+		"org.opencontainers.image.title":       what.command,
+		"org.opencontainers.image.description": what.description,
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 	}
-	if revision != "" {
-		l["org.opencontainers.image.revision"] = revision
+	if what.revision != "" {
+		l["org.opencontainers.image.revision"] = what.revision
 	}
 	if ref.TagStr() != "" && ref.RepositoryStr() != "" {
 		l["org.opencontainers.image.version"] = ref.TagStr()

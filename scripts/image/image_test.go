@@ -21,10 +21,10 @@ import (
 )
 
 // build runs the command on two small binaries and returns the archive.
-func build(t *testing.T) string {
+func build(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	args := []string{"--ref", "watchlab:test", "--revision", "0123456789ab", "--out", filepath.Join(dir, "image.tar")}
+	args := append([]string{"--ref", "watchlab:test", "--revision", "0123456789ab", "--out", filepath.Join(dir, "image.tar")}, more...)
 	for _, arch := range []string{"arm64", "amd64"} {
 		path := filepath.Join(dir, arch)
 		if err := os.WriteFile(path, []byte("a binary for "+arch), 0o600); err != nil {
@@ -181,6 +181,42 @@ func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 	}
 }
 
+// TestAnotherProgram: the image of a program that isn't ours names it in all places.
+func TestAnotherProgram(t *testing.T) {
+	path, err := layout.FromPath(unpack(t, build(t, "--command", "prometheus", "--description", "A database of time series")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := path.ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := outer.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := outer.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := inner.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := inner.Image(images.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(cfg.Config.Entrypoint, []string{"/prometheus"}) || cfg.Config.Labels["org.opencontainers.image.title"] != "prometheus" ||
+		cfg.Config.Labels["org.opencontainers.image.description"] != "A database of time series" {
+		t.Errorf("config %+v", cfg.Config)
+	}
+}
+
 func TestImageName(t *testing.T) {
 	for ref, want := range map[string]string{
 		"watchlab:dev":               "docker.io/library/watchlab:dev",
@@ -216,6 +252,8 @@ func TestBadInput(t *testing.T) {
 		"no architecture":  {[]string{"--out", out, "--binary", "linux=" + have}, "OS/ARCH=PATH"},
 		"not there":        {[]string{"--out", out, "--binary", "linux/amd64=" + have + "-not"}, "no such file"},
 		"twice":            {[]string{"--out", out, "--binary", "linux/amd64=" + have, "--binary", "linux/amd64=" + have}, "named twice"},
+		"a path":           {[]string{"--command", "bin/x", "--out", out, "--binary", "linux/amd64=" + have}, "--command"},
+		"the base's":       {[]string{"--command", "etc", "--out", out, "--binary", "linux/amd64=" + have}, "--command"},
 		"a stray argument": {[]string{"--out", out, "--binary", "linux/amd64=" + have, "more"}, `"more"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,6 @@
-// Image packs the watchlab command, built for one or several platforms, into an
-// OCI archive: no Docker daemon, no base image, no network.
+// Image packs a static binary, built for one or several platforms, into an OCI
+// archive: no Docker daemon, no base image, no network. It is the watchlab command
+// unless --command names another, which cluster tests need.
 //
 //	go run . --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
 //
@@ -12,11 +13,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// commandName is what a program may be called: no path, and no folder of the base.
+var commandName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
 // run returns the exit code: 2 for bad input, 1 where writing fails.
 func run(args []string, stdout, stderr io.Writer) int {
@@ -24,6 +29,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fl.SetOutput(stderr)
 	refFlag := fl.String("ref", "watchlab:dev", "the image's name and tag")
 	out := fl.String("out", "", "the archive to write")
+	command := fl.String("command", "watchlab", "the program's name: it is /NAME, and the entrypoint")
+	description := fl.String("description", "The performance lab for the Kubernetes event pipeline", "what it is, for the image's labels")
 	revision := fl.String("revision", "", "the commit that it is built from, for its labels")
 	var binaries []binary
 	fl.Func("binary", "the command for a platform, as OS/ARCH=PATH; once for each", func(s string) error {
@@ -44,12 +51,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return bad("--ref: %v", err)
 	case *out == "":
 		return bad("--out: name the archive to write")
+	case !commandName.MatchString(*command), *command == "etc", *command == "tmp":
+		return bad("--command: %q is not allowed (allowed: a lower-case letter, then lower-case letters, digits, - and _; not etc, not tmp)", *command)
 	case len(binaries) == 0:
 		return bad("--binary: name at least one")
 	case fl.NArg() > 0:
 		return bad("no argument %q is taken", fl.Arg(0))
 	}
-	idx, err := index(ref, *revision, binaries)
+	idx, err := index(ref, program{command: *command, description: *description, revision: *revision}, binaries)
 	if err != nil {
 		return bad("--binary: %v", err)
 	}
