@@ -13,6 +13,10 @@ type Shard struct {
 	Node string `json:"node,omitempty"`
 	// Attempt counts from 0: how often the shard had been begun before.
 	Attempt int `json:"attempt,omitempty"`
+	// Whole are the digests of what all shards together play, one for each comparison,
+	// of which the Input of the outcome's comparison is the shard's part: the same in all
+	// shards. Empty where each shard plays what it finds, as from a live cluster.
+	Whole []string `json:"whole,omitempty"`
 	// Outcome is what it measured. Its environment is the shard's own.
 	Outcome *Outcome `json:"outcome"`
 	// Starts are the plays that it was to begin together with the others, in the
@@ -23,7 +27,8 @@ type Shard struct {
 // Start is how a shard began a play that all were to begin at the same time.
 type Start struct {
 	// Comparison is the place of the play's comparison in the run, from 0; Cell the
-	// cell's name as benchmarks have it; Round the round, 0 for the warm-up.
+	// cell's name as benchmarks have it, empty for all cells of the round, where they are
+	// played together; Round the round, 0 for the warm-up.
 	Comparison int    `json:"comparison"`
 	Cell       string `json:"cell"`
 	Round      int    `json:"round"`
