@@ -10,12 +10,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -47,16 +46,20 @@ const (
 type ControlPlane struct {
 	dir    string
 	config *rest.Config
-	// processes in the order in which they were started.
+	stop   sync.Once
+	// stopErr is set by stop.
+	stopErr error
+
+	mu sync.Mutex
+	// processes in the order in which they were first started. Guarded by mu.
 	processes []*process
-	stop      sync.Once
-	stopErr   error
 }
 
 // Start starts a control plane and returns when it is ready. It listens on
 // ports of loopback that were free, with certificates of its own and a token
-// that only its kubeconfig has. etcd does not wait for the disk: what it keeps
-// is thrown away. On an error nothing is left running.
+// that only its kubeconfig has. etcd does not wait for the disk, as what it keeps
+// is thrown away: it survives the end of its process (see [ControlPlane.Kill]),
+// not that of the machine. On an error nothing is left running.
 func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err error) {
 	dir, err := os.MkdirTemp("", "watchlab-control-plane-")
 	if err != nil {
@@ -90,7 +93,7 @@ func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err 
 	}
 	etcd := "http://" + address(ports[1])
 	peer := "http://" + address(ports[2])
-	err = c.run(p.Etcd, "--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+	err = c.run(Etcd, p.Etcd, "--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 		"--quota-backend-bytes", strconv.Itoa(4<<30),
 		"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab="+peer)
@@ -99,7 +102,7 @@ func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err 
 	}
 	// Endpoints of the API server's own service can't be on loopback, hence no
 	// reconciler of them.
-	err = c.run(p.APIServer, append([]string{
+	err = c.run(APIServer, p.APIServer, append([]string{
 		"--etcd-servers", etcd,
 		"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
 		"--endpoint-reconciler-type", "none", "--allow-privileged=true",
@@ -118,13 +121,13 @@ func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err 
 	if !opts.Controllers {
 		return c, nil
 	}
-	err = c.run(p.ControllerManager, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
+	err = c.run(ControllerManager, p.ControllerManager, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
 		"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("ca.crt"),
 		"--authentication-skip-lookup")
 	if err != nil {
 		return nil, err
 	}
-	err = c.run(p.Scheduler, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
+	err = c.run(Scheduler, p.Scheduler, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
 		"--leader-elect=false", "--authentication-skip-lookup")
 	if err != nil {
 		return nil, err
@@ -161,8 +164,13 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 // "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 
-// APIServerPID returns the process of the API server, to see what it takes.
-func (c *ControlPlane) APIServerPID() int { return c.processes[1].cmd.Process.Pid }
+// APIServerPID returns the process of the API server, to see what it takes. After
+// a Kill it is that of the one that was killed, until a Restart.
+func (c *ControlPlane) APIServerPID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.processes[c.find(APIServer)].cmd.Process.Pid
+}
 
 // credentials writes what the programs need to know each other by, and returns
 // the administrator's token.
@@ -211,12 +219,8 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		for _, p := range c.processes {
-			select {
-			case <-p.ended:
-				return p.failed()
-			default:
-			}
+		if err := c.ended(); err != nil {
+			return err
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -230,62 +234,35 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 // returns what the first did. A program that does not stop in time is killed.
 func (c *ControlPlane) Stop() error {
 	c.stop.Do(func() {
-		for i := len(c.processes) - 1; i >= 0; i-- {
-			c.processes[i].stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, p := range slices.Backward(c.processes) {
+			p.stop()
 		}
 		c.stopErr = os.RemoveAll(c.dir)
 	})
 	return c.stopErr
 }
 
-// process is a program that runs.
-type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  *tail
-	// ended is closed when it has.
-	ended chan struct{}
-}
-
-// run starts a program, which ends with this one.
-func (c *ControlPlane) run(program string, args ...string) error {
-	p := &process{name: filepath.Base(program), cmd: exec.Command(program, args...), log: new(tail), ended: make(chan struct{})}
-	p.cmd.Dir = c.dir
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = endsWithParent()
-	if err := p.cmd.Start(); err != nil {
-		return err
+// Ended returns an error that says which program has ended by itself, and what
+// it said last, or nil. One that was killed by [ControlPlane.Kill] is none.
+func (c *ControlPlane) Ended() error {
+	if err := c.ended(); err != nil {
+		return fmt.Errorf("controlplane: %w", err)
 	}
-	go func() {
-		_ = p.cmd.Wait() // How it ended is in its state.
-		close(p.ended)
-	}()
-	c.processes = append(c.processes, p)
 	return nil
 }
 
-func (p *process) failed() error {
-	how := p.cmd.ProcessState.String()
-	return fmt.Errorf("%s ended: %s; its last words:\n%s", p.name, how, p.log)
-}
-
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
-	select {
-	case <-p.ended:
-	case <-time.After(stopTime):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-}
-
-// Ended returns an error that says which program has ended by itself, and what
-// it said last, or nil.
-func (c *ControlPlane) Ended() error {
+func (c *ControlPlane) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, p := range c.processes {
+		if p.killed {
+			continue
+		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("controlplane: %w", p.failed())
+			return p.failed()
 		default:
 		}
 	}

@@ -1,7 +1,10 @@
 package controlplane_test
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -35,10 +38,58 @@ func TestControlPlane(t *testing.T) {
 	if err := cp.Ended(); err != nil {
 		t.Error(err)
 	}
+	killed(t, cp, client)
 	if err := cp.Stop(); err != nil {
 		t.Error(err)
 	}
 	if _, err := client.Discovery().ServerVersion(); err == nil {
 		t.Error("it answers after Stop")
 	}
+}
+
+// killed: a component that was killed and started again has kept what it had; one
+// that runs is not started, and one that doesn't is not killed.
+func killed(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	before, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []controlplane.Component{controlplane.Etcd, controlplane.APIServer} {
+		if err := cp.Restart(t.Context(), name); !errors.Is(err, controlplane.ErrComponent) {
+			t.Errorf("%s was started twice: %v", name, err)
+		}
+		if err := cp.Kill(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := cp.Kill(name); !errors.Is(err, controlplane.ErrComponent) {
+			t.Errorf("%s was killed twice: %v", name, err)
+		}
+		if err := cp.Ended(); err != nil {
+			t.Errorf("%s was killed, and is said to have ended by itself: %v", name, err)
+		}
+		if answers(t, client) {
+			t.Errorf("the API server answers without %s", name)
+		}
+		if err := cp.Restart(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	if err != nil || after.UID != before.UID {
+		t.Errorf("the default namespace was %s and is %s: %v", before.UID, after.UID, err)
+	}
+	if err := cp.Kill("kubelet"); !errors.Is(err, controlplane.ErrComponent) {
+		t.Errorf("a kubelet: %v", err)
+	}
+}
+
+// answers reports whether the API server has what etcd keeps. Without etcd it
+// would think about that for a minute.
+func answers(t *testing.T, client kubernetes.Interface) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	return err == nil
 }
