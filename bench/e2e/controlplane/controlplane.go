@@ -46,6 +46,7 @@ const (
 type ControlPlane struct {
 	dir    string
 	config *rest.Config
+	etcd   string
 	stop   sync.Once
 	// stopErr is set by stop.
 	stopErr error
@@ -92,6 +93,7 @@ func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err 
 		return nil, err
 	}
 	etcd := "http://" + address(ports[1])
+	c.etcd = etcd
 	peer := "http://" + address(ports[2])
 	err = c.run(Etcd, p.Etcd, "--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 		"--quota-backend-bytes", strconv.Itoa(4<<30),
@@ -159,6 +161,9 @@ func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, na
 
 // Config returns a client's configuration of an administrator.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// EtcdURL returns where etcd answers clients, without TLS.
+func (c *ControlPlane) EtcdURL() string { return c.etcd }
 
 // Kubeconfig returns the path of the same as a file, whose context is
 // "watchlab".
