@@ -62,8 +62,10 @@ const (
 const (
 	// MaxRun is how long the name of a run may be: names of objects are made of it.
 	MaxRun = 20
-	// MaxShards is how many shards a run may have, and writers.
+	// MaxShards is how many shards a run may have.
 	MaxShards = 10_000
+	// MaxWriters is how many writers: who watches names each of them ([Plan.WrittenBy]).
+	MaxWriters = 100
 )
 
 // Plan is what the shards of a run are told: the same for all of them. Its YAML form
@@ -132,8 +134,8 @@ func (p Plan) Validate() error {
 		return invalid("mode %q (have %v)", p.Mode, Modes())
 	case p.Shards < 1 || p.Shards > MaxShards:
 		return invalid("%d shards (allowed: 1 to %d)", p.Shards, MaxShards)
-	case p.Mode == Cluster && (p.Writers < 1 || p.Writers > MaxShards):
-		return invalid("%d writers (mode %s needs 1 to %d)", p.Writers, p.Mode, MaxShards)
+	case p.Mode == Cluster && (p.Writers < 1 || p.Writers > MaxWriters):
+		return invalid("%d writers (mode %s needs 1 to %d)", p.Writers, p.Mode, MaxWriters)
 	case p.Mode != Cluster && p.Writers != 0:
 		return invalid("%d writers (mode %s has none)", p.Writers, p.Mode)
 	case p.Mode == SharedServer && p.Server == "":

@@ -38,57 +38,14 @@ var ErrNotPods = errors.New("not a storm of pods")
 // returned as it is. O(n) time and, at the size of the object's struct (a pod's
 // is about 1 kB), memory.
 func (s *Storm) AtLeast(n int) *Storm {
-	lap := s.Events[s.Initial:]
-	if len(s.Events) >= n || len(lap) == 0 {
+	if len(s.Events) >= n {
 		return s
 	}
-	out := *s
-	out.Events = make([]Event, len(s.Events), n+len(lap))
-	copy(out.Events, s.Events)
-	out.Marks = slices.Clip(s.Marks)
-
-	alive := make([]bool, s.Keys)
-	for i := range s.Events {
-		alive[s.Events[i].KeyIndex] = s.Events[i].Type != watch.Deleted
+	longer := s.Select(n, func(string) bool { return true })
+	if longer.Whole == len(s.Events) {
+		return s
 	}
-	// A lap begins where the initial list ends, so that the gap before its
-	// first event is repeated too.
-	period := lap[len(lap)-1].At
-	if s.Initial > 0 {
-		period -= s.Events[s.Initial-1].At
-	}
-	for shift := period; len(out.Events) < n; shift += period {
-		before := len(out.Events)
-		marks := s.Marks
-		for _, e := range lap {
-			for len(marks) > 0 && marks[0].After < e.Seq {
-				out.Marks = append(out.Marks, Mark{After: uint64(len(out.Events)), What: marks[0].What})
-				marks = marks[1:]
-			}
-			there := alive[e.KeyIndex]
-			switch {
-			case e.Type == watch.Deleted && !there:
-				continue
-			case e.Type == watch.Deleted:
-			case there:
-				e.Type = watch.Modified
-			default:
-				e.Type = watch.Added
-			}
-			alive[e.KeyIndex] = e.Type != watch.Deleted
-			e.Seq = uint64(len(out.Events) + 1)
-			e.At += shift
-			e.Object = Renumber(e.Object, e.Seq)
-			out.Events = append(out.Events, e)
-		}
-		// What a lap leaves behind depends on its last event of each key only,
-		// so a lap without events is followed by more of the same.
-		if len(out.Events) == before {
-			break
-		}
-	}
-	out.Marks = within(out.Marks, len(out.Events))
-	return &out
+	return longer.Storm
 }
 
 // First returns the storm that ends after n events, or the storm itself where it

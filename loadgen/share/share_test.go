@@ -1,0 +1,239 @@
+package share_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/storm"
+)
+
+// drawn draws a valid storm.
+func drawn(t *rapid.T) *storm.Storm {
+	s := &storm.Storm{Name: "drawn", Kind: v1.SchemeGroupVersion.WithKind("Pod"), Resource: v1.SchemeGroupVersion.WithResource("pods")}
+	keys := rapid.IntRange(1, 12).Draw(t, "keys")
+	index, alive := map[string]int32{}, map[string]bool{}
+	add := func(name string, typ watch.EventType, at time.Duration) {
+		key := "ns/" + name
+		if _, ok := index[key]; !ok {
+			index[key] = int32(len(index))
+		}
+		alive[name] = typ != watch.Deleted
+		seq := uint64(len(s.Events) + 1)
+		s.Events = append(s.Events, storm.Event{
+			Type: typ, Seq: seq, At: at, Key: key, KeyIndex: index[key],
+			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: strconv.FormatUint(seq, 10)}},
+		})
+	}
+	name := func(i int) string { return fmt.Sprintf("pod-%d", i) }
+	s.Initial = rapid.IntRange(0, keys).Draw(t, "initial")
+	for i := range s.Initial {
+		add(name(i), watch.Added, 0)
+	}
+	at := time.Duration(0)
+	for range rapid.IntRange(0, 40).Draw(t, "events") {
+		at += time.Duration(rapid.IntRange(0, 5).Draw(t, "gap")) * time.Millisecond
+		k := name(rapid.IntRange(0, keys-1).Draw(t, "key"))
+		switch {
+		case !alive[k]:
+			add(k, watch.Added, at)
+		case rapid.Bool().Draw(t, "delete"):
+			add(k, watch.Deleted, at)
+		default:
+			add(k, watch.Modified, at)
+		}
+	}
+	s.Keys = len(index)
+	if n := len(s.Events) - s.Initial; n > 0 {
+		after := s.Initial
+		for range rapid.IntRange(0, 3).Draw(t, "marks") {
+			after = rapid.IntRange(after, len(s.Events)-1).Draw(t, "after")
+			s.Marks = append(s.Marks, storm.Mark{After: uint64(after), What: storm.MarkResync})
+		}
+	}
+	if err := s.Validate(); err != nil {
+		t.Fatalf("the test's own storm: %v", err)
+	}
+	return s
+}
+
+// event is what has to be the same in a share.
+type event struct {
+	Type watch.EventType
+	At   time.Duration
+	Key  string
+}
+
+func eventsOf(s *storm.Storm) []event {
+	var out []event
+	for _, e := range s.Events {
+		out = append(out, event{e.Type, e.At, e.Key})
+	}
+	return out
+}
+
+// The shares, put back to the places that their events have in the whole, are the
+// whole, however long it was made; each is valid, and each has its keys to itself.
+func TestSharesAreTheStorm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawn(t)
+		n := rapid.IntRange(1, 6).Draw(t, "shares")
+		length := rapid.IntRange(0, 200).Draw(t, "length")
+		whole := s.AtLeast(length)
+		cut := rapid.IntRange(whole.Initial, max(whole.Initial, len(whole.Events)+5)).Draw(t, "cut")
+		whole = whole.First(cut)
+
+		together := make([]event, len(whole.Events))
+		filled, initial, keys := 0, 0, map[string]int{}
+		for i := range n {
+			of := share.Of{Index: i, Of: n}
+			part := s.Select(length, of.Has).First(cut)
+			if len(part.Events) > 0 {
+				if err := part.Validate(); err != nil {
+					t.Fatalf("share %v: %v", of, err)
+				}
+			}
+			if part.Whole != len(whole.Events) || part.WholeInitial != whole.Initial {
+				t.Fatalf("share %v is of %d events, %d at first; want %d and %d", of, part.Whole, part.WholeInitial, len(whole.Events), whole.Initial)
+			}
+			if !slices.IsSorted(part.Places) {
+				t.Fatalf("share %v: places %v", of, part.Places)
+			}
+			for j, e := range eventsOf(part.Storm) {
+				if at := part.Places[j]; together[at] == (event{}) {
+					together[at] = e
+					filled++
+				}
+				if other, ok := keys[e.Key]; ok && other != i {
+					t.Fatalf("key %s is in shares %d and %d", e.Key, other, i)
+				}
+				keys[e.Key] = i
+			}
+			initial += part.Initial
+		}
+		if filled != len(whole.Events) || initial != whole.Initial {
+			t.Fatalf("%d events in all, %d of them at first; want %d and %d", filled, initial, len(whole.Events), whole.Initial)
+		}
+		if want := eventsOf(whole); !slices.Equal(want, together) {
+			t.Fatalf("the shares together (-want +got):\n%s", cmp.Diff(want, together))
+		}
+	})
+}
+
+// A share's marks stand behind the events that they stand behind in the whole.
+func TestMarksStayInTheirPlace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawn(t)
+		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
+		whole := s.AtLeast(length)
+		for i := range n {
+			part := s.Select(length, share.Of{Index: i, Of: n}.Has)
+			var want []storm.Mark
+			for _, m := range whole.Marks {
+				after, _ := slices.BinarySearch(part.Places, int(m.After))
+				if after < len(part.Events) {
+					want = append(want, storm.Mark{After: uint64(after), What: m.What})
+				}
+			}
+			if !slices.Equal(want, part.Marks) {
+				t.Fatalf("share %d/%d (-want +got):\n%s", i, n, cmp.Diff(want, part.Marks))
+			}
+		}
+	})
+}
+
+// Whatever the pace, the intended times of the shares are those of the whole.
+func TestIntendedTimesStay(t *testing.T) {
+	for _, text := range []string{"max", "2000", "poisson:2000", "step:100..5000/5ms", "ramp:100..5000/50ms", "sine:10..5000/5ms", "trace:2x"} {
+		p, err := pace.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			s := drawn(t)
+			n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
+			whole := s.AtLeast(length)
+			own := whole.Events[whole.Initial:]
+			of := p.Schedule(pace.Score{Events: len(own), Seed: 7, At: func(i int) time.Duration {
+				if len(own) == 0 {
+					return 0
+				}
+				return own[min(i, len(own)-1)].At
+			}})
+			for i := range n {
+				part := s.Select(length, share.Of{Index: i, Of: n}.Has)
+				schedule := share.Schedule(of, part)
+				if on := pace.On(schedule); on.Paced() != p.Paced() {
+					t.Fatalf("a share of %s: paced %v", text, on.Paced())
+				}
+				for j := range part.Events[part.Initial:] {
+					place := part.Places[part.Initial+j] - whole.Initial
+					if got, want := schedule.Intended(j), of.Intended(place); got != want {
+						t.Fatalf("%s, share %d/%d: event %d is meant to happen at %v, in the whole at %v", text, i, n, j, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Which share has a key must never change, nor differ from machine to machine: the
+// shares of a run may be of several.
+func TestWhoHasAKey(t *testing.T) {
+	want := map[string]int{"default/web-0": 2, "default/web-1": 0, "default/web-2": 0, "kube-system/coredns-7db6d8ff4d-x2x9v": 0, "": 2}
+	got := map[string]int{}
+	for key := range want {
+		for i := range 4 {
+			if (share.Of{Index: i, Of: 4}).Has(key) {
+				got[key] = i
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("keys are in shares %v, want %v", got, want)
+	}
+}
+
+// Names that differ in their last letters only are spread over the shares.
+func TestBalance(t *testing.T) {
+	s := &storm.Storm{}
+	for i := range 100_000 {
+		s.Events = append(s.Events, storm.Event{Key: fmt.Sprintf("batch/job-%d", i)})
+	}
+	for _, n := range []int{2, 3, 4, 10, 64, 100} {
+		sizes := share.Sizes(s, n)
+		mean := float64(len(s.Events)) / float64(n)
+		if least, most := float64(slices.Min(sizes)), float64(slices.Max(sizes)); least < mean*0.85 || most > mean*1.15 {
+			t.Errorf("of %d shares, one has %.0f keys and one %.0f; the mean is %.0f", n, least, most, mean)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]share.Of{"0/1": {Of: 1}, "2/4": {Index: 2, Of: 4}, "9999/10000": {Index: 9999, Of: 10000}} {
+		got, err := share.Parse(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "1", "4/4", "-1/4", "1/0", "0/0", "a/b", " 1/4", "+1/4", "1/4/4", "01/4", "0/10001"} {
+		if of, err := share.Parse(text); !errors.Is(err, share.ErrShare) {
+			t.Errorf("%q: %v, %v", text, of, err)
+		}
+	}
+	if !(share.Of{}).Whole() || !(share.Of{Of: 1}).Whole() || (share.Of{Of: 2}).Whole() {
+		t.Error("what is whole")
+	}
+}
