@@ -3,15 +3,19 @@ package dashboards_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"watchlab/dashboards"
 )
 
 type compose struct {
@@ -150,6 +154,69 @@ func TestComposeIsTried(t *testing.T) {
 		if want := string(pattern.Expand(nil, []byte(known.image), b, m)); c.Services[service].Image != want {
 			t.Errorf("%s is started from %s, tried is %s", service, c.Services[service].Image, want)
 		}
+	}
+}
+
+// TestClusterIsAlike: what observes runs in a cluster is of the same releases as on the
+// loopback, has the same dashboards and the same data sources.
+func TestClusterIsAlike(t *testing.T) {
+	const overlay = "../scripts/deploy/overlays/kind-observed"
+	var c compose
+	readYAML(t, "compose.yaml", &c)
+	image := regexp.MustCompile(`\n +image: (\S+)\n`)
+	for name, s := range c.Services {
+		b, err := os.ReadFile(filepath.Join(overlay, name+".yaml"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if m := image.FindSubmatch(b); m == nil || string(m[1]) != s.Image {
+			t.Errorf("%s: in a cluster it is %s, on the loopback %s", name, m, s.Image)
+		}
+	}
+
+	var k struct {
+		ConfigMapGenerator []struct{ Files []string } `yaml:"configMapGenerator"`
+	}
+	readYAML(t, "../kustomization.yaml", &k)
+	var mapped []string
+	for _, g := range k.ConfigMapGenerator {
+		mapped = append(mapped, g.Files...)
+	}
+	files, err := dashboards.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(files, "RUNBOOKS.md")
+	if want := slices.Sorted(maps.Keys(files)); !slices.Equal(slices.Sorted(slices.Values(mapped)), want) {
+		t.Errorf("kustomization.yaml has %q, want %q", mapped, want)
+	}
+	grafana, err := os.ReadFile(filepath.Join(overlay, "grafana.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		uid, isDashboard := strings.CutPrefix(strings.TrimSuffix(path.Base(name), ".json"), "watchlab-")
+		if isDashboard && path.Dir(name) == "json" && !strings.Contains(string(grafana), "name: watchlab-dashboard-"+uid+"\n") {
+			t.Errorf("Grafana doesn't mount %s", name)
+		}
+	}
+
+	type source struct {
+		Name, UID, Type, URL string
+		JSONData             map[string]any `yaml:"jsonData"`
+	}
+	var here, there struct{ Datasources []source }
+	readYAML(t, "provisioning/datasources/watchlab.yaml", &here)
+	readYAML(t, filepath.Join("..", overlay, "config/datasources.yaml"), &there)
+	for _, list := range [][]source{here.Datasources, there.Datasources} {
+		for i := range list {
+			list[i].URL = list[i].URL[strings.LastIndex(list[i].URL, ":"):]
+			delete(list[i].JSONData, "timeInterval")
+		}
+	}
+	if !reflect.DeepEqual(here, there) {
+		t.Errorf("data sources in a cluster:\n%+v\non the loopback:\n%+v", there, here)
 	}
 }
 
