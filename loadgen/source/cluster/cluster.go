@@ -100,6 +100,9 @@ func For(config *rest.Config) (*Cluster, error) {
 	}, nil
 }
 
+// Config returns a client's configuration for the cluster.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
 // Resource is a resource that a cluster serves.
 type Resource struct {
 	schema.GroupVersionResource
