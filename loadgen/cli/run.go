@@ -251,10 +251,10 @@ func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 	if err := f.how.check(cmd, p); err != nil {
 		return nil, err
 	}
-	p.telemetry = f.telemetry
 	if err := f.telemetry.check(p); err != nil {
 		return nil, err
 	}
+	p.telemetry = f.telemetry
 	if f.out != "" && modeOf(cmd.Context()).newFolder() {
 		if _, err := os.Lstat(f.out); err == nil {
 			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))

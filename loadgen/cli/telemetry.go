@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,11 +33,18 @@ func (f *telemetryFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.addr, "metrics-addr", "", "host:port to listen on while the run goes on: /metrics for Prometheus, a live page at /, /healthz, /readyz and, on loopback, /debug/pprof; port 0 is any that is free (default: none)")
 	fl.BoolVar(&f.pprof, "metrics-pprof", false, "/debug/pprof is there on an address that isn't loopback, too")
 	fl.StringVar(&f.push, "push-metrics", "", "URL of a Prometheus remote-write receiver that gets the metrics when the run is over, for Jobs that may end between two scrapes")
-	fl.StringVar(&f.pyroscope, "pyroscope", "", "URL of a Pyroscope server that gets profiles while the run goes on, which cost: see the README")
+	fl.StringVar(&f.pyroscope, "pyroscope", "", "URL of a Pyroscope server that gets profiles while the run goes on, which cost: see the README (default: $"+pyroscopeVar+", which --profile overrides)")
 }
+
+// pyroscopeVar is the variable by which Pyroscope's own clients find the server, so
+// that a manifest can tell all pods of it.
+const pyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
 
 // check refuses what can't go together.
 func (f *telemetryFlags) check(p *plan) error {
+	if f.pyroscope == "" && len(p.profiles) == 0 {
+		f.pyroscope = os.Getenv(pyroscopeVar)
+	}
 	switch {
 	case f.pprof && f.addr == "":
 		return badFlag("metrics-pprof", errors.New("needs --metrics-addr"))

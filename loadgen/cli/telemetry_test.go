@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"watchlab/bench/profile"
 )
 
 // atOnce is a run that is over at once.
@@ -35,6 +37,7 @@ func TestTelemetryRefused(t *testing.T) {
 		{args: []string{"--push-metrics", "localhost:9090"}, want: "--push-metrics: no URL"},
 		{args: []string{"--pyroscope", "nonsense"}, want: "--pyroscope: no URL"},
 		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},
+		{env: [2]string{pyroscopeVar, "nonsense"}, want: "--pyroscope: no URL"},
 		{env: [2]string{"OTEL_TRACES_EXPORTER", "jaeger"}, want: `OTEL_TRACES_EXPORTER="jaeger" (allowed: otlp, none)`},
 	} {
 		t.Run("", func(t *testing.T) {
@@ -48,6 +51,19 @@ func TestTelemetryRefused(t *testing.T) {
 				t.Errorf("%v: exit code %d, stdout %q, stderr %q, want %q", test.args, code, stdout.String(), text, test.want)
 			}
 		})
+	}
+}
+
+// TestProfileOverridesPyroscope: a server that all pods are told of doesn't keep a run
+// from taking profiles itself.
+func TestProfileOverridesPyroscope(t *testing.T) {
+	t.Setenv(pyroscopeVar, "http://127.0.0.1:1")
+	var f telemetryFlags
+	if err := f.check(&plan{profiles: []profile.Kind{profile.CPU}}); err != nil || f.pyroscope != "" {
+		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
+	}
+	if err := f.check(&plan{}); err != nil || f.pyroscope != "http://127.0.0.1:1" {
+		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
 	}
 }
 
