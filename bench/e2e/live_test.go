@@ -68,9 +68,9 @@ func TestApplyAndTee(t *testing.T) {
 			}
 			return cluster.NewTee(p.cluster, p.pods, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
 		},
-		Drive: func(context.Context) (err error) {
+		Drive: func(context.Context) (_ cluster.Written, err error) {
 			written, err = w.Play(t.Context(), p.storm, pace.Rate(400))
-			return err
+			return written, err
 		},
 		Window: time.Second, Of: "pods",
 	})

@@ -48,7 +48,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.context, "context", "", "context of the kubeconfig; --source apply demands that it is named (default: the current one)")
 	fl.StringVar(&f.resource, "resource", "pods", "resource that is listened to, as kubectl names it; --source apply takes the storm's")
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "namespace that is listened to (default: all)")
-	fl.DurationVar(&f.window, "for", pipeline.DefaultWindow, "how long a round listens to the cluster")
+	fl.DurationVar(&f.window, "for", pipeline.DefaultWindow, "how long a round listens to the cluster; with --source apply at most, as it is over when the storm is")
 }
 
 // live plans a comparison on a live cluster.
@@ -157,18 +157,18 @@ func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveSpec, p *plan, lo
 		}
 		return cluster.NewTee(c, r, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
 	}
-	spec.Drive = func(ctx context.Context) error {
+	spec.Drive = func(ctx context.Context) (cluster.Written, error) {
 		written, err := w.Play(ctx, s, rate)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			// The window is over, the storm is not.
-			return nil
+			// The window is over, the storm is not, and the report says so.
+			return written, nil
 		case err != nil:
-			return err
+			return written, err
 		case written.Refused > 0 && written.Applied == 0:
-			return fmt.Errorf("the cluster took nothing: %w", written.FirstRefusal)
+			return written, fmt.Errorf("the cluster took nothing: %w", written.FirstRefusal)
 		}
-		return nil
+		return written, nil
 	}
 	p.cleanup = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanLimit)

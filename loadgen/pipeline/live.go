@@ -29,9 +29,10 @@ type LiveSpec struct {
 	// Open begins to follow the stream, anew for each round.
 	Open func() (*cluster.Tee, error)
 	// Drive, if not nil, makes events happen during each round, and returns when
-	// ctx, which ends with the round, ends, or before. Its error ends the round.
-	Drive func(ctx context.Context) error
-	// Window is how long a round is; 0 means [DefaultWindow].
+	// ctx, which ends with the window, ends, or before. Its error ends the round.
+	Drive func(ctx context.Context) (cluster.Written, error)
+	// Window is how long a round is; 0 means [DefaultWindow]. A driven one is over
+	// before, when Drive has returned and nothing has come for a second.
 	Window time.Duration
 	// Of says what is followed, for titles and labels.
 	Of string
@@ -45,7 +46,8 @@ const LiveRoom = 1 << 18
 // its own that lists and watches what one watch of the cluster hears: every
 // variant gets the same events, from the moment they arrive, and latency counts
 // from there. What comes is checked like every storm: nothing lost, in order,
-// nothing twice, and the same state in the end.
+// nothing twice, and the same state in the end. At the end of a round, all that the
+// cluster has must have come, too (see [cluster.Tee.Audit]).
 //
 // A round in which nothing happens measures nothing, and its cells are invalid.
 func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
@@ -129,8 +131,11 @@ type round struct {
 	// over is closed when the window is.
 	over chan struct{}
 	// first and last are the positions at which the window opened and closed,
-	// err is why it could not be played. Set before over is closed.
+	// written and breaks what was made to happen and how the watch broke, err is why
+	// it could not be played. Set before over is closed.
 	first, last uint64
+	written     cluster.Written
+	breaks      cluster.Breaks
 	err         error
 	storm       *storm.Storm
 }
@@ -188,32 +193,89 @@ func (r *round) leave(joined bool) {
 func (r *round) play() {
 	defer close(r.over)
 	r.first = r.tee.Visible()
-	ctx, cancel := context.WithTimeout(context.Background(), r.spec.Window)
-	defer cancel()
+	staying, stop := context.WithCancel(context.Background())
+	defer stop()
 	go func() {
 		select {
 		case <-r.left:
-			cancel()
-		case <-ctx.Done():
+			stop()
+		case <-staying.Done():
 		}
 	}()
-	if r.spec.Drive != nil {
-		r.err = r.spec.Drive(ctx)
-	}
-	if r.err == nil {
-		<-ctx.Done()
-	}
+	r.err = r.pass(staying)
+	r.breaks = r.tee.Breaks()
 	r.last = r.tee.Seal()
 	r.storm = r.tee.Storm(r.last)
 	// What came before the window opened was handled outside of it.
 	r.storm.Initial = int(r.first)
 	switch {
-	case r.err != nil:
 	case r.tee.Refused() > 0:
 		r.err = fmt.Errorf("more than %d events: a shorter window is needed", LiveRoom)
+	case r.err != nil:
 	case r.last == r.first:
 		r.err = fmt.Errorf("nothing happened to %s within %v", r.spec.Of, r.spec.Window)
 	}
+}
+
+// pass returns when the window is over and all that the cluster has has come.
+func (r *round) pass(staying context.Context) error {
+	window, cancel := context.WithTimeout(staying, r.spec.Window)
+	defer cancel()
+	if r.spec.Drive == nil {
+		<-window.Done()
+	} else {
+		var err error
+		if r.written, err = r.spec.Drive(window); err != nil {
+			return err
+		}
+		r.quiet(window)
+	}
+	// The watch may be down just now, and what it would have said is part of the round.
+	audit, cancel := context.WithTimeout(staying, auditLimit)
+	defer cancel()
+	return r.tee.Audit(audit)
+}
+
+const (
+	// auditLimit is how long what the cluster has may take to come.
+	auditLimit = time.Minute
+	// quietFor is how long nothing comes where a storm is over. What controllers make
+	// of it comes in shorter intervals.
+	quietFor = time.Second
+)
+
+// quiet returns when nothing has come for a while, or with the window.
+func (r *round) quiet(window context.Context) {
+	tick := time.NewTicker(quietFor / 20)
+	defer tick.Stop()
+	for seen, since := r.tee.Visible(), time.Now(); time.Since(since) < quietFor; {
+		select {
+		case <-tick.C:
+		case <-window.Done():
+			return
+		}
+		if now := r.tee.Visible(); now != seen {
+			seen, since = now, time.Now()
+		}
+	}
+}
+
+// notes are what is to be told of the round, the same for all of its cells.
+func (r *round) notes(rec *cell.Recorder) {
+	b := r.breaks
+	rec.Note("cluster-relists", float64(b.Relisted))
+	rec.Note("cluster-resumes", float64(b.Resumed))
+	rec.Note("cluster-gap-ns", float64(b.Gap))
+	rec.Note("cluster-found", float64(b.Found()))
+	if r.spec.Drive == nil {
+		return
+	}
+	w := r.written
+	rec.Note("cluster-written", float64(w.Applied+w.Deleted))
+	rec.Note("cluster-refused", float64(w.Refused))
+	rec.Note("cluster-unwritten", float64(w.Left))
+	rec.Note("cluster-retried", float64(w.Retried))
+	rec.Note("cluster-outage-ns", float64(w.Outage))
 }
 
 // liveInformer is an informer pipeline on a live stream.
@@ -269,7 +331,7 @@ func (w *liveInformer) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	w.taps.heard(w.score)
 	w.report(rec, pace.On(arrivals{s}))
-	rec.Note("cluster-relists", float64(w.round.tee.Relists()))
+	w.round.notes(rec)
 	return nil
 }
 

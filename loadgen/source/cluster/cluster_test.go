@@ -1,25 +1,20 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
@@ -27,6 +22,9 @@ func TestMain(m *testing.M) {
 	klog.SetLogger(klog.New(nil)) // Reflectors tell of every watch that breaks.
 	goleak.VerifyTestMain(m)
 }
+
+// nodeloss is the recording of that name, which takes a while to read.
+var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
 
 var podResource = Resource{
 	GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -72,101 +70,10 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// scripted answers lists one after the other, and each watch until it is told
-// that its version is gone.
-type scripted struct {
-	mu    sync.Mutex
-	lists []*v1.PodList
-	// watching has a token for each watch.
-	watching chan *watch.FakeWatcher
-}
-
-func (s *scripted) List(metav1.ListOptions) (runtime.Object, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lists[0]
-	if len(s.lists) > 1 {
-		s.lists = s.lists[1:]
-	}
-	return l.DeepCopy(), nil
-}
-
-func (s *scripted) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	if opts.SendInitialEvents != nil {
-		return nil, apierrors.NewInvalid(schema.GroupKind{}, "sendInitialEvents", nil)
-	}
-	w := watch.NewFakeWithChanSize(10, false)
-	s.watching <- w
-	return w, nil
-}
-
-func (s *scripted) IsWatchListSemanticsUnSupported() bool { return true }
-
-func pod(name, version string) v1.Pod {
-	return v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
-}
-
-func podList(version string, pods ...v1.Pod) *v1.PodList {
-	return &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: pods}
-}
-
-// TestTeeCatchesUp: what was missed while the watch was broken shows as what is
-// left of it, and a follower sees all of it in order.
-func TestTeeCatchesUp(t *testing.T) {
-	s := &scripted{
-		lists: []*v1.PodList{
-			podList("10", pod("a", "1"), pod("b", "2")),
-			podList("30", pod("b", "2"), pod("c", "25")),
-		},
-		watching: make(chan *watch.FakeWatcher, 10),
-	}
-	tee, err := FollowListerWatcher(podResource, s, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tee.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := tee.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
-	w := <-s.watching
-	changed := pod("a", "11")
-	w.Modify(&changed)
-	gone := metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired}
-	w.Error(&gone)
-	w.Stop()
-	<-s.watching
-
-	got := tee.Storm(tee.Seal())
-	if err := got.Validate(); err != nil {
-		t.Error(err)
-	}
-	var events []string
-	for _, e := range got.Events {
-		events = append(events, string(e.Type)+" "+e.Key)
-	}
-	want := "ADDED ns/a,ADDED ns/b,MODIFIED ns/a,MODIFIED ns/b,ADDED ns/c,DELETED ns/a"
-	if strings.Join(events, ",") != want || got.Initial != 2 || tee.Relists() != 1 {
-		t.Errorf("initial %d, %d relists, %s; want %s", got.Initial, tee.Relists(), events, want)
-	}
-
-	// What is shown can be listed and watched by any number.
-	src := tee.Source()
-	defer func() { _ = src.Close() }()
-	list, err := cache.ToListerWatcherWithContext(src.ListerWatcher()).ListWithContext(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pods := list.(*v1.PodList); len(pods.Items) != 2 || pods.ResourceVersion != "6" {
-		t.Errorf("listed %d pods at %s", len(pods.Items), pods.ResourceVersion)
-	}
-}
-
 // TestDetached: nothing is left of where a recorded pod came from that would have
 // the cluster act on it.
 func TestDetached(t *testing.T) {
-	s, err := trace.Load("recorded-nodeloss")
+	s, err := nodeloss()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,7 @@ type Writer struct {
 	cluster  *Cluster
 	resource Resource
 	run      string
+	patience patience
 
 	mu sync.Mutex
 	// made are the namespaces that exist. Guarded by mu.
@@ -89,8 +90,15 @@ type Written struct {
 	// the API server did not take, FirstRefusal the first that it said.
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
+	// Left is how many were not written when the Play ended.
+	Left int64
+	// Retried is how many took several attempts, as the API server did not answer or
+	// said that it couldn't; Outage is how long the longest of them took.
+	Retried int64
+	Outage  time.Duration
 	// Late is how many events were begun more than [pace]'s budget, a
-	// millisecond, after their time, LagMax the most.
+	// millisecond, after their time, LagMax the most. What had to wait for the API
+	// server makes those after it late.
 	Late   int64
 	LagMax time.Duration
 }
@@ -98,15 +106,17 @@ type Written struct {
 // Play makes the initial list of a storm, as fast as it goes, and then its
 // events, each when the schedule says so, counted from where the list is made.
 // It returns when the last is written, or with ctx's error. An event that the
-// API server refuses is counted and left out.
+// API server refuses is counted and left out. One that the API server does not
+// answer, or answers by saying that it can't now, is tried again for up to a minute:
+// what is applied twice is applied once, and what is gone is gone.
 func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
 	}
+	p := play{writer: w, events: int64(len(s.Events))}
 	if err := w.makeNamespaces(ctx, s); err != nil {
-		return Written{}, err
+		return p.written(), err
 	}
-	p := play{writer: w}
 	if err := p.all(ctx, s.Events[:s.Initial], nil); err != nil {
 		return p.written(), err
 	}
@@ -116,17 +126,21 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 
 // play is a Play in progress.
 type play struct {
-	writer                          *Writer
-	applied, deleted, refused, late atomic.Int64
-	lagMax                          atomic.Int64
-	firstRefusal                    atomic.Pointer[error]
+	writer *Writer
+	// events is how many there are to write.
+	events                                   int64
+	applied, deleted, refused, retried, late atomic.Int64
+	lagMax, outage                           atomic.Int64
+	firstRefusal                             atomic.Pointer[error]
 }
 
 func (p *play) written() Written {
 	w := Written{
 		Applied: p.applied.Load(), Deleted: p.deleted.Load(), Refused: p.refused.Load(),
+		Retried: p.retried.Load(), Outage: time.Duration(p.outage.Load()),
 		Late: p.late.Load(), LagMax: time.Duration(p.lagMax.Load()),
 	}
+	w.Left = p.events - w.Applied - w.Deleted - w.Refused
 	if err := p.firstRefusal.Load(); err != nil {
 		w.FirstRefusal = *err
 	}
@@ -173,7 +187,11 @@ func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer
 			p.lag(time.Since(begin) - pacer.Intended(i))
 		}
 	}
-	err := p.writer.write(ctx, e)
+	took, err := p.writer.write(ctx, e)
+	if took > 0 {
+		p.retried.Add(1)
+		raise(&p.outage, took)
+	}
 	var refused apierrors.APIStatus
 	switch {
 	case err == nil && e.Type == watch.Deleted:
@@ -196,48 +214,59 @@ func (p *play) lag(d time.Duration) {
 	if d > time.Millisecond {
 		p.late.Add(1)
 	}
+	raise(&p.lagMax, d)
+}
+
+// raise keeps the longest.
+func raise(most *atomic.Int64, d time.Duration) {
 	for {
-		have := p.lagMax.Load()
-		if int64(d) <= have || p.lagMax.CompareAndSwap(have, int64(d)) {
+		have := most.Load()
+		if int64(d) <= have || most.CompareAndSwap(have, int64(d)) {
 			return
 		}
 	}
 }
 
-// write writes one event.
-func (w *Writer) write(ctx context.Context, e *storm.Event) error {
+// write writes one event. It says how long that took where it took several attempts.
+func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Duration, err error) {
 	u, err := w.object(e.Object)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource).Namespace(u.GetNamespace())
 	if e.Type == watch.Deleted {
 		now := int64(0)
-		err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
-		if apierrors.IsNotFound(err) {
-			return nil // Gone is gone.
-		}
-		return err
+		return w.patience.with(ctx, func() error {
+			err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
+			if apierrors.IsNotFound(err) {
+				return nil // Gone is gone.
+			}
+			return err
+		})
 	}
 	status, hasStatus := u.Object["status"]
 	delete(u.Object, "status")
 	opts := metav1.ApplyOptions{FieldManager: Manager, Force: true}
-	if _, err := client.Apply(ctx, u.GetName(), u, opts); err != nil {
+	retried, err = w.patience.with(ctx, func() error {
+		_, err := client.Apply(ctx, u.GetName(), u, opts)
 		return err
-	}
-	if !hasStatus {
-		return nil
+	})
+	if err != nil || !hasStatus {
+		return retried, err
 	}
 	s := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	s.SetAPIVersion(u.GetAPIVersion())
 	s.SetKind(u.GetKind())
 	s.SetName(u.GetName())
 	s.SetNamespace(u.GetNamespace())
-	_, err = client.ApplyStatus(ctx, u.GetName(), s, opts)
-	if apierrors.IsNotFound(err) {
-		return nil // The resource has no status of its own; it came with the rest, or not at all.
-	}
-	return err
+	again, err := w.patience.with(ctx, func() error {
+		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
+		if apierrors.IsNotFound(err) {
+			return nil // The resource has no status of its own; it came with the rest, or not at all.
+		}
+		return err
+	})
+	return retried + again, err
 }
 
 // object returns an object of the storm as it is made in the cluster.
@@ -340,7 +369,7 @@ func (w *Writer) makeNamespaces(ctx context.Context, s *storm.Storm) error {
 		needed[w.namespace(o.GetNamespace())] = struct{}{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		if err := w.makeNamespace(ctx, name); err != nil {
+		if _, err := w.patience.with(ctx, func() error { return w.makeNamespace(ctx, name) }); err != nil {
 			return fmt.Errorf("cluster: namespace %s: %w", name, err)
 		}
 	}
@@ -365,13 +394,16 @@ func (w *Writer) makeNamespace(ctx context.Context, name string) error {
 	if err := w.apply(ctx, client, "Namespace", "", name); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	w.made[name] = struct{}{}
-	w.mu.Unlock()
 	// A namespace takes pods as soon as it has its service account, which the
 	// controller-manager makes, where there is one.
 	accounts := w.cluster.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
-	return w.apply(ctx, accounts, "ServiceAccount", name, "default")
+	if err := w.apply(ctx, accounts, "ServiceAccount", name, "default"); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.made[name] = struct{}{}
+	w.mu.Unlock()
+	return nil
 }
 
 // apply makes an object of the core group that has nothing but a name.
@@ -388,11 +420,17 @@ func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, ki
 
 // Clear deletes the objects that carry the run's label, of this writer or of one
 // before it, and leaves their namespaces. It returns when none is left.
-func (w *Writer) Clear(ctx context.Context) error { return w.remove(ctx, false) }
+func (w *Writer) Clear(ctx context.Context) error { return w.patiently(ctx, false) }
 
 // Clean deletes everything that carries the run's label, and returns when the
 // API server has none of it left but namespaces that are being ended.
-func (w *Writer) Clean(ctx context.Context) error { return w.remove(ctx, true) }
+func (w *Writer) Clean(ctx context.Context) error { return w.patiently(ctx, true) }
+
+// patiently removes; what is removed already is not removed again.
+func (w *Writer) patiently(ctx context.Context, whole bool) error {
+	_, err := w.patience.with(ctx, func() error { return w.remove(ctx, whole) })
+	return err
+}
 
 func (w *Writer) remove(ctx context.Context, whole bool) error {
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)

@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"watchlab/loadgen/pace"
+)
+
+var (
+	pods      = schema.GroupResource{Resource: "pods"}
+	forbidden = apierrors.NewForbidden(pods, "p", errors.New("no rules yet"))
+	unready   = apierrors.NewForbidden(pods, "p", errors.New("not yet ready to handle request"))
+	internal  = apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+)
+
+// TestPatience: what may pass is tried again until it has, or for a minute; what
+// won't isn't. That something is forbidden may pass where the API server was away
+// just before.
+func TestPatience(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		errs []error
+		// want is the error, and tries how often it was tried; 0 for until the limit.
+		want  error
+		tries int
+	}{
+		{"at once", []error{nil}, nil, 1},
+		{"away", []error{syscall.ECONNREFUSED, io.ErrUnexpectedEOF, nil}, nil, 3},
+		{"away, then not ready", []error{syscall.ECONNREFUSED, unready, forbidden, nil}, nil, 4},
+		{"not ready", []error{unready, nil}, nil, 2},
+		{"etcd is away", []error{internal, apierrors.NewTimeoutError("etcd", 0), apierrors.NewTooManyRequestsError("wait"), nil}, nil, 4},
+		{"forbidden", []error{forbidden}, forbidden, 1},
+		{"not ours", []error{ErrNotOurs}, ErrNotOurs, 1},
+		{"invalid", []error{syscall.ECONNREFUSED, apierrors.NewBadRequest("no"), nil}, apierrors.NewBadRequest("no"), 2},
+		{"away for good", []error{syscall.ECONNREFUSED}, syscall.ECONNREFUSED, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var p patience
+				tries, begin := 0, time.Now()
+				took, err := p.with(t.Context(), func() error {
+					err := tt.errs[min(tries, len(tt.errs)-1)]
+					tries++
+					return err
+				})
+				if (err == nil) != (tt.want == nil) || err != nil && err.Error() != tt.want.Error() {
+					t.Errorf("%v, want %v", err, tt.want)
+				}
+				passed := time.Since(begin)
+				switch {
+				case took != passed, tt.tries == 1 && took != 0:
+					t.Errorf("%v is said to have passed, not %v", took, passed)
+				case tt.tries > 0 && tries != tt.tries:
+					t.Errorf("tried %d times, want %d", tries, tt.tries)
+				case tt.tries == 0 && (passed < patienceLimit || passed > patienceLimit+2*longestPause):
+					t.Errorf("tried for %v", passed)
+				}
+			})
+		})
+	}
+}
+
+// TestForbiddenLater: long after the API server was away, what is forbidden is.
+func TestForbiddenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p patience
+		away := true
+		if _, err := p.with(t.Context(), func() (err error) {
+			if away {
+				err = syscall.ECONNREFUSED
+			}
+			away = false
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settling)
+		tries := 0
+		if _, err := p.with(t.Context(), func() error { tries++; return forbidden }); !apierrors.IsForbidden(err) || tries != 1 {
+			t.Errorf("tried %d times: %v", tries, err)
+		}
+	})
+}
+
+// TestWriterSitsOutages: a storm is written whole though the API server is away in
+// the middle of it, and what that cost is told; where it stays away, how much was
+// left.
+func TestWriterSitsOutages(t *testing.T) {
+	s, err := nodeloss()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := *s
+	short.Events, short.Initial = s.Events[:100], 20
+	for _, tt := range []struct {
+		name string
+		// The API server is away from a request on, for so many.
+		from, away int
+		written    int64
+		ctx        error
+	}{
+		{"comes back", 40, 60, 100, nil},
+		{"stays away", 40, 1 << 30, 0, context.DeadlineExceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewSimpleDynamicClient(runtime.NewScheme())
+				requests := 0
+				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if requests++; requests > tt.from && requests <= tt.from+tt.away {
+						return true, nil, syscall.ECONNREFUSED
+					}
+					return true, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{RunLabel: "run"}}}}, nil
+				})
+				w, err := NewWriter(&Cluster{dynamic: client}, podResource, "run")
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				got, err := w.Play(ctx, &short, pace.Unpaced)
+				if !errors.Is(err, tt.ctx) {
+					t.Errorf("error %v, want %v", err, tt.ctx)
+				}
+				if got.Applied+got.Deleted+got.Left != 100 || got.Refused != 0 || tt.written > 0 && got.Left != 0 || tt.written == 0 && got.Left == 0 {
+					t.Errorf("%+v", got)
+				}
+				if got.Retried == 0 || got.Outage == 0 || got.Outage > 31*time.Second {
+					t.Errorf("no outage is told: %+v", got)
+				}
+			})
+		})
+	}
+}

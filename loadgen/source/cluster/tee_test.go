@@ -1,0 +1,302 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// scripted answers lists one after the other, and each watch until it is told
+// that its version is gone.
+type scripted struct {
+	mu    sync.Mutex
+	lists []*v1.PodList
+	// refusals are how many watches are refused before the next is taken, and taken
+	// is when it was.
+	refusals int
+	taken    time.Time
+	// watching has a token for each watch.
+	watching chan *watch.FakeWatcher
+}
+
+func script(lists ...*v1.PodList) *scripted {
+	return &scripted{lists: lists, watching: make(chan *watch.FakeWatcher, 10)}
+}
+
+func (s *scripted) List(metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lists[0]
+	if len(s.lists) > 1 {
+		s.lists = s.lists[1:]
+	}
+	s.taken = time.Now()
+	return l.DeepCopy(), nil
+}
+
+func (s *scripted) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents != nil {
+		return nil, apierrors.NewInvalid(schema.GroupKind{}, "sendInitialEvents", nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusals > 0 {
+		s.refusals--
+		return nil, fmt.Errorf("scripted: %w", syscall.ECONNREFUSED)
+	}
+	s.taken = time.Now()
+	w := watch.NewFakeWithChanSize(10, false)
+	s.watching <- w
+	return w, nil
+}
+
+// refuse has the next watches refused.
+func (s *scripted) refuse(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusals = n
+}
+
+// last is when something was last taken.
+func (s *scripted) last() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
+
+func (s *scripted) IsWatchListSemanticsUnSupported() bool { return true }
+
+func pod(name, version string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: version}}
+}
+
+// another is a pod that was made again under the name of one before it.
+func another(p *v1.Pod) *v1.Pod {
+	p.UID += "-again"
+	return p
+}
+
+func podList(version string, pods ...*v1.Pod) *v1.PodList {
+	l := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+	for _, p := range pods {
+		l.Items = append(l.Items, *p)
+	}
+	return l
+}
+
+var gone = &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired}
+
+func eventsOf(t *Tee) []string {
+	var events []string
+	for _, e := range t.Storm(t.Visible()).Events {
+		events = append(events, string(e.Type)+" "+e.Key)
+	}
+	return events
+}
+
+// TestTeeCatchesUp: what was missed while the watch was broken shows as what is
+// left of it, what didn't change is no event, and a follower sees all of it in
+// order.
+func TestTeeCatchesUp(t *testing.T) {
+	s := script(
+		podList("10", pod("a", "1"), pod("b", "2"), pod("d", "3"), pod("e", "4")),
+		podList("30", pod("b", "2"), pod("c", "25"), another(pod("d", "26")), pod("e", "27")),
+	)
+	tee, err := FollowListerWatcher(podResource, s, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tee.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := tee.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w := <-s.watching
+	w.Modify(pod("a", "11"))
+	w.Error(gone)
+	w.Stop()
+	<-s.watching
+
+	got := tee.Storm(tee.Seal())
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		"ADDED ns/a", "ADDED ns/b", "ADDED ns/d", "ADDED ns/e", "MODIFIED ns/a",
+		"DELETED ns/a", "ADDED ns/c", "DELETED ns/d", "ADDED ns/d", "MODIFIED ns/e",
+	}
+	if events := eventsOf(tee); !slices.Equal(events, want) || got.Initial != 4 {
+		t.Errorf("initial %d, %q, want %q", got.Initial, events, want)
+	}
+	b := tee.Breaks()
+	b.Gap, b.Longest = 0, 0
+	if want := (Breaks{Relisted: 1, Added: 2, Modified: 1, Deleted: 2, Unchanged: 1}); b != want {
+		t.Errorf("%+v, want %+v", b, want)
+	}
+
+	// What is shown can be listed and watched by any number.
+	src := tee.Source()
+	defer func() { _ = src.Close() }()
+	list, err := cache.ToListerWatcherWithContext(src.ListerWatcher()).ListWithContext(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pods := list.(*v1.PodList); len(pods.Items) != 4 || pods.ResourceVersion != "10" {
+		t.Errorf("listed %d pods at %s", len(pods.Items), pods.ResourceVersion)
+	}
+}
+
+// TestBreaks: gaps are from the end of a watch to the beginning of the one that went
+// on, whatever failed between, or to the list.
+func TestBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(podList("10", pod("a", "1")), podList("30", pod("a", "1")), podList("50", pod("a", "1")))
+		tee, err := FollowListerWatcher(podResource, s, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tee.Close()
+		var want Breaks
+		check := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			want.Longest = max(want.Longest, 0)
+			if got := tee.Breaks(); got != want {
+				t.Errorf("%s: %+v, want %+v", when, got, want)
+			}
+		}
+		gap := func(from time.Time) {
+			d := s.last().Sub(from)
+			want.Gap += d
+			want.Longest = max(want.Longest, d)
+		}
+		w := <-s.watching
+		check("at first")
+
+		// Refused three times, then taken: silent, it is believed; and so it stays.
+		time.Sleep(time.Minute)
+		s.refuse(3)
+		w.Modify(pod("a", "11"))
+		w.Stop()
+		from := time.Now()
+		synctest.Wait()
+		if b := tee.Breaks(); !b.Down || b.Resumed != 0 || b.Gap != 0 {
+			t.Errorf("at once after the end: %+v", b)
+		}
+		w = <-s.watching
+		want.Resumed++
+		gap(from)
+		if want.Gap < 250*time.Millisecond {
+			t.Errorf("a gap of %v after three refusals", want.Gap)
+		}
+		check("resumed, and silent")
+		time.Sleep(time.Minute)
+		w.Modify(pod("a", "12"))
+		check("resumed")
+
+		// Taken, but gone: only the list ends the gap.
+		w.Stop()
+		from = time.Now()
+		w = <-s.watching
+		time.Sleep(time.Second)
+		w.Error(gone)
+		w.Stop()
+		w = <-s.watching
+		want.Relisted++
+		want.Modified++
+		gap(from)
+		check("listed again")
+
+		// A bookmark is a sign of life, too.
+		w.Action(watch.Bookmark, pod("", "40"))
+		w.Stop()
+		from = time.Now()
+		w = <-s.watching
+		want.Resumed++
+		gap(from)
+		w.Action(watch.Bookmark, pod("", "41"))
+		check("resumed with a bookmark")
+
+		tee.Close()
+		check("closed by ourselves")
+	})
+}
+
+// TestAudit: what the cluster has and was not heard is missing; what was heard since
+// isn't.
+func TestAudit(t *testing.T) {
+	heard := map[string]state{
+		"same": {"u", "5", false}, "newer": {"u", "25", false}, "older": {"u", "5", false},
+		"gone-before": {"u", "5", true}, "gone-since": {"u", "25", true}, "gone-unheard": {"u", "5", false},
+		"made-since": {"u", "25", false}, "made-again": {"u", "5", true}, "not-gone": {"u", "7", true},
+		"another": {"u", "5", false}, "odd": {"u", "x", false}, "odder": {"u", "x", false},
+	}
+	there := census{"20", map[string]state{
+		"same": {"u", "5", false}, "newer": {"u", "6", false}, "older": {"u", "6", false},
+		"gone-since": {"u", "6", false}, "made-again": {"u2", "9", false}, "not-gone": {"u", "7", false},
+		"another": {"u2", "5", false}, "odd": {"u", "x", false}, "odder": {"u", "y", false}, "unheard": {"u", "3", false},
+	}}
+	tee := &Tee{heard: heard}
+	want := []string{"another", "gone-unheard", "made-again", "not-gone", "odder", "older", "unheard"}
+	if got := tee.missing(there); !slices.Equal(got, want) {
+		t.Errorf("missing %q, want %q", got, want)
+	}
+}
+
+// TestAuditWaits: an audit asks again while the cluster doesn't answer, returns when
+// what it has has come, and says what hasn't.
+func TestAuditWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(podList("10", pod("a", "1")))
+		asked := 0
+		tee, err := follow(podResource, s, 100, func(context.Context) (census, error) {
+			if asked++; asked < 3 {
+				return census{}, syscall.ECONNREFUSED
+			}
+			return census{"20", map[string]state{"ns/a": {"u-a", "1", false}, "ns/b": {"u-b", "15", false}}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tee.Close()
+		w := <-s.watching
+		synctest.Wait()
+		for _, tt := range []struct {
+			name string
+			want []string
+		}{{"cluster is away", []string{"connection refused"}}, {"b has not come", []string{"1 of 2 objects", "ns/b"}}} {
+			ctx, cancel := context.WithTimeout(t.Context(), 75*time.Millisecond)
+			err = tee.Audit(ctx)
+			cancel()
+			for _, want := range append(tt.want, "deadline") {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v does not say %q", tt.name, err, want)
+				}
+			}
+		}
+		if !errors.Is(err, ErrMissed) {
+			t.Errorf("what was missed: %v", err)
+		}
+		time.AfterFunc(time.Second, func() { w.Add(pod("b", "15")) })
+		if err := tee.Audit(t.Context()); err != nil {
+			t.Errorf("b has come: %v", err)
+		}
+	})
+}
