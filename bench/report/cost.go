@@ -116,7 +116,7 @@ func noted(rows []row, varying []string) grid {
 }
 
 // notesOf writes a cell's notes and counters, in the order in which they were
-// first given.
+// first given, without those that tell of a cluster (see cluster.go).
 func notesOf(c *lab.CellResult) string {
 	values := map[string][]float64{}
 	var units []string
@@ -132,7 +132,7 @@ func notesOf(c *lab.CellResult) string {
 	}
 	var out []string
 	for _, u := range units {
-		if u != unitLockHold {
+		if u != unitLockHold && !strings.HasPrefix(u, clusterNotes) {
 			out = append(out, noteOf(u, stats.Median(values[u])))
 		}
 	}

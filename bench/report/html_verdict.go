@@ -90,6 +90,12 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 		}
 		v.Tiles = append(v.Tiles, t)
 	}
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		for _, line := range breaks(c) {
+			v.Notes = append(v.Notes, note{Text: c.Family + ", " + c.Title + ", " + line, Class: "warn"})
+		}
+	}
 	v.Pairs = pairs(o)
 	if o.Interrupted {
 		finished, of := o.Finished()

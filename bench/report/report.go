@@ -143,6 +143,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	}
 	v.costs, v.noted = costs(v.rows, varying), noted(v.rows, varying)
 
+	v.legend = listened(c)
 	for i, g := range guarantees {
 		v.legend = append(v.legend, "guar. "+code(i)+": "+g)
 	}

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"watchlab/bench/lab"
+)
+
+// clusterNotes is what a workload's notes begin with that tell of the cluster that it
+// listened to. They are the same for all cells of a round, which share one watch, and
+// are told once for each round, not for each cell.
+const clusterNotes = "cluster-"
+
+// The notes that are told of.
+const (
+	noteRelists   = clusterNotes + "relists"
+	noteResumes   = clusterNotes + "resumes"
+	noteGap       = clusterNotes + "gap-ns"
+	noteFound     = clusterNotes + "found"
+	noteWritten   = clusterNotes + "written"
+	noteRefused   = clusterNotes + "refused"
+	noteUnwritten = clusterNotes + "unwritten"
+	noteRetried   = clusterNotes + "retried"
+	noteOutage    = clusterNotes + "outage-ns"
+)
+
+// clusterRound is what a round tells of the cluster.
+type clusterRound struct {
+	round int
+	notes map[string]float64
+}
+
+// clusterRounds are the rounds of a comparison that listened to a cluster; none of
+// another comparison.
+func clusterRounds(c *lab.ComparisonResult) []clusterRound {
+	var out []clusterRound
+	for i := range c.Cells {
+		for _, round := range c.Cells[i].Rounds {
+			r := clusterRound{round.Round, map[string]float64{}}
+			for _, n := range round.Result.Notes {
+				if strings.HasPrefix(n.Unit, clusterNotes) {
+					r.notes[n.Unit] = n.Value
+				}
+			}
+			if _, ok := r.notes[noteRelists]; ok {
+				out = append(out, r)
+			}
+		}
+		// One cell that has its rounds speaks for all.
+		if len(out) > 0 {
+			break
+		}
+	}
+	return out
+}
+
+// breaks are the lines that tell how the cluster's watch broke, and what could not be
+// written at once: a line for each round in which anything was.
+func breaks(c *lab.ComparisonResult) []string {
+	var lines []string
+	for _, r := range clusterRounds(c) {
+		var parts []string
+		if r.has(noteRelists) || r.has(noteResumes) {
+			text := "the cluster's watch was"
+			if r.has(noteResumes) {
+				text += " resumed " + timesOf(r.notes[noteResumes])
+			}
+			if r.has(noteRelists) {
+				if r.has(noteResumes) {
+					text += " and"
+				}
+				text += " listed again " + timesOf(r.notes[noteRelists])
+			}
+			text += fmt.Sprintf(", %s without it", nanoseconds(r.notes[noteGap]))
+			if r.has(noteRelists) {
+				text += fmt.Sprintf("; %s for what changed meanwhile, and versions between were not seen", eventsStand(r.notes[noteFound]))
+			}
+			parts = append(parts, text)
+		}
+		if r.has(noteRetried) {
+			parts = append(parts, fmt.Sprintf("%s had to be written again, over %s at the longest", plural(int(r.notes[noteRetried]), "event"), nanoseconds(r.notes[noteOutage])))
+		}
+		if r.has(noteRefused) {
+			parts = append(parts, plural(int(r.notes[noteRefused]), "event")+" the cluster refused")
+		}
+		if r.has(noteUnwritten) {
+			parts = append(parts, plural(int(r.notes[noteUnwritten]), "event")+" had not been written when the window closed")
+		}
+		if len(parts) > 0 {
+			lines = append(lines, fmt.Sprintf("round %d: %s", r.round, strings.Join(parts, "; ")))
+		}
+	}
+	return lines
+}
+
+func (r clusterRound) has(note string) bool { return r.notes[note] > 0 }
+
+func eventsStand(n float64) string {
+	if n == 1 {
+		return "1 event stands"
+	}
+	return fmt.Sprintf("%.0f events stand", n)
+}
+
+func timesOf(n float64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%.0f times", n)
+}
+
+// listened are the lines that tell of the cluster that a comparison listened to.
+func listened(c *lab.ComparisonResult) []string {
+	rounds := clusterRounds(c)
+	if len(rounds) == 0 {
+		return nil
+	}
+	lines := breaks(c)
+	lost := false
+	for _, r := range rounds {
+		lost = lost || r.has(noteRelists) || r.has(noteResumes)
+	}
+	if !lost {
+		lines = append(lines, "the cluster's watch stood in all rounds")
+	}
+	if _, ok := rounds[0].notes[noteWritten]; ok {
+		var written float64
+		for _, r := range rounds {
+			written += r.notes[noteWritten]
+		}
+		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", plural(int(written), "event"), plural(len(rounds), "round")))
+	}
+	return lines
+}

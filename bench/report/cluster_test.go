@@ -1,0 +1,104 @@
+package report_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+// live is a comparison that listened to a cluster, with what each round noted of it.
+func live(rounds ...[]cell.Note) *lab.Outcome {
+	specs := []spec{
+		{impl: "lossy", rate: "live", verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}},
+		{impl: "cond", rate: "live", perSecond: 1e3, rounds: len(rounds)}, {impl: "ring", rate: "live", perSecond: 1e3, rounds: len(rounds)},
+	}
+	c := lab.ComparisonResult{Family: "deltafifo", Title: "informer pipeline on rollout"}
+	for _, s := range specs {
+		cl := s.cell()
+		for i := range cl.Rounds {
+			cl.Rounds[i].Result.Notes = append([]cell.Note{{Unit: "worked", Value: 12345}}, rounds[i]...)
+		}
+		c.Cells = append(c.Cells, cl)
+	}
+	return &lab.Outcome{Format: lab.Format, Started: start, Rounds: len(rounds), Comparisons: []lab.ComparisonResult{c}}
+}
+
+func watched(relists, resumes, gap, found float64) []cell.Note {
+	return []cell.Note{
+		{Unit: "cluster-relists", Value: relists}, {Unit: "cluster-resumes", Value: resumes},
+		{Unit: "cluster-gap-ns", Value: gap}, {Unit: "cluster-found", Value: found},
+	}
+}
+
+func wrote(written, refused, left, retried, outage float64) []cell.Note {
+	return []cell.Note{
+		{Unit: "cluster-written", Value: written}, {Unit: "cluster-refused", Value: refused}, {Unit: "cluster-unwritten", Value: left},
+		{Unit: "cluster-retried", Value: retried}, {Unit: "cluster-outage-ns", Value: outage},
+	}
+}
+
+// TestClusterIsTold: how the watch of a cluster broke is told once for each round in
+// which it did, in every form of the report, and what was written with it.
+func TestClusterIsTold(t *testing.T) {
+	o := live(
+		append(watched(0, 0, 0, 0), wrote(500, 0, 0, 0, 0)...),
+		append(watched(1, 0, 4.25e9, 57), wrote(480, 2, 18, 16, 4.5e9)...),
+		append(watched(2, 1, 1.5e9, 1), wrote(500, 0, 0, 1, 2e9)...),
+	)
+	broke := []string{
+		"round 2: the cluster's watch was listed again once, 4.25s without it; 57 events stand for what changed meanwhile, and versions between were not seen; " +
+			"16 events had to be written again, over 4.50s at the longest; 2 events the cluster refused; 18 events had not been written when the window closed",
+		"round 3: the cluster's watch was resumed once and listed again 2 times, 1.50s without it; 1 event stands for what changed meanwhile, and versions between were not seen; " +
+			"1 event had to be written again, over 2.00s at the longest",
+	}
+	for name, write := range map[string]func(*bytes.Buffer) error{
+		"table":    func(b *bytes.Buffer) error { return report.Table(b, o) },
+		"markdown": func(b *bytes.Buffer) error { return report.Markdown(b, o) },
+		"html":     func(b *bytes.Buffer) error { return report.HTML(b, o) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer("&#39;", "'").Replace(b.String())
+		for _, want := range append(broke, "1480 events written into the cluster, in 3 rounds", "worked 12345") {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not say %q:\n%s", name, want, text)
+			}
+		}
+		for _, bad := range []string{"round 1: the", "cluster-relists", "stood in all"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s says %q", name, bad)
+			}
+		}
+		if name == "html" && strings.Count(text, broke[0]) != 2 {
+			t.Error("the page doesn't say it both in its verdict and beneath the table")
+		}
+	}
+	var b bytes.Buffer
+	if err := report.JSON(&b, o); err != nil || !strings.Contains(b.String(), `"cluster-relists"`) || !strings.Contains(b.String(), "4250000000") {
+		t.Errorf("JSON: %v", err)
+	}
+}
+
+// TestClusterStood: that no watch broke is said, too; and nothing is said of a cluster
+// where there was none.
+func TestClusterStood(t *testing.T) {
+	var listening, not bytes.Buffer
+	if err := report.Table(&listening, live(watched(0, 0, 0, 0))); err != nil {
+		t.Fatal(err)
+	}
+	if text := listening.String(); !strings.Contains(text, "the cluster's watch stood in all rounds") || strings.Contains(text, "written into") {
+		t.Error(text)
+	}
+	if err := report.Table(&not, outcome()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(not.String(), "cluster's watch") {
+		t.Error(not.String())
+	}
+}
