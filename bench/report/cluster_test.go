@@ -53,7 +53,7 @@ func TestClusterIsTold(t *testing.T) {
 		"round 2: the cluster's watch was listed again once, 4.25s without it; 57 events stand for what changed meanwhile, and versions between were not seen; " +
 			"16 events had to be written again, over 4.50s at the longest; 2 events the cluster refused; 18 events had not been written when the window closed",
 		"round 3: the cluster's watch was resumed once and listed again 2 times, 1.50s without it; 1 event stands for what changed meanwhile, and versions between were not seen; " +
-			"1 event had to be written again, over 2.00s at the longest",
+			"1 event had to be written again, over 2s at the longest",
 	}
 	for name, write := range map[string]func(*bytes.Buffer) error{
 		"table":    func(b *bytes.Buffer) error { return report.Table(b, o) },
