@@ -99,6 +99,9 @@ type Comparison struct {
 	// Input is a digest of what is played, by which a run that is taken up again
 	// knows that it is the same; empty where that can't be told.
 	Input string
+	// Whole, where it is a share of something that is played, is the digest of what all
+	// shares together play; empty else.
+	Whole string
 	Cells []Cell
 	// Together: the cells of a round are played at the same time rather than
 	// one after the other, for what comes in comes only once, as the events of

@@ -52,6 +52,7 @@ type runFlags struct {
 	filenames []string
 	recursive bool
 	of        liveFlags
+	share     shareFlags
 	how       howFlags
 	telemetry telemetryFlags
 	out       string
@@ -108,6 +109,9 @@ with --resume.`,
   # How much memory does each need at most?
   watchlab run --family deltafifo --storm relist --pipeline informer --memory
 
+  # On two machines at once: each its half of the storm
+  watchlab run --storm nodeloss --share 0/2     # and --share 1/2 on the other
+
   # What does my own traffic cost each of them? (One watch, seen by all at once.)
   watchlab run --family deltafifo --source cluster --context dev --resource pods
 
@@ -133,6 +137,7 @@ func (f *runFlags) addAll(cmd *cobra.Command) {
 		return pflag.NormalizedName(name)
 	})
 	f.of.add(cmd)
+	f.share.add(cmd)
 }
 
 // add adds the flags that say what is played and how often, which the sweeps have
@@ -215,6 +220,8 @@ type plan struct {
 	telemetry telemetryFlags
 	// stays: the live page stays until ctx ends.
 	stays bool
+	// notes are said before it begins.
+	notes []string
 }
 
 // defaultRounds is how many rounds there are where no flag says so.
@@ -261,6 +268,9 @@ func (f *runFlags) check(cmd *cobra.Command) (*plan, error) {
 		}
 	}
 	f.inferFamily(cmd)
+	if err := f.share.check(cmd, f.source); err != nil {
+		return nil, err
+	}
 	var err error
 	if f.faultsOf, err = f.faultSpecs(cmd); err != nil {
 		return nil, err
@@ -278,7 +288,7 @@ func (f *runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return nil, err
 	}
 	if f.family == "" {
-		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static"}, sizeFlagNames, knobFlags, loadFlagNames, liveFlagNames)
+		alone := slices.Concat([]string{"impl", "delivery", "pipeline", "source", "storm", "pace", "lag-budget", "producers", "events", "filename", "faults", "static", "share"}, sizeFlagNames, knobFlags, loadFlagNames, liveFlagNames)
 		for _, name := range alone {
 			if cmd.Flags().Changed(name) {
 				return nil, badFlag(name, errors.New("needs --family: the quick study has its own"))
@@ -305,6 +315,10 @@ func (f *runFlags) plan(cmd *cobra.Command) (*plan, error) {
 		return nil, err
 	}
 	p.defaultRounds(defaultRounds)
+	if of := f.share.of; !of.Whole() {
+		p.name = fmt.Sprintf("%s-share-%d-of-%d", p.name, of.Index, of.Of)
+		p.notes = append(p.notes, balance(of, spec.Storm))
+	}
 	p.comparisons, err = compare(spec)
 	return p, err
 }
@@ -441,6 +455,7 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	s := pipeline.Spec{
 		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
 		Modes: f.delivery, Producers: f.producers, Events: f.events, Knobs: f.knobs, Seed: f.seed,
+		Share: f.share.of,
 	}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		s.Impls = f.impls
@@ -500,6 +515,9 @@ func (p *plan) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if err := p.checkHow(); err != nil {
 		return err
+	}
+	for _, note := range p.notes {
+		fmt.Fprintf(stderr, "watchlab: %s\n", note)
 	}
 	session, err := p.telemetry.start(ctx, runName(p.name, p.dir, time.Now()), stderr)
 	if err != nil {

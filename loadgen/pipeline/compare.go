@@ -18,6 +18,7 @@ import (
 	"watchlab/impls/queue"
 	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -104,6 +105,11 @@ type Spec struct {
 	Modes []string
 	// Knobs are options of the variants.
 	Knobs Knobs
+	// Share is which part of the storm is played; the zero value is all of it. All
+	// shares together play what the same spec without a share does, at the same
+	// times: Events is what all have, and its default grows with the number of shares,
+	// so that each has as much to do as one alone.
+	Share share.Of
 	// Faults of the simulated API server, for the source apiserver; they begin
 	// with the storm, and are the same in each round. A pipeline that stands
 	// still is given three minutes then, as clients wait longer from try to try.
@@ -160,8 +166,9 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 		seed: spec.Seed, budget: spec.Budget,
 	}
 	m.faults, m.static, m.patience = spec.Faults, spec.Static, spec.patience()
+	m.share = spec.Share
 	if !m.exact {
-		m.events = spec.defaultEvents()
+		m.events = spec.defaultEvents() * max(1, spec.Share.Of)
 	}
 	if err := m.enough(); err != nil {
 		return nil, err
@@ -184,9 +191,9 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 	if n := spec.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
 		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrSpec, n)
 	}
-	input := digest(&spec, m)
+	input, whole := digests(&spec, m)
 	for i := range comparisons {
-		comparisons[i].Input = input
+		comparisons[i].Input, comparisons[i].Whole = input, whole
 	}
 	return comparisons, nil
 }
@@ -235,6 +242,9 @@ func (s *Spec) complete() error {
 		return fail("modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Storm == nil || len(s.Storm.Events) == 0:
 		return fail("the storm has no events")
+	}
+	if err := s.Share.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSpec, err)
 	}
 	switch {
 	case len(s.Faults) > 0 && s.Source != source.APIServerName:

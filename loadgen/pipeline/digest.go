@@ -25,7 +25,18 @@ func class(g impls.Guarantees) string {
 	return c
 }
 
-// digest names what is played: two comparisons that have the same play the same
+// digests returns the digest of what is played, and for a share of a storm that of
+// what all shares together play.
+func digests(s *Spec, m *material) (input, whole string) {
+	all := digest(s, m)
+	if m.share.Whole() {
+		return all, ""
+	}
+	own := sha256.Sum256([]byte(all + " share " + m.share.String()))
+	return hex.EncodeToString(own[:]), all
+}
+
+// digest names what is played by all shares: two comparisons that have the same play the same
 // events, at the same intended times, in the same way. What the labels of a cell
 // tell (the variant, its knobs, the pace) is not in it, and of the objects only
 // what tells them apart and how large they are. O(events).
@@ -34,6 +45,9 @@ func digest(s *Spec, m *material) string {
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
 	text("%s %s %s", s.Family, s.Pipeline, s.Source)
 	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.seed, m.events, m.exact, m.duration, m.budget)
+	if !m.share.Whole() {
+		text("shares %d", m.share.Of)
+	}
 	text("producers %d, static %d, faults %v", m.producers, m.static, m.faults)
 	digestStorm(h, m.base)
 	return hex.EncodeToString(h.Sum(nil))

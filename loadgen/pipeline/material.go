@@ -11,6 +11,7 @@ import (
 
 	"watchlab/loadgen/apiserver/fault"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -19,7 +20,9 @@ import (
 // made as long as they need to be, and what is prepared from them. All of it is
 // made when it is first asked for, and never changed afterwards.
 type material struct {
-	base *storm.Storm
+	// base is the whole storm, share what is played of it.
+	base  *storm.Storm
+	share share.Of
 	// events after the initial list that an unpaced round has at least; 0 for
 	// those that there are.
 	events int
@@ -112,6 +115,9 @@ type score struct {
 // events as it takes to measure something. It is asked before anything is
 // played.
 func (m *material) enough() error {
+	if !m.share.Whole() {
+		return m.shareEnough()
+	}
 	have := len(m.base.Events) - m.base.Initial
 	need := max(minEvents, min(m.events, plentyEvents))
 	// Laps are alike from the second on: if there is a second, there are any
@@ -121,6 +127,17 @@ func (m *material) enough() error {
 	}
 	return fmt.Errorf("%w: storm %s has %d events after its initial list, too few to measure anything by (%d are needed)",
 		ErrSpec, m.base.Name, have, need)
+}
+
+// shareEnough is enough for a share, whose events are counted as they are: which
+// keys it has is a hash's doing, and others have to play the same laps.
+func (m *material) shareEnough() error {
+	part := m.part(m.base.Initial+max(minEvents*m.share.Of, m.events), false)
+	if have := len(part.Events) - part.Initial; have < minEvents {
+		return fmt.Errorf("%w: share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
+			ErrSpec, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
+	}
+	return nil
 }
 
 // mostEvents bounds a paced round: 60 s at a million a second.
@@ -135,24 +152,24 @@ func (m *material) score(p pace.Pace) *score {
 	}
 	s := m.base
 	own := len(s.Events) - s.Initial
-	n := max(minEvents, m.events)
+	shares := max(1, m.share.Of)
+	least := minEvents * shares
+	n := max(least, m.events)
 	switch {
 	case !p.Paced():
 	case p.Shape() == pace.Trace:
-		if n = max(minEvents, own); m.exact {
-			n = max(minEvents, m.events)
+		if n = max(least, own); m.exact {
+			n = max(least, m.events)
 		}
 	default:
-		n = max(minEvents, p.Events(m.duration, mostEvents))
+		n = max(least, p.Events(m.duration, mostEvents*shares))
 		if m.exact {
 			n = max(n, m.events)
 		}
 	}
-	s = s.AtLeast(s.Initial + n)
-	if p.Paced() && p.Shape() != pace.Trace {
-		s = s.First(s.Initial + n)
-	}
-	sc := &score{Storm: s, schedule: m.schedule(p, s)}
+	part := m.part(s.Initial+n, p.Paced() && p.Shape() != pace.Trace)
+	s = part.Storm
+	sc := &score{Storm: s, schedule: m.schedule(p, part)}
 	sc.budget = m.budget.Of(sc.schedule, len(s.Events)-s.Initial)
 	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
@@ -189,13 +206,35 @@ func pause(s pace.Schedule, events int) time.Duration {
 	return longest
 }
 
-// schedule of a pace for a storm: event 0 is the first after the initial list,
-// and the storm's own times count from the end of that.
-func (m *material) schedule(p pace.Pace, s *storm.Storm) pace.Schedule {
+// part is what is played of the storm that is made so long, exactly where that is
+// asked for and in whole laps else.
+func (m *material) part(length int, exactly bool) storm.Selection {
+	if !m.share.Whole() {
+		part := m.base.Select(length, m.share.Has)
+		if exactly {
+			part = part.First(length)
+		}
+		return part
+	}
+	s := m.base.AtLeast(length)
+	if exactly {
+		s = s.First(length)
+	}
+	return storm.Selection{Storm: s, Whole: len(s.Events), WholeInitial: s.Initial}
+}
+
+// schedule of a pace for what is played of the storm: event 0 is the first after the
+// initial list, and the storm's own times count from the end of that, both of the
+// whole's.
+func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
+	if !m.share.Whole() && p.Shape() != pace.Trace {
+		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.seed})
+		return share.Schedule(whole, s)
+	}
 	events := s.Events[s.Initial:]
 	begin := time.Duration(0)
-	if s.Initial > 0 {
-		begin = s.Events[s.Initial-1].At
+	if n := m.base.Initial; n > 0 {
+		begin = m.base.Events[n-1].At
 	}
 	return p.Schedule(pace.Score{
 		Events: len(events), Seed: m.seed,

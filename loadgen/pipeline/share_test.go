@@ -1,0 +1,122 @@
+package pipeline
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// nodeLoss is a small storm with an initial list and relists.
+func nodeLoss(t *testing.T) *storm.Storm {
+	t.Helper()
+	set, err := trace.LoadSet("recorded-nodeloss")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Storms[0]
+}
+
+// What the shares play together is what one process plays: the same events at the same
+// intended times, however often the storm is repeated and whatever the pace.
+func TestSharesPlayTheStorm(t *testing.T) {
+	base := nodeLoss(t).Metadata()
+	played := func(of share.Of, p pace.Pace, events int) map[string]int {
+		m := &material{base: base, share: of, events: events, duration: time.Second, seed: 1, producers: 1}
+		sc := m.score(p)
+		out := map[string]int{}
+		for i, e := range sc.Events {
+			at := time.Duration(-1)
+			if i >= sc.Initial {
+				at = sc.schedule.Intended(i - sc.Initial)
+			}
+			out[fmt.Sprintf("%s %s %v %v", e.Type, e.Key, e.At, at)]++
+		}
+		return out
+	}
+	for _, text := range []string{"max", "3000", "poisson:3000", "ramp:1000..5000/500ms", "trace:10x"} {
+		p, err := pace.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const shares, events = 3, 2500
+		want := played(share.Of{}, p, events)
+		got := map[string]int{}
+		for i := range shares {
+			for k, n := range played(share.Of{Index: i, Of: shares}, p, events) {
+				got[k] += n
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("at %s: %d different events, want %d; such as %.3q", text, len(got), len(want), unlike(got, want))
+		}
+	}
+}
+
+// unlike returns what only one of two has.
+func unlike(a, b map[string]int) []string {
+	var out []string
+	for _, k := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
+		if a[k] != b[k] {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), 6)]
+}
+
+// Shares of one storm are known as such, and as different ones; their cells have the
+// same names, as what they measure is put together.
+func TestSharesAreCompared(t *testing.T) {
+	inputs := map[string]bool{}
+	var whole, names string
+	for i := range 2 {
+		comparisons, err := Compare(Spec{
+			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: share.Of{Index: i, Of: 2}, Seed: 1,
+			Paces: []pace.Pace{pace.Rate(1000).Pace()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := comparisons[0]
+		var cells []string
+		for _, cl := range c.Cells {
+			cells = append(cells, cl.BenchName())
+		}
+		if all := strings.Join(cells, " "); names == "" {
+			names, whole = all, c.Whole
+		} else if all != names {
+			t.Errorf("share %d has cells %s, the other %s", i, all, names)
+		}
+		if c.Whole == "" || c.Whole != whole || inputs[c.Input] || c.Input == c.Whole {
+			t.Errorf("share %d plays %q of %q, the other has %q", i, c.Input, c.Whole, whole)
+		}
+		inputs[c.Input] = true
+		if !strings.Contains(names, "rate=1000") {
+			t.Errorf("cells %s, whose rate is that of both", names)
+		}
+	}
+}
+
+// A share that has next to nothing of the storm is refused, before anything is played.
+func TestTooManyShares(t *testing.T) {
+	one := nodeLoss(t).Select(0, func(key string) bool { return true })
+	only := one.Events[0].Key
+	tiny := nodeLoss(t).Select(0, func(key string) bool { return key == only }).Storm
+	_, err := Compare(Spec{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 0, Of: 2}, Events: 1000})
+	_, other := Compare(Spec{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 1, Of: 2}, Events: 1000})
+	if err == nil {
+		err = other
+	}
+	if err == nil || !strings.Contains(err.Error(), "fewer shares") {
+		t.Errorf("the storm of one object was shared by two: %v", err)
+	}
+}
