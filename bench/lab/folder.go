@@ -292,6 +292,32 @@ func (f *folder) close(o *Outcome) error {
 	return errors.Join(err, f.abandon())
 }
 
+// Create writes a run that is over into a results folder of its own, with the
+// histograms of its rounds. The folder must not exist ([ErrExists]); it is created with
+// its parents. run.json comes last: a folder without one is not whole.
+func (o *Outcome) Create(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
+		return fmt.Errorf("results folder: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("results folder %s: %w", dir, ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("results folder: %w", err)
+	}
+	f := &folder{dir: dir}
+	for i, c := range o.Comparisons {
+		for j := range c.Cells {
+			if err := f.writeLatency(i, j, &c.Cells[j]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := replaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
+		return err
+	}
+	return o.Save(dir)
+}
+
 // Save writes run.json and env.json of an existing results folder again, each
 // whole or not at all: for what was found after the run, such as [Outcome].Knees.
 // The rest of the folder is left as it is.

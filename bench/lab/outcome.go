@@ -55,6 +55,8 @@ type Outcome struct {
 	Knees    []stats.Knee    `json:"knees,omitempty"`
 	Scalings []stats.Scaling `json:"scalings,omitempty"`
 	Surfaces []stats.Surface `json:"surfaces,omitempty"`
+	// Merged tells of the shards that it was merged of; nil for a run of one process.
+	Merged *Merged `json:"merged,omitempty"`
 	// Env is where it ran.
 	Env Env `json:"-"`
 }
@@ -152,10 +154,12 @@ const (
 	CauseThrottled Cause = "throttled"
 	// CauseGCLimit: the heap was at its limit, and the collector was limited.
 	CauseGCLimit Cause = "gc-limit"
+	// CauseShards: shards are missing that were to measure a part of it.
+	CauseShards Cause = "shards"
 )
 
 // blameless are the causes that tell of the machine, not of the variant.
-var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit}
+var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit, CauseShards}
 
 // Verdict says whether a cell's figures may be believed, and why not.
 type Verdict struct {
@@ -312,6 +316,15 @@ func (o *Outcome) RoundsOf(c ComparisonResult) int {
 func (o *Outcome) BenchConfig() stats.Config {
 	return stats.Config{
 		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU,
-		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS,
+		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS, Shards: o.shards(),
 	}
+}
+
+// shards is how many the run was merged of, and of how many; empty for a run of one
+// process.
+func (o *Outcome) shards() string {
+	if o.Merged == nil {
+		return ""
+	}
+	return o.Merged.String()
 }

@@ -24,6 +24,8 @@ type Config struct {
 	Commit string
 	// GOMAXPROCS is the suffix of every name, as `go test` writes it.
 	GOMAXPROCS int
+	// Shards says of how many processes the figures are, where they are of several.
+	Shards string
 }
 
 // Writer writes measurements as benchfmt, one line each.
@@ -40,6 +42,7 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	out := &Writer{cfg: cfg, out: benchfmt.NewWriter(w), described: make(map[string]bool)}
 	for _, kv := range [][2]string{
 		{"goos", cfg.GOOS}, {"goarch", cfg.GOARCH}, {"pkg", cfg.Pkg}, {"cpu", cfg.CPU}, {"commit", cfg.Commit},
+		{"shards", cfg.Shards},
 	} {
 		if value := strings.Join(strings.Fields(kv[1]), " "); value != "" {
 			out.file = append(out.file, benchfmt.Config{Key: kv[0], Value: []byte(value), File: true})

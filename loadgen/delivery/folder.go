@@ -79,9 +79,9 @@ func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) (
 		if err != nil {
 			return err
 		}
-		p, err := Decode(data)
-		if err != nil {
-			damaged = append(damaged, Damage{Where: path, Of: unknown(), Why: err.Error()})
+		p, broken := Decode(data)
+		if broken != nil {
+			damaged = append(damaged, Damage{Where: path, Of: unknown(), Why: broken.Error()})
 			return nil
 		}
 		if !wanted.wants(p.Run) {

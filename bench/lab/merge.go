@@ -1,0 +1,466 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"watchlab/bench/host"
+)
+
+// ErrShards is wrapped by the errors of [Merge] for shards of which no run can be
+// made.
+var ErrShards = errors.New("no run can be made of the shards")
+
+// MixedError says that two shards differ in what has to be the same in all of them. It
+// wraps [ErrShards].
+type MixedError struct {
+	// What differs, such as "commit", and how it stands with two shards.
+	What   string
+	A, B   string
+	IndexA int
+	IndexB int
+}
+
+func (e *MixedError) Error() string {
+	return fmt.Sprintf("%v: %s is %q in shard %d, and %q in shard %d", ErrShards, e.What, e.A, e.IndexA, e.B, e.IndexB)
+}
+
+func (e *MixedError) Unwrap() error { return ErrShards }
+
+// MergeOptions say how shards are merged.
+type MergeOptions struct {
+	// Name of the run; empty for that of the shards' outcomes.
+	Name string
+	// Args are the arguments that the run was made by; nil for those of the shards.
+	Args []string
+	// Partial: what is missing is left out, and all that is shown says so. Otherwise the
+	// figures of a run with missing shards are not shown.
+	Partial bool
+}
+
+// Merged tells what an outcome was merged of.
+type Merged struct {
+	// Of is how many shards there are, Shards those that are in it, by index, Missing the
+	// others.
+	Of      int           `json:"of"`
+	Shards  []MergedShard `json:"shards"`
+	Missing []int         `json:"missing,omitempty"`
+	// Partial: figures are shown although shards are missing.
+	Partial bool `json:"partial,omitempty"`
+	// PassedOver are results that are not in it, as another attempt of their shard is.
+	PassedOver []MergedShard `json:"passedOver,omitempty"`
+}
+
+// String is "4 shards", or "3 of 4 shards".
+func (m Merged) String() string {
+	n := fmt.Sprintf("%d shards", m.Of)
+	if m.Of == 1 {
+		n = "1 shard"
+	}
+	if len(m.Missing) > 0 {
+		n = fmt.Sprintf("%d of %s", m.Of-len(m.Missing), n)
+	}
+	return n
+}
+
+// MergedShard is what is told of a shard of a [Merged] outcome.
+type MergedShard struct {
+	Index   int           `json:"index"`
+	Pod     string        `json:"pod,omitempty"`
+	Node    string        `json:"node,omitempty"`
+	Attempt int           `json:"attempt,omitempty"`
+	Started time.Time     `json:"started"`
+	Spent   time.Duration `json:"spentNs,omitempty"`
+	// Interrupted: it ended before its time.
+	Interrupted bool `json:"interrupted,omitempty"`
+	// CPU, GOARCH, Cores, GOMAXPROCS and Kernel are where it ran; StealShare is which part
+	// of that machine's CPU time went to others.
+	CPU        string   `json:"cpu,omitempty"`
+	GOARCH     string   `json:"goarch,omitempty"`
+	Cores      int      `json:"cores,omitempty"`
+	GOMAXPROCS int      `json:"gomaxprocs,omitempty"`
+	Kernel     string   `json:"kernel,omitempty"`
+	StealShare *float64 `json:"stealShare,omitempty"`
+	// Starts is how many plays it was to begin with the others, Late the longest that it
+	// came after them, Alone how many it began without all the others.
+	Starts int           `json:"starts,omitempty"`
+	Late   time.Duration `json:"lateNs,omitempty"`
+	Alone  int           `json:"alone,omitempty"`
+}
+
+// Merge makes one run of what several shards measured at the same time: a cell of it is
+// that cell in all shards, and a round that round. Of several results of one shard, the
+// one counts that [Choose] chooses.
+//
+// Counts are added up, and so are distributions, exactly: quantiles are those of all
+// events together. The time is that of the shard that took longest, and events/s all
+// events over that time. What is per event is weighted by events; memory is that of all
+// processes together, the largest beside it. A round that a shard lacks is left out.
+//
+// The verdict on a cell is the worst of the shards', each named; then that on the whole:
+// a cell is noisy where a round of it wasn't begun by all shards at the same time (within
+// [MaxSpread] of its length), and invalid, with [CauseShards], where shards are missing
+// and opts don't say that a part will do.
+//
+// An error wraps [ErrShards], and is a *[MixedError] where shards differ in the program,
+// the seed, the rounds, the cells, or what their inputs are parts of. Where they ran may
+// differ, and is told. A search (Knees, Scalings, Surfaces) can't be merged.
+//
+// O(shards × rounds of all cells) in time, as many processors as there are, and the size
+// of all shards in memory; see [Merger] for less.
+func Merge(shards []Shard, opts MergeOptions) (*Outcome, error) {
+	attempts := make([]Attempt, len(shards))
+	for i, s := range shards {
+		if s.Outcome == nil {
+			return nil, fmt.Errorf("%w: shard %d has no outcome", ErrShards, s.Index)
+		}
+		attempts[i] = s.attempt()
+	}
+	chosen, passed, err := Choose(attempts)
+	if err != nil {
+		return nil, err
+	}
+	m := NewMerger(opts)
+	for _, i := range chosen {
+		if err := m.Add(shards[i]); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range passed {
+		m.PassOver(shards[i])
+	}
+	return m.Outcome()
+}
+
+// Merger merges shards that come one by one, and holds no more than a few of them at a
+// time besides what they add up to.
+type Merger struct {
+	opts MergeOptions
+	out  *Outcome
+	// first is the index of the shard that the others are compared with, whole what its
+	// input is a part of.
+	first  int
+	whole  []string
+	merged Merged
+	// inputs are those of the shards so far, and whose they are.
+	inputs []map[string]int
+	cells  []*mergedCell
+	// pending are shards that have not been added up.
+	pending []pendingShard
+	titles  []bool
+	// rounds are how many all shards have of each comparison.
+	rounds []int
+	steal  *float64
+	cpus   map[string]int
+}
+
+type pendingShard struct {
+	Shard
+	starts map[startKey]Start
+}
+
+type startKey struct {
+	comparison int
+	cell       string
+	round      int
+}
+
+// pendingShards is how many are added up at once: each time, what they add up to is
+// taken apart and put together again.
+const pendingShards = 16
+
+// NewMerger returns a merger without shards.
+func NewMerger(opts MergeOptions) *Merger {
+	return &Merger{opts: opts, cpus: map[string]int{}}
+}
+
+// Add adds a shard, which the merger keeps for a while. Each index is added once. After
+// an error the merger is of no use.
+func (m *Merger) Add(s Shard) error {
+	if err := m.take(s); err != nil {
+		return err
+	}
+	p := pendingShard{Shard: s, starts: map[startKey]Start{}}
+	for _, st := range s.Starts {
+		p.starts[startKey{st.Comparison, st.Cell, st.Round}] = st
+	}
+	m.pending = append(m.pending, p)
+	if len(m.pending) < pendingShards {
+		return nil
+	}
+	return m.fold()
+}
+
+// PassOver notes a result that another one of its shard is taken instead of.
+func (m *Merger) PassOver(s Shard) {
+	m.merged.PassedOver = append(m.merged.PassedOver, told(s))
+}
+
+// take checks a shard against the first one, and notes what is told of it.
+func (m *Merger) take(s Shard) error {
+	switch {
+	case s.Outcome == nil:
+		return fmt.Errorf("%w: shard %d has no outcome", ErrShards, s.Index)
+	case s.Of < 1 || s.Index < 0 || s.Index >= s.Of:
+		return fmt.Errorf("%w: there is no shard %d of %d", ErrShards, s.Index, s.Of)
+	case len(s.Outcome.Knees)+len(s.Outcome.Scalings)+len(s.Outcome.Surfaces) > 0:
+		return fmt.Errorf("%w: shard %d searched for something, and what it played depends on what it found", ErrShards, s.Index)
+	case slices.ContainsFunc(m.merged.Shards, func(o MergedShard) bool { return o.Index == s.Index }):
+		return fmt.Errorf("%w: shard %d stands there twice", ErrShards, s.Index)
+	}
+	if m.out == nil {
+		m.begin(s)
+	} else if err := m.compare(s); err != nil {
+		return err
+	}
+	o := s.Outcome
+	for i, c := range o.Comparisons {
+		if c.Input == "" {
+			continue
+		}
+		if other, ok := m.inputs[i][c.Input]; ok {
+			return fmt.Errorf("%w: shards %d and %d played the same part of the storm", ErrShards, other, s.Index)
+		}
+		m.inputs[i][c.Input] = s.Index
+	}
+	m.merged.Shards = append(m.merged.Shards, told(s))
+	m.span(o)
+	return nil
+}
+
+// told is what is told of a shard.
+func told(s Shard) MergedShard {
+	o := s.Outcome
+	t := MergedShard{
+		Index: s.Index, Pod: s.Pod, Node: s.Node, Attempt: s.Attempt, Started: o.Started, Spent: o.Spent, Interrupted: o.Interrupted,
+		CPU: o.Env.CPU, GOARCH: o.Env.GOARCH, Cores: o.Env.Cores, GOMAXPROCS: o.Env.GOMAXPROCS, Kernel: o.Env.Kernel, StealShare: o.Env.StealShare,
+		Starts: len(s.Starts),
+	}
+	for _, st := range s.Starts {
+		t.Late = max(t.Late, st.Late)
+		if len(st.Absent) > 0 {
+			t.Alone++
+		}
+	}
+	return t
+}
+
+// begin makes an outcome of the shape of the first shard's.
+func (m *Merger) begin(s Shard) {
+	o := *s.Outcome
+	m.first, m.whole, m.merged.Of = s.Index, s.Whole, s.Of
+	m.out = &Outcome{
+		Format: Format, Name: o.Name, Started: o.Started, Ended: o.Ended, Seed: o.Seed,
+		Rounds: o.Rounds, Budget: o.Budget, Spent: o.Spent, Fresh: o.Fresh, Env: o.Env,
+	}
+	// What is known of one machine at one time is not that of all.
+	m.out.Env.Before, m.out.Env.After, m.out.Env.LoadAverage, m.out.Env.Resumed, m.out.Env.StealShare = nil, nil, nil, nil, nil
+	for i, c := range o.Comparisons {
+		merged := ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency}
+		for _, cl := range c.Cells {
+			m.cells = append(m.cells, &mergedCell{
+				comparison: i,
+				result: CellResult{
+					Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
+					Again: cl.Again, Baseline: cl.Baseline, Seed: cl.Seed,
+				},
+				rounds: map[int]*mergedRound{},
+			})
+		}
+		m.out.Comparisons = append(m.out.Comparisons, merged)
+		m.inputs = append(m.inputs, map[string]int{})
+		m.rounds = append(m.rounds, o.RoundsOf(c))
+	}
+	m.titles = make([]bool, len(o.Comparisons))
+}
+
+// compare refuses a shard that is not of the run of the first one.
+func (m *Merger) compare(s Shard) error {
+	o, with := s.Outcome, m.out
+	var err error
+	same := func(what string, a, b any) {
+		if err == nil && a != b {
+			err = &MixedError{What: what, A: fmt.Sprint(a), IndexA: m.first, B: fmt.Sprint(b), IndexB: s.Index}
+		}
+	}
+	same("the number of shards", m.merged.Of, s.Of)
+	same("the program's commit", with.Env.Revision(), o.Env.Revision())
+	same("Go", with.Env.GoVersion, o.Env.GoVersion)
+	same("the run", with.Name, o.Name)
+	same("the seed", with.Seed, o.Seed)
+	same("the budget", with.Budget, o.Budget)
+	if with.Budget == 0 {
+		same("the number of rounds", with.Rounds, o.Rounds)
+	}
+	same("a process for each play", with.Fresh, o.Fresh)
+	same("the number of comparisons", len(with.Comparisons), len(o.Comparisons))
+	same("what the input is a part of", fmt.Sprint(m.whole), fmt.Sprint(s.Whole))
+	if err != nil {
+		return err
+	}
+	at := 0
+	for i, c := range o.Comparisons {
+		is := with.Comparisons[i]
+		same("the family", is.Family, c.Family)
+		same("the latency of comparison "+c.Family, is.Latency, c.Latency)
+		// Titles may have figures of the shard's part.
+		m.titles[i] = m.titles[i] || is.Title != c.Title
+		n := 0
+		for at+n < len(m.cells) && m.cells[at+n].comparison == i {
+			n++
+		}
+		same("the number of cells of comparison "+c.Family, n, len(c.Cells))
+		if err != nil {
+			return err
+		}
+		for j, cl := range c.Cells {
+			then := m.cells[at+j].result
+			name := cl.BenchName()
+			same("a cell", then.BenchName(), name)
+			same("what "+name+" guarantees", then.Guarantees, cl.Guarantees)
+			same("the class of "+name, then.Class, cl.Class)
+			same("what "+name+" repeats", then.Again, cl.Again)
+			same("whether "+name+" is the baseline", then.Baseline, cl.Baseline)
+		}
+		at += n
+	}
+	return err
+}
+
+// span widens what is known of the run as a whole.
+func (m *Merger) span(o *Outcome) {
+	with := m.out
+	if o.Started.Before(with.Started) {
+		with.Started = o.Started
+	}
+	switch {
+	case o.Ended == nil:
+		with.Ended = nil
+	case with.Ended != nil && o.Ended.After(*with.Ended):
+		with.Ended = o.Ended
+	}
+	with.Spent = max(with.Spent, o.Spent)
+	with.Interrupted = with.Interrupted || o.Interrupted
+	with.Env.Started = with.Started
+	for i, c := range o.Comparisons {
+		m.rounds[i] = min(m.rounds[i], o.RoundsOf(c))
+	}
+	if s := o.Env.StealShare; s != nil && (m.steal == nil || *s > *m.steal) {
+		m.steal = s
+	}
+	m.cpus[o.Env.CPU]++
+	// What isn't the same everywhere is not the run's.
+	with.Env.Cores = min(with.Env.Cores, o.Env.Cores)
+	with.Env.GOMAXPROCS = min(with.Env.GOMAXPROCS, o.Env.GOMAXPROCS)
+	for _, f := range []struct{ is, other *string }{
+		{&with.Env.Kernel, &o.Env.Kernel}, {&with.Env.Governor, &o.Env.Governor}, {&with.Env.GOGC, &o.Env.GOGC}, {&with.Env.GOARCH, &o.Env.GOARCH},
+	} {
+		if *f.is != *f.other {
+			*f.is = ""
+		}
+	}
+	if l := o.Env.GOMEMLIMIT; l == nil || with.Env.GOMEMLIMIT == nil || *l != *with.Env.GOMEMLIMIT {
+		with.Env.GOMEMLIMIT = nil
+	}
+	if !reflect.DeepEqual(with.Env.Limits, o.Env.Limits) {
+		with.Env.Limits = host.Limits{}
+	}
+}
+
+// fold adds the pending shards up, cell by cell, with as many goroutines as there are
+// processors.
+func (m *Merger) fold() error {
+	shards := m.pending
+	m.pending = nil
+	slices.SortFunc(shards, func(a, b pendingShard) int { return a.Index - b.Index })
+	errs := make([]error, len(m.cells))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(m.cells)) {
+		workers.Go(func() {
+			for i := range next {
+				errs[i] = m.cells[i].fold(shards, m.within(i))
+			}
+		})
+	}
+	for i := range m.cells {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return errors.Join(errs...)
+}
+
+// within is the place of a cell in its comparison.
+func (m *Merger) within(i int) int {
+	at := i
+	for at > 0 && m.cells[at-1].comparison == m.cells[i].comparison {
+		at--
+	}
+	return i - at
+}
+
+// Outcome returns the run, once all shards were added. Without any shard there is none:
+// the error wraps [ErrShards].
+func (m *Merger) Outcome() (*Outcome, error) {
+	if m.out == nil {
+		return nil, fmt.Errorf("%w: there are none", ErrShards)
+	}
+	if err := m.fold(); err != nil {
+		return nil, err
+	}
+	o := m.out
+	m.finish()
+	for i := range o.Comparisons {
+		o.Comparisons[i].Cells = nil
+		o.Comparisons[i].Rounds = m.rounds[i]
+		if m.titles[i] {
+			o.Comparisons[i].Title += ", differing by share"
+		}
+		if i < len(m.whole) && len(m.merged.Missing) == 0 {
+			o.Comparisons[i].Input = m.whole[i]
+		}
+	}
+	if o.Budget > 0 {
+		o.Rounds = slices.Max(append([]int{0}, m.rounds...))
+	}
+	for _, c := range m.cells {
+		comparison := &o.Comparisons[c.comparison]
+		comparison.Cells = append(comparison.Cells, c.finish(m.merged, comparison.Latency))
+	}
+	return o, nil
+}
+
+// finish works out what is told of all shards together.
+func (m *Merger) finish() {
+	o, t := m.out, &m.merged
+	byIndex := func(a, b MergedShard) int { return a.Index - b.Index }
+	slices.SortFunc(t.Shards, byIndex)
+	slices.SortStableFunc(t.PassedOver, byIndex)
+	t.Missing = nil
+	for i, at := 0, 0; i < t.Of; i++ {
+		if at < len(t.Shards) && t.Shards[at].Index == i {
+			at++
+			continue
+		}
+		t.Missing = append(t.Missing, i)
+	}
+	t.Partial = m.opts.Partial && len(t.Missing) > 0
+	told := *t
+	o.Merged = &told
+	if m.opts.Name != "" {
+		o.Name = m.opts.Name
+	}
+	if m.opts.Args != nil {
+		o.Env.Args = m.opts.Args
+	}
+	o.Env.StealShare = m.steal
+	if len(m.cpus) > 1 {
+		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(m.cpus))
+	}
+}

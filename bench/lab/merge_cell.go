@@ -1,0 +1,284 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/cell"
+)
+
+// mergedCell is a cell of all shards so far.
+type mergedCell struct {
+	comparison int
+	result     CellResult
+	rounds     map[int]*mergedRound
+	// shards is how many were added.
+	shards int
+	// verdicts are those of shards in which it is not valid.
+	verdicts []shardVerdict
+	lag      *cell.Lag
+}
+
+type shardVerdict struct {
+	shard int
+	Verdict
+}
+
+// mergedRound is a round of the shards that have it.
+type mergedRound struct {
+	Round
+	shards int
+	together
+}
+
+// fold adds shards to the cell, which is at place of its comparison.
+func (c *mergedCell) fold(shards []pendingShard, place int) error {
+	parts := map[int][]cell.Result{}
+	for _, s := range shards {
+		found := &s.Outcome.Comparisons[c.comparison].Cells[place]
+		c.shards++
+		if found.Verdict.Status != Valid {
+			c.verdicts = append(c.verdicts, shardVerdict{s.Index, found.Verdict})
+		}
+		if found.Verdict.Status == Invalid {
+			c.lag = worstLag(c.lag, found.Lag)
+		}
+		for _, r := range found.Rounds {
+			if r.Result.EventsIn == 0 || r.Result.Elapsed <= 0 {
+				return fmt.Errorf("%w: shard %d measured nothing in round %d of %s", ErrShards, s.Index, r.Round, found.BenchName())
+			}
+			parts[r.Round] = append(parts[r.Round], lift(r.Result))
+			c.round(r).begun(s, startKey{c.comparison, found.BenchName(), r.Round})
+		}
+	}
+	// What is not going to be shown need not be added up.
+	if slices.ContainsFunc(c.verdicts, func(v shardVerdict) bool { return v.Status == Invalid }) {
+		c.rounds = map[int]*mergedRound{}
+		return nil
+	}
+	for number, results := range parts {
+		r := c.rounds[number]
+		if r.shards > len(results) {
+			results = append(results, r.Result)
+		}
+		var err error
+		if r.Result, err = mergeResults(results); err != nil {
+			return fmt.Errorf("%s, round %d: %w", c.result.BenchName(), number, err)
+		}
+	}
+	return nil
+}
+
+// round counts a shard's round in.
+func (c *mergedCell) round(r Round) *mergedRound {
+	m := c.rounds[r.Round]
+	if m == nil {
+		m = &mergedRound{Round: Round{Round: r.Round, Place: r.Place, Started: r.Started}}
+		c.rounds[r.Round] = m
+	}
+	m.shards++
+	if r.Started.Before(m.Started) {
+		m.Started = r.Started
+	}
+	m.Took = max(m.Took, r.Took)
+	return m
+}
+
+// finish returns the cell of all shards.
+func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
+	var rounds []Round
+	apart := 0
+	why := ""
+	for _, r := range c.rounds {
+		if r.shards < c.shards {
+			continue
+		}
+		rounds = append(rounds, r.Round)
+	}
+	slices.SortFunc(rounds, func(a, b Round) int { return a.Round - b.Round })
+	for _, r := range rounds {
+		if reason := c.rounds[r.Round].apart(r.Result.Elapsed); reason != "" {
+			apart++
+			if why == "" {
+				why = reason
+			}
+		}
+	}
+	if apart > 0 {
+		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", apart, len(rounds), why)
+	}
+	result := c.result
+	result.Verdict = c.judge(of, rounds, why)
+	publish(&result, rounds, headline)
+	if result.Verdict.Status == Invalid {
+		result.Lag = worstLag(c.lag, result.Lag)
+	}
+	return result
+}
+
+// judge is the worst that there is to say of the cell.
+func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
+	var failed, blameless, unplayed, noisy []shardVerdict
+	for _, v := range c.verdicts {
+		switch {
+		case v.Failed():
+			failed = append(failed, v)
+		case v.Status == Invalid:
+			blameless = append(blameless, v)
+		case v.Status == Unplayed:
+			unplayed = append(unplayed, v)
+		default:
+			noisy = append(noisy, v)
+		}
+	}
+	v := Verdict{Status: Valid}
+	switch all := judge(c.result.Labels, rounds); {
+	case len(failed) > 0:
+		v = Verdict{Invalid, causesOf(failed), shardDetails(failed, of.Of)}
+	case len(of.Missing) > 0 && !of.Partial:
+		return Verdict{Invalid, CauseShards, fmt.Sprintf("%s: missing %s", of, numbers(of.Missing))}
+	case len(blameless) > 0:
+		v = Verdict{Invalid, blameless[0].Cause, shardDetails(blameless, of.Of)}
+	case len(unplayed) > 0:
+		v = Verdict{Status: Unplayed, Detail: shardDetails(unplayed, of.Of)}
+	case len(rounds) == 0:
+		v = Verdict{Status: Unplayed, Detail: "no round was finished by all shards"}
+	case all.Status == Invalid:
+		v = all
+	default:
+		details := []string{apart, all.Detail}
+		if len(noisy) > 0 {
+			details = append(details, shardDetails(noisy, of.Of))
+		}
+		details = slices.DeleteFunc(details, func(s string) bool { return s == "" })
+		if len(details) > 0 {
+			v = Verdict{Status: Noisy, Detail: strings.Join(details, "; ")}
+		}
+	}
+	if len(of.Missing) > 0 {
+		v.Detail = strings.TrimSuffix(fmt.Sprintf("%s (missing %s); %s", of, numbers(of.Missing), v.Detail), "; ")
+	}
+	return v
+}
+
+// causesOf joins the causes of several shards, in the order of the invariants.
+func causesOf(verdicts []shardVerdict) Cause {
+	var found []string
+	for _, v := range verdicts {
+		found = append(found, strings.Split(string(v.Cause), "+")...)
+	}
+	var out []string
+	for _, inv := range invariants {
+		if slices.Contains(found, string(inv.cause)) {
+			out = append(out, string(inv.cause))
+		}
+	}
+	if slices.Contains(found, string(CauseError)) {
+		out = append(out, string(CauseError))
+	}
+	return Cause(strings.Join(out, "+"))
+}
+
+// shardDetails tells what the first of several shards have to say, and how many say the
+// like.
+func shardDetails(verdicts []shardVerdict, of int) string {
+	slices.SortFunc(verdicts, func(a, b shardVerdict) int { return a.shard - b.shard })
+	first := verdicts[0]
+	detail := fmt.Sprintf("shard %d/%d: %s", first.shard, of, first.Verdict)
+	if len(verdicts) == 1 {
+		return detail
+	}
+	var others []int
+	for _, v := range verdicts[1:] {
+		others = append(others, v.shard)
+	}
+	return fmt.Sprintf("%s; and in %s", detail, numbers(others))
+}
+
+// numbers names shards, the first few of many.
+func numbers(indexes []int) string {
+	const most = 8
+	word := "shards "
+	if len(indexes) == 1 {
+		word = "shard "
+	}
+	var b strings.Builder
+	b.WriteString(word)
+	for i, n := range indexes {
+		if i == most && len(indexes) > most+1 {
+			fmt.Fprintf(&b, " and %d more", len(indexes)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, n)
+	}
+	return b.String()
+}
+
+// together says whether shards began a play at the same time.
+type together struct {
+	// common is how many began it with a common start; alone are those who did not, or
+	// were not waited for.
+	common int
+	alone  []int
+	// absent are those who were not waited for.
+	absent []int
+	// earliest and latest are how long after the common start they began; last is who
+	// came last.
+	earliest, latest time.Duration
+	last             int
+	// played are those who have the round.
+	played []int
+}
+
+// begun notes how a shard began the play. A start without a cell is that of all cells
+// of the round.
+func (t *together) begun(s pendingShard, key startKey) {
+	t.played = append(t.played, s.Index)
+	start, ok := s.starts[key]
+	if !ok {
+		start, ok = s.starts[startKey{comparison: key.comparison, round: key.round}]
+	}
+	if !ok {
+		t.alone = append(t.alone, s.Index)
+		return
+	}
+	for _, i := range start.Absent {
+		if !slices.Contains(t.absent, i) {
+			t.absent = append(t.absent, i)
+		}
+	}
+	if t.common == 0 || start.Late < t.earliest {
+		t.earliest = start.Late
+	}
+	if t.common == 0 || start.Late > t.latest {
+		t.latest, t.last = start.Late, s.Index
+	}
+	t.common++
+}
+
+// apart says why a play that took so long was not played at the same time; empty where
+// it was. One shard is by itself always.
+func (t *together) apart(elapsed time.Duration) string {
+	late := slices.DeleteFunc(slices.Clone(t.absent), func(i int) bool { return !slices.Contains(t.played, i) })
+	slices.Sort(late)
+	slices.Sort(t.alone)
+	between := t.latest - t.earliest
+	switch {
+	case len(t.played) == 1:
+		return ""
+	case t.common == 0:
+		return "the shards did not wait for each other"
+	case len(t.alone) > 0:
+		return numbers(t.alone) + " had no start in common with the others"
+	case float64(between) > MaxSpread*float64(elapsed):
+		return fmt.Sprintf("shard %d began %v after the first (allowed: %.0f %% of %v)", t.last, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
+	case len(late) > 0:
+		return numbers(late) + " had not come when the others began"
+	}
+	return ""
+}

@@ -1,0 +1,277 @@
+package lab
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"watchlab/bench/cell"
+)
+
+// The units of the notes that a merged cell has of its largest shard, where it has
+// memory at all.
+const (
+	UnitShardHeap = "shard-peak-heap-B"
+	UnitShardRSS  = "shard-peak-RSS-B"
+)
+
+// lift makes of one shard's result one that others can be added to.
+func lift(r cell.Result) cell.Result {
+	if m := r.Memory; m != nil {
+		r.Notes = append(slices.Clip(r.Notes), cell.Note{Unit: UnitShardHeap, Value: float64(m.PeakHeapBytes)})
+		if m.PeakRSSBytes > 0 {
+			r.Notes = append(r.Notes, cell.Note{Unit: UnitShardRSS, Value: float64(m.PeakRSSBytes)})
+		}
+	}
+	return r
+}
+
+// mergeResults adds up what several processes measured at the same time. It is all the
+// same which of them have been added up before, save for the last digits of what is per
+// event, and, within a stretch of the longest, for timelines.
+func mergeResults(parts []cell.Result) (cell.Result, error) {
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	var sum cell.Result
+	for _, p := range parts {
+		sum.EventsIn += p.EventsIn
+		sum.DeltasOut += p.DeltasOut
+		sum.Elapsed = max(sum.Elapsed, p.Elapsed)
+		sum.Shared = sum.Shared || p.Shared
+		sum.GCs += p.GCs
+		sum.GCPause += p.GCPause
+		sum.GCPauseMax = max(sum.GCPauseMax, p.GCPauseMax)
+		sum.LockWait += p.LockWait
+		sum.Host.StealShare = max(sum.Host.StealShare, p.Host.StealShare)
+		sum.Host.Throttled = max(sum.Host.Throttled, p.Host.Throttled)
+		sum.Host.GCLimited = sum.Host.GCLimited || p.Host.GCLimited
+	}
+	n := float64(sum.EventsIn)
+	sum.EventsPerSecond = n / sum.Elapsed.Seconds()
+	sum.DeltasPerEvent = float64(sum.DeltasOut) / n
+	sum.AllocsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.AllocsPerEvent })
+	sum.BytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.BytesPerEvent })
+	sum.CPUSecondsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.CPUSecondsPerEvent })
+	sum.Memory = mergeMemory(parts)
+	sum.Counters = mergeCounters(parts)
+	sum.Notes = mergeNotes(parts)
+	sum.Timeline = mergeTimelines(parts)
+	var err error
+	if sum.Latency, err = mergeLatencies(parts); err != nil {
+		return cell.Result{}, err
+	}
+	sum.Lag, err = mergeLags(parts)
+	return sum, err
+}
+
+// mergeMemory is what all took together; nil where one doesn't tell.
+func mergeMemory(parts []cell.Result) *cell.Memory {
+	var sum cell.Memory
+	for _, p := range parts {
+		m := p.Memory
+		if m == nil {
+			return nil
+		}
+		sum.HeapBytes += m.HeapBytes
+		sum.PeakHeapBytes += m.PeakHeapBytes
+		sum.PeakRSSBytes += m.PeakRSSBytes
+	}
+	for _, p := range parts {
+		if p.Memory.PeakRSSBytes == 0 {
+			// Not known of one, so not of all.
+			sum.PeakRSSBytes = 0
+		}
+	}
+	return &sum
+}
+
+// mergeCounters keeps the counters that all have.
+func mergeCounters(parts []cell.Result) []cell.Note {
+	var out []cell.Note
+	for _, c := range parts[0].Counters {
+		everywhere := true
+		value := weighted(parts, func(r cell.Result) float64 {
+			v, ok := noteOf(r.Counters, c.Unit)
+			everywhere = everywhere && ok
+			return v
+		})
+		if everywhere {
+			out = append(out, cell.Note{Unit: c.Unit, Value: value})
+		}
+	}
+	return out
+}
+
+func noteOf(notes []cell.Note, unit string) (float64, bool) {
+	for _, n := range notes {
+		if n.Unit == unit {
+			return n.Value, true
+		}
+	}
+	return 0, false
+}
+
+// mergeNotes merges each unit over those that have it. The unit says how:
+//
+//   - per second ("reads/s"): added up;
+//   - per anything else ("wire-B/event", "objects/read"): weighted by events;
+//   - a quantile, a longest, or any other time or size ("staleness-p99-events",
+//     "lock-hold-max-ns"): the largest, as they can't be added;
+//   - anything else is a count ("relists"): added up.
+func mergeNotes(parts []cell.Result) []cell.Note {
+	var out []cell.Note
+	for _, p := range parts {
+		for _, n := range p.Notes {
+			if _, done := noteOf(out, n.Unit); done {
+				continue
+			}
+			var with []cell.Result
+			value := 0.0
+			adds, largest := noteAdds(n.Unit), noteIsLargest(n.Unit)
+			for _, q := range parts {
+				v, ok := noteOf(q.Notes, n.Unit)
+				switch {
+				case !ok:
+				case adds:
+					value += v
+				case largest && len(with) > 0:
+					value = max(value, v)
+				case largest:
+					value = v
+				}
+				if ok {
+					with = append(with, q)
+				}
+			}
+			if !adds && !largest {
+				value = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(r.Notes, n.Unit); return v })
+			}
+			out = append(out, cell.Note{Unit: n.Unit, Value: value})
+		}
+	}
+	return out
+}
+
+func noteAdds(unit string) bool {
+	_, per, ratio := strings.Cut(unit, "/")
+	if ratio {
+		return per == "s" || per == "sec"
+	}
+	return !noteIsLargest(unit)
+}
+
+func noteIsLargest(unit string) bool {
+	if strings.Contains(unit, "/") {
+		return false
+	}
+	words := strings.Split(unit, "-")
+	for _, w := range words {
+		if w == "max" || len(w) > 1 && w[0] == 'p' && strings.Trim(w[1:], "0123456789.") == "" {
+			return true
+		}
+	}
+	last := words[len(words)-1]
+	return last == "ns" || last == "B"
+}
+
+// mergeLatencies adds the distributions of each boundary up, over those that have it.
+func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
+	var out []cell.Latency
+	for _, p := range parts {
+		for _, l := range p.Latency {
+			if slices.ContainsFunc(out, func(o cell.Latency) bool { return o.Boundary == l.Boundary }) {
+				continue
+			}
+			var all []cell.Quantiles
+			for _, q := range parts {
+				if at, ok := q.At(l.Boundary); ok {
+					all = append(all, at.Quantiles)
+				}
+			}
+			sum, err := cell.MergeHistograms(all...)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s: %w", ErrShards, l.Boundary, err)
+			}
+			out = append(out, cell.Latency{Boundary: l.Boundary, Quantiles: sum})
+		}
+	}
+	return out, nil
+}
+
+// mergeLags adds up how generators kept their schedules; nil where one doesn't tell.
+func mergeLags(parts []cell.Result) (*cell.Lag, error) {
+	var sum cell.Lag
+	var all []cell.Quantiles
+	for _, p := range parts {
+		if p.Lag == nil {
+			return nil, nil
+		}
+		all = append(all, p.Lag.Quantiles)
+		sum.Budget = max(sum.Budget, p.Lag.Budget)
+		sum.Late += p.Lag.Late
+		sum.Missed += p.Lag.Missed
+	}
+	var err error
+	if sum.Quantiles, err = cell.MergeHistograms(all...); err != nil {
+		return nil, fmt.Errorf("%w: lag: %w", ErrShards, err)
+	}
+	if sum.Count > 0 {
+		sum.LateShare = float64(sum.Late) / float64(sum.Count)
+	}
+	return &sum, nil
+}
+
+// mergeTimelines lays timelines over the one that lasts longest: what happened in a
+// stretch of another is counted where that stretch ended, and what waited is what each
+// had waiting at the time. Empty where one has none.
+func mergeTimelines(parts []cell.Result) []cell.Moment {
+	longest := parts[0].Timeline
+	for _, p := range parts {
+		if len(p.Timeline) == 0 {
+			return nil
+		}
+		if p.Timeline[len(p.Timeline)-1].At > longest[len(longest)-1].At {
+			longest = p.Timeline
+		}
+	}
+	out := make([]cell.Moment, len(longest))
+	for i, m := range longest {
+		out[i].At = m.At
+	}
+	for _, p := range parts {
+		at, depth := 0, uint64(0)
+		for i := range out {
+			for at < len(p.Timeline) && p.Timeline[at].At <= out[i].At {
+				out[i].Released += p.Timeline[at].Released
+				out[i].Handled += p.Timeline[at].Handled
+				depth = p.Timeline[at].Depth
+				at++
+			}
+			out[i].Depth += depth
+		}
+	}
+	return out
+}
+
+// worstLag is the lag with the most late releases.
+func worstLag(a, b *cell.Lag) *cell.Lag {
+	switch {
+	case a == nil:
+		return b
+	case b == nil || cmp.Compare(a.LateShare, b.LateShare) >= 0:
+		return a
+	}
+	return b
+}
+
+// weighted adds up what is per event: each part's figure by its events.
+func weighted(parts []cell.Result, of func(cell.Result) float64) float64 {
+	var sum, events float64
+	for _, p := range parts {
+		sum += of(p) * float64(p.EventsIn)
+		events += float64(p.EventsIn)
+	}
+	return sum / events
+}

@@ -1,0 +1,536 @@
+package lab_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// part is what one process measures of a play.
+type part struct {
+	latencies, lags []time.Duration
+}
+
+// measured is what a recorder makes of a part, as if it took so long.
+func measured(p part, takes time.Duration) cell.Result {
+	rec := new(cell.Recorder)
+	rec.Begin()
+	rec.End()
+	n := uint64(len(p.latencies))
+	rec.Count(max(n, 1), 2*n)
+	for _, d := range p.latencies {
+		rec.Latency("intended→handled", d)
+		rec.Latency("popped→handled", d/2)
+	}
+	if p.lags != nil {
+		rec.Schedule(time.Millisecond, time.Second)
+		for i, d := range p.lags {
+			rec.Lag(d, time.Duration(i))
+		}
+	}
+	rec.Note("relists", float64(n))
+	rec.Note("reads/s", float64(2*n))
+	rec.Note("wire-B/event", float64(n))
+	rec.Note("staleness-p99-events", float64(n))
+	r, err := rec.Result()
+	if err != nil {
+		panic(err)
+	}
+	// What depends on the machine is set.
+	r.Elapsed = takes
+	r.EventsPerSecond = float64(r.EventsIn) / takes.Seconds()
+	r.AllocsPerEvent, r.BytesPerEvent, r.CPUSecondsPerEvent = float64(n), float64(3*n), float64(n)/1e6
+	r.GCs, r.GCPause, r.GCPauseMax, r.LockWait = uint32(n), time.Duration(n), time.Duration(n), time.Duration(n)
+	r.Memory = &cell.Memory{HeapBytes: n, PeakHeapBytes: 2 * n, PeakRSSBytes: 3 * n}
+	r.Counters = []cell.Note{{Unit: "cycles/op", Value: float64(n)}}
+	r.Host = cell.Host{}
+	r.Timeline = []cell.Moment{{At: takes / 2, Released: n, Depth: n}, {At: takes, Handled: n}}
+	return r
+}
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// oneCell is a shard whose outcome has one cell, played over the rounds, begun with the
+// others.
+func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Shard {
+	ended := began.Add(time.Hour)
+	result := lab.CellResult{Name: "Queue", Labels: labels, Guarantees: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
+	s := lab.Shard{Index: index, Of: of, Pod: fmt.Sprintf("pod-%d", index), Node: "node-a", Whole: []string{"whole"}}
+	name := result.BenchName()
+	for i, r := range rounds {
+		result.Rounds = append(result.Rounds, lab.Round{Round: i + 1, Place: 1, Started: began.Add(time.Duration(index) * time.Second), Took: r.Elapsed, Result: r})
+		s.Starts = append(s.Starts, lab.Start{Cell: name, Round: i + 1})
+	}
+	s.Outcome = &lab.Outcome{
+		Format: lab.Format, Name: "run", Started: began.Add(time.Duration(index) * time.Second), Ended: &ended, Seed: 7, Rounds: len(rounds), Spent: time.Minute,
+		Env: lab.Env{Build: lab.Build{Commit: "abc"}, GoVersion: "go1.26", CPU: "Some CPU", Cores: 2, GOMAXPROCS: 2, Args: []string{"run"}},
+		Comparisons: []lab.ComparisonResult{{
+			Family: "queue", Title: "fakes", Input: fmt.Sprintf("part %d", index), Cells: []lab.CellResult{result},
+		}},
+	}
+	return s
+}
+
+var unpaced = []lab.Label{{Key: "impl", Value: "a"}}
+
+// steadyShards are shards of which each measured the same number of events in so long,
+// over three rounds.
+func steadyShards(takes ...time.Duration) []lab.Shard {
+	var shards []lab.Shard
+	for i, d := range takes {
+		r := measured(part{latencies: []time.Duration{time.Microsecond, time.Millisecond}}, d)
+		shards = append(shards, oneCell(i, len(takes), unpaced, r, r, r))
+	}
+	return shards
+}
+
+func mustMerge(t *testing.T, shards []lab.Shard, opts lab.MergeOptions) *lab.Outcome {
+	t.Helper()
+	o, err := lab.Merge(shards, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestMergeIsTheWhole: what shards measured of the parts of a storm is, merged, what one
+// process would have measured of all of it: every count and every bucket, whatever way
+// the parts were drawn, and in whatever order they come.
+func TestMergeIsTheWhole(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		// More than are added up at once, every now and then.
+		of := 1 + rng.IntN(20)
+		shards := make([]lab.Shard, of)
+		parts := make([]cell.Result, of)
+		var whole part
+		var longest time.Duration
+		for i := range shards {
+			var p part
+			for range 1 + rng.IntN(5) {
+				// Below zero and beyond the histogram's hour, too.
+				p.latencies = append(p.latencies, time.Duration(rng.ExpFloat64()*float64(30*time.Minute))-time.Minute)
+			}
+			p.lags = p.latencies
+			whole.latencies = append(whole.latencies, p.latencies...)
+			takes := time.Duration(100+rng.IntN(5)) * time.Millisecond
+			longest = max(longest, takes)
+			parts[i] = measured(p, takes)
+			shards[i] = oneCell(i, of, unpaced, parts[i])
+		}
+		whole.lags = whole.latencies
+		want := measured(whole, longest)
+		rng.Shuffle(of, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
+		o := mustMerge(t, shards, lab.MergeOptions{})
+		c := o.Comparisons[0].Cells[0]
+		if c.Verdict.Status != lab.Valid || len(c.Rounds) != 1 {
+			t.Fatalf("seed %d: %s, %d rounds", seed, c.Verdict, len(c.Rounds))
+		}
+		got := c.Rounds[0].Result
+		sum := 0.0
+		for _, p := range parts {
+			sum += float64(p.EventsIn * p.EventsIn)
+		}
+		near := func(what string, a, b float64) {
+			if math.Abs(a-b) > 1e-9*math.Abs(b) {
+				t.Errorf("seed %d: %s is %v, want %v", seed, what, a, b)
+			}
+		}
+		perEvent := sum / float64(want.EventsIn)
+		near("allocations", got.AllocsPerEvent, perEvent)
+		near("bytes", got.BytesPerEvent, 3*perEvent)
+		near("CPU", got.CPUSecondsPerEvent, perEvent/1e6)
+		near("counters", got.Counters[0].Value, perEvent)
+		near("events/s", got.EventsPerSecond, want.EventsPerSecond)
+		var released, handled uint64
+		for _, m := range got.Timeline {
+			released, handled = released+m.Released, handled+m.Handled
+		}
+		if released != want.EventsIn || handled != want.EventsIn {
+			t.Errorf("seed %d: the timeline tells of %d and %d events, not %d", seed, released, handled, want.EventsIn)
+		}
+		// What all have together is the whole's; what can't be added is looked at above and
+		// in TestMergedFigures.
+		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
+		if diff := cmp.Diff(want, got, ignored); diff != "" {
+			t.Errorf("seed %d: %d shards are not the whole (-whole +merged):\n%s", seed, of, diff)
+		}
+	}
+}
+
+// TestMergedFigures: how each kind of figure is merged.
+func TestMergedFigures(t *testing.T) {
+	one := measured(part{latencies: make([]time.Duration, 1)}, time.Second)
+	three := measured(part{latencies: make([]time.Duration, 3)}, 2*time.Second)
+	one.GCPauseMax, one.Host = 5, cell.Host{StealShare: 0.01, Throttled: 3}
+	one.Counters = append(one.Counters, cell.Note{Unit: "instructions/op", Value: 1})
+	o := mustMerge(t, []lab.Shard{oneCell(0, 2, unpaced, one), oneCell(1, 2, unpaced, three)}, lab.MergeOptions{})
+	r := o.Comparisons[0].Cells[0].Rounds[0].Result
+	if r.EventsIn != 4 || r.DeltasOut != 8 || r.Elapsed != 2*time.Second || r.EventsPerSecond != 2 || r.DeltasPerEvent != 2 {
+		t.Errorf("%+v", r)
+	}
+	// 1 for one event, 3 for three: 10 in 4.
+	if r.AllocsPerEvent != 2.5 || r.BytesPerEvent != 7.5 || len(r.Counters) != 1 || r.Counters[0].Value != 2.5 {
+		t.Errorf("per event: %+v", r)
+	}
+	if r.GCs != 4 || r.GCPause != 4 || r.GCPauseMax != 5 || r.LockWait != 4 || r.Host != (cell.Host{StealShare: 0.01, Throttled: 3}) {
+		t.Errorf("%+v", r)
+	}
+	if *r.Memory != (cell.Memory{HeapBytes: 4, PeakHeapBytes: 8, PeakRSSBytes: 12}) {
+		t.Errorf("memory %+v", r.Memory)
+	}
+	want := []cell.Note{
+		{Unit: "relists", Value: 4}, {Unit: "reads/s", Value: 8}, {Unit: "wire-B/event", Value: 2.5}, {Unit: "staleness-p99-events", Value: 3},
+		{Unit: lab.UnitShardHeap, Value: 6}, {Unit: lab.UnitShardRSS, Value: 9},
+	}
+	if diff := cmp.Diff(want, r.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]cell.Moment{{At: time.Second, Released: 4, Handled: 1, Depth: 3}, {At: 2 * time.Second, Handled: 3}}, r.Timeline); diff != "" {
+		t.Errorf("timeline (-want +got):\n%s", diff)
+	}
+	if m := o.Comparisons[0].Cells[0].Medians["events/s"]; m.Median != 2 {
+		t.Errorf("median %+v", m)
+	}
+	if o.Started != began || o.Ended == nil || o.Comparisons[0].Input != "whole" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestVerdictsOfMergedCells: the worst of the shards', who is to blame, and what only all
+// together show.
+func TestVerdictsOfMergedCells(t *testing.T) {
+	const ms = time.Millisecond
+	verdict := func(shards []lab.Shard, i int, v lab.Verdict) {
+		c := &shards[i].Outcome.Comparisons[0].Cells[0]
+		c.Verdict = v
+		if v.Status == lab.Invalid || v.Status == lab.Unplayed {
+			c.Rounds = nil
+		}
+	}
+	for name, tc := range map[string]struct {
+		change  func([]lab.Shard) []lab.Shard
+		partial bool
+		short   string
+		says    string
+		rounds  int
+		failed  bool
+	}{
+		"all is well": {nil, false, "valid", "", 3, false},
+		"one lost events": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"})
+			return s
+		}, false, "invalid: lost", "shard 1/3: invalid: lost: 1 event", 0, true},
+		"several broke what they promise": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
+			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
+			return s
+		}, false, "invalid: lost+duplicated+error", "shard 0/3: invalid: error: no luck; and in shard 1", 0, true},
+		"a machine was in the way": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal, Detail: "12 %"})
+			return s
+		}, false, "invalid: steal", "shard 2/3: invalid: steal: 12 %", 0, false},
+		"to blame comes before blameless": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
+			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
+			return s[:3]
+		}, false, "invalid: reordered", "shard 2/3", 0, true},
+		"one is noisy": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"})
+			return s
+		}, false, "noisy", "shard 2/3: noisy: 11 % apart", 3, false},
+		"one has not played it": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"})
+			return s
+		}, false, "unplayed", "shard 0/3: unplayed: no time", 0, false},
+		"one lacks a round": {func(s []lab.Shard) []lab.Shard {
+			c := &s[1].Outcome.Comparisons[0].Cells[0]
+			c.Rounds = slices.Delete(c.Rounds, 1, 2)
+			return s
+		}, false, "valid", "", 2, false},
+		"no round in common": {func(s []lab.Shard) []lab.Shard {
+			for i := range s {
+				c := &s[i].Outcome.Comparisons[0].Cells[0]
+				c.Rounds = c.Rounds[i : i+1]
+			}
+			return s
+		}, false, "unplayed", "no round was finished by all shards", 0, false},
+		"one is missing": {func(s []lab.Shard) []lab.Shard { return []lab.Shard{s[0], s[2]} },
+			false, "invalid: shards", "2 of 3 shards: missing shard 1", 0, false},
+		"all but one are missing": {func(s []lab.Shard) []lab.Shard { return s[1:2] },
+			false, "invalid: shards", "1 of 3 shards: missing shards 0, 2", 0, false},
+		"one is missing, and a part will do": {func(s []lab.Shard) []lab.Shard { return []lab.Shard{s[0], s[2]} },
+			true, "valid", "2 of 3 shards (missing shard 1)", 3, false},
+		"one is missing, one lost events": {func(s []lab.Shard) []lab.Shard {
+			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost})
+			return s[1:]
+		}, false, "invalid: lost", "2 of 3 shards (missing shard 0); shard 1/3", 0, true},
+		"one came late": {func(s []lab.Shard) []lab.Shard {
+			s[2].Starts[1].Late = 11 * ms
+			return s
+		}, false, "noisy", "in 1 of 3 rounds: shard 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
+		"a little late": {func(s []lab.Shard) []lab.Shard {
+			s[2].Starts[1].Late = 9 * ms
+			return s
+		}, false, "valid", "", 3, false},
+		"all came late": {func(s []lab.Shard) []lab.Shard {
+			for i := range s {
+				s[i].Starts[1].Late = time.Minute
+			}
+			return s
+		}, false, "valid", "", 3, false},
+		"nobody waited": {func(s []lab.Shard) []lab.Shard {
+			for i := range s {
+				s[i].Starts = nil
+			}
+			return s
+		}, false, "noisy", "in 3 of 3 rounds: the shards did not wait for each other", 3, false},
+		"one didn't wait": {func(s []lab.Shard) []lab.Shard {
+			s[1].Starts = s[1].Starts[:2]
+			return s
+		}, false, "noisy", "in 1 of 3 rounds: shard 1 had no start in common", 3, false},
+		"one was not waited for": {func(s []lab.Shard) []lab.Shard {
+			s[0].Starts[2].Absent = []int{1}
+			return s
+		}, false, "noisy", "in 1 of 3 rounds: shard 1 had not come when the others began", 3, false},
+		"who was not waited for did not play": {func(s []lab.Shard) []lab.Shard {
+			s[0].Starts[2].Absent = []int{1}
+			return []lab.Shard{s[0], s[2]}
+		}, true, "valid", "2 of 3 shards (missing shard 1)", 3, false},
+		"cells that are played together": {func(s []lab.Shard) []lab.Shard {
+			for i := range s {
+				for j := range s[i].Starts {
+					s[i].Starts[j].Cell = ""
+				}
+			}
+			return s
+		}, false, "valid", "", 3, false},
+		"the rounds differ": {func(s []lab.Shard) []lab.Shard {
+			for i, d := range []time.Duration{100, 150, 200} {
+				r := &s[0].Outcome.Comparisons[0].Cells[0].Rounds[i].Result
+				r.Elapsed = d * ms
+			}
+			return s
+		}, false, "noisy", "apart", 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shards := steadyShards(100*ms, 100*ms, 100*ms)
+			if tc.change != nil {
+				shards = tc.change(shards)
+			}
+			o := mustMerge(t, shards, lab.MergeOptions{Partial: tc.partial})
+			c := o.Comparisons[0].Cells[0]
+			if c.Verdict.Short() != tc.short || !strings.Contains(c.Verdict.Detail, tc.says) || tc.says == "" && c.Verdict.Detail != "" {
+				t.Errorf("verdict %q, want %s with %q", c.Verdict, tc.short, tc.says)
+			}
+			if len(c.Rounds) != tc.rounds || (len(c.Medians) > 0) != (tc.rounds > 0) {
+				t.Errorf("%d rounds, %d medians", len(c.Rounds), len(c.Medians))
+			}
+			if failed := len(o.Failed()) > 0; failed != tc.failed {
+				t.Errorf("failed: %v", o.Failed())
+			}
+		})
+	}
+}
+
+// TestMergedLag: of cells that no figure is shown of, the worst lag is kept.
+func TestMergedLag(t *testing.T) {
+	shards := steadyShards(time.Second, time.Second, time.Second)
+	for i, share := range []float64{0.02, 0.5, 0} {
+		c := &shards[i].Outcome.Comparisons[0].Cells[0]
+		if share > 0 {
+			c.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator}
+			c.Rounds, c.Lag = nil, &cell.Lag{LateShare: share}
+		}
+	}
+	c := mustMerge(t, shards, lab.MergeOptions{}).Comparisons[0].Cells[0]
+	if c.Verdict.Short() != "invalid: generator" || c.Lag == nil || c.Lag.LateShare != 0.5 || len(c.Rounds) > 0 {
+		t.Errorf("%s, lag %+v", c.Verdict, c.Lag)
+	}
+}
+
+func TestMergeRefusesShards(t *testing.T) {
+	set := func(change func(*lab.Outcome)) func([]lab.Shard) []lab.Shard {
+		return func(s []lab.Shard) []lab.Shard {
+			change(s[1].Outcome)
+			return s
+		}
+	}
+	setCell := func(change func(*lab.CellResult)) func([]lab.Shard) []lab.Shard {
+		return set(func(o *lab.Outcome) { change(&o.Comparisons[0].Cells[0]) })
+	}
+	for name, tc := range map[string]struct {
+		change func([]lab.Shard) []lab.Shard
+		mixed  bool
+		says   string
+	}{
+		"none at all": {func([]lab.Shard) []lab.Shard { return nil }, false, "there are none"},
+		"no outcome": {func(s []lab.Shard) []lab.Shard {
+			s[1].Outcome = nil
+			return s
+		}, false, "shard 1 has no outcome"},
+		"beyond the last": {func(s []lab.Shard) []lab.Shard {
+			s[1].Index = 2
+			return s
+		}, false, "no shard 2 of 2"},
+		"other numbers of shards": {func(s []lab.Shard) []lab.Shard {
+			s[1].Of = 3
+			return s
+		}, true, "number of shards"},
+		"commits":     {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in shard 0, and "def" in shard 1`},
+		"dirty":       {set(func(o *lab.Outcome) { o.Env.Dirty = true }), true, `"abc-dirty" in shard 1`},
+		"Go":          {set(func(o *lab.Outcome) { o.Env.GoVersion = "go1.25" }), true, "Go"},
+		"runs":        {set(func(o *lab.Outcome) { o.Name = "other" }), true, "the run"},
+		"seeds":       {set(func(o *lab.Outcome) { o.Seed = 8 }), true, "seed"},
+		"rounds":      {set(func(o *lab.Outcome) { o.Rounds = 8 }), true, "rounds"},
+		"budgets":     {set(func(o *lab.Outcome) { o.Budget = 8 }), true, "budget"},
+		"processes":   {set(func(o *lab.Outcome) { o.Fresh = true }), true, "process"},
+		"comparisons": {set(func(o *lab.Outcome) { o.Comparisons = nil }), true, "comparisons"},
+		"families":    {set(func(o *lab.Outcome) { o.Comparisons[0].Family = "merge" }), true, "family"},
+		"latencies":   {set(func(o *lab.Outcome) { o.Comparisons[0].Latency = "x→y" }), true, "latency"},
+		"more cells": {set(func(o *lab.Outcome) {
+			c := &o.Comparisons[0]
+			c.Cells = append(c.Cells, c.Cells[0])
+		}), true, "number of cells"},
+		"cells":      {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in shard 0`},
+		"guarantees": {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
+		"classes":    {setCell(func(c *lab.CellResult) { c.Class = "none" }), true, "class"},
+		"pairs":      {setCell(func(c *lab.CellResult) { c.Again = "x" }), true, "repeats"},
+		"baselines":  {setCell(func(c *lab.CellResult) { c.Baseline = true }), true, "baseline"},
+		"wholes": {func(s []lab.Shard) []lab.Shard {
+			s[1].Whole = []string{"another"}
+			return s
+		}, true, "a part of"},
+		"the same part":    {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "part 0" }), false, "shards 0 and 1 played the same part"},
+		"nothing measured": {setCell(func(c *lab.CellResult) { c.Rounds[0].Result.EventsIn = 0 }), false, "measured nothing in round 1 of Queue/impl=a"},
+		"histograms": {setCell(func(c *lab.CellResult) {
+			r := &c.Rounds[0].Result
+			r.Latency = slices.Clone(r.Latency)
+			r.Latency[0].Histogram = ""
+		}), false, "intended→handled"},
+		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "searched"},
+		"two of one attempt": {func(s []lab.Shard) []lab.Shard {
+			other := *s[1].Outcome
+			other.Started = other.Started.Add(1)
+			again := s[1]
+			again.Outcome = &other
+			return append(s, again)
+		}, false, "two results of attempt 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := lab.Merge(tc.change(steadyShards(time.Second, time.Second)), lab.MergeOptions{})
+			var mixed *lab.MixedError
+			if !errors.Is(err, lab.ErrShards) || !strings.Contains(err.Error(), tc.says) || errors.As(err, &mixed) != tc.mixed || o != nil {
+				t.Errorf("outcome %v, error %v; want one with %q, mixed: %v", o != nil, err, tc.says, tc.mixed)
+			}
+		})
+	}
+}
+
+// TestMergeTellsOfMachines: where shards ran may differ.
+func TestMergeTellsOfMachines(t *testing.T) {
+	shards := steadyShards(time.Second, time.Second)
+	steal := 0.25
+	env := &shards[1].Outcome.Env
+	env.CPU, env.Cores, env.GOMAXPROCS, env.Kernel, env.StealShare = "Other CPU", 1, 1, "6.9", &steal
+	shards[1].Node, shards[1].Starts[0].Late = "node-b", time.Millisecond
+	shards[1].Outcome.Comparisons[0].Title = "other fakes"
+	o := mustMerge(t, shards, lab.MergeOptions{Name: "named", Args: []string{"cluster", "run"}})
+	if o.Env.CPU != "2 kinds of processors" || o.Env.Cores != 1 || o.Env.GOMAXPROCS != 1 || o.Env.Kernel != "" || *o.Env.StealShare != 0.25 {
+		t.Errorf("%+v", o.Env)
+	}
+	if o.Name != "named" || o.Env.Args[0] != "cluster" || o.Comparisons[0].Title != "fakes, differing by share" {
+		t.Errorf("%+v", o)
+	}
+	want := lab.MergedShard{
+		Index: 1, Pod: "pod-1", Node: "node-b", Started: began.Add(time.Second), Spent: time.Minute,
+		CPU: "Other CPU", Cores: 1, GOMAXPROCS: 1, Kernel: "6.9", StealShare: &steal, Starts: 3, Late: time.Millisecond,
+	}
+	if diff := cmp.Diff(want, o.Merged.Shards[1]); diff != "" || o.Merged.String() != "2 shards" {
+		t.Errorf("%s (-want +got):\n%s", o.Merged, diff)
+	}
+}
+
+// TestMergeOfABudget: as many rounds as all have.
+func TestMergeOfABudget(t *testing.T) {
+	shards := steadyShards(time.Second, time.Second)
+	for i := range shards {
+		o := shards[i].Outcome
+		o.Budget, o.Rounds, o.Comparisons[0].Rounds = time.Minute, 3, 3
+	}
+	o := shards[1].Outcome
+	o.Rounds, o.Comparisons[0].Rounds = 2, 2
+	o.Comparisons[0].Cells[0].Rounds = o.Comparisons[0].Cells[0].Rounds[:2]
+	merged := mustMerge(t, shards, lab.MergeOptions{})
+	if finished, all := merged.Finished(); finished != all || merged.Rounds != 2 || len(merged.Comparisons[0].Cells[0].Rounds) != 2 {
+		t.Errorf("%d of %d cells, %d rounds", finished, all, merged.Rounds)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	at := func(index, number int, pod string, minute int, finished bool) lab.Attempt {
+		return lab.Attempt{Index: index, Number: number, Pod: pod, Started: began.Add(time.Duration(minute) * time.Minute), Finished: finished}
+	}
+	for name, tc := range map[string]struct {
+		attempts       []lab.Attempt
+		chosen, passed []int
+		refused        bool
+	}{
+		"none":                     {},
+		"one each":                 {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, nil, false},
+		"the first that finished":  {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, []int{1, 0}, false},
+		"none finished":            {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, []int{0}, false},
+		"a pod that was disrupted": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, []int{1}, false},
+		"the same twice":           {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, nil, false},
+		"two of one":               {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chosen, passed, err := lab.Choose(tc.attempts)
+			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(passed, tc.passed) || errors.Is(err, lab.ErrShards) != tc.refused {
+				t.Errorf("chosen %v, passed over %v, error %v", chosen, passed, err)
+			}
+		})
+	}
+}
+
+// TestMergedFolder: a merged run is a results folder like any other.
+func TestMergedFolder(t *testing.T) {
+	shards := steadyShards(time.Second, time.Second)
+	retried := shards[0]
+	retried.Attempt, retried.Pod = 1, "pod-0-again"
+	merged := mustMerge(t, append(shards, retried), lab.MergeOptions{})
+	if p := merged.Merged.PassedOver; len(p) != 1 || p[0].Pod != "pod-0-again" {
+		t.Errorf("passed over: %+v", p)
+	}
+	dir := filepath.Join(t.TempDir(), "results", "merged")
+	if err := merged.Create(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := merged.Create(dir); !errors.Is(err, lab.ErrExists) {
+		t.Errorf("created twice: %v", err)
+	}
+	read, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(merged, read, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(cell.Lag{}, "Quantiles.Histogram")); diff != "" {
+		t.Errorf("read back (-merged +read):\n%s", diff)
+	}
+	files := readAll(t, dir)
+	if got := holding(files, "shards: 2 shards"); !slices.Equal(got, []string{lab.BenchFile}) {
+		t.Errorf("%v say of how many shards they are", got)
+	}
+}
