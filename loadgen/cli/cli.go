@@ -116,7 +116,7 @@ costs.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newDash(args), newCompare(), newGate(), newReport(), newProfile(),
-		newKnee(args), newScale(args), newSurface(args), newStudy(args))
+		newKnee(args), newScale(args), newSurface(args), newStudy(args), newCluster())
 	return root
 }
 

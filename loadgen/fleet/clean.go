@@ -1,0 +1,230 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"watchlab/loadgen/share"
+)
+
+// resources of a run, in the order in which they are deleted: what makes pods first,
+// and last the plan, by which the run is found, so that an interrupted Clean can be
+// done again.
+var (
+	ofRun = []schema.GroupVersionResource{
+		{Group: "batch", Version: "v1", Resource: "jobs"},
+		{Group: "apps", Version: "v1", Resource: "deployments"},
+		{Version: "v1", Resource: "pods"},
+		{Version: "v1", Resource: "services"},
+		{Version: "v1", Resource: "secrets"},
+		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+		{Version: "v1", Resource: "serviceaccounts"},
+	}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	// ofCluster are those that are in no namespace.
+	ofCluster = []schema.GroupVersionResource{
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	}
+	// shared are those that the runs of a namespace have together.
+	shared = []schema.GroupVersionResource{
+		{Version: "v1", Resource: "persistentvolumeclaims"},
+		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+		{Version: "v1", Resource: "serviceaccounts"},
+		{Group: "monitoring.coreos.com", Version: "v1", Resource: "podmonitors"},
+	}
+)
+
+// Runs returns the names of the runs of a namespace of which there is anything left,
+// sorted.
+func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
+	var names []string
+	// Metadata is enough, and results may be large.
+	for _, r := range append([]schema.GroupVersionResource{configMaps}, ofRun...) {
+		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: RunLabel})
+		if err != nil {
+			return nil, fmt.Errorf("fleet: runs of namespace %s: %w", namespace, err)
+		}
+		for _, o := range list.Items {
+			names = append(names, o.Labels[RunLabel])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// Clean removes everything of a run, its results in ConfigMaps included, and what its
+// writers have made; not the volume that results were written to. It returns when the
+// API server has nothing left of it but namespaces that are being ended. The error
+// wraps [ErrNoRun] where there is nothing.
+func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
+	runs, err := f.Runs(ctx, ref.Namespace)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(runs, ref.Run) {
+		return f.noRun(ref, runs)
+	}
+	plan, err := f.plan(ctx, ref)
+	switch {
+	case errors.Is(err, ErrNoRun), errors.Is(err, share.ErrPlan):
+		// Without a plan it had no writers, or somebody has been here before.
+		plan = share.Plan{}
+	case err != nil:
+		return err
+	}
+	for _, r := range ofRun {
+		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
+			return err
+		}
+	}
+	// Whoever still runs may write what is removed next.
+	if err := f.gone(ctx, pods, ref.Namespace, ref.selector()); err != nil {
+		return err
+	}
+	if plan.Mode == share.Cluster {
+		if err := f.removeWritten(ctx, ref, plan); err != nil {
+			return err
+		}
+	}
+	// Leases may have been written while pods ended.
+	for _, r := range []schema.GroupVersionResource{{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, configMaps} {
+		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) noRun(ref Ref, runs []string) error {
+	have := "there is none there"
+	if len(runs) > 0 {
+		have = "have " + strings.Join(runs, ", ")
+	}
+	return fmt.Errorf("%w: %s (%s)", ErrNoRun, ref, have)
+}
+
+// removeWritten removes what a run has outside of its namespace: what its writers made,
+// and then their rights.
+func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan share.Plan) error {
+	if err := f.remove(ctx, namespaces, "", plan.WrittenBy()); err != nil {
+		return err
+	}
+	for _, r := range ofCluster {
+		if err := f.remove(ctx, r, "", ref.selector()+","+NamespaceLabel+"="+ref.Namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CleanAll removes all runs of a namespace and what they share, with its volume of
+// results; and the namespace, where it is ours, whose end is waited for. The error
+// wraps [ErrNoRun] where there is nothing of ours.
+func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
+	ns, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: there is no namespace %s", ErrNoRun, namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	runs, err := f.Runs(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if err := f.Clean(ctx, Ref{namespace, run}); err != nil && !errors.Is(err, ErrNoRun) {
+			return err
+		}
+	}
+	ours := nameLabel + "=" + appName
+	for _, r := range shared {
+		if err := f.remove(ctx, r, namespace, ours); err != nil {
+			return err
+		}
+	}
+	if ns.Labels[nameLabel] != appName {
+		return nil
+	}
+	uid := ns.UID
+	err = f.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	return poll(ctx, "namespace "+namespace, func() (bool, error) {
+		_, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// remove deletes what is selected: with one request, but for namespaces, of which the
+// API server takes one at a time.
+func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
+	client := f.metadata.Resource(r).Namespace(namespace)
+	background := metav1.DeletePropagationBackground
+	selected := metav1.ListOptions{LabelSelector: selector}
+	if r != namespaces {
+		err := client.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, selected)
+		if err != nil && !apierrors.IsNotFound(err) { // The cluster may lack the kind.
+			return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
+		}
+		return nil
+	}
+	list, err := client.List(ctx, selected)
+	if err != nil {
+		return fmt.Errorf("fleet: cleaning up: %w", err)
+	}
+	var errs []error
+	for _, o := range list.Items {
+		err := client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("fleet: cleaning up namespace %s: %w", o.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gone waits until nothing is left of what is selected.
+func (f *Fleet) gone(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
+	return poll(ctx, r.Resource+" of "+selector, func() (bool, error) {
+		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+		return err == nil && len(list.Items) == 0, err
+	})
+}
+
+// poll asks twice a second whether something is over, until ctx ends.
+func poll(ctx context.Context, what string, over func() (bool, error)) error {
+	tick := time.NewTicker(time.Second / 2)
+	defer tick.Stop()
+	for {
+		done, err := over()
+		if err != nil {
+			return fmt.Errorf("fleet: cleaning up: %w", err)
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("fleet: cleaning up: %s: still there: %w", what, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/share"
+	"watchlab/scripts/deploy"
+)
+
+// edit makes one of the example's objects one of the run's.
+func (s Spec) edit(u *unstructured.Unstructured) error {
+	ofRun := u.GetLabels()[RunLabel] == deploy.Run
+	s.rename(u)
+	if !ofRun {
+		return nil
+	}
+	switch ref := s.Ref(); u.GroupVersionKind().GroupKind().String() {
+	case "ConfigMap":
+		if u.GetName() == ref.object("") {
+			return typed(u, s.editPlan)
+		}
+	case "Job.batch":
+		return typed(u, s.editJob)
+	case "Deployment.apps":
+		return typed(u, s.editServer)
+	case "ClusterRole.rbac.authorization.k8s.io":
+		s.label(u)
+		return typed(u, s.editRole)
+	case "ClusterRoleBinding.rbac.authorization.k8s.io":
+		s.label(u)
+	}
+	return nil
+}
+
+// typed has an object edited as its own type, so that a field that it doesn't have is
+// refused rather than dropped.
+func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
+	var o T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &o, true); err != nil {
+		return err
+	}
+	if err := edit(&o); err != nil {
+		return err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o)
+	if err != nil {
+		return err
+	}
+	// What the API server says of it is not for us to apply.
+	delete(content, "status")
+	u.Object = content
+	return nil
+}
+
+// rename gives the run's names to all that has the example's, and the namespace's:
+// objects, and what refers to them. What ConfigMaps and Secrets hold isn't looked
+// into.
+func (s Spec) rename(u *unstructured.Unstructured) {
+	const example = objectPrefix + deploy.Run
+	ref := s.Ref()
+	if u.GetKind() == "Namespace" && u.GetName() == deploy.Namespace {
+		u.SetName(ref.Namespace)
+	}
+	var walk func(key string, v any) any
+	walk = func(key string, v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, inner := range v {
+				v[k] = walk(k, inner)
+			}
+		case []any:
+			for i, inner := range v {
+				v[i] = walk("", inner)
+			}
+		case string:
+			switch {
+			case key == RunLabel && v == deploy.Run:
+				return ref.Run
+			case key == "namespace" && v == deploy.Namespace:
+				return ref.Namespace
+			case v == example, strings.HasPrefix(v, example+"-"):
+				return ref.object("") + strings.TrimPrefix(v, example)
+			}
+		}
+		return v
+	}
+	for _, key := range slices.Collect(maps.Keys(u.Object)) {
+		if key != "data" && key != "binaryData" && key != "stringData" {
+			u.Object[key] = walk(key, u.Object[key])
+		}
+	}
+}
+
+// label says of an object without a namespace in which one its run is.
+func (s Spec) label(u *unstructured.Unstructured) {
+	labels := u.GetLabels()
+	labels[NamespaceLabel] = s.Namespace
+	u.SetLabels(labels)
+}
+
+// editPlan puts the plan and its files into the ConfigMap.
+func (s Spec) editPlan(m *corev1.ConfigMap) error {
+	plan, err := s.Plan.YAML()
+	if err != nil {
+		return err
+	}
+	m.Data, m.BinaryData = map[string]string{planName: string(plan)}, nil
+	for name, data := range s.Files {
+		if utf8.Valid(data) {
+			m.Data[name] = string(data)
+			continue
+		}
+		if m.BinaryData == nil {
+			m.BinaryData = map[string][]byte{}
+		}
+		m.BinaryData[name] = data
+	}
+	return nil
+}
+
+// editJob says how many pods there are, and of what image.
+func (s Spec) editJob(j *batchv1.Job) error {
+	n := int32(s.Plan.Shards)
+	if j.Name == s.Ref().object(writerSuffix) {
+		n = int32(s.Plan.Writers)
+	}
+	// An overlay that lets all indexes fail means all of them, however many.
+	if most := j.Spec.MaxFailedIndexes; most != nil {
+		if was := j.Spec.Completions; was != nil && *most >= *was {
+			*most = n
+		}
+		*most = min(*most, n)
+	}
+	j.Spec.Completions = &n
+	// They wait for each other, and so have to be there at the same time.
+	parallel := n
+	j.Spec.Parallelism = &parallel
+	return s.editPod(&j.Spec.Template.Spec)
+}
+
+// containerName is the container of the command in all pods.
+const containerName = "watchlab"
+
+func (s Spec) editPod(p *corev1.PodSpec) error {
+	i := slices.IndexFunc(p.Containers, func(c corev1.Container) bool { return c.Name == containerName })
+	if i < 0 {
+		return fmt.Errorf("no container %s", containerName)
+	}
+	c := &p.Containers[i]
+	if s.Image != "" {
+		c.Image = s.Image
+	}
+	if how, dir, _ := strings.Cut(s.Plan.Deliver, "="); how == "dir" {
+		for i := range c.VolumeMounts {
+			if c.VolumeMounts[i].Name == "results" {
+				c.VolumeMounts[i].MountPath = dir
+			}
+		}
+	}
+	return nil
+}
+
+// editServer has the simulated API server begin when all shards watch it.
+func (s Spec) editServer(d *appsv1.Deployment) error {
+	if d.Name != s.Ref().object(serverSuffix) {
+		return nil
+	}
+	if err := s.editPod(&d.Spec.Template.Spec); err != nil {
+		return err
+	}
+	for i := range d.Spec.Template.Spec.Containers {
+		if c := &d.Spec.Template.Spec.Containers[i]; c.Name == containerName {
+			c.Args = slices.Concat([]string{
+				"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", share.ServerPort), "--tls=false", "--token-file=" + share.TokenFile,
+				fmt.Sprintf("--start=watches:%d", s.Plan.Shards), "--repeat=forever",
+			}, s.Serve)
+		}
+	}
+	return nil
+}
+
+// editRole puts the storm's resource in the place of the example's: the first rule.
+func (s Spec) editRole(r *rbacv1.ClusterRole) error {
+	if len(r.Rules) == 0 {
+		return fmt.Errorf("no rule for the storm's resource")
+	}
+	r.Rules[0].APIGroups, r.Rules[0].Resources = []string{s.Resource.Group}, []string{s.Resource.Resource}
+	return nil
+}
+
+// token is the Secret that the simulated API server and its watchers share.
+func (s Spec) token() *unstructured.Unstructured {
+	secret := &unstructured.Unstructured{Object: map[string]any{
+		"type": string(corev1.SecretTypeOpaque), "stringData": map[string]any{"token": s.Token},
+	}}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	secret.SetNamespace(s.Namespace)
+	secret.SetName(s.Ref().object(tokenSuffix))
+	secret.SetLabels(map[string]string{nameLabel: appName, RunLabel: s.Plan.Run})
+	return secret
+}
