@@ -1,6 +1,7 @@
-// Command collector is an OpenTelemetry collector for the tests in the folder above:
-// of what the OpenTelemetry project's own builder would put into one, it has the
-// OTLP receiver and the exporter to files. It takes the collector's own flags.
+// Command collector is an OpenTelemetry collector for the tests in the folder above,
+// and for clusters that can't pull one (scripts/kind): of what the OpenTelemetry
+// project's own builder would put into one, it has the OTLP receiver, batches, and the
+// exporters to files, to its log and by OTLP. It takes the collector's own flags.
 package main
 
 import (
@@ -10,9 +11,14 @@ import (
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/debugexporter"
+	"go.opentelemetry.io/collector/exporter/otlpexporter"
 	"go.opentelemetry.io/collector/otelcol"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/batchprocessor"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
@@ -27,7 +33,7 @@ func main() {
 		Factories: factories,
 	}
 	settings.ConfigProviderSettings.ResolverSettings = confmap.ResolverSettings{
-		ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()}, DefaultScheme: "file",
+		ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory(), envprovider.NewFactory()}, DefaultScheme: "file",
 	}
 	if err := otelcol.NewCommand(settings).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,9 +46,13 @@ func factories() (otelcol.Factories, error) {
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
-	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory())
+	processors, err := otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory())
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
-	return otelcol.Factories{Receivers: receivers, Exporters: exporters, Telemetry: otelconftelemetry.NewFactory()}, nil
+	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory(), debugexporter.NewFactory(), otlpexporter.NewFactory())
+	if err != nil {
+		return otelcol.Factories{}, err
+	}
+	return otelcol.Factories{Receivers: receivers, Processors: processors, Exporters: exporters, Telemetry: otelconftelemetry.NewFactory()}, nil
 }
