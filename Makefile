@@ -76,8 +76,8 @@ image: ## Build the container image as an OCI archive, bin/watchlab.tar, without
 
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	$(BIN)/golangci-lint run ./...
-	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
+	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)
