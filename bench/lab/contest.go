@@ -20,8 +20,9 @@ import (
 // before the next is asked for.
 type contest struct {
 	r *runner
-	// index is the comparison's place in the outcome.
-	index int
+	// index is the comparison's place in the outcome, first the position of its first
+	// play among those of the run ([Play]).
+	index, first int
 	// Comparison with all cells so far; tallies are theirs.
 	Comparison
 	tallies []*tally
@@ -273,7 +274,7 @@ func (c *contest) playInTurn(ctx context.Context, turns []*turn) error {
 		if fresh := c.r.opts.Fresh; fresh != nil {
 			t.measured, t.err = fresh(ctx, t.found().original())
 		} else {
-			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder))
+			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder), t.gate())
 		}
 		if err := t.settle(ctx); err != nil || c.r.out.Interrupted {
 			return err
@@ -329,7 +330,7 @@ func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
 					err = stop()
 				}
 			})
-		profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec) })
+		profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec, nil) })
 		rec.Abandon()
 		measured += t.measured.Elapsed
 		if err != nil || t.err != nil || measured >= profileFor {
@@ -354,8 +355,17 @@ func (c *contest) playTogether(ctx context.Context, turns []*turn) error {
 	for _, t := range playing {
 		t.start()
 	}
+	var gate func(context.Context) error
+	if len(playing) > 0 {
+		gate = playing[0].gate()
+	}
+	all := newMeeting(len(playing), gate)
 	for _, t := range playing {
-		cells.Go(func() { t.measured, t.err = play(ctx, c.Cells[t.cell], cell.Shared()) })
+		cells.Go(func() {
+			come := all.guest()
+			defer come.leave(ctx)
+			t.measured, t.err = play(ctx, c.Cells[t.cell], cell.Shared(), come.come())
+		})
 	}
 	cells.Wait()
 	for _, t := range playing {

@@ -18,7 +18,7 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 	for _, c := range comparisons {
 		for _, cl := range c.Cells {
 			if cl.BenchName() == name {
-				return play(ctx, cl, rec)
+				return play(ctx, cl, rec, nil)
 			}
 		}
 	}

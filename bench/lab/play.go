@@ -14,13 +14,13 @@ import (
 
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in any of
 // them becomes an error; one in a goroutine that the workload started cannot
-// be caught and ends the process.
-func play(ctx context.Context, c Cell, rec *cell.Recorder) (res cell.Result, err error) {
+// be caught and ends the process. gate, if not nil, is called between Setup and Run.
+func play(ctx context.Context, c Cell, rec *cell.Recorder, gate func(context.Context) error) (res cell.Result, err error) {
 	w, err := newWorkload(c)
 	if err != nil {
 		return cell.Result{}, err
 	}
-	err = drive(ctx, w, rec)
+	err = drive(ctx, w, rec, gate)
 	if terr := guard("teardown", w.Teardown); terr != nil {
 		err = errors.Join(err, terr)
 	}
@@ -65,9 +65,14 @@ func newWorkload(c Cell) (w Workload, err error) {
 
 // drive goes through the steps up to the check. If ctx ended while the
 // workload ran, what came out is not checked: the cell is dropped.
-func drive(ctx context.Context, w Workload, rec *cell.Recorder) error {
+func drive(ctx context.Context, w Workload, rec *cell.Recorder, gate func(context.Context) error) error {
 	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
 		return err
+	}
+	if gate != nil {
+		if err := gate(ctx); err != nil {
+			return err
+		}
 	}
 	if err := guard("run", func() error { return w.Run(ctx, rec) }); err != nil {
 		return err

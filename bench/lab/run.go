@@ -58,6 +58,13 @@ type Options struct {
 	// does there what [PlayCell] does. Nothing is warmed up: such a process is
 	// always cold.
 	Fresh func(ctx context.Context, cell string) (cell.Result, error)
+	// Gate, if not nil, is called when a cell has been set up, before it runs, of cells
+	// that are played together once for all, and returns when it may: so that several
+	// processes begin at the same time, each of which plays a share of one storm. Its
+	// error is the cell's. What is played for a profile doesn't ask. How many plays
+	// there are must be known before, so that it goes with Rounds alone, not with a
+	// Budget, with a [Comparison].More or with Fresh.
+	Gate func(ctx context.Context, p Play) error
 	// Profile, if not nil, takes profiles: after its rounds, the cells of each
 	// comparison are played once more, or, if that is over within a second, up to ten
 	// times, each between Start and stop, under a context made by [profile.With].
@@ -134,8 +141,13 @@ func validate(comparisons []Comparison, opts Options) error {
 	case len(comparisons) == 0:
 		return invalid("nothing to compare")
 	}
+	if opts.Gate != nil && (opts.Budget > 0 || opts.Fresh != nil) {
+		return invalid("a Gate with a Budget or with Fresh")
+	}
 	for _, c := range comparisons {
 		switch {
+		case c.More != nil && opts.Gate != nil:
+			return invalid("comparison %s (%s) asks for more cells: nobody knows when a Gate would be asked", c.Family, c.Title)
 		case len(c.Cells) == 0:
 			return invalid("comparison %s (%s) has no cells", c.Family, c.Title)
 		case c.More != nil && opts.Rounds == 0:
@@ -205,6 +217,7 @@ func (r *runner) open(comparisons []Comparison, env Env) error {
 // played before the run was taken up again; withheld are the rounds of cells that
 // run.json has none of, see [folder].
 func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]Round) error {
+	first := 0
 	for i, c := range comparisons {
 		cells := slices.Clone(c.Cells)
 		again := ""
@@ -215,7 +228,7 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 		}
 		c.Cells = nil
 		contest := &contest{
-			r: r, index: i, Comparison: c,
+			r: r, index: i, first: first, Comparison: c,
 			baselines: map[string]string{}, warm: map[string]bool{},
 			closed: i < from, withheld: withheld,
 		}
@@ -223,6 +236,7 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 		if err := contest.take(cells, again); err != nil {
 			return err
 		}
+		first += contest.plays(r.opts.Rounds)
 		// What More asked for comes after these.
 		if known := contest.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Again != "") {
 			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())

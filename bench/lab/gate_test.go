@@ -1,0 +1,207 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"watchlab/bench/lab"
+)
+
+// gated plays comparisons of steady cells, of which one is broken from a round on, and
+// returns the plays that the gate was asked for.
+func gated(t *testing.T, broken string, from int) []lab.Play {
+	t.Helper()
+	var plays []lab.Play
+	synctest.Test(t, func(t *testing.T) {
+		var comparisons []lab.Comparison
+		for _, family := range []string{"One", "Other"} {
+			var cells []lab.Cell
+			for _, impl := range []string{"a", "b", "c"} {
+				c, _ := newCell(impl, "", func(n int) *fake {
+					f := &fake{events: 1, takes: time.Second, late: -1}
+					if impl == broken && n >= from {
+						f.check = func() error { return lab.ErrLost }
+					}
+					return f
+				})
+				c.Name = family
+				cells = append(cells, c)
+			}
+			comparisons = append(comparisons, lab.Comparison{Family: family, Title: "fakes", Cells: cells})
+		}
+		_, err := lab.Run(context.Background(), comparisons, lab.Options{
+			Rounds: 2, Seed: 3,
+			Gate: func(_ context.Context, p lab.Play) error {
+				plays = append(plays, p)
+				return nil
+			},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return plays
+}
+
+// Several processes meet at the same plays, whichever of them a cell broke in.
+func TestAPlayHasItsPosition(t *testing.T) {
+	whole := gated(t, "", 0)
+	if len(whole) != 2*3*4 {
+		t.Fatalf("%d plays, want two comparisons of three cells and one again, in three rounds", len(whole))
+	}
+	for i, p := range whole {
+		if p.Position != i {
+			t.Errorf("play %d has position %d", i, p.Position)
+		}
+	}
+	if p := whole[12]; p.Comparison != 1 || p.Round != 0 || !strings.HasPrefix(p.Cell, "Other/impl=") {
+		t.Errorf("play 12 is %+v", p)
+	}
+	without := gated(t, "b", 1)
+	if len(without) >= len(whole) {
+		t.Fatalf("%d plays with a broken cell, %d without", len(without), len(whole))
+	}
+	for _, p := range without {
+		if whole[p.Position] != p {
+			t.Errorf("position %d is %+v, where nothing broke %+v", p.Position, p, whole[p.Position])
+		}
+	}
+}
+
+func TestTheGateStandsBetweenSetupAndRun(t *testing.T) {
+	var log []string
+	cell, _ := newCell("a", "", func(int) *fake { return &fake{events: 1, takes: 1, late: -1, log: &log} })
+	broken := errors.New("nobody came")
+	rounds := 0
+	synctest.Test(t, func(t *testing.T) {
+		o, err := lab.Run(context.Background(), comparison(cell), lab.Options{
+			Rounds: 1, NoAA: true,
+			Gate: func(context.Context, lab.Play) error {
+				log = append(log, "gate")
+				if rounds++; rounds == 2 {
+					return broken
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := o.Comparisons[0].Cells[0].Verdict.String(); v != "invalid: error: start: nobody came" {
+			t.Errorf("the verdict is %q", v)
+		}
+	})
+	want := strings.Fields("setup gate run check teardown setup gate teardown")
+	if !slices.Equal(log, want) {
+		t.Errorf("steps %v, want %v", log, want)
+	}
+}
+
+// Cells that are played together begin together, when the slowest is set up; one that
+// can't be is not waited for.
+func TestTheGateIsAskedOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var log []string
+		note := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			log = append(log, fmt.Sprintf(format, args...))
+		}
+		var cells []lab.Cell
+		for i, impl := range []string{"a", "b", "c"} {
+			c, _ := newCell(impl, "", func(n int) *fake {
+				return &fake{
+					events: 1, takes: time.Second, late: -1,
+					setup: func(context.Context) error {
+						time.Sleep(time.Duration(i) * time.Minute)
+						note("%d setup", n)
+						if impl == "c" && n == 1 {
+							return errors.New("no room")
+						}
+						return nil
+					},
+					run: func(context.Context) error { note("%d run", n); return nil },
+				}
+			})
+			cells = append(cells, c)
+		}
+		together := comparison(cells...)
+		together[0].Together = true
+		round := -1
+		o, err := lab.Run(context.Background(), together, lab.Options{
+			Rounds: 2,
+			Gate: func(_ context.Context, p lab.Play) error {
+				round++
+				if want := (lab.Play{Position: round, Round: round}); p != want {
+					t.Errorf("asked for %+v, want %+v", p, want)
+				}
+				note("%d gate", round)
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"0 setup", "0 setup", "0 setup", "0 gate", "0 run", "0 run", "0 run",
+			"1 setup", "1 setup", "1 setup", "1 gate", "1 run", "1 run",
+			"2 setup", "2 setup", "2 gate", "2 run", "2 run",
+		}
+		if !slices.Equal(log, want) {
+			t.Errorf("steps %q", log)
+		}
+		if v := verdicts(o)["c"]; v != "invalid: error: setup: no room" {
+			t.Errorf("c is %q", v)
+		}
+	})
+}
+
+// A round that is interrupted while it waits ends.
+func TestTheGateEndsWithTheRun(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _ := newCell("a", "", steady(1, time.Second))
+			b, _ := newCell("b", "", steady(1, time.Second))
+			c := comparison(a, b)
+			c[0].Together = together
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			o, err := lab.Run(ctx, c, lab.Options{Rounds: 1, Gate: func(ctx context.Context, _ lab.Play) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+			if err != nil || !o.Interrupted {
+				t.Errorf("together %v: %v, interrupted %v", together, err, o.Interrupted)
+			}
+		})
+	}
+}
+
+func TestAGateNeedsToKnowItsPlays(t *testing.T) {
+	cell, _ := newCell("a", "", steady(1, time.Second))
+	gate := func(context.Context, lab.Play) error { return nil }
+	searching := comparison(cell)
+	searching[0].More = func([]lab.CellResult) []lab.Cell { return nil }
+	for name, run := range map[string]func() error{
+		"budget": func() error {
+			_, err := lab.Run(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, Gate: gate})
+			return err
+		},
+		"search": func() error {
+			_, err := lab.Run(context.Background(), searching, lab.Options{Rounds: 1, Gate: gate})
+			return err
+		},
+	} {
+		if err := run(); !errors.Is(err, lab.ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
