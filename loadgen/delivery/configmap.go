@@ -49,9 +49,10 @@ type ConfigMaps struct {
 	Namespace string
 }
 
-// again is how writes are tried again: all shards come to their end at once.
-func again() wait.Backoff {
-	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 1 << 20, Cap: 15 * time.Second}
+// again is how writes are tried again, for as long as it takes: all shards come to their
+// end at once.
+func again() wait.DelayFunc {
+	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}.DelayFunc()
 }
 
 // Deliver implements [Sink]. What the API server refuses for good, as it forbids it or
@@ -73,7 +74,7 @@ func (c ConfigMaps) Deliver(ctx context.Context, p Parcel) error {
 			BinaryData: map[string][]byte{dataKey: p.Data[i*mapPart : min((i+1)*mapPart, len(p.Data))]},
 		}
 		var last error
-		err := wait.ExponentialBackoffWithContext(ctx, again(), func(ctx context.Context) (bool, error) {
+		err := again().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 			_, last = c.Client.CoreV1().ConfigMaps(c.Namespace).Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
 			switch {
 			// Its name has the checksum: it is the same, from a try whose answer was lost.

@@ -25,9 +25,13 @@ func fileName(p Parcel) string {
 	return fmt.Sprintf("%s/%0*d-of-%d-%s%s", p.Run, len(fmt.Sprint(p.Of-1)), p.Index, p.Of, p.ID(), fileEnding)
 }
 
+func (f Folder) path(p Parcel) string {
+	return filepath.Join(string(f), filepath.FromSlash(fileName(p)))
+}
+
 // Deliver implements [Sink].
 func (f Folder) Deliver(_ context.Context, p Parcel) error {
-	path := filepath.Join(string(f), filepath.FromSlash(fileName(p)))
+	path := f.path(p)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -53,6 +57,15 @@ func (f Folder) Deliver(_ context.Context, p Parcel) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// put writes a parcel that would be fetched again after a failure.
+func (f Folder) put(p Parcel) error {
+	path := f.path(p)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, p.Data, 0o644)
+}
+
 // syncDir makes a rename last.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
@@ -75,13 +88,12 @@ func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) (
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, fileEnding) {
 			return err
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
+		p, why, err := readParcel(path)
+		switch {
+		case err != nil:
 			return err
-		}
-		p, broken := Decode(data)
-		if broken != nil {
-			damaged = append(damaged, Damage{Where: path, Of: unknown(), Why: broken.Error()})
+		case why != "":
+			damaged = append(damaged, Damage{Where: path, Of: unknown(), Why: why})
 			return nil
 		}
 		if !wanted.wants(p.Run) {
@@ -93,4 +105,16 @@ func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) (
 		return take(p)
 	})
 	return damaged, err
+}
+
+// readParcel reads a file; why says why it isn't whole.
+func readParcel(path string) (p Parcel, why string, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Parcel{}, "", err
+	}
+	if p, err = Decode(data); err != nil {
+		why = err.Error()
+	}
+	return p, why, nil
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -66,10 +67,6 @@ func (l *Log) Deliver(ctx context.Context, p Parcel) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameForm finds a frame wherever it stands in a line: behind a time, a pod's name, or
-// within the JSON of Docker's log files.
-var frameForm = regexp.MustCompile(frameMark + `([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) ([A-Za-z0-9+/]+={0,2})`)
-
 // frame is a part of a parcel.
 type frame struct {
 	id, run                string
@@ -77,10 +74,22 @@ type frame struct {
 	data                   []byte
 }
 
-// parseFrame reads a line. found is false where there is no frame in it, and err says
-// what is wrong with one.
+// headForm is what stands between the mark and the base64.
+var headForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) `)
+
+// maxHead is longer than what headForm finds.
+const maxHead = 160
+
+// parseFrame reads a line, wherever the frame stands in it: behind a time, a pod's name,
+// or within the JSON of Docker's log files. found is false where there is none, and err
+// says what is wrong with one.
 func parseFrame(line []byte) (f frame, found bool, err error) {
-	m := frameForm.FindSubmatch(line)
+	at := bytes.LastIndex(line, []byte(frameMark))
+	if at < 0 {
+		return frame{}, false, nil
+	}
+	line = line[at+len(frameMark):]
+	m := headForm.FindSubmatch(line[:min(len(line), maxHead)])
 	if m == nil {
 		return frame{}, false, nil
 	}
@@ -92,11 +101,19 @@ func parseFrame(line []byte) (f frame, found bool, err error) {
 	if f.part < 1 || f.part > f.parts || f.parts > MaxLog/framePart+1 {
 		return f, true, fmt.Errorf("part %d of %d", f.part, f.parts)
 	}
-	f.data, err = base64.StdEncoding.DecodeString(string(m[8]))
-	if err == nil && fmt.Sprintf("%08x", crc32.Checksum(f.data, castagnoli)) != string(m[7]) {
+	line = line[len(m[0]):]
+	if end := bytes.IndexFunc(line, notBase64); end >= 0 {
+		line = line[:end]
+	}
+	f.data, err = base64.StdEncoding.DecodeString(string(line))
+	if err != nil || fmt.Sprintf("%08x", crc32.Checksum(f.data, castagnoli)) != string(m[7]) {
 		err = errors.New("its checksum is not that of its contents")
 	}
 	return f, true, err
+}
+
+func notBase64(c rune) bool {
+	return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '+' && c != '/' && c != '='
 }
 
 // assembly puts parcels together from parts that come in any order, any number of
