@@ -99,7 +99,7 @@ func TestDetached(t *testing.T) {
 		}
 		m := p.ObjectMeta
 		switch {
-		case p.Spec.NodeName != "" || len(p.Spec.SchedulingGates) != 1 || p.Spec.Priority != nil || p.Spec.ServiceAccountName != "":
+		case p.Spec.NodeName != "" || len(p.Spec.SchedulingGates) != 1 || p.Spec.Priority != nil || p.Spec.ServiceAccountName != "" || p.Status.QOSClass != "":
 			t.Fatalf("event %d: it could run: %+v", i+1, p.Spec)
 		case m.UID != "" || m.ResourceVersion != "" || len(m.OwnerReferences)+len(m.Finalizers)+len(m.ManagedFields) > 0 || m.DeletionTimestamp != nil:
 			t.Fatalf("event %d: %+v", i+1, m)

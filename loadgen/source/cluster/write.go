@@ -308,6 +308,10 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 // detachPod takes from a pod what belongs to where it ran, and has it never run
 // here.
 func detachPod(pod map[string]any) {
+	if status, ok := pod["status"].(map[string]any); ok {
+		// The API server works it out itself, and lets nobody say otherwise.
+		delete(status, "qosClass")
+	}
 	spec, ok := pod["spec"].(map[string]any)
 	if !ok {
 		return
