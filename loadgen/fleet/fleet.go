@@ -43,8 +43,6 @@ const (
 	// nameLabel and appName are on everything that is applied.
 	nameLabel = "app.kubernetes.io/name"
 	appName   = "watchlab"
-	// componentLabel says what a pod does.
-	componentLabel = "app.kubernetes.io/component"
 	// Manager is the field manager of what is applied.
 	Manager = cluster.Manager
 )
