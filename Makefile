@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test mutants soak e2e control-plane dashboards dashboards-up dashboards-down bench image lint clean
+.PHONY: help build run test mutants soak e2e control-plane dashboards dashboards-up dashboards-down bench image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind lint clean
 
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
@@ -67,12 +67,67 @@ bench: build ## Answer the research questions: all their runs and a page each, i
 # IMAGE is the image's name and tag; PLATFORMS are what it is built for.
 IMAGE     ?= watchlab:dev
 PLATFORMS ?= amd64 arm64
+ARCHIVE   ?= $(BIN)/watchlab.tar
 
 image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
 	@set -e; for arch in $(PLATFORMS); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./loadgen; done
-	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(CURDIR)/$(BIN)/watchlab.tar \
+	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(abspath $(ARCHIVE)) \
 		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
+
+# CLUSTER is a kind cluster, with its context kind-CLUSTER: brought up by kind-up, with
+# so many WORKERS beside the control plane, or by other means.
+CLUSTER ?= watchlab
+WORKERS ?= 2
+# The run: FLAGS are those of `watchlab run`, RUN its name.
+RUN     ?= kind
+SHARDS  ?= 4
+MODE    ?= self
+OVERLAY ?= kind
+STORM   ?= gang
+FLAGS   ?= --family deltafifo --delivery in-order --pipeline informer --storm $(STORM) --pace max,2000 --rounds 3
+# NODES is how many nodes without kubelets there are to be.
+NODES   ?= 1000
+KIND    ?= $(or $(shell command -v kind 2>/dev/null),$(CURDIR)/$(BIN)/kind)
+# KUBE is a kubeconfig of the cluster alone, and IN says where a verb of watchlab goes.
+KUBE    := $(BIN)/kubeconfig/$(CLUSTER)
+IN       = --kubeconfig $(KUBE) --context kind-$(CLUSTER)
+ARCH    ?= $(shell $(GO) env GOHOSTARCH)
+export KIND
+
+$(CURDIR)/$(BIN)/kind: scripts/kind/build/kind/go.mod
+	cd scripts/kind/build/kind && $(GO) build -trimpath -o $@ sigs.k8s.io/kind
+
+kind-up: $(KIND) ## Bring up a kind cluster, if it isn't there (CLUSTER=watchlab, WORKERS=2, KIND_IMAGE=, KIND_CONFIG=)
+	scripts/kind/up.sh $(CLUSTER) $(WORKERS)
+
+image-load: $(KIND) ## Build the image for this machine's architecture (ARCH=) and load it into the kind cluster
+	$(MAKE) --no-print-directory image PLATFORMS=$(ARCH) ARCHIVE=$(BIN)/watchlab-$(ARCH).tar
+	$(KIND) load image-archive $(BIN)/watchlab-$(ARCH).tar --name $(CLUSTER)
+
+.PHONY: kubeconfig
+kubeconfig: $(KIND)
+	@scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
+
+kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods of the cluster (FLAGS=, STORM=gang, MODE=self, OVERLAY=kind, RUN=kind)
+	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --shards $(SHARDS) --image $(IMAGE) -- $(FLAGS)
+
+kind-results: build kubeconfig ## Merge what the pods measured into results/, and take the run out of the cluster
+	$(BIN)/watchlab cluster collect $(IN) --name $(RUN)
+	$(BIN)/watchlab cluster clean $(IN) --name $(RUN)
+
+kind-clean: build kubeconfig ## Take everything of ours out of the cluster
+	$(BIN)/watchlab cluster clean $(IN) --all
+
+kind-down: $(KIND) ## Delete the kind cluster
+	$(KIND) delete cluster --name $(CLUSTER)
+	rm -f $(KUBE)
+
+kwok-nodes: kubeconfig ## Have NODES=1000 nodes without kubelets in the cluster, 0 for none; overlay kwok keeps them alive
+	$(GO) run ./scripts/kind/nodes $(IN) --count $(NODES)
+
+e2e-kind: build kubeconfig ## Prove it all in the cluster CLUSTER=watchlab, with images of this commit (docs/kind.md)
+	cd scripts/kind/e2e && $(GO) vet ./... && CLUSTER=$(CLUSTER) PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 40m -v ./...
 
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
