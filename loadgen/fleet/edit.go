@@ -87,7 +87,7 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 			switch {
 			case key == RunLabel && v == deploy.Run:
 				return ref.Run
-			case key == "namespace" && v == deploy.Namespace:
+			case (key == "namespace" || key == NamespaceLabel) && v == deploy.Namespace:
 				return ref.Namespace
 			case v == example, strings.HasPrefix(v, example+"-"):
 				return ref.object("") + strings.TrimPrefix(v, example)
