@@ -291,7 +291,6 @@ func (m *Merger) compare(s Shard) error {
 	same("the number of shards", m.merged.Of, s.Of)
 	same("the program's commit", with.Env.Revision(), o.Env.Revision())
 	same("Go", with.Env.GoVersion, o.Env.GoVersion)
-	same("the run", with.Name, o.Name)
 	same("the seed", with.Seed, o.Seed)
 	same("the budget", with.Budget, o.Budget)
 	if with.Budget == 0 {

@@ -393,7 +393,6 @@ func TestMergeRefusesShards(t *testing.T) {
 		"commits":     {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in shard 0, and "def" in shard 1`},
 		"dirty":       {set(func(o *lab.Outcome) { o.Env.Dirty = true }), true, `"abc-dirty" in shard 1`},
 		"Go":          {set(func(o *lab.Outcome) { o.Env.GoVersion = "go1.25" }), true, "Go"},
-		"runs":        {set(func(o *lab.Outcome) { o.Name = "other" }), true, "the run"},
 		"seeds":       {set(func(o *lab.Outcome) { o.Seed = 8 }), true, "seed"},
 		"rounds":      {set(func(o *lab.Outcome) { o.Rounds = 8 }), true, "rounds"},
 		"budgets":     {set(func(o *lab.Outcome) { o.Budget = 8 }), true, "budget"},

@@ -129,7 +129,7 @@ func newPage(o *lab.Outcome) (*page, error) {
 		return nil, err
 	}
 	p := &page{
-		Title: orElse(o.Name, "run"), Subtitle: subtitle(o),
+		Title: orElse(o.Name, "run") + partial(o), Subtitle: subtitle(o),
 		Palette: chart.CSS(), Style: template.CSS(style), Script: template.JS(script),
 		Method: method(o), Environment: environment(o),
 		Command: command(o), BenchFile: lab.BenchFile,
@@ -149,6 +149,13 @@ func newPage(o *lab.Outcome) (*page, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.Intro += partial(o)
+		p.Sections = append(p.Sections, s)
+	}
+	if t := shards(o); len(t.grid.rows) > 0 {
+		s := section{ID: "shards", Heading: t.title}
+		s.Intro, t.legend = t.legend[0], t.legend[1:]
+		s.add(t)
 		p.Sections = append(p.Sections, s)
 	}
 	p.Asked = asked(o)
@@ -166,6 +173,9 @@ func subtitle(o *lab.Outcome) string {
 	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST")}
 	if o.Ended != nil {
 		parts = append(parts, "took "+wallTime(o.Ended.Sub(o.Started)))
+	}
+	if o.Merged != nil {
+		parts = append(parts, o.Merged.String())
 	}
 	if o.Env.CPU != "" {
 		parts = append(parts, fmt.Sprintf("%s on %s", plural(o.Env.Cores, "core"), o.Env.CPU))

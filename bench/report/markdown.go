@@ -19,12 +19,12 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	if title == "" {
 		title = "run"
 	}
-	fmt.Fprintf(&b, "# %s, %s\n\n", Escape(title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
+	fmt.Fprintf(&b, "# %s%s, %s\n\n", Escape(title), partial(o), o.Started.UTC().Format("2006-01-02 15:04 MST"))
 	var views []tableView
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
 		views = append(views, v)
-		fmt.Fprintf(&b, "## %s: %s\n\n", Escape(v.family), Escape(v.title))
+		fmt.Fprintf(&b, "## %s: %s%s\n\n", Escape(v.family), Escape(v.title), partial(o))
 		if v.shared != "" {
 			fmt.Fprintf(&b, "%s\n\n", Escape(v.shared))
 		}
@@ -41,6 +41,11 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 			fmt.Fprintf(&b, "%s\n\n", Escape(t.shared))
 		}
 		fmt.Fprintf(&b, "%s\n", t.grid.markdown())
+		List(&b, t.legend)
+	}
+
+	if t := shards(o); len(t.grid.rows) > 0 {
+		fmt.Fprintf(&b, "## %s\n\n%s\n", t.title, t.grid.markdown())
 		List(&b, t.legend)
 	}
 
@@ -134,7 +139,11 @@ func environment(o *lab.Outcome) []string {
 			out = append(out, what+": "+value)
 		}
 	}
-	add("CPU", strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
+	of := ""
+	if o.Merged != nil {
+		of = " of each shard"
+	}
+	add("CPU"+of, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
 	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, orNone(e.GOGC), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
 	add("kernel", e.Kernel)
 	add("governor", e.Governor)

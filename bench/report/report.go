@@ -33,7 +33,7 @@ func Table(w io.Writer, o *lab.Outcome) error {
 	var b bytes.Buffer
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
-		fmt.Fprintf(&b, "%s: %s\n", v.family, v.title)
+		fmt.Fprintf(&b, "%s: %s%s\n", v.family, v.title, partial(o))
 		if v.shared != "" {
 			fmt.Fprintf(&b, "  %s\n", v.shared)
 		}
@@ -53,6 +53,13 @@ func Table(w io.Writer, o *lab.Outcome) error {
 			fmt.Fprintf(&b, "  %s\n", t.shared)
 		}
 		b.WriteString(t.grid.text("  "))
+		for _, line := range t.legend {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+		b.WriteString("\n")
+	}
+	if t := shards(o); len(t.grid.rows) > 0 {
+		fmt.Fprintf(&b, "%s\n%s", t.title, t.grid.text("  "))
 		for _, line := range t.legend {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
@@ -341,6 +348,9 @@ func method(o *lab.Outcome) []string {
 		"A/A: the baseline played twice in every round; where the two differ, the run can't be trusted with differences of that size.",
 		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were later than their budget (%v, or 1 %% of the time between two events where that is more, unless it was set).", percent(lab.MaxLateShare), cell.LateAfter),
 		fmt.Sprintf("steal, throttled, gc-limit: the machine was in the way: in the median round, others had more than %s of its CPU time, or the control group held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
+	}
+	if o.Merged != nil {
+		lines = append(lines, "A merged cell is noisy where a round of it was not begun by all shards at the same time (within "+percent(lab.MaxSpread)+" of its length), and has the worst verdict of its shards; shards: some are missing.")
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()

@@ -58,6 +58,9 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 		return c, ErrNone
 	}
 	c.Run = heads[0].Run
+	if opts.Name == "" {
+		opts.Name = c.Run
+	}
 	if err := sameProgram(heads, of); err != nil {
 		return c, err
 	}
