@@ -132,7 +132,7 @@ e2e-kind: build kubeconfig ## Prove it all in the cluster CLUSTER=watchlab, with
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector scripts/kind/e2e; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)
