@@ -157,6 +157,12 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
+	// What an overlay has outside of the namespace.
+	for _, r := range ofCluster {
+		if err := f.remove(ctx, r, "", NamespaceLabel+"="+namespace); err != nil {
+			return err
+		}
+	}
 	if ns.Labels[nameLabel] != appName {
 		return nil
 	}

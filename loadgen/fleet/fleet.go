@@ -37,8 +37,8 @@ import (
 const (
 	// RunLabel is on every object of a run.
 	RunLabel = cluster.RunLabel
-	// NamespaceLabel is on those objects of a run that are in no namespace: it says
-	// in which the run is.
+	// NamespaceLabel is on those objects that are in no namespace: it says in which the
+	// run is that they are for.
 	NamespaceLabel = "watchlab.dev/namespace"
 	// nameLabel and appName are on everything that is applied.
 	nameLabel = "app.kubernetes.io/name"
