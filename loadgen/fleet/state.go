@@ -121,7 +121,7 @@ func (v seen) state(ref Ref) State {
 			v.delivered(shards)
 			s.Over, s.Failure = ended(job)
 		}
-		v.where(shards, ref)
+		v.where(shards)
 		s.Shards = append(s.Shards, shards...)
 	}
 	return s
