@@ -27,7 +27,7 @@ delivered into one results folder, clean takes all of it away.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterRun(), newClusterStatus(), newClusterClean())
+	cmd.AddCommand(newClusterRun(), newClusterStatus(), newCollect(), newClusterClean())
 	return cmd
 }
 
