@@ -68,7 +68,7 @@ func TestApplyAndTee(t *testing.T) {
 			}
 			return cluster.NewTee(p.cluster, p.pods, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
 		},
-		Drive: func(context.Context) (_ cluster.Written, err error) {
+		Drive: func(context.Context, bool) (_ cluster.Written, err error) {
 			written, err = w.Play(t.Context(), p.storm, pace.Rate(400))
 			return written, err
 		},

@@ -157,8 +157,13 @@ func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveSpec, p *plan, lo
 		}
 		return cluster.NewTee(c, r, cluster.Scope{Selector: w.Selector()}, pipeline.LiveRoom)
 	}
-	spec.Drive = func(ctx context.Context) (cluster.Written, error) {
-		written, err := w.Play(ctx, s, rate)
+	spec.Drive = func(ctx context.Context, warmUp bool) (cluster.Written, error) {
+		play := s
+		if warmUp {
+			// The cluster needn't bear all of it for what isn't counted.
+			play = beginning(s, warmUpEvents)
+		}
+		written, err := w.Play(ctx, play, rate)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			// The window is over, the storm is not, and the report says so.
@@ -176,6 +181,17 @@ func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveSpec, p *plan, lo
 		return w.Clean(ctx)
 	}
 	return nil
+}
+
+// warmUpEvents are how many events of a storm are made in a cluster to warm up.
+const warmUpEvents = 500
+
+// beginning is the first events of a storm, those of its initial list included.
+func beginning(s *storm.Storm, events int) *storm.Storm {
+	first := *s
+	first.Events = s.Events[:min(events, len(s.Events))]
+	first.Initial = min(s.Initial, len(first.Events))
+	return &first
 }
 
 // cleanLimit is how long taking away what was made may last.

@@ -29,8 +29,9 @@ type LiveSpec struct {
 	// Open begins to follow the stream, anew for each round.
 	Open func() (*cluster.Tee, error)
 	// Drive, if not nil, makes events happen during each round, and returns when
-	// ctx, which ends with the window, ends, or before. Its error ends the round.
-	Drive func(ctx context.Context) (cluster.Written, error)
+	// ctx, which ends with the window, ends, or before. Its error ends the round. A
+	// round that warms up and is not counted needs some events, not all.
+	Drive func(ctx context.Context, warmUp bool) (cluster.Written, error)
 	// Window is how long a round is; 0 means [DefaultWindow]. A driven one is over
 	// before, when Drive has returned and nothing has come for a second.
 	Window time.Duration
@@ -73,7 +74,7 @@ func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
 	}
 	for i := range comparisons {
 		c := &comparisons[i]
-		c.Together, c.Begin = true, l.begin
+		c.Together, c.Begin = true, l.beginner()
 		for _, cl := range c.Cells {
 			cl.Labels[len(cl.Labels)-1].Value = liveRate
 		}
@@ -95,8 +96,19 @@ type live struct {
 	round *round
 }
 
+// beginner returns what begins the rounds of a comparison. The first one that a
+// process plays warms up.
+func (l *live) beginner() func(cells int) error {
+	warmUp := true
+	return func(cells int) error {
+		err := l.begin(cells, warmUp)
+		warmUp = false
+		return err
+	}
+}
+
 // begin opens the stream for a round and waits for its initial list.
-func (l *live) begin(cells int) error {
+func (l *live) begin(cells int, warmUp bool) error {
 	tee, err := l.spec.Open()
 	if err != nil {
 		return err
@@ -108,6 +120,7 @@ func (l *live) begin(cells int) error {
 		return err
 	}
 	l.round = newRound(l.spec, tee, cells)
+	l.round.warmUp = warmUp
 	return nil
 }
 
@@ -118,6 +131,8 @@ const listLimit = time.Minute
 type round struct {
 	spec LiveSpec
 	tee  *cluster.Tee
+	// warmUp: it is not counted.
+	warmUp bool
 
 	mu sync.Mutex
 	// missing are the cells that have not joined yet, staying those that have
@@ -225,7 +240,7 @@ func (r *round) pass(staying context.Context) error {
 		<-window.Done()
 	} else {
 		var err error
-		if r.written, err = r.spec.Drive(window); err != nil {
+		if r.written, err = r.spec.Drive(window, r.warmUp); err != nil {
 			return err
 		}
 		r.quiet(window)

@@ -44,7 +44,7 @@ func (f fakeCluster) open() (*cluster.Tee, error) {
 }
 
 // drive makes, changes and deletes pods, and leaves none behind.
-func (f fakeCluster) drive(context.Context) (cluster.Written, error) {
+func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
 	ctx := context.Background()
 	pods := f.CoreV1().Pods("ns")
 	const of = 20
@@ -139,7 +139,7 @@ func TestCompareLiveInterrupted(t *testing.T) {
 	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
 		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Of: "pods",
 		Open: f.open,
-		Drive: func(ctx context.Context) (cluster.Written, error) {
+		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
 			driving.Store(true)
 			defer driving.Store(false)
 			cancel() // As Ctrl-C in mid-round.
@@ -171,11 +171,11 @@ func TestCompareLiveFails(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		open  func() (*cluster.Tee, error)
-		drive func(context.Context) (cluster.Written, error)
+		drive func(context.Context, bool) (cluster.Written, error)
 		want  string
 	}{
 		{"nothing happens", f.open, nil, "nothing happened"},
-		{"driver fails", f.open, func(context.Context) (cluster.Written, error) { return cluster.Written{}, failed }, failed.Error()},
+		{"driver fails", f.open, func(context.Context, bool) (cluster.Written, error) { return cluster.Written{}, failed }, failed.Error()},
 		{"no cluster", func() (*cluster.Tee, error) { return nil, errors.New("connection refused") }, nil, "connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

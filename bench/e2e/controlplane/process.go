@@ -89,36 +89,39 @@ func (c *ControlPlane) find(name Component) int {
 	return slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
 }
 
-// Kill ends a component as kill -9 does, and returns when it has ended: it has no
-// chance to say goodbye to anybody. What it had told the system to write is
-// written. The error wraps [ErrComponent].
-func (c *ControlPlane) Kill(name Component) error {
+// Kill ends components as kill -9 does, and returns when they have ended: none has a
+// chance to say goodbye to anybody. What one had told the system to write is written.
+// The error wraps [ErrComponent].
+func (c *ControlPlane) Kill(names ...Component) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.find(name)
-	if at < 0 || c.processes[at].killed {
-		return fmt.Errorf("%w: %s does not run", ErrComponent, name)
+	for _, name := range names {
+		at := c.find(name)
+		if at < 0 || c.processes[at].killed {
+			return fmt.Errorf("%w: %s does not run", ErrComponent, name)
+		}
+		p := c.processes[at]
+		if err := p.cmd.Process.Kill(); err != nil {
+			return fmt.Errorf("controlplane: %w", p.failed())
+		}
+		<-p.ended
+		p.killed = true
 	}
-	p := c.processes[at]
-	if err := p.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("controlplane: %w", p.failed())
-	}
-	<-p.ended
-	p.killed = true
 	return nil
 }
 
-// Restart starts a component that was killed, as it was started the first time, on
-// the same port and the same data, and returns when the API server is ready again,
-// or with ctx's error. Several that were killed are started in their order, etcd
-// first: the API server is not ready without it. The error wraps [ErrComponent]
-// where there is none to be started.
-func (c *ControlPlane) Restart(ctx context.Context, name Component) error {
-	if err := c.revive(name); err != nil {
-		return err
+// Restart starts components that were killed, as they were started the first time, on
+// the same ports and the same data, and returns when the API server is ready again, or
+// with ctx's error. It is not ready without etcd. The error wraps [ErrComponent] where
+// one was not killed.
+func (c *ControlPlane) Restart(ctx context.Context, names ...Component) error {
+	for _, name := range names {
+		if err := c.revive(name); err != nil {
+			return err
+		}
 	}
 	if err := c.ready(ctx); err != nil {
-		return fmt.Errorf("controlplane: %s was started again: %w", name, err)
+		return fmt.Errorf("controlplane: %v started again: %w", names, err)
 	}
 	return nil
 }

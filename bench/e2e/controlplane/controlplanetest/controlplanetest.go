@@ -13,9 +13,9 @@ import (
 // patience is how long something of a real cluster may take.
 const patience = time.Minute
 
-// Start starts a control plane that ends with the test. Its programs are built
-// into $WATCHLAB_PROGRAMS, or into the user's cache folder.
-func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
+// Programs is the folder that programs for tests are built into and kept in:
+// $WATCHLAB_PROGRAMS, or one in the user's cache folder.
+func Programs(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("WATCHLAB_PROGRAMS")
 	if dir == "" {
@@ -25,7 +25,14 @@ func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 		}
 		dir = filepath.Join(cache, "watchlab")
 	}
-	programs, err := controlplane.Build(t.Context(), dir)
+	return dir
+}
+
+// Start starts a control plane that ends with the test. Its programs are built
+// into the folder of [Programs].
+func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
+	t.Helper()
+	programs, err := controlplane.Build(t.Context(), Programs(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,338 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/pipeline"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+	"watchlab/loadgen/trace/record"
+)
+
+// TestKilledInMidStorm kills the API server with kill -9 in the middle of a storm and
+// starts it again, in the next round etcd, and then both at once, while the cluster's
+// watch is played into all variants and recorded. Nothing is lost: the storm is written
+// whole, and what the tee heard and what was recorded are what the cluster has. How the
+// watch broke is in every form of the report.
+//
+// How often the cluster is listed again is not for us to say. A killed API server takes
+// all watches with it. The one that comes after knows no version before its own first
+// list of the resource, and etcd has counted on since the last event that a watch had
+// brought, be it by one that was written and not yet sent: so it says 410, and
+// everything is listed, once. Only where nothing at all was written in between may a
+// watch go on, without a list. Where etcd alone is killed, the API server keeps its
+// clients' watches while it waits, and goes on with its own where it was, as etcd has
+// kept the history; or it loses its own, ends its clients' watches, and has forgotten
+// when they come back. On top of that, an API server that has just started may end all
+// watches in its first burst of writes; these go on where they were.
+func TestKilledInMidStorm(t *testing.T) {
+	const initial, events, rate = 40, 700, 300
+	p := newPlayable(t, "kill", initial, events)
+	recording := startRecording(t, p)
+
+	// In the first round, which warms up, nobody dies.
+	victims := [][]controlplane.Component{nil, {controlplane.APIServer}, {controlplane.Etcd}, {controlplane.Etcd, controlplane.APIServer}}
+	var rounds []*killRound
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Modes: []string{"in-order"}, Window: 2 * time.Minute, Of: "pods",
+		Open: func() (*cluster.Tee, error) {
+			if n := len(rounds); n > 1 {
+				rounds[n-1].complete(t, p)
+			}
+			if err := p.writer.Clear(t.Context()); err != nil {
+				return nil, err
+			}
+			tee, err := cluster.NewTee(p.cluster, p.pods, cluster.Scope{Selector: p.writer.Selector()}, pipeline.LiveRoom)
+			rounds = append(rounds, &killRound{tee: tee, victims: victims[len(rounds)]})
+			return tee, err
+		},
+		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
+			return rounds[len(rounds)-1].drive(ctx, p, pace.Rate(rate))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "kill", Rounds: len(victims) - 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rounds[len(rounds)-1]
+	last.complete(t, p)
+	for _, r := range rounds[1:] {
+		t.Logf("%v killed: written %+v, watch %+v", r.victims, r.written, r.tee.Breaks())
+	}
+	recording.complete(t, p)
+
+	for _, cl := range o.Comparisons[0].Cells {
+		if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != len(victims)-1 {
+			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+		}
+	}
+	for i, r := range rounds[1:] {
+		r.told(t, o, i+1)
+	}
+	if err := p.writer.Clean(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// killRound is a round in which a component is killed.
+type killRound struct {
+	tee     *cluster.Tee
+	victims []controlplane.Component
+	written cluster.Written
+}
+
+// drive makes the storm, and kills in the middle of it.
+func (r *killRound) drive(ctx context.Context, p playable, schedule pace.Schedule) (cluster.Written, error) {
+	if r.victims == nil {
+		short := *p.storm
+		short.Events = short.Events[:short.Initial+100]
+		return p.writer.Play(ctx, &short, schedule)
+	}
+	played := make(chan error, 1)
+	go func() {
+		var err error
+		r.written, err = p.writer.Play(ctx, p.storm, schedule)
+		played <- err
+	}()
+	for tick := time.Tick(10 * time.Millisecond); r.tee.Visible() < uint64(len(p.storm.Events)/2); {
+		select {
+		case <-tick:
+		case err := <-played:
+			return r.written, errors.Join(errors.New("the storm was over before anything was killed"), err)
+		}
+	}
+	err := p.cp.Kill(r.victims...)
+	if err == nil {
+		err = p.cp.Restart(ctx, r.victims...)
+	}
+	err = errors.Join(err, <-played)
+	return r.written, err
+}
+
+// complete checks that the storm was written whole and that what was heard is what
+// the cluster has.
+func (r *killRound) complete(t *testing.T, p playable) {
+	t.Helper()
+	if w := r.written; w.Refused > 0 || w.Left > 0 || w.Retried == 0 {
+		t.Errorf("%v were killed: written %+v, first refusal: %v", r.victims, w, w.FirstRefusal)
+	}
+	there := podsOf(t, p)
+	if want := len(p.storm.Final()); len(there) != want {
+		t.Errorf("%v were killed: the cluster has %d pods, and the storm leaves %d", r.victims, len(there), want)
+	}
+	heard := map[string]*v1.Pod{}
+	for _, e := range r.tee.Storm(r.tee.Visible()).Events {
+		if heard[e.Key] = e.Object.(*v1.Pod); e.Type == apiwatch.Deleted {
+			delete(heard, e.Key)
+		}
+	}
+	for key, pod := range there {
+		h, ok := heard[key]
+		if !ok {
+			t.Errorf("%v were killed: %s was not heard", r.victims, key)
+			continue
+		}
+		// The tee numbers anew.
+		pod = pod.DeepCopy()
+		pod.ResourceVersion = h.ResourceVersion
+		if !equality.Semantic.DeepEqual(pod, h) {
+			t.Errorf("%v were killed: %s was heard as it isn't", r.victims, key)
+		}
+		delete(heard, key)
+	}
+	for key := range heard {
+		t.Errorf("%v were killed: that %s is gone was not heard", r.victims, key)
+	}
+}
+
+// told checks how often the watch broke in a round, and that each form of the report
+// says so.
+func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
+	t.Helper()
+	var notes map[string]float64
+	for _, cl := range o.Comparisons[0].Cells {
+		if len(cl.Rounds) < round {
+			continue
+		}
+		own := map[string]float64{}
+		for _, n := range cl.Rounds[round-1].Result.Notes {
+			if strings.HasPrefix(n.Unit, "cluster-") {
+				own[n.Unit] = n.Value
+			}
+		}
+		if notes != nil && !maps.Equal(notes, own) {
+			t.Errorf("cells of one round note %v and %v", notes, own)
+		}
+		notes = own
+	}
+	relists, resumes := notes["cluster-relists"], notes["cluster-resumes"]
+	want := fmt.Sprintf("round %d: ", round)
+	switch {
+	case relists > 1:
+		t.Errorf("%v were killed once, and the cluster was listed again %v times", r.victims, relists)
+	case slices.Contains(r.victims, controlplane.APIServer) && (relists+resumes == 0 || notes["cluster-gap-ns"] <= 0):
+		t.Errorf("%v were killed, and the watch broke nowhere: %v", r.victims, notes)
+	}
+	if resumes > 0 {
+		want += "the cluster's watch was resumed "
+	} else if relists > 0 {
+		want += "the cluster's watch was listed again once, "
+	}
+	if notes["cluster-retried"] != float64(r.written.Retried) {
+		t.Errorf("%v noted, of %+v", notes, r.written)
+	}
+	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{"table": report.Table, "Markdown": report.Markdown, "HTML": report.HTML} {
+		var b bytes.Buffer
+		if err := write(&b, o); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(b.String(), "&#39;", "'")
+		i := strings.Index(text, want)
+		if i < 0 {
+			t.Errorf("%s does not say %q", name, want)
+			continue
+		}
+		line, _, _ := strings.Cut(text[i:], "\n")
+		if !strings.Contains(line, " had to be written again") || relists > 0 && !strings.Contains(line, "listed again once") {
+			t.Errorf("%s does not say all of %v: %s", name, notes, line)
+		}
+		if name == "table" {
+			t.Log(line)
+		}
+	}
+}
+
+// podsOf lists what the writer's run has in the cluster.
+func podsOf(t *testing.T, p playable) map[string]*v1.Pod {
+	t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(p.cp.Config()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: p.writer.Selector()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]*v1.Pod{}
+	for i := range list.Items {
+		pods[storm.ObjectKey(list.Items[i].Namespace, list.Items[i].Name)] = &list.Items[i]
+	}
+	return pods
+}
+
+// recording is a recording of all pods while a test runs, and the state that it leads
+// to.
+type recording struct {
+	trace.FrameWriter
+	path string
+	stop context.CancelFunc
+	done chan error
+	sums []record.Summary
+
+	mu sync.Mutex
+	// state has the version of each pod, breaks what the watch broke at. Guarded by mu.
+	state  map[string]string
+	breaks []trace.Break
+}
+
+func startRecording(t *testing.T, p playable) *recording {
+	t.Helper()
+	r := &recording{path: filepath.Join(t.TempDir(), "kill.wlt"), done: make(chan error, 1), state: map[string]string{}}
+	f, err := os.Create(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := trace.NewWriter(f, trace.Header{Resources: []trace.Resource{record.ResourceOf(p.pods)}, Started: time.Now()}, trace.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.FrameWriter = w
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	go func() {
+		var err error
+		r.sums, err = record.Record(ctx, r, record.Options{Config: p.cp.Config(), Resources: []cluster.Resource{p.pods}})
+		r.done <- errors.Join(err, w.Close(), f.Close())
+	}()
+	return r
+}
+
+func (r *recording) Write(f trace.Frame) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case f.Break != nil:
+		r.breaks = append(r.breaks, *f.Break)
+	case f.Type != apiwatch.Bookmark:
+		key, version, err := f.Key()
+		if err != nil {
+			return err
+		}
+		if r.state[key] = version; f.Type == apiwatch.Deleted {
+			delete(r.state, key)
+		}
+	}
+	return r.FrameWriter.Write(f)
+}
+
+// complete checks that what was recorded is what the cluster has, that breaks stand in
+// the trace, and that it can be read.
+func (r *recording) complete(t *testing.T, p playable) {
+	t.Helper()
+	want := map[string]string{}
+	for key, pod := range podsOf(t, p) {
+		want[key] = pod.ResourceVersion
+	}
+	controlplanetest.Eventually(t, "what the cluster has is recorded", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !maps.Equal(r.state, want) {
+			return fmt.Errorf("%d pods are recorded, of %d", len(r.state), len(want))
+		}
+		return nil
+	})
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Fatal(err)
+	}
+	s := r.sums[0]
+	t.Logf("recorded: %+v; breaks: %+v", s, r.breaks)
+	if s.Reconnects+s.Relists == 0 || s.Relists > 3 || len(r.breaks) != s.Reconnects+s.Relists {
+		t.Errorf("%d breaks stand in the recording of %+v", len(r.breaks), s)
+	}
+	for _, b := range r.breaks {
+		if b.DownNs <= 0 {
+			t.Errorf("a break that took no time: %+v", b)
+		}
+	}
+	set, err := trace.LoadSet(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,190 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/trace"
+)
+
+// fiveThousand is a storm of 5,000 pods that are there and some 2,000 events of pods
+// that report, go and come.
+const fiveThousand = `name: five-thousand
+profiles:
+  - profile: steady
+    seed: 1
+    nodes: 50
+    pods: 5000
+    podBytes: [2000]
+    updatesPerSecond: 60
+    churnPerSecond: 20
+    baseline: 1s
+    storm: 8s
+    drain: 2s
+`
+
+// TestFiveThousandPods goes the whole way, by the command: 5,000 pods are made in a real
+// cluster and stormed, while what comes of it is played into variants and recorded; the
+// recording is played through all variants of the families that take so many pods; and
+// nothing is left in the cluster.
+func TestFiveThousandPods(t *testing.T) {
+	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(path("storm.yaml"), []byte(fiveThousand), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.wlt"))
+	// The round that warms up makes some of the pods, the one that counts all.
+	outcome := outcomeOf(t, "run", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
+		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
+		"--for", "5m", "--rounds", "1", "--out", path("applied"), "-o", "json")
+	t.Log(recorder.interrupt(t))
+	written := 0
+	for _, cl := range outcome.Comparisons[0].Cells {
+		if len(cl.Rounds) != 1 {
+			t.Fatalf("%s: %s", cl.BenchName(), cl.Verdict)
+		}
+		r := cl.Rounds[0].Result
+		notes := map[string]float64{}
+		for _, n := range r.Notes {
+			notes[n.Unit] = n.Value
+		}
+		t.Logf("%s: %d events, %v", cl.BenchName(), r.EventsIn, notes)
+		written = int(notes["cluster-written"])
+		if written < 6500 || notes["cluster-refused"] > 0 || notes["cluster-unwritten"] > 0 || r.EventsIn < uint64(written) {
+			t.Errorf("%s: %d events came of what was written: %v", cl.BenchName(), r.EventsIn, notes)
+		}
+	}
+
+	controlplanetest.Eventually(t, "nothing is left", func() error {
+		namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
+		if err == nil && len(namespaces.Items) > 0 {
+			err = errors.New("namespace " + namespaces.Items[0].Name + " is there")
+		}
+		pods, perr := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel, Limit: 1})
+		if perr == nil && len(pods.Items) > 0 {
+			perr = errors.New("pod " + pods.Items[0].Name + " is there")
+		}
+		return errors.Join(err, perr)
+	})
+
+	recorded, err := trace.Load(path("storm.wlt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recorded.Validate(); err != nil {
+		t.Error(err)
+	}
+	counts := map[apiwatch.EventType]int{}
+	for i := range recorded.Events {
+		counts[recorded.Events[i].Type]++
+	}
+	t.Logf("recorded: %v", counts)
+	if counts[apiwatch.Added] < 5000 || counts[apiwatch.Deleted] < 5000 || len(recorded.Events) < written || len(recorded.Final()) > 0 {
+		t.Errorf("recorded %v of %d events that were written, and in the end %d pods are left", counts, written, len(recorded.Final()))
+	}
+
+	for _, family := range []string{"deltafifo", "queue"} {
+		args := []string{"run", "--family", family, "--storm", path("storm.wlt"), "--rounds", "1", "-o", "json"}
+		if family == "deltafifo" {
+			args = append(args, "--pipeline", "informer")
+		}
+		cells := 0
+		for _, c := range outcomeOf(t, args...).Comparisons {
+			for _, cl := range c.Cells {
+				cells++
+				if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 {
+					t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+				}
+			}
+		}
+		if cells < 5 {
+			t.Errorf("%s: %d cells", family, cells)
+		}
+	}
+}
+
+// program returns the command: that of $WATCHLAB, or one that is built for these
+// tests.
+func program(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("WATCHLAB"); path != "" {
+		return path
+	}
+	path := filepath.Join(controlplanetest.Programs(t), "watchlab")
+	build := exec.Command("go", "build", "-o", path, "./loadgen")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// running is the command in the background.
+type running struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+}
+
+// background starts the command, and ends it with the test where nobody has before.
+func background(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(program(t), args...), stderr: new(bytes.Buffer)}
+	r.cmd.Stderr = r.stderr
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.cmd.ProcessState == nil {
+			_ = r.cmd.Process.Kill()
+			_ = r.cmd.Wait()
+		}
+	})
+	return r
+}
+
+// interrupt ends the command as Ctrl-C does, and returns what it said.
+func (r *running) interrupt(t *testing.T) string {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(r.cmd.Args[1:], " "), err, r.stderr)
+	}
+	return r.stderr.String()
+}
+
+// outcomeOf runs the command to its end and returns what it printed as JSON.
+func outcomeOf(t *testing.T, args ...string) *lab.Outcome {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(program(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("watchlab %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	o := new(lab.Outcome)
+	if err := json.Unmarshal(out.Bytes(), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
