@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -37,6 +38,19 @@ func (t *turn) gate() func(context.Context) error {
 	return func(ctx context.Context) error {
 		return guard("start", func() error { return gate(ctx, p) })
 	}
+}
+
+// Plays is how many plays a run of the comparisons has: one more than the highest
+// [Play].Position.
+func Plays(comparisons []Comparison, opts Options) int {
+	n := 0
+	for _, c := range comparisons {
+		if !opts.NoAA && !c.Together {
+			c.Cells = append(slices.Clip(c.Cells), Cell{})
+		}
+		n += (&contest{Comparison: c}).plays(opts.Rounds)
+	}
+	return n
 }
 
 // plays is how many plays of the comparison there are with so many rounds, the warm-up

@@ -36,6 +36,9 @@ func gated(t *testing.T, broken string, from int) []lab.Play {
 			}
 			comparisons = append(comparisons, lab.Comparison{Family: family, Title: "fakes", Cells: cells})
 		}
+		if n := lab.Plays(comparisons, lab.Options{Rounds: 2}); n != 2*3*4 {
+			t.Errorf("%d plays are foreseen", n)
+		}
 		_, err := lab.Run(context.Background(), comparisons, lab.Options{
 			Rounds: 2, Seed: 3,
 			Gate: func(_ context.Context, p lab.Play) error {
@@ -135,6 +138,9 @@ func TestTheGateIsAskedOnceForAll(t *testing.T) {
 		}
 		together := comparison(cells...)
 		together[0].Together = true
+		if n := lab.Plays(together, lab.Options{Rounds: 2}); n != 3 {
+			t.Errorf("%d plays are foreseen", n)
+		}
 		round := -1
 		o, err := lab.Run(context.Background(), together, lab.Options{
 			Rounds: 2,

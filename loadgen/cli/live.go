@@ -54,13 +54,8 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 // live plans a comparison on a live cluster.
 func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, error)) error {
 	given := cmd.Flags().Changed
-	switch {
-	case f.family != string(impls.DeltaFIFO):
-		return badFlag("source", fmt.Errorf("%s is for --family %s only", f.source, impls.DeltaFIFO))
-	case given("pipeline") && f.pipeline != pipeline.InformerPipeline:
-		return badFlag("pipeline", fmt.Errorf("source %s has the %s pipeline only", f.source, pipeline.InformerPipeline))
-	case f.of.window <= 0:
-		return badFlag("for", fmt.Errorf("%v is not more than 0", f.of.window))
+	if err := f.checkLive(cmd); err != nil {
+		return err
 	}
 	refused := []string{"producers", "events"}
 	if f.source == clusterSource {
@@ -83,10 +78,7 @@ func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, e
 		}
 		return badFlag("kubeconfig", err)
 	}
-	spec := pipeline.LiveSpec{Modes: f.delivery, Knobs: f.knobs, Window: f.of.window}
-	if !slices.Equal(f.impls, []string{allImpls}) {
-		spec.Impls = f.impls
-	}
+	spec := f.liveSpec()
 	if f.source == clusterSource {
 		err = f.listen(c, &spec)
 	} else {
@@ -95,12 +87,39 @@ func (f runFlags) live(cmd *cobra.Command, p *plan, load func() (*storm.Storm, e
 	if err != nil {
 		return err
 	}
+	return p.live(spec)
+}
+
+// checkLive checks what is the same for all live streams.
+func (f runFlags) checkLive(cmd *cobra.Command) error {
+	switch {
+	case f.family != string(impls.DeltaFIFO):
+		return badFlag("source", fmt.Errorf("%s is for --family %s only", f.source, impls.DeltaFIFO))
+	case cmd.Flags().Changed("pipeline") && f.pipeline != pipeline.InformerPipeline:
+		return badFlag("pipeline", fmt.Errorf("source %s has the %s pipeline only", f.source, pipeline.InformerPipeline))
+	case f.of.window <= 0:
+		return badFlag("for", fmt.Errorf("%v is not more than 0", f.of.window))
+	}
+	return nil
+}
+
+// liveSpec is what the flags say of the variants, and of how long a round is.
+func (f runFlags) liveSpec() pipeline.LiveSpec {
+	spec := pipeline.LiveSpec{Modes: f.delivery, Knobs: f.knobs, Window: f.of.window}
+	if !slices.Equal(f.impls, []string{allImpls}) {
+		spec.Impls = f.impls
+	}
+	return spec
+}
+
+// live plans the comparisons of a live stream.
+func (p *plan) live(spec pipeline.LiveSpec) (err error) {
 	p.defaultRounds(defaultLiveRounds)
 	p.comparisons, err = pipeline.CompareLive(spec)
-	if errors.Is(err, impls.ErrUnknownVariant) {
+	switch {
+	case errors.Is(err, impls.ErrUnknownVariant):
 		return badFlag("impl", err)
-	}
-	if err != nil {
+	case err != nil:
 		return usageError{err}
 	}
 	return nil
