@@ -74,7 +74,11 @@ func kindOf(res *resources.Resource) *wire.Kind {
 		// A path that cannot be followed leaves the columns at name and age.
 		columns, _ = wire.PathColumns(paths)
 	}
-	return wire.NewKind(res.GVK, res.ListKind, !res.Typed, columns)
+	kind := wire.NewKind(res.GVK, res.ListKind, !res.Typed, columns)
+	if res.Custom != nil {
+		kind.Custom()
+	}
+	return kind
 }
 
 // view is a collection as a request's version of the resource shows it.

@@ -1,13 +1,16 @@
 package apiserver
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/patch"
@@ -38,11 +41,19 @@ func (s *Server) delete(req *request) error {
 	if err != nil {
 		return err
 	}
+	if req.asked.GVR == namespaceResource && slices.Contains(immortal, req.name) {
+		return apierrors.NewForbidden(namespaceResource.GroupResource(), req.name, errImmortal)
+	}
 	r, err := s.remove(req, opts)
 	if err != nil {
 		return err
 	}
 	warn(req.w, r.Warnings)
+	if r.Gone && req.asked.GVR == podResource {
+		if r.Object, err = s.ended(r.Object); err != nil {
+			return err
+		}
+	}
 	// A real server answers with the object where it is still there, and for
 	// those kinds of which it shows what was deleted.
 	if !r.Gone || returnsDeleted[req.asked.GVR.Resource] {
@@ -59,6 +70,26 @@ func (s *Server) delete(req *request) error {
 			Name: req.name, Group: req.asked.GVR.Group, Kind: req.asked.GVR.Resource, UID: m.GetUID(),
 		},
 	})
+}
+
+// immortal are the namespaces that a real server's admission never lets go.
+var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+
+var errImmortal = errors.New("this namespace may not be deleted")
+
+// ended returns a pod as a real server answers with one that goes at once: as if
+// it had been marked for deletion before.
+func (s *Server) ended(pod runtime.Object) (runtime.Object, error) {
+	pod = pod.DeepCopyObject()
+	m, err := meta.Accessor(pod)
+	if err != nil {
+		return nil, err
+	}
+	now := metav1.NewTime(s.now()).Rfc3339Copy()
+	m.SetDeletionTimestamp(&now)
+	m.SetDeletionGracePeriodSeconds(new(int64))
+	m.SetGeneration(m.GetGeneration() + 1)
+	return pod, nil
 }
 
 // returnsDeleted are the resources whose strategy says ReturnDeletedObject in
@@ -109,6 +140,9 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result,
 // deleteCollection serves a DELETE of all objects that are selected, and answers
 // with them.
 func (s *Server) deleteCollection(req *request) error {
+	if req.asked.Namespaced && req.namespace == "" {
+		return notAllowed()
+	}
 	// It is selected from as for a list.
 	q, err := parseQuery(req.http.URL.RawQuery, &req.target)
 	if err != nil {
@@ -128,7 +162,7 @@ func (s *Server) deleteCollection(req *request) error {
 		if one.name = it.Key; req.asked.Namespaced {
 			one.namespace, one.name, _ = strings.Cut(it.Key, "/")
 		}
-		r, err := s.remove(&one, opts)
+		_, err := s.remove(&one, opts)
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -138,7 +172,8 @@ func (s *Server) deleteCollection(req *request) error {
 		if req.form.Shape().IsTable() {
 			continue
 		}
-		b, err := req.kind.AppendObject(nil, req.form, req.show(r.Object))
+		// They are shown as they were found.
+		b, err := req.object(req.form, it)
 		if err != nil {
 			return err
 		}

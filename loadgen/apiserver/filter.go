@@ -58,13 +58,23 @@ func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (fil
 		if _, ok := f.values[label]; ok || label == fieldName || (label == fieldNamespace && t.resource.Namespaced) {
 			return label, value, nil
 		}
-		return "", "", fmt.Errorf("field label not supported: %s", label)
+		return "", "", unknownField(t, label)
 	})
 	if err != nil {
 		return filter{}, apierrors.NewBadRequest(err.Error())
 	}
 	f.fields = checked
 	return f, nil
+}
+
+// unknownField is what a real server says of a field that objects cannot be
+// selected by: those of its kinds that have no selectable fields of their own say
+// it in their own way (k8s.io/apimachinery, pkg/runtime).
+func unknownField(t *target, label string) error {
+	if _, own := selectable[t.resource.GVK]; own || t.resource.Custom != nil {
+		return fmt.Errorf("field label not supported: %s", label)
+	}
+	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, fieldName, fieldNamespace)
 }
 
 // all reports whether every object matches.

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -39,17 +38,41 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	switch strings.TrimSuffix(path, "/") {
 	case "/healthz", "/livez", "/readyz":
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			return notAllowed(w, r, http.MethodGet)
+			return notAllowed()
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
 		return nil
 	}
 	t, ok := s.target(path)
-	if !ok {
+	switch {
+	case ok:
+		return s.serve(w, r, t)
+	case s.ownGroup(path):
 		return notFound()
+	default:
+		// What a real server has no group for, its mux answers, and so do groups
+		// of custom resources.
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return nil
 	}
-	return s.serve(w, r, t)
+}
+
+// ownGroup tells whether a path is in a group of the server's own kinds.
+func (s *Server) ownGroup(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "api":
+		return true
+	case parts[0] != "apis" || len(parts) < 2:
+		return false
+	}
+	for _, res := range s.registry.All() {
+		if res.GVR.Group == parts[1] && res.Custom == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // writeObject answers with an object in the form that was negotiated.
@@ -100,14 +123,13 @@ func notFound() error {
 	}}
 }
 
-// notAllowed refuses a method, and says which there are.
-func notAllowed(w http.ResponseWriter, r *http.Request, allowed ...string) error {
-	w.Header().Set("Allow", strings.Join(allowed, ", "))
+// notAllowed refuses a method. Which there are, a real server doesn't say either.
+func notAllowed() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusMethodNotAllowed,
 		Reason:  metav1.StatusReasonMethodNotAllowed,
-		Message: fmt.Sprintf("the server does not allow this method on the requested resource: %s", r.Method),
+		Message: "the server does not allow this method on the requested resource",
 		Details: &metav1.StatusDetails{},
 	}}
 }

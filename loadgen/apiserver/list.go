@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/source/stream"
 )
 
 // continueToken says where the next page of a list starts. The fields are
 // those of a real server's.
 type continueToken struct {
-	Version         string `json:"v"`
-	ResourceVersion uint64 `json:"rv"`
+	Version string `json:"v"`
+	// ResourceVersion is -1 for the present, whatever the page before was of.
+	ResourceVersion int64 `json:"rv"`
 	// StartKey is the last key of the page before.
 	StartKey string `json:"start"`
 }
@@ -36,13 +38,36 @@ func decodeContinue(s string) (continueToken, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	if err == nil && (t.Version != continueVersion || t.StartKey == "") {
-		err = errContinue
+	switch {
+	case err != nil:
+	case t.Version != continueVersion:
+		err = fmt.Errorf("server does not recognize this encoded version %v", t.Version)
+	case t.StartKey == "":
+		err = fmt.Errorf("encoded start key empty (version %s)", t.Version)
 	}
 	if err != nil {
-		return t, apierrors.NewBadRequest(fmt.Sprintf("%v: %v", errContinue, err))
+		return t, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v: %v", errContinue, err))
 	}
 	return t, nil
+}
+
+// inconsistent refuses a page of a list that is no longer kept, and offers the
+// token of the same page of the present one, as a real server does
+// (k8s.io/apiserver v0.36, pkg/storage/etcd3).
+func inconsistent(after string) error {
+	next, err := continueToken{Version: continueVersion, ResourceVersion: -1, StartKey: after}.encode()
+	if err != nil {
+		return err
+	}
+	expired := apierrors.NewResourceExpired("The provided continue parameter is too old " +
+		"to display a consistent list result. You can start a new list without " +
+		"the continue parameter, or use the continue token in this response to " +
+		"retrieve the remainder of the results. Continuing with the provided " +
+		"token results in an inconsistent list - objects that were created, " +
+		"modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list.")
+	expired.ErrStatus.Continue = next
+	return expired
 }
 
 // page is one page of a list.
@@ -60,14 +85,20 @@ func pageOf(log *store.Log, q *query) (page, error) {
 		if err != nil {
 			return page{}, err
 		}
-		version, match, after = strconv.FormatUint(token.ResourceVersion, 10), metav1.ResourceVersionMatchExact, token.StartKey
+		after = token.StartKey
+		if version = ""; token.ResourceVersion > 0 {
+			version, match = strconv.FormatInt(token.ResourceVersion, 10), metav1.ResourceVersionMatchExact
+		}
 	} else if version == "0" {
 		// Any state will do: a real server answers from its watch cache,
 		// which has no pages.
 		limit = 0
 	}
 	at, err := log.Bounds().ListAt(version, match)
-	if err != nil {
+	switch {
+	case after != "" && apierrors.IsResourceExpired(err):
+		return page{}, inconsistent(after)
+	case err != nil:
 		return page{}, err
 	}
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
@@ -88,7 +119,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	}
 	p.items = state[:limit]
 	remaining := int64(len(state) - limit)
-	p.meta.Continue, err = continueToken{Version: continueVersion, ResourceVersion: at, StartKey: state[limit-1].Key}.encode()
+	p.meta.Continue, err = continueToken{Version: continueVersion, ResourceVersion: int64(at), StartKey: state[limit-1].Key}.encode()
 	if !q.filter.selects() {
 		p.meta.RemainingItemCount = &remaining
 	}
@@ -145,6 +176,9 @@ func (s *Server) list(req *request, q *query) error {
 // get serves one object.
 func (s *Server) get(req *request) error {
 	version := req.http.URL.Query().Get("resourceVersion")
+	if err := stream.CheckVersion(version); err != nil {
+		return err
+	}
 	if _, err := req.log.Bounds().ListAt(version, ""); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
@@ -76,8 +77,8 @@ func (s *Server) namespace(name string) *v1.Namespace {
 }
 
 // checkNamespace refuses to create something in a namespace that isn't there, or
-// is being deleted.
-func (s *Server) checkNamespace(req *request) error {
+// is being deleted. A body has the object's name where the path hasn't.
+func (s *Server) checkNamespace(req *request, body []byte) error {
 	if !req.asked.Namespaced {
 		return nil
 	}
@@ -88,7 +89,14 @@ func (s *Server) checkNamespace(req *request) error {
 	if ns.DeletionTimestamp == nil {
 		return nil
 	}
-	err := apierrors.NewForbidden(req.asked.GVR.GroupResource(), req.name,
+	name := req.name
+	if name == "" {
+		var named metav1.PartialObjectMetadata
+		if yaml.Unmarshal(body, &named) == nil {
+			name = named.Name
+		}
+	}
+	err := apierrors.NewForbidden(req.asked.GVR.GroupResource(), name,
 		errTerminating(req.namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: v1.NamespaceTerminatingCause, Message: "namespace " + req.namespace + " is being terminated", Field: "metadata.namespace",

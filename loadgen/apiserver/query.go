@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -23,17 +22,12 @@ type query struct {
 // parseQuery reads the parameters of a request with apimachinery's own
 // decoder, parsers and validation. The error is a BadRequest for what is
 // malformed, and Invalid for what is not allowed together, as it is with a
-// real server. Where that takes any value of a boolean for true, this one
-// doesn't.
+// real server, which takes any value of a boolean for true, and a negative limit
+// for none.
 func parseQuery(raw string, t *target) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	for _, name := range []string{"watch", "allowWatchBookmarks", "sendInitialEvents"} {
-		if err := checkBool(values, name); err != nil {
-			return nil, err
-		}
 	}
 	q := &query{}
 	if err := internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, &q.opts); err != nil {
@@ -42,30 +36,12 @@ func parseQuery(raw string, t *target) (*query, error) {
 	if errs := validation.ValidateListOptions(&q.opts, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	switch o := &q.opts; {
-	case o.Limit < 0:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("limit: Invalid value: %d: must not be negative", o.Limit))
-	case o.TimeoutSeconds != nil && *o.TimeoutSeconds < 0:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("timeoutSeconds: Invalid value: %d: must not be negative", *o.TimeoutSeconds))
-	case o.Continue != "" && !o.Watch && o.ResourceVersion != "" && o.ResourceVersion != "0":
+	q.opts.Limit = max(q.opts.Limit, 0)
+	if o := &q.opts; o.Continue != "" && !o.Watch && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	q.filter, err = newFilter(t, q.opts.LabelSelector, q.opts.FieldSelector)
 	return q, err
-}
-
-// checkBool refuses a value that is neither true nor false. An empty one is
-// true, as with a real server.
-func checkBool(values url.Values, name string) error {
-	if len(values[name]) == 0 {
-		return nil
-	}
-	switch v := values[name][0]; strings.ToLower(v) {
-	case "", "0", "1", "true", "false":
-		return nil
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("%s: Invalid value: %q: must be true or false", name, v))
-	}
 }
 
 // isTrue reads a boolean parameter.
@@ -74,7 +50,7 @@ func isTrue(values []string) bool {
 		return false
 	}
 	v := strings.ToLower(values[0])
-	return v == "" || v == "1" || v == "true"
+	return v != "0" && v != "false"
 }
 
 // errContinue is what is wrong with a continue token that this server did not

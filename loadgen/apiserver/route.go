@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -107,9 +108,9 @@ type request struct {
 
 // serve answers a request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
-	verb, allowed := verbOf(r.Method, &t)
+	verb := verbOf(r.Method, &t)
 	if verb == "" {
-		return notAllowed(w, r, allowed...)
+		return notAllowed()
 	}
 	query := r.URL.Query()
 	watching := verb == resources.List && isTrue(query["watch"])
@@ -119,12 +120,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	shape, ok := form.Shape().Carry(query.Get("includeObject"))
 	if !ok {
-		return apierrors.NewBadRequest("Unable to convert to Table as requested: includeObject: must be None, Metadata or Object")
+		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", query.Get("includeObject")))
 	}
 	req := &request{target: t, w: w, http: r, form: wire.FormOf(form.Media(), shape)}
 	if !t.resource.Storable() {
 		if verb != resources.Create {
-			return notAllowed(w, r, http.MethodPost)
+			return notAllowed()
 		}
 		return s.review(req)
 	}
@@ -158,9 +159,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 }
 
-// verbOf returns what a method does to what a path names, or "" and the methods
-// that there are.
-func verbOf(method string, t *target) (verb string, allowed []string) {
+// verbOf returns what a method does to what a path names, or "".
+func verbOf(method string, t *target) string {
 	verbs := map[string]string{http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection}
 	can := t.resource.Can
 	switch {
@@ -175,13 +175,7 @@ func verbOf(method string, t *target) (verb string, allowed []string) {
 		}
 	}
 	if v := verbs[method]; v != "" && can(v) {
-		return v, nil
+		return v
 	}
-	for m, v := range verbs {
-		if can(v) {
-			allowed = append(allowed, m)
-		}
-	}
-	slices.Sort(allowed)
-	return "", allowed
+	return ""
 }

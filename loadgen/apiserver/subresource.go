@@ -43,7 +43,7 @@ func (s *Server) serveSubresource(req *request, verb string) error {
 	case verb == resources.Create && req.subresource == evictionSubresource:
 		return s.evict(req)
 	default:
-		return notAllowed(req.w, req.http)
+		return notAllowed()
 	}
 }
 
@@ -103,6 +103,12 @@ func (s *Server) evict(req *request) error {
 	if opts == nil {
 		opts = &metav1.DeleteOptions{}
 	}
+	var create metav1.CreateOptions
+	if err := req.parameters(&create); err != nil {
+		return err
+	}
+	opts = opts.DeepCopy()
+	opts.DryRun = append(opts.DryRun, create.DryRun...)
 	if _, err := s.remove(req, opts); err != nil {
 		return err
 	}

@@ -24,6 +24,10 @@ import (
 // them.
 const writeSize = 1 << 20
 
+// lastBookmark is how long before the end of its time a watch gets a bookmark to
+// go on from, as with a real server (k8s.io/apiserver v0.36, pkg/storage/cacher).
+const lastBookmark = 2 * time.Second
+
 // watch serves a watch until it ends. An error means that nothing was written.
 func (s *Server) watch(req *request, q *query) error {
 	start, err := req.log.Bounds().Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
@@ -140,16 +144,24 @@ func (w *watcher) initial(start stream.Start) error {
 // run sends events as they become visible, until the time is up or the client
 // goes away, which it does for good when the server closes its connection.
 func (w *watcher) run(gone <-chan struct{}) {
-	var bookmarks, timeout <-chan time.Time
+	var bookmarks, timeout, last <-chan time.Time
 	if w.query.opts.AllowWatchBookmarks {
 		t := time.NewTicker(w.bookmarks)
 		defer t.Stop()
 		bookmarks = t.C
 	}
-	if s := w.query.opts.TimeoutSeconds; s != nil && *s > 0 {
-		t := time.NewTimer(time.Duration(min(*s, math.MaxInt64/int64(time.Second))) * time.Second)
+	if s := w.query.opts.TimeoutSeconds; s != nil && *s < 0 {
+		return
+	} else if s != nil && *s > 0 {
+		until := time.Duration(min(*s, math.MaxInt64/int64(time.Second))) * time.Second
+		t := time.NewTimer(until)
 		defer t.Stop()
 		timeout = t.C
+		if bookmarks != nil && until > lastBookmark {
+			t := time.NewTimer(until - lastBookmark)
+			defer t.Stop()
+			last = t.C
+		}
 	}
 	for {
 		upto := w.follower.Poll()
@@ -162,6 +174,8 @@ func (w *watcher) run(gone <-chan struct{}) {
 			select {
 			case <-bookmarks:
 				err = w.mark()
+			case <-last:
+				err = w.mark()
 			case <-timeout:
 				return
 			case <-gone:
@@ -172,6 +186,8 @@ func (w *watcher) run(gone <-chan struct{}) {
 			select {
 			case <-w.follower.Wake():
 			case <-bookmarks:
+				err = w.mark()
+			case <-last:
 				err = w.mark()
 			case <-timeout:
 				return
@@ -313,8 +329,8 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	acc.SetAnnotations(m.Annotations)
 	var object []byte
 	if req.form.Shape().IsTable() {
-		// It has no row, since it is no object.
-		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, nil, req.form.Shape())
+		// It has a row as an object has, where its annotation is.
+		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, []runtime.Object{o}, req.form.Shape())
 		if err != nil {
 			return nil, err
 		}

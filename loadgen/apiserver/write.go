@@ -58,18 +58,19 @@ func (s *Server) create(req *request) error {
 		return err
 	}
 	if req.asked.Namespaced && req.namespace == "" {
-		return notAllowed(req.w, req.http, http.MethodGet)
+		return notAllowed()
 	}
 	body, err := req.body()
 	if err != nil {
 		return err
 	}
-	if err := s.checkNamespace(req); err != nil {
+	if err := s.checkNamespace(req, body); err != nil {
 		return err
 	}
 	edit := req.edit(opts.FieldManager, opts.FieldValidation)
 	// A generated name may be taken; a real server tries eight times, too
 	// (k8s.io/apiserver v0.37, pkg/registry/generic/registry).
+	taken := ""
 	for range 8 {
 		r, err := s.editor.Create(req.asked, body, edit)
 		if err != nil {
@@ -93,8 +94,9 @@ func (s *Server) create(req *request) error {
 		if m.GetGenerateName() == "" {
 			return apierrors.NewAlreadyExists(req.asked.GVR.GroupResource(), m.GetName())
 		}
+		taken = m.GetName()
 	}
-	return apierrors.NewAlreadyExists(req.asked.GVR.GroupResource(), "generated")
+	return apierrors.NewGenerateNameConflict(req.asked.GVR.GroupResource(), taken, 1)
 }
 
 // store puts what an edit made of an object in place of what is at a position.
@@ -105,6 +107,9 @@ func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Res
 		return at == was, nil
 	}
 	kept := req.keep(r.Object)
+	if req.converts {
+		s.editor.Defaults(req.collection.resource, kept)
+	}
 	ok, err := req.log.Put(t, key, kept, was)
 	if err != nil || !ok {
 		return ok, err
@@ -158,7 +163,7 @@ func (s *Server) change(req *request, dryRun []string, edit func(current runtime
 		case r.Gone:
 			t = watch.Deleted
 		case was == 0:
-			if err := s.checkNamespace(req); err != nil {
+			if err := s.checkNamespace(req, nil); err != nil {
 				return err
 			}
 			if err := s.admitNew(req, r.Object); err != nil {
@@ -170,7 +175,13 @@ func (s *Server) change(req *request, dryRun []string, edit func(current runtime
 				return err
 			}
 		}
-		ok, err := s.store(req, t, key, &r, was, dryRun)
+		stored := &r
+		if r.Gone {
+			// The event shows what there was; who took the last finalizer is
+			// answered with what would have been.
+			stored = &patch.Result{Object: current.DeepCopyObject()}
+		}
+		ok, err := s.store(req, t, key, stored, was, dryRun)
 		if err != nil {
 			return err
 		}

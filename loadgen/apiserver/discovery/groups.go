@@ -222,6 +222,10 @@ func (d *documents) resourceList(v *groupVersion) *metav1.APIResourceList {
 		GroupVersion: v.gv.String(),
 		APIResources: []metav1.APIResource{},
 	}
+	if v.gv.Group == "" {
+		// Nobody knows why, but a real server leaves it out of the oldest group's.
+		list.APIVersion = ""
+	}
 	for _, res := range v.resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: res.GVR.Resource, SingularName: res.Singular, Namespaced: res.Namespaced, Kind: res.GVK.Kind,
@@ -271,8 +275,13 @@ func (d *documents) aggregate(core bool) *apidiscoveryv2.APIGroupDiscoveryList {
 func (d *documents) aggregateVersion(v *groupVersion) apidiscoveryv2.APIVersionDiscovery {
 	out := apidiscoveryv2.APIVersionDiscovery{Version: v.gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 	for _, res := range v.resources {
+		own := v.gv
+		if res.Custom != nil {
+			// Of these it leaves out nothing.
+			own = schema.GroupVersion{}
+		}
 		entry := apidiscoveryv2.APIResourceDiscovery{
-			Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK), Scope: apidiscoveryv2.ScopeCluster,
+			Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK, own), Scope: apidiscoveryv2.ScopeCluster,
 			SingularResource: res.Singular, Verbs: res.Verbs, ShortNames: res.ShortNames, Categories: res.Categories,
 		}
 		if res.Namespaced {
@@ -280,7 +289,7 @@ func (d *documents) aggregateVersion(v *groupVersion) apidiscoveryv2.APIVersionD
 		}
 		for _, sub := range d.subresources(res) {
 			entry.Subresources = append(entry.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: sub.Name, ResponseKind: kindOf(sub.Kind), Verbs: sub.Verbs,
+				Subresource: sub.Name, ResponseKind: kindOf(sub.Kind, own), Verbs: sub.Verbs,
 			})
 		}
 		out.Resources = append(out.Resources, entry)
@@ -288,6 +297,11 @@ func (d *documents) aggregateVersion(v *groupVersion) apidiscoveryv2.APIVersionD
 	return out
 }
 
-func kindOf(kind schema.GroupVersionKind) *metav1.GroupVersionKind {
+func kindOf(kind schema.GroupVersionKind, own schema.GroupVersion) *metav1.GroupVersionKind {
+	// A real server leaves out the group and version that are the resource's own,
+	// but not those of another.
+	if kind.GroupVersion() == own {
+		return &metav1.GroupVersionKind{Kind: kind.Kind}
+	}
 	return &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}
 }

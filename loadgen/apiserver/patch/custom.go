@@ -53,6 +53,14 @@ func (e *Editor) coerce(res *resources.Resource, u *unstructured.Unstructured, r
 	return unknown, nil
 }
 
+// Defaults gives an object of a custom resource that was written in another
+// version the defaults of the one that it is kept in.
+func (e *Editor) Defaults(res *resources.Resource, obj runtime.Object) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		e.addDefaults(res, u)
+	}
+}
+
 // addDefaults gives a custom resource the defaults of its schema.
 func (e *Editor) addDefaults(res *resources.Resource, u *unstructured.Unstructured) {
 	if res.Custom != nil {
@@ -76,7 +84,7 @@ func coerceMeta(object map[string]any, report bool) (unknown []error, err error)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &m, report); err != nil {
 		strict, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
-			return nil, fmt.Errorf("metadata: %w", err)
+			return nil, metaError(content, err)
 		}
 		for _, s := range strict.Errors() {
 			unknown = append(unknown, errors.New(strings.Replace(s.Error(), `field "`, `field "metadata.`, 1)))
@@ -95,6 +103,18 @@ func coerceMeta(object map[string]any, report bool) (unknown []error, err error)
 	}
 	object["metadata"] = clean
 	return unknown, nil
+}
+
+// metaError is why metadata can't be read, in the words of the decoder that a real
+// server reads it with.
+func metaError(content map[string]any, err error) error {
+	text, encodeErr := json.Marshal(content)
+	if encodeErr == nil {
+		if decodeErr := json.Unmarshal(text, new(metav1.ObjectMeta)); decodeErr != nil {
+			return decodeErr
+		}
+	}
+	return fmt.Errorf("metadata: %w", err)
 }
 
 // prune drops the fields that a schema doesn't have and returns their paths,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
@@ -126,10 +127,23 @@ func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Req
 }
 
 // canonical makes one form of what can be written in two: the text of a Secret
-// becomes data.
+// becomes data, its type is Opaque where it has none, and a Namespace has its name
+// as a label. These are the defaults whose fields the sender of a body manages.
 func canonical(obj runtime.Object) {
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.Name != "" {
+		if ns.Labels == nil {
+			ns.Labels = make(map[string]string)
+		}
+		ns.Labels[corev1.LabelMetadataName] = ns.Name
+	}
 	secret, ok := obj.(*corev1.Secret)
-	if !ok || len(secret.StringData) == 0 {
+	if !ok {
+		return
+	}
+	if secret.Type == "" {
+		secret.Type = corev1.SecretTypeOpaque
+	}
+	if len(secret.StringData) == 0 {
 		return
 	}
 	if secret.Data == nil {
@@ -150,13 +164,25 @@ func deref(kind *schema.GroupVersionKind) schema.GroupVersionKind {
 
 // rightKind refuses an object of another kind or version than the URL's.
 func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
-	if kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group {
-		return cannotHandle(res, kind, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, internalName(res.GVK.Group), res.GVK.Kind), body)
+	if !res.Typed && kind.GroupVersion() != res.GVK.GroupVersion() {
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
+	}
+	if isOther(res, kind) {
+		return cannotHandle(res, kind, unconvertible(res, kind), body)
 	}
 	if kind.Version != res.GVK.Version {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
 	}
 	return nil
+}
+
+// isOther tells whether a kind is not a resource's, whatever its version.
+func isOther(res *resources.Resource, kind schema.GroupVersionKind) bool {
+	return kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group
+}
+
+func unconvertible(res *resources.Resource, kind schema.GroupVersionKind) error {
+	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, internalName(res.GVK.Group), res.GVK.Kind)
 }
 
 // internalName is what kube-apiserver's sources call a group: "core",
@@ -197,6 +223,12 @@ func summary(body []byte) string {
 // returns beside it are unknown and duplicate fields, if the request wants to
 // know.
 func (e *Editor) decodeUntyped(res *resources.Resource, mediaType string, body []byte, req Request) (*unstructured.Unstructured, []error, error) {
+	if mediaType == runtime.ContentTypeJSON {
+		// What is no object fails here, with a real server's words.
+		if _, err := (serializerjson.SimpleMetaFactory{}).Interpret(body); err != nil {
+			return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
+		}
+	}
 	content, strict, err := unmarshal(mediaType, body, req.looks())
 	if err != nil {
 		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
@@ -249,7 +281,8 @@ func unmarshal(mediaType string, body []byte, strict bool) (content map[string]a
 		}
 	}
 	if err == nil && content == nil {
-		err = fmt.Errorf("an object is expected, not null")
+		// null
+		content = map[string]any{}
 	}
 	return content, found, err
 }

@@ -47,7 +47,7 @@ func patchType(res *resources.Resource, contentType string) (types.PatchType, er
 	}
 	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: "415: Unsupported Media Type",
+		Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{},
 	}}
 }
 
@@ -146,7 +146,11 @@ func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict [
 			return nil, invalid(err)
 		}
 		strict = append(strict, found...)
-		if err := rightKind(res, into.GetObjectKind().GroupVersionKind(), patched); err != nil {
+		kind := into.GetObjectKind().GroupVersionKind()
+		if isOther(res, kind) {
+			return nil, invalid(unconvertible(res, kind))
+		}
+		if err := rightKind(res, kind, patched); err != nil {
 			return nil, err
 		}
 		canonical(into)

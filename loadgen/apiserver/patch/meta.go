@@ -174,7 +174,8 @@ func (e *Editor) stampManagers(m, old metav1.Object) {
 			return b.Manager == s.Manager && b.Operation == s.Operation && b.APIVersion == s.APIVersion &&
 				b.Subresource == s.Subresource && b.Time.Equal(s.Time)
 		})
-		if !kept {
+		// apimachinery gives none to a manager that applied what was there.
+		if !kept && s.Time != nil {
 			s.Time = &now
 		}
 	}

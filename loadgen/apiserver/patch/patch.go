@@ -158,6 +158,9 @@ func (e *Editor) create(res *resources.Resource, body []byte, req Request, resul
 		}
 	}
 	dedupOwners(m, "", result)
+	if v := m.GetResourceVersion(); v != "" && v != "0" {
+		return plain("resourceVersion should not be set on objects to be created")
+	}
 	live, err := e.empty(res)
 	if err != nil {
 		return err
@@ -175,9 +178,6 @@ func (e *Editor) finishCreate(res *resources.Resource, obj runtime.Object, resul
 	if err != nil {
 		return err
 	}
-	if m.GetResourceVersion() != "" && m.GetResourceVersion() != "0" {
-		return plain("resourceVersion should not be set on objects to be created")
-	}
 	m.SetResourceVersion("")
 	now := metav1.NewTime(e.opts.Now()).Rfc3339Copy()
 	m.SetCreationTimestamp(now)
@@ -185,7 +185,7 @@ func (e *Editor) finishCreate(res *resources.Resource, obj runtime.Object, resul
 	if m.GetName() == "" && m.GetGenerateName() != "" {
 		m.SetName(generatedName(m.GetGenerateName(), e.opts.Suffix()))
 	}
-	prepareForCreate(res, obj, m)
+	prepareForCreate(res, obj, m, now)
 	e.stampManagers(m, nil)
 	if err := e.validate(res, obj, nil); err != nil {
 		return err

@@ -162,7 +162,7 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 
 // prepareForCreate drops what a new object can't have and gives it what each
 // one has.
-func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Object) {
+func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Object, now metav1.Time) {
 	if res.HasStatus() {
 		setStatus(obj, nil)
 	}
@@ -172,6 +172,15 @@ func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Obje
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		o.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&o.Spec)}
+		if len(o.Spec.SchedulingGates) > 0 {
+			o.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, LastTransitionTime: now,
+				Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates",
+			}}
+		}
+	case *corev1.Secret:
+		// Of an apply; what a body leaves out is its sender's.
+		canonical(o)
 	case *corev1.Namespace:
 		o.Status.Phase = corev1.NamespaceActive
 		if o.Labels == nil {
@@ -354,7 +363,10 @@ func validateMeta(res *resources.Resource, m, old metav1.Object) field.ErrorList
 		}
 	}
 	if old != nil {
-		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, old, path)...)
+		// A real server does it for all kinds and again for each, and so says twice
+		// what is wrong.
+		wrong := apivalidation.ValidateObjectMetaAccessorUpdate(m, old, path)
+		errs = append(append(errs, wrong...), wrong...)
 	}
 	return errs
 }

@@ -175,8 +175,12 @@ func PathColumns(columns []Column) (*Columns, error) {
 		if err := jsonpath.New(col.Name).Parse("{" + col.JSONPath + "}"); err != nil {
 			return nil, fmt.Errorf("column %s: %w", col.Name, err)
 		}
+		about := col.Description
+		if about == "" {
+			about = "Custom resource definition column (in JSONPath format): " + col.JSONPath
+		}
 		c.definitions = append(c.definitions, metav1.TableColumnDefinition{
-			Name: col.Name, Type: col.Type, Format: col.Format, Description: col.Description, Priority: col.Priority,
+			Name: col.Name, Type: col.Type, Format: col.Format, Description: about, Priority: col.Priority,
 		})
 	}
 	c.cells = func(o runtime.Object, m metav1.Object) []any {

@@ -19,6 +19,8 @@ type Kind struct {
 	gvk     schema.GroupVersionKind
 	list    schema.GroupVersionKind
 	columns *Columns
+	// custom is set for lists as a real server's of custom resources.
+	custom bool
 	// objects, metadata and tables encode what their names say.
 	objects, metadata, tables encoder
 }
@@ -38,6 +40,14 @@ func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Co
 		metadata: newEncoder(metadataKind, true),
 		tables:   newEncoder(tableKind, true),
 	}
+}
+
+// Custom makes lists look like those of custom resources, which a real server
+// encodes by other means than those of its own kinds. It is called before the
+// first use.
+func (k *Kind) Custom() *Kind {
+	k.custom = true
+	return k
 }
 
 // AppendObject appends an object in a form, without the end of the line. The

@@ -47,7 +47,7 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		_, _ = out.Write(own)
 		_, _ = out.Write(cborLength(cborText(nil, "items"), 0x80, len(objects)))
 	default:
-		own, err := json.Marshal(m)
+		own, err := k.jsonListMeta(m)
 		if err != nil {
 			return cannot(&m, err)
 		}
@@ -64,6 +64,16 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		_, _ = out.WriteString("]}\n")
 	}
 	return out.Flush()
+}
+
+// jsonListMeta encodes the metadata of a list. A real server's lists of custom
+// resources say continue where there is nothing to continue with, too.
+func (k *Kind) jsonListMeta(m metav1.ListMeta) ([]byte, error) {
+	own, err := json.Marshal(m)
+	if err != nil || m.Continue != "" || !k.custom {
+		return own, err
+	}
+	return append([]byte(`{"continue":"",`), own[1:]...), nil
 }
 
 func (k *Kind) writeItems(out *bufio.Writer, f Form, objects [][]byte) {

@@ -22,8 +22,13 @@ var nameAndAge = []metav1.TableColumnDefinition{column("Name", "string", 0), col
 
 func column(name, kind string, priority int32) metav1.TableColumnDefinition {
 	d := metav1.TableColumnDefinition{Name: name, Type: kind, Priority: priority}
-	if name == "Name" {
+	// These two are described by what they show.
+	switch name {
+	case "Name":
 		d.Format = "name"
+		d.Description = metav1.ObjectMeta{}.SwaggerDoc()["name"]
+	case "Age":
+		d.Description = metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]
 	}
 	return d
 }

@@ -1,8 +1,10 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,8 +46,8 @@ type Bounds struct {
 //     bookmarks are allowed, then events.
 //   - sendInitialEvents=false without a version: events from now on.
 //
-// The error is an [apierrors.StatusError]: BadRequest for a version that is
-// not a number, Expired for one that is not retained, a Timeout with the cause
+// The error is an [apierrors.StatusError]: 500 without a reason for a version
+// that is not a number, Expired for one that is not retained, a Timeout with the cause
 // ResourceVersionTooLarge for one in the future. (An API server lets a watch
 // from the future wait.)
 func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
@@ -77,11 +79,12 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 }
 
 // ListAt returns the position of which a list shows the state: the version
-// itself where match is Exact, else the present one. Errors are those of Start.
+// itself where match is Exact, else the present one. Errors are those of Start,
+// but a version that is not a number is a BadRequest.
 func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	n, err := parse(version)
 	if err != nil {
-		return 0, err
+		return 0, apierrors.NewBadRequest("invalid resource version: " + err.Error())
 	}
 	visible := b.Visible
 	switch {
@@ -90,7 +93,7 @@ func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint6
 	case match != metav1.ResourceVersionMatchExact:
 		return visible, nil
 	case n < b.Oldest:
-		return 0, apierrors.NewResourceExpired(fmt.Sprintf("The resourceVersion for the provided list is too old: %d (%d)", n, b.Oldest))
+		return 0, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	default:
 		return n, nil
 	}
@@ -102,14 +105,27 @@ func TooOld(n, oldest uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
 }
 
+// CheckVersion refuses a version that is none, with 500 and no reason, as an API
+// server refuses it in a GET and a WATCH.
+func CheckVersion(version string) error {
+	_, err := parse(version)
+	return err
+}
+
 // parse returns the position that a version names; an empty one is 0.
 func parse(version string) (uint64, error) {
 	if version == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil || n > math.MaxInt64 {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a version of this server", version))
+	if err == nil && n > math.MaxInt64 {
+		err = errors.New("it is not a version of this server")
+	}
+	if err != nil {
+		return 0, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: fmt.Sprintf("resourceVersion: Invalid value: %q: %v", version, err),
+		}}
 	}
 	return n, nil
 }

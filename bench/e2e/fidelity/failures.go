@@ -1,0 +1,164 @@
+package fidelity
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var failures = []Question{
+	{Asked: "an object that isn't there", Ask: func(a *Asker) {
+		a.get(configMaps, "missing")
+		a.get(deployments, "missing")
+		a.get(widgets, "missing")
+		a.get(namespaces, "missing")
+	}},
+	{Asked: "a resource, a group, a version that isn't there", Ask: func(a *Asker) {
+		for _, path := range []string{"/api/v1/nonsense", "/api/v1/namespaces/default/nonsense/a", "/api/v7/pods", "/apis/apps/v7/deployments", "/apis/nonsense.io/v1/things", "/apis/fidelity.watchlab.dev/v1/nonsense", "/nonsense", "/api/v1/namespaces/default/nodes"} {
+			a.request("GET", path, nil, "")
+		}
+	}},
+	{Asked: "a method that there isn't", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("POST", "configmaps/a", nil, `{}`)
+		a.request("PUT", "configmaps", nil, `{}`)
+		a.request("PATCH", "configmaps", header("Content-Type", "application/merge-patch+json"), `{}`)
+		a.request("DELETE", "/api/v1/namespaces", nil, "")
+	}},
+	{Asked: "label selectors that are wrong", Ask: func(a *Asker) {
+		for _, s := range []string{"a in", "a=b=c", "=", "a in ()", "UPPER/case/too=1", "a=not allowed"} {
+			a.list(configMaps, metav1.ListOptions{LabelSelector: s})
+		}
+		a.watch(configMaps, metav1.ListOptions{LabelSelector: "a in"})
+	}},
+	{Asked: "field selectors that are wrong", Ask: func(a *Asker) {
+		for _, s := range []string{"nonsense=1", "metadata.name", "data.k=v", "metadata.labels=v"} {
+			a.list(configMaps, metav1.ListOptions{FieldSelector: s})
+		}
+		a.watch(configMaps, metav1.ListOptions{FieldSelector: "nonsense=1"})
+		a.list(widgets, metav1.ListOptions{FieldSelector: "spec.color=red"})
+		a.list(pods, metav1.ListOptions{FieldSelector: "spec.nonsense=1"})
+	}},
+	{Asked: "continue tokens that are wrong", Ask: func(a *Asker) {
+		for _, token := range []string{"nonsense!", "bm9uc2Vuc2U", "eyJ2IjoidjAiLCJydiI6MSwic3RhcnQiOiJhIn0", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MX0"} {
+			a.list(configMaps, metav1.ListOptions{Continue: token, Limit: 1})
+		}
+	}},
+	{Asked: "versions that are wrong", Ask: func(a *Asker) {
+		for _, v := range []string{"nonsense", "-1", "1.5"} {
+			a.list(configMaps, metav1.ListOptions{ResourceVersion: v})
+			a.watch(configMaps, metav1.ListOptions{ResourceVersion: v})
+		}
+		a.request("GET", "configmaps/a", nil, "", "resourceVersion", "nonsense")
+	}},
+	{Asked: "parameters that are no numbers, or negative", Ask: func(a *Asker) {
+		a.request("GET", "configmaps", nil, "", "limit", "many")
+		a.request("GET", "configmaps", nil, "", "limit", "-1")
+		a.request("GET", "configmaps", nil, "", "timeoutSeconds", "soon")
+		a.request("GET", "configmaps", nil, "", "timeoutSeconds", "-1")
+		a.request("GET", "configmaps", nil, "", "nonsense", "ignored")
+	}},
+	{Asked: "parameters that are no booleans", Ask: func(a *Asker) {
+		a.request("GET", "configmaps", nil, "", "allowWatchBookmarks", "maybe")
+	}},
+	{Asked: "a body that is no object", Ask: func(a *Asker) {
+		for _, body := range []string{"nonsense", "{", "[]", `"text"`, "null", "{}"} {
+			a.request("POST", "configmaps", header("Content-Type", "application/json"), body)
+		}
+		a.request("POST", "configmaps", header("Content-Type", "application/json"), "")
+	}},
+	{Asked: "a body of another kind or version", Ask: func(a *Asker) {
+		for _, body := range []string{
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`,
+			`{"apiVersion":"v7","kind":"ConfigMap","metadata":{"name":"a"}}`,
+			`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"}}`,
+			`{"apiVersion":"nonsense.io/v1","kind":"Thing","metadata":{"name":"a"}}`,
+			`{"kind":"ConfigMap","metadata":{"name":"a"}}`,
+			`{"apiVersion":"v1","metadata":{"name":"a"}}`,
+		} {
+			a.request("POST", "configmaps", header("Content-Type", "application/json"), body)
+		}
+	}},
+	{Asked: "the same of a custom resource", Ask: func(a *Asker) {
+		path := "/apis/fidelity.watchlab.dev/v1/namespaces/" + a.namespace + "/widgets"
+		for _, body := range []string{
+			"nonsense", "{}", "[]", "null", "",
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`,
+			`{"apiVersion":"fidelity.watchlab.dev/v1","kind":"Gadget","metadata":{"name":"a"},"spec":{"size":"small"}}`,
+			`{"apiVersion":"fidelity.watchlab.dev/v1beta1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":"small"}}`,
+		} {
+			a.request("POST", path, header("Content-Type", "application/json"), body)
+		}
+	}},
+	{Asked: "a custom resource of a version that there isn't", Ask: func(a *Asker) {
+		a.request("POST", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Content-Type", "application/json"),
+			`{"apiVersion":"fidelity.watchlab.dev/v7","kind":"Widget","metadata":{"name":"a"},"spec":{"size":"small"}}`)
+	}, Why: "kube-apiserver prunes it first by the schema that it hasn't got, and warns of all its fields"},
+	{Asked: "options that are not allowed", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("POST", "configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, "dryRun", "Some")
+		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "dryRun", "Some")
+		a.request("DELETE", "configmaps/a", nil, "", "dryRun", "Some")
+		a.request("DELETE", "configmaps/a", nil, `{"gracePeriodSeconds":-5}`)
+	}},
+}
+
+var discoveries = []Question{
+	{Asked: "groups and their versions", Ask: func(a *Asker) {
+		a.request("GET", "/api", nil, "")
+		a.request("GET", "/apis", header("Accept", "application/json"), "")
+		a.request("GET", "/apis/apps", nil, "")
+		a.request("GET", "/apis/fidelity.watchlab.dev", nil, "")
+	}, Why: "no aggregation layer, and reviews (of tokens and access) are answered but not told of; client-go v0.37 knows storagemigration.k8s.io/v1, which v1.36 hasn't got. The server's address is not told either"},
+	{Asked: "resources of core, apps and a custom group", Ask: func(a *Asker) {
+		a.request("GET", "/api/v1", nil, "")
+		a.request("GET", "/apis/apps/v1", nil, "")
+		a.request("GET", "/apis/fidelity.watchlab.dev/v1", nil, "")
+		a.request("GET", "/apis/fidelity.watchlab.dev/v1beta1", nil, "")
+	}, Why: "no hashes of storage versions; what needs a kubelet (log, exec, attach, portforward, proxy), bindings, component statuses and tokens are not there; verbs and subresources of custom resources are sorted here"},
+	{Asked: "all preferred resources, as client-go finds them", Ask: func(a *Asker) {
+		lists, err := a.server.discovery.ServerPreferredResources()
+		said := map[string]any{}
+		for _, l := range lists {
+			for _, r := range l.APIResources {
+				said[l.GroupVersion+" "+r.Name] = asMap(&r)
+			}
+		}
+		if err != nil {
+			said["error"] = err.Error()
+		}
+		a.say("resources", said)
+	}, Why: "as above; and client-go v0.37 knows four kinds that v1.36 hasn't got"},
+	{Asked: "health", Ask: func(a *Asker) {
+		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+			a.request("GET", path, nil, "")
+		}
+	}},
+	{Asked: "paths of OpenAPI v3", Ask: func(a *Asker) {
+		paths, err := a.server.discovery.OpenAPIV3().Paths()
+		said := map[string]any{}
+		for p := range paths {
+			said[p] = true
+		}
+		if err != nil {
+			said["error"] = err.Error()
+		}
+		a.say("paths", said)
+	}, Why: "versions of groups have documents, and nothing else has"},
+}
+
+var beside = []Question{
+	{Asked: "a namespace that is deleted: terminating, until it is empty", Ask: func(a *Asker) {
+		name := a.namespace + "-gone"
+		a.given(namespaces, "metadata: {name: "+name+"}")
+		a.givenIn(name, configMaps, "metadata: {name: held, finalizers: [example.com/hold]}")
+		a.delete(namespaces, name, metav1.DeleteOptions{})
+		a.request("POST", "/api/v1/namespaces/"+name+"/configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
+		a.delete(namespaces, name, metav1.DeleteOptions{})
+	}},
+	{Asked: "the default namespace can't be deleted", Ask: func(a *Asker) {
+		a.delete(namespaces, "kube-system", metav1.DeleteOptions{})
+	}},
+	{Asked: "who may do what", Ask: func(a *Asker) {
+		review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`
+		a.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil, review)
+	}, Why: "everybody may do everything: the reason is another"},
+}

@@ -1,0 +1,162 @@
+package fidelity
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	asMeta  = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	asMetas = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+)
+
+var tables = []Question{
+	{Asked: "a table of config maps, of one, of none", Ask: func(a *Asker) {
+		a.request("GET", "configmaps", header("Accept", asTable), "")
+		several(a, 2)
+		a.request("GET", "configmaps", header("Accept", asTable), "")
+		a.request("GET", "configmaps/a", header("Accept", asTable), "")
+		a.request("GET", "configmaps/missing", header("Accept", asTable), "")
+	}, Why: "the columns of a few kinds are simulated (pods, nodes, namespaces, deployments, replica sets, leases, events); others have name and age"},
+	{Asked: "a table of custom resources, with columns of their own", Ask: func(a *Asker) {
+		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
+		a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "")
+	}},
+	{Asked: "a table of pods", Ask: func(a *Asker) {
+		a.given(pods, aPod("a", "n1"))
+		a.changed(pods, "a", `{"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"i","imageID":"i","state":{"running":{"startedAt":null}}}]}}`, "status")
+		a.request("GET", "pods", header("Accept", asTable), "")
+	}, Why: "descriptions of columns are left out"},
+	{Asked: "a table of deployments and of leases", Ask: func(a *Asker) {
+		a.given(deployments, aDeployment("a"))
+		a.given(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}")
+		a.request("GET", "/apis/apps/v1/namespaces/"+a.namespace+"/deployments", header("Accept", asTable), "")
+		a.request("GET", "/apis/coordination.k8s.io/v1/namespaces/"+a.namespace+"/leases", header("Accept", asTable), "")
+	}, Why: "descriptions of columns, and those of the wide view, are left out"},
+	{Asked: "includeObject: None, Metadata, Object, nonsense", Ask: func(a *Asker) {
+		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
+		for _, v := range []string{"None", "Metadata", "Object", "Nonsense"} {
+			a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "", "includeObject", v)
+		}
+	}},
+	{Asked: "pages of a table", Ask: func(a *Asker) {
+		for _, n := range []string{"a", "b", "c"} {
+			a.given(widgets, "{metadata: {name: "+n+"}, spec: {size: small}}")
+		}
+		a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "", "limit", "2")
+	}},
+	{Asked: "a watch of a table, with WatchList's bookmark", Ask: func(a *Asker) {
+		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
+		a.frames("/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", asTable, 2)
+	}, Why: "an event is encoded once for all watches, so that each has the columns, where kube-apiserver's have them in the first event alone"},
+	{Asked: "metadata alone: get, list, patch, delete (client-go's metadata client)", Ask: func(a *Asker) {
+		several(a, 2)
+		c := a.metadata.Resource(configMaps.GroupVersionResource).Namespace(a.namespace)
+		one, err := c.Get(a.ctx, "a", metav1.GetOptions{})
+		a.decodes("get", one, err)
+		all, err := c.List(a.ctx, metav1.ListOptions{})
+		a.decodes("list", all, err)
+		one, err = c.Patch(a.ctx, "a", mergePatch, []byte(`{"metadata":{"labels":{"l":"l"}}}`), metav1.PatchOptions{})
+		a.decodes("patch", one, err)
+		a.decodes("delete", nil, c.Delete(a.ctx, "a", metav1.DeleteOptions{}))
+		one, err = c.Get(a.ctx, "a", metav1.GetOptions{})
+		a.decodes("get", one, err)
+	}},
+	{Asked: "metadata alone of custom resources", Ask: func(a *Asker) {
+		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
+		c := a.metadata.Resource(widgets.GroupVersionResource).Namespace(a.namespace)
+		one, err := c.Get(a.ctx, "a", metav1.GetOptions{})
+		a.decodes("get", one, err)
+		all, err := c.List(a.ctx, metav1.ListOptions{})
+		a.decodes("list", all, err)
+	}},
+	{Asked: "a watch of metadata alone, with WatchList's bookmark", Ask: func(a *Asker) {
+		several(a, 2)
+		a.frames("/api/v1/namespaces/"+a.namespace+"/configmaps", asMeta, 3)
+	}},
+	{Asked: "a form that there isn't, and alternatives", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps", header("Accept", "application/json;as=Poem;v=v1;g=meta.k8s.io"), "")
+		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), "")
+		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), "")
+	}, Why: "the message lists what there is: no YAML here, but CBOR"},
+	{Asked: "a list of metadata of one object, metadata of a list", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", header("Accept", asMetas), "")
+		a.request("GET", "configmaps", header("Accept", asMeta), "")
+	}, Why: "what is meant is given, where kube-apiserver refuses it; client-go never asks"},
+}
+
+// encoded is a client that asks for an encoding.
+func (a *Asker) encoded(accept, body string) *kubernetes.Clientset {
+	c := rest.CopyConfig(a.server.config)
+	c.AcceptContentTypes, c.ContentType = accept, body
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		a.err = err
+		client = &kubernetes.Clientset{}
+	}
+	return client
+}
+
+var encodings = []Question{
+	{Asked: "protobuf: written, read, listed, watched", Ask: func(a *Asker) {
+		client := a.encoded(runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf)
+		if a.err != nil {
+			return
+		}
+		several(a, 2)
+		c := client.CoreV1().ConfigMaps(a.namespace)
+		one, err := c.Get(a.ctx, "a", metav1.GetOptions{})
+		a.decodes("get", one, err)
+		one.Data["num"] = "by protobuf"
+		one, err = c.Update(a.ctx, one, metav1.UpdateOptions{})
+		a.decodes("update", one, err)
+		all, err := c.List(a.ctx, metav1.ListOptions{})
+		a.decodes("list", all, err)
+		missing, err := c.Get(a.ctx, "missing", metav1.GetOptions{})
+		a.decodes("get", missing, err)
+		w, err := c.Watch(a.ctx, watchList(metav1.ListOptions{}))
+		if err != nil {
+			a.decodes("watch", nil, err)
+			return
+		}
+		defer w.Stop()
+		for range 3 {
+			e := <-w.ResultChan()
+			a.decodes("watch "+string(e.Type), e.Object, nil)
+		}
+	}},
+	{Asked: "protobuf of custom resources: refused, or JSON where that is taken, too", Ask: func(a *Asker) {
+		path := "/apis/fidelity.watchlab.dev/v1/namespaces/" + a.namespace + "/widgets"
+		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf), "")
+		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf+",application/json"), "")
+	}},
+	{Asked: "YAML", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", header("Accept", "application/yaml"), "")
+	}, Why: "YAML is taken, but not given; kubectl makes its own of JSON"},
+	{Asked: "CBOR", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", header("Accept", "application/cbor"), "")
+		a.request("GET", "configmaps/a", header("Accept", "application/cbor,application/json"), "")
+	}, Why: "CBOR is an alpha feature of kube-apiserver, off by default; the simulated server has it on"},
+	{Asked: "anything, and bodies in something else", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", header("Accept", "*/*"), "")
+		a.request("GET", "configmaps/a", header("Accept", "text/html,application/xhtml+xml,*/*;q=0.8"), "")
+		a.request("POST", "configmaps", header("Content-Type", "text/plain"), `{}`)
+		a.request("PUT", "configmaps/a", header("Content-Type", "application/xml"), `<a/>`)
+	}},
+	{Asked: "something that there isn't", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", header("Accept", "text/plain"), "")
+	}, Why: "the message lists what there is: no YAML here, but CBOR"},
+	{Asked: "pretty", Ask: func(a *Asker) {
+		several(a, 1)
+		a.request("GET", "configmaps/a", nil, "", "pretty", "true")
+	}},
+}

@@ -1,0 +1,117 @@
+package fidelity
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	// mostDifferences of a question are on the page.
+	mostDifferences = 6
+	// longest is how many runes of a value are.
+	longest = 90
+)
+
+// Page returns Markdown of results: how many, what differs and why, and all that
+// was asked. It says nothing that differs from run to run.
+func Page(results []*Result, theirs, ours string) string {
+	var b strings.Builder
+	summary(&b, results)
+	fmt.Fprintf(&b, "\n### What differs\n\n")
+	for _, r := range results {
+		if len(r.Differences) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "**%s: %s.** %s.\n\n", r.Area, r.Asked, sentence(r.Why))
+		fmt.Fprintf(&b, "| call | where | %s | %s |\n|---|---|---|---|\n", theirs, ours)
+		for i, d := range r.Differences {
+			if i == mostDifferences {
+				fmt.Fprintf(&b, "| … | and %d more | | |\n", len(r.Differences)-i)
+				break
+			}
+			theirs, ours := apart(d.Theirs, d.Ours)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(d.Call), code(d.Path), code(theirs), code(ours))
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "### What is asked\n\n| area | question | answers | |\n|---|---|---|---|\n")
+	area := ""
+	for _, r := range results {
+		shown := ""
+		if r.Area != area {
+			area, shown = r.Area, r.Area
+		}
+		verdict := "same"
+		if len(r.Differences) > 0 {
+			verdict = "**differs**"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", shown, r.Asked, r.Answers, verdict)
+	}
+	return b.String()
+}
+
+// summary is a table of areas.
+func summary(b *strings.Builder, results []*Result) {
+	type count struct{ questions, answers, same int }
+	var order []string
+	areas := map[string]*count{}
+	var all count
+	for _, r := range results {
+		c := areas[r.Area]
+		if c == nil {
+			c = &count{}
+			areas[r.Area] = c
+			order = append(order, r.Area)
+		}
+		for _, c := range []*count{c, &all} {
+			c.questions++
+			c.answers += r.Answers
+			if len(r.Differences) == 0 {
+				c.same++
+			}
+		}
+	}
+	fmt.Fprintf(b, "| area | questions | answers | questions answered alike |\n|---|---|---|---|\n")
+	for _, name := range order {
+		c := areas[name]
+		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", name, c.questions, c.answers, c.same)
+	}
+	fmt.Fprintf(b, "| **all** | **%d** | **%d** | **%d** |\n", all.questions, all.answers, all.same)
+}
+
+// sentence begins with a capital.
+func sentence(s string) string {
+	if s == "" {
+		return "Nothing says why"
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// apart leaves out what two long texts begin with both.
+func apart(a, b string) (string, string) {
+	x, y := []rune(a), []rune(b)
+	n := 0
+	for n < min(len(x), len(y)) && x[n] == y[n] {
+		n++
+	}
+	const shown = 20
+	if n <= 2*shown || len(x) <= longest && len(y) <= longest {
+		return a, b
+	}
+	return "…" + string(x[n-shown:]), "…" + string(y[n-shown:])
+}
+
+// code shows a value in a cell of a table.
+func code(s string) string {
+	if s == "" || s == Nothing {
+		return s
+	}
+	if r := []rune(s); len(r) > longest {
+		s = string(r[:longest]) + "…"
+	}
+	s = strings.NewReplacer("|", "\\|", "\n", " ").Replace(s)
+	if strings.Contains(s, "`") {
+		return "`` " + s + " ``"
+	}
+	return "`" + s + "`"
+}

@@ -1,0 +1,212 @@
+package fidelity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// Server is one that is asked.
+type Server struct {
+	// Name tells it from the other: "kube-apiserver".
+	Name string
+	// Forget has it give up the history of widgets that is older than now.
+	Forget func(context.Context) error
+	config *rest.Config
+	// unseen makes what questions take for granted; nothing is written down of
+	// it, nor of discovery.
+	unseen    *dynamic.DynamicClient
+	discovery *discovery.DiscoveryClient
+}
+
+// NewServer returns the server that a configuration leads to.
+func NewServer(name string, config *rest.Config) (*Server, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	// It is the name of the field manager.
+	config.UserAgent = "fidelity"
+	config.ContentType = "application/json"
+	config.WarningHandler = rest.NoWarnings{}
+	unseen, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("fidelity: %s: %w", name, err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("fidelity: %s: %w", name, err)
+	}
+	return &Server{Name: name, config: config, unseen: unseen, discovery: disco}, nil
+}
+
+// ask asks a question in a new namespace, in which pods can be made.
+func (s *Server) ask(ctx context.Context, q Question, namespace string) (_ []Answer, err error) {
+	rec := &recorder{}
+	config := rest.CopyConfig(s.config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return rec.over(rt) })
+	a := &Asker{ctx: ctx, server: s, rec: rec, namespace: namespace}
+	if a.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if a.typed, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if a.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	a.givenIn("", namespaces, "metadata: {name: "+namespace+"}")
+	a.given(serviceAccounts, "metadata: {name: default}")
+	if a.err == nil {
+		q.Ask(a)
+	}
+	a.close()
+	if a.err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", s.Name, ErrSetup, a.err)
+	}
+	return rec.done(), nil
+}
+
+// Define makes the custom resources that questions are about, and waits until
+// they are served.
+func (s *Server) Define(ctx context.Context, eventually func(what string, check func() error)) error {
+	u, err := parse(definitions, widgetDefinition)
+	if err != nil {
+		return err
+	}
+	if _, err := s.unseen.Resource(definitions.GroupVersionResource).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("fidelity: %s: %w", s.Name, err)
+	}
+	eventually("custom resources are served", func() error {
+		_, err := s.unseen.Resource(widgets.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	return nil
+}
+
+// Answer is what a server said once.
+type Answer struct {
+	// Call is what was asked.
+	Call string
+	// Said is the answer as JSON knows it.
+	Said map[string]any
+}
+
+// recorder writes down what a server says.
+type recorder struct {
+	mu sync.Mutex
+	// off while it does not. Guarded by mu.
+	off bool
+	// answers as they came. Guarded by mu.
+	answers []Answer
+}
+
+func (r *recorder) done() []Answer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := newNames()
+	for i := range r.answers {
+		said, _ := n.normal(r.answers[i].Said).(map[string]any)
+		r.answers[i].Call = n.text(r.answers[i].Call)
+		r.answers[i].Said = said
+	}
+	return r.answers
+}
+
+func (r *recorder) add(a Answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.off {
+		r.answers = append(r.answers, a)
+	}
+}
+
+// over writes down what comes over a transport.
+func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			return resp, err
+		}
+		a := Answer{Call: req.Method + " " + short(req), Said: map[string]any{"code": resp.StatusCode}}
+		for _, name := range []string{"Content-Type", "Warning", "Allow", "Retry-After"} {
+			if v := resp.Header.Values(name); len(v) > 0 {
+				a.Said[name] = strings.Join(v, "; ")
+			}
+		}
+		if req.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
+			// Its events are written down as they are read.
+			r.add(a)
+			return resp, nil
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // All of it was read.
+		if err != nil {
+			return nil, err
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		switch media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media {
+		case "application/json":
+			a.Said["body"] = decoded(body)
+		case "text/plain", "application/yaml":
+			a.Said["body"] = string(body)
+		default:
+			// What there is in other encodings, client-go says.
+		}
+		r.add(a)
+		return resp, nil
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// short is a path without what all paths begin with.
+func short(req *http.Request) string {
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	if i := len(parts) - 1; i > 2 {
+		for j, p := range parts {
+			if p == "namespaces" && j+2 < len(parts) {
+				return strings.Join(parts[j+2:], "/")
+			}
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// decoded is JSON as it is, and what is none as text.
+func decoded(body []byte) any {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var x any
+	if err := d.Decode(&x); err != nil {
+		return string(body)
+	}
+	return x
+}
+
+// asMap is an object as JSON knows it.
+func asMap(o any) map[string]any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		o = u.Object
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return map[string]any{"cannot be encoded": err.Error()}
+	}
+	m, _ := decoded(text).(map[string]any)
+	return m
+}

@@ -1,0 +1,180 @@
+package main_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/fidelity"
+	"watchlab/loadgen/apiserver"
+)
+
+var updateDocs = flag.Bool("update", false, "write the table of docs/fidelity.md anew")
+
+// fidelityPage has, between its marks, what TestFidelity writes.
+var fidelityPage = filepath.Join("..", "..", "docs", "fidelity.md")
+
+const (
+	fidelityBegin = "<!-- made by TestFidelity in bench/e2e: -update writes it -->\n"
+	fidelityEnd   = "<!-- end of what TestFidelity makes -->\n"
+	// simulatedHistory is how many events a simulated server keeps here, so that
+	// it can be made to give some up.
+	simulatedHistory = 150
+)
+
+// TestFidelity: a real kube-apiserver and the simulated one are asked the same,
+// and answer alike, save for the differences that docs/fidelity.md lists with
+// their reasons.
+func TestFidelity(t *testing.T) {
+	truth, simulated := realAnswers(t), simulatedAnswers(t)
+	eventually := func(what string, check func() error) { controlplanetest.Eventually(t, what, check) }
+	for _, s := range []*fidelity.Server{truth, simulated} {
+		if err := s.Define(t.Context(), eventually); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var results []*fidelity.Result
+	for i, q := range fidelity.Questions() {
+		r, err := fidelity.Compare(t.Context(), simulated, truth, q, fmt.Sprintf("fidelity-%d", i))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+		results = append(results, r)
+	}
+	text, err := os.ReadFile(fidelityPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), fidelityBegin)
+	old, after, closed := strings.Cut(rest, fidelityEnd)
+	if !ok || !closed {
+		t.Fatalf("%s has no marks for what is made here", fidelityPage)
+	}
+	page := "\n" + fidelity.Page(results, truth.Name, simulated.Name) + "\n"
+	switch {
+	case page == old:
+	case *updateDocs:
+		if err := os.WriteFile(fidelityPage, []byte(before+fidelityBegin+page+fidelityEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s is out of date (go test -run TestFidelity -update):\n%s", fidelityPage, firstChange(old, page))
+	}
+}
+
+// firstChange shows the first line that is another.
+func firstChange(old, now string) string {
+	was, is := strings.Split(old, "\n"), strings.Split(now, "\n")
+	for i := range max(len(was), len(is)) {
+		var a, b string
+		if i < len(was) {
+			a = was[i]
+		}
+		if i < len(is) {
+			b = is[i]
+		}
+		if a != b {
+			return fmt.Sprintf("it says  %s\nit is now %s", a, b)
+		}
+	}
+	return ""
+}
+
+// realAnswers starts a kube-apiserver. There are no controllers beside it: what
+// they write would be seen by one of the two only.
+func realAnswers(t *testing.T) *fidelity.Server {
+	cp := controlplanetest.Start(t, controlplane.Options{})
+	s, err := fidelity.NewServer("kube-apiserver "+controlplane.KubernetesVersion, cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Forget = func(ctx context.Context) error { return compact(ctx, cp) }
+	return s
+}
+
+// compact has etcd give up what is older than now.
+func compact(ctx context.Context, cp *controlplane.ControlPlane) error {
+	list, err := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	body := strings.NewReader(fmt.Sprintf(`{"revision":"%s"}`, list.ResourceVersion))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.EtcdURL()+"/v3/kv/compaction", body)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd compacts nothing: %s", resp.Status)
+	}
+	return nil
+}
+
+// simulatedAnswers starts the server of `watchlab serve`.
+func simulatedAnswers(t *testing.T) *fidelity.Server {
+	srv, err := apiserver.Open(apiserver.Options{Retain: simulatedHistory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	config := &rest.Config{Host: url}
+	s, err := fidelity.NewServer("watchlab serve", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Forget = func(ctx context.Context) error { return outlive(ctx, config) }
+	return s
+}
+
+// outlive writes more widgets than a simulated server keeps events of.
+func outlive(ctx context.Context, config *rest.Config) error {
+	client, err := dynamic.NewForConfig(unlimited(config))
+	if err != nil {
+		return err
+	}
+	c := client.Resource(fidelity.Widgets).Namespace("default")
+	widget := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"generateName": "outlive-"}, "spec": map[string]any{"size": "small"},
+	}}
+	widget.SetGroupVersionKind(fidelity.Widgets.GroupVersion().WithKind("Widget"))
+	if widget, err = c.Create(ctx, widget, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for i := range simulatedHistory + 10 {
+		patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, i)
+		if _, err := c.Patch(ctx, widget.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
