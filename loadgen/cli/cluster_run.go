@@ -259,21 +259,25 @@ func atLeastOne(n int) error {
 // shippedFlags are the flags of run as they are sent with a run.
 type shippedFlags struct {
 	*pflag.FlagSet
-	// resource is that of the storm, in mode cluster.
+	// resource is that of the storm, in modes cluster and shared-server.
 	resource schema.GroupResource
 }
 
-// refusedFlags are those that a shard is told otherwise, or that mean this machine.
+// refusedFlags are those that mean this machine, or that a shard is told otherwise;
+// [shardRefuses] has more.
 var refusedFlags = map[string]string{
-	"out":          "results go where --deliver says",
-	"output":       "results go where --deliver says",
-	"resume":       "a shard that fails is begun again",
-	"profile":      "profiles are files of a results folder, which shards have none of",
-	"memory":       "a pod is a process of its own already",
-	"share":        "each shard gets its own",
+	"output":       "cluster collect shows what came of it",
 	"metrics-addr": "shards serve metrics on port 9464",
 	"kubeconfig":   "which cluster it is stands before --",
 	"context":      "which cluster it is stands before --",
+}
+
+// refused says why a flag of run is not for a run in a cluster.
+func refused(name string) (why string, is bool) {
+	if why, is = refusedFlags[name]; !is {
+		why, is = shardRefuses[name]
+	}
+	return why, is
 }
 
 // stormFlagsOfServe are the flags that serve has in common with run: they say what
@@ -293,7 +297,7 @@ func (f *clusterRunFlags) checkRun(cmd *cobra.Command, c *cluster.Cluster, args 
 	shipped := shippedFlags{FlagSet: flags.Flags()}
 	mode := share.Mode(f.mode)
 	flags.Flags().Visit(func(fl *pflag.Flag) {
-		if why, refused := refusedFlags[fl.Name]; refused && err == nil {
+		if why, is := refused(fl.Name); is && err == nil {
 			err = badFlag(fl.Name, fmt.Errorf("is not for a run in a cluster: %s", why))
 		}
 		if mode == share.Self || err != nil {
@@ -323,7 +327,7 @@ func (f *clusterRunFlags) checkRun(cmd *cobra.Command, c *cluster.Cluster, args 
 			err = badFlag("family", errors.New("is needed, or --storm or --pipeline: the quick study has no storm to share"))
 		}
 	case share.SharedServer:
-		err = f.checkShared(cmd, run, flags)
+		shipped.resource, err = f.checkShared(cmd, run, flags)
 	case share.Cluster:
 		if err = f.replan(cmd, append(slices.Clone(args), "--source="+applySource)); err == nil {
 			shipped.resource, err = run.stormResource(flags)
@@ -364,10 +368,12 @@ func (f *clusterRunFlags) replan(cmd *cobra.Command, args []string) error {
 }
 
 // checkShared checks what the simulated API server is told, and then what those are
-// who watch it: this cluster stands in for it.
-func (f *clusterRunFlags) checkShared(cmd *cobra.Command, run *runFlags, flags *cobra.Command) error {
+// who watch it: this cluster stands in for it. It returns what they watch, which is
+// what the storm is of, where no flag says otherwise.
+func (f *clusterRunFlags) checkShared(cmd *cobra.Command, run *runFlags, flags *cobra.Command) (schema.GroupResource, error) {
+	none := schema.GroupResource{}
 	if err := run.storm.check(flags); err != nil {
-		return err
+		return none, err
 	}
 	serve := serveFlags{
 		storm: run.storm, seed: run.seed, faults: run.faults, filenames: run.filenames, recursive: run.recursive,
@@ -375,18 +381,26 @@ func (f *clusterRunFlags) checkShared(cmd *cobra.Command, run *runFlags, flags *
 	}
 	v, err := serve.prepare(cmd.Context(), strings.NewReader(""))
 	if err != nil {
-		return err
+		return none, err
 	}
 	if err := v.server.Close(); err != nil {
-		return err
+		return none, err
 	}
 	var watching []string
 	flags.Flags().Visit(func(fl *pflag.Flag) {
-		if !slices.Contains(stormFlagsOfServe, fl.Name) || fl.Name == "seed" {
+		if !slices.Contains(stormFlagsOfServe, fl.Name) {
 			watching = append(watching, spell(fl)...)
 		}
 	})
-	return f.replan(cmd, append(watching, "--source="+clusterSource))
+	of := v.set.Storms[0].Resource.GroupResource()
+	if !flags.Flags().Changed("resource") {
+		watching = append(watching, "--resource="+of.String())
+	}
+	// A family is what --storm stands for, too.
+	if !flags.Flags().Changed("family") {
+		watching = append(watching, "--family="+defaultFamily)
+	}
+	return of, f.replan(cmd, append(watching, "--source="+clusterSource))
 }
 
 // stormResource is the resource of the storm's objects.
@@ -427,8 +441,13 @@ func spellList(fl *pflag.Flag, values []string) []string {
 // the files that go with it.
 func (f shippedFlags) pack(mode share.Mode) (args, serve []string, files map[string][]byte, err error) {
 	p := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if storm := f.Lookup("storm"); mode == share.SharedServer && !storm.Changed {
-		serve = spell(storm) // serve has no default for it.
+	if mode == share.SharedServer {
+		if storm := f.Lookup("storm"); !storm.Changed {
+			serve = spell(storm) // serve has no default for it.
+		}
+		if !f.Changed("resource") {
+			args = append(args, "--resource="+f.resource.String())
+		}
 	}
 	f.Visit(func(fl *pflag.Flag) {
 		if err != nil {

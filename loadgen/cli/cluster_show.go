@@ -73,20 +73,25 @@ func fleetLine(s fleet.State) string {
 	return line
 }
 
-// follower tells in lines how a run gets on: one for each change of the whole, and one
-// for each pod that failed.
+// follower tells in lines how a run gets on: one for each change of the whole, one for
+// each pod that failed, and one for each reason why pods wait.
 type follower struct {
 	w        io.Writer
 	line     string
 	failures map[string]int
+	waits    map[string]bool
 }
 
 func (f *follower) show(s fleet.State) {
 	if f.failures == nil {
-		f.failures = map[string]int{}
+		f.failures, f.waits = map[string]int{}, map[string]bool{}
 	}
 	for _, sh := range s.Shards {
 		name := shardName(sh)
+		if sh.Phase == fleet.Waiting && sh.Reason != "" && !f.waits[sh.Reason] {
+			f.waits[sh.Reason] = true
+			fmt.Fprintf(f.w, "watchlab: shard %s waits: %s\n", name, sh.Reason)
+		}
 		if sh.Failures <= f.failures[name] {
 			continue
 		}
