@@ -55,11 +55,17 @@ const (
 //     watchers over the time until the last watcher has the last event.
 //   - mode=live: the watches stand, then the events happen. What writing costs
 //     is in it.
+//   - mode=paced: the watches stand, and 20 events a second happen, which either
+//     server keeps up with. It is for the latency: p50-ms and p99-ms are from the
+//     time at which a write was meant to begin until a watcher has its event,
+//     over all watchers; write-p50-ms is how much of it passes until the writer
+//     has its answer. Begun too late is a write by lag-max-ms at most.
 //
-// server-RSS-MB is the resident memory of the server's process at the end, etcd's
-// not included; server-cpu-ns/event its CPU time for each event delivered, from
-// the first watch on. The clients have the same cores, and cost about the same
-// beside either server.
+// server-RSS-MB is the resident memory of the server's process at the end, and
+// server-peak-RSS-MB the most of it during the measurement, etcd's not included;
+// server-cpu-ns/event its CPU time for each event delivered, from the first watch
+// on. The clients have the same cores, and cost about the same beside either
+// server.
 func BenchmarkDelivery(b *testing.B) {
 	for _, start := range []struct {
 		name string
@@ -73,7 +79,7 @@ func BenchmarkDelivery(b *testing.B) {
 		for _, object := range []deliveryObject{podObject, leaseSized} {
 			for _, encoding := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 				for _, watchers := range []int{1, 10, 100} {
-					for _, mode := range []string{"backlog", "live"} {
+					for _, mode := range []string{"backlog", "live", pacedMode} {
 						_, short, _ := strings.Cut(encoding, "/")
 						short = short[strings.LastIndex(short, ".")+1:]
 						name := fmt.Sprintf("server=%s/object=%s/encoding=%s/watchers=%d/mode=%s", start.name, object.name, short, watchers, mode)
@@ -224,6 +230,10 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 	events, elapsed := 0, time.Duration(0)
 	bytes := int64(0)
 	var cpu time.Duration
+	// mu guards what a paced play has found.
+	var mu sync.Mutex
+	var latencies, writes []time.Duration
+	var lag time.Duration
 	for b.Loop() {
 		ctx, cancel := context.WithTimeout(context.Background(), deliveryLimit)
 		after := version
@@ -241,14 +251,33 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 				b.Fatal(err)
 			}
 		}
+		forgetPeak(b, s.pid)
 		before := cpuOf(b, s.pid)
 		begin := time.Now()
 		for _, c := range clients {
 			go func() {
+				if mode == pacedMode {
+					took, err := watchPaced(ctx, c, object, encoding, after, &opened)
+					mu.Lock()
+					latencies = append(latencies, took...)
+					mu.Unlock()
+					done <- err
+					return
+				}
 				done <- watch(ctx, c, object, encoding, after, &opened, &read)
 			}()
 		}
-		if mode == "live" {
+		if mode == pacedMode {
+			opened.Wait()
+			begin = time.Now()
+			go func() {
+				defer close(written)
+				written, late := changePaced(ctx, client, object)
+				mu.Lock()
+				writes, lag = append(writes, written...), max(lag, late)
+				mu.Unlock()
+			}()
+		} else if mode == "live" {
 			opened.Wait()
 			begin = time.Now()
 			go func() {
@@ -267,14 +296,27 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 		<-written
 		cpu += cpuOf(b, s.pid) - before
 		cancel()
-		events += object.events * watchers
+		if mode == pacedMode {
+			version = present(b, client, object)
+			events += pacedEvents * watchers
+		} else {
+			events += object.events * watchers
+		}
 		bytes += read.Load()
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(bytes)/elapsed.Seconds()/1e6, "MB/s")
+	if mode == pacedMode {
+		b.ReportMetric(quantile(latencies, 0.5), "p50-ms")
+		b.ReportMetric(quantile(latencies, 0.99), "p99-ms")
+		b.ReportMetric(quantile(writes, 0.5), "write-p50-ms")
+		b.ReportMetric(float64(lag)/1e6, "lag-max-ms")
+	} else {
+		b.ReportMetric(float64(bytes)/elapsed.Seconds()/1e6, "MB/s")
+	}
 	b.ReportMetric(float64(cpu)/float64(events), "server-cpu-ns/event")
 	b.ReportMetric(float64(events)/elapsed.Seconds(), "events/s")
-	b.ReportMetric(rssOf(b, s.pid), "server-RSS-MB")
+	b.ReportMetric(memoryOf(b, s.pid, "VmRSS"), "server-RSS-MB")
+	b.ReportMetric(memoryOf(b, s.pid, "VmHWM"), "server-peak-RSS-MB")
 }
 
 func unlimited(c *rest.Config) *rest.Config {
@@ -414,14 +456,22 @@ func skipFrame(in *bufio.Reader) error {
 	return err
 }
 
-// rssOf returns the resident memory of a process in MB.
-func rssOf(b *testing.B, pid int) float64 {
+// forgetPeak has the kernel begin anew to note the most memory of a process.
+func forgetPeak(b *testing.B, pid int) {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// memoryOf returns the resident memory of a process in MB: VmRSS is that of now,
+// VmHWM the most.
+func memoryOf(b *testing.B, pid int, which string) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == which+":" {
 			kB, err := strconv.ParseFloat(f[1], 64)
 			if err != nil {
 				b.Fatal(err)
@@ -429,7 +479,7 @@ func rssOf(b *testing.B, pid int) float64 {
 			return kB / 1e3
 		}
 	}
-	b.Fatalf("/proc/%d/status does not say VmRSS", pid)
+	b.Fatalf("/proc/%d/status does not say %s", pid, which)
 	return 0
 }
 
