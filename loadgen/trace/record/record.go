@@ -48,6 +48,10 @@ type Options struct {
 	Backoff time.Duration
 	// FlushEvery is how often what was got is handed on; 0 means 2 s.
 	FlushEvery time.Duration
+	// Settling is how long after a watch that stood has ended the server may refuse
+	// the next one; 0 means 30 s. An API server that has just started answers before
+	// it has read who may do what, and which custom resources there are.
+	Settling time.Duration
 }
 
 // Summary says what was recorded of a resource, and what was missed.
@@ -81,7 +85,7 @@ type recorder struct {
 
 // Record records until the context ends, which is no error, or until a watch
 // fails in a way that trying again doesn't help: it is refused, or the resource
-// is gone. What was got is written and flushed in any case; closing the writer
+// is gone, and stays so (see Options.Settling). What was got is written and flushed in any case; closing the writer
 // is the caller's.
 func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, error) {
 	if opts.Backoff <= 0 {
@@ -89,6 +93,9 @@ func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, 
 	}
 	if opts.FlushEvery <= 0 {
 		opts.FlushEvery = 2 * time.Second
+	}
+	if opts.Settling <= 0 {
+		opts.Settling = 30 * time.Second
 	}
 	config := rest.CopyConfig(opts.Config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
@@ -197,7 +204,7 @@ func (f *follower) follow(ctx context.Context) error {
 			return err
 		case errors.Is(err, errGone) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			f.rv = ""
-		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		case refused(err) && (f.down.IsZero() || time.Since(f.down) > f.opts.Settling):
 			return fmt.Errorf("record: %s: %w", f.of.GroupVersionResource.Resource, err)
 		}
 		if f.down.IsZero() {
@@ -213,6 +220,11 @@ func (f *follower) follow(ctx context.Context) error {
 		pause = min(2*pause, 32*f.opts.Backoff)
 	}
 	return nil //nolint:nilerr // The end of the context is no error.
+}
+
+// refused reports whether a server that knows its rules would say the same again.
+func refused(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // once lists, where that is needed, and watches until the watch ends; got says

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +133,8 @@ type gate struct {
 	// noWatchList makes the server refuse sendInitialEvents, as one without the
 	// feature does.
 	noWatchList bool
+	// forbid has it forbid so many requests, as one that has just started does.
+	forbid atomic.Int64
 }
 
 func (g *gate) wrap(h http.Handler) http.Handler {
@@ -139,6 +142,10 @@ func (g *gate) wrap(h http.Handler) http.Handler {
 		g.mu.RLock()
 		no := g.noWatchList
 		g.mu.RUnlock()
+		if g.forbid.Add(-1) >= 0 {
+			forbid(w)
+			return
+		}
 		if no && r.URL.Query().Get("sendInitialEvents") != "" {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
@@ -147,6 +154,12 @@ func (g *gate) wrap(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+func forbid(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
 }
 
 // TestRecord plays a storm through a server that disconnects and forgets, and
@@ -205,7 +218,8 @@ func TestRecord(t *testing.T) {
 			}
 			next(50)
 			got.waitFor(t, s, seq)
-			// Within what the server remembers.
+			// Within what the server remembers, and while it doesn't know its rules.
+			g.forbid.Store(3)
 			srv.Disconnect()
 			next(50)
 			got.waitFor(t, s, seq)
@@ -258,11 +272,7 @@ func TestRecord(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := script(t, 3)
 	srv, err := apiserver.New(s, apiserver.Options{Wrap: func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
-		})
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { forbid(w) })
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -278,6 +288,45 @@ func TestRefused(t *testing.T) {
 	_, err = Record(t.Context(), trace.NewLineWriter(&bytes.Buffer{}, false), Options{Config: &rest.Config{Host: url, Transport: transport}, Resources: []cluster.Resource{res}})
 	if err == nil || !strings.Contains(err.Error(), "record: pods: pods is forbidden") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedForGood: who is refused long after a watch has ended is told, and what was
+// recorded until then is kept.
+func TestRefusedForGood(t *testing.T) {
+	s := script(t, 30)
+	g := &gate{}
+	srv, err := apiserver.New(s, apiserver.Options{Wrap: g.wrap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = srv.Close() }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	res := cluster.Resource{GroupVersionResource: s.Resource, Kind: s.Kind, Namespaced: true}
+	got := newCollector(trace.NewLineWriter(&bytes.Buffer{}, false))
+	var sums []Summary
+	done := make(chan error)
+	go func() {
+		var err error
+		sums, err = Record(t.Context(), got, Options{
+			Config: &rest.Config{Host: url, Transport: transport}, Resources: []cluster.Resource{res},
+			Backoff: time.Millisecond, Settling: 20 * time.Millisecond,
+		})
+		done <- err
+	}()
+	got.waitFor(t, s, s.Initial)
+	g.forbid.Store(1 << 40)
+	srv.Disconnect()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "record: pods: pods is forbidden") {
+		t.Errorf("%v", err)
+	}
+	if len(sums) != 1 || sums[0].Events != s.Initial {
+		t.Errorf("%+v, want %d events", sums, s.Initial)
 	}
 }
 
