@@ -139,6 +139,7 @@ type Server struct {
 	// watched is closed by the first watch.
 	watched     chan struct{}
 	watchedOnce sync.Once
+	watching    watching
 
 	http *http.Server
 	// served has the result of http.Serve.

@@ -41,6 +41,7 @@ func (s *Server) watch(req *request, q *query) error {
 	}
 	s.watches.Add(1)
 	s.watchedOnce.Do(func() { close(s.watched) })
+	defer s.watching.add()()
 	w := &watcher{
 		request:   req,
 		query:     q,

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +43,12 @@ type serveFlags struct {
 	overwrite  bool
 	faults     []string
 	start      string
+	repeat     string
 	speed      float64
+
+	// need is how many watches start asks for, times how often repeat has it played, 0
+	// for without end.
+	need, times int
 }
 
 // When the storm's clock starts.
@@ -97,16 +104,24 @@ is served or written.`,
 	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
 	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
-	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+" or "+startNow)
+	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+", "+startNow+", or "+startWatches+"N, a second after N watches are open")
+	fl.StringVar(&f.repeat, "repeat", "1", "how often the storm is played, or "+repeatForever+": each time from the beginning, with what clients made gone and all watches ended, when the storm is over (or nobody watches it any more) and as many watches have ended as --start waited for")
 	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }
 
 // check refuses flags that make no sense, before anything is read.
 func (f *serveFlags) check() error {
+	var err error
+	if f.need, err = parseStart(f.start); err != nil {
+		return badFlag("start", err)
+	}
+	if f.times, err = parseRepeat(cmp.Or(f.repeat, "1")); err != nil {
+		return badFlag("repeat", err)
+	}
 	switch {
-	case f.start != startFirstWatch && f.start != startNow:
-		return badFlag("start", oneOf(f.start, startFirstWatch, startNow))
+	case f.times != 1 && f.storm.name == "":
+		return badFlag("repeat", errors.New("needs --storm"))
 	case !(f.speed > 0) || f.speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", f.speed))
 	case f.port < 0 || f.port > 65535:
@@ -144,8 +159,15 @@ type service struct {
 	injector *fault.Injector
 	server   *apiserver.Server
 	token    string
-	objects  int
 	url      string
+	// specs are the faults, objects what is there from the start.
+	specs   []fault.Spec
+	objects []manifest.Object
+	// port is what it listens on, identity what it serves TLS with, or nil.
+	port     port
+	identity *access.Identity
+	// lists, watches and bytes were served before the present turn.
+	lists, watches, bytes int64
 }
 
 // prepare does everything that may turn out to be bad input.
@@ -170,8 +192,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	if err != nil {
 		return nil, err
 	}
-	objects, err := f.manifests(ctx, stdin)
-	if err != nil {
+	if v.objects, err = f.manifests(ctx, stdin); err != nil {
 		return nil, err
 	}
 	v.set = &storm.Set{}
@@ -185,9 +206,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	for i := range marks {
 		marks[i].At = fault.Duration(float64(marks[i].At) / f.speed)
 	}
-	if v.injector, err = fault.New(slices.Concat(v.set.Faults, marks, specs), f.seed, nil); err != nil {
-		return nil, badFlag("faults", err)
-	}
+	v.specs = slices.Concat(v.set.Faults, marks, specs)
 	budget := store.NewBudget(0)
 	for _, s := range v.set.Storms {
 		p, err := apiserver.PrepareWith(s, budget)
@@ -196,13 +215,22 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 		}
 		v.prepared = append(v.prepared, p)
 	}
+	return v, v.open()
+}
+
+// open makes the server, with what is there from the start.
+func (v *service) open() (err error) {
+	if v.injector, err = fault.New(v.specs, v.flags.seed, nil); err != nil {
+		return badFlag("faults", err)
+	}
+	injector := v.injector
 	opts := apiserver.Options{Wrap: func(h http.Handler) http.Handler {
-		return access.RequireToken(v.token, v.injector.Wrap(h))
+		return access.RequireToken(v.token, injector.Wrap(h))
 	}}
 	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
-		return nil, badFlag("storm", err)
+		return badFlag("storm", err)
 	}
-	return v, v.create(objects)
+	return v.create()
 }
 
 // manifests reads what is there from the start.
@@ -230,8 +258,8 @@ func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest
 }
 
 // create stores the objects of manifests.
-func (v *service) create(objects []manifest.Object) error {
-	for _, o := range objects {
+func (v *service) create() error {
+	for _, o := range v.objects {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
 		if err == nil {
 			u := &unstructured.Unstructured{Object: content}
@@ -241,7 +269,6 @@ func (v *service) create(objects []manifest.Object) error {
 		if err != nil {
 			return badFlag("filename", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
 		}
-		v.objects++
 	}
 	return nil
 }
@@ -253,7 +280,8 @@ func (v *service) listen() error {
 	if err != nil {
 		return badFlag("bind", err)
 	}
-	host, port, err := net.SplitHostPort(l.Addr().String())
+	v.port = port{l.(*net.TCPListener)}
+	host, at, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -261,18 +289,14 @@ func (v *service) listen() error {
 		// Whoever reads the kubeconfig here gets there by loopback.
 		host = "127.0.0.1"
 	}
-	kc := access.Kubeconfig{Server: "http://" + net.JoinHostPort(host, port), Token: v.token}
+	kc := access.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
 	if f.tls {
-		id, err := access.NewIdentity(time.Now(), host)
-		if err != nil {
+		if v.identity, err = access.NewIdentity(time.Now(), host); err != nil {
 			return errors.Join(err, l.Close())
 		}
-		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, port), id.CA
-		_, err = v.server.Serve(l, id.ServerConfig())
-		if err != nil {
-			return err
-		}
-	} else if _, err := v.server.Serve(l, nil); err != nil {
+		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, at), v.identity.CA
+	}
+	if err := v.serveOn(); err != nil {
 		return err
 	}
 	v.url = kc.Server
@@ -283,6 +307,20 @@ func (v *service) listen() error {
 		return badFlag("kubeconfig-out", err)
 	}
 	return nil
+}
+
+// serveOn has the server serve on the port.
+func (v *service) serveOn() error {
+	l, err := v.port.turn()
+	if err != nil {
+		return err
+	}
+	var config *tls.Config
+	if v.identity != nil {
+		config = v.identity.ServerConfig()
+	}
+	_, err = v.server.Serve(l, config)
+	return err
 }
 
 // serve serves until ctx is done.
@@ -297,37 +335,18 @@ func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Write
 	out := &lines{w: stdout}
 	v.describe(out)
 
-	var player sync.WaitGroup
-	playing, stop := context.WithCancel(ctx)
-	player.Go(func() { v.play(playing, out) })
-	<-ctx.Done()
-	stop()
-	player.Wait()
-	v.injector.Stop()
-	err = v.server.Close()
-	out.printf("served %d lists and %d watches, %.1f MB\n", v.server.Lists(), v.server.Watches(), float64(v.server.WireBytes())/1e6)
+	err = v.play(ctx, out)
+	if err == nil {
+		<-ctx.Done()
+	}
+	err = errors.Join(err, v.close(), v.port.TCPListener.Close())
+	out.printf("served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
 	return err
 }
 
-// play plays the storm once its time has come.
-func (v *service) play(ctx context.Context, out *lines) {
-	if v.flags.start == startFirstWatch {
-		select {
-		case <-v.server.Watched():
-		case <-ctx.Done():
-			return
-		}
-	}
-	if err := v.injector.Start(); err != nil {
-		out.printf("faults: %v\n", err)
-	}
-	if len(v.prepared) == 0 {
-		return
-	}
-	out.printf("the storm begins\n")
-	if apiserver.Play(ctx, v.server, v.prepared, v.flags.speed) == nil {
-		out.printf("the storm is over; what it left is still served\n")
-	}
+// playStorm plays the storm from now on.
+func (v *service) playStorm(ctx context.Context) error {
+	return apiserver.Play(ctx, v.server, v.prepared, v.flags.speed)
 }
 
 // describe says what is served and how to get at it.
@@ -348,8 +367,8 @@ func (v *service) describe(out *lines) {
 		out.printf("storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
 			len(s.Events)-s.Initial, time.Duration(float64(length)/v.flags.speed).Round(time.Millisecond))
 	}
-	if v.objects > 0 {
-		out.printf("manifests: %d objects\n", v.objects)
+	if n := len(v.objects); n > 0 {
+		out.printf("manifests: %d objects\n", n)
 	}
 	for _, spec := range v.injector.Specs() {
 		out.printf("fault %s\n", spec)
@@ -363,9 +382,12 @@ func (v *service) describe(out *lines) {
 	} else {
 		out.printf("  kubectl --server %s get %s -A -w\n", v.url, resource)
 	}
-	if len(v.prepared) > 0 && v.flags.start == startFirstWatch {
+	switch {
+	case len(v.prepared) > 0 && v.flags.start == startFirstWatch:
 		out.printf("the storm begins with the first watch; Ctrl-C ends it all\n")
-	} else {
+	case len(v.prepared) > 0 && v.flags.need > 0:
+		out.printf("the storm begins %v after %d watches are open; Ctrl-C ends it all\n", settling, v.flags.need)
+	default:
 		out.printf("Ctrl-C ends it\n")
 	}
 }

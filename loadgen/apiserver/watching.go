@@ -1,0 +1,55 @@
+package apiserver
+
+import (
+	"context"
+	"sync"
+)
+
+// watching counts the watches that are open.
+type watching struct {
+	mu sync.Mutex
+	// open and ended count watches; changed, if not nil, is closed when they change.
+	// Guarded by mu.
+	open, ended int
+	changed     chan struct{}
+}
+
+// add counts a watch that was opened, and returns what is called when it ends.
+func (w *watching) add() (ended func()) {
+	w.change(1, 0)
+	return func() { w.change(-1, 1) }
+}
+
+func (w *watching) change(open, ended int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open += open
+	w.ended += ended
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// AwaitWatches returns when enough is true of how many watches are open, and how many
+// have ended since the server began; at once where it is. Its error is ctx's.
+func (s *Server) AwaitWatches(ctx context.Context, enough func(open, ended int) bool) error {
+	w := &s.watching
+	for {
+		w.mu.Lock()
+		done := enough(w.open, w.ended)
+		if w.changed == nil {
+			w.changed = make(chan struct{})
+		}
+		changed := w.changed
+		w.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
