@@ -84,8 +84,8 @@ RUN     ?= kind
 SHARDS  ?= 4
 MODE    ?= self
 OVERLAY ?= kind
-STORM   ?= gang
-FLAGS   ?= --family deltafifo --delivery in-order --pipeline informer --storm $(STORM) --pace max,2000 --rounds 3
+STORM   ?= recorded-gang
+FLAGS   ?= --family deltafifo --delivery in-order --impl clientgo-realfifo-batch,cond,ring --pipeline informer --storm $(STORM) --pace max,4000 --rounds 3
 # NODES is how many nodes without kubelets there are to be.
 NODES   ?= 1000
 KIND    ?= $(or $(shell command -v kind 2>/dev/null),$(CURDIR)/$(BIN)/kind)
@@ -109,7 +109,7 @@ image-load: $(KIND) ## Build the image for this machine's architecture (ARCH=) a
 kubeconfig: $(KIND)
 	@scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
 
-kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods of the cluster (FLAGS=, STORM=gang, MODE=self, OVERLAY=kind, RUN=kind)
+kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods of the cluster (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
 	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --shards $(SHARDS) --image $(IMAGE) -- $(FLAGS)
 
 kind-results: build kubeconfig ## Merge what the pods measured into results/, and take the run out of the cluster

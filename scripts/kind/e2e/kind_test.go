@@ -37,7 +37,6 @@ func TestKind(t *testing.T) {
 		name string
 		play func(*testing.T, *cluster)
 	}{
-		{"Image", testImage},
 		{"AsTheREADMESays", testREADME},
 		{"ShardKilled", testKilled},
 		{"Observed", testObserved},
@@ -45,6 +44,7 @@ func TestKind(t *testing.T) {
 		{"WritersAndWatchers", testWriters},
 		{"NodesWithoutKubelets", testFakeNodes},
 		{"CleanedUp", testClean},
+		{"Image", testImage},
 	} {
 		c.say("\n== %s", part.name)
 		if !t.Run(part.name, func(t *testing.T) { part.play(t, c) }) {
@@ -174,7 +174,7 @@ func testREADME(t *testing.T, c *cluster) {
 // long is a run that takes about a minute, for what is to be done in the midst of it.
 var long = []string{
 	"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
-	"--pipeline", "informer", "--storm", "steady", "--nodes", "20", "--pace", "400", "--events", "2000", "--rounds", "2",
+	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
 }
 
 // testKilled: a shard that is killed in the midst is tried again, the others go on, all
