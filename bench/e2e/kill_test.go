@@ -50,7 +50,7 @@ import (
 // when they come back. On top of that, an API server that has just started may end all
 // watches in its first burst of writes; these go on where they were.
 func TestKilledInMidStorm(t *testing.T) {
-	const initial, events, rate = 40, 700, 300
+	const initial, events, rate = 40, 400, 200
 	p := newPlayable(t, "kill", initial, events)
 	recording := startRecording(t, p)
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"watchlab/bench/lab"
 	"watchlab/loadgen/cli"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/trace"
@@ -24,20 +25,31 @@ func watchlab(t *testing.T, args ...string) string {
 }
 
 // TestRecord: what happens in a real cluster is recorded, all resources that were
-// asked for in one trace, without a name of it; and it can be played.
+// asked for in one trace, without a name of it; and it can be played. At the same
+// time the cluster's own traffic is played into variants as it comes, by --source
+// cluster.
 func TestRecord(t *testing.T) {
 	p := newPlayable(t, "record", 0, 200)
 	played := make(chan error, 1)
 	go func() {
-		_, err := p.writer.Play(t.Context(), p.storm, pace.Rate(50))
+		_, err := p.writer.Play(t.Context(), p.storm, pace.Rate(25))
 		played <- err
 	}()
 	path := filepath.Join(t.TempDir(), "storm.wlt")
-	said := watchlab(t, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "--for", "10s", "-o", path)
+	recorder := background(t, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "-o", path)
+	o := outcomeOf(t, "run", "--family", "deltafifo", "--source", "cluster", "--kubeconfig", p.cp.Kubeconfig(), "--context", "watchlab", "--resource", "pods",
+		"--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--for", "3s", "--rounds", "1", "-o", "json")
+	for _, cl := range o.Comparisons[0].Cells {
+		if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 || cl.Rounds[0].Result.EventsIn < 10 {
+			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+			continue
+		}
+		t.Logf("%s: %d events in 3 s, %s", cl.BenchName(), cl.Rounds[0].Result.EventsIn, cl.Verdict)
+	}
 	if err := <-played; err != nil {
 		t.Fatal(err)
 	}
-	t.Log(said)
+	t.Log(recorder.interrupt(t))
 
 	set, err := trace.LoadSet(path)
 	if err != nil {

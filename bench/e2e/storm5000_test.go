@@ -53,7 +53,7 @@ func TestFiveThousandPods(t *testing.T) {
 
 	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.wlt"))
 	// The round that warms up makes some of the pods, the one that counts all.
-	outcome := outcomeOf(t, "run", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
+	outcome := outcomeOf(t, "run", "--family", "deltafifo", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
 		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
 		"--for", "5m", "--rounds", "1", "--out", path("applied"), "-o", "json")
 	t.Log(recorder.interrupt(t))
