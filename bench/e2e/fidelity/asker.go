@@ -24,7 +24,7 @@ import (
 
 // patience is how long a watch is waited for. What doesn't come until then is
 // answered by "nothing".
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // resource is what calls are about.
 type resource struct {

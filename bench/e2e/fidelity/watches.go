@@ -96,7 +96,6 @@ var watches = []Question{
 		w.until("b")
 		bookmark := w.untilBookmark()
 		a.create(configMaps, "metadata: {name: last}")
-		w.until("last")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: bookmark.GetResourceVersion()}).until("last")
 	}},
 	{Asked: "WatchList: the state, a bookmark that says so, then events", Ask: func(a *Asker) {
