@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/lab"
 	"watchlab/impls"
@@ -59,12 +62,74 @@ func (s *shard) listenToServer(ctx context.Context, p *plan) error {
 	if err != nil {
 		return badFlag("resource", err)
 	}
+	lw, err := c.ListerWatcher(r, cluster.Scope{})
+	if err != nil {
+		return err
+	}
+	turn := &turns{list: lw}
 	spec := f.liveSpec()
 	spec.Of = "shared-server-" + r.GroupVersionResource.Resource
 	spec.Open = func() (*cluster.Tee, error) {
+		if err := turn.next(ctx); err != nil {
+			return nil, err
+		}
 		return cluster.NewTee(c, r, cluster.Scope{Namespace: f.of.namespace}, pipeline.LiveRoom)
 	}
 	return p.live(spec)
+}
+
+// turns follows the turns of the simulated API server, which begins anew when all
+// shards have ended their watches. Who were to watch before that would be cut off.
+type turns struct {
+	list cache.ListerWatcher
+	// first is the version that it had when it was first looked at: later ones in the
+	// same turn are higher, and so is the end of each turn that something happened in.
+	first uint64
+	seen  bool
+}
+
+// turnLimit is how long the server may take to begin anew: as long as the slowest of
+// the shards is behind this one.
+const turnLimit = time.Minute
+
+// next waits until the server is in a turn in which nothing has happened, but for the
+// first time.
+func (t *turns) next(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// It may be away for a moment.
+		at, err := t.version(ctx)
+		if err == nil && !t.seen {
+			t.first, t.seen = at, true
+		}
+		if err == nil && at <= t.first {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if err == nil {
+				err = fmt.Errorf("it is at version %d, and was at %d", at, t.first)
+			}
+			return fmt.Errorf("the simulated API server has not begun anew within %v: %w", turnLimit, err)
+		}
+	}
+}
+
+// version asks the server how far it is.
+func (t *turns) version(ctx context.Context) (uint64, error) {
+	list, err := cache.ToListerWatcherWithContext(t.list).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 }
 
 // server is the address of the simulated API server: that which the pod's environment

@@ -1,0 +1,417 @@
+package main_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/barrier"
+	"watchlab/loadgen/delivery"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/source/cluster"
+)
+
+// shards are processes that are the shards of a run, against a real API server.
+type shards struct {
+	*testing.T
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
+	program string
+	plan    share.Plan
+	file    string
+	env     []string
+	args    []string
+
+	mu sync.Mutex
+	// output by shard. Guarded by mu.
+	output map[string]*bytes.Buffer
+}
+
+const shardsNamespace = "lab"
+
+func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *shards {
+	t.Helper()
+	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: program(t), plan: plan, output: map[string]*bytes.Buffer{}}
+	s.plan.Args = append(slices.Clone(plan.Args), "--metrics-addr=127.0.0.1:0")
+	text, err := s.plan.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.file = filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(s.file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardsNamespace}}
+	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start begins a shard, as pod of that name.
+func (s *shards) start(role string, index int, pod string) *exec.Cmd {
+	s.Helper()
+	args := slices.Concat([]string{"shard", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig()}, s.args)
+	cmd := exec.CommandContext(s.Context(), s.program, args...)
+	cmd.Env = slices.Concat(os.Environ(), s.env, []string{
+		share.IndexVar + "=" + strconv.Itoa(index), share.PodVar + "=" + pod, share.NodeVar + "=node", share.NamespaceVar + "=" + shardsNamespace,
+	})
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	s.mu.Lock()
+	s.output[pod] = out
+	s.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	return cmd
+}
+
+// wait waits for a process that has to end well.
+func (s *shards) wait(cmd *exec.Cmd, pod string) {
+	s.Helper()
+	if err := cmd.Wait(); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.Fatalf("%s: %v\n%s", pod, err, s.output[pod])
+	}
+}
+
+// delivered reads what was delivered, by index.
+func (s *shards) delivered() []*lab.Shard {
+	s.Helper()
+	all := make([]*lab.Shard, s.plan.Shards)
+	damaged, err := delivery.ConfigMaps{Client: s.client, Namespace: shardsNamespace}.Read(s.Context(), s.plan.Run, func(p delivery.Parcel) error {
+		shard, err := p.Shard()
+		if err == nil && all[shard.Index] != nil {
+			err = fmt.Errorf("shard %d has delivered twice", shard.Index)
+		}
+		if err == nil {
+			all[shard.Index] = shard
+		}
+		return err
+	})
+	if err != nil || len(damaged) > 0 {
+		s.Fatalf("%v; damaged: %v", err, damaged)
+	}
+	for i, shard := range all {
+		if shard == nil {
+			s.Fatalf("shard %d has delivered nothing", i)
+		}
+	}
+	return all
+}
+
+// merged merges them, and refuses cells that broke.
+func (s *shards) merged(all []*lab.Shard) *lab.Outcome {
+	s.Helper()
+	var parts []lab.Shard
+	for _, shard := range all {
+		parts = append(parts, *shard)
+	}
+	o, err := lab.Merge(parts, lab.MergeOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if failed := o.Failed(); len(failed) > 0 {
+		s.Errorf("failed: %q", failed)
+	}
+	return o
+}
+
+// place reads where a member says it is.
+func (s *shards) place(m barrier.Member) (barrier.Place, error) {
+	l, err := s.client.CoordinationV1().Leases(shardsNamespace).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
+	if err != nil {
+		return barrier.Place{}, err
+	}
+	p, ok := barrier.Read(l)
+	if !ok {
+		return p, fmt.Errorf("%+v says nothing", l)
+	}
+	return p, nil
+}
+
+// reached waits until a member has come to a position.
+func (s *shards) reached(m barrier.Member, position int) {
+	s.Helper()
+	controlplanetest.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
+		p, err := s.place(m)
+		if err == nil && p.Position < position {
+			err = fmt.Errorf("it is at %v", p)
+		}
+		return err
+	})
+}
+
+func selfPlan() share.Plan {
+	return share.Plan{
+		Run: "meeting", Mode: share.Self, Shards: 3, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
+		Args: []string{"--family=queue", "--impl=clientgo-fifo,ring", "--storm=recorded-nodeloss", "--events=20000", "--rounds=2", "--pace=max,20000"},
+	}
+}
+
+// Several processes meet by Leases of a real API server, play their shares of one storm
+// at the same time, and deliver results that are the storm's when they are put together.
+func TestShardsPlayOneStorm(t *testing.T) {
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), selfPlan())
+	var cmds []*exec.Cmd
+	for i := range s.plan.Shards {
+		cmds = append(cmds, s.start("shard", i, fmt.Sprintf("pod-%d", i)))
+	}
+	for i, cmd := range cmds {
+		s.wait(cmd, fmt.Sprintf("pod-%d", i))
+	}
+	all := s.delivered()
+	// Two variants, one of them again, in two paces and a warm-up and two rounds.
+	const plays = 5 * 3
+	for i, shard := range all {
+		if shard.Pod != fmt.Sprintf("pod-%d", i) || shard.Node != "node" || shard.Of != 3 || shard.Attempt != 0 || len(shard.Whole) != 1 {
+			t.Errorf("shard %d: %+v", i, shard)
+		}
+		if len(shard.Starts) != plays {
+			t.Fatalf("shard %d began %d plays with the others, want %d", i, len(shard.Starts), plays)
+		}
+		for n, start := range shard.Starts {
+			first := all[0].Starts[n]
+			if start.Cell != first.Cell || start.Round != first.Round || len(start.Absent) > 0 {
+				t.Errorf("shard %d: play %d is %+v, that of shard 0 %+v", i, n, start, first)
+			}
+		}
+		if place, err := s.place(barrier.Member{Index: i}); err != nil || !place.Done || place.Position != plays-1 {
+			t.Errorf("shard %d says it is at %v, %v", i, place, err)
+		}
+	}
+	o := s.merged(all)
+	for _, cl := range o.Comparisons[0].Cells {
+		events := uint64(0)
+		for _, r := range cl.Rounds {
+			events = max(events, r.Result.EventsIn)
+		}
+		// The storm by whole laps until it has 20,000 events, or what 20,000 a second
+		// have in two seconds.
+		// On a machine that is busy, a schedule may not be kept.
+		if rate, paced := cl.Rate(); len(cl.Rounds) > 0 && paced && events != 40000 || !paced && (events < 20000 || events > 25000) {
+			t.Errorf("%s at %s: %d events in all", cl.BenchName(), rate, events)
+		}
+	}
+}
+
+// A shard that is killed in the midst of a run is begun again: it goes on at once until it
+// has caught up, and what it delivers says that it is the second attempt, and late.
+func TestAShardIsKilled(t *testing.T) {
+	plan := selfPlan()
+	plan.Args = append(plan.Args, "--rounds=4")
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	first, second := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
+	victim := s.start("shard", 2, "pod-2")
+	s.reached(barrier.Member{Index: 2}, 5)
+	if err := victim.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = victim.Wait() // It was killed.
+	again := s.start("shard", 2, "pod-2-again")
+	s.wait(first, "pod-0")
+	s.wait(second, "pod-1")
+	s.wait(again, "pod-2-again")
+	all := s.delivered()
+	if got := all[2]; got.Attempt != 1 || got.Pod != "pod-2-again" {
+		t.Errorf("shard 2 is attempt %d, of %s", got.Attempt, got.Pod)
+	}
+	if late := all[2].Starts[0].Late; late <= 0 {
+		t.Errorf("the first play of the second attempt was %v late", late)
+	}
+	for i, shard := range all[:2] {
+		if shard.Attempt != 0 || len(shard.Starts) != len(all[2].Starts) {
+			t.Errorf("shard %d: attempt %d, %d plays", i, shard.Attempt, len(shard.Starts))
+		}
+	}
+	s.merged(all)
+}
+
+// Where the leader is killed and doesn't come back, the others come to their end without
+// it, and say so.
+func TestTheLeaderIsKilled(t *testing.T) {
+	plan := selfPlan()
+	plan.Shards, plan.Barrier.Duration = 2, 2*time.Second
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	leader, other := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
+	s.reached(barrier.Member{Index: 1}, 3)
+	if err := leader.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = leader.Wait() // It was killed.
+	s.wait(other, "pod-1")
+	var got *lab.Shard
+	if _, err := (delivery.ConfigMaps{Client: s.client, Namespace: shardsNamespace}).Read(t.Context(), plan.Run, func(p delivery.Parcel) (err error) {
+		got, err = p.Shard()
+		return err
+	}); err != nil || got == nil {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if last := got.Starts[len(got.Starts)-1]; !slices.Equal(last.Absent, []int{0}) {
+		t.Errorf("the last play began as %+v", last)
+	}
+	if out := s.output["pod-1"].String(); !strings.Contains(out, "shard 0 did not come within 4s") {
+		t.Errorf("it said\n%s", out)
+	}
+}
+
+// Bad input is told in a line, and nothing is left in the cluster.
+func TestShardsRefuse(t *testing.T) {
+	plan := selfPlan()
+	plan.Args = append(plan.Args, "--budget=1m")
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	cmd := s.start("shard", 0, "pod-0")
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if out := s.output["pod-0"].String(); !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "--budget is not for shards") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if leases := s.leases(); len(leases) > 0 {
+		t.Errorf("there are %d Leases", len(leases))
+	}
+}
+
+func (s *shards) leases() []coordinationv1.Lease {
+	s.Helper()
+	list, err := s.client.CoordinationV1().Leases(shardsNamespace).List(s.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return list.Items
+}
+
+// Shards watch one simulated API server, which plays the whole storm to each of them, once
+// in every round.
+func TestShardsShareAServer(t *testing.T) {
+	plan := share.Plan{
+		Run: "shared", Mode: share.SharedServer, Shards: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
+		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=6s", "--rounds=2"}, Server: "storm-server",
+	}
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret-of-the-test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	var said bytes.Buffer
+	serve := exec.CommandContext(t.Context(), s.program, "serve", "--storm=recorded-nodeloss", "--bind=127.0.0.1", "--port="+port, "--tls=false",
+		"--token-file="+token, "--start=watches:2", "--repeat=forever", "--speed=20")
+	serve.Stdout, serve.Stderr = &said, &said
+	s.args = []string{"--token-file", token}
+	s.env = []string{"STORM_SERVER_SERVICE_HOST=127.0.0.1", "STORM_SERVER_SERVICE_PORT=" + port}
+	// The shards are there before the server is.
+	cmds := []*exec.Cmd{s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for i, cmd := range cmds {
+		s.wait(cmd, fmt.Sprintf("pod-%d", i))
+	}
+	if err := serve.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Wait(); err != nil {
+		t.Errorf("%v: %s", err, &said)
+	}
+	if n := strings.Count(said.String(), "the storm begins\n"); n != 3 {
+		t.Errorf("the storm was played %d times, want a warm-up and two rounds:\n%s", n, &said)
+	}
+	all := s.delivered()
+	s.merged(all)
+	var want uint64
+	for i, shard := range all {
+		if len(shard.Starts) != 3 || shard.Whole != nil {
+			t.Errorf("shard %d: %d starts, of %q", i, len(shard.Starts), shard.Whole)
+		}
+		for _, cl := range shard.Outcome.Comparisons[0].Cells {
+			for _, r := range cl.Rounds {
+				if want == 0 {
+					want = r.Result.EventsIn
+				}
+				if r.Result.EventsIn != want || want < 1000 {
+					t.Errorf("shard %d: %s had %d events in round %d, another %d", i, cl.BenchName(), r.Result.EventsIn, r.Round, want)
+				}
+			}
+		}
+	}
+}
+
+// Two writers make their shares of a storm in the real cluster, in each round anew, and
+// two shards watch what both make. Nothing is left of it.
+func TestShardsWatchWriters(t *testing.T) {
+	plan := share.Plan{
+		Run: "written", Mode: share.Cluster, Shards: 2, Writers: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: time.Minute},
+		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=8s", "--rounds=1", "--storm=recorded-gang", "--pace=100"},
+	}
+	s := newShards(t, controlplanetest.Start(t, controlplane.Options{Controllers: true}), plan)
+	pods := []string{"pod-0", "pod-1", "writer-0", "writer-1"}
+	cmds := []*exec.Cmd{
+		s.start("shard", 0, pods[0]), s.start("shard", 1, pods[1]), s.start("writer", 0, pods[2]), s.start("writer", 1, pods[3]),
+	}
+	for i, cmd := range cmds {
+		s.wait(cmd, pods[i])
+	}
+	for _, writer := range pods[2:] {
+		if out := s.output[writer].String(); strings.Count(out, "events written of") != 2 || !strings.Contains(out, " 0 refused") {
+			t.Errorf("%s wrote\n%s", writer, out)
+		}
+	}
+	all := s.delivered()
+	s.merged(all)
+	for i, shard := range all {
+		for _, cl := range shard.Outcome.Comparisons[0].Cells {
+			for _, r := range cl.Rounds {
+				t.Logf("shard %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
+				if r.Result.EventsIn < 200 {
+					t.Errorf("shard %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
+				}
+			}
+		}
+		for _, start := range shard.Starts {
+			if len(start.Absent) > 0 {
+				t.Errorf("shard %d: %+v", i, start)
+			}
+		}
+	}
+	controlplanetest.Eventually(t, "what was written is gone", func() error {
+		list, err := s.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New(list.Items[0].Name + " is there")
+		}
+		return err
+	})
+}
+
+// freePort is a port of loopback that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
