@@ -1,0 +1,192 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/cli"
+	"watchlab/loadgen/delivery"
+)
+
+// gatewayVersion of the Versity S3 gateway is what bench/e2e/build/s3 pins.
+const gatewayVersion = "v1.8.0"
+
+// gateway builds an S3-compatible server that keeps objects in a folder, or finds it
+// where it was built before.
+func gateway(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("WATCHLAB_PROGRAMS")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(cache, "watchlab")
+	}
+	program, err := filepath.Abs(filepath.Join(dir, "versitygw-"+gatewayVersion, "versitygw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); !errors.Is(err, fs.ErrNotExist) {
+		return program
+	}
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unfinished := fmt.Sprintf("%s.%d", program, os.Getpid())
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", unfinished, "github.com/versity/versitygw/cmd/versitygw")
+	build.Dir = filepath.Join("build", "s3")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the S3 gateway: %v\n%s", err, out)
+	}
+	if err := os.Rename(unfinished, program); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// startGateway starts it with one bucket, and returns its URL and the bucket's folder.
+func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string) {
+	t.Helper()
+	program := gateway(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	root, side := t.TempDir(), t.TempDir()
+	dir = filepath.Join(root, bucket)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Attributes beside the files, as not every file system has them.
+	cmd := exec.Command(program, "--port", address, "--access", id, "--secret", secret, "posix", "--sidecar", side, root)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the gateway said:\n%s", output.String())
+		}
+	})
+	controlplanetest.Eventually(t, "the S3 gateway answers", func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	return "http://" + address, dir
+}
+
+// TestCollectFromS3: shards deliver to a real S3-compatible server, and the command
+// collects from there what they would have left in a folder.
+func TestCollectFromS3(t *testing.T) {
+	const shards = 12
+	endpoint, bucket := startGateway(t, "watchlab-id", "watchlab-secret", "results")
+	t.Setenv("AWS_ACCESS_KEY_ID", "watchlab-id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "watchlab-secret")
+	t.Setenv("AWS_SESSION_TOKEN", "")
+	t.Setenv("AWS_REGION", "")
+	of := playedShards(t, 1)
+	url := "s3://results/some/prefix?endpoint=" + endpoint
+	way, err := delivery.ParseWay("s3=" + url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := way.Sink(delivery.Surroundings{Getenv: os.Getenv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := delivery.Folder(t.TempDir())
+	for _, to := range []delivery.Sink{sink, sink, folder} {
+		deliverAll(t, to, of, shards, 4)
+	}
+	// Larger than one request is for.
+	large := nth(of, 0, 1)
+	large.Outcome.Env.Args = []string{strings.Repeat("x", 1<<20)}
+	p, err := delivery.Encode("large", large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Data = append(bytes.Clone(p.Data), make([]byte, 40<<20)...)
+	if err := sink.Deliver(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+
+	want, err := delivery.Collect(t.Context(), folder, "scale", shards, t.TempDir(), lab.MergeOptions{Name: "scale"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	var stdout, stderr bytes.Buffer
+	if code := cli.Main([]string{"cluster", "collect", "--from-s3", url, "--name", "scale", "--out", out}, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	got, err := lab.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Outcome.Comparisons[0].Cells[0].Medians, got.Comparisons[0].Cells[0].Medians); diff != "" || got.Merged.String() != "12 shards" {
+		t.Errorf("%s (-folder +S3):\n%s", got.Merged, diff)
+	}
+
+	// What isn't whole there is named, and so is what can't be had.
+	reader := sink.(delivery.Reader)
+	damaged, err := reader.Read(t.Context(), "large", func(delivery.Parcel) error { return errors.New("taken") })
+	if err != nil || len(damaged) != 1 || !strings.Contains(damaged[0].String(), "s3://results/some/prefix/large/") {
+		t.Errorf("damaged: %v, error %v", damaged, err)
+	}
+	files, err := filepath.Glob(filepath.Join(bucket, "some/prefix/scale/*.wlshard"))
+	if err != nil || len(files) != shards {
+		t.Errorf("%d files: %v", len(files), err)
+	}
+	for name, url := range map[string]string{
+		"no bucket": "s3://none?endpoint=" + endpoint, "no server": "s3://results?endpoint=http://127.0.0.1:1",
+	} {
+		store, err := delivery.OpenS3(url, os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := delivery.Encode("scale", nth(of, 0, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		if err := store.Deliver(ctx, p); err == nil {
+			t.Errorf("%s: delivered", name)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+	stderr.Reset()
+	if code := cli.Main([]string{"cluster", "collect", "--from-s3", url, "--name", "scale", "--out", out + "2"}, &stdout, &stderr); code != 1 || strings.Contains(stderr.String(), "watchlab-secret") {
+		t.Errorf("with a wrong key: exit code %d: %s", code, stderr.String())
+	}
+	t.Log(stderr.String())
+}
