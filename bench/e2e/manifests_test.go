@@ -276,7 +276,9 @@ type deed struct {
 	verb, group, resource, namespace string
 }
 
-func (d deed) String() string { return d.verb + " " + d.resource + "." + d.group + " in " + d.namespace }
+func (d deed) String() string {
+	return d.verb + " " + d.resource + "." + d.group + " in " + d.namespace
+}
 
 // rbac tries deeds as each service account, in truth, but for writes, which are dry
 // runs.

@@ -1,0 +1,394 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"watchlab/bench/e2e/controlplane"
+	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/fleet"
+	"watchlab/loadgen/share"
+)
+
+// driven is a control plane with a stand-in for the kubelet, and the command that is
+// driven against it.
+type driven struct {
+	t       *testing.T
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
+	program string
+	pods    *standIn
+}
+
+func newDriven(t *testing.T) *driven {
+	t.Helper()
+	d := &driven{t: t, program: program(t), cp: controlplanetest.Start(t, controlplane.Options{Controllers: true})}
+	d.client = kubernetes.NewForConfigOrDie(d.cp.Config())
+	d.pods = standInForKubelet(t, d.cp, d.program)
+	return d
+}
+
+// verb runs `watchlab cluster …` against the control plane.
+func (d *driven) verb(args ...string) (code int, stdout, stderr string) {
+	d.t.Helper()
+	cmd := d.command(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		d.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func (d *driven) command(args ...string) *exec.Cmd {
+	place := []string{"cluster", args[0], "--kubeconfig", d.cp.Kubeconfig(), "--context", "watchlab"}
+	return exec.CommandContext(d.t.Context(), d.program, append(place, args[1:]...)...)
+}
+
+// must runs a verb that has to end with the code.
+func (d *driven) must(want int, args ...string) (stdout, stderr string) {
+	d.t.Helper()
+	code, stdout, stderr := d.verb(args...)
+	if code != want {
+		d.t.Fatalf("cluster %v: exit code %d, want %d\n%s%s\n%s", args, code, want, stdout, stderr, d.pods.said(context.Background(), "watchlab", "watchlab-"))
+	}
+	return stdout, stderr
+}
+
+// state is what status says.
+func (d *driven) state(name string) fleet.State {
+	d.t.Helper()
+	stdout, _ := d.must(0, "status", "--name", name, "-o", "json")
+	var s fleet.State
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
+		d.t.Fatalf("%v: %s", err, stdout)
+	}
+	return s
+}
+
+// collected merges a run's results, and returns what is in their folder.
+func (d *driven) collected(name string) *lab.Outcome {
+	d.t.Helper()
+	dir := filepath.Join(d.t.TempDir(), "results")
+	d.must(0, "collect", "--name", name, "--out", dir)
+	o, err := lab.Load(dir)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, report := range []string{"report.md", "report.html"} {
+		if _, err := os.Stat(filepath.Join(dir, report)); err != nil {
+			d.t.Error(err)
+		}
+	}
+	return o
+}
+
+// nothingLeft fails where there is anything of a run, in any namespace.
+func (d *driven) nothingLeft(plan share.Plan) {
+	d.t.Helper()
+	if plan.Mode == share.Cluster {
+		// They end in their own time.
+		controlplanetest.Eventually(d.t, "the writers' namespaces are gone", func() error {
+			list, err := d.client.CoreV1().Namespaces().List(d.t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
+			if err == nil && len(list.Items) > 0 {
+				err = errors.New(list.Items[0].Name + " is there")
+			}
+			return err
+		})
+	}
+	client := dynamic.NewForConfigOrDie(d.cp.Config())
+	selectors := []string{fleet.RunLabel + "=" + plan.Run}
+	if plan.Mode == share.Cluster {
+		selectors = append(selectors, plan.WrittenBy())
+	}
+	for _, r := range []schema.GroupVersionResource{
+		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"},
+		{Version: "v1", Resource: "serviceaccounts"}, {Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	} {
+		for _, selector := range selectors {
+			list, err := client.Resource(r).List(d.t.Context(), metav1.ListOptions{LabelSelector: selector})
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			for _, o := range list.Items {
+				d.t.Errorf("%s %s/%s of run %s is left", r.Resource, o.GetNamespace(), o.GetName(), plan.Run)
+			}
+		}
+	}
+}
+
+// smallRun are flags of run for a play that is over in a moment.
+var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2"}
+
+// TestClusterRun drives `watchlab cluster run`, status, collect and clean against the
+// real control plane, in all modes. The Job controller, admission and RBAC are real; a
+// stand-in runs the pods as processes with the tokens of their service accounts.
+func TestClusterRun(t *testing.T) {
+	d := newDriven(t)
+	storm := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(storm, []byte("profiles:\n- profile: gang\n  scale: 0.05\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("Self", func(t *testing.T) {
+		d.t = t
+		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--shards", "3", "--", "--storm", storm}, smallRun...)
+		_, stderr := d.must(0, args...)
+		for _, want := range []string{"3 shards", "3 succeeded", "cluster collect"} {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("it doesn't say %q:\n%s", want, stderr)
+			}
+		}
+		s := d.state("mine")
+		if !s.Over || s.Count(fleet.Succeeded) != 3 || s.Delivered() != 3 {
+			t.Errorf("status: %+v", s)
+		}
+		for _, sh := range s.Shards {
+			if sh.Where != "done" || sh.Node != standInNode || sh.Failures != 0 {
+				t.Errorf("shard: %+v", sh)
+			}
+		}
+		// The shares together are what one process plays by itself.
+		merged := d.collected("mine")
+		alone := filepath.Join(t.TempDir(), "alone")
+		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", storm, "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		whole, err := lab.Load(alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range merged.Comparisons {
+			for j, cl := range c.Cells {
+				if len(cl.Rounds) == 0 {
+					t.Errorf("%s: no rounds: %s", cl.BenchName(), cl.Verdict)
+					continue
+				}
+				got, want := cl.Rounds[0].Result.EventsIn, whole.Comparisons[i].Cells[j].Rounds[0].Result.EventsIn
+				t.Logf("%s: %d events of 3 shards, %d of one process: %s", cl.BenchName(), got, want, cl.Verdict)
+				if got != want {
+					t.Errorf("%s: %d events of 3 shards, %d of one process", cl.BenchName(), got, want)
+				}
+			}
+		}
+
+		// Its name is taken, and what there is of it is left as it is.
+		if _, stderr := d.must(2, args...); !strings.Contains(stderr, "--name") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("a second run of this name: %s", stderr)
+		}
+		if s := d.state("mine"); s.Count(fleet.Succeeded) != 3 {
+			t.Errorf("after it was refused: %+v", s)
+		}
+		d.must(0, "clean", "--name", "mine")
+		d.nothingLeft(s.Plan)
+		if code, _, stderr := d.verb("clean", "--name", "mine"); code != 2 || !strings.Contains(stderr, "--name") {
+			t.Errorf("cleaned twice: exit code %d, %s", code, stderr)
+		}
+	})
+
+	t.Run("SharedServer", func(t *testing.T) {
+		d.t = t
+		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--shards", "2", "--",
+			"--storm", "recorded-gang", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+		d.believed("shared", 2)
+		s := d.state("shared")
+		d.must(0, "clean", "--name", "shared")
+		d.nothingLeft(s.Plan)
+	})
+
+	t.Run("Cluster", func(t *testing.T) {
+		d.t = t
+		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--shards", "2", "--writers", "2", "--",
+			"--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+		d.believed("written", 2)
+		s := d.state("written")
+		if len(s.Shards) != 4 || !s.Shards[3].Writer {
+			t.Errorf("status: %+v", s)
+		}
+		d.must(0, "clean", "--name", "written")
+		d.nothingLeft(s.Plan)
+	})
+
+	t.Run("Killed", d.killed)
+	t.Run("BadInput", d.badInput)
+	t.Run("Interrupted", d.interrupted)
+	t.Run("Claim", d.claim)
+
+	// All of it, and then the namespace.
+	d.t = t
+	d.must(0, "clean", "--all")
+	if _, err := d.client.CoreV1().Namespaces().Get(t.Context(), "watchlab", metav1.GetOptions{}); err == nil {
+		t.Error("the namespace is left")
+	}
+	t.Run("Foreign", d.foreign)
+}
+
+// believed collects a run of live streams, all of whose figures have to be good.
+func (d *driven) believed(name string, shards int) {
+	d.t.Helper()
+	s := d.state(name)
+	if s.Count(fleet.Succeeded) != shards || s.Delivered() != shards {
+		d.t.Errorf("status: %+v", s)
+	}
+	for _, c := range d.collected(name).Comparisons {
+		for _, cl := range c.Cells {
+			if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) == 0 {
+				d.t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+				continue
+			}
+			d.t.Logf("%s: %d events, %s", cl.BenchName(), cl.Rounds[0].Result.EventsIn, cl.Verdict)
+		}
+	}
+}
+
+// killed: a shard that is killed is tried again, which status tells, and collect has
+// what it delivered then.
+func (d *driven) killed(t *testing.T) {
+	d.t = t
+	var once sync.Once
+	d.pods.spoil = func(pod *corev1.Pod, process *os.Process) {
+		if strings.HasPrefix(pod.Name, "watchlab-killed-1-") {
+			once.Do(func() { _ = process.Kill() })
+		}
+	}
+	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--shards", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	d.pods.spoil = nil
+	if !strings.Contains(stderr, "shard 1: ") {
+		t.Errorf("nothing is said of the shard that was killed:\n%s", stderr)
+	}
+	s := d.state("killed")
+	if s.Count(fleet.Succeeded) != 2 || s.Shards[1].Failures != 1 || s.Shards[0].Failures != 0 {
+		t.Errorf("status: %+v", s)
+	}
+	d.collected("killed")
+}
+
+// badInput: what no shard can do is not tried twice.
+func (d *driven) badInput(t *testing.T) {
+	d.t = t
+	f, err := fleet.New(d.cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(share.Self, "kind", "configmap", "watchlab", "bad")
+	spec.PodMonitor = false
+	spec.Plan.Args = []string{"--storm=no-such-storm"}
+	if err := f.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := f.Follow(ctx, spec.Ref(), func(fleet.State) {}, func(err error) { t.Error(err) })
+	if err != nil || !s.Over || s.Failure == "" || s.Count(fleet.GivenUp) != 2 || s.Shards[0].Failures != 1 || s.Shards[0].Reason != "exit code 2" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if code, _, stderr := d.verb("collect", "--name", "bad"); code != 1 {
+		t.Errorf("collect: exit code %d, %s", code, stderr)
+	}
+}
+
+// interrupted: Ctrl-C leaves the run going, and says how to get at it.
+func (d *driven) interrupted(t *testing.T) {
+	d.t = t
+	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--shards", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	out := new(output)
+	cmd.Stderr = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	controlplanetest.Eventually(t, "the run is watched", func() error {
+		if !strings.Contains(out.String(), "results delivered") {
+			return errors.New(out.String())
+		}
+		return nil
+	})
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(out.String(), "cluster status") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	controlplanetest.Eventually(t, "the run comes to its end", func() error {
+		if s := d.state("left"); s.Count(fleet.Succeeded) != 2 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
+// claim: of several who start a run of one name at once, one does.
+func (d *driven) claim(t *testing.T) {
+	f, err := fleet.New(d.cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(share.Self, "kind", "configmap", "watchlab", "claimed")
+	spec.PodMonitor = false
+	spec.Plan.Args = []string{"--storm=no-such-storm"}
+	errs := make([]error, 5)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = f.Start(t.Context(), spec) })
+	}
+	wg.Wait()
+	started := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			started++
+		case !errors.Is(err, fleet.ErrExists):
+			t.Error(err)
+		}
+	}
+	if started != 1 {
+		t.Errorf("%d were started: %v", started, errs)
+	}
+}
+
+// foreign: a namespace that somebody else made is neither labelled nor deleted, and
+// what else is there stays.
+func (d *driven) foreign(t *testing.T) {
+	d.t = t
+	made, err := d.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}
+	if _, err := d.client.CoreV1().ConfigMaps("theirs").Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.must(0, append([]string{"run", "--overlay", "kind", "--namespace", "theirs", "--name", "guest", "--shards", "1", "--wait=false", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	d.must(0, "clean", "--namespace", "theirs", "--all")
+	ns, err := d.client.CoreV1().Namespaces().Get(t.Context(), "theirs", metav1.GetOptions{})
+	if err != nil || ns.DeletionTimestamp != nil || ns.UID != made.UID || len(ns.Labels) != len(made.Labels) {
+		t.Errorf("the namespace is %+v, %v", ns.ObjectMeta, err)
+	}
+	if _, err := d.client.CoreV1().ConfigMaps("theirs").Get(t.Context(), "theirs", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	accounts, err := d.client.CoreV1().ServiceAccounts("theirs").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=watchlab"})
+	if err != nil || len(accounts.Items) > 0 {
+		t.Errorf("service accounts are left: %d, %v", len(accounts.Items), err)
+	}
+}
