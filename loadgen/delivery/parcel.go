@@ -75,8 +75,8 @@ type contents struct {
 // Encode packs what a shard of a run measured. What follows from the rounds, the
 // medians and pooled latencies of cells, is left out.
 //
-// O(n) in time and memory, n being the size of the result; compressed, a round of a
-// cell takes 2 to 20 kB (see docs/scale.md).
+// O(n) in time and memory, n being the size of the result. Compressed, a round of a cell
+// takes one or two kilobytes (see docs/scale.md).
 func Encode(run string, s *lab.Shard) (Parcel, error) {
 	if s == nil || s.Outcome == nil {
 		return Parcel{}, errors.New("a shard without an outcome can't be delivered")
