@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,11 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
 	"watchlab/loadgen/telemetry/probe"
 )
 
@@ -30,17 +36,18 @@ type fakeCluster struct {
 	*fake.Clientset
 }
 
+var livePods = cluster.Resource{
+	GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+	Kind:                 schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespaced: true,
+}
+
 func (f fakeCluster) open() (*cluster.Tee, error) {
 	pods := f.CoreV1().Pods(metav1.NamespaceAll)
 	lw := &cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
 	}
-	r := cluster.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
-		Kind:                 schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespaced: true,
-	}
-	return cluster.FollowListerWatcher(r, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
+	return cluster.FollowListerWatcher(livePods, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
 }
 
 // drive makes, changes and deletes pods, and leaves none behind.
@@ -72,8 +79,13 @@ func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
 func TestCompareLive(t *testing.T) {
 	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
 	f := fakeCluster{fake.NewClientset(old)}
+	var warmUps []bool
 	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
-		Open: f.open, Drive: f.drive, Window: 100 * time.Millisecond, Of: "pods of a fake",
+		Open: f.open, Window: 100 * time.Millisecond, Of: "pods of a fake",
+		Drive: func(ctx context.Context, warmUp bool) (cluster.Written, error) {
+			warmUps = append(warmUps, warmUp)
+			return f.drive(ctx, warmUp)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +100,9 @@ func TestCompareLive(t *testing.T) {
 		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
 	}
 	toldLive(t, set.Snapshot())
+	if want := []bool{true, false, true, false}; !slices.Equal(warmUps, want) {
+		t.Errorf("rounds that warm up: %v, want %v", warmUps, want)
+	}
 	for _, c := range o.Comparisons {
 		events := uint64(0)
 		for _, cl := range c.Cells {
@@ -102,6 +117,11 @@ func TestCompareLive(t *testing.T) {
 				continue
 			}
 			r := cl.Rounds[0].Result
+			for _, want := range []cell.Note{{Unit: "cluster-written", Value: 240}, {Unit: "cluster-unwritten"}, {Unit: "cluster-relists"}, {Unit: "cluster-gap-ns"}} {
+				if !slices.Contains(r.Notes, want) {
+					t.Errorf("%s notes %v, want %v among them", cl.BenchName(), r.Notes, want)
+				}
+			}
 			if events == 0 {
 				events = r.EventsIn
 			}
@@ -202,4 +222,74 @@ func TestCompareLiveFails(t *testing.T) {
 	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Impls: []string{"nobody"}, Of: "x"}); err == nil {
 		t.Error("an unknown variant was taken")
 	}
+}
+
+// TestCompareLiveAudits: a round in which what the cluster has could not be held
+// against what was heard is not believed.
+func TestCompareLiveAudits(t *testing.T) {
+	for _, forbidden := range []bool{false, true} {
+		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if forbidden && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusForbidden)
+					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
+					return
+				}
+				h.ServeHTTP(w, r)
+			})
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		url, err := srv.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{}
+		c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		released := uint64(0)
+		comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+			Impls: []string{"ring"}, Modes: []string{"in-order"}, Of: "pods", Window: 200 * time.Millisecond,
+			Open: func() (*cluster.Tee, error) {
+				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)
+			},
+			Drive: func(context.Context, bool) (cluster.Written, error) {
+				released += 25
+				srv.Release(released)
+				return cluster.Written{Applied: 25}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdict := o.Comparisons[0].Cells[0].Verdict
+		if forbidden != (verdict.Status == lab.Invalid) || forbidden && !strings.Contains(verdict.Detail, "audit: no lists for you") {
+			t.Errorf("forbidden %v: %s", forbidden, verdict)
+		}
+		transport.CloseIdleConnections()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// podStorm is a storm of so many pods that come one after the other.
+func podStorm(events int) *storm.Storm {
+	s := &storm.Storm{Name: "pods", Resource: livePods.GroupVersionResource, Kind: livePods.Kind, Keys: events}
+	for i := range events {
+		name := fmt.Sprintf("pod-%d", i)
+		s.Events = append(s.Events, storm.Event{
+			Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i),
+			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: fmt.Sprint(i + 1)}},
+		})
+	}
+	return s
 }

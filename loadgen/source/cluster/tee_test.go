@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/storm"
 )
 
 // scripted answers lists one after the other, and each watch until it is told
@@ -299,4 +304,63 @@ func TestAuditWaits(t *testing.T) {
 			t.Errorf("b has come: %v", err)
 		}
 	})
+}
+
+// TestAuditOfAServer: the census is what a server has, page by page, while it goes on.
+func TestAuditOfAServer(t *testing.T) {
+	const pods = 1500
+	made := &storm.Storm{Name: "many", Resource: podResource.GroupVersionResource, Kind: podResource.Kind, Initial: pods, Keys: pods}
+	for i := range pods + 500 {
+		name := fmt.Sprintf("pod-%d", i%pods)
+		e := storm.Event{Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i % pods), Object: pod(name, fmt.Sprint(i+1))}
+		if i >= pods {
+			if e.Type = watch.Modified; i%5 == 0 {
+				e.Type = watch.Deleted
+			}
+		}
+		made.Events = append(made.Events, e)
+	}
+	srv, err := apiserver.New(made, apiserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c, err := For(&rest.Config{Host: url, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tee, err := NewTee(c, podResource, Scope{}, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tee.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := tee.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	srv.Release(uint64(len(made.Events)))
+	if err := tee.Audit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	there, err := tee.count(ctx)
+	if err != nil || len(there.objects) != pods-100 {
+		t.Fatalf("%d objects are there, want %d: %v", len(there.objects), pods-100, err)
+	}
+	if missing := tee.missing(there); len(missing) > 0 {
+		t.Errorf("missing after the audit: %q", missing[:min(3, len(missing))])
+	}
+	if got, want := tee.Storm(tee.Visible()).Final(), made.Final(); len(got) != len(want) {
+		t.Errorf("%d pods are known, and %d there", len(got), len(want))
+	}
 }
