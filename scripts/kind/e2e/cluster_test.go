@@ -30,6 +30,9 @@ const (
 	namespace = "watchlab"
 	// patience is how long something may take that takes seconds or a minute.
 	patience = 5 * time.Minute
+	// over is how long a run of a minute may take on a machine that has others to serve,
+	// with a shard that is tried again.
+	over = 15 * time.Minute
 	// pull is how long an image may take to be pulled.
 	pull = 3 * time.Minute
 )

@@ -209,7 +209,7 @@ func testKilled(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	var s state
-	until(t, "the run is over", patience, func(ctx context.Context) (bool, error) {
+	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
 		var err error
 		s, err = c.status(ctx, run)
 		return err == nil && s.Over, err
@@ -266,7 +266,7 @@ func testObserved(t *testing.T, c *cluster) {
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
 		there[name] = c.ready(t, name)
 	}
-	until(t, "the run is over", patience, func(ctx context.Context) (bool, error) {
+	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
 		s, err := c.status(ctx, run)
 		return err == nil && s.Over && s.Failure == "", err
 	})
