@@ -45,8 +45,6 @@ type shards struct {
 	output map[string]*bytes.Buffer
 }
 
-const shardsNamespace = "lab"
-
 func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *shards {
 	t.Helper()
 	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: program(t), plan: plan, output: map[string]*bytes.Buffer{}}
@@ -59,7 +57,7 @@ func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *sh
 	if err := os.WriteFile(s.file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardsNamespace}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.plan.Run}}
 	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +70,7 @@ func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 	args := slices.Concat([]string{"shard", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig()}, s.args)
 	cmd := exec.CommandContext(s.Context(), s.program, args...)
 	cmd.Env = slices.Concat(os.Environ(), s.env, []string{
-		share.IndexVar + "=" + strconv.Itoa(index), share.PodVar + "=" + pod, share.NodeVar + "=node", share.NamespaceVar + "=" + shardsNamespace,
+		share.IndexVar + "=" + strconv.Itoa(index), share.PodVar + "=" + pod, share.NodeVar + "=node", share.NamespaceVar + "=" + s.plan.Run,
 	})
 	out := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -99,7 +97,7 @@ func (s *shards) wait(cmd *exec.Cmd, pod string) {
 func (s *shards) delivered() []*lab.Shard {
 	s.Helper()
 	all := make([]*lab.Shard, s.plan.Shards)
-	damaged, err := delivery.ConfigMaps{Client: s.client, Namespace: shardsNamespace}.Read(s.Context(), s.plan.Run, func(p delivery.Parcel) error {
+	damaged, err := delivery.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p delivery.Parcel) error {
 		shard, err := p.Shard()
 		if err == nil && all[shard.Index] != nil {
 			err = fmt.Errorf("shard %d has delivered twice", shard.Index)
@@ -139,7 +137,7 @@ func (s *shards) merged(all []*lab.Shard) *lab.Outcome {
 
 // place reads where a member says it is.
 func (s *shards) place(m barrier.Member) (barrier.Place, error) {
-	l, err := s.client.CoordinationV1().Leases(shardsNamespace).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
+	l, err := s.client.CoordinationV1().Leases(s.plan.Run).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
 	if err != nil {
 		return barrier.Place{}, err
 	}
@@ -162,17 +160,28 @@ func (s *shards) reached(m barrier.Member, position int) {
 	})
 }
 
-func selfPlan() share.Plan {
+// Shards of runs, on a real API server.
+func TestShards(t *testing.T) {
+	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
+		"play one storm": playOneStorm, "a shard is killed": aShardIsKilled, "the leader is killed": theLeaderIsKilled,
+		"refuse": shardsRefuse, "share a server": shareAServer, "watch writers": watchWriters,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, cp) })
+	}
+}
+
+func selfPlan(run string) share.Plan {
 	return share.Plan{
-		Run: "meeting", Mode: share.Self, Shards: 3, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
+		Run: run, Mode: share.Self, Shards: 3, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Args: []string{"--family=queue", "--impl=clientgo-fifo,ring", "--storm=recorded-nodeloss", "--events=20000", "--rounds=2", "--pace=max,20000"},
 	}
 }
 
 // Several processes meet by Leases of a real API server, play their shares of one storm
 // at the same time, and deliver results that are the storm's when they are put together.
-func TestShardsPlayOneStorm(t *testing.T) {
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), selfPlan())
+func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
+	s := newShards(t, cp, selfPlan("meeting"))
 	var cmds []*exec.Cmd
 	for i := range s.plan.Shards {
 		cmds = append(cmds, s.start("shard", i, fmt.Sprintf("pod-%d", i)))
@@ -217,10 +226,10 @@ func TestShardsPlayOneStorm(t *testing.T) {
 
 // A shard that is killed in the midst of a run is begun again: it goes on at once until it
 // has caught up, and what it delivers says that it is the second attempt, and late.
-func TestAShardIsKilled(t *testing.T) {
-	plan := selfPlan()
+func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
+	plan := selfPlan("shard-killed")
 	plan.Args = append(plan.Args, "--rounds=4")
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	s := newShards(t, cp, plan)
 	first, second := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
 	victim := s.start("shard", 2, "pod-2")
 	s.reached(barrier.Member{Index: 2}, 5)
@@ -249,10 +258,10 @@ func TestAShardIsKilled(t *testing.T) {
 
 // Where the leader is killed and doesn't come back, the others come to their end without
 // it, and say so.
-func TestTheLeaderIsKilled(t *testing.T) {
-	plan := selfPlan()
+func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
+	plan := selfPlan("leader-killed")
 	plan.Shards, plan.Barrier.Duration = 2, 2*time.Second
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	s := newShards(t, cp, plan)
 	leader, other := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
 	s.reached(barrier.Member{Index: 1}, 3)
 	if err := leader.Process.Kill(); err != nil {
@@ -261,7 +270,7 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	_ = leader.Wait() // It was killed.
 	s.wait(other, "pod-1")
 	var got *lab.Shard
-	if _, err := (delivery.ConfigMaps{Client: s.client, Namespace: shardsNamespace}).Read(t.Context(), plan.Run, func(p delivery.Parcel) (err error) {
+	if _, err := (delivery.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p delivery.Parcel) (err error) {
 		got, err = p.Shard()
 		return err
 	}); err != nil || got == nil {
@@ -276,10 +285,10 @@ func TestTheLeaderIsKilled(t *testing.T) {
 }
 
 // Bad input is told in a line, and nothing is left in the cluster.
-func TestShardsRefuse(t *testing.T) {
-	plan := selfPlan()
+func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
+	plan := selfPlan("refusing")
 	plan.Args = append(plan.Args, "--budget=1m")
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	s := newShards(t, cp, plan)
 	cmd := s.start("shard", 0, "pod-0")
 	err := cmd.Wait()
 	var exit *exec.ExitError
@@ -293,7 +302,7 @@ func TestShardsRefuse(t *testing.T) {
 
 func (s *shards) leases() []coordinationv1.Lease {
 	s.Helper()
-	list, err := s.client.CoordinationV1().Leases(shardsNamespace).List(s.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
+	list, err := s.client.CoordinationV1().Leases(s.plan.Run).List(s.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -302,12 +311,12 @@ func (s *shards) leases() []coordinationv1.Lease {
 
 // Shards watch one simulated API server, which plays the whole storm to each of them, once
 // in every round.
-func TestShardsShareAServer(t *testing.T) {
+func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := share.Plan{
 		Run: "shared", Mode: share.SharedServer, Shards: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=6s", "--rounds=2"}, Server: "storm-server",
 	}
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{}), plan)
+	s := newShards(t, cp, plan)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("secret-of-the-test\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -358,12 +367,12 @@ func TestShardsShareAServer(t *testing.T) {
 
 // Two writers make their shares of a storm in the real cluster, in each round anew, and
 // two shards watch what both make. Nothing is left of it.
-func TestShardsWatchWriters(t *testing.T) {
+func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := share.Plan{
 		Run: "written", Mode: share.Cluster, Shards: 2, Writers: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: time.Minute},
 		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=8s", "--rounds=1", "--storm=recorded-gang", "--pace=100"},
 	}
-	s := newShards(t, controlplanetest.Start(t, controlplane.Options{Controllers: true}), plan)
+	s := newShards(t, cp, plan)
 	pods := []string{"pod-0", "pod-1", "writer-0", "writer-1"}
 	cmds := []*exec.Cmd{
 		s.start("shard", 0, pods[0]), s.start("shard", 1, pods[1]), s.start("writer", 0, pods[2]), s.start("writer", 1, pods[3]),

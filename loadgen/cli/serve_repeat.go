@@ -76,17 +76,15 @@ func (t *turn) over() bool {
 }
 
 func (t *turn) Accept() (net.Conn, error) {
-	for {
-		c, err := t.port.Accept()
-		switch {
-		case t.over() && err == nil:
-			// It came in at the last moment.
-			return nil, errors.Join(net.ErrClosed, c.Close())
-		case t.over():
-			return nil, net.ErrClosed
-		}
-		return c, err
+	c, err := t.port.Accept()
+	switch {
+	case t.over() && err == nil:
+		// It came in at the last moment.
+		return nil, errors.Join(net.ErrClosed, c.Close())
+	case t.over():
+		return nil, net.ErrClosed
 	}
+	return c, err
 }
 
 // Close ends Accept, and leaves the port as it is.
@@ -103,8 +101,8 @@ func (t *turn) Close() error {
 // play plays the storm as often as it was asked to, each time from the beginning.
 func (v *service) play(ctx context.Context, out *lines) error {
 	for n := 1; ; n++ {
-		v.playOnce(ctx, out)
-		if ctx.Err() != nil || n == v.flags.times || len(v.prepared) == 0 {
+		over := !v.playOnce(ctx, out)
+		if over || n == v.flags.times || len(v.prepared) == 0 {
 			return nil
 		}
 		if err := v.again(); err != nil {
@@ -138,27 +136,28 @@ func (v *service) close() error {
 
 // playOnce plays the storm once its time has come. Where it is to be played again, it
 // returns when as many watches have ended as it waited for: when the storm is over and
-// its faults with it, or, where nothing else ends a watch, before.
-func (v *service) playOnce(ctx context.Context, out *lines) {
+// its faults with it, or, where nothing else ends a watch, before. It returns false
+// where ctx has ended.
+func (v *service) playOnce(ctx context.Context, out *lines) bool {
 	need, several := v.flags.need, strings.HasPrefix(v.flags.start, startWatches)
 	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
 		// The first may be over already.
 		return open >= need || !several && open+ended >= need
 	}) != nil {
-		return
+		return false
 	}
 	if several {
 		select {
 		case <-time.After(settling):
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 	if err := v.injector.Start(); err != nil {
 		out.printf("faults: %v\n", err)
 	}
 	if len(v.prepared) == 0 {
-		return
+		return true
 	}
 	out.printf("the storm begins\n")
 	repeats := v.flags.times != 1
@@ -178,19 +177,19 @@ func (v *service) playOnce(ctx context.Context, out *lines) {
 	err := v.playStorm(playing)
 	switch {
 	case ctx.Err() != nil:
-		return
+		return false
 	case err != nil:
 		out.printf("the storm ends before its time: nobody watches it any more\n")
-		return
+		return true
 	}
 	out.printf("the storm is over; what it left is still served\n")
 	if !repeats {
-		return
+		return true
 	}
 	since := 0
 	if faults {
 		v.injector.Stop()
 		_ = v.server.AwaitWatches(ctx, func(_, ended int) bool { since = ended; return true }) // It doesn't wait.
 	}
-	_ = v.server.AwaitWatches(ctx, gone(since)) // Where ctx has ended, that is all.
+	return v.server.AwaitWatches(ctx, gone(since)) == nil
 }

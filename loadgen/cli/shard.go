@@ -243,11 +243,7 @@ func (s *shard) run(cmd *cobra.Command) error {
 // check plans what can be planned without the cluster.
 func (s *shard) check() (*plan, error) {
 	if s.plan.Mode == share.Self {
-		p, err := s.playing.plan(s.given)
-		if err == nil && s.playing.family == "" {
-			err = s.bad(errors.New("--family is needed: the quick study is not shared"))
-		}
-		return p, err
+		return s.playing.plan(s.given)
 	}
 	s.playing.source = clusterSource
 	if s.plan.Mode == share.SharedServer {
