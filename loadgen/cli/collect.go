@@ -72,7 +72,7 @@ for bad input, and for shards that can't be merged, before anything is written.`
 
   # What is there, with all that was delivered kept beside it
   watchlab cluster collect --context kind-watchlab --name mine --partial --keep-shards`,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: f.run,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.place.add(cmd)
