@@ -23,9 +23,9 @@
 // its member begin late by what the watch takes, as nobody waits longer than starts are
 // told ahead, and that is not seen.
 //
-// What it costs the API server, with n members, of which each has one watch: two
-// requests to join and one to leave for each, and in each meeting n+1 writes, and n+1
-// events for the leader and one for each other.
+// What it costs the API server, with n members, of which each has one watch: to join, a
+// read and a write, a list and the watch for each; in each meeting n+1 writes and one
+// read, and n+1 events for the leader and one for each other; to leave, a write for each.
 package barrier
 
 import (
