@@ -107,20 +107,23 @@ func TestWriterSitsOutages(t *testing.T) {
 	short.Events, short.Initial = s.Events[:100], 20
 	for _, tt := range []struct {
 		name string
-		// The API server is away from a request on, for so many.
-		from, away int
-		written    int64
-		ctx        error
+		// The API server is away from its 40th request on, for so long.
+		away    time.Duration
+		written int64
+		ctx     error
 	}{
-		{"comes back", 40, 60, 100, nil},
-		{"stays away", 40, 1 << 30, 0, context.DeadlineExceeded},
+		{"comes back", 5 * time.Second, 100, nil},
+		{"stays away", time.Hour, 0, context.DeadlineExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewSimpleDynamicClient(runtime.NewScheme())
-				requests := 0
+				requests, since := 0, time.Time{}
 				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-					if requests++; requests > tt.from && requests <= tt.from+tt.away {
+					if requests++; requests == 40 {
+						since = time.Now()
+					}
+					if requests >= 40 && time.Since(since) < tt.away {
 						return true, nil, syscall.ECONNREFUSED
 					}
 					return true, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{RunLabel: "run"}}}}, nil

@@ -229,6 +229,24 @@ func TestBreaks(t *testing.T) {
 		gap(from)
 		check("listed again")
 
+		// A watch that ends without a word was none: the gap is from the one before.
+		w.Modify(pod("a", "31"))
+		w.Stop()
+		from = time.Now()
+		w = <-s.watching
+		time.Sleep(time.Minute)
+		s.refuse(1)
+		w.Stop()
+		synctest.Wait()
+		if b := tee.Breaks(); !b.Down || b.Resumed != want.Resumed {
+			t.Errorf("after a watch that said nothing: %+v", b)
+		}
+		w = <-s.watching
+		want.Resumed++
+		gap(from)
+		w.Modify(pod("a", "32"))
+		check("resumed after a watch that said nothing")
+
 		// A bookmark is a sign of life, too.
 		w.Action(watch.Bookmark, pod("", "40"))
 		w.Stop()
