@@ -211,7 +211,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("SharedServer", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--shards", "2", "--",
-			"--storm", "recorded-gang", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+			"--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1")
 		d.believed("shared", 2)
 		s := d.state("shared")
 		d.must(0, "clean", "--name", "shared")
