@@ -52,11 +52,17 @@ func playedShards(tb testing.TB, rounds int) []*lab.Shard {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	// How well the schedule is kept is not what is looked at here, and what isn't kept is
+	// not delivered.
+	budget, err := pace.ParseBudget("1m")
+	if err != nil {
+		tb.Fatal(err)
+	}
 	var shards []*lab.Shard
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Spec{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
-			Impls: collectImpls, Storm: share.Of{Index: i, Of: collectPlayed}.Storm(s), Paces: collectPaces, Duration: 300 * time.Millisecond,
+			Impls: collectImpls, Storm: share.Of{Index: i, Of: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
 		})
 		if err != nil {
 			tb.Fatal(err)
@@ -231,11 +237,18 @@ func TestCollectFromARealServer(t *testing.T) {
 //
 // deliver-s and collect-s are the times of the two, for all, and collect-cpu-s is how much
 // processor time the latter takes, whatever else the machine does; result-B is a shard's result
-// as it is delivered; peak-heap-B is the collector's; for ConfigMaps,
+// as it is delivered, rounds how many of a cell it has, those left out that a machine had
+// spoiled; peak-heap-B is the collector's; for ConfigMaps,
 // requests count those of the collector, written-requests those of all shards,
 // received-B what the former got, and etcd-B is by how much the store grew.
 func BenchmarkCollect(b *testing.B) {
 	of := playedShards(b, collectRounds)
+	rounds := 0.0
+	for _, s := range of {
+		for _, c := range s.Outcome.Comparisons[0].Cells {
+			rounds += float64(len(c.Rounds)) / float64(len(of))
+		}
+	}
 	// What all of them share ends with the last.
 	outer := b
 	var cp *controlplane.ControlPlane
@@ -263,6 +276,7 @@ func BenchmarkCollect(b *testing.B) {
 					bytes := deliverAll(b, sink, of, n, 16)
 					b.ReportMetric(time.Since(began).Seconds(), "deliver-s")
 					b.ReportMetric(float64(bytes)/float64(n), "result-B")
+					b.ReportMetric(rounds, "rounds")
 					if client != nil {
 						b.ReportMetric(float64(counts.requests.Swap(0)), "written-requests")
 						counts.received.Store(0)

@@ -76,7 +76,7 @@ type contents struct {
 // medians and pooled latencies of cells, is left out.
 //
 // O(n) in time and memory, n being the size of the result. Compressed, a round of a cell
-// takes one or two kilobytes (see docs/scale.md).
+// takes some four kilobytes (see docs/scale.md).
 func Encode(run string, s *lab.Shard) (Parcel, error) {
 	if s == nil || s.Outcome == nil {
 		return Parcel{}, errors.New("a shard without an outcome can't be delivered")
