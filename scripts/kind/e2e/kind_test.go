@@ -274,13 +274,16 @@ func testKilled(t *testing.T, c *cluster) {
 // its traces, Grafana has our dashboards, Pyroscope our profiles.
 func testObserved(t *testing.T, c *cluster) {
 	const run = "observed"
-	args := append([]string{"--name", run, "--overlay", "kind-observed", "--shards", "4", "--wait=false", "--"}, long...)
-	if code, _ := c.watchlab(t, "run", args...); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
+	// What observes comes with a first, short run, so that it is there for the whole of
+	// the next one.
+	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "SHARDS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
 	there := map[string]bool{}
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
 		there[name] = c.ready(t, name)
+	}
+	args := append([]string{"--name", run, "--overlay", "kind-observed", "--shards", "4", "--wait=false", "--"}, long...)
+	if code, _ := c.watchlab(t, "run", args...); code != 0 {
+		t.Fatalf("exit code %d", code)
 	}
 	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
 		s, err := c.status(ctx, run)
