@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -359,7 +360,7 @@ func (c *cluster) log(t *testing.T, name string) string {
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("%d pods of %s: %v", len(pods), name, err)
 	}
-	b, err := c.client.CoreV1().Pods(namespace).GetLogs(pods[0].Name, nil).DoRaw(t.Context())
+	b, err := c.client.CoreV1().Pods(namespace).GetLogs(pods[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
