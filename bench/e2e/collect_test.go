@@ -105,20 +105,14 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.sent.Add(max(r.ContentLength, 0))
 	resp, err := c.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = countingBody{resp.Body, c.received}
+		resp.Body = countingBody{counted{resp.Body, c.received}, resp.Body}
 	}
 	return resp, err
 }
 
 type countingBody struct {
-	io.ReadCloser
-	n *atomic.Int64
-}
-
-func (b countingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.n.Add(int64(n))
-	return n, err
+	counted
+	io.Closer
 }
 
 // countedClient is a client whose requests are counted.

@@ -16,10 +16,8 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -72,12 +70,7 @@ func changePaced(ctx context.Context, client rest.Interface, object deliveryObje
 func watchPaced(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup) ([]time.Duration, error) {
 	once := sync.OnceFunc(opened.Done)
 	defer once()
-	accept := encoding
-	if encoding == runtime.ContentTypeProtobuf {
-		accept += ";stream=watch"
-	}
-	stream, err := client.Get().Namespace("default").Resource(object.resource).SetHeader("Accept", accept).
-		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: version}, scheme.ParameterCodec).Stream(ctx)
+	stream, err := openWatch(ctx, client, object, encoding, version)
 	if err != nil {
 		return nil, err
 	}

@@ -396,16 +396,21 @@ func (s server) connect(ctx context.Context, encoding string) (rest.Interface, e
 	return client, client.Get().AbsPath("/version").SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Error()
 }
 
-// watch opens a watch and reads the events of a play.
-func watch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup, read *atomic.Int64) error {
-	once := sync.OnceFunc(opened.Done)
-	defer once()
+// openWatch opens a watch from a version on.
+func openWatch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string) (io.ReadCloser, error) {
 	accept := encoding
 	if encoding == runtime.ContentTypeProtobuf {
 		accept += ";stream=watch"
 	}
-	stream, err := client.Get().Namespace("default").Resource(object.resource).SetHeader("Accept", accept).
+	return client.Get().Namespace("default").Resource(object.resource).SetHeader("Accept", accept).
 		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: version}, scheme.ParameterCodec).Stream(ctx)
+}
+
+// watch opens a watch and reads the events of a play.
+func watch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup, read *atomic.Int64) error {
+	once := sync.OnceFunc(opened.Done)
+	defer once()
+	stream, err := openWatch(ctx, client, object, encoding, version)
 	if err != nil {
 		return err
 	}
