@@ -79,13 +79,13 @@ func breaks(c *lab.ComparisonResult) []string {
 			parts = append(parts, text)
 		}
 		if r.has(noteRetried) {
-			parts = append(parts, fmt.Sprintf("%s had to be written again, over %s at the longest", plural(int(r.notes[noteRetried]), "event"), nanoseconds(r.notes[noteOutage])))
+			parts = append(parts, fmt.Sprintf("%s had to be written again, over %s at the longest", Plural(int(r.notes[noteRetried]), "event"), nanoseconds(r.notes[noteOutage])))
 		}
 		if r.has(noteRefused) {
-			parts = append(parts, plural(int(r.notes[noteRefused]), "event")+" the cluster refused")
+			parts = append(parts, Plural(int(r.notes[noteRefused]), "event")+" the cluster refused")
 		}
 		if r.has(noteUnwritten) {
-			parts = append(parts, plural(int(r.notes[noteUnwritten]), "event")+" had not been written when the window closed")
+			parts = append(parts, Plural(int(r.notes[noteUnwritten]), "event")+" had not been written when the window closed")
 		}
 		if len(parts) > 0 {
 			lines = append(lines, fmt.Sprintf("round %d: %s", r.round, strings.Join(parts, "; ")))
@@ -129,7 +129,7 @@ func listened(c *lab.ComparisonResult) []string {
 		for _, r := range rounds {
 			written += r.notes[noteWritten]
 		}
-		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", plural(int(written), "event"), plural(len(rounds), "round")))
+		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", Plural(int(written), "event"), Plural(len(rounds), "round")))
 	}
 	return lines
 }

@@ -162,7 +162,8 @@ func times(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + "×"
 }
 
-func plural(n int, what string) string {
+// Plural counts things: "1 shard", "2 shards".
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

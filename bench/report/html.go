@@ -178,7 +178,7 @@ func subtitle(o *lab.Outcome) string {
 		parts = append(parts, o.Merged.String())
 	}
 	if o.Env.CPU != "" {
-		parts = append(parts, fmt.Sprintf("%s on %s", plural(o.Env.Cores, "core"), o.Env.CPU))
+		parts = append(parts, fmt.Sprintf("%s on %s", Plural(o.Env.Cores, "core"), o.Env.CPU))
 	}
 	return strings.Join(parts, " · ")
 }

@@ -63,7 +63,7 @@ func (g group) throughput(id string) (figure, bool) {
 				b.Note += "  " + x
 			}
 			b.Note += caution(r.throughput)
-			b.Tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), plural(s.N, "round"))
+			b.Tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), Plural(s.N, "round"))
 			if s.Lo != nil {
 				b.Tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
 			}
@@ -208,7 +208,7 @@ func (g group) depth(id, rate, choice string) (figure, bool) {
 		for i, at := range m {
 			s.Points = append(s.Points, chart.Point{
 				X: at.At.Seconds(), Y: float64(at.Depth), Mark: marked(i, len(m)),
-				Tip: fmt.Sprintf("%s queued after %s", plural(int(at.Depth), "event"), wallTime(at.At)),
+				Tip: fmt.Sprintf("%s queued after %s", Plural(int(at.Depth), "event"), wallTime(at.At)),
 			})
 		}
 		c.Series = append(c.Series, s)

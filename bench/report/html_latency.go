@@ -89,7 +89,7 @@ func distributionOf(r row, wanted cell.Boundary) ([]chart.Point, error) {
 		points = append(points, point)
 	}
 	longest := max(1, float64(q.Max))
-	points = append(points, chart.Point{X: count, Y: longest, Mark: true, Tip: fmt.Sprintf("the longest of %s is %s", plural(int(q.Count), "event"), nanoseconds(longest))})
+	points = append(points, chart.Point{X: count, Y: longest, Mark: true, Tip: fmt.Sprintf("the longest of %s is %s", Plural(int(q.Count), "event"), nanoseconds(longest))})
 	return points, nil
 }
 

@@ -151,7 +151,7 @@ func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds i
 	if v.shared != "" {
 		s.Intro += "; " + v.shared
 	}
-	s.Tables = append(s.Tables, htmlGrid("Figures of "+c.Family+", medians of "+plural(rounds, "round"), v.grid))
+	s.Tables = append(s.Tables, htmlGrid("Figures of "+c.Family+", medians of "+Plural(rounds, "round"), v.grid))
 	for _, t := range v.more() {
 		s.Tables = append(s.Tables, htmlGrid(t.title, t.grid))
 	}

@@ -124,7 +124,7 @@ func kneeFigure(id string, knees []stats.Knee, styles map[string]chart.Style) (f
 			if !ok {
 				continue
 			}
-			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, plural(pt.Rounds, "round"))
+			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, Plural(pt.Rounds, "round"))
 			if pt.Verdict != "" {
 				tip += "; " + pt.Verdict
 			}

@@ -49,7 +49,7 @@ func asked(o *lab.Outcome) []term {
 				impls = append(impls, name)
 			}
 		}
-		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(impls, ", "), plural(cells, "cell")))
+		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(impls, ", "), Plural(cells, "cell")))
 		if c.Input != "" && !slices.Contains(inputs, c.Input) {
 			inputs = append(inputs, c.Input)
 		}
@@ -81,7 +81,7 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 		class  string
 	}{{lab.Valid, "good"}, {lab.Noisy, "warn"}, {lab.Invalid, "bad"}, {lab.Unplayed, "warn"}} {
 		n := counts[s.status]
-		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", plural(all, "cell"), s.status), Class: s.class}
+		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", Plural(all, "cell"), s.status), Class: s.class}
 		if n == 0 && s.status != lab.Valid {
 			if s.status == lab.Unplayed {
 				continue
@@ -104,7 +104,7 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	}
 	for i := range v.Notes {
 		if n := &v.Notes[i]; len(n.Cells) > 0 {
-			n.Text = plural(len(n.Cells), "cell") + " " + n.Text
+			n.Text = Plural(len(n.Cells), "cell") + " " + n.Text
 			n.Open = len(n.Cells) <= 4
 		}
 	}

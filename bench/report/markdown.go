@@ -143,7 +143,7 @@ func environment(o *lab.Outcome) []string {
 	if o.Merged != nil {
 		of = " of each shard"
 	}
-	add("CPU"+of, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
+	add("CPU"+of, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, Plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
 	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, orNone(e.GOGC), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
 	add("kernel", e.Kernel)
 	add("governor", e.Governor)

@@ -368,9 +368,9 @@ func rounds(o *lab.Outcome) string {
 		}
 	}
 	if least == most {
-		return plural(most, "round")
+		return Plural(most, "round")
 	}
-	return fmt.Sprintf("%d to %s", least, plural(most, "round"))
+	return fmt.Sprintf("%d to %s", least, Plural(most, "round"))
 }
 
 func percent(share float64) string { return number(share*100) + " %" }

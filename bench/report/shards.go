@@ -32,7 +32,7 @@ func shards(o *lab.Outcome) table {
 		if s.Node != "" && !slices.Contains(nodes, s.Node) {
 			nodes = append(nodes, s.Node)
 		}
-		kind := fmt.Sprintf("%s, %s, GOMAXPROCS %d", orNone(s.CPU), plural(s.Cores, "core"), s.GOMAXPROCS)
+		kind := fmt.Sprintf("%s, %s, GOMAXPROCS %d", orNone(s.CPU), Plural(s.Cores, "core"), s.GOMAXPROCS)
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
@@ -40,7 +40,7 @@ func shards(o *lab.Outcome) table {
 	t := table{title: "Shards"}
 	line := "Merged of " + m.String()
 	if len(nodes) > 0 {
-		line += " on " + plural(len(nodes), "node")
+		line += " on " + Plural(len(nodes), "node")
 	}
 	t.legend = append(t.legend, line+": counts and distributions are those of all events; events/s are all events over the time of the shard that took longest; memory is that of all processes.")
 	if n := len(m.Missing); n > 0 {
@@ -81,7 +81,7 @@ func shardNumbers(indexes []int) string {
 	for _, i := range indexes[:min(len(indexes), mostShards)] {
 		out = append(out, fmt.Sprint(i))
 	}
-	text := plural(len(indexes), "shard") + " (" + strings.Join(out, ", ")
+	text := Plural(len(indexes), "shard") + " (" + strings.Join(out, ", ")
 	if n := len(indexes) - len(out); n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/bench/report"
 	"watchlab/loadgen/apiserver/access"
 	"watchlab/loadgen/fleet"
 	"watchlab/loadgen/share"
@@ -126,7 +127,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %d shards\n", spec.Ref(), spec.Plan.Mode, spec.Plan.Shards)
+	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Shards, "shard"))
 	if !f.wait {
 		f.goOn(stderr, spec.Plan.Run)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"watchlab/bench/report"
 	"watchlab/loadgen/fleet"
 )
 
@@ -66,9 +67,9 @@ func fleetLine(s fleet.State) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, p))
 		}
 	}
-	line := fmt.Sprintf("%d shards: %s", s.Plan.Shards, strings.Join(parts, ", "))
+	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Shards, "shard"), strings.Join(parts, ", "))
 	if s.Plan.Deliver == "configmap" {
-		line += fmt.Sprintf("; %d results delivered", s.Delivered())
+		line += "; " + report.Plural(s.Delivered(), "result") + " delivered"
 	}
 	return line
 }

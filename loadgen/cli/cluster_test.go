@@ -155,7 +155,7 @@ watchlab: shard 0: its pod a failed, and it is tried again: exit code 1
 watchlab: 2 shards: 1 waiting, 1 failed; 0 results delivered
 watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
 watchlab: shard 1: its pod c failed, and it is given up: exit code 2
-watchlab: 2 shards: 1 given up, 1 succeeded; 1 results delivered
+watchlab: 2 shards: 1 given up, 1 succeeded; 1 result delivered
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
