@@ -271,7 +271,12 @@ func (c *cluster) forward(t *testing.T, name string, port int) string {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- f.ForwardPorts() }()
-	t.Cleanup(func() { close(stop); <-ended })
+	t.Cleanup(func() {
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Errorf("port-forward to %s: %v", pods[0].Name, err)
+		}
+	})
 	select {
 	case <-ready:
 	case err := <-ended:

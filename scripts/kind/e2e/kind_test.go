@@ -47,13 +47,17 @@ func TestKind(t *testing.T) {
 		{"CleanedUp", testClean},
 		{"Image", testImage},
 	} {
-		c.say("\n== %s", part.name)
-		if !t.Run(part.name, func(t *testing.T) { part.play(t, c) }) {
+		if !t.Run(part.name, func(t *testing.T) {
+			c.say("\n== %s", part.name)
+			part.play(t, c)
+		}) {
 			c.say("== %s FAILED", part.name)
 			// Whoever comes next finds a cluster without what failed.
 			c.cleaned(t)
 		}
 	}
+	// Where parts are played alone, nothing of theirs is left either.
+	c.cleaned(t)
 }
 
 // cleaned takes away everything of ours, whether or not there is anything.
