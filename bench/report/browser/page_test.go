@@ -94,6 +94,19 @@ func TestCharts(t *testing.T) {
 	b.keep("light.png")
 }
 
+// shown counts the cells of a run whose figures are shown.
+func shown(o *lab.Outcome) int {
+	n := 0
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if cl.Again == "" && len(cl.Rounds) > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // TestPublished: what is published in results/ can be looked at.
 func TestPublished(t *testing.T) {
 	dirs, err := filepath.Glob("../../../results/*/" + lab.RunFile)
@@ -108,8 +121,10 @@ func TestPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := open(t, render(t, o))
-			if n := eval[int](b, `document.querySelectorAll("figure svg .pt").length`); n < 10 {
-				t.Errorf("only %d figures are drawn", n)
+			// A run on a busy machine may have few figures that can be shown.
+			want := min(shown(o), 10)
+			if n := eval[int](b, `document.querySelectorAll("figure svg .pt").length`); n < want || want == 0 {
+				t.Errorf("only %d figures are drawn, of %d cells that have some", n, want)
 			}
 			b.sound()
 			b.keep(name + ".png")
