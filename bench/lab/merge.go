@@ -262,9 +262,9 @@ func (m *Merger) begin(s Shard) {
 	m.out.Env.Before, m.out.Env.After, m.out.Env.LoadAverage, m.out.Env.Resumed, m.out.Env.StealShare = nil, nil, nil, nil, nil
 	for i, c := range o.Comparisons {
 		merged := ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency}
-		for _, cl := range c.Cells {
+		for j, cl := range c.Cells {
 			m.cells = append(m.cells, &mergedCell{
-				comparison: i,
+				comparison: i, place: j,
 				result: CellResult{
 					Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
 					Again: cl.Again, Baseline: cl.Baseline, Seed: cl.Seed,
@@ -383,7 +383,7 @@ func (m *Merger) fold() error {
 	for range min(runtime.GOMAXPROCS(0), len(m.cells)) {
 		workers.Go(func() {
 			for i := range next {
-				errs[i] = m.cells[i].fold(shards, m.within(i))
+				errs[i] = m.cells[i].fold(shards)
 			}
 		})
 	}
@@ -393,15 +393,6 @@ func (m *Merger) fold() error {
 	close(next)
 	workers.Wait()
 	return errors.Join(errs...)
-}
-
-// within is the place of a cell in its comparison.
-func (m *Merger) within(i int) int {
-	at := i
-	for at > 0 && m.cells[at-1].comparison == m.cells[i].comparison {
-		at--
-	}
-	return i - at
 }
 
 // Outcome returns the run, once all shards were added. Without any shard there is none:

@@ -11,9 +11,10 @@ import (
 
 // mergedCell is a cell of all shards so far.
 type mergedCell struct {
-	comparison int
-	result     CellResult
-	rounds     map[int]*mergedRound
+	// comparison it is of, and its place there.
+	comparison, place int
+	result            CellResult
+	rounds            map[int]*mergedRound
 	// shards is how many were added.
 	shards int
 	// verdicts are those of shards in which it is not valid.
@@ -34,10 +35,10 @@ type mergedRound struct {
 }
 
 // fold adds shards to the cell, which is at place of its comparison.
-func (c *mergedCell) fold(shards []pendingShard, place int) error {
+func (c *mergedCell) fold(shards []pendingShard) error {
 	parts := map[int][]cell.Result{}
 	for _, s := range shards {
-		found := &s.Outcome.Comparisons[c.comparison].Cells[place]
+		found := &s.Outcome.Comparisons[c.comparison].Cells[c.place]
 		c.shards++
 		if found.Verdict.Status != Valid {
 			c.verdicts = append(c.verdicts, shardVerdict{s.Index, found.Verdict})
