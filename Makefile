@@ -3,7 +3,7 @@
 GO      ?= go
 BIN     := bin
 COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null)
-LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
+LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test mutants soak e2e control-plane dashboards dashboards-up dashboards-down bench image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind lint clean
@@ -11,7 +11,7 @@ LDFLAGS := -X watchlab/loadgen/cli.commit=$(COMMIT)
 # NESTED are the modules that keep heavy dependencies out of the root's go.mod.
 NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
 # E2E are those that run real programs, which they build into PROGRAMS.
-E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e loadgen/telemetry/e2e
+E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e bench/telemetry/e2e
 PROGRAMS := $(CURDIR)/$(BIN)/programs
 # FAULTS is how long each half of make e2e's informers go through faults.
 FAULTS ?= 5m
@@ -24,7 +24,7 @@ help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./loadgen
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
 
 run: build ## Replay the recorded streams through every variant and compare them (5 minutes)
 	$(BIN)/watchlab run
@@ -71,7 +71,7 @@ ARCHIVE   ?= $(BIN)/watchlab.tar
 
 image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
 	@set -e; for arch in $(PLATFORMS); do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./loadgen; done
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./cmd/watchlab; done
 	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(abspath $(ARCHIVE)) \
 		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
 
@@ -132,7 +132,7 @@ e2e-kind: build kubeconfig ## Prove it all in the cluster CLUSTER=watchlab, with
 lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
 	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl loadgen/telemetry/e2e/collector scripts/kind/e2e; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl bench/telemetry/e2e/collector scripts/kind/e2e; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 clean: ## Remove what was built; results are kept
 	rm -rf $(BIN)

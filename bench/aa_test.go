@@ -47,7 +47,7 @@ func BenchmarkAA(b *testing.B) {
 			if planted {
 				other = longer(even)
 			}
-			// What the first play pays for, the others don't.
+
 			playOnce(b, even)
 			rng := rand.New(rand.NewPCG(1, 2))
 			found, seen := map[string]int{}, map[string][]float64{}

@@ -8,8 +8,8 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/impls"
-	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"

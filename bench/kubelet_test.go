@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"watchlab/bench/pipeline"
 	"watchlab/impls"
-	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source"
 )
 

@@ -69,11 +69,10 @@ const lightLength = 1024
 type lightRing struct {
 	slots [lightLength]*v1.Pod
 	_     [128]byte
-	// pushed is stored by the producer after the slot, and loaded by the
-	// consumer before it.
+
 	pushed atomic.Uint64
 	_      [120]byte
-	// popped is stored by the consumer when it is done with the slots before.
+
 	popped atomic.Uint64
 	_      [120]byte
 }

@@ -3,8 +3,8 @@ package dashboards
 import (
 	"fmt"
 
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // cluster answers: are the pods of a load Job all at work, and what do they make

@@ -4,7 +4,7 @@
 // model of a dashboard is in watchlab/dashboards/grafana.
 //
 //  1. [All] are the dashboards, one file of Go each. Their queries are written
-//     with the names of watchlab/loadgen/telemetry/metric, so that a metric that
+//     with the names of watchlab/bench/telemetry/metric, so that a metric that
 //     is renamed there is renamed here.
 //  2. [Rules] are what Prometheus evaluates.
 //  3. [Files] is all of it, encoded. `make dashboards` writes it, and a test
@@ -35,8 +35,8 @@ package dashboards
 import (
 	"fmt"
 
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // tag is on all dashboards; they lead to each other by it.
@@ -100,5 +100,3 @@ func where() []grafana.Variable {
 		{Name: "instance", Label: "instance", Description: "The process: host and port, or the pod", Query: labelValues(selector{}.among("job", "job").of(metric.BuildInfo), "instance"), Multi: true, AllValue: ".+"},
 	}
 }
-
-// by run.

@@ -3,8 +3,8 @@ package dashboards
 import (
 	"fmt"
 
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // history answers: since which commit is it slower?

@@ -3,8 +3,8 @@ package dashboards
 import (
 	"fmt"
 
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // kubelet answers: does the kubelet's pod-config merge keep up?

@@ -1,8 +1,8 @@
 package dashboards
 
 import (
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // latency answers: where does an event's time go?

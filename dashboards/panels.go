@@ -2,8 +2,8 @@ package dashboards
 
 import (
 	"watchlab/bench/lab"
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // Sizes of panels: a third, a half or all of the page.

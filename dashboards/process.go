@@ -1,6 +1,6 @@
 package dashboards
 
-import "watchlab/loadgen/telemetry/metric"
+import "watchlab/bench/telemetry/metric"
 
 // What client_golang v1.25.0's collectors of the Go runtime and of the process
 // export, as far as it is charted. They have no labels of a run.

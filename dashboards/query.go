@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"watchlab/loadgen/telemetry/metric"
+	"watchlab/bench/telemetry/metric"
 )
 
 // selector is a set of label matchers, as PromQL writes them.

@@ -3,8 +3,8 @@ package dashboards
 import (
 	"fmt"
 
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // queue answers: how deep is the queue, what does it hold, and what does that cost

@@ -1,8 +1,8 @@
 package dashboards
 
 import (
+	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards/grafana"
-	"watchlab/loadgen/telemetry/metric"
 )
 
 // byVariant are the labels that tell one variant from another: the same

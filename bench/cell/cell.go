@@ -49,9 +49,8 @@ var ErrMisuse = errors.New("recorder misused")
 // nor used from several goroutines at once. Mistakes do not panic: they are
 // kept, and [Recorder.Result] returns them.
 type Recorder struct {
-	// shared: others are measured in this process at the same time.
 	shared bool
-	// alone: the process is this measurement's own.
+
 	alone        bool
 	begun, ended bool
 	start, stop  time.Time
@@ -62,22 +61,19 @@ type Recorder struct {
 	counted      []Note
 	watcher      *watcher
 	memory       *Memory
-	// starting and stopping enclose the measured part; ending is stopping once
-	// starting was called.
+
 	starting, stopping, ending func()
 
 	summed              bool
 	eventsIn, deltasOut uint64
 
-	// boundaries holds the histograms in the order in which their names first
-	// came up; last is a one-entry cache, as reports come in runs.
 	boundaries []*boundary
 	byName     map[Boundary]*boundary
 	last       *boundary
 	lag        *durations
 	late       uint64
 	missed     uint64
-	// budget is how late a release may be; over is when the schedule is over.
+
 	budget, over time.Duration
 	notes        []Note
 	timeline     []Moment

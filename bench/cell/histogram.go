@@ -20,26 +20,20 @@ const (
 // histogram's three significant digits, all else exactly.
 type Quantiles struct {
 	Count uint64 `json:"count"`
-	// Sum is of the durations as they stand in the histogram: clamped ones as an
-	// hour, negative ones as zero. It stops at 584 years. Mean is Sum over Count,
-	// to the nanosecond below.
+
 	Sum  uint64        `json:"sumNs,omitempty"`
 	Mean time.Duration `json:"meanNs"`
 	P50  time.Duration `json:"p50Ns"`
 	P90  time.Duration `json:"p90Ns"`
 	P99  time.Duration `json:"p99Ns"`
 	P999 time.Duration `json:"p999Ns"`
-	// Min and Max are the shortest and the longest as they were reported, neither
-	// clamped nor raised.
+
 	Min time.Duration `json:"minNs,omitempty"`
 	Max time.Duration `json:"maxNs"`
-	// Clamped is how many were longer than the histogram's hour and stand in
-	// it as an hour; Negative how many were below zero and stand in it as zero.
+
 	Clamped  uint64 `json:"clamped,omitempty"`
 	Negative uint64 `json:"negative,omitempty"`
-	// Histogram is the whole distribution as HdrHistogram's V2 compressed
-	// base64 form, which [MergeHistograms] and every HdrHistogram library read.
-	// It is kept out of run.json; [WriteLog] writes it to latency/*.hlog.
+
 	Histogram string `json:"-"`
 }
 

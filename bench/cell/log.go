@@ -20,10 +20,9 @@ var ErrLog = errors.New("not a log of histograms")
 // it.
 type Interval struct {
 	Boundary Boundary
-	// Round counts from 1.
+
 	Round int
-	// Started and Elapsed are when the round began and how long it took, to the
-	// millisecond.
+
 	Started time.Time
 	Elapsed time.Duration
 	Quantiles

@@ -19,12 +19,11 @@ const sampleEvery = 2 * time.Millisecond
 type watcher struct {
 	quit atomic.Bool
 	done sync.WaitGroup
-	// sample is where looks are written, so that they allocate nothing.
+
 	sample []metrics.Sample
 
 	heap, peak uint64
-	// rss is what the process's peak was when it began; reset says that this was
-	// what was resident then, not what once had been.
+
 	rss   uint64
 	reset bool
 }

@@ -20,7 +20,7 @@ import (
 // a little more.
 type perf struct {
 	units  []string
-	events [][]int // file descriptors, by unit and thread
+	events [][]int
 }
 
 // event is one that perf_event_open takes.

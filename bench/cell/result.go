@@ -9,95 +9,70 @@ import (
 // Result is what one measurement found. Its JSON form is part of run.json;
 // durations are whole nanoseconds there.
 type Result struct {
-	// EventsIn is how many events went in, DeltasOut how many deltas came out.
 	EventsIn  uint64 `json:"eventsIn"`
 	DeltasOut uint64 `json:"deltasOut"`
-	// Elapsed is the time from Begin to End on the monotonic clock.
+
 	Elapsed time.Duration `json:"elapsedNs"`
-	// EventsPerSecond is EventsIn over Elapsed.
+
 	EventsPerSecond float64 `json:"eventsPerSecond"`
-	// DeltasPerEvent is DeltasOut over EventsIn: below 1 where events were
-	// folded together, above 1 where one event caused several.
+
 	DeltasPerEvent float64 `json:"deltasPerEvent"`
-	// Shared: others were measured in this process at the same time, so that
-	// allocations, CPU time, garbage collections, lock waits and counters are not
-	// known, and 0.
+
 	Shared bool `json:"shared,omitempty"`
-	// AllocsPerEvent and BytesPerEvent are heap allocations of the whole
-	// process between Begin and End, over EventsIn.
+
 	AllocsPerEvent float64 `json:"allocsPerEvent"`
 	BytesPerEvent  float64 `json:"bytesPerEvent"`
-	// CPUSecondsPerEvent is user and system time of the whole process, garbage
-	// collection included, over EventsIn. Zero where the system does not tell.
+
 	CPUSecondsPerEvent float64 `json:"cpuSecondsPerEvent"`
-	// GCs is how many garbage collections ended in between, GCPause how long
-	// they stopped the world in all.
+
 	GCs     uint32        `json:"gcs"`
 	GCPause time.Duration `json:"gcPauseNs"`
-	// GCPauseMax is the longest of them, as the upper edge of the runtime's
-	// bucket (/sched/pauses/total/gc:seconds): up to a quarter too long.
+
 	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
-	// LockWait is how long goroutines waited for mutexes, summed over them, as
-	// the runtime estimates it (/sync/mutex/wait/total:seconds, a sample).
+
 	LockWait time.Duration `json:"lockWaitNs"`
-	// Memory is what the measurement took at its height; nil where it had no
-	// process to itself, as others' leavings would be in it.
+
 	Memory *Memory `json:"memory,omitempty"`
-	// Host is what the machine did to the measurement.
+
 	Host Host `json:"host,omitzero"`
-	// Counters are the processor's ("cycles/op", "instructions/op",
-	// "cache-misses/op", "branch-misses/op", or "user-cycles/op" and so on where the
-	// kernel's share isn't let to be counted) and the system's
-	// ("context-switches/op", "page-faults/op"), of the whole process, over
-	// EventsIn; those only that the kernel gives.
+
 	Counters []Note `json:"counters,omitempty"`
-	// Latency holds one entry for each boundary, in the order in which the
-	// workload first named them.
+
 	Latency []Latency `json:"latency,omitempty"`
-	// Lag tells how the generator kept its schedule; nil where none was
-	// reported.
+
 	Lag *Lag `json:"lag,omitempty"`
-	// Notes are the workload's own figures, in the order of their reports.
+
 	Notes []Note `json:"notes,omitempty"`
-	// Timeline tells how the schedule went; empty where none was reported.
+
 	Timeline []Moment `json:"timeline,omitempty"`
 }
 
 // Memory is what a process took at its height, between Begin and End.
 type Memory struct {
-	// HeapBytes is the live heap at Begin, after a collection; PeakHeapBytes the
-	// most that the heap's objects took, as sampled (/memory/classes/heap/objects:bytes).
 	HeapBytes     uint64 `json:"heapBytes"`
 	PeakHeapBytes uint64 `json:"peakHeapBytes"`
-	// PeakRSSBytes is the most that the kernel had resident for the process; 0
-	// where it doesn't tell.
+
 	PeakRSSBytes uint64 `json:"peakRSSBytes,omitempty"`
 }
 
 // Host is what happened to the machine and to the process between Begin and End
 // that no variant is to blame for.
 type Host struct {
-	// StealShare is which share of the machine's CPU time the hypervisor gave to
-	// others.
 	StealShare float64 `json:"stealShare,omitempty"`
-	// Throttled is how long the control group was held back for its CPU quota.
+
 	Throttled time.Duration `json:"throttledNs,omitempty"`
-	// GCLimited: the runtime's limiter on the collector came into force
-	// (/gc/limiter/last-enabled:gc-cycle): the heap was at its limit, and the
-	// collector was not let to keep up. The runtime doesn't tell for how long.
+
 	GCLimited bool `json:"gcLimited,omitempty"`
 }
 
 // Moment is one stretch of a measurement: what happened in it, and what was
 // waiting at its end.
 type Moment struct {
-	// At is the stretch's end, from the start of the schedule.
 	At time.Duration `json:"atNs"`
-	// Released and Handled are how many events were, in the stretch.
+
 	Released uint64 `json:"released"`
 	Handled  uint64 `json:"handled"`
-	// Depth is how many events were queued at its end: taken by the queue and
-	// not handed over.
+
 	Depth uint64 `json:"depth"`
 }
 
@@ -111,13 +86,11 @@ type Latency struct {
 // before its time is one of zero lag, counted in Negative.
 type Lag struct {
 	Quantiles
-	// Budget is how late a release may be, see [Recorder.Schedule]. Late is how
-	// many were later, LateShare their share of all.
+
 	Budget    time.Duration `json:"budgetNs"`
 	Late      uint64        `json:"late"`
 	LateShare float64       `json:"lateShare"`
-	// Missed is how many events had not been released when the schedule was
-	// over.
+
 	Missed uint64 `json:"missed"`
 }
 

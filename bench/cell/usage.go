@@ -14,10 +14,9 @@ type usage struct {
 	mallocs, bytes uint64
 	gcs            uint32
 	gcPause        time.Duration
-	// pauses counts the collector's stops by how long they took.
+
 	pauses *metrics.Float64Histogram
-	// gcLimited is the cycle at which the limiter on the collector last came into
-	// force.
+
 	gcLimited uint64
 	lockWait  time.Duration
 	rusage    rusage

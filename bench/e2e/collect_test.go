@@ -22,11 +22,11 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/impls"
-	"watchlab/loadgen/delivery"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/trace"

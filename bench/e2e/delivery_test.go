@@ -137,7 +137,7 @@ func simulatedServer(b testing.TB) server {
 		b.Fatal(err)
 	}
 	program := filepath.Join(dir, "watchlab")
-	build := exec.Command("go", "build", "-o", program, "./loadgen")
+	build := exec.Command("go", "build", "-o", program, "./cmd/watchlab")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("go build: %v\n%s", err, out)
@@ -172,9 +172,9 @@ func simulatedServer(b testing.TB) server {
 // deliveryObject is what is written.
 type deliveryObject struct {
 	name string
-	// resource of the core group.
+
 	resource string
-	// events that happen in a play.
+
 	events int
 	of     func(i int) runtime.Object
 }

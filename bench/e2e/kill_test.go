@@ -24,9 +24,9 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -253,7 +253,7 @@ type recording struct {
 	sums []record.Summary
 
 	mu sync.Mutex
-	// state has the version of each pod, breaks what the watch broke at. Guarded by mu.
+
 	state  map[string]string
 	breaks []trace.Break
 }

@@ -13,8 +13,8 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/pipeline"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -26,7 +26,7 @@ type playable struct {
 	cluster *cluster.Cluster
 	pods    cluster.Resource
 	writer  *cluster.Writer
-	// storm is the beginning of a recorded one.
+
 	storm *storm.Storm
 }
 

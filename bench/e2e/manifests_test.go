@@ -29,7 +29,7 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
-	"watchlab/loadgen/fleet"
+	"watchlab/bench/fleet"
 	"watchlab/loadgen/share"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"watchlab/bench/lab"
-	"watchlab/loadgen/cli"
+	"watchlab/cmd/watchlab/cli"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/trace"
 )

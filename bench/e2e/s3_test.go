@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/cli"
-	"watchlab/loadgen/delivery"
+	"watchlab/cmd/watchlab/cli"
 )
 
 // gatewayVersion of the Versity S3 gateway is what bench/e2e/build/s3 pins.

@@ -22,9 +22,9 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/fleet/barrier"
+	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/barrier"
-	"watchlab/loadgen/delivery"
 	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 )
@@ -41,7 +41,7 @@ type shards struct {
 	args    []string
 
 	mu sync.Mutex
-	// output by shard. Guarded by mu.
+
 	output map[string]*bytes.Buffer
 }
 

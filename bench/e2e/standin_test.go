@@ -43,13 +43,13 @@ type standIn struct {
 	cp      *controlplane.ControlPlane
 	program string
 	dir     string
-	// spoil, if not nil, is told of each process that was started.
+
 	spoil func(pod *corev1.Pod, process *os.Process)
 
 	mu sync.Mutex
-	// pods by UID. Guarded by mu.
+
 	pods map[string]*podProcess
-	// services by name: the ports on which they are served here. Guarded by mu.
+
 	services map[string]int
 	wg       sync.WaitGroup
 }
@@ -64,7 +64,7 @@ type podProcess struct {
 // output is what processes wrote. They may write while it is read.
 type output struct {
 	mu   sync.Mutex
-	text bytes.Buffer // Guarded by mu.
+	text bytes.Buffer
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -115,7 +115,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 		s.mu.Lock()
 		for _, p := range s.pods {
 			if p.cmd != nil {
-				_ = p.cmd.Process.Kill() // It may have ended.
+				_ = p.cmd.Process.Kill()
 			}
 		}
 		s.mu.Unlock()

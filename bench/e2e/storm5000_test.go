@@ -130,7 +130,7 @@ func program(t *testing.T) string {
 		return path
 	}
 	path := filepath.Join(controlplanetest.Programs(t), "watchlab")
-	build := exec.Command("go", "build", "-o", path, "./loadgen")
+	build := exec.Command("go", "build", "-o", path, "./cmd/watchlab")
 	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

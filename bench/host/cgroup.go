@@ -12,11 +12,10 @@ import (
 // Limits are what a container's control group allows; nil means no limit is
 // set, or none is visible.
 type Limits struct {
-	// CgroupVersion is 1 or 2, 0 where there is none.
 	CgroupVersion int `json:"cgroupVersion,omitempty"`
-	// MemoryBytes that may be used.
+
 	MemoryBytes *int64 `json:"memoryBytes,omitempty"`
-	// CPUs that may be used, as quota over period.
+
 	CPUs *float64 `json:"cpus,omitempty"`
 }
 

@@ -10,10 +10,10 @@ import (
 // Attempt tells one result of a shard from others of the same shard.
 type Attempt struct {
 	Index int
-	// Number and Pod are the shard's Attempt and Pod.
+
 	Number int
 	Pod    string
-	// Started is when it began to play; Finished, that it came to its end.
+
 	Started  time.Time
 	Finished bool
 }

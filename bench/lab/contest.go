@@ -20,22 +20,18 @@ import (
 // before the next is asked for.
 type contest struct {
 	r *runner
-	// index is the comparison's place in the outcome, first the position of its first
-	// play among those of the run ([Play]).
+
 	index, first int
-	// Comparison with all cells so far; tallies are theirs.
+
 	Comparison
 	tallies []*tally
-	// baselines are the names of the cells that ratios are taken against, by the
-	// knobs that they are baselines for.
+
 	baselines map[string]string
-	// warm are the variants that have been played in this process.
+
 	warm map[string]bool
-	// until is when its share of the budget is spent.
+
 	until time.Duration
 
-	// closed: a run that is taken up again was past this comparison. withheld are
-	// the rounds that it had and did not show.
 	closed   bool
 	withheld map[string][]Round
 }

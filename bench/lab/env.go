@@ -14,9 +14,8 @@ import (
 
 // Build says which program measured.
 type Build struct {
-	// Commit is the revision it was built from, empty where unknown.
 	Commit string `json:"commit,omitempty"`
-	// Dirty is true where the source differed from that revision.
+
 	Dirty bool `json:"dirty"`
 }
 
@@ -35,41 +34,35 @@ func (b Build) Revision() string {
 // Env is where a run took place; its JSON form is env.json. What the system
 // does not tell is left out.
 type Env struct {
-	// Started is when the run began.
 	Started time.Time `json:"started"`
-	// Resumed are when the run was taken up again.
+
 	Resumed []time.Time `json:"resumed,omitempty"`
-	// Args are the program's arguments, without its path.
+
 	Args []string `json:"args"`
 	Build
-	// GoVersion, GOOS and GOARCH of the program.
+
 	GoVersion string `json:"goVersion"`
 	GOOS      string `json:"goos"`
 	GOARCH    string `json:"goarch"`
-	// CPU is the processor's model, Cores how many are visible to the process,
-	// GOMAXPROCS how many it uses.
+
 	CPU        string `json:"cpu,omitempty"`
 	Cores      int    `json:"cores"`
 	GOMAXPROCS int    `json:"gomaxprocs"`
-	// GOGC is the garbage collector's percentage as in force ("off" for none),
-	// GOMEMLIMIT its memory limit in bytes, nil for none.
+
 	GOGC       string `json:"gogc"`
 	GOMEMLIMIT *int64 `json:"gomemlimit,omitempty"`
-	// Kernel release, such as "6.8.0".
+
 	Kernel string `json:"kernel,omitempty"`
-	// Governor of the first core's frequency, such as "performance".
+
 	Governor string `json:"governor,omitempty"`
-	// LoadAverage over 1, 5 and 15 minutes when the run began: other load on
-	// the machine.
+
 	LoadAverage []float64 `json:"loadAverage,omitempty"`
-	// Limits of the container.
+
 	Limits host.Limits `json:"limits"`
-	// Before and After are the machine's CPU times around the run, or around what
-	// was played since it was last taken up again; After is nil until it ends.
+
 	Before *host.CPUTimes `json:"cpuTimesBefore,omitempty"`
 	After  *host.CPUTimes `json:"cpuTimesAfter,omitempty"`
-	// StealShare is which part of the machine's CPU time the host took away
-	// between them; nil until it ends.
+
 	StealShare *float64 `json:"stealShare,omitempty"`
 }
 

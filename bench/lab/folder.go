@@ -26,15 +26,12 @@ import (
 // nothing that it has written.
 type folder struct {
 	dir string
-	// bench is the open bench.txt, so that lines can be added; it is nil after
-	// a failed rewrite.
+
 	bench  *os.File
 	writer *stats.Writer
-	// lock is held as long as the run is in progress.
+
 	lock *os.File
-	// withheld are the rounds of cells that are invalid at present, through no fault
-	// of the variant, and may yet turn, by name: none of their figures is shown, and a run
-	// that is taken up again needs them.
+
 	withheld map[string][]Round
 }
 

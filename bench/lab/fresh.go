@@ -28,8 +28,7 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 // handover is what a process that played a cell tells the one that asked for it.
 type handover struct {
 	Result cell.Result
-	// Err is the error's text, empty for none; Broken are the invariants that it
-	// wraps.
+
 	Err    string
 	Broken []Cause
 }

@@ -9,13 +9,8 @@ import (
 // Play is a play of a cell that is set up and about to run; of all cells of a round,
 // where they are played together.
 type Play struct {
-	// Position counts the plays that the run has, from 0, those included that are left
-	// out because the cell broke an invariant before. It is the same for the same
-	// play of all runs of the same comparisons and options.
 	Position int
-	// Comparison is the place of the comparison in the run, from 0; Cell the cell's
-	// name as benchmarks have it, empty for all cells of the round; Round the round, 0
-	// for the warm-up.
+
 	Comparison int
 	Cell       string
 	Round      int
@@ -66,12 +61,12 @@ func (c *contest) plays(rounds int) int {
 // them run as they come.
 type meeting struct {
 	gate func(context.Context) error
-	// begun is closed when the gate has let them through, or err says why not.
+
 	begun chan struct{}
 	err   error
 
 	mu sync.Mutex
-	// missing have neither come nor left; there have come. Guarded by mu.
+
 	missing, there int
 }
 

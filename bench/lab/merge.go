@@ -19,7 +19,6 @@ var ErrShards = errors.New("no run can be made of the shards")
 // MixedError says that two shards differ in what has to be the same in all of them. It
 // wraps [ErrShards].
 type MixedError struct {
-	// What differs, such as "commit", and how it stands with two shards.
 	What   string
 	A, B   string
 	IndexA int
@@ -34,25 +33,21 @@ func (e *MixedError) Unwrap() error { return ErrShards }
 
 // MergeOptions say how shards are merged.
 type MergeOptions struct {
-	// Name of the run; empty for that of the shards' outcomes.
 	Name string
-	// Args are the arguments that the run was made by; nil for those of the shards.
+
 	Args []string
-	// Partial: what is missing is left out, and all that is shown says so. Otherwise the
-	// figures of a run with missing shards are not shown.
+
 	Partial bool
 }
 
 // Merged tells what an outcome was merged of.
 type Merged struct {
-	// Of is how many shards there are, Shards those that are in it, by index, Missing the
-	// others.
 	Of      int           `json:"of"`
 	Shards  []MergedShard `json:"shards"`
 	Missing []int         `json:"missing,omitempty"`
-	// Partial: figures are shown although shards are missing.
+
 	Partial bool `json:"partial,omitempty"`
-	// PassedOver are results that are not in it, as another attempt of their shard is.
+
 	PassedOver []MergedShard `json:"passedOver,omitempty"`
 }
 
@@ -76,18 +71,16 @@ type MergedShard struct {
 	Attempt int           `json:"attempt,omitempty"`
 	Started time.Time     `json:"started"`
 	Spent   time.Duration `json:"spentNs,omitempty"`
-	// Interrupted: it ended before its time.
+
 	Interrupted bool `json:"interrupted,omitempty"`
-	// CPU, GOARCH, Cores, GOMAXPROCS and Kernel are where it ran; StealShare is which part
-	// of that machine's CPU time went to others.
+
 	CPU        string   `json:"cpu,omitempty"`
 	GOARCH     string   `json:"goarch,omitempty"`
 	Cores      int      `json:"cores,omitempty"`
 	GOMAXPROCS int      `json:"gomaxprocs,omitempty"`
 	Kernel     string   `json:"kernel,omitempty"`
 	StealShare *float64 `json:"stealShare,omitempty"`
-	// Starts is how many plays it was to begin with the others, Late the longest that it
-	// came after them, Alone how many it began without all the others.
+
 	Starts int           `json:"starts,omitempty"`
 	Late   time.Duration `json:"lateNs,omitempty"`
 	Alone  int           `json:"alone,omitempty"`
@@ -142,18 +135,17 @@ func Merge(shards []Shard, opts MergeOptions) (*Outcome, error) {
 type Merger struct {
 	opts MergeOptions
 	out  *Outcome
-	// first is the index of the shard that the others are compared with, whole what its
-	// input is a part of.
+
 	first  int
 	whole  []string
 	merged Merged
-	// inputs are those of the shards so far, and whose they are.
+
 	inputs []map[string]int
 	cells  []*mergedCell
-	// pending are shards that have not been added up.
+
 	pending []pendingShard
 	titles  []bool
-	// rounds are how many all shards have of each comparison.
+
 	rounds []int
 	steal  *float64
 	cpus   map[string]int

@@ -11,13 +11,12 @@ import (
 
 // mergedCell is a cell of all shards so far.
 type mergedCell struct {
-	// comparison it is of, and its place there.
 	comparison, place int
 	result            CellResult
 	rounds            map[int]*mergedRound
-	// shards is how many were added.
+
 	shards int
-	// verdicts are those of shards in which it is not valid.
+
 	verdicts []shardVerdict
 	lag      *cell.Lag
 }
@@ -222,17 +221,14 @@ func numbers(indexes []int) string {
 
 // together says whether shards began a play at the same time.
 type together struct {
-	// common is how many began it with a common start; alone are those who did not, or
-	// were not waited for.
 	common int
 	alone  []int
-	// absent are those who were not waited for.
+
 	absent []int
-	// earliest and latest are how long after the common start they began; last is who
-	// came last.
+
 	earliest, latest time.Duration
 	last             int
-	// played are those who have the round.
+
 	played []int
 }
 

@@ -27,37 +27,32 @@ const (
 // A cell whose verdict is invalid has neither rounds nor medians: nothing that
 // it measured is kept.
 type Outcome struct {
-	// Format of the file; see [Format].
 	Format int `json:"format"`
-	// Name of the run, such as "quick".
+
 	Name string `json:"name"`
-	// Started and Ended are when the run began and ended. Ended is nil while it
-	// runs, and stays so if it was killed.
+
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended,omitempty"`
-	// Seed of the order in which cells were played.
+
 	Seed int64 `json:"seed"`
-	// Rounds that were asked for, the warm-up not among them; with a Budget, as
-	// many as the comparison that has most got.
+
 	Rounds int `json:"rounds"`
-	// Budget is how long the run was allowed to take, 0 where that was not said;
-	// Spent how long it took, over all resumptions.
+
 	Budget time.Duration `json:"budgetNs,omitempty"`
 	Spent  time.Duration `json:"spentNs,omitempty"`
-	// Fresh: each play of a cell had a process of its own, and none was warmed up.
+
 	Fresh bool `json:"fresh,omitempty"`
-	// Interrupted is true where the run ended before all rounds were played.
+
 	Interrupted bool `json:"interrupted"`
-	// Comparisons in the order in which they were played.
+
 	Comparisons []ComparisonResult `json:"comparisons"`
-	// Knees, Scalings and Surfaces are what was found by going through the cells,
-	// where that was asked for.
+
 	Knees    []stats.Knee    `json:"knees,omitempty"`
 	Scalings []stats.Scaling `json:"scalings,omitempty"`
 	Surfaces []stats.Surface `json:"surfaces,omitempty"`
-	// Merged tells of the shards that it was merged of; nil for a run of one process.
+
 	Merged *Merged `json:"merged,omitempty"`
-	// Env is where it ran.
+
 	Env Env `json:"-"`
 }
 
@@ -65,59 +60,50 @@ type Outcome struct {
 type ComparisonResult struct {
 	Family string `json:"family"`
 	Title  string `json:"title"`
-	// Latency is the boundary that speaks for latency; empty for the default
-	// that [stats.Headline] documents.
+
 	Latency cell.Boundary `json:"latency,omitempty"`
-	// Input is the digest of what was played.
+
 	Input string `json:"input,omitempty"`
-	// Rounds that its cells had, or would have had but for an end before its time.
-	// Files of earlier versions lack it: those of the run are meant.
+
 	Rounds int          `json:"rounds,omitempty"`
 	Cells  []CellResult `json:"cells"`
 }
 
 // CellResult is what came of a [Cell].
 type CellResult struct {
-	// Name and Labels are the cell's; the labels are its knobs too.
 	Name   string  `json:"name"`
 	Labels []Label `json:"labels"`
-	// Guarantees of the variant, as tables show them.
+
 	Guarantees string `json:"guarantees,omitempty"`
-	// Class is what decides whether ratios may be taken; see [Cell].
+
 	Class string `json:"class,omitempty"`
-	// Again is the name of the cell that this one repeats, for the A/A pair: the
-	// same variant on the same storm, so that any difference is chance. Empty for
-	// all others.
+
 	Again string `json:"again,omitempty"`
-	// Baseline is true where ratios are taken against this cell.
+
 	Baseline bool `json:"baseline,omitempty"`
-	// Seed that the cell's place in each round was drawn from: the run's.
+
 	Seed int64 `json:"seed"`
-	// Verdict says whether the figures may be believed.
+
 	Verdict Verdict `json:"verdict"`
-	// Rounds that were finished, in order.
+
 	Rounds []Round `json:"rounds,omitempty"`
-	// Lag is how the generator kept its schedule in the median round; for a
-	// cell whose verdict is "invalid: generator" it is all that is kept.
+
 	Lag *cell.Lag `json:"lag,omitempty"`
-	// Latency of all rounds together, an entry for each boundary: quantiles of
-	// the sum of the rounds' histograms.
+
 	Latency []cell.Latency `json:"latency,omitempty"`
-	// Medians over the rounds, by the units of bench.txt.
+
 	Medians map[string]stats.Summary `json:"medians,omitempty"`
 }
 
 // Round is one cell's measurement in one round.
 type Round struct {
-	// Round counts from 1; the warm-up is round 0 and never stands here.
 	Round int `json:"round"`
-	// Place is the cell's place in the order of the round, from 1.
+
 	Place int `json:"place"`
-	// Started is when the cell was set up, Took how long that, the measurement, the
-	// check and tearing down took together.
+
 	Started time.Time     `json:"started"`
 	Took    time.Duration `json:"tookNs,omitempty"`
-	// Result is what was measured.
+
 	Result cell.Result `json:"result"`
 }
 
@@ -164,9 +150,9 @@ var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit
 // Verdict says whether a cell's figures may be believed, and why not.
 type Verdict struct {
 	Status Status `json:"status"`
-	// Cause is set where the status is invalid.
+
 	Cause Cause `json:"cause,omitempty"`
-	// Detail is one line: what was lost, which error, how noisy.
+
 	Detail string `json:"detail,omitempty"`
 }
 

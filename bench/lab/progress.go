@@ -4,25 +4,16 @@ import "time"
 
 // Progress tells how far a run is.
 type Progress struct {
-	// Family and Title of the comparison that is played, and the cell's name as
-	// benchmarks have it.
 	Family, Title, Cell string
-	// Round that is played, of Rounds; 0 is the warm-up. Rounds is 0 where a budget
-	// decides.
+
 	Round, Rounds int
-	// Profiling: the round is the one that profiles are taken of.
+
 	Profiling bool
-	// Done of Total cells have been played, over all rounds. Cells that are
-	// skipped since they became invalid count as played, and so does what a run
-	// that was taken up again had finished. Total is 0 where a budget decides; it
-	// grows where a comparison asks for more cells.
+
 	Done, Total int
-	// Left is how long the rest will take, by what each cell has taken so far, or
-	// how much is left of the budget; 0 where that isn't known yet.
+
 	Left time.Duration
-	// Finished is false before the cell is played and true afterwards; then
-	// Verdict is the cell's so far. Skipped is true where an invalid cell was
-	// passed over.
+
 	Finished, Skipped bool
 	Verdict           Verdict
 }

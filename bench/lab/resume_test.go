@@ -20,7 +20,7 @@ import (
 type told struct {
 	round int
 	plays map[string]int
-	// stop, if not nil, is called at the n-th play.
+
 	n, at int
 	stop  func()
 }
@@ -80,7 +80,7 @@ func (s *told) varied() []lab.Comparison {
 		if len(played) > 5 {
 			return nil
 		}
-		// What is asked for hangs on what was found.
+
 		name := "more"
 		for _, c := range played {
 			name += fmt.Sprintf("-%d%s", len(c.Rounds), strings.ReplaceAll(c.Verdict.Short(), ": ", "-"))
@@ -133,7 +133,7 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 			var o *lab.Outcome
 			sessions := 0
 			for at := at; o == nil || o.Interrupted; at = 3 {
-				// The second session is interrupted early, too.
+
 				ctx, cancel := context.WithCancel(context.Background())
 				s := &told{plays: map[string]int{}, at: at, stop: cancel}
 				if sessions > 1 {

@@ -22,70 +22,38 @@ var (
 
 // Options of a run.
 type Options struct {
-	// Name of the run, as it stands in run.json.
 	Name string
-	// Rounds that count, at least 1. One more is played first, round 0, which warms
-	// up and is never counted: it fills caches, grows the heap and lets the process
-	// reach its pace. Fewer than 4 rounds are too few for a difference to be told
-	// from chance.
+
 	Rounds int
-	// Budget, if not 0, is how long the run may take: as many rounds are played as
-	// fit, and Rounds, if not 0, at most. Each comparison gets an equal share of
-	// what is left when it begins, and a round is begun where one of those before it
-	// would still fit. A warm-up and one round that counts are played whatever the
-	// time, so that a budget that is too small is exceeded. A comparison with More
-	// needs Rounds, too: without, its first cells would take all.
+
 	Budget time.Duration
-	// Seed of the order in which cells are played.
+
 	Seed int64
-	// NoAA leaves out the A/A pairs: of each comparison whose cells are not played
-	// together, the lab plays one cell a second time beside all others, under the
-	// variant's name with "-again" ([CellResult].Again), so that one sees what
-	// chance makes of no difference at all. It is the first unpaced baseline, or
-	// what comes nearest to one.
+
 	NoAA bool
-	// Dir is the results folder. It must not exist; it is created with its
-	// parents. Empty: nothing is written.
+
 	Dir string
-	// Resume takes up the run that Dir holds, which ended before its time: what is
-	// finished is kept as it is, and what is missing is played, after a warm-up of
-	// the cells that it is missing of. All else has to be as it was: the program
-	// and the machine, the comparisons, and these options.
+
 	Resume bool
-	// Fresh, if not nil, plays a cell in a process of its own, as a measurement of
-	// memory needs: what others left behind would be in it. It is given the cell's
-	// name as benchmarks have it, for an A/A pair's second that of the first, and
-	// does there what [PlayCell] does. Nothing is warmed up: such a process is
-	// always cold.
+
 	Fresh func(ctx context.Context, cell string) (cell.Result, error)
-	// Gate, if not nil, is called when a cell has been set up, before it runs, of cells
-	// that are played together once for all, and returns when it may: so that several
-	// processes begin at the same time, each of which plays a share of one storm. Its
-	// error is the cell's. What is played for a profile doesn't ask. How many plays
-	// there are must be known before, so that it goes with Rounds alone, not with a
-	// Budget, with a [Comparison].More or with Fresh.
+
 	Gate func(ctx context.Context, p Play) error
-	// Profile, if not nil, takes profiles: after its rounds, the cells of each
-	// comparison are played once more, or, if that is over within a second, up to ten
-	// times, each between Start and stop, under a context made by [profile.With].
-	// What they measure is not kept, but they are checked.
+
 	Profile Profiler
-	// Progress, if not nil, is called before and after each cell, from the
-	// goroutine that called Run, never while a clock runs.
+
 	Progress func(Progress)
-	// Build says which program this is.
+
 	Build Build
-	// Args are the program's arguments, for env.json and the report.
+
 	Args []string
-	// Now tells the time for the stamps of the results; nil means time.Now.
-	// Measurements and the Budget do not use it.
+
 	Now func() time.Time
 }
 
 // Profiler takes profiles of what is measured, between Start and stop. Their errors
 // end the run.
 type Profiler interface {
-	// Start begins the profiles of a cell, by its name as benchmarks have it.
 	Start(cell string) (stop func() error, err error)
 }
 
@@ -165,18 +133,14 @@ type runner struct {
 	out      *Outcome
 	folder   *folder
 	contests []*contest
-	// names are those of all cells so far: a name is a cell's alone.
+
 	names map[string]bool
-	// over: the run that was to be taken up again had ended.
+
 	over bool
 
-	// began is when this process began to play, before how much the run had taken
-	// until then.
 	began  time.Time
 	before time.Duration
 
-	// done of total plays are behind us, skipped ones included; all sums up those
-	// that were played.
 	done, total int
 	all         took
 }

@@ -15,9 +15,9 @@ import (
 type tally struct {
 	failed bool
 	rounds []Round
-	// closed: it had failed before the run was taken up again.
+
 	closed bool
-	// left is how many plays there are to come, took what those so far took.
+
 	left int
 	took took
 }
@@ -37,7 +37,6 @@ type turn struct {
 	round, place int
 	progress     Progress
 
-	// started is the stamp for the results, clock is for how long it took.
 	started  time.Time
 	clock    time.Time
 	measured cell.Result

@@ -12,36 +12,30 @@ import (
 
 // Table is what one profile, or two beside each other, come to.
 type Table struct {
-	// Kind is the value that is shown, Unit its unit: per event where the events of
-	// all profiles are known, else "%" of all. What tells of a moment, as live memory
-	// and goroutines do, is shown as it is.
 	Kind string `json:"value"`
 	Unit string `json:"unit"`
-	// By is the label by whose values rows are made, empty for functions.
+
 	By string `json:"by,omitempty"`
-	// Before and After are the profiles; Before is nil where there is just one.
+
 	Before *Total `json:"before,omitempty"`
 	After  Total  `json:"after"`
-	// Rows, the one that moved most first, and what may be chance behind the others;
-	// of a single profile, the largest first.
+
 	Rows []Row `json:"rows"`
 }
 
 // Total is what a profile holds in all.
 type Total struct {
-	// Name of the profile.
 	Name string `json:"name"`
-	// Value in the table's unit.
+
 	Value float64 `json:"value"`
-	// Samples is how many samples that is; 0 where everything is counted.
+
 	Samples float64 `json:"samples,omitempty"`
 }
 
 // Row is a function, or a value of a label.
 type Row struct {
 	Name string `json:"name"`
-	// Flat is of the function itself, Cum of it and of all that it called. A
-	// recursive function counts once.
+
 	Flat Pair `json:"flat"`
 	Cum  Pair `json:"cum"`
 }
@@ -50,11 +44,9 @@ type Row struct {
 type Pair struct {
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
-	// Chance: the difference is within what sampling alone brings about, 3 standard
-	// errors. Samples are independent by and large, so that their number scatters by
-	// its root. What differs from one play to the next comes on top.
+
 	Chance bool `json:"chance,omitempty"`
-	// variance of the difference, in the table's unit squared.
+
 	variance float64
 }
 

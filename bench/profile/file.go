@@ -86,16 +86,12 @@ var ErrFormat = errors.New("not a profile")
 
 // Source is a profile that was read.
 type Source struct {
-	// Name says what it is of, as tables show it.
 	Name string
-	// Cell is the cell that was profiled, as a [Profiler] noted it; empty in other
-	// files.
+
 	Cell string
-	// Plays is how often it was played for this profile, 1 in other files. Of heap and
-	// goroutine profiles it is 1, too: they tell of a moment.
+
 	Plays int
-	// Events is how many events were played, in all plays, where that is known: values
-	// are then shown per event. 0 where it isn't: they are then shares of all.
+
 	Events  float64
 	profile *profile.Profile
 }

@@ -24,7 +24,7 @@ type Profiler struct {
 	dir   string
 	kinds []Kind
 	busy  bool
-	// plays counts how often each cell was profiled.
+
 	plays map[string]int
 }
 

@@ -7,23 +7,20 @@ import (
 
 // Graph is the call tree of one profile, or of two in one.
 type Graph struct {
-	// Kind, Unit, Before and After are as in [Table].
 	Kind   string
 	Unit   string
 	Before *Total
 	After  Total
-	// Root is all of it.
+
 	Root *Frame
 }
 
 // Frame is a function where a certain way of calls led to it.
 type Frame struct {
-	// Name of the function, Short without its package's path. With Options.By, the
-	// first frames are the label's values.
 	Name, Short string
-	// Flat is of the function itself, Cum of what it called, too.
+
 	Flat, Cum Pair
-	// Children in the order of their names, so that two graphs look alike.
+
 	Children []*Frame
 }
 

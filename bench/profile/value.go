@@ -24,30 +24,26 @@ var (
 
 // Options say what is looked at in profiles.
 type Options struct {
-	// Value is which of the samples' values counts, such as "alloc_objects"; empty
-	// for what the kind of profile is about.
 	Value string
-	// By is the label by whose values rows are made, such as [LabelStage]; empty for
-	// functions.
+
 	By string
-	// Stage, if not empty, leaves only the samples of that stage.
+
 	Stage string
 }
 
 // side is one of the profiles, as far as the options look at it.
 type side struct {
 	source *Source
-	// at is the value's place among a sample's.
+
 	at      int
 	kind    *profile.ValueType
 	samples []*profile.Sample
-	// total of the values, before Stage is looked at: shares are of it.
+
 	total float64
-	// scale makes a value one per event, or a percentage of all; it is 1 for what tells
-	// of a moment.
+
 	scale    float64
 	perEvent bool
-	// period is how much of the value one sample stands for; 0 where each is counted.
+
 	period float64
 }
 

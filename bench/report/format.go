@@ -180,8 +180,7 @@ type table struct {
 // grid is a table before it is laid out.
 type grid struct {
 	header []string
-	// left says which columns are words, set to the left; figures are set to
-	// the right.
+
 	left []bool
 	rows [][]string
 }

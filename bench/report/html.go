@@ -67,7 +67,7 @@ type link struct{ ID, Text string }
 type term struct {
 	Name   string
 	Values []string
-	// Code is for what is typed or hashed.
+
 	Code bool
 }
 
@@ -76,7 +76,7 @@ type term struct {
 type section struct {
 	ID, Heading, Intro string
 	Tables             []htmlTable
-	// More of the legend is shown to those who ask.
+
 	Legend, More []string
 	Panels       []panel
 }
@@ -88,7 +88,7 @@ type panel struct {
 	Open      bool
 	Notes     []string
 	Legend    []series
-	// Choices are the rates of which one is shown at a time.
+
 	Choices []string
 	Figures []figure
 }
@@ -103,7 +103,7 @@ type series struct {
 // figure is a chart with its words.
 type figure struct {
 	ID, Kind, Title, Caption string
-	// Choice that the figure belongs to; empty for all.
+
 	Choice string
 	SVG    template.HTML
 	Parts  []chart.Part

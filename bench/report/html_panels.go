@@ -54,7 +54,7 @@ func stylesOf(o *lab.Outcome) map[string]chart.Style {
 type group struct {
 	title string
 	rows  []row
-	// wanted is the boundary whose latency is shown, see [lab.Comparison].
+
 	wanted cell.Boundary
 	styles map[string]chart.Style
 }

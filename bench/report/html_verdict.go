@@ -13,11 +13,11 @@ import (
 // verdictView is what the page says first.
 type verdictView struct {
 	Tiles []tile
-	// Pairs tell of the A/A pairs.
+
 	Pairs []note
-	// Notes are what must be known before anything is believed.
+
 	Notes []note
-	// Winners is a row for each group of cells that may be compared.
+
 	Winners htmlTable
 }
 

@@ -93,13 +93,12 @@ func Write(dir string, o *lab.Outcome) error {
 // tableView is a comparison, ready to be laid out.
 type tableView struct {
 	family, title string
-	// shared are the labels that are the same in all rows.
+
 	shared string
 	grid   grid
 	legend []string
 	rows   []row
-	// costs is what each row took, noted what workloads noted; both may be without
-	// rows.
+
 	costs, noted grid
 }
 

@@ -14,9 +14,9 @@ import (
 // or from a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
-	// fast and slow are the samples of the two; empty of an invalid cell.
+
 	fast, slow stats.Samples
-	// wait is the headline latency of all rounds of the latter together.
+
 	wait cell.Quantiles
 }
 

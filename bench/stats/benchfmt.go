@@ -20,11 +20,11 @@ var ErrFormat = errors.New("not in benchmark format")
 // Config is what stands at the head of a file; empty values are left out.
 type Config struct {
 	GOOS, GOARCH, Pkg, CPU string
-	// Commit of the program that measured.
+
 	Commit string
-	// GOMAXPROCS is the suffix of every name, as `go test` writes it.
+
 	GOMAXPROCS int
-	// Shards says of how many processes the figures are, where they are of several.
+
 	Shards string
 }
 
@@ -33,7 +33,7 @@ type Writer struct {
 	cfg  Config
 	out  *benchfmt.Writer
 	file []benchfmt.Config
-	// described is which units have their metadata line.
+
 	described map[string]bool
 }
 
@@ -119,14 +119,12 @@ func suffix(name string, procs int) string {
 
 // File is what a benchfmt file holds.
 type File struct {
-	// Config is the file configuration at its end ("goos", "cpu", …).
 	Config map[string]string
-	// Names of the benchmarks, without the GOMAXPROCS suffix, in order of
-	// first appearance.
+
 	Names []string
-	// Samples of each name, under the units as they are written.
+
 	Samples map[string]Samples
-	// Iters of each name, one for each line.
+
 	Iters map[string][]int
 }
 

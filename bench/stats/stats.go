@@ -37,18 +37,13 @@ const (
 
 // Summary sums the rounds of one figure up.
 type Summary struct {
-	// N is how many rounds there are.
 	N int `json:"n"`
-	// Median over the rounds.
+
 	Median float64 `json:"median"`
-	// Lo and Hi bound the median's confidence interval at 0.95; nil where
-	// there are too few rounds for one (fewer than 6).
+
 	Lo *float64 `json:"lo,omitempty"`
 	Hi *float64 `json:"hi,omitempty"`
-	// Spread is the interquartile range over the median: half of the rounds
-	// lie within a band this wide. It is chosen over the interval's width as it
-	// has a meaning from 2 rounds on; with a single round it is nil, with a
-	// median of 0 too.
+
 	Spread *float64 `json:"spread,omitempty"`
 }
 
@@ -76,21 +71,14 @@ func Median(values []float64) float64 { return Summarize(values).Median }
 
 // Comparison holds one figure of a cell against the baseline's.
 type Comparison struct {
-	// Ratio of the medians, the cell's over the baseline's. NaN where the
-	// baseline's is 0.
 	Ratio float64
-	// P is how likely a difference at least this large is if there were none
-	// (two-sided Mann-Whitney U test).
+
 	P float64
-	// Testable is false where there are too few rounds for any outcome to be
-	// significant: fewer than 4 on each side, for equal numbers.
+
 	Testable bool
-	// Significant is true where P is below [Alpha].
+
 	Significant bool
-	// Lo and Hi bound the ratio's confidence interval at 0.95: the shifts that the
-	// same test would not refuse (Hodges-Lehmann, on the ratios of all pairs), so
-	// that 1 is outside where the difference is significant. Both are 0 where
-	// there are too few rounds, or a figure is not above 0.
+
 	Lo, Hi float64
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"watchlab/loadgen/telemetry/metric"
+	"watchlab/bench/telemetry/metric"
 )
 
 // What the exporter tells of every cell, each time that it is scraped.
@@ -31,9 +31,9 @@ const (
 // played is a cell of the exporter.
 type played struct {
 	family, variant, delivery, pipeline, storm, source, rate string
-	// pace is how many times as fast as the others.
+
 	pace float64
-	// trouble has it fail in each way there is.
+
 	trouble bool
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"watchlab/loadgen/telemetry/metric"
+	"watchlab/bench/telemetry/metric"
 )
 
 // scrapes is how often the exporter is scraped before its dashboards are looked
@@ -173,7 +173,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		series     map[string]string
 		want       float64
 		within     float64
-		// count is how many series there are, where that matters.
+
 		count int
 	}{
 		{"watchlab-overview", "Deltas out per event in", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
@@ -184,7 +184,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		{"watchlab-overview", "End to end, median", 0, variant("queue", "ring", ""), endToEnd / 2, estimated, 7},
 		{"watchlab-overview", "End to end, median", 0, variant("merge", "reference", ""), endToEnd, estimated, 7},
 		{"watchlab-overview", "Generator lag, 99th percentile", 0, variant("deltafifo", "ring", "in-order"), lag, estimated, 2},
-		// Not what was released and never meant at a time: from=intended comes first.
+
 		{"watchlab-compare", "99th percentile, $left over $right", 0, map[string]string{"family": "deltafifo", "delivery": "in-order", "pipeline": "informer", "storm": "nodeloss", "source": "apiserver"}, 0.25, estimated, 2},
 		{"watchlab-compare", "Throughput, $left over $right", 0, experiment("in-order", "queue", "recorded-gang", "memory", "max"), 2, exact, 1},
 		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss"}, batch, exact, 3},
@@ -425,7 +425,7 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 		case metric.Commit, metric.Status:
 			n *= 2 // two commits here; a verdict may change once while we look
 		case metric.Fault:
-			n *= 12 // what loadgen/apiserver/fault can inject, and other
+			n *= 12 // what loadgen/fault can inject, and other
 		}
 	}
 	if m.Kind != metric.Histogram {

@@ -45,7 +45,7 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	// over says that the server has gone, so that its absence is no problem.
+
 	over bool
 }
 
@@ -60,7 +60,7 @@ func openTab(t *testing.T, address string) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-		// With the browser goes its folder, which chromedp has made.
+
 		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("close the browser: %v", err)
 		}
@@ -240,7 +240,7 @@ func TestLivePage(t *testing.T) {
 			}
 			b.keep("live-" + theme + ".png")
 		}
-		// The button goes before what the system asks for.
+
 		b.do(chromedp.Click("#theme", chromedp.ByQuery))
 		b.becomes("light by hand", `getComputedStyle(document.documentElement).colorScheme === "light"`)
 		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))

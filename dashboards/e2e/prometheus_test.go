@@ -144,7 +144,7 @@ func start(t *testing.T, cmd *exec.Cmd, log fmt.Stringer) {
 // series is one of an answer, with its samples.
 type series struct {
 	Metric map[string]string `json:"metric"`
-	// A sample is a time and a value.
+
 	Value      [2]any   `json:"value"`
 	Values     [][2]any `json:"values"`
 	Histogram  [2]any   `json:"histogram"`

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"watchlab/loadgen/telemetry/metric"
+	"watchlab/bench/telemetry/metric"
 )
 
 // command builds the command, once, unless $WATCHLAB names one.
@@ -25,7 +25,7 @@ var command = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "watchlab")
-	cmd := exec.Command("go", "build", "-o", path, "./loadgen")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/watchlab")
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
@@ -63,8 +63,7 @@ func TestRun(t *testing.T) {
 			for i, args := range storms {
 				playing(t, watchlab, p.url, targets[i], args...)
 			}
-			// What comes last is the figures of finished cells. They must have been there
-			// for some scrapes.
+
 			eventually(t, "finished cells", func() error {
 				for _, m := range []metric.Metric{metric.EventsPerSecond, metric.LatencyQuantile} {
 					got, err := p.instant(t.Context(), m.Name, window{to: time.Now().Add(-4 * scrape)})
@@ -95,7 +94,7 @@ func TestRun(t *testing.T) {
 				}
 			})
 			t.Run("alerts", func(t *testing.T) {
-				// The faults that were asked for are told, of the run that has them.
+
 				got, err := p.series(t.Context(), `ALERTS{alertname="WatchlabWatchErrors"}`, w)
 				if err != nil {
 					t.Fatal(err)
@@ -196,7 +195,7 @@ func TestPushed(t *testing.T) {
 					t.Errorf("no %s\n%s", m.Name, out)
 				}
 			}
-			// Native histograms are there where they are taken.
+
 			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
 			if err != nil {
 				t.Fatal(err)

@@ -41,14 +41,13 @@ var ErrInvalid = errors.New("not a dashboard that Grafana could show")
 
 // Dashboard is a page.
 type Dashboard struct {
-	// UID is what links name the dashboard by: 8 to 40 letters, digits and dashes.
 	UID         string
 	Title       string
 	Description string
 	Tags        []string
-	// From is how far back it looks at first, such as now-15m; it looks until now.
+
 	From string
-	// Refresh is how often it asks anew, such as 5s.
+
 	Refresh     string
 	Variables   []Variable
 	Annotations []Annotation
@@ -65,7 +64,7 @@ type Row struct {
 // Link leads to other dashboards, with the time range and the variables.
 type Link struct {
 	Title string
-	// Tag picks the dashboards that are offered.
+
 	Tag string
 }
 
@@ -73,31 +72,28 @@ type Link struct {
 type Annotation struct {
 	Name  string
 	Color string
-	// Expr is PromQL; a sample that isn't zero is marked, and adjacent ones as one
-	// range.
+
 	Expr string
-	// Title and Text may name labels as {{label}}.
+
 	Title, Text string
-	// Step is how often the expression is evaluated.
+
 	Step string
-	// Off has the annotation offered but not shown at first.
+
 	Off bool
 }
 
 // Variable is a picker at the top of a dashboard.
 type Variable struct {
 	Name, Label, Description string
-	// Query is label_values(metric, label). A variable without one picks the data
-	// source.
+
 	Query string
-	// Multi allows several values, with All as the first choice. Without it one
-	// value is picked.
+
 	Multi bool
-	// AllValue is the regular expression of All: .+ demands the label, .* doesn't.
+
 	AllValue string
-	// Regex keeps and orders what it matches.
+
 	Regex string
-	// Descending offers the last value first, and picks it.
+
 	Descending bool
 }
 

@@ -44,7 +44,7 @@ func sound() grafana.Dashboard {
 		Annotations: []grafana.Annotation{{Name: "Marks", Color: "red", Expr: "x > 0", Title: "{{job}}", Text: "text", Step: "5s", Off: true}},
 		Links:       []grafana.Link{{Title: "others", Tag: "test"}},
 		Rows: []grafana.Row{
-			// The second doesn't fit beside the first.
+
 			{Title: "first", Panels: []grafana.Panel{lines, panel(grafana.Stat, "stat", 4), points, heat}},
 			{Title: "second", Panels: []grafana.Panel{panel(grafana.BarGauge, "bars", 8), states, table}},
 		},

@@ -30,7 +30,7 @@ func (d Dashboard) encode() object {
 		"description":          d.Description,
 		"editable":             false,
 		"fiscalYearStartMonth": 0,
-		"graphTooltip":         1, // a crosshair that all panels share
+		"graphTooltip":         1,
 		"links":                links,
 		"liveNow":              false,
 		"panels":               d.place(),
@@ -172,7 +172,7 @@ func (v Variable) encode() object {
 		"name":        v.Name,
 		"options":     []object{},
 		"query":       object{"query": v.Query, "refId": "StandardVariableQuery"},
-		"refresh":     2, // when the time range changes
+		"refresh":     2,
 		"regex":       v.Regex,
 		"skipUrlSync": false,
 		"sort":        sort,
@@ -295,7 +295,7 @@ func (p Panel) lines(hide object) object {
 		"pointSize":         6,
 		"scaleDistribution": scale,
 		"showPoints":        points,
-		"spanNulls":         false, // a cell that isn't being played has no value
+		"spanNulls":         false,
 		"stacking":          object{"group": "A", "mode": stacking},
 		"thresholdsStyle":   object{"mode": thresholds},
 	}

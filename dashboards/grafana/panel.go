@@ -28,46 +28,45 @@ const (
 type Panel struct {
 	Kind  Kind
 	Title string
-	// Description says what is drawn, how to read it and what it doesn't show.
+
 	Description string
-	// Unit is one of Grafana's: s, bytes, short, percentunit, ops, none.
+
 	Unit string
-	// Width is in columns, Height in rows of about 30 pixels.
+
 	Width, Height int
 	Queries       []Query
-	// Thresholds colour values and draw lines. Below the first all is well.
+
 	Thresholds []Threshold
-	// Values give numbers a name and a colour.
+
 	Values []Value
-	// Decimals is how many are shown; negative leaves it to Grafana.
+
 	Decimals int
-	// Log has a logarithmic axis.
+
 	Log bool
-	// FromZero starts the axis at zero.
+
 	FromZero bool
-	// Stacked puts series on top of each other.
+
 	Stacked bool
-	// Points draws points without lines, for values that come seldom.
+
 	Points bool
-	// Calcs are shown beside the name of a series: mean, max, lastNotNull.
+
 	Calcs []string
-	// Columns are those of a table, in order.
+
 	Columns []Column
-	// Link is a dashboard to which the panel leads, by UID.
+
 	Link, LinkTitle string
 }
 
 // Query is PromQL.
 type Query struct {
 	Expr string
-	// Legend is the name of a series; {{label}} is the label's value.
+
 	Legend string
-	// Instant asks for the end of the time range only.
+
 	Instant bool
-	// Exemplars asks for the traces beside the values.
+
 	Exemplars bool
-	// Rows says that the series are the cumulative buckets of a classic histogram,
-	// by the label le.
+
 	Rows bool
 }
 
@@ -87,7 +86,7 @@ type Value struct {
 // first query where there are several, and "Value" where there is one.
 type Column struct {
 	Field, Name string
-	// Unit is that of a value; a label has none.
+
 	Unit     string
 	Decimals int
 }

@@ -9,23 +9,18 @@ import (
 // backlog is what waits, in the form in which it is handed over. It belongs to
 // one goroutine at a time.
 type backlog interface {
-	// enough reports whether the next hand-over can be cut from what is there,
-	// however much more there is in the line.
 	enough(batch bool) bool
-	// room returns memory for at most n items, and for one at least, to be given
-	// to put.
+
 	room(n int) []item
-	// put takes items in, in the order of the line. Each takes a place until
-	// freed says that it doesn't.
+
 	put(items []item)
-	// take returns what is handed over next, and whether it is a batch. It
-	// returns nil where nothing waits.
+
 	take(batch bool) (deltas []cache.Delta, batched bool)
-	// done notes that process has returned from what was taken last.
+
 	done()
-	// freed returns how many places have become free since it was last called.
+
 	freed() int
-	// len returns how much waits, as [Queue.Len] counts.
+
 	len() int
 }
 
@@ -38,12 +33,9 @@ const hashStep = 32
 
 // hands makes the memory of what is handed over.
 type hands struct {
-	// lent is used for each hand-over anew, if lend is true.
 	lent []cache.Delta
 	lend bool
-	// rest is what is left of a slab, from which slices are cut that are never
-	// used again: what reaches a consumer is the consumer's, as it is upstream,
-	// without an allocation for each hand-over.
+
 	rest []cache.Delta
 }
 

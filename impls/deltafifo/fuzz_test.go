@@ -32,7 +32,7 @@ func FuzzOps(f *testing.F) {
 				state, err := deltafifotest.Play(v, a, deltafifotest.Material{Keys: 8, Patience: 5 * time.Second}, ops)
 				switch {
 				case errors.Is(err, impls.ErrOptions):
-					continue // A baseline that does without.
+					continue
 				case err != nil:
 					t.Fatalf("%s %v: %v\n%s", v.Name, a, err, deltafifotest.Format(ops))
 				case failed || !a.Known && a.Delivery == deltafifo.PerKey:

@@ -15,7 +15,7 @@ type line = ring.Queue[item]
 type item struct {
 	obj  any
 	kind kind
-	// placeless: it was made of a command, and takes no place of the capacity.
+
 	placeless bool
 }
 

@@ -31,29 +31,21 @@ type lined struct {
 	ctx         context.Context
 	line        line
 	closed      atomic.Bool
-	// whole: Replace and Resync are one delta each.
+
 	whole bool
-	// perKey: the delivery.
+
 	perKey bool
-	// foldAt is how many items may wait in the line before a producer puts them
-	// into the backlog; 0 leaves that to the consumer.
+
 	foldAt int
 
-	// consumer serialises those that take. It is held while process runs, and
-	// taken before owner.
 	consumer sync.Mutex
-	// boxes belong to the consumer. lend: the memory that it is handed is lent.
+
 	lend  bool
 	boxes boxes
 
-	// owner is held by whoever uses the consumer's end of the line and the
-	// backlog: by the consumer until it has something to process, also while it
-	// waits for that.
 	owner   sync.Mutex
 	backlog backlog
-	// waiting is the length of the backlog, or more: raised before items leave
-	// the line, and stored by the owner. For Len, which loads it after the
-	// line's length, so that nothing that moves meanwhile is missed.
+
 	waiting atomic.Int64
 }
 

@@ -35,7 +35,7 @@ func TestRecordedStreams(t *testing.T) {
 			seed := rand.Uint64()
 			rng := rand.New(rand.NewPCG(seed, 0))
 			ops := []deltafifotest.Op{{Kind: deltafifotest.Replace, Arg: uint32(s.Initial)}}
-			// Lists are long, and a few of them are enough.
+
 			events := s.Events
 			if raced {
 				events = events[:min(len(events), s.Initial+2000)]
@@ -90,7 +90,7 @@ func TestMillionOperations(t *testing.T) {
 			ops := deltafifotest.Random(rand.New(rand.NewPCG(seed, 0)), total/runs, keys)
 			for i := range ops {
 				if ops[i].Kind == deltafifotest.TakeFails {
-					ops[i].Kind = deltafifotest.TakeBatch // What fails is not stored.
+					ops[i].Kind = deltafifotest.TakeBatch
 				}
 			}
 			playAll(t, seed, deltafifotest.Material{Keys: keys}, ops, run)

@@ -42,7 +42,7 @@ func TestMutants(t *testing.T) {
 			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.run", pattern(m), "-test.timeout", "20s")
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()
-			// It fails in the check, or panics in it.
+
 			name := regexp.QuoteMeta(m.Check)
 			found := regexp.MustCompile(`(?s)--- FAIL: TestMutant/\S*/` + name + `[/ ]|` +
 				`=== RUN +TestMutant/\S*/` + name + `\S*\n.*panic: `).Match(out)

@@ -23,29 +23,25 @@ type perKey struct {
 	hands     hands
 
 	queued keyed.FIFO[pending]
-	// buf is the room for items.
+
 	buf [chunk]item
-	// spare is a list of nspare nodes to use again.
+
 	spare  *node
 	nspare int
-	// free counts places that freed has not told of.
+
 	free int
-	// fromInitial is how many keys of the initial list process works on.
+
 	fromInitial int
-	// handed are the keys that process works on. Upstream holds the lock while
-	// it processes, so that a key is either queued or known; here it may be
-	// neither yet, and is found here. Kept only where known is set.
+
 	handed []handedKey
 }
 
 // pending is what waits under one key.
 type pending struct {
-	// first is the oldest delta.
 	first item
-	// last is the newest of the others, nil where there are none. They are a
-	// ring: last.next is the oldest of them.
+
 	last *node
-	// n is how many deltas there are.
+
 	n int
 }
 

@@ -20,13 +20,12 @@ import (
 // place gone, as another producer was faster, sleeps again, and will be woken for
 // that one's place or another. The end of the context and Close concern all.
 type places struct {
-	// capacity is 0 where the queue is unbounded.
 	capacity int64
 	_        [128]byte
-	// used never exceeds capacity.
+
 	used atomic.Int64
 	_    [128]byte
-	// waiting is written under mu.
+
 	waiting atomic.Int64
 
 	mu     sync.Mutex

@@ -71,16 +71,13 @@ type sharded struct {
 	lend        bool
 	closed      atomic.Bool
 	shards      []shard
-	// initial is touched and claimed under the lock of a shard, so that what
-	// came first is what was queued first.
+
 	initial *initial.List
-	// unsynced is how many shards have keys of the initial list left. Set by the
-	// first Replace with all locks held, counted down under a shard's lock.
+
 	unsynced atomic.Int64
 	places   places
 	ready    readyShards
-	// slab is what owned memory is cut from, nil while somebody cuts. One for
-	// all shards: each would keep alive what was cut from it last.
+
 	slab atomic.Pointer[[]cache.Delta]
 }
 
@@ -103,25 +100,22 @@ const (
 
 // shard is a share of the keys.
 type shard struct {
-	// mu guards all up to boxes.
 	mu     sync.Mutex
 	state  shardState
 	closed bool
-	// run are n events that have not been folded.
+
 	n   int
 	run [foldRun]keyedItem
-	// backlog is what waits, and what is in the hands of the one consumer that
-	// has the shard.
+
 	backlog *perKey
-	// initial is the shard's share of the initial list. It begins with the
-	// queue's first Replace.
+
 	initial *initial.List
 	known   *knownPart
-	// boxes belong to the consumer that holds the shard.
+
 	boxes boxes
-	// next is the shard behind this one in the line, whose lock guards it.
+
 	next *shard
-	// Shards are written by different goroutines.
+
 	_ [128]byte
 }
 
@@ -135,7 +129,7 @@ type keyedItem struct {
 // knownPart is what is known of the keys of one shard.
 type knownPart struct {
 	cache.KeyListerGetter
-	// keys are set while a Replace or a Resync is at it.
+
 	keys []string
 }
 
@@ -428,9 +422,9 @@ func (q *sharded) unlock() {
 type handOver struct {
 	shard  *shard
 	deltas []cache.Delta
-	// batch: they are of different keys.
+
 	batch bool
-	// initial: they are of the initial list.
+
 	initial bool
 }
 

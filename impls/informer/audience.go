@@ -8,16 +8,12 @@ import (
 
 // audience is the handlers of an informer.
 type audience struct {
-	// tellers are the goroutines that call handlers.
 	tellers sync.WaitGroup
 
-	// mu is taken before the lock of a listener, and never held while a handler
-	// runs.
 	mu sync.Mutex
-	// running is true between start and stop.
+
 	running bool
-	// listeners in the order in which they joined. Their fields about resyncs
-	// are guarded by mu, too.
+
 	listeners []*listener
 }
 

@@ -31,7 +31,7 @@ func TestMutants(t *testing.T) {
 			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run", "^TestMutant$/.*/.*/^"+m.Check+"$", "-test.timeout", "60s")
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()
-			// It fails in the check, or panics in a goroutine that it started.
+
 			found := regexp.MustCompile(`(?s)--- FAIL: TestMutant/\S*/` + m.Check + `[/ ]|` +
 				`=== RUN +TestMutant/\S*/` + m.Check + `\S*\n.*panic: `).Match(out)
 			if err == nil || !found {

@@ -30,7 +30,7 @@ const (
 // replacement is what a Replace brings.
 type replacement struct {
 	list []listed
-	// first: nothing came before it.
+
 	first bool
 }
 
@@ -72,8 +72,7 @@ func hashed(f objkey.Func, obj any) (objkey.Key, uint64, error) {
 type account struct {
 	*initial.List
 	mu sync.Mutex
-	// epoch counts the lists that were initial: more than one where a Replace
-	// came before the one before it had been processed. Guarded by mu.
+
 	epoch uint32
 }
 
@@ -115,7 +114,7 @@ type backlog struct {
 	keys    objkey.Func
 	initial *account
 	waiting fifo
-	// placed is how many of the waiting keys take a place of the capacity.
+
 	placed int
 }
 

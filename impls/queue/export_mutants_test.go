@@ -13,9 +13,9 @@ import (
 // Mutant is a variant that is broken on purpose.
 type Mutant struct {
 	Variant
-	// Broken says what is wrong with it.
+
 	Broken string
-	// Check is the one of package queuetest that must find it.
+
 	Check string
 }
 
@@ -185,7 +185,7 @@ func newOwnerLeft(o Options) Queue {
 	q := newChannel(o)
 	go func() {
 		<-q.closing
-		select {} // As an owner would that nobody drains.
+		select {}
 	}()
 	return ownerLeft{q}
 }
@@ -254,12 +254,11 @@ func newForgottenKey(o Options) Queue { return forgottenKey{newSharded(o)} }
 func (q forgottenKey) Pop(process cache.PopProcessFunc) (any, error) {
 	return q.sharded.Pop(func(obj any, initial bool) error {
 		err := process(obj, initial)
-		// Whoever looks at asleep after this finds nobody to wake.
+
 		q.bed.Lock()
 		q.asleep.Store(0)
 		q.bed.Unlock()
-		// And the consumer that comes back finds nothing, as after a wake-up that
-		// was for another.
+
 		q.ready.Store(0)
 		return err
 	})

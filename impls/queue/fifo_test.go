@@ -25,7 +25,7 @@ func TestFIFO(t *testing.T) {
 		}
 		draw := func(t *rapid.T) (objkey.Key, uint64) {
 			n := rapid.IntRange(0, keys-1).Draw(t, "key")
-			// The upper half is the tag, the lower the place in the table.
+
 			h := uint64(n%hashes) * 0x9e3779b97f4a7c15
 			return objkey.Key{Name: strconv.Itoa(n)}, h
 		}

@@ -42,28 +42,18 @@ type lined struct {
 	ctx     context.Context
 	line    line
 	closed  atomic.Bool
-	// size is how many places the line has; slack how many the capacity has
-	// beyond them; step how many places are given back at a time. A producer that
-	// has to wait for the consumer, who is slow as long as many events come,
-	// shall find room for many when it is woken.
+
 	size, slack, step int
 
-	// consumer serialises those that take. It is held while process runs, and
-	// taken before owner.
 	consumer sync.Mutex
 
-	// owner is held by whoever uses the backlog and the consumer's end of the
-	// line. It is never held for long: the consumer does not hold it while
-	// process runs, nor while it waits.
 	owner sync.Mutex
-	// away: the consumer waits at its end of the line, which nobody else may
-	// use then. Guarded by owner, as all that follows.
+
 	away bool
-	// back is where others wait for the end of that.
+
 	back    sync.Cond
 	backlog backlog
-	// held is how many items were taken from the line whose places have not been
-	// given back.
+
 	held int
 	buf  [chunk]item
 }

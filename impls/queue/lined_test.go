@@ -18,7 +18,7 @@ import (
 // pushed, and can't be taken.
 type heldUp struct {
 	line
-	// after is how many items come before it; filled is closed when it goes on.
+
 	after  int
 	filled chan struct{}
 }

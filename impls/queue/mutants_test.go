@@ -30,12 +30,12 @@ func TestMutants(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			check := strings.ReplaceAll(m.Check, " ", "_")
-			// Some checks are run at several numbers of processors.
+
 			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run",
 				"^TestMutant$/.*/.*/^(procs=.*|"+check+")$/^"+check+"$", "-test.timeout", "60s")
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()
-			// It fails in the check, or panics, hangs or leaks in it.
+
 			found := regexp.MustCompile(`(?s)--- FAIL: TestMutant/\S*/` + check + `[/ ]|` +
 				`=== RUN +TestMutant/\S*/` + check + `\S*\n.*panic: `).Match(out)
 			if err == nil || !found {

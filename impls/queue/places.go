@@ -22,17 +22,16 @@ import (
 // One producer is woken for each place. One that needs none after all, as its
 // key has begun to wait meanwhile, or its context has ended, wakes the next.
 type places struct {
-	// capacity is 0 where there is no bound; then the rest is not used.
 	capacity int64
-	// taken is how many are, at most the capacity.
+
 	taken atomic.Int64
-	// enlisted is how many producers wait, or are about to.
+
 	enlisted atomic.Int64
 
 	mu sync.Mutex
-	// room is where they wait.
+
 	room sync.Cond
-	// closed is guarded by mu.
+
 	closed bool
 }
 

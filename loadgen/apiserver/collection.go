@@ -12,7 +12,6 @@ import (
 
 // collection is the objects of one resource.
 type collection struct {
-	// resource in the version in which its objects are stored.
 	resource *resources.Resource
 	kind     *wire.Kind
 	log      *store.Log
@@ -85,9 +84,9 @@ func kindOf(res *resources.Resource) *wire.Kind {
 type view struct {
 	*collection
 	asked *resources.Resource
-	// kind encodes what is shown.
+
 	kind *wire.Kind
-	// converts is set where the version isn't the one that is stored.
+
 	converts bool
 }
 

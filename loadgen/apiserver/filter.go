@@ -22,10 +22,10 @@ import (
 // filter is which objects a request is about. The zero value takes all.
 type filter struct {
 	namespace string
-	// labels and fields are nil where everything matches.
+
 	labels labels.Selector
 	fields fields.Selector
-	// values reads the fields of an object that not all kinds have.
+
 	values map[string]func(runtime.Object) string
 }
 

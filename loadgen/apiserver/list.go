@@ -19,9 +19,9 @@ import (
 // those of a real server's.
 type continueToken struct {
 	Version string `json:"v"`
-	// ResourceVersion is -1 for the present, whatever the page before was of.
+
 	ResourceVersion int64 `json:"rv"`
-	// StartKey is the last key of the page before.
+
 	StartKey string `json:"start"`
 }
 

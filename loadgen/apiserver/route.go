@@ -16,11 +16,11 @@ import (
 // target is what a path names.
 type target struct {
 	resource *resources.Resource
-	// namespace is empty for all namespaces, or a resource without.
+
 	namespace string
-	// name is empty for the collection.
+
 	name string
-	// subresource is empty for the object itself.
+
 	subresource string
 }
 

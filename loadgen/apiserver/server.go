@@ -101,22 +101,14 @@ var (
 
 // Options change how a [Server] works. The zero value is a good default.
 type Options struct {
-	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0
-	// means [DefaultBookmarkInterval].
 	BookmarkInterval time.Duration
-	// Retain is how many of the newest events of a resource a watch may still
-	// start before; an older version is Gone. 0 retains all events of a storm
-	// and, of what was written, [store.DefaultHistory].
+
 	Retain int
-	// Registry has the resources that are served. Nil serves what a real server
-	// serves. It is the server's from then on: creating a
-	// CustomResourceDefinition adds to it.
+
 	Registry *resources.Registry
-	// Wrap is put around the server's handler: faults, say, or a check of
-	// tokens. Nil is nothing.
+
 	Wrap func(http.Handler) http.Handler
-	// Editor has the clock and the names of what clients create. The zero
-	// value uses the real clock and random names.
+
 	Editor patch.Options
 }
 
@@ -128,34 +120,32 @@ type Server struct {
 	editor    *patch.Editor
 	budget    *store.Budget
 	storms    []*collection
-	// namespaces that the storms' objects are in.
+
 	namespaces []string
 
-	// colMu guards collections.
 	colMu sync.RWMutex
-	// collections are made when they are first asked for, by the resource that
-	// is stored. Guarded by colMu.
+
 	collections map[schema.GroupVersionResource]*collection
 
 	lists, watches, snapshots atomic.Int64
 	wire                      atomic.Int64
-	// watched is closed by the first watch.
+
 	watched     chan struct{}
 	watchedOnce sync.Once
 	watching    watching
 
 	http *http.Server
-	// served has the result of http.Serve.
+
 	served chan error
 
 	mu sync.Mutex
-	// listener is set by Start. Guarded by mu.
+
 	listener net.Listener
-	// closed is set by Close. Guarded by mu.
+
 	closed bool
-	// conns are the open connections. Guarded by mu.
+
 	conns map[*conn]struct{}
-	// handlers are the requests being served; added to under mu.
+
 	handlers sync.WaitGroup
 }
 
@@ -209,7 +199,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		// Clients that go away are nothing to write about.
+
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s, nil

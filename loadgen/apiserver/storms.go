@@ -25,7 +25,7 @@ type Prepared struct {
 	budget     *store.Budget
 	kind       *wire.Kind
 	namespaced bool
-	// namespaces that the objects are in, sorted.
+
 	namespaces []string
 }
 

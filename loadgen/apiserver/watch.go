@@ -79,9 +79,9 @@ type watcher struct {
 	out       http.ResponseWriter
 	flush     func() error
 	bookmarks time.Duration
-	// at is the position up to which events were sent.
+
 	at uint64
-	// scratch and one are reused for what has to be put together.
+
 	scratch, one []byte
 }
 

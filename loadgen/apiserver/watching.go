@@ -8,8 +8,7 @@ import (
 // watching counts the watches that are open.
 type watching struct {
 	mu sync.Mutex
-	// open and ended count watches; changed, if not nil, is closed when they change.
-	// Guarded by mu.
+
 	open, ended int
 	changed     chan struct{}
 }

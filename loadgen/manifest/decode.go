@@ -22,7 +22,7 @@ import (
 // document is a part of a file that has one object, or one list.
 type document struct {
 	data []byte
-	// line of the file on which it begins, from 1.
+
 	line int
 }
 

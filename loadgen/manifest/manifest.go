@@ -52,36 +52,31 @@ const maxBytes = 256 << 20
 
 // Options say what to read, and how.
 type Options struct {
-	// Filenames are files, folders, patterns, http and https URLs, and "-" for
-	// Stdin, each as kubectl's -f takes it. They are read in this order.
 	Filenames []string
-	// Recursive reads the folders in a folder, too.
+
 	Recursive bool
-	// Stdin is what "-" reads, once.
+
 	Stdin io.Reader
-	// Lenient ignores fields that the type doesn't have, and keys that stand
-	// there twice (the last one counts), as API servers and the kubelet do.
+
 	Lenient bool
-	// Client gets the URLs; nil for one that gives up after half a minute.
+
 	Client *http.Client
 }
 
 // Object is one object of a manifest.
 type Object struct {
-	// Object is of its Go type where client-go has one, else
-	// *unstructured.Unstructured. Its kind and apiVersion are set.
 	runtime.Object
-	// Kind is the object's.
+
 	Kind schema.GroupVersionKind
-	// Namespace is empty where the manifest names none.
+
 	Namespace string
-	// Name is empty where there is a generateName.
+
 	Name string
-	// Source is the file, the URL or [StdinName].
+
 	Source string
-	// Line is where its document begins, from 1.
+
 	Line int
-	// Item is its place in a list, from 1, and 0 where it isn't in one.
+
 	Item int
 }
 
@@ -92,10 +87,8 @@ func (o Object) String() string {
 
 // Error says what is wrong with a document.
 type Error struct {
-	// Source is the file, the URL or [StdinName].
 	Source string
-	// Line is where it is, from 1: that of the mistake where it is known, else
-	// that on which the document begins; 0 for the whole file.
+
 	Line int
 	Err  error
 }

@@ -8,12 +8,10 @@ import (
 // Clock tells the time to a pacer and puts it to sleep. A clock belongs to one
 // pacer.
 type Clock interface {
-	// Now returns the time, with a monotonic reading where there is one.
 	Now() time.Time
-	// Sleep returns when d has passed, or when ctx ends, or earlier: the pacer
-	// looks at the time and sleeps again.
+
 	Sleep(ctx context.Context, d time.Duration)
-	// Close frees what the clock holds.
+
 	Close() error
 }
 
@@ -24,7 +22,6 @@ type Clock interface {
 func Timers() Clock { return &timers{} }
 
 type timers struct {
-	// timer is made by the first Sleep and reused.
 	timer *time.Timer
 }
 

@@ -27,10 +27,10 @@ func Precise() Clock { return &precise{} }
 
 type precise struct {
 	timers
-	// fd is file's descriptor, kept because file.Fd would make it blocking.
+
 	fd   int
 	file *os.File
-	// failed is true where there is no timerfd to be had.
+
 	failed bool
 	ticks  [8]byte
 }

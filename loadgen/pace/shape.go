@@ -225,21 +225,15 @@ func (p Pace) Events(d time.Duration, most int) int {
 // Schedule says when each event is meant to happen. It does not depend on
 // anything that happens, so that any number of producers can share one.
 type Schedule interface {
-	// Intended returns when event i, counted from 0, is meant to happen, from
-	// the start. It never decreases with i (by more than the nanosecond that
-	// rounding may take), doesn't allocate, and may be called by several
-	// goroutines at once.
 	Intended(i int) time.Duration
 }
 
 // Score is what the schedule of a pace may depend on.
 type Score struct {
-	// Events that are to be released. A [Poisson] schedule knows so many; those
-	// beyond follow at the mean gap.
 	Events int
-	// At returns the own time of event i, for [Trace]; it never decreases.
+
 	At func(i int) time.Duration
-	// Seed of random times.
+
 	Seed int64
 }
 
@@ -289,7 +283,7 @@ func nanos(seconds float64) time.Duration {
 
 type poisson struct {
 	at  []time.Duration
-	gap float64 // the mean, in seconds
+	gap float64
 }
 
 func newPoisson(rate float64, events int, seed int64) *poisson {
@@ -342,7 +336,7 @@ func (s *steps) Intended(i int) time.Duration {
 
 type ramp struct {
 	from, to, period, slope float64
-	// events until the ramp ends.
+
 	events float64
 }
 

@@ -71,22 +71,19 @@ const (
 // Plan is what the shards of a run are told: the same for all of them. Its YAML form
 // is mounted into each pod as [PlanFile].
 type Plan struct {
-	// Run is the name of the run, a DNS label of at most [MaxRun] characters.
 	Run  string `json:"run"`
 	Mode Mode   `json:"mode"`
-	// Shards is how many there are: the completions of the Job that watches.
+
 	Shards int `json:"shards"`
-	// Writers is how many write the storm: the completions of the Job that writes, in
-	// mode cluster only.
+
 	Writers int `json:"writers,omitempty"`
-	// Args are the flags of run, as the user gave them; files stand under [PlanDir].
+
 	Args []string `json:"args"`
-	// Deliver is where results go: configmap, log, dir=PATH, s3=URL.
+
 	Deliver string `json:"deliver"`
-	// Barrier is how long a shard waits for the others before each play; 0 where none
-	// waits.
+
 	Barrier metav1.Duration `json:"barrier"`
-	// Server is the Service of the simulated API server, in mode shared-server only.
+
 	Server string `json:"server,omitempty"`
 }
 

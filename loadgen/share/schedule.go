@@ -20,8 +20,7 @@ func Schedule(whole pace.Schedule, s storm.Selection) pace.Schedule {
 // schedule is that of a selection of a storm's events.
 type schedule struct {
 	whole pace.Schedule
-	// places of the events after the initial list, in the whole, whose initial list
-	// is counted there.
+
 	places  []int
 	initial int
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
@@ -32,10 +32,9 @@ import (
 type APIServer struct {
 	storm  *storm.Storm
 	server *apiserver.Server
-	// injector is nil without faults.
+
 	injector *fault.Injector
-	// transport is lw's alone, not one of those that client-go shares, so that
-	// its connections can be closed at the end.
+
 	transport *http.Transport
 	lw        cache.ListerWatcher
 

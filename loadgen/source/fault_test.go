@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/source"
 )
 

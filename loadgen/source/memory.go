@@ -51,18 +51,18 @@ const window = 128
 type Memory struct {
 	name string
 	kind schema.GroupVersionKind
-	// storm is what Play releases.
+
 	storm  *storm.Storm
 	stream history
-	// invalid is what is wrong with the storm.
+
 	invalid error
-	// snapshots counts how often the whole state was asked for.
+
 	snapshots atomic.Int64
 
 	mu sync.Mutex
-	// watches that have not ended; nil once closed. Guarded by mu.
+
 	watches map[*memoryWatch]struct{}
-	// feeds are the goroutines of watches; added to under mu.
+
 	feeds sync.WaitGroup
 }
 
@@ -312,12 +312,12 @@ type memoryWatch struct {
 	memory   *Memory
 	follower *stream.Follower
 	start    stream.Start
-	// mark is sent after the initial events where start.Mark is set.
+
 	mark runtime.Object
 	ch   chan watch.Event
-	// stop is closed to end the watch.
+
 	stop chan struct{}
-	// stopped is true once stop is closed: a look at it is cheaper.
+
 	stopped atomic.Bool
 }
 

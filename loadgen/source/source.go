@@ -27,7 +27,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
@@ -35,28 +35,14 @@ import (
 // Source feeds one storm to a Reflector. ListerWatcher and Relists may be
 // called at any time from any goroutine; Play once, from one goroutine.
 type Source interface {
-	// Name is "memory" or "apiserver".
 	Name() string
-	// ListerWatcher is what the Reflector lists and watches. It may be shared
-	// by any number of Reflectors.
+
 	ListerWatcher() cache.ListerWatcher
-	// Play releases the events after the initial list, each when p says so;
-	// index i of the pacer counts from 0 at the first event after the initial
-	// list. p must have been started. Play calls released(seq), where released
-	// isn't nil, right before the event is handed over: before any watch can
-	// see it. It returns when the last one has been handed over, or with ctx's
-	// error. What a watch has been handed it may still have to take: to be
-	// handed over is not to have been received.
-	//
-	// A paced Play is an open loop: a watch that is slow to take never delays
-	// a release. See the implementations for what an unpaced one does.
+
 	Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error
-	// Relists returns how often the whole state was asked for (by a list, or
-	// by a watch with initial events) after the first time, whoever asked. With
-	// one Reflector, anything but 0 says that it lost its place.
+
 	Relists() int
-	// Close ends all watches and frees what the source took. A second Close
-	// does nothing. It must not be called before Play has returned.
+
 	Close() error
 }
 
@@ -80,10 +66,8 @@ var ErrNoFaults = errors.New("no faults here")
 
 // Options change how sources work. The zero value is a good default.
 type Options struct {
-	// Faults that the apiserver source's server has, from the beginning of Play
-	// on.
 	Faults []fault.Spec
-	// Seed of what the faults leave to chance.
+
 	Seed int64
 }
 

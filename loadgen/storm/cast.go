@@ -104,15 +104,14 @@ func newPodTemplates(bytes int) *podTemplates {
 // podGroup is a range of pods that are alike.
 type podGroup struct {
 	first, n int
-	// app is the beginning of their workloads' names.
+
 	app string
-	// each workload has so many of them; a Job's pods follow each other, a
-	// Deployment's are spread.
+
 	each int
 	job  bool
-	// node says where pod first+i runs.
+
 	node func(i int) int
-	// revision of the workload, which is part of the pods' names.
+
 	revision int
 }
 
@@ -138,7 +137,7 @@ type pods struct {
 	names     namer
 	seed      uint64
 	groups    []podGroup
-	workloads [][]*workload // by group
+	workloads [][]*workload
 	sizes     []*podTemplates
 	keys      []string
 	ids       ids
@@ -427,7 +426,7 @@ const sliceStates = 4
 // endpoints is the cast of EndpointSlices.
 type endpoints struct {
 	names    namer
-	perSlice []int // endpoints of each slice of a service
+	perSlice []int
 	states   [][sliceStates][]discoveryv1.Endpoint
 	keys     []string
 	services []*service

@@ -11,23 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 )
 
 // Part is one profile of a [Composition].
 type Part struct {
 	Profile Profile
-	// Seed of everything that is random in it.
+
 	Seed int64
-	// Start is when it begins. What is there in the beginning is there from
-	// the start of the composition.
+
 	Start time.Duration
-	// Duration is how much of it is played; later events are left out. 0 means
-	// all of it.
+
 	Duration time.Duration
-	// Pace of its events, whatever they are of; nil means their own times.
-	// Marks come with the event before them.
+
 	Pace *pace.Pace
 }
 
@@ -37,7 +34,7 @@ type Part struct {
 type Composition struct {
 	Name  string
 	Parts []Part
-	// Faults of the simulated API server; see [Set].
+
 	Faults []fault.Spec
 }
 
@@ -54,7 +51,6 @@ var ErrComposition = errors.New("invalid composition")
 
 // PartError is what is wrong with one part of a composition.
 type PartError struct {
-	// Part counts from 0.
 	Part int
 	Err  error
 }
@@ -113,7 +109,7 @@ type Generator struct {
 	streams []merged
 	phases  []Phase
 	faults  []fault.Spec
-	// objects by stream and key, where they were asked for.
+
 	objects [][]states
 }
 
@@ -125,22 +121,22 @@ type states []runtime.Object
 type merged struct {
 	resource resource
 	streams  []*stream
-	// first key of each of them, and the one after the last.
+
 	first []int32
 }
 
 // part is a part that is being played.
 type part struct {
 	engine *engine
-	// stream and first key of each stream of the part.
+
 	stream []uint8
 	first  []int32
-	// start, and the end, before which events are: as in [Part].
+
 	start, end time.Duration
-	// schedule is nil where events have their own times. played counts them.
+
 	schedule pace.Schedule
 	played   int
-	// next step, and false where there is none.
+
 	next Step
 	ok   bool
 }
@@ -406,7 +402,7 @@ type setBuilder struct {
 	g      *Generator
 	storm  *Storm
 	stream uint8
-	// index of each key in order of appearance, from 1; 0 for none yet.
+
 	index []int32
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 )
 
@@ -26,8 +26,6 @@ const maxFile = 1 << 20
 
 // FileError is what is wrong with a file of a composition, and where.
 type FileError struct {
-	// File is its name, Line the number of the line from 1; 0 where it is the
-	// file as a whole.
 	File string
 	Line int
 	Err  error
@@ -65,7 +63,7 @@ func ReadFile(path string, seed int64) (Composition, error) {
 	fail := func(err error) (Composition, error) {
 		var p *os.PathError
 		if errors.As(err, &p) {
-			err = p.Err // Without the path, which stands before it.
+			err = p.Err
 		}
 		return Composition{}, &FileError{File: path, Err: err}
 	}

@@ -40,16 +40,14 @@ func (k Kind) Type() watch.EventType {
 // Step is an event, or a mark, in its compact form: 16 bytes that refer to an
 // object by its key and its state. [Generator.Object] has the object.
 type Step struct {
-	// At is the intended time, from the start of the storm.
 	At time.Duration
-	// Key is the number of the object's key, among those of its stream. A mark
-	// has none.
+
 	Key int32
-	// Kind of the step.
+
 	Kind Kind
-	// Stream is the number of the resource in [Generator.Resources].
+
 	Stream uint8
-	// State that the object is in after the event.
+
 	State uint8
 }
 
@@ -64,15 +62,14 @@ type plan struct {
 	draws   []draw
 	marks   []planMark
 	phases  []Phase
-	// end of the storm: nothing happens then or later.
+
 	end time.Duration
 }
 
 // stream is one resource of a plan.
 type stream struct {
 	cast cast
-	// keys are numbered from 0; those below initial are there at the beginning,
-	// in the state settled.
+
 	keys, initial int
 	settled       uint8
 }
@@ -80,10 +77,9 @@ type stream struct {
 // cast makes the keys and the objects of a stream.
 type cast interface {
 	resource() resource
-	// key of the object, namespace/name.
+
 	key(k int32) string
-	// object returns a new struct for a state of a key, without a
-	// resourceVersion. What lies below the struct is shared.
+
 	object(k int32, state uint8) runtime.Object
 }
 
@@ -98,12 +94,11 @@ type beat struct {
 type life struct {
 	stream   uint8
 	first, n int32
-	// from and starts say when key first+i begins: from + starts.Intended(i).
+
 	from   time.Duration
 	starts pace.Schedule
 	script []beat
-	// jitter is the share by which the time before a beat varies: 0.25 for
-	// ±25 %.
+
 	jitter float64
 }
 
@@ -112,17 +107,15 @@ type draw struct {
 	stream   uint8
 	first, n int32
 	skew     Skew
-	// inTurn takes each key once, in an order that the seed decides, and then
-	// again, instead of drawing them by the skew.
+
 	inTurn   bool
 	from, to time.Duration
-	// perSecond in the mean; at random times where poisson is set. At
-	// atOnce, all events come at from.
+
 	perSecond float64
 	poisson   bool
-	// atOnce is how many events come at from; perSecond is not used then.
+
 	atOnce int
-	// states that a key goes through in turn, from the first.
+
 	states []uint8
 }
 
@@ -139,20 +132,12 @@ type engine struct {
 	plan *plan
 	seed uint64
 
-	// The lives: a calendar of buckets, each a list of the actors whose next
-	// beat falls into it. An actor is a key of a life. What is next costs O(1),
-	// save for empty buckets that are passed, of which there are about four a
-	// beat. Times are in whole buckets: a millisecond in a minute, or less.
-	//
-	// Turned down: a heap of actors (O(log actors), 150 ns for a hundred
-	// thousand), and a merge of the beats of each life, which is as fast but
-	// needs gaps without jitter.
 	tick    time.Duration
 	heads   []int32
 	nexts   []int32
 	beats   []uint8
 	lives   []uint8
-	actors  []int32 // the first actor of each life
+	actors  []int32
 	bucket  int
 	pending int
 	calAt   time.Duration
@@ -171,7 +156,7 @@ type drawing struct {
 	stride int64
 	offset int64
 	turns  []uint8
-	gap    float64 // in nanoseconds
+	gap    float64
 }
 
 // The bounds of a calendar: 256 kB, 16 MB.

@@ -15,39 +15,32 @@ import (
 //
 // What a profile makes depends on its parameters and the seed only.
 type Profile interface {
-	// Name of the profile, as --storm takes it.
 	Name() string
-	// Summary says in one line what happens.
+
 	Summary() string
-	// Validate checks the parameters. The error is a [*ParamError].
+
 	Validate() error
 
 	cluster() *Cluster
-	// rates are the parameters that grow with the cluster.
+
 	rates() []*float64
-	// plan is asked of valid profiles only.
+
 	plan(names namer, seed uint64) *plan
 }
 
 // Cluster is what profiles have in common: how large the cluster is, what its
 // objects are like, and how long each phase takes.
 type Cluster struct {
-	// Nodes of the cluster: 1 to 1,000,000.
 	Nodes int `yaml:"nodes"`
-	// Pods of the cluster, up to 5,000,000; each profile says which.
+
 	Pods int `yaml:"pods"`
-	// PodBytes are the sizes of pods as JSON, from 2,000 to 100,000. The
-	// workloads have them in turn.
+
 	PodBytes []int `yaml:"podBytes,flow"`
-	// UpdatesPerSecond is how many changes of status the pods report in the
-	// background, at random times in all phases; only pods do that the storm
-	// leaves alone.
+
 	UpdatesPerSecond float64 `yaml:"updatesPerSecond"`
-	// Skew says which pods these are: uniform or zipf.
+
 	Skew Skew `yaml:"skew"`
-	// Baseline, Storm and Drain are the lengths of the phases. Before the storm
-	// and after it there is nothing but the background, and what the storm
-	// still has to finish.
+
 	Baseline time.Duration `yaml:"baseline"`
 	Storm    time.Duration `yaml:"storm"`
 	Drain    time.Duration `yaml:"drain"`
@@ -55,11 +48,10 @@ type Cluster struct {
 
 // ParamError is a parameter that is not allowed.
 type ParamError struct {
-	// Profile that it is of.
 	Profile string
-	// Param is the name of the parameter in YAML.
+
 	Param string
-	// Value that it has, and what is Allowed.
+
 	Value   any
 	Allowed string
 }
@@ -281,7 +273,7 @@ func Skewed(p Profile, s Skew) { p.cluster().Skew = s }
 // Size says how large a profile is.
 type Size struct {
 	Nodes, Pods int
-	// Length of all phases.
+
 	Length time.Duration
 }
 

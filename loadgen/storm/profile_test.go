@@ -140,7 +140,7 @@ func TestProfileRates(t *testing.T) {
 		typ      watch.EventType
 		want     float64
 	}{
-		{resized(storm.DefaultSteady(), 500, 0), "pods", watch.Added, 2}, // a tenth of 20
+		{resized(storm.DefaultSteady(), 500, 0), "pods", watch.Added, 2},
 		{resized(storm.DefaultSteady(), 500, 0), "leases", watch.Modified, 50},
 		{storm.DefaultRollout(), "pods", watch.Added, 100},
 		{storm.DefaultLeases(), "leases", watch.Modified, 500},

@@ -39,10 +39,9 @@ const deployed = 100
 // Resources: pods, leases, nodes.
 type Steady struct {
 	Cluster `yaml:",inline"`
-	// ChurnPerSecond is how many pods are deleted a second in the storm phase,
-	// and how many come instead.
+
 	ChurnPerSecond float64 `yaml:"churnPerSecond"`
-	// LeasePeriod is the time between two renewals of a node's lease.
+
 	LeasePeriod time.Duration `yaml:"leasePeriod"`
 }
 
@@ -111,7 +110,7 @@ func (s *Steady) plan(names namer, seed uint64) *plan {
 // Resources: pods, endpointslices.
 type Rollout struct {
 	Cluster `yaml:",inline"`
-	// PodsPerSecond is how many new pods are created a second.
+
 	PodsPerSecond float64 `yaml:"podsPerSecond"`
 }
 
@@ -183,11 +182,11 @@ func (r *Rollout) plan(names namer, seed uint64) *plan {
 // of the Jobs. Resources: pods, jobs.
 type Gang struct {
 	Cluster `yaml:",inline"`
-	// JobSize is how many pods a Job has.
+
 	JobSize int `yaml:"jobSize"`
-	// PodsPerSecond is how many pods are created a second.
+
 	PodsPerSecond float64 `yaml:"podsPerSecond"`
-	// Work is how long a pod runs.
+
 	Work time.Duration `yaml:"work"`
 }
 
@@ -273,7 +272,7 @@ func (s inGangs) Intended(i int) time.Duration { return s.Schedule.Intended(i / 
 // Resources: leases.
 type Leases struct {
 	Cluster `yaml:",inline"`
-	// LeasePeriod is the time between two renewals of a node's lease.
+
 	LeasePeriod time.Duration `yaml:"leasePeriod"`
 }
 
@@ -315,15 +314,13 @@ func (l *Leases) plan(names namer, seed uint64) *plan {
 // Resources: pods, nodes, leases. The lost nodes are the first by name.
 type NodeLoss struct {
 	Cluster `yaml:",inline"`
-	// Lost is the share of the nodes that is lost.
+
 	Lost float64 `yaml:"lost"`
-	// WritesPerSecond is how fast the control plane writes each wave of
-	// changes.
+
 	WritesPerSecond float64 `yaml:"writesPerSecond"`
-	// Toleration is how long pods are left alone on a lost node. (Kubernetes'
-	// default is 300 s, which only makes the storm longer.)
+
 	Toleration time.Duration `yaml:"toleration"`
-	// LeasePeriod is the time between two renewals of a node's lease.
+
 	LeasePeriod time.Duration `yaml:"leasePeriod"`
 }
 
@@ -388,7 +385,7 @@ func (l *NodeLoss) plan(names namer, seed uint64) *plan {
 				{time.Second, Added, podCreated},
 				{10 * time.Millisecond, Modified, podUnschedulable},
 			}},
-			// The same pods, once there is room.
+
 			{first: int32(l.Pods), n: int32(lost), from: max(back, outage+l.Toleration+3*time.Second), starts: wave, jitter: 0.1, script: []beat{
 				{time.Second, Modified, podScheduled},
 				{500 * time.Millisecond, Modified, podAssigned},
@@ -413,8 +410,7 @@ func (l *NodeLoss) plan(names namer, seed uint64) *plan {
 // Resources: pods. The storm has marks, [MarkRelist].
 type Relist struct {
 	Cluster `yaml:",inline"`
-	// Relists is how many times it happens in the storm phase, at equal
-	// distances.
+
 	Relists int `yaml:"relists"`
 }
 
@@ -471,12 +467,11 @@ func updates(cl *Cluster, names namer, seed uint64) *plan {
 // Resources: leases, endpointslices. UpdatesPerSecond and Skew are the leases'.
 type HotKey struct {
 	Cluster `yaml:",inline"`
-	// Leases is how many there are.
+
 	Leases int `yaml:"leases"`
-	// Endpoints of the slice.
+
 	Endpoints int `yaml:"endpoints"`
-	// SliceUpdatesPerSecond is how often the slice is sent anew in the storm
-	// phase.
+
 	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond"`
 }
 
@@ -537,13 +532,11 @@ func (h *HotKey) plan(names namer, seed uint64) *plan {
 // UpdatesPerSecond goes on in all phases, Skew says which slices change.
 type Endpoints struct {
 	Cluster `yaml:",inline"`
-	// PerService is how many endpoints a service has.
+
 	PerService int `yaml:"perService"`
-	// PerSlice is how many endpoints a slice has at most; the endpoint slice
-	// controller's default is 100.
+
 	PerSlice int `yaml:"perSlice"`
-	// ChangesPerSecond is how many endpoints change a second in the storm
-	// phase.
+
 	ChangesPerSecond float64 `yaml:"changesPerSecond"`
 }
 
@@ -600,7 +593,7 @@ func (e *Endpoints) plan(names namer, seed uint64) *plan {
 // Resources: pods. The storm has marks, [MarkResync].
 type Resync struct {
 	Cluster `yaml:",inline"`
-	// Period is the time from one resync to the next, in the storm phase.
+
 	Period time.Duration `yaml:"period"`
 }
 
@@ -644,7 +637,7 @@ func (r *Resync) plan(names namer, seed uint64) *plan {
 // Resources: pods. Phases are of no account.
 type Ceiling struct {
 	Cluster `yaml:",inline"`
-	// Events is how many updates there are.
+
 	Events float64 `yaml:"events"`
 }
 

@@ -9,13 +9,10 @@ import (
 
 // Selection is what somebody has of a storm who sees some of its keys only.
 type Selection struct {
-	// Storm has the events of those keys: numbered anew, at the times that they have
-	// in the whole. It is valid where the whole is.
 	*Storm
-	// Places are those of the events in the whole: event i here is event Places[i]
-	// there, both counted from 0.
+
 	Places []int
-	// Whole is how many events the whole has, of which Initial are its initial list.
+
 	Whole, WholeInitial int
 }
 

@@ -4,28 +4,25 @@ import (
 	"fmt"
 	"time"
 
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 )
 
 // Set is what a profile makes: the storms of one cluster, a [Storm] for each
 // resource, on one clock. Like a storm, it is shared and must not be changed.
 type Set struct {
-	// Name says where it comes from: a profile's name, a recording's, or a path.
 	Name string
-	// Storms, each of another resource. The first is the one that a pipeline
-	// plays where nobody asks for another.
+
 	Storms []*Storm
-	// Phases in order of their beginning; none where nothing is known of them.
+
 	Phases []Phase
-	// Faults of the simulated API server that serves the set, see
-	// [fault.Spec]; other sources have none.
+
 	Faults []fault.Spec
 }
 
 // Phase is a stretch of a storm with a name: baseline, storm or drain.
 type Phase struct {
 	Name string
-	// From and To are counted from the start of the storm.
+
 	From, To time.Duration
 }
 

@@ -10,7 +10,6 @@ import (
 
 // Skew says how often a key is drawn beside others. The zero value is uniform.
 type Skew struct {
-	// exponent of the zipf distribution; 0 for uniform.
 	exponent float64
 }
 

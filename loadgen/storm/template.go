@@ -43,7 +43,7 @@ func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 // many pods are made once.
 type dresser struct {
 	templates []v1.PodTemplateSpec
-	// owners have a template each, by its index.
+
 	owners   map[types.UID]int
 	labels   map[labelsOf]map[string]string
 	statuses map[statusesOf][]v1.ContainerStatus

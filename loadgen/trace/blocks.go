@@ -18,7 +18,7 @@ import (
 type tape struct {
 	in  io.Reader
 	buf []byte
-	// at is where buf[0] is in the stream.
+
 	at  int64
 	err error
 }
@@ -73,25 +73,24 @@ type blocks struct {
 	name string
 	tape tape
 	head Header
-	// block is the number of the last one that was begun.
+
 	block int
-	// line is the number of the next line.
+
 	line int
-	// text is the rest of the current block, at where its head starts.
+
 	text      []byte
 	at        int64
 	resources []Resource
-	// skip is the time before which blocks are passed over.
+
 	skip time.Duration
-	// err is given until resume; lost is set where resume has to search.
+
 	err  error
 	lost bool
-	// done is set by the index, which ends the file.
+
 	done bool
-	// torn is set once the end has been told to be missing.
+
 	torn bool
-	// stored is how many blocks were met, packedBytes their compressed size,
-	// textBytes that of their lines.
+
 	stored                 int
 	packedBytes, textBytes int64
 }

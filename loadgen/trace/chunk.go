@@ -45,20 +45,19 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // blockHead says what the block after it holds.
 type blockHead struct {
-	// Block is its number, from 1.
 	Block int `json:"block"`
-	// Line is the number of its first line, from 1.
+
 	Line int `json:"line"`
-	// Lines, Bytes of them, and the Size of the compressed block.
+
 	Lines int `json:"lines"`
 	Bytes int `json:"bytes"`
 	Size  int `json:"size"`
-	// CRC is the CRC-32C of the compressed block.
+
 	CRC uint32 `json:"crc32c"`
-	// First and Last are the times of its first and last line.
+
 	First time.Duration `json:"firstNs"`
 	Last  time.Duration `json:"lastNs"`
-	// Resources of its lines.
+
 	Resources []Resource `json:"resources"`
 }
 
@@ -71,7 +70,6 @@ type index struct {
 }
 
 type indexEntry struct {
-	// At is where the block's head starts in the file.
 	At    int64         `json:"at"`
 	First time.Duration `json:"firstNs"`
 	Last  time.Duration `json:"lastNs"`

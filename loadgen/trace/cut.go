@@ -36,8 +36,7 @@ type rawLine struct {
 	form   form
 	line   int
 	offset int64
-	// block is the number of the block that holds it, resources are those that
-	// the block's head names.
+
 	block     int
 	resources []Resource
 }
@@ -48,14 +47,10 @@ func (l rawLine) fail(name string, cause error) *Error {
 
 // cutter cuts a recording into lines.
 type cutter interface {
-	// next returns the next line, in memory of its own; io.EOF after the last.
-	// Any other error is an *Error, and given again until resume is called.
 	next() (rawLine, error)
-	// resume makes next go on after an error, at the next place where it can;
-	// it returns false where there is none.
+
 	resume() bool
-	// damaged says that the last line could not be parsed, so that next looks
-	// for the start of another one in it.
+
 	damaged(rawLine)
 }
 
@@ -70,7 +65,7 @@ const (
 type packed struct {
 	in *bufio.Reader
 	by string
-	// err is what opening the stream gave; it belongs to the first line.
+
 	err   error
 	close func()
 	below *noted
@@ -160,10 +155,10 @@ type lines struct {
 	*packed
 	name string
 	err  error
-	// line and offset are those of the line that next will read.
+
 	line   int
 	offset int64
-	// long is set where the rest of a line that is too long has to be skipped.
+
 	long bool
 	more bool
 }
@@ -244,14 +239,14 @@ type documents struct {
 	*packed
 	name string
 	err  error
-	// line and offset are those of the next byte.
+
 	line   int
 	offset int64
-	// again is what was read and has to be cut once more.
+
 	again []byte
-	// rest of a damaged document, where resume may find another one.
+
 	rest []byte
-	// restLine and restOffset are those of rest.
+
 	restLine   int
 	restOffset int64
 	some       bool
@@ -287,7 +282,7 @@ func (d *documents) next() (rawLine, error) {
 		}
 		if len(raw.data) == 0 {
 			switch c {
-			case ' ', '\t', '\r', '\n', 0x1e: // 0x1e is what JSON text sequences begin with.
+			case ' ', '\t', '\r', '\n', 0x1e:
 				continue
 			}
 			raw.line, raw.offset = d.line, d.offset-1

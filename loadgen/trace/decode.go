@@ -26,9 +26,9 @@ type decoded struct {
 	raw      rawLine
 	frame    Frame
 	resource Resource
-	// named says that the line says its resource itself.
+
 	named      bool
-	object     apiruntime.Object // nil for bookmarks, and where it isn't wanted
+	object     apiruntime.Object
 	endInitial bool
 	err        error
 }
@@ -114,7 +114,7 @@ const chunk = 32
 
 type job struct {
 	lines []rawLine
-	err   error // what ended the reading, after the lines
+	err   error
 	done  chan []decoded
 }
 
@@ -184,10 +184,10 @@ func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(deco
 // loader puts the events of a recording together, resource by resource.
 type loader struct {
 	name string
-	// mend says that the stream may begin in the middle of things.
+
 	mend     bool
 	builders map[Resource]*builder
-	// order is that of appearance.
+
 	order []*builder
 	last  time.Duration
 }
@@ -230,7 +230,7 @@ type builder struct {
 	keys  map[string]int32
 	alive []bool
 	mend  bool
-	// initialEnds is the line of the bookmark that ends the initial list.
+
 	initialEnds int
 }
 

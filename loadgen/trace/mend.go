@@ -13,11 +13,10 @@ import (
 // and of several ends of an initial list the first remains. Its memory grows
 // with the keys. The zero value is ready to be used.
 type Mender struct {
-	// Changed and Dropped count the frames that were.
 	Changed, Dropped int
 
 	there map[Resource]map[string]bool
-	// begun are the resources whose initial list can't end any more.
+
 	begun map[Resource]bool
 }
 

@@ -38,12 +38,11 @@ type Reader struct {
 	cut    cutter
 	last   time.Duration
 	err    error
-	// onFault is what [Reader.Tolerate] was given; lost is set where a fault
-	// has to be told as a Break.
+
 	onFault func(*Error)
 	lost    *Error
 	ended   bool
-	// seen are the resources that were met, in order.
+
 	seen  []Resource
 	kinds map[schema.GroupVersionKind]Resource
 }

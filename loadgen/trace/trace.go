@@ -114,38 +114,31 @@ func (r Resource) GVK() schema.GroupVersionKind {
 
 // Header is what a trace says of itself.
 type Header struct {
-	// Format is the version of the format.
 	Format int `json:"format"`
-	// Tool that wrote it, with its version.
+
 	Tool string `json:"tool,omitempty"`
-	// Origin says where the frames come from, in words.
+
 	Origin string `json:"origin,omitempty"`
-	// Started is the time at which the recording began; zero where it is not
-	// known.
+
 	Started time.Time `json:"started,omitzero"`
-	// Anonymised says that names and values were replaced; otherwise they are
-	// as they were recorded.
+
 	Anonymised bool `json:"anonymised"`
-	// Resources that the writer knew of when it began, the main one first. In
-	// what [Reader.Header] returns, those that were met since follow.
+
 	Resources []Resource `json:"resources"`
 }
 
 // Frame is what a watch said once.
 type Frame struct {
-	// Offset is the time of arrival, from the start of the recording.
 	Offset time.Duration
-	// Type of the event; empty for a Break.
+
 	Type watch.EventType
-	// Object as it was sent: raw JSON. It is the caller's. It is nil for a
-	// Break.
+
 	Object []byte
-	// Resource that the watch is of. For a Break that concerns all, it is zero.
+
 	Resource Resource
-	// Break, where it is set, says that the recording was interrupted here.
+
 	Break *Break
-	// Line number in the file, from 1. For a trace, it is that of its lines as
-	// zstd -d prints them; 0 for a Break that the reader made.
+
 	Line int
 }
 
@@ -167,18 +160,15 @@ const (
 
 // Break says that a recording was interrupted, and what was missed.
 type Break struct {
-	// Reason is one of those above.
 	Reason string `json:"reason"`
-	// Message says more.
+
 	Message string `json:"message,omitempty"`
-	// DownNs is how long the recorder saw nothing, in nanoseconds.
+
 	DownNs int64 `json:"downNs,omitempty"`
-	// From is the last resource version that was seen before, Until the one at
-	// which the recording goes on.
+
 	From  string `json:"from,omitempty"`
 	Until string `json:"until,omitempty"`
-	// Added, Modified and Deleted count the frames that tell the difference,
-	// after a relist. Versions may have been missed that they can't count.
+
 	Added    int `json:"added,omitempty"`
 	Modified int `json:"modified,omitempty"`
 	Deleted  int `json:"deleted,omitempty"`
@@ -200,19 +190,14 @@ var (
 
 // Error is what is wrong with a recording, and where.
 type Error struct {
-	// Name of the recording: its path, or its name where it is built in.
 	Name string
-	// Block is the number of the block that could not be read, from 1; 0 where
-	// the file is no trace.
+
 	Block int
-	// Line is the number of the line that could not be read, from 1; 0 where
-	// the fault is the block's, before its lines.
+
 	Line int
-	// Offset is where the block starts in the file; for what is no trace, the
-	// number of decompressed bytes before the line.
+
 	Offset int64
-	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or
-	// [ErrVersion], or is the error of the underlying reader.
+
 	Err error
 }
 

@@ -24,21 +24,17 @@ var ErrFrame = errors.New("invalid frame")
 
 // FrameWriter takes the frames of a recording, in order.
 type FrameWriter interface {
-	// Write takes one frame. It keeps nothing of it.
 	Write(Frame) error
-	// Flush passes on what was held back.
+
 	Flush() error
-	// Close flushes and ends the recording; it closes nothing below.
+
 	Close() error
 }
 
 // WriterOptions change how a [Writer] works. The zero value is a good default.
 type WriterOptions struct {
-	// BlockSize is how many bytes of lines a block holds, about; 0 means
-	// [DefaultBlockSize]. Larger blocks compress better; a damaged byte costs
-	// the whole block. The most is 4 MiB.
 	BlockSize int
-	// Best takes several times as long to compress about a tenth better.
+
 	Best bool
 }
 
@@ -52,13 +48,13 @@ type Writer struct {
 	enc   *zstd.Encoder
 	block int
 	index index
-	// at is how many bytes were written.
+
 	at int64
-	// lines of the block being filled.
+
 	lines []byte
 	head  blockHead
 	last  time.Duration
-	// out is reused.
+
 	out []byte
 	err error
 }

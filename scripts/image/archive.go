@@ -26,7 +26,7 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 		return err
 	}
 	if err := l.AppendIndex(idx, layout.WithAnnotations(map[string]string{
-		// containerd's, with the whole name; and the OCI layout's own.
+
 		"io.containerd.image.name":          imageName(ref),
 		"org.opencontainers.image.ref.name": ref.TagStr(),
 	})); err != nil {

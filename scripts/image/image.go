@@ -51,9 +51,9 @@ func parseBinary(s string) (binary, error) {
 
 // program says what an image holds, the same for all platforms.
 type program struct {
-	command     string // the file's name at the root, which is the entrypoint, too
+	command     string
 	description string
-	revision    string // the commit that it is built from, or empty
+	revision    string
 }
 
 // index makes an image of each binary, and an index of them. The same binaries
@@ -166,7 +166,7 @@ func baseFiles() ([]file, error) {
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
 		{name: caFile, mode: 0o644, data: roots},
-		// A place for a volume, as the root file system is read-only.
+
 		{name: "tmp/", mode: 0o1777},
 	}, nil
 }

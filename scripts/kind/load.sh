@@ -17,7 +17,7 @@ prom/prometheus:*)
 	flags="-X github.com/prometheus/common/version.Version=${version#v}" what="Prometheus, the server alone"
 	;;
 otel/opentelemetry-collector:*)
-	name=otelcol module=$here/../../loadgen/telemetry/e2e/collector package=.
+	name=otelcol module=$here/../../bench/telemetry/e2e/collector package=.
 	pinned=go.opentelemetry.io/collector/otelcol@v$version flags='' what="An OpenTelemetry collector with few components"
 	;;
 */kwok:*)

@@ -47,7 +47,7 @@ func newAuthority() (*authority, error) {
 func template(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		// A serial number for each name is enough: an authority signs each once.
+
 		SerialNumber: new(big.Int).SetInt64(now.UnixNano()),
 		Subject:      pkix.Name{CommonName: name},
 		NotBefore:    now.Add(-time.Minute),

@@ -25,11 +25,8 @@ import (
 
 // Options say what is started.
 type Options struct {
-	// Controllers starts the controller-manager and the scheduler too. Without
-	// them nobody makes pods of Deployments, or the default ServiceAccount
-	// without which a namespace takes no pod.
 	Controllers bool
-	// APIServerFlags are further flags of kube-apiserver.
+
 	APIServerFlags []string
 }
 
@@ -48,11 +45,11 @@ type ControlPlane struct {
 	config *rest.Config
 	etcd   string
 	stop   sync.Once
-	// stopErr is set by stop.
+
 	stopErr error
 
 	mu sync.Mutex
-	// processes in the order in which they were first started. Guarded by mu.
+
 	processes []*process
 }
 
@@ -277,7 +274,7 @@ func (c *ControlPlane) ended() error {
 // tail keeps the end of what is written to it.
 type tail struct {
 	mu sync.Mutex
-	// text is guarded by mu.
+
 	text []byte
 }
 

@@ -32,9 +32,9 @@ type process struct {
 	args    []string
 	cmd     *exec.Cmd
 	log     *tail
-	// ended is closed when it has.
+
 	ended chan struct{}
-	// killed: it was ended by Kill. Guarded by the control plane's mu.
+
 	killed bool
 }
 
@@ -51,7 +51,7 @@ func start(dir string, name Component, program string, args []string) (*process,
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // How it ended is in its state.
+		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
 	return p, nil

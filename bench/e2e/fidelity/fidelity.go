@@ -27,13 +27,12 @@ import (
 
 // Question is one thing that servers are asked.
 type Question struct {
-	// Area is what it is about: "List".
 	Area string
-	// Asked says what is asked, in the words of the table.
+
 	Asked string
-	// Ask asks it.
+
 	Ask func(*Asker)
-	// Why is the reason for which the answers differ, "" where they are the same.
+
 	Why string
 }
 
@@ -51,9 +50,9 @@ var (
 // Result is what came of a question.
 type Result struct {
 	Question
-	// Answers is how many there were from the real server.
+
 	Answers int
-	// Differences between the answers, in their order.
+
 	Differences []Difference
 }
 

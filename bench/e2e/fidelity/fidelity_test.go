@@ -37,7 +37,7 @@ func TestNormal(t *testing.T) {
 		"e": map[string]any{"items": []any{}, "metadata": map[string]any{"resourceVersion": "<version of the list>", "continue": "<token>"}},
 		"f": `uid <uid 2> of <generated 1>: too old resource version: <n>, "resourceVersion":"<n>", on 127.0.0.1:<port> in <namespace>`,
 		"g": []any{"<age>", "3 s"},
-		// The alphabet has no vowels.
+
 		"h": map[string]any{"metadata": map[string]any{"generateName": "made-", "name": "made-aeiou"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -39,13 +39,13 @@ const (
 // box is a frame as it is drawn.
 type box struct {
 	Frame *profile.Frame
-	// Start and Width are shares of the whole, Depth counts from 0.
+
 	Start, Width float64
 	Depth        int
 	Fill         string
-	// Alike: it has not changed, as far as can be told.
+
 	Alike bool
-	// Says is the frame in words.
+
 	Says string
 }
 
@@ -82,10 +82,10 @@ type drawing struct {
 	Title  string
 	Boxes  []box
 	Height float64
-	// Narrow is how many frames are too narrow, or too deep, to be drawn.
+
 	Narrow int
 	Table  *profile.Table
-	// More is how many of the table's rows are left out.
+
 	More int
 }
 

@@ -45,7 +45,7 @@ func TestPlaces(t *testing.T) {
 		depth        int
 		fill         string
 	}{
-		// 60 + 20 + 30 + 10 = 120
+
 		"all":            {0, 1, 0, neutral.mix(shrunk, 35.0/165).String()},
 		"queue.Pop":      {0, 80.0 / 120, 1, neutral.mix(shrunk, 25.0/95).String()},
 		"main.encode<T>": {0, 20.0 / 120, 2, grown.String()},

@@ -63,7 +63,7 @@ func TestFlame(t *testing.T) {
 	}
 	b.do(chromedp.Focus(".frame"))
 	for _, step := range []struct{ key, focused, drawn string }{
-		{kb.ArrowDown, "queue.Pop", everyName}, // the wider of two
+		{kb.ArrowDown, "queue.Pop", everyName},
 		{kb.ArrowRight, "store.Update", everyName},
 		{kb.ArrowLeft, "queue.Pop", everyName},
 		{kb.Enter, "queue.Pop", "all queue.Pop queue.lock queue.ring"},

@@ -20,11 +20,10 @@ type Bar struct {
 	Name  string
 	Style Style
 	Value *float64
-	// Lo and Hi bound its interval; nil for none. Rounds are the figures it is the
-	// median of.
+
 	Lo, Hi *float64
 	Rounds []float64
-	// Note stands at the right, such as the ratio; Tip is said of the bar.
+
 	Note, Tip string
 }
 

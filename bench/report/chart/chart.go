@@ -29,12 +29,10 @@ const Width = 440
 
 // Chart is what all kinds have in common.
 type Chart interface {
-	// SVG draws the chart. The id must be the chart's own on its page: the parts
-	// that name and describe the picture are derived from it.
 	SVG(id string) template.HTML
-	// Table holds the chart's figures.
+
 	Table() Table
-	// Empty reports whether there is nothing to draw.
+
 	Empty() bool
 }
 
@@ -47,10 +45,8 @@ type Table struct {
 // Style is how a series is told from the others: by colour, by the form of its
 // marks, and by its line, so that none of them alone is needed.
 type Style struct {
-	// Slot chooses colour and form; there are [Slots] of each, and they begin anew
-	// after the last.
 	Slot int
-	// Dashed lines and hollow marks are for what others are compared with.
+
 	Dashed bool
 }
 

@@ -10,17 +10,16 @@ import (
 // the more. Several maps with one Scale can be compared by eye.
 type Heat struct {
 	Name, Description string
-	// X and Y name the columns and the rows, Xs and Ys are their values.
+
 	X, Y   string
 	Xs, Ys []string
-	// Unit names the figure, Format writes one.
+
 	Unit   string
 	Format func(float64) string
-	// Values by y and then x; NaN where there is none, and then Missing says why.
+
 	Values  [][]float64
 	Missing string
-	// Low and High are the ends of the colour's scale, which is logarithmic where
-	// both are above 0 and ten times apart.
+
 	Low, High float64
 	Style     Style
 }

@@ -8,12 +8,11 @@ import (
 
 // Lines are curves over two axes.
 type Lines struct {
-	// Name and Description are what a screen reader says of the picture.
 	Name, Description string
 	X, Y              Axis
 	Series            []Curve
 	Rules             []Rule
-	// Height in the units of the view box; 0 for 260.
+
 	Height float64
 }
 
@@ -22,33 +21,28 @@ type Curve struct {
 	Name   string
 	Style  Style
 	Points []Point
-	// Path draws a line through the points, Area fills what is below it, Step
-	// holds each figure from the point before.
+
 	Path, Area, Step bool
-	// Background is for what others are seen against: neither a series of the
-	// legend nor in its colours.
+
 	Background bool
 }
 
 // Point is one figure of a curve.
 type Point struct {
 	X, Y float64
-	// Lo and Hi bound the figure's interval; both 0 for none.
+
 	Lo, Hi float64
-	// Mark draws the point's sign, of which Tip is said; others only bend the
-	// line.
+
 	Mark bool
 	Tip  string
 }
 
 // Rule is a line across the chart: an objective, a knee, a peak.
 type Rule struct {
-	// Vertical rules stand at an x, others at a y.
 	Vertical bool
 	At       float64
 	Label    string
-	// Series and Style of the curve that it belongs to; of none where Series is
-	// empty.
+
 	Series string
 	Style  Style
 }

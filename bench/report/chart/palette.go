@@ -11,20 +11,18 @@ const Slots = 10
 
 // Theme is a set of colours, each as #rrggbb.
 type Theme struct {
-	// Page is behind everything, Panel behind charts and tables.
 	Page, Panel string
-	// Text and Muted are words, Line what is drawn between things, Grid what is
-	// behind curves.
+
 	Text, Muted, Line, Grid string
-	// Accent is for links, buttons and what has the focus.
+
 	Accent string
-	// Good, Warn and Bad are verdicts.
+
 	Good, Warn, Bad string
-	// Series are the slots' colours.
+
 	Series [Slots]string
-	// Cold and Hot are the ends of a heat map's scale.
+
 	Cold, Hot string
-	// OnCold and OnHot are the words on its two halves.
+
 	OnCold, OnHot string
 }
 

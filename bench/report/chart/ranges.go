@@ -10,7 +10,7 @@ import (
 type Ranges struct {
 	Name, Description string
 	Axis              Axis
-	// Marks name the quantiles, in ascending order: "p50", "p99", "max".
+
 	Marks []string
 	Rows  []Range
 }
@@ -19,8 +19,7 @@ type Ranges struct {
 type Range struct {
 	Name  string
 	Style Style
-	// Values of the marks, in the chart's order; fewer where there are too few
-	// figures for the others.
+
 	Values []float64
 	Note   string
 }

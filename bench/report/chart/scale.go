@@ -7,16 +7,14 @@ import (
 
 // Axis says how figures become places.
 type Axis struct {
-	// Label names what is shown, with its unit.
 	Label string
-	// Log is for figures that differ by orders of magnitude. Figures that aren't
-	// above zero have no place on such an axis and are left out.
+
 	Log bool
-	// Zero makes a linear axis begin at 0.
+
 	Zero bool
-	// Format writes a figure; nil writes it as it is.
+
 	Format func(float64) string
-	// Ticks to write at the axis, in place of those that are chosen.
+
 	Ticks []Tick
 }
 

@@ -9,10 +9,10 @@ import (
 // how large it is stands beside it.
 type Shares struct {
 	Name, Description string
-	// Unit names the figures; Format writes one.
+
 	Unit   string
 	Format func(float64) string
-	// Parts name what the wholes are made of, in order.
+
 	Parts []string
 	Rows  []Share
 }
@@ -21,7 +21,7 @@ type Shares struct {
 type Share struct {
 	Name  string
 	Style Style
-	// Values of the parts, in the chart's order; 0 for one that it lacks.
+
 	Values []float64
 	Note   string
 }

@@ -13,12 +13,12 @@ import (
 // Arrangement is one way to set a variant up.
 type Arrangement struct {
 	Delivery deltafifo.Delivery
-	// Known: the queue is told what its consumer holds.
+
 	Known      bool
 	Capacity   int
 	HandOver   impls.Ownership
 	Compaction deltafifo.Compaction
-	// BatchSize and Shards as in [deltafifo.Options].
+
 	BatchSize, Shards int
 }
 

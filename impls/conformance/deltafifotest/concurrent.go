@@ -327,7 +327,7 @@ func contextAmidPushes(t *testing.T, b bed) {
 		full := make(chan struct{})
 		r.during = func([]cache.Delta) {
 			if ctx.Err() != nil {
-				<-full // Otherwise there might be room for ever.
+				<-full
 			}
 		}
 		wait := r.pushers(4, func(total int64) {
@@ -361,7 +361,7 @@ func lengthNeverUnderstates(t *testing.T, b bed) {
 	var accepted, handed atomic.Int64
 	r.during = func(deltas []cache.Delta) {
 		handed.Add(int64(len(deltas)))
-		runtime.Gosched() // Something is left for the others to see.
+		runtime.Gosched()
 	}
 	var wg sync.WaitGroup
 	for p := range producers {

@@ -70,12 +70,11 @@ func (b bed) run(t *testing.T) {
 // check is one guarantee and the test that holds a variant to it.
 type check struct {
 	name string
-	// applies is nil where the guarantee is for every arrangement.
+
 	applies func(bed) bool
-	// places is how many deltas the check has waiting at a time while nobody
-	// takes: a queue with less capacity is not held to it.
+
 	places int
-	// concurrent: what happens depends on who runs when.
+
 	concurrent bool
 	run        func(*testing.T, bed)
 }
@@ -170,9 +169,9 @@ type rig struct {
 	t     *testing.T
 	queue deltafifo.Queue
 	store *store
-	// taken is what the consumer was handed, hand-over by hand-over.
+
 	taken []handover
-	// during runs inside process, before the deltas are applied.
+
 	during func(deltas []cache.Delta)
 }
 

@@ -71,7 +71,7 @@ func everyWaitWoken(t *testing.T, b bed) {
 				r.do(r.queue.Add(pod("a", 1)))
 				r.drain()
 				for i := range 3 {
-					// The store holds a for Delete and Resync to find.
+
 					r.store.apply(cache.Delta{Type: cache.Added, Object: pod("a", 1)})
 					result := async.Go(r.take)
 					synctest.Wait()
@@ -100,7 +100,7 @@ func closeUnblocks(t *testing.T, b bed) {
 		if err := r.take(); !errors.Is(err, cache.ErrFIFOClosed) {
 			t.Fatalf("take of a closed queue: %v", err)
 		}
-		r.queue.Close() // Twice is once.
+		r.queue.Close()
 	})
 }
 
@@ -167,13 +167,13 @@ func noGoroutineLeft(t *testing.T, b bed) {
 				use(r)
 				r.queue.Close()
 				synctest.Wait()
-				// Those that end are still counted for a moment.
+
 				for try := 0; try < 100_000 && runtime.NumGoroutine() > before; try++ {
 					runtime.Gosched()
 				}
 				if n := runtime.NumGoroutine(); n > before {
 					t.Errorf("%d goroutines more than before", n-before)
-					r.drain() // Whom that ends does not fail the rest.
+					r.drain()
 				}
 			})
 		})
@@ -336,7 +336,7 @@ func producersGoOn(t *testing.T, b bed) {
 				_ = r.queue.Update(pod(fmt.Sprintf("k%d", i), i))
 			}
 		}()
-		<-done // Where producers wait for process, neither would end.
+		<-done
 	}
 	if n := len(r.drain()); n != 1001 {
 		t.Errorf("%d deltas came out, want 1001", n)

@@ -316,7 +316,7 @@ func hasSyncedLate(t *testing.T, b bed) {
 	checker := r.queue.HasSyncedChecker()
 	r.during = func([]cache.Delta) {
 		if b.upstream() && perKey(b) {
-			return // DeltaFIFO closes the channel first; the lock hides the rest.
+			return
 		}
 		select {
 		case <-checker.Done():

@@ -63,7 +63,7 @@ func lentStays(t *testing.T, b bed) {
 		want := words(deltas)
 		if rounds++; rounds < 100 {
 			produce(len(deltas))
-			_ = r.queue.Len() // Who folds meanwhile must not fold into it.
+			_ = r.queue.Len()
 		}
 		if got := words(deltas); !slices.Equal(got, want) {
 			t.Fatalf("process was lent %v, which became %v", want, got)

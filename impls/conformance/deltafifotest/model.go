@@ -22,42 +22,36 @@ import (
 // see [NewModel].
 type Model struct {
 	a Arrangement
-	// fifo: keys come out in the order in which they began to wait.
+
 	fifo bool
-	// exclusive: a consumer is handed something only when no other has
-	// anything.
+
 	exclusive bool
-	// refuses what comes after Close; upstream may take it.
+
 	refuses bool
-	// concurrent: calls overlap. What producers did then waits in line, at the
-	// latest until the next take: a Resync reads the consumer's store before or
-	// after process is done with what it has. And a queue may find no room where
-	// somebody is about to make some.
+
 	concurrent bool
 
 	waiting contents
 	line    []item
-	// store is what the consumer holds, if the queue is told.
+
 	store map[string]any
-	// hands are what the consumers are processing.
+
 	hands map[int][]delta
 
 	closed, canceled bool
-	// begun: something came. synced: the initial list has been processed, of
-	// which initial deltas or keys are left.
+
 	begun, synced bool
 	initial       int
-	// used is how many places are taken by what must wait. A queue that has not
-	// folded yet may need up to slack more.
+
 	used, slack int
 }
 
 // item is a call of a producer that takes effect when its turn comes.
 type item struct {
 	kind Kind
-	// delta of an event; of a Replace or Resync that is one delta, that one.
+
 	delta delta
-	// list and initial are those of a Replace.
+
 	list    []any
 	initial bool
 }
@@ -74,14 +68,14 @@ type contents interface {
 	event(m *Model, d delta)
 	replace(m *Model, list []any)
 	resync(m *Model)
-	// handOver takes what was handed over out, or says why it can't be.
+
 	handOver(m *Model, h handover) (handed []delta, err error)
-	// mark makes what waits the initial list, and returns how long that is.
+
 	mark() int
-	// len is how much waits, as the contract counts.
+
 	len() int
 	clone() contents
-	// write appends what tells it from others.
+
 	write(b *strings.Builder)
 }
 
@@ -89,12 +83,11 @@ type contents interface {
 type delta struct {
 	typ cache.DeltaType
 	obj any
-	// placeless: made by Replace or Resync, takes no place.
+
 	placeless bool
-	// initial: part of the initial list.
+
 	initial bool
-	// group is the Replace that buried it: those of one come in any order. 0
-	// for none.
+
 	group int
 }
 

@@ -13,14 +13,12 @@ import (
 // keysModel is what waits with per-key delivery.
 type keysModel struct {
 	entries map[string]*entry
-	// order holds the entries in the order in which they began to wait, from
-	// head on; among them some that are gone.
+
 	order []*entry
 	head  int
-	// rank counts what makes keys wait. Those that one Replace buries, or one
-	// Resync finds, share one: the order among them is open.
+
 	rank int
-	// uniqueness is memory for unique.
+
 	uniqueness map[string]struct{}
 }
 

@@ -11,10 +11,9 @@ import (
 
 // lineModel is what waits with in-order delivery.
 type lineModel struct {
-	// deltas from head on wait; those before are gone.
 	deltas []delta
 	head   int
-	// groups counts the lists that buried something.
+
 	groups int
 }
 

@@ -46,11 +46,9 @@ func (k Kind) String() string { return kindNames[k] }
 // Op is one operation on a queue, small enough that a million fit.
 type Op struct {
 	Kind Kind
-	// Within is how many of the operations that follow a take are done inside
-	// process.
+
 	Within uint8
-	// Arg is the key or, where a [Player] has objects of its own, the number of
-	// the object; of a Replace, what chooses the keys.
+
 	Arg uint32
 }
 

@@ -230,7 +230,7 @@ func deleteInHand(t *testing.T, b bed) {
 		if once {
 			once = false
 			r.do(r.queue.Delete(pod("a", 2)))
-			_ = r.queue.Len() // Who folds now must not find that it is nowhere.
+			_ = r.queue.Len()
 		}
 	}
 	r.expectEach("Added a@1", "Deleted a@2")

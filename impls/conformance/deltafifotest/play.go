@@ -20,14 +20,10 @@ import (
 
 // Material is what operations are about.
 type Material struct {
-	// Keys is how many different objects there are where Objects is nil; 0
-	// means 12.
 	Keys int
-	// Objects, if set, are the objects that the operations refer to by number;
-	// a Replace lists the first so many. Their versions must be numbers.
+
 	Objects []metav1.Object
-	// Patience is how long an operation may take before the queue counts as
-	// hanging; 0 means 20 seconds.
+
 	Patience time.Duration
 }
 
@@ -39,17 +35,16 @@ type Player struct {
 	material Material
 	queue    deltafifo.Queue
 	model    *Model
-	// store is what the consumer holds; truth what it should hold in the end.
+
 	store *store
 	truth map[string]any
-	// late are operations for which there was no room inside process.
+
 	late []numbered
-	// failed: a take failed, so that the store need not come to hold the truth.
+
 	failed bool
-	// next is the number of the next operation.
+
 	next int
-	// steps counts operations for the watchdog, which closes the queue when
-	// there are none for patience, as somebody waits in vain.
+
 	steps atomic.Int64
 	stuck atomic.Bool
 	timer *time.Timer

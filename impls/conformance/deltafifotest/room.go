@@ -95,7 +95,7 @@ func producerWaits(t *testing.T, b bed) {
 				t.Fatalf("producer %d did not wait for room: Add returned %v", i, err)
 			}
 		}
-		// Each that is taken lets one in, if not more.
+
 		for i, result := range results {
 			if len(r.deltas(0)) <= i {
 				r.do(r.take())
@@ -136,7 +136,7 @@ func contextEndsWait(t *testing.T, b bed) {
 		if got := len(r.drain()); got != b.Capacity {
 			t.Errorf("%d deltas came out, want %d", got, b.Capacity)
 		}
-		// Where there is room the context is not looked at.
+
 		r.do(r.queue.Add(pod("later", 3)))
 		r.expect("Added later@3")
 		r.queue.Close()
@@ -187,8 +187,7 @@ func inHandIsNoPlace(t *testing.T, b bed) {
 	r.during = func(deltas []cache.Delta) {
 		if once {
 			once = false
-			// Keys that don't wait: with Compaction latest one that does takes no
-			// place.
+
 			r.fill("new", b.Capacity-len(deltas))
 		}
 	}
@@ -205,14 +204,14 @@ func replaceOnePlace(t *testing.T, b bed) {
 		for i := range b.Capacity + 5 {
 			listed = append(listed, pod(fmt.Sprintf("l%d", i), i))
 		}
-		// An empty queue has a place.
+
 		r.do(r.queue.Replace(listed, "1"))
 		r.drain()
 		want := r.store.state()
 		if len(want) != len(listed) {
 			t.Fatalf("of %d objects that were listed %d came", len(listed), len(want))
 		}
-		// A full one has not.
+
 		for i := range b.Capacity {
 			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
 		}

@@ -84,9 +84,9 @@ type player struct {
 	variant merge.Variant
 	ctx     context.Context
 	events  events
-	// own are the pods of this player, by those of the script.
+
 	own map[*v1.Pod]*v1.Pod
-	// start is when the player began; times are told from there.
+
 	start time.Time
 	receiver
 }

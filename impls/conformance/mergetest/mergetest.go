@@ -40,13 +40,10 @@ import (
 // Suite is the suite with what a variant can't be held to. The zero value
 // leaves nothing out.
 type Suite struct {
-	// WritesReceived: the variant writes its annotations into the pods that it
-	// receives, as kubelet does.
 	WritesReceived bool
-	// FixedCapacity: the variant's channel has upstream's size and no other.
+
 	FixedCapacity bool
-	// OwnedOnly: the variant copies what it hands over, and refuses to share it;
-	// and it compares whatever it gets, and refuses to trust generations.
+
 	OwnedOnly bool
 }
 
@@ -58,9 +55,9 @@ func Run(t *testing.T, v merge.Variant) { Suite{OwnedOnly: v.Baseline()}.Run(t, 
 type check struct {
 	name string
 	run  func(*rig)
-	// applies is nil where every variant is held to it.
+
 	applies func(arrangement) bool
-	// parallel: it is about goroutines that run at once.
+
 	parallel bool
 }
 

@@ -132,7 +132,7 @@ func (r *rig) semantics() {
 		name   string
 		before func(*v1.Pod)
 		after  func(*v1.Pod)
-		want   string // empty for nothing
+		want   string
 	}{
 		{"spec, a string", nil, newImage, "UPDATE"},
 		{"spec, deep", nil, func(p *v1.Pod) { p.Spec.Containers[0].Env[0].Value = "W" }, "UPDATE"},

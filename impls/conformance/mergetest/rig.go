@@ -94,8 +94,7 @@ type receiver struct {
 	shares bool
 
 	mu sync.Mutex
-	// shared are the pods that were told as shared, with copies of what they
-	// were then; guarded by mu.
+
 	shared []sharedPod
 }
 

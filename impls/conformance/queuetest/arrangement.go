@@ -9,7 +9,6 @@ import (
 
 // Arrangement is one way to set a variant up.
 type Arrangement struct {
-	// Capacity and Shards as in [queue.Options].
 	Capacity, Shards int
 }
 

@@ -436,7 +436,7 @@ func contextAmidPushes(t *testing.T, b bed) {
 		full := make(chan struct{})
 		r.during = func() {
 			if ctx.Err() != nil {
-				<-full // Otherwise there might be room for ever.
+				<-full
 			}
 		}
 		wait := r.pushers(4, func(total int64) {

@@ -65,8 +65,7 @@ func everyWaitWoken(t *testing.T, b bed) {
 			for i := range 3 {
 				result := async.Go(r.take)
 				synctest.Wait()
-				// An event that leaves nothing to take must not use up the
-				// wake-up of the one that does.
+
 				r.do(r.queue.Delete(pod("a", 0)), event(r))
 				synctest.Wait()
 				if err, ok := result(); !ok || err != nil {
@@ -87,7 +86,7 @@ func closeUnblocks(t *testing.T, b bed) {
 		if err, ok := result(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
 			t.Errorf("Pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
 		}
-		r.queue.Close() // Twice is once.
+		r.queue.Close()
 		if closed, ok := r.queue.(interface{ IsClosed() bool }); ok && !closed.IsClosed() {
 			t.Error("IsClosed is false after Close")
 		}

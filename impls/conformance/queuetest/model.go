@@ -18,27 +18,22 @@ import (
 // choice, what was returned tells which was made.
 type Model struct {
 	bed
-	// concurrent: calls overlapped, so that what lies between their beginning
-	// and their effect isn't known.
+
 	concurrent bool
-	// canceled: those that would wait for room are told that their context has
-	// ended.
+
 	canceled bool
 
-	// waiting is in the order in which keys began to wait.
 	waiting []waiting
-	// hands are the keys that consumers have.
+
 	hands map[int]waiting
-	// gone are keys that were deleted while they waited.
+
 	gone map[string]bool
-	// lists counts the lists.
+
 	lists int
 
-	// begun: something came; synced, epoch and left are the account of the
-	// initial list.
 	begun, synced bool
 	epoch, left   int
-	// uncertain: the contract doesn't say whether it has synced.
+
 	uncertain bool
 	closed    bool
 }
@@ -47,12 +42,11 @@ type Model struct {
 type waiting struct {
 	key     string
 	version int
-	// epoch is that of the initial list that it belongs to, list the number of
-	// the list that brought it; 0 for none.
+
 	epoch, list int
-	// placed: it takes a place of the capacity.
+
 	placed bool
-	// loose: it was deleted and added again, and may come at any place.
+
 	loose bool
 }
 

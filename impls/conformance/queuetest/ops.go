@@ -41,10 +41,9 @@ func (k Kind) Takes() bool { return k == Take || k == TakeFails }
 // Op is one operation on a queue.
 type Op struct {
 	Kind Kind
-	// Within is how many of the operations that follow a take are done inside
-	// process.
+
 	Within uint8
-	// Arg is the key or, of a Replace, what chooses the keys.
+
 	Arg uint32
 }
 

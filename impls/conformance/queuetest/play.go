@@ -17,10 +17,8 @@ import (
 
 // Material is what operations are about.
 type Material struct {
-	// Keys is how many different objects there are; 0 means 12.
 	Keys int
-	// Patience is how long an operation may take before the queue counts as
-	// hanging; 0 means 20 seconds.
+
 	Patience time.Duration
 }
 
@@ -32,12 +30,11 @@ type Player struct {
 	material Material
 	queue    queue.Queue
 	model    *Model
-	// late are operations for which there was no room inside process.
+
 	late []numbered
-	// next is the number of the next operation.
+
 	next int
-	// steps counts operations for the watchdog, which closes the queue when
-	// there are none for patience, as somebody waits in vain.
+
 	steps atomic.Int64
 	stuck atomic.Bool
 	timer *time.Timer

@@ -69,12 +69,11 @@ func (b bed) run(t *testing.T) {
 // check is one guarantee and the test that holds a variant to it.
 type check struct {
 	name string
-	// applies is nil where the guarantee is for every arrangement.
+
 	applies func(bed) bool
-	// places is how many keys the check has waiting at a time while nobody takes:
-	// a queue with less capacity is not held to it.
+
 	places int
-	// concurrent: what happens depends on who runs when.
+
 	concurrent bool
 	run        func(*testing.T, bed)
 }
@@ -102,13 +101,13 @@ type rig struct {
 	bed
 	t     *testing.T
 	queue queue.Queue
-	// taken is what the consumer was handed, as name@version.
+
 	taken []string
-	// initial are the flags that came with it.
+
 	initial []bool
-	// during runs inside process.
+
 	during func()
-	// filled counts the keys that fill has tried.
+
 	filled int
 }
 

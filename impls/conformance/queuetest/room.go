@@ -134,7 +134,7 @@ func producerWaits(t *testing.T, b bed) {
 		if n := through(); n > 0 {
 			t.Fatalf("%d producers did not wait for room", n)
 		}
-		// Each that leaves lets one in.
+
 		for range late {
 			r.do(r.take())
 			synctest.Wait()
@@ -171,7 +171,7 @@ func contextEndsWait(t *testing.T, b bed) {
 		if got := len(r.drain()); got != b.Capacity {
 			t.Errorf("%d keys came out, want %d", got, b.Capacity)
 		}
-		// Where there is room the context is not looked at.
+
 		r.do(r.queue.Add(pod("last", 3)))
 		r.expect("last@3")
 	})

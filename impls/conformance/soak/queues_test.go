@@ -32,7 +32,7 @@ func deltafifoCells() []cell {
 			cells = append(cells, cell{fmt.Sprintf("deltafifo/%s/%s", v.Name, g.Mode), func(t *testing.T, rng *rand.Rand, m *meter) {
 				o := deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)}
 				store := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
-				// Without it, per-key delivery does not tell of every deletion.
+
 				if o.Delivery == deltafifo.PerKey || rng.IntN(2) == 0 {
 					o.KnownObjects = store
 				}

@@ -26,7 +26,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/fault"
+	"watchlab/loadgen/fault"
 	"watchlab/loadgen/source/guarantee"
 	"watchlab/loadgen/storm"
 )

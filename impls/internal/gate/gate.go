@@ -11,9 +11,9 @@ import "sync"
 type Gate struct {
 	mu   sync.Mutex
 	cond sync.Cond
-	// waiting: the consumer waits and nobody has signalled yet. Guarded by mu.
+
 	waiting bool
-	// closed is guarded by mu.
+
 	closed bool
 }
 

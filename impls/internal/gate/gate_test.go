@@ -57,6 +57,6 @@ func TestWakes(t *testing.T) {
 		if !g.IsClosed() {
 			t.Error("not closed after Close")
 		}
-		// The bubble ends only if the consumer does.
+
 	})
 }

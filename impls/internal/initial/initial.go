@@ -17,11 +17,9 @@ import (
 type List struct {
 	name string
 	done chan struct{}
-	// state goes up only. Whoever brings it to synced closes done and then brings
-	// it to told. A call that finds it at synced waits for that: when any call
-	// has returned, nobody may see that nothing had come yet.
+
 	state atomic.Uint32
-	// left is how much of the list is still to be processed.
+
 	left int
 }
 

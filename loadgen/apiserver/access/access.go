@@ -33,9 +33,8 @@ import (
 
 // Identity is a server's proof of who it is.
 type Identity struct {
-	// CA is the certificate authority in PEM, what clients are given to trust.
 	CA []byte
-	// Certificate is what the server shows.
+
 	Certificate tls.Certificate
 }
 

@@ -14,13 +14,12 @@ import (
 
 // Kubeconfig is how a client finds a server and is let in.
 type Kubeconfig struct {
-	// Server is the URL.
 	Server string
-	// CA is the authority to trust, in PEM; nil over plain HTTP.
+
 	CA []byte
-	// Token is the bearer token; empty if none is asked for.
+
 	Token string
-	// Namespace is the context's; empty means default.
+
 	Namespace string
 }
 

@@ -24,11 +24,8 @@ const Version = "v1.36.3+watchlab.simulated"
 
 // Options say what of the registry is served.
 type Options struct {
-	// Resource says whether a resource is shown. Nil shows those whose objects
-	// can be stored.
 	Resource func(*resources.Resource) bool
-	// Subresource says whether a subresource is shown. Nil shows status and
-	// scale.
+
 	Subresource func(*resources.Resource, resources.Subresource) bool
 }
 
@@ -39,7 +36,7 @@ type Handler struct {
 	opts     Options
 
 	mu sync.Mutex
-	// current is of the registry's version at the time of the last request.
+
 	current *documents
 }
 

@@ -25,17 +25,15 @@ const (
 // documents are all answers about what was served at one moment. Each is
 // encoded once.
 type documents struct {
-	// of is the registry's version.
 	of   uint64
 	opts Options
-	// served are the resources that are shown.
+
 	served []*resources.Resource
-	// groups are in the order of discovery, the core group among them.
+
 	groups []*group
 
 	version func() *document
-	// plain documents are by path, "/apis/apps/v1"; aggregated ones are of
-	// /api and /apis.
+
 	plain      map[string]func() *document
 	aggregated map[string]func() *document
 	openapi    openAPI
@@ -63,7 +61,7 @@ func lazily(value func() any) func() *document {
 	return sync.OnceValue(func() *document {
 		body, err := json.Marshal(value())
 		if err != nil {
-			// All values are structs of the API; a test asks for each.
+
 			panic("discovery: " + err.Error())
 		}
 		return newDocument(append(body, '\n'))

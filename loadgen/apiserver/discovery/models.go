@@ -35,9 +35,8 @@ const (
 // tag has no omitempty, but for the few in optional. Enumerations, unions and
 // defaults are not described.
 type models struct {
-	// v2 makes the dialect of OpenAPI v2; otherwise it is v3's.
 	v2 bool
-	// definitions are by model name, "io.k8s.api.core.v1.Pod".
+
 	definitions map[string]*spec.Schema
 }
 
@@ -212,7 +211,7 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 
 // mergeSchema is client-go's schema for server-side apply.
 var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
-	// Any object leads to the schema that it is a part of.
+
 	kind := corev1.SchemeGroupVersion.WithKind("Namespace")
 	obj, err := scheme.Scheme.New(kind)
 	if err != nil {

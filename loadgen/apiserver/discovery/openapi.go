@@ -29,9 +29,9 @@ const (
 // openAPI are the documents of OpenAPI, each in JSON and in protobuf.
 type openAPI struct {
 	v2 encodings
-	// index names the documents of v3 with their hashes.
+
 	index func() *document
-	// v3 are by the path of a group version, "apis/apps/v1".
+
 	v3 map[string]encodings
 }
 
@@ -62,7 +62,7 @@ func translated(text func() *document, parse func([]byte) (proto.Message, error)
 	return sync.OnceValue(func() *document {
 		message, err := parse(text().body)
 		if err != nil {
-			panic("discovery: OpenAPI: " + err.Error()) // as in lazily
+			panic("discovery: OpenAPI: " + err.Error())
 		}
 		body, err := proto.Marshal(message)
 		if err != nil {
@@ -189,7 +189,7 @@ type route struct {
 	path  string
 	verbs []string
 	res   *resources.Resource
-	// subresource is empty for the resource itself.
+
 	subresource string
 	kind        schema.GroupVersionKind
 }

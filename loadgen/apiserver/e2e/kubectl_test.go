@@ -267,7 +267,7 @@ func follow(r io.Reader) *watched {
 				Object object `json:"object"`
 			}
 			if decoder.Decode(&event) != nil {
-				return // killed
+				return
 			}
 			objects := event.Object.Items
 			if objects == nil {

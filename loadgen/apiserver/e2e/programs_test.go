@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m,
-		// client-go's own, of the process.
+
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*loggingT).flushDaemon"),
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 	)
@@ -54,7 +54,7 @@ var watchlab = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "watchlab")
-	return program, build(filepath.Join("..", "..", ".."), program, "./loadgen")
+	return program, build(filepath.Join("..", "..", ".."), program, "./cmd/watchlab")
 })
 
 // kubectl builds the client, or finds it where it was built before.
@@ -120,7 +120,7 @@ func serve(t *testing.T, args ...string) *server {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
-		// It fails where the server has ended by itself, which Wait tells.
+
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
 		case err := <-ended:

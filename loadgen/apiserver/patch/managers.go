@@ -28,7 +28,7 @@ func (e *Editor) newManager(res *resources.Resource, subresource string) (*manag
 	var m *managedfields.FieldManager
 	var err error
 	switch {
-	case res == scaleResource: // which client-go's schema for apply doesn't have
+	case res == scaleResource:
 		m, err = managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, nil)
 	case res.Typed:
 		m, err = managedfields.NewDefaultFieldManager(typedConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, reset)

@@ -44,11 +44,10 @@ import (
 // Options are what an [Editor] takes from outside. The zero value uses the
 // real clock and random names.
 type Options struct {
-	// Now is the clock of creation, deletion and managed fields.
 	Now func() time.Time
-	// NewUID makes the uid of a new object.
+
 	NewUID func() types.UID
-	// Suffix makes what is added to a generateName.
+
 	Suffix func() string
 }
 
@@ -64,9 +63,9 @@ type Options struct {
 // they are.
 type Editor struct {
 	opts Options
-	// managers holds a *cachedManager per managerKey.
+
 	managers sync.Map
-	// schemas holds a *customSchema per kind.
+
 	schemas sync.Map
 }
 
@@ -86,44 +85,32 @@ func New(opts Options) *Editor {
 
 // Request is what a request says beside its body.
 type Request struct {
-	// Namespace and Name are those of the URL; Name is empty for a POST to the
-	// collection.
 	Namespace, Name string
-	// Subresource is empty, "status" or "scale" (or another that a resource
-	// has and that takes the whole object, "resize").
+
 	Subresource string
-	// ContentType is the body's. Empty means JSON for an object; a patch must
-	// say which it is.
+
 	ContentType string
-	// FieldManager is the query parameter; without one the manager is the
-	// first part of UserAgent.
+
 	FieldManager string
 	UserAgent    string
-	// FieldValidation is Strict, Warn or Ignore; empty means Warn.
+
 	FieldValidation string
-	// Force makes server-side apply take fields from other managers. It is for
-	// apply alone; nil where the query doesn't have it.
+
 	Force *bool
 }
 
 // Result is what a request makes of an object.
 type Result struct {
-	// Object is to be stored, with the resourceVersion of the object it
-	// replaces, or none if it is new.
 	Object runtime.Object
-	// Answer is what the client gets if that isn't Object: the Scale of a
-	// scale subresource. Its resourceVersion is to be set to the stored
-	// object's.
+
 	Answer runtime.Object
-	// Created tells a new object from a changed one: 201 from 200.
+
 	Created bool
-	// Unchanged tells that nothing was changed: there is nothing to store and
-	// no event to send, and Object is as it was.
+
 	Unchanged bool
-	// Gone tells that the object was waiting for its last finalizer, or for
-	// nothing: it is to be removed rather than stored.
+
 	Gone bool
-	// Warnings are for the client's eyes, a Warning header each.
+
 	Warnings []string
 }
 

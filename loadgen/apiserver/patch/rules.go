@@ -21,19 +21,16 @@ import (
 // rules are where resources differ in how they are written. They are
 // kube-apiserver's of v1.36, see the strategies in its pkg/registry.
 type rules struct {
-	// generation is there from creation on and rises when anything but
-	// metadata and status changes.
 	generation bool
-	// alsoLabels, alsoAnnotations raise it, too.
+
 	alsoLabels, alsoAnnotations bool
-	// createOnUpdate lets a PUT make what isn't there.
+
 	createOnUpdate bool
-	// insistOnVersion wants a resourceVersion in each PUT.
+
 	insistOnVersion bool
-	// statusKeeps are the parts of metadata that a write of the status leaves
-	// alone: all of it, or one field.
+
 	statusKeeps string
-	// name says what is wrong with a name.
+
 	name apivalidation.ValidateNameFunc
 }
 

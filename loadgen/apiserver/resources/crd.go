@@ -27,20 +27,16 @@ var ErrNotDefinition = errors.New("not a CustomResourceDefinition of apiextensio
 // Custom is what a CustomResourceDefinition says about one version of its
 // resource. It is shared and must not be changed.
 type Custom struct {
-	// Definition is the name of the CustomResourceDefinition,
-	// "widgets.example.com".
 	Definition string
-	// Schema is the structural schema of the version, never nil. It has no
-	// apiVersion, kind and metadata unless the manifest spells them out.
+
 	Schema *spec.Schema
-	// Columns are what kubectl get shows beside the name.
+
 	Columns []Column
-	// Scale is nil without a scale subresource.
+
 	Scale *ScalePaths
-	// Versions are the resource in all versions that are served, this one
-	// included, the preferred one first.
+
 	Versions []*Resource
-	// SelectableFields are the JSON paths that field selectors may name.
+
 	SelectableFields []string
 }
 

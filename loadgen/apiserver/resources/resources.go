@@ -42,46 +42,37 @@ const (
 // Resource is one resource in one version. It is shared and must not be
 // changed.
 type Resource struct {
-	// GVR is how the resource is called in URLs.
 	GVR schema.GroupVersionResource
-	// GVK is how its objects call themselves.
+
 	GVK schema.GroupVersionKind
-	// ListKind is the kind of a list of them, "PodList".
+
 	ListKind string
-	// Singular is the resource's name for one, "pod".
+
 	Singular string
-	// Namespaced resources live in namespaces; the others belong to the
-	// cluster.
+
 	Namespaced bool
-	// ShortNames are what kubectl takes for the plural: "po".
+
 	ShortNames []string
-	// Categories are the groups of resources it belongs to: "all".
+
 	Categories []string
-	// Verbs are what can be done to it, sorted. A resource without list and
-	// watch (a TokenReview, say) is a question, not a thing that is stored.
+
 	Verbs []string
-	// Subresources are sorted by name.
+
 	Subresources []Subresource
-	// Typed tells whether client-go has a Go type for it. The others, custom
-	// resources and CustomResourceDefinitions, are unstructured and have no
-	// protobuf.
+
 	Typed bool
-	// Stored is the resource in the version that its objects are kept in: one
-	// collection serves all versions of a custom resource, which differ in
-	// apiVersion alone. A built-in resource is kept as itself.
+
 	Stored schema.GroupVersionResource
-	// Custom is nil for a built-in resource.
+
 	Custom *Custom
 }
 
 // Subresource is a part of a resource with a path of its own.
 type Subresource struct {
-	// Name is the path's last element, "status".
 	Name string
-	// Kind is what is sent and received: the resource's own for status, a
-	// Scale for scale.
+
 	Kind schema.GroupVersionKind
-	// Verbs are sorted.
+
 	Verbs []string
 }
 
@@ -127,13 +118,12 @@ func (r *Resource) String() string {
 // Registry holds the resources that are served. It is safe for concurrent
 // use; looking up takes no lock. The zero value is not ready: see [New].
 type Registry struct {
-	// current is replaced, never changed.
 	current atomic.Pointer[snapshot]
-	// mu makes changes one at a time.
+
 	mu sync.Mutex
-	// enabled are the group versions of built-ins beyond the stable ones.
+
 	enabled map[schema.GroupVersion]bool
-	// definitions are by name, "widgets.example.com".
+
 	definitions map[string]*definition
 }
 

@@ -16,9 +16,9 @@ type Budget struct {
 	limit int64
 
 	mu sync.Mutex
-	// used is what all slots hold. Guarded by mu.
+
 	used int64
-	// queue has the slots that hold something, the oldest first. Guarded by mu.
+
 	queue []*slot
 }
 

@@ -21,16 +21,12 @@ type block struct{ slots [wire.Forms]slot }
 // slot holds the frames of a block in one form. They are encoded when they are
 // first asked for, by whoever asks, for everybody.
 type slot struct {
-	// frames is nil, or what is encoded so far. It is replaced, never changed:
-	// what readers have of it stays as it is.
 	frames atomic.Pointer[frames]
 
-	// mu is held to encode more.
 	mu sync.Mutex
-	// size is what the budget has counted. Guarded by mu.
+
 	size int64
-	// stays is set where the budget must not take the frames away. Guarded by
-	// mu.
+
 	stays bool
 }
 

@@ -52,11 +52,8 @@ var ErrGone = errors.New("the events are no longer kept")
 
 // Options change how a [Log] works. The zero value is a good default.
 type Options struct {
-	// Retain is how many of the newest events a watch may still start before;
-	// 0 is as many as there are.
 	Retain int
-	// History is how many of the newest events that don't come from an
-	// untouched recording are kept; 0 means [DefaultHistory].
+
 	History int
 }
 
@@ -67,31 +64,23 @@ type Log struct {
 	rec   *Recording
 	maker maker
 	opts  Options
-	// forked is the position from which on the log isn't the recording's: the
-	// greatest number while it is. It is set once.
+
 	forked atomic.Uint64
-	// tail has the events after forked.
+
 	tail atomic.Pointer[tail]
-	// floor is the oldest position that a watch can start from.
+
 	floor atomic.Uint64
 
-	// write is held by whoever makes events visible. It is taken before mu.
 	write sync.Mutex
-	// played is how many events of the recording were released, once the log
-	// has forked. Guarded by write.
+
 	played int
 
-	// mu guards the index.
 	mu sync.RWMutex
-	// indexed is the position up to which the index is. Guarded by mu.
+
 	indexed uint64
-	// last is the position of the newest event of each key, by the key's
-	// index; 0 where there is none. Nil until somebody asks. Guarded by mu.
+
 	last []uint64
-	// names are the keys by their index; sorted are the indexes by key; extra
-	// are those that the recording doesn't have; free are indexes without a
-	// key. Guarded by mu. Where shared is set, the first two are the
-	// recording's.
+
 	names  []string
 	sorted []int32
 	extra  map[string]int32
@@ -108,9 +97,9 @@ type tail struct {
 // chunk is a block with its events.
 type chunk struct {
 	block
-	// events that are no longer kept are nil.
+
 	events [blockSize]atomic.Pointer[storm.Event]
-	// before has the position of the event before, of the same key, or 0.
+
 	before [blockSize]uint64
 }
 
@@ -402,7 +391,7 @@ func (l *Log) forget(e *storm.Event) {
 // Item is the newest event of an object at a position.
 type Item struct {
 	*storm.Event
-	// index is the event's position less one.
+
 	index uint64
 }
 

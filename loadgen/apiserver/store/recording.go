@@ -16,11 +16,9 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
-	// before has, for each event, the index of the one before it of the same
-	// key, or -1.
+
 	before func() []int32
-	// names has the keys by their index, sorted their indexes in order of the
-	// keys, index the way back.
+
 	names  func() []string
 	sorted func() []int32
 	index  func() map[string]int32

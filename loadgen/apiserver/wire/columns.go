@@ -159,7 +159,7 @@ func nodeCells(n *v1.Node) []any {
 type Column struct {
 	Name, Type, Format, Description string
 	Priority                        int32
-	// JSONPath without braces: ".spec.replicas".
+
 	JSONPath string
 }
 

@@ -19,9 +19,9 @@ type Kind struct {
 	gvk     schema.GroupVersionKind
 	list    schema.GroupVersionKind
 	columns *Columns
-	// custom is set for lists as a real server's of custom resources.
+
 	custom bool
-	// objects, metadata and tables encode what their names say.
+
 	objects, metadata, tables encoder
 }
 
@@ -119,11 +119,11 @@ func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
 // encoder encodes objects of one Go type or one that has none.
 type encoder struct {
 	gvk schema.GroupVersionKind
-	// keeps is set where the items of a list have their kind.
+
 	keeps bool
-	// json and cbor are what the object begins with.
+
 	json, cbor []byte
-	// proto is what an object's envelope begins with.
+
 	proto []byte
 }
 

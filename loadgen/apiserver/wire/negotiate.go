@@ -12,12 +12,10 @@ var ErrNotAcceptable = errors.New("not acceptable")
 
 // Offer is what can be had of a resource.
 type Offer struct {
-	// Untyped objects have no protobuf; their metadata has.
 	Untyped bool
-	// Whole is set where neither metadata nor tables can be had: what isn't a
-	// resource.
+
 	Whole bool
-	// Stream is set for watches.
+
 	Stream bool
 }
 

@@ -14,7 +14,7 @@ import (
 // Columns are the columns of a kind's tables. The zero value has name and age.
 type Columns struct {
 	definitions []metav1.TableColumnDefinition
-	// cells returns what an object has in the columns.
+
 	cells func(o runtime.Object, m metav1.Object) []any
 }
 

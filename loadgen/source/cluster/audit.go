@@ -25,7 +25,7 @@ var ErrMissed = errors.New("not heard")
 type state struct {
 	uid     types.UID
 	version string
-	// gone: it was deleted, at version.
+
 	gone bool
 }
 
@@ -57,7 +57,7 @@ func newCounter(c *Cluster, r Resource, s Scope) (counter, error) {
 				m := &list.Items[i].ObjectMeta
 				got.objects[storm.ObjectKey(m.Namespace, m.Name)] = state{uid: m.UID, version: m.ResourceVersion}
 			}
-			// All pages are of the version of the first.
+
 			if got.version = list.ResourceVersion; list.Continue == "" {
 				return got, nil
 			}

@@ -37,7 +37,6 @@ var (
 
 // Cluster is a cluster that can be talked to.
 type Cluster struct {
-	// Context of the kubeconfig, by name.
 	Context string
 	config  *rest.Config
 	mapper  meta.RESTMapper
@@ -137,9 +136,8 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 // Scope says which objects of a resource are meant. The zero value is all of
 // them.
 type Scope struct {
-	// Namespace is empty for all.
 	Namespace string
-	// Selector of labels; empty for all.
+
 	Selector string
 }
 

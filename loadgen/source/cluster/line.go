@@ -15,22 +15,14 @@ import (
 // Breaks tell how often a [Tee] was without its watch, and what became of what
 // happened meanwhile.
 type Breaks struct {
-	// Resumed is how often the watch went on from where it had ended: all that had
-	// happened meanwhile came late, and nothing was missed.
 	Resumed int
-	// Relisted is how often that could not be, as the server no longer knew the
-	// version (410 Gone) or the connection broke in another way, and everything was
-	// listed again: of what happened meanwhile, what was left of it was found by
-	// comparing.
+
 	Relisted int
-	// Added, Modified and Deleted count the events that stand for what was found,
-	// Unchanged what was listed again and had not changed, which is no event.
+
 	Added, Modified, Deleted, Unchanged int
-	// Gap is how long there was no watch, in all, and Longest the longest of these
-	// times: from the end of a watch until the next one stood, or the list had come.
-	// The pauses of the Tee's own between attempts are in it.
+
 	Gap, Longest time.Duration
-	// Down: there is no watch now.
+
 	Down bool
 }
 
@@ -49,14 +41,13 @@ type line struct {
 	list bool
 
 	mu sync.Mutex
-	// The rest is guarded by mu.
+
 	breaks Breaks
-	// synced: the initial list is there. Before it, there is nothing to be missed.
+
 	synced, closed bool
-	// down is since when there is no watch, zero where there is one; again is when one
-	// was opened that has said nothing so far.
+
 	down, again time.Time
-	// last is the newest error of a list or watch that was not taken.
+
 	last error
 }
 

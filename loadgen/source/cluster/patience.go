@@ -26,8 +26,6 @@ const (
 // patience is what a writer has with an API server that is away, as while it starts
 // again. Its zero value is ready for use, and it is safe for concurrent use.
 type patience struct {
-	// away is when the API server was last seen not to answer, in nanoseconds of
-	// the Unix epoch; 0 for never.
 	away atomic.Int64
 }
 

@@ -37,22 +37,22 @@ import (
 // was, and [Tee.Audit] holds what was heard against the cluster.
 type Tee struct {
 	resource Resource
-	// like is an empty object of the type that is heard.
+
 	like  runtime.Object
 	log   *stream.Log
 	line  *line
 	begun time.Time
-	// count asks the cluster what it has; nil where nothing can be asked.
+
 	count counter
 
 	mu sync.Mutex
-	// heard is the newest of every key that was heard of. Guarded by mu.
+
 	heard map[string]state
 
 	ready  chan struct{}
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// err is why an object could not be taken. Set before failed is closed.
+
 	err    error
 	failed chan struct{}
 	fail   sync.Once

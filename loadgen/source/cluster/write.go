@@ -65,7 +65,7 @@ type Writer struct {
 	patience patience
 
 	mu sync.Mutex
-	// made are the namespaces that exist. Guarded by mu.
+
 	made map[string]struct{}
 }
 
@@ -86,19 +86,14 @@ func (w *Writer) Selector() string { return RunLabel + "=" + w.run }
 
 // Written says what a Play did.
 type Written struct {
-	// Applied and Deleted are how many events were written. Refused is how many
-	// the API server did not take, FirstRefusal the first that it said.
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
-	// Left is how many were not written when the Play ended.
+
 	Left int64
-	// Retried is how many took several attempts, as the API server did not answer or
-	// said that it couldn't; Outage is how long the longest of them took.
+
 	Retried int64
 	Outage  time.Duration
-	// Late is how many events were begun more than [pace]'s budget, a
-	// millisecond, after their time, LagMax the most. What had to wait for the API
-	// server makes those after it late.
+
 	Late   int64
 	LagMax time.Duration
 }
@@ -127,7 +122,7 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 // play is a Play in progress.
 type play struct {
 	writer *Writer
-	// events is how many there are to write.
+
 	events                                   int64
 	applied, deleted, refused, retried, late atomic.Int64
 	lagMax, outage                           atomic.Int64
@@ -239,7 +234,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 		return w.patience.with(ctx, func() error {
 			err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 			if apierrors.IsNotFound(err) {
-				return nil // Gone is gone.
+				return nil
 			}
 			return err
 		})
@@ -262,7 +257,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	again, err := w.patience.with(ctx, func() error {
 		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
 		if apierrors.IsNotFound(err) {
-			return nil // The resource has no status of its own; it came with the rest, or not at all.
+			return nil
 		}
 		return err
 	})

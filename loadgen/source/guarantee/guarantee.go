@@ -65,19 +65,15 @@ func All() []error {
 
 // Options change what is checked. The zero value checks everything.
 type Options struct {
-	// IgnoreContent leaves it at the type, the key and the version of an event,
-	// where comparing objects costs too much.
 	IgnoreContent bool
 }
 
 // Violation is one event that broke a guarantee.
 type Violation struct {
-	// Guarantee is one of [All].
 	Guarantee error
-	// Watch is the number of the watch or list in the order of their beginning,
-	// from 1; 0 for the end.
+
 	Watch int
-	// Text says what came, and what should have.
+
 	Text string
 }
 
@@ -101,22 +97,22 @@ const keep = 10
 type Checker struct {
 	storm *storm.Storm
 	opts  Options
-	// history holds the indexes of each key's events.
+
 	history [][]int32
 
 	mu sync.Mutex
-	// requests counts. Guarded by mu.
+
 	requests int
-	// at is the version up to which the client knows everything. Guarded by mu.
+
 	at uint64
-	// waits for versions. Guarded by mu.
+
 	waits []wait
-	// pages of a list that is not over. Guarded by mu.
+
 	pages *pages
-	// violations, and how many more there were of each guarantee. Guarded by mu.
+
 	violations []Violation
 	count      map[error]int
-	// events, lists and watches count what was observed. Guarded by mu.
+
 	stats Stats
 }
 
@@ -250,7 +246,7 @@ func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 type seen struct {
 	version uint64
 	key     string
-	// event is the one that happened at that version; nil for none.
+
 	event *storm.Event
 }
 
@@ -305,7 +301,6 @@ func same(want, got runtime.Object) bool {
 
 // state is what was received of a list, or of what a watch begins with.
 type state struct {
-	// versions by key index.
 	versions map[int32]uint64
 }
 
@@ -393,7 +388,7 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	if version != p.version {
 		c.broken(ErrAtomic, request, "a page of version %d in a list of version %d", version, p.version)
 	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // It has no error of its own.
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
 		p.state.add(c, request, o)
 		return nil
 	})

@@ -13,18 +13,17 @@ type Watch struct {
 	c       *Checker
 	request int
 	opts    metav1.ListOptions
-	// begun is the version after which events come; at is up to where they have.
+
 	begun, at uint64
-	// first: no event has come after the state.
+
 	first bool
-	// missing are versions that were left out, and may come late.
+
 	missing map[uint64]bool
-	// initial is the state that it begins with, until that is over; nil without.
+
 	initial *state
-	// marked: a bookmark says where the initial state ends.
+
 	marked bool
-	// unmarked are the events of an initial state without a mark, which may be
-	// over already. What follows is known when something else than ADDED comes.
+
 	unmarked []watch.Event
 }
 

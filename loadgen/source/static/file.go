@@ -28,8 +28,7 @@ const (
 // FileOptions are those of [File].
 type FileOptions struct {
 	Options
-	// Poll reads the path every Period and doesn't have the system tell of
-	// changes.
+
 	Poll bool
 }
 
@@ -44,10 +43,10 @@ type FileOptions struct {
 type FileSource struct {
 	path string
 	opts FileOptions
-	// store and keys, by path, belong to Run's goroutine.
+
 	store *cache.UndeltaStore
 	keys  map[string]string
-	// dead: ctx has ended.
+
 	dead bool
 }
 
@@ -73,7 +72,7 @@ func (s *FileSource) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 		for _, o := range objs {
 			pods = append(pods, o.(*v1.Pod))
 		}
-		// The order of a store is that of a map. Sorted, it is the same each time.
+
 		slices.SortFunc(pods, func(a, b *v1.Pod) int {
 			return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 		})

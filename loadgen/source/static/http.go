@@ -21,9 +21,9 @@ const clientTimeout = 10 * time.Second
 // HTTPOptions are those of [HTTP].
 type HTTPOptions struct {
 	Options
-	// Header is sent with each request.
+
 	Header http.Header
-	// Client gets the URL; nil for one that gives up after ten seconds.
+
 	Client *http.Client
 }
 
@@ -35,7 +35,7 @@ type HTTPOptions struct {
 type HTTPSource struct {
 	url  string
 	opts HTTPOptions
-	// last is what was read; only Run's goroutine touches it.
+
 	last []byte
 }
 

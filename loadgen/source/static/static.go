@@ -73,12 +73,10 @@ var (
 
 // Options are what both sources need.
 type Options struct {
-	// NodeName is the node's name. It is required.
 	NodeName string
-	// Period is how often the source is read in full; 0 means [DefaultPeriod].
+
 	Period time.Duration
-	// Report is told what can't be read or used, from the goroutine of Run; nil
-	// for nobody. The source goes on.
+
 	Report func(error)
 }
 
@@ -101,9 +99,6 @@ func (o Options) complete() (Options, error) {
 
 // Source is one of the kubelet's sources of static pods. It is run once.
 type Source interface {
-	// Run reads the source and goes on reading it, and sends every state of it
-	// that it finds. It returns when ctx ends. Updates must be taken: while one
-	// waits, nothing is read.
 	Run(ctx context.Context, updates chan<- merge.PodUpdate)
 }
 

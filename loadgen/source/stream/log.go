@@ -19,21 +19,18 @@ import (
 // methods are safe for concurrent use.
 type Log struct {
 	Tide
-	// events has its full length from the start. Those up to the visible
-	// position are never written to again, and those after it are guarded by
-	// mu.
+
 	events []storm.Event
 
 	mu sync.Mutex
-	// initial is the position after the initial list. Guarded by mu.
+
 	initial uint64
-	// keys holds the index of each key, there whether its object is still there.
-	// Guarded by mu.
+
 	keys  map[string]int32
 	there []bool
-	// refused counts the events for which there was no room. Guarded by mu.
+
 	refused uint64
-	// sealed: nothing is taken any more. Guarded by mu.
+
 	sealed bool
 }
 

@@ -24,12 +24,11 @@ import (
 type Stream struct {
 	Tide
 	events []storm.Event
-	// initial is the position after the initial list.
+
 	initial uint64
-	// retain is how many of the newest visible events a watch may still start
-	// before; 0 means all.
+
 	retain uint64
-	// byKey holds the key indexes in the order of their keys.
+
 	byKey []int32
 }
 

@@ -16,19 +16,15 @@ import (
 // follower that falls behind is woken less often, not more, and takes more at
 // once.
 type Tide struct {
-	// visible is the position.
 	visible atomic.Uint64
-	// asleep is how many followers wait to be woken.
+
 	asleep atomic.Int32
-	// followers is replaced as a whole, so that Raise reads it without a lock.
-	// Nil is none.
+
 	followers atomic.Pointer[[]*Follower]
 
-	// blocked is set while WaitRoom waits, room wakes it.
 	blocked atomic.Bool
 	room    chan struct{}
 
-	// mu is held to replace followers and to make room.
 	mu sync.Mutex
 }
 
@@ -135,11 +131,10 @@ func (t *Tide) signalRoom() {
 // Follower is one watch's place in a [Tide]. It is for one goroutine.
 type Follower struct {
 	tide *Tide
-	// wake has a token for a follower that was found asleep. A token may be
-	// left over from before, so a wake-up says only that it is time to look.
+
 	wake   chan struct{}
 	asleep atomic.Bool
-	// seen is the position up to which the follower has passed events on.
+
 	seen atomic.Uint64
 }
 

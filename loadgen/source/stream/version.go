@@ -13,23 +13,19 @@ import (
 
 // Start is where a watch starts.
 type Start struct {
-	// At is the position after which events follow.
 	At uint64
-	// State is true where the watch gets the state at that position first, as
-	// ADDED events.
+
 	State bool
-	// Mark is true where the state ends with an annotated bookmark.
+
 	Mark bool
 }
 
 // Bounds are the positions of a history that may be asked for.
 type Bounds struct {
-	// Visible is the newest.
 	Visible uint64
-	// Oldest is the earliest that is retained.
+
 	Oldest uint64
-	// First is what a watch of any state starts from, unless it is older than
-	// Oldest.
+
 	First uint64
 }
 

@@ -63,9 +63,9 @@ const KeySize = 32
 type Anonymiser struct {
 	words *words
 	types types
-	// roots are the schemas of the kinds that were met.
+
 	roots map[schema.GroupVersionKind]*node
-	// text and opaque hold what was replaced lately, by encoded string.
+
 	text, opaque, bytes memo
 	scratch             []unit
 }

@@ -16,7 +16,7 @@ import (
 // leaf says which strings of a field are kept.
 type leaf struct {
 	kind leafKind
-	// values are kept whatever the kind is.
+
 	values map[string]bool
 }
 
@@ -221,7 +221,7 @@ var keys = slices.Concat([]string{
 	"node-role.kubernetes.io/control-plane",
 	"statefulset.kubernetes.io/pod-name",
 }, []string{
-	// Finalizers.
+
 	"foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking",
 	"kubernetes.io/pvc-protection", "kubernetes.io/pv-protection",
 	"service.kubernetes.io/load-balancer-cleanup", "resource.kubernetes.io/delete-protection",

@@ -17,20 +17,19 @@ import (
 // node is what is known of a value.
 type node struct {
 	kind nodeKind
-	// of is the Go type that a structNode's fields, a mapNode's or sliceNode's
-	// elements are read off, when they are first met: types contain themselves.
+
 	of     reflect.Type
 	fields map[string]*node
 	inside *node
-	// keys of a map that are kept; data says that well-known keys are not.
+
 	keys map[string]bool
 	data bool
 	leaf leaf
-	// managed is the node whose managed fields a managedNode has.
+
 	managed *node
-	// asManaged is the managedNode of this node, once it was asked for.
+
 	asManaged *node
-	// in is nil for nodes that are shared by all anonymisers.
+
 	in types
 }
 

@@ -13,7 +13,7 @@ import (
 // unit is one character of a JSON string.
 type unit struct {
 	r rune
-	// form is how it is written.
+
 	form form
 }
 
@@ -44,7 +44,7 @@ type symbol struct {
 // that no two are replaced by the same.
 type words struct {
 	mac hash.Hash
-	// cycles hold permutations of small alphabets.
+
 	cycles map[string][]uint8
 	buf    []byte
 }

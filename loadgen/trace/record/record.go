@@ -35,34 +35,29 @@ import (
 
 // Options say what is recorded.
 type Options struct {
-	// Config of the client.
 	Config *rest.Config
-	// Resources, at least one.
+
 	Resources []cluster.Resource
-	// Namespace is empty for all.
+
 	Namespace string
-	// Transform, where it is not nil, makes of each frame what is written.
+
 	Transform func(trace.Frame) (trace.Frame, error)
-	// Backoff is the pause before a watch that failed is tried again, doubled
-	// each time up to thirty-two times itself; 0 means 250 ms.
+
 	Backoff time.Duration
-	// FlushEvery is how often what was got is handed on; 0 means 2 s.
+
 	FlushEvery time.Duration
-	// Settling is how long after a watch that stood has ended the server may refuse
-	// the next one; 0 means 30 s. An API server that has just started answers before
-	// it has read who may do what, and which custom resources there are.
+
 	Settling time.Duration
 }
 
 // Summary says what was recorded of a resource, and what was missed.
 type Summary struct {
 	Resource trace.Resource
-	// Events, without bookmarks and those of Missed.
+
 	Events int
-	// Reconnects without a loss.
+
 	Reconnects int
-	// Relists, each of which may have missed versions; Missed are the events
-	// that tell what they found changed.
+
 	Relists, Missed int
 }
 
@@ -79,7 +74,7 @@ type recorder struct {
 	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
-	// w is written to under mu.
+
 	w trace.FrameWriter
 }
 
@@ -176,15 +171,15 @@ type follower struct {
 	*recorder
 	of  cluster.Resource
 	sum *Summary
-	// known is what was recorded to be there.
+
 	known map[string]version
-	// rv is where to go on; empty where everything has to be listed.
+
 	rv string
-	// begun is set once the initial list has been tried.
+
 	begun bool
-	// plain is set where the server has no WatchList.
+
 	plain bool
-	// down is since when there is no watch; zero where there is one.
+
 	down time.Time
 }
 

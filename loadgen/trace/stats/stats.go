@@ -27,39 +27,34 @@ type Recording struct {
 // Resource is what was measured of one, after its initial list.
 type Resource struct {
 	Resource string `json:"resource"`
-	// Initial objects.
+
 	Initial int `json:"initial"`
-	// Added, Modified and Deleted events.
+
 	Added    int `json:"added"`
 	Modified int `json:"modified"`
 	Deleted  int `json:"deleted"`
-	// Seconds from the first event to the last.
+
 	Seconds float64 `json:"seconds"`
-	// PerSecond is the mean rate over that time, Peak the most events in a
-	// second, PeakAt the second, counted from the start of the recording.
+
 	PerSecond float64 `json:"perSecond"`
 	Peak      int     `json:"peak"`
 	PeakAt    int     `json:"peakAt"`
-	// Sizes of the objects in bytes of JSON, those of the initial list included.
+
 	SizeMin int64 `json:"sizeMin"`
 	SizeP50 int64 `json:"sizeP50"`
 	SizeP99 int64 `json:"sizeP99"`
 	SizeMax int64 `json:"sizeMax"`
 	Bytes   int64 `json:"bytes"`
-	// Keys that have events, the most that one has, and the share of the
-	// events that the busiest tenth of them has.
+
 	Keys      int     `json:"keys"`
 	MostOfOne int     `json:"mostOfOne"`
 	TopTenth  float64 `json:"topTenth"`
-	// Zipf is the exponent s of the Zipf distribution over these keys under
-	// which their counts are likeliest: the key of rank r has a share of r^-s.
-	// 0 is uniform.
+
 	Zipf float64 `json:"zipf"`
 
-	// rate is the events of each second.
 	rate  []int
 	sizes []int64
-	// pending counts the events that are the initial list's, if it has an end.
+
 	pending     []event
 	ended       bool
 	first, last time.Duration

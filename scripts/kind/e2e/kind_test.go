@@ -207,7 +207,7 @@ func testKilled(t *testing.T, c *cluster) {
 		}
 		running := 0
 		for _, sh := range s.Shards {
-			// It says where it is as soon as it has met the others.
+
 			if sh.Phase == "running" && sh.Where != "" {
 				running++
 			}

@@ -86,16 +86,15 @@ const (
 
 // Case is one measurement of a variant.
 type Case struct {
-	// Incremental: the change comes by itself; else in a SET of all pods.
 	Incremental bool
-	// Fresh: lists share no memory.
+
 	Fresh    bool
 	Change   Change
 	History  History
 	HandOver impls.Ownership
-	// Trust is empty for what is trusted by default.
+
 	Trust merge.Trust
-	// AsSET: an incremental change is sent as a SET nevertheless.
+
 	AsSET bool
 }
 

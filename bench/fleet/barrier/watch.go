@@ -1,0 +1,87 @@
+package barrier
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/source/cluster"
+)
+
+// watch follows the Leases of the run: the leader all of them, another member that of
+// the starts.
+func (b *Barrier) watch(ctx context.Context) {
+	limit := func(opts *metav1.ListOptions) {
+		if b.opts.Self == leader {
+			opts.LabelSelector = labels.Set{cluster.RunLabel: b.opts.Run}.String()
+		} else {
+			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, StartName(b.opts.Run)).String()
+		}
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			limit(&opts)
+			return b.leases.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			limit(&opts)
+			return b.leases.Watch(ctx, opts)
+		},
+	}
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, heard{b}, cache.ReflectorOptions{
+		Name: "barrier",
+
+		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},
+	})
+	b.watching.Go(func() { r.RunWithContext(ctx) })
+}
+
+// heard takes in what the watch hears.
+type heard struct{ b *Barrier }
+
+var _ cache.ReflectorStore = heard{}
+
+func (h heard) Add(o any) error    { return h.take([]any{o}) }
+func (h heard) Update(o any) error { return h.take([]any{o}) }
+
+// Delete does nothing: nobody comes back to where he was.
+func (h heard) Delete(any) error { return nil }
+
+func (h heard) Resync() error { return nil }
+
+// Replace takes in a list. What is not on it stays as it was.
+func (h heard) Replace(leases []any, _ string) error {
+	err := h.take(leases)
+	h.b.sync.Do(func() { close(h.b.synced) })
+	return err
+}
+
+func (h heard) take(leases []any) error {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	for _, o := range leases {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Labels[cluster.RunLabel] != h.b.opts.Run {
+			continue
+		}
+		if l.Name == StartName(h.b.opts.Run) {
+			// A watch that was resumed late may tell an earlier one.
+			if s, ok := readStart(l); ok && s.position >= h.b.start.position {
+				h.b.start = s
+			}
+		} else if p, ok := Read(l); ok {
+			h.b.places[p.Member] = p
+		}
+	}
+	close(h.b.changed)
+	h.b.changed = make(chan struct{})
+	return nil
+}

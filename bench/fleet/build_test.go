@@ -1,0 +1,224 @@
+package fleet_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/bench/fleet"
+	"watchlab/loadgen/share"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// spec is a run in each of the modes.
+func spec(mode share.Mode) fleet.Spec {
+	s := fleet.Spec{
+		Plan: share.Plan{
+			Run: "mine", Mode: mode, Shards: 3, Args: []string{"--storm=/etc/watchlab/mine.yaml", "--pace=max,2000"},
+			Deliver: "configmap", Barrier: metav1.Duration{Duration: time.Minute},
+		},
+		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
+		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
+	}
+	switch mode {
+	case share.SharedServer:
+		s.Plan.Server, s.Token = fleet.ServerName("mine"), "secret"
+		s.Serve = []string{"--storm=/etc/watchlab/mine.yaml"}
+	case share.Cluster:
+		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}
+		s.Plan.Deliver = "dir=/kept"
+	}
+	return s
+}
+
+// TestBuild: what is applied for a run of each mode, to the letter.
+func TestBuild(t *testing.T) {
+	for _, mode := range share.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			objects, err := fleet.Build(spec(mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got bytes.Buffer
+			for _, o := range objects {
+				data, err := yaml.Marshal(o.Object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.WriteString("---\n")
+				got.Write(data)
+			}
+			golden := filepath.Join("testdata", string(mode)+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("%s is not what is built (-update writes it); built:\n%s", golden, got.Bytes())
+			}
+			if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
+				t.Error("the example's names are still there")
+			}
+		})
+	}
+}
+
+// jobOf returns the Job that plays.
+func jobOf(t *testing.T, objects []*unstructured.Unstructured) *batchv1.Job {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetKind() == "Job" && o.GetName() == "watchlab-mine" {
+			j := &batchv1.Job{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, j); err != nil {
+				t.Fatal(err)
+			}
+			return j
+		}
+	}
+	t.Fatal("there is no Job")
+	return nil
+}
+
+// TestOverlays: each of them builds in each mode, for any number of shards, and what it
+// says of pods is said of all that the mode adds.
+func TestOverlays(t *testing.T) {
+	if have := fleet.Overlays(); !slices.Contains(have, "kind") || !slices.Contains(have, "large") {
+		t.Fatalf("overlays %q", have)
+	}
+	for _, overlay := range append(fleet.Overlays(), "") {
+		modes := share.Modes()
+		if overlay != "kind" {
+			modes = modes[:1] // Each takes a second, with the race detector.
+		}
+		for _, mode := range modes {
+			s := spec(mode)
+			s.Overlay, s.Plan.Shards, s.PodMonitor = overlay, 7, true
+			objects, err := fleet.Build(s)
+			if err != nil {
+				t.Errorf("%s, mode %s: %v", overlay, mode, err)
+				continue
+			}
+			j := jobOf(t, objects).Spec
+			if *j.Completions != 7 || *j.Parallelism != 7 || *j.MaxFailedIndexes > 7 || j.Template.Spec.Containers[0].Image != s.Image {
+				t.Errorf("%s, mode %s: %d completions, %d at once, %d may fail, of image %s", overlay, mode,
+					*j.Completions, *j.Parallelism, *j.MaxFailedIndexes, j.Template.Spec.Containers[0].Image)
+			}
+			guaranteed := map[string]bool{}
+			for _, o := range objects {
+				if o.GetLabels()[fleet.RunLabel] != "mine" || o.GetKind() != "Job" && o.GetKind() != "Deployment" {
+					continue
+				}
+				containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var c corev1.Container
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(containers[0].(map[string]any), &c); err != nil {
+					t.Fatal(err)
+				}
+				guaranteed[c.Resources.Requests.Cpu().String()+"/"+c.Resources.Limits.Cpu().String()] = true
+			}
+			if overlay != "" && len(guaranteed) != 1 {
+				t.Errorf("%s, mode %s: pods of different sizes: %v", overlay, mode, guaranteed)
+			}
+		}
+	}
+	// large lets five of its hundred fail: so many of any number.
+	s := spec(share.Self)
+	s.Overlay, s.Plan.Shards = "large", 1000
+	objects, err := fleet.Build(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := *jobOf(t, objects).Spec.MaxFailedIndexes; n != 5 {
+		t.Errorf("of 1000 shards %d may fail, want 5", n)
+	}
+}
+
+// TestOwnOverlay: a folder of the user's stands on the base like those that are built
+// in.
+func TestOwnOverlay(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := spec(share.Self)
+	s.Overlay = dir
+	write("resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/template/spec/nodeSelector\",\"value\":{\"pool\":\"x\"}}]'\n")
+	objects, err := fleet.Build(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := jobOf(t, objects)
+	if j.Spec.Template.Spec.NodeSelector["pool"] != "x" || j.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "250m" {
+		t.Errorf("the overlay is not in the Job: %+v", j.Spec.Template.Spec)
+	}
+	for name, text := range map[string]string{
+		"no kustomization":  "resources: 7\n",
+		"a field too many":  "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/shards\",\"value\":3}]'\n",
+		"outside":           "resources: [../../../../../etc]\n",
+		"another container": "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
+	} {
+		write(text)
+		if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrOverlay) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit func(*fleet.Spec)
+		want error
+		says string
+	}{
+		"run":         {func(s *fleet.Spec) { s.Plan.Run = "Mine" }, share.ErrPlan, "Mine"},
+		"namespace":   {func(s *fleet.Spec) { s.Namespace = "a/b" }, fleet.ErrSpec, `namespace "a/b"`},
+		"image":       {func(s *fleet.Spec) { s.Image = "a b" }, fleet.ErrSpec, `"a b"`},
+		"overlay":     {func(s *fleet.Spec) { s.Overlay = "none" }, fleet.ErrOverlay, "kind, "},
+		"file name":   {func(s *fleet.Spec) { s.Files["a/b"] = nil }, fleet.ErrSpec, `"a/b"`},
+		"plan's name": {func(s *fleet.Spec) { s.Files["plan.yaml"] = nil }, fleet.ErrSpec, "plan.yaml"},
+		"too large":   {func(s *fleet.Spec) { s.Files["x"] = make([]byte, 1<<20) }, fleet.ErrSpec, "ConfigMap"},
+	} {
+		s := spec(share.Self)
+		tt.edit(&s)
+		if _, err := fleet.Build(s); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := spec(share.Cluster)
+	s.Resource = schema.GroupResource{}
+	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
+		t.Errorf("no resource: %v", err)
+	}
+	s = spec(share.SharedServer)
+	s.Token = ""
+	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
+		t.Errorf("no token: %v", err)
+	}
+}

@@ -1,0 +1,206 @@
+package delivery_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/lab"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// result is what a recorder makes of a few durations.
+var result = func() cell.Result {
+	rec := new(cell.Recorder)
+	rec.Begin()
+	rec.End()
+	rec.Count(1000, 2000)
+	for i := range 1000 {
+		rec.Latency("intended→handled", time.Duration(i*i))
+		rec.Lag(time.Duration(i), 0)
+	}
+	r, err := rec.Result()
+	if err != nil {
+		panic(err)
+	}
+	return r
+}()
+
+// shard is what one of several measured. Those of other attempts differ.
+func shard(index, of, attempt int) *lab.Shard {
+	ended, steal := began.Add(time.Minute), 0.0
+	s := &lab.Shard{
+		Index: index, Of: of, Pod: fmt.Sprintf("mine-%d-%d", index, attempt), Node: "node-a", Attempt: attempt, Whole: []string{"whole"},
+		Starts: []lab.Start{{Cell: "Queue/impl=a", Round: 1, Late: time.Duration(index), Absent: []int{}}},
+	}
+	r := result
+	r.Elapsed = time.Second
+	s.Outcome = &lab.Outcome{
+		Format: lab.Format, Name: "mine", Started: began.Add(time.Duration(attempt) * time.Hour), Ended: &ended, Seed: 7, Rounds: 1,
+		Env: lab.Env{
+			Started: began, Build: lab.Build{Commit: "abc", Dirty: true}, GoVersion: "go1.26", CPU: "Some CPU", Cores: 2, StealShare: &steal,
+			Args: []string{"shard"},
+		},
+		Comparisons: []lab.ComparisonResult{{
+			Family: "queue", Title: "fakes", Input: fmt.Sprint("part ", index),
+			Cells: []lab.CellResult{{
+				Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "a"}}, Verdict: lab.Verdict{Status: lab.Valid},
+				Rounds: []lab.Round{{Round: 1, Place: 1, Started: began, Took: time.Second, Result: r}},
+			}, {
+				Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "b"}, {Key: "rate", Value: "5"}},
+				Verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "late"}, Lag: result.Lag,
+			}},
+		}},
+	}
+	return s
+}
+
+func parcel(t testing.TB, index, of, attempt int) delivery.Parcel {
+	t.Helper()
+	p, err := delivery.Encode("mine", shard(index, of, attempt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestAShardComesBack: unpacked, it is what was packed, histograms and environment
+// included, but for what follows from its rounds.
+func TestAShardComesBack(t *testing.T) {
+	sent := shard(2, 4, 1)
+	c := &sent.Outcome.Comparisons[0].Cells[0]
+	c.Medians, c.Latency, c.Lag = c.Samples("").Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
+	p, err := delivery.Encode("mine", sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Medians) == 0 || c.Lag == nil {
+		t.Error("the shard that was packed has changed")
+	}
+	read, err := delivery.Decode(p.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := delivery.Header{
+		Run: "mine", Index: 2, Of: 4, Attempt: 1, Pod: "mine-2-1", Node: "node-a",
+		Commit: "abc-dirty", Started: began.Add(time.Hour), Finished: true, Size: p.Size,
+	}
+	if diff := cmp.Diff(want, read.Header); diff != "" || read.ID() != p.ID() {
+		t.Errorf("header (-want +got):\n%s", diff)
+	}
+	got, err := read.Shard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Medians, c.Latency, c.Lag = nil, nil, nil
+	if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-sent +got):\n%s", diff)
+	}
+	again, err := delivery.Encode("mine", sent)
+	if err != nil || !bytes.Equal(again.Data, p.Data) {
+		t.Errorf("packed again it is another parcel (%v)", err)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	for name, s := range map[string]*lab.Shard{"no shard": nil, "no outcome": {Of: 1}} {
+		if _, err := delivery.Encode("mine", s); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestDecodeFindsChanges: every bit of a parcel counts.
+func TestDecodeFindsChanges(t *testing.T) {
+	whole := parcel(t, 0, 2, 0).Data
+	for i := range whole {
+		changed := bytes.Clone(whole)
+		changed[i] ^= 1 << (i % 8)
+		if _, err := delivery.Decode(changed); !errors.Is(err, delivery.ErrParcel) {
+			t.Fatalf("byte %d changed: %v", i, err)
+		}
+	}
+	for n := range whole {
+		if _, err := delivery.Decode(whole[:n]); !errors.Is(err, delivery.ErrParcel) {
+			t.Fatalf("cut after %d bytes: %v", n, err)
+		}
+	}
+	if _, err := delivery.Decode(append(bytes.Clone(whole), 0)); !errors.Is(err, delivery.ErrParcel) {
+		t.Errorf("a byte too many: %v", err)
+	}
+	other := bytes.Replace(whole, []byte("watchlab-shard 1 "), []byte("watchlab-shard 2 "), 1)
+	if _, err := delivery.Decode(other); !errors.Is(err, delivery.ErrFormat) {
+		t.Errorf("another format: %v", err)
+	}
+}
+
+// FuzzDecode: what isn't a parcel is an error, never a panic.
+func FuzzDecode(f *testing.F) {
+	f.Add(parcel(f, 0, 2, 0).Data)
+	f.Add([]byte("watchlab-shard 1 abc\n{}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := delivery.Decode(data)
+		if err == nil {
+			_, err = p.Shard()
+		}
+		if err != nil && !errors.Is(err, delivery.ErrParcel) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWays(t *testing.T) {
+	for text, want := range map[string]string{
+		"configmap": "", "log": "", "dir=/results": "", "s3=s3://bucket/a/b": "", "s3=s3://b?endpoint=http://[::1]:9000&region=x&lookup=path": "",
+		"": "allowed: configmap", "pvc": "allowed", "dir": "allowed", "dir=": "allowed", "log=x": "allowed", "configmap=": "allowed",
+		"s3": "allowed", "s3=": "want s3://", "s3=http://x/y": "want s3://", "s3=s3://": "want s3://", "s3=s3://%zz": "no URL",
+		"s3=s3://id:secret@bucket": "AWS_ACCESS_KEY_ID", "s3=s3://b?ssl=no": `no "ssl"`, "s3=s3://b?endpoint=host:9000": "want http://HOST",
+		"s3=s3://b?endpoint=http://h/path": "want http://HOST", "s3=s3://b?lookup=x": "lookup",
+	} {
+		w, err := delivery.ParseWay(text)
+		if want == "" {
+			if err != nil || w.String() != text {
+				t.Errorf("%q: %q, %v", text, w, err)
+			}
+			continue
+		}
+		if !errors.Is(err, delivery.ErrWay) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%q: error %v, want one with %q", text, err, want)
+		}
+	}
+}
+
+// TestWaysNeedSurroundings: what a way lacks is said before anything is measured.
+func TestWaysNeedSurroundings(t *testing.T) {
+	for _, text := range []string{"configmap", "log"} {
+		w, err := delivery.ParseWay(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sink, err := w.Sink(delivery.Surroundings{}); err == nil || sink != nil {
+			t.Errorf("%s: %v, %v", text, sink, err)
+		}
+	}
+	for _, text := range []string{"dir=" + t.TempDir(), "s3=s3://bucket?endpoint=http://127.0.0.1:1"} {
+		w, err := delivery.ParseWay(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Sink(delivery.Surroundings{Getenv: os.Getenv}); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

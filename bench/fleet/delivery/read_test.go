@@ -1,0 +1,427 @@
+package delivery_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/lab"
+)
+
+// The sizes of parcels that don't fit into one line, and into one ConfigMap.
+const lines, maps = 150_000, 1_200_000
+
+// large is a parcel of about that size.
+func large(t testing.TB, index, size int) delivery.Parcel {
+	t.Helper()
+	s := shard(index, 2, 0)
+	// What can't be compressed.
+	rng := rand.New(rand.NewPCG(1, uint64(index)))
+	noise := make([]byte, size*8/7)
+	for i := range noise {
+		noise[i] = byte(' ' + 1 + rng.IntN(90))
+	}
+	s.Outcome.Env.Args = []string{string(noise)}
+	p, err := delivery.Encode("mine", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Data) < size*3/4 {
+		t.Fatalf("%d bytes", len(p.Data))
+	}
+	return p
+}
+
+// names are the parcels that a reader finds, sorted, and what it finds damaged.
+func names(t testing.TB, r delivery.Reader, run string) (found, damaged []string) {
+	t.Helper()
+	broken, err := r.Read(t.Context(), run, func(p delivery.Parcel) error {
+		found = append(found, fmt.Sprintf("%d/%d#%d", p.Index, p.Of, p.Attempt))
+		_, err := p.Shard()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range broken {
+		damaged = append(damaged, d.String())
+	}
+	slices.Sort(found)
+	slices.Sort(damaged)
+	return found, damaged
+}
+
+func deliver(t testing.TB, s delivery.Sink, parcels ...delivery.Parcel) {
+	t.Helper()
+	for _, p := range parcels {
+		if err := s.Deliver(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// logOf is a log that holds text.
+func logOf(name, text string) delivery.Logs {
+	return delivery.Logs{{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}}
+}
+
+func logged(t testing.TB, parcels ...delivery.Parcel) string {
+	var b bytes.Buffer
+	deliver(t, delivery.NewLog(&b), parcels...)
+	return b.String()
+}
+
+// TestEveryWay: what is delivered is found again, once, whatever its size, and however
+// often it was delivered.
+func TestEveryWay(t *testing.T) {
+	parcels := []delivery.Parcel{parcel(t, 0, 2, 0), parcel(t, 0, 2, 1), large(t, 1, maps)}
+	var log bytes.Buffer
+	inMaps := delivery.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
+	for name, way := range map[string]struct {
+		sink delivery.Sink
+		read func() delivery.Reader
+	}{
+		"folder":     {delivery.Folder(filepath.Join(t.TempDir(), "a/b")), nil},
+		"log":        {delivery.NewLog(&log), func() delivery.Reader { return logOf("pod", log.String()) }},
+		"configmaps": {inMaps, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deliver(t, way.sink, parcels...)
+			deliver(t, way.sink, parcels[2], parcels[0])
+			other := shard(0, 1, 0)
+			p, err := delivery.Encode("other", other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader, ok := way.sink.(delivery.Reader)
+			if !ok {
+				reader = way.read()
+			}
+			want := []string{"0/2#0", "0/2#1", "1/2#0"}
+			for _, run := range []string{"mine", ""} {
+				if found, damaged := names(t, reader, run); !slices.Equal(found, want) || damaged != nil {
+					t.Errorf("run %q: found %v, damaged %v", run, found, damaged)
+				}
+			}
+			deliver(t, way.sink, p)
+			if !ok {
+				reader = way.read()
+			}
+			if found, _ := names(t, reader, "mine"); !slices.Equal(found, want) {
+				t.Errorf("found %v", found)
+			}
+			take := func(delivery.Parcel) error { return nil }
+			if _, err := reader.Read(t.Context(), "", take); !errors.Is(err, delivery.ErrRuns) || !strings.Contains(err.Error(), `["mine" "other"]`) {
+				t.Errorf("which of two runs: %v", err)
+			}
+			enough := errors.New("enough")
+			if _, err := reader.Read(t.Context(), "mine", func(delivery.Parcel) error { return enough }); !errors.Is(err, enough) {
+				t.Errorf("take's error: %v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if name != "configmaps" {
+				if _, err := reader.Read(ctx, "mine", take); !errors.Is(err, context.Canceled) {
+					t.Errorf("canceled: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestLogsOfAllKinds: frames are found wherever they stand in a line, in any order, and
+// between the lines of others.
+func TestLogsOfAllKinds(t *testing.T) {
+	p := large(t, 1, lines)
+	lines := strings.SplitAfter(strings.TrimSuffix(logged(t, p), "\n"), "\n")
+	for _, line := range lines {
+		if len(line) > 16<<10-256 {
+			t.Fatalf("a line of %d bytes leaves no room for a prefix", len(line))
+		}
+	}
+	each := func(change func(string) string) string {
+		var out []string
+		for _, line := range lines {
+			out = append(out, change(strings.TrimSuffix(line, "\n")))
+		}
+		return strings.Join(out, "\n")
+	}
+	shuffled := slices.Clone(lines)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	bare := func(line string) string { return strings.TrimSuffix(line, "\n") }
+	for i := range shuffled {
+		shuffled[i] = bare(shuffled[i])
+	}
+	for name, text := range map[string]string{
+		"as written":         strings.Join(lines, ""),
+		"windows":            each(func(s string) string { return s + "\r" }),
+		"CRI":                each(func(s string) string { return "2026-11-21T22:00:00.123456789Z stdout F " + s }),
+		"docker":             each(func(s string) string { return `{"log":"` + s + `\n","stream":"stdout","time":"2026-11-21T22:00:00Z"}` }),
+		"kubectl --prefix":   each(func(s string) string { return "[pod/watchlab-mine-1-x/watchlab] " + s }),
+		"between others":     each(func(s string) string { return "watchlab: half way\n" + s + "\n" + strings.Repeat("x", 200_000) }),
+		"behind a part line": each(func(s string) string { return "42 % done" + s }),
+		"twice":              strings.Join(lines, "") + "\n" + strings.Join(lines, ""),
+		"in another order":   strings.Join(shuffled, "\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if found, damaged := names(t, logOf("pod", text), "mine"); !slices.Equal(found, []string{"1/2#0"}) || damaged != nil {
+				t.Errorf("found %v, damaged %v", found, damaged)
+			}
+		})
+	}
+}
+
+// TestDamagedLogs: what is cut, changed or mixed is found, named, and harms no other.
+func TestDamagedLogs(t *testing.T) {
+	whole, broken := logged(t, parcel(t, 0, 2, 0)), logged(t, large(t, 1, lines))
+	lines := strings.SplitAfter(broken, "\n")
+	n := len(lines) - 1
+	with := func(at int, line string) string {
+		out := slices.Clone(lines)
+		out[at] = line
+		return strings.Join(out, "")
+	}
+	for name, tc := range map[string]struct{ text, says string }{
+		"cut":                  {strings.Join(lines[:5], ""), fmt.Sprintf("5 of %d parts are there", n)},
+		"cut within a line":    {broken[:len(broken)-100], fmt.Sprintf("%d of %d parts are there; part %d: its checksum", n-1, n, n)},
+		"a letter changed":     {with(3, lines[3][:200]+"#"+lines[3][201:]), "part 4: "},
+		"two lines in one":     {with(3, lines[3][:8000]+strings.TrimSuffix(lines[4], "\n")+lines[3][8000:]), "part 5: its checksum"},
+		"a line in the middle": {with(3, lines[3][:8000]+"\nwatchlab: 50 %\n"+lines[3][8000:]), "part 4: its checksum"},
+		"rotated away":         {strings.Join(lines[7:], ""), fmt.Sprintf("%d of %d parts are there", n-7, n)},
+		"nonsense of parts":    {strings.Replace(strings.Join(lines[:2], ""), fmt.Sprintf(" 1/%d ", n), fmt.Sprintf(" 0/%d ", n), 1), fmt.Sprintf("1 of %d parts", n)},
+		"other numbers":        {strings.Replace(broken, fmt.Sprintf(" 2/%d ", n), fmt.Sprintf(" 2/%d ", n+1), 1), fmt.Sprintf("it is said to have %d parts, and %d", n, n+1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, damaged := names(t, logOf("the pod", tc.text+"\n"+whole), "mine")
+			if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], "the pod: shard 1/2: ") || !strings.Contains(damaged[0], tc.says) {
+				t.Errorf("found %v, damaged %v; want %q", found, damaged, tc.says)
+			}
+
+			logs := append(logOf("the pod", tc.text), logOf("its copy", broken)...)
+			if found, damaged := names(t, logs, "mine"); !slices.Equal(found, []string{"1/2#0"}) || damaged != nil {
+				t.Errorf("with a copy: found %v, damaged %v", found, damaged)
+			}
+		})
+	}
+	failing := delivery.Logs{{Name: "gone", Open: func(context.Context) (io.ReadCloser, error) { return nil, errors.New("no such pod") }}}
+	if found, damaged := names(t, append(failing, logOf("pod", whole)...), ""); len(found) != 1 || !slices.Equal(damaged, []string{"gone: no such pod"}) {
+		t.Errorf("found %v, damaged %v", found, damaged)
+	}
+}
+
+func TestALogTakesNoMore(t *testing.T) {
+	p := delivery.Parcel{Data: make([]byte, delivery.MaxLog+1)}
+	if err := delivery.NewLog(io.Discard).Deliver(t.Context(), p); !errors.Is(err, delivery.ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+// TestDamagedFiles: a file that isn't whole is named; so is none that is being written.
+func TestDamagedFiles(t *testing.T) {
+	dir := t.TempDir()
+	f := delivery.Folder(dir)
+	deliver(t, f, parcel(t, 0, 2, 0), parcel(t, 1, 2, 0))
+	files, err := filepath.Glob(filepath.Join(dir, "mine/*"))
+	if err != nil || len(files) != 2 || filepath.Base(files[0])[:7] != "0-of-2-" {
+		t.Fatal(files, err)
+	}
+	if err := os.Truncate(files[1], 500); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine/.tmp-1"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, damaged := names(t, f, "")
+	if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], files[1]+": not a whole result") {
+		t.Errorf("found %v, damaged %v", found, damaged)
+	}
+	if _, err := delivery.Folder(filepath.Join(dir, "none")).Read(t.Context(), "", nil); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestDamagedConfigMaps: a result that isn't whole is told of, with what is there.
+func TestDamagedConfigMaps(t *testing.T) {
+	client := fake.NewClientset()
+	c := delivery.ConfigMaps{Client: client, Namespace: "lab"}
+	deliver(t, c, parcel(t, 0, 2, 0), large(t, 1, maps))
+	stored := client.CoreV1().ConfigMaps("lab")
+	list, err := stored.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list.Items {
+		if m.Labels[delivery.ShardLabel] != "1" || m.Annotations[delivery.PartAnnotation] != "1/2" {
+			continue
+		}
+		if m.Immutable == nil || !*m.Immutable || len(m.OwnerReferences) > 0 || len(m.BinaryData["part"]) != 900_000 {
+			t.Errorf("%+v", m.ObjectMeta)
+		}
+		if err := stored.Delete(t.Context(), m.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		m.Name, m.ResourceVersion, m.Annotations = "odd", "", nil
+		if _, err := stored.Create(t.Context(), &m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, damaged := names(t, c, "")
+	if want := []string{"namespace lab: shard 1/2: 1 of 2 parts are there", "odd: its labels and annotations don't say which part of which result it is"}; !slices.Equal(found, []string{"0/2#0"}) || !slices.Equal(damaged, want) {
+		t.Errorf("found %v, damaged %v", found, damaged)
+	}
+}
+
+// TestConfigMapsPageByPage: what is listed in pages is found whole, also where a page is
+// too old to be asked for.
+func TestConfigMapsPageByPage(t *testing.T) {
+	client := fake.NewClientset()
+	c := delivery.ConfigMaps{Client: client, Namespace: "lab"}
+	var want []string
+	for i := range 4 {
+		deliver(t, c, parcel(t, i, 4, 0))
+		want = append(want, fmt.Sprintf("%d/4#0", i))
+	}
+	all, err := client.CoreV1().ConfigMaps("lab").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	expired := false
+	client.PrependReactor("list", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		opts := a.(k8stesting.ListActionImpl).ListOptions
+		asked = append(asked, opts.Continue)
+		at := len(opts.Continue)
+		if opts.Continue == "oo" && !expired {
+			expired = true
+			err := apierrors.NewResourceExpired("too old")
+			err.ErrStatus.Continue = "nn"
+			return true, nil, err
+		}
+		page := &corev1.ConfigMapList{Items: all.Items[at : at+1]}
+		if at+1 < len(all.Items) {
+			page.Continue = strings.Repeat("o", at+1)
+		}
+		return true, page, nil
+	})
+	if found, damaged := names(t, c, ""); !slices.Equal(found, want) || damaged != nil {
+		t.Errorf("found %v, damaged %v", found, damaged)
+	}
+	if !slices.Equal(asked, []string{"", "o", "oo", "nn", "ooo"}) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// TestConfigMapsAreTriedAgain: what may pass is, until the context ends; what may not is
+// told at once.
+func TestConfigMapsAreTriedAgain(t *testing.T) {
+	resource := corev1.Resource("configmaps")
+	p := parcel(t, 0, 1, 0)
+	for name, tc := range map[string]struct {
+		err   error
+		times int
+		limit time.Duration
+		tries int
+		says  string
+	}{
+		"busy":         {apierrors.NewTooManyRequests("slow down", 0), 3, time.Hour, 4, ""},
+		"no server":    {errors.New("connection refused"), 10, time.Hour, 11, ""},
+		"never":        {errors.New("connection refused"), 1 << 20, time.Minute, 0, "connection refused"},
+		"forbidden":    {apierrors.NewForbidden(resource, "x", errors.New("no right")), 1, time.Hour, 1, "no right"},
+		"too large":    {apierrors.NewRequestEntityTooLargeError("limit is 1"), 1, time.Hour, 1, "limit is 1"},
+		"there before": {apierrors.NewAlreadyExists(resource, "x"), 1, time.Hour, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				tries := 0
+				client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+					tries++
+					return tries <= tc.times, nil, tc.err
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
+				defer cancel()
+				err := delivery.ConfigMaps{Client: client, Namespace: "lab"}.Deliver(ctx, p)
+				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || tc.tries > 0 && tries != tc.tries {
+					t.Errorf("%d tries, error %v", tries, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCollect: of several attempts the one that counts is merged, the others and what is
+// damaged are told of.
+func TestCollect(t *testing.T) {
+	from := delivery.Folder(t.TempDir())
+	deliver(t, from, parcel(t, 0, 2, 0), parcel(t, 0, 2, 1), parcel(t, 1, 2, 0))
+	spool := t.TempDir()
+	c, err := delivery.Collect(t.Context(), from, "", 2, spool, lab.MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.Outcome.Merged
+	if c.Run != "mine" || c.Parcels != 3 || c.Bytes == 0 || len(m.Shards) != 2 || m.Shards[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
+		t.Errorf("%+v: %+v", c, m)
+	}
+	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
+		t.Errorf("%+v", r)
+	}
+	kept := t.TempDir()
+	if err := c.Keep(kept); err != nil {
+		t.Fatal(err)
+	}
+	again, err := delivery.Collect(t.Context(), delivery.Folder(kept), "", 2, t.TempDir(), lab.MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c.Outcome, again.Outcome); diff != "" {
+		t.Errorf("what was kept is something else:\n%s", diff)
+	}
+}
+
+func TestCollectRefuses(t *testing.T) {
+	other := shard(1, 2, 0)
+	other.Outcome.Env.Commit = "def"
+	mixed, err := delivery.Encode("mine", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		parcels []delivery.Parcel
+		of      int
+		want    error
+		says    string
+	}{
+		"nothing":       {nil, 2, delivery.ErrNone, ""},
+		"mixed commits": {[]delivery.Parcel{parcel(t, 0, 2, 0), mixed}, 2, lab.ErrShards, `"def-dirty"`},
+		"other numbers": {[]delivery.Parcel{parcel(t, 0, 3, 0)}, 2, lab.ErrShards, "shard 0 is one of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := delivery.Folder(t.TempDir())
+			deliver(t, from, tc.parcels...)
+			c, err := delivery.Collect(t.Context(), from, "", tc.of, t.TempDir(), lab.MergeOptions{})
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) || c.Outcome != nil {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}

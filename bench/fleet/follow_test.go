@@ -1,0 +1,104 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+)
+
+// fakeFleet is the fleet of a cluster that does nothing by itself.
+func fakeFleet(t *testing.T) (*Fleet, *batchv1.Job) {
+	t.Helper()
+	plan, err := testPlan.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{RunLabel: "mine"}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine", Namespace: "lab", Labels: labels}}
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return &Fleet{
+		client: fake.NewClientset(job, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine", Namespace: "lab", Labels: labels},
+			Data:       map[string]string{planName: string(plan)},
+		}),
+		metadata: metadatafake.NewSimpleMetadataClient(scheme),
+	}, job
+}
+
+// TestFollow: what changes is shown, once; the end of the Job is the end; and a run
+// that is left goes on.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, job := fakeFleet(t)
+		var shown []State
+		type result struct {
+			State
+			error
+		}
+		done := make(chan result)
+		warn := func(err error) { t.Errorf("warned: %v", err) }
+		go func() {
+			s, err := f.Follow(t.Context(), testRef, func(s State) { shown = append(shown, s) }, warn)
+			done <- result{s, err}
+		}()
+		time.Sleep(time.Second)
+		pods := f.client.CoreV1().Pods("lab")
+		for i := range 4 {
+			if _, err := pods.Create(t.Context(), podOf(i, 0, corev1.PodRunning), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		job.Status = batchv1.JobStatus{CompletedIndexes: "0-3", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
+		if _, err := f.client.BatchV1().Jobs("lab").UpdateStatus(t.Context(), job, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r := <-done
+		if r.error != nil || !r.Over || r.Count(Succeeded) != 4 {
+			t.Errorf("it ended with %+v, %v", r.State, r.error)
+		}
+		if len(shown) != 3 || shown[0].Count(Absent) != 4 || shown[1].Count(Running) != 4 || !shown[2].Over {
+			t.Errorf("shown: %+v", shown)
+		}
+	})
+}
+
+func TestFollowIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := fakeFleet(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		shown := 0
+		s, err := f.Follow(ctx, testRef, func(State) { shown++; cancel() }, func(err error) { t.Errorf("warned: %v", err) })
+		if !errors.Is(err, context.Canceled) || s.Over || shown != 1 {
+			t.Errorf("%+v, %v, shown %d times", s, err, shown)
+		}
+	})
+}
+
+func TestNoRun(t *testing.T) {
+	f, _ := fakeFleet(t)
+	for _, err := range []error{
+		f.Clean(t.Context(), Ref{"lab", "other"}),
+		func() error { _, err := f.Status(t.Context(), Ref{"lab", "other"}); return err }(),
+		f.CleanAll(t.Context(), "other"),
+	} {
+		if !errors.Is(err, ErrNoRun) {
+			t.Errorf("%v", err)
+		}
+	}
+	s, err := f.Status(t.Context(), testRef)
+	if err != nil || s.Count(Absent) != 4 || s.Over {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/fleet/delivery"
+	"watchlab/loadgen/share"
+)
+
+var (
+	testRef  = Ref{Namespace: "lab", Run: "mine"}
+	testPlan = share.Plan{Run: "mine", Mode: share.Self, Shards: 4, Deliver: "configmap"}
+)
+
+// podOf returns a pod of a shard's, its nth.
+func podOf(index, nth int, phase corev1.PodPhase) *corev1.Pod {
+	name := "watchlab-mine-" + strconv.Itoa(index) + "-" + strconv.Itoa(nth)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "lab", CreationTimestamp: metav1.NewTime(time.Unix(int64(nth), 0)),
+			Labels: map[string]string{
+				RunLabel: "mine", batchv1.JobNameLabel: "watchlab-mine", batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index),
+			},
+			Annotations: map[string]string{batchv1.JobIndexFailureCountAnnotation: strconv.Itoa(nth)},
+		},
+		Spec:   corev1.PodSpec{NodeName: "n" + strconv.Itoa(index)},
+		Status: corev1.PodStatus{Phase: phase},
+	}
+}
+
+func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason},
+	}}}
+	return p
+}
+
+func part(shard int, parcel, part string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name:        "watchlab-mine-result-" + strconv.Itoa(shard) + parcel + part[:1],
+		Labels:      map[string]string{RunLabel: "mine", delivery.ShardLabel: strconv.Itoa(shard)},
+		Annotations: map[string]string{delivery.ParcelAnnotation: parcel, delivery.PartAnnotation: part},
+	}}
+}
+
+func TestState(t *testing.T) {
+	pulling := podOf(3, 0, corev1.PodPending)
+	pulling.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"},
+	}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}
+	v := seen{
+		plan: testPlan, jobs: []*batchv1.Job{job},
+		pods: []*corev1.Pod{
+			podOf(1, 1, corev1.PodRunning), exited(podOf(1, 0, corev1.PodFailed), 137, "OOMKilled"),
+			exited(podOf(0, 0, corev1.PodSucceeded), 0, "Completed"), pulling,
+			exited(podOf(2, 0, corev1.PodFailed), 1, "Error"),
+		},
+		maps: []*metav1.PartialObjectMetadata{
+			part(0, "a", "1/2"), part(0, "a", "2/2"), part(1, "b", "1/2"), part(1, "c", "2/2"), part(9, "d", "1/1"),
+			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
+		},
+	}
+	got := v.state(testRef)
+	want := []Shard{
+		{Index: 0, Pod: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Delivered: true},
+
+		{Index: 1, Pod: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
+		{Index: 2, Pod: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
+		{Index: 3, Pod: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
+	}
+	if !reflect.DeepEqual(got.Shards, want) || got.Over || got.Failure != "" {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if got.Count(Running) != 1 || got.Count(Absent) != 0 || got.Delivered() != 1 {
+		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Delivered())
+	}
+
+	// What the Job knows for good stands when the pods are gone.
+	failed := "2"
+	job.Status = batchv1.JobStatus{
+		CompletedIndexes: "0-1,3", FailedIndexes: &failed,
+		Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "FailedIndexes", Message: "Job has failed indexes"}},
+	}
+	v.pods = nil
+	got = v.state(testRef)
+	if !got.Over || got.Failure != "FailedIndexes: Job has failed indexes" || got.Count(Succeeded) != 3 || got.Shards[2].Phase != GivenUp {
+		t.Errorf("over: %+v", got)
+	}
+	// So does what was delivered, when the Job is gone.
+	v.jobs = nil
+	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Delivered() != 1 {
+		t.Errorf("gone: %+v", got)
+	}
+}
+
+// TestStateOfWriters: they are told of, and not counted among those that play.
+func TestStateOfWriters(t *testing.T) {
+	plan := testPlan
+	plan.Mode, plan.Shards, plan.Writers = share.Cluster, 1, 1
+	writer := podOf(0, 0, corev1.PodRunning)
+	writer.Name, writer.Labels[batchv1.JobNameLabel] = "watchlab-mine-writer-0-x", "watchlab-mine-writer"
+	complete := batchv1.JobStatus{CompletedIndexes: "0", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
+	got := seen{
+		plan: plan, pods: []*corev1.Pod{writer},
+		jobs: []*batchv1.Job{
+			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine-writer"}, Status: complete},
+			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
+		},
+	}.state(testRef)
+	want := []Shard{
+		{Phase: Absent},
+		{Writer: true, Pod: "watchlab-mine-writer-0-x", Node: "n0", Phase: Succeeded},
+	}
+	if !reflect.DeepEqual(got.Shards, want) || got.Over || got.Count(Succeeded) != 0 {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	evicted := exited(podOf(0, 0, corev1.PodFailed), 143, "Error")
+	evicted.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+	noNode := podOf(0, 0, corev1.PodPending)
+	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+	lost := podOf(0, 0, corev1.PodFailed)
+	lost.Status.Reason = "NodeLost"
+	for _, tt := range []struct {
+		pod    *corev1.Pod
+		phase  Phase
+		reason string
+	}{
+		{evicted, Failed, "EvictionByEvictionAPI"},
+		{noNode, Waiting, "Unschedulable"},
+		{lost, Failed, "NodeLost"},
+		{exited(podOf(0, 0, corev1.PodFailed), 2, "Error"), Failed, "exit code 2"},
+		{exited(podOf(0, 0, corev1.PodFailed), 137, "OOMKilled"), Failed, "exit code 137, OOMKilled"},
+		{podOf(0, 0, corev1.PodPending), Waiting, ""},
+	} {
+		if is, reason := phase(tt.pod); is != tt.phase || reason != tt.reason {
+			t.Errorf("%s (%s), want %s (%s)", is, reason, tt.phase, tt.reason)
+		}
+	}
+}
+
+func TestIndexes(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": nil, "0": {0}, "1-3": {1, 2, 3}, "0,2-3": {0, 2, 3}, "2-9": {2, 3}, "x,1,2-y": {1}, "7": nil, "-3": nil,
+	} {
+		if got := indexes(text, 4); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}

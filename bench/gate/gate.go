@@ -1,0 +1,191 @@
+// Package gate judges a new run by an old one and by rules: which figures may
+// change by how much, and why.
+//
+//  1. [Parse] reads the rules, [Default] has some.
+//  2. [Open] reads a run: a results folder, or a file in benchmark format.
+//  3. [Judge] goes through the rules and the cells that each is for, and tells
+//     what it found of each ([Finding]).
+//
+// A figure has regressed only if all of these say so, as a gate that cries wolf
+// is one that is taken out:
+//
+//   - the medians differ by more than is allowed;
+//   - the difference is significant by the Mann-Whitney test, at 0.05;
+//   - the near end of its confidence interval lies beyond what is allowed, too;
+//   - against the hypothesis that it is just what is allowed, it is significant
+//     by Welch's test on the logarithms, at 0.05 for all tests of the gate
+//     together (Holm's correction). Among 200 figures, 10 would differ by chance
+//     alone; none of them is to stop anybody.
+//
+// What it can't see is a machine that was slower in one of the runs, which moves
+// all figures at once. That is what "per: baseline" is for: figures are taken as
+// multiples of the baseline's in the same round of the same run. Where the noise
+// hides a change that is not allowed, the finding is [Blind]: the gate says so
+// rather than that all is well.
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/perf/benchfmt"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/compare"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// Run is what one side of the gate measured.
+type Run struct {
+	Name string
+
+	Cells []*Cell
+
+	Machine map[string]string
+
+	Folder bool
+
+	byName map[string]*Cell
+}
+
+// Cell is a benchmark of a run.
+type Cell struct {
+	Name string
+
+	Samples stats.Samples
+
+	Verdict lab.Verdict
+	Class   string
+	Input   string
+
+	result   benchfmt.Result
+	rounds   []lab.Round
+	headline cell.Boundary
+
+	baseline *Cell
+}
+
+// Open reads a run from a results folder or a file in benchmark format. Errors
+// wrap [compare.ErrInput] or [stats.ErrFormat].
+func Open(path string) (*Run, error) {
+	inputs, err := compare.Open([]string{path})
+	if err != nil {
+		return nil, err
+	}
+	in := inputs[0]
+	r := &Run{Name: in.Label, Machine: map[string]string{}, byName: map[string]*Cell{}, Folder: in.Run != nil}
+	if r.Folder {
+		r.readOutcome(in.Run)
+	} else if err := r.readFile(in.Path); err != nil {
+		return nil, err
+	}
+	if len(r.Cells) == 0 {
+		return nil, fmt.Errorf("%w: %s has no benchmarks", compare.ErrInput, path)
+	}
+	return r, nil
+}
+
+func (r *Run) readFile(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", compare.ErrInput, err)
+	}
+	read, err := stats.Read(file, path)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	for _, key := range []string{"cpu", "goos", "goarch"} {
+		r.know(key, read.Config[key])
+	}
+	for _, name := range read.Names {
+		r.add(&Cell{Name: name, Samples: read.Samples[name], Verdict: lab.Verdict{Status: lab.Valid}}, read.Config)
+	}
+	return nil
+}
+
+func (r *Run) readOutcome(o *lab.Outcome) {
+	config := o.BenchConfig()
+	r.know("cpu", config.CPU)
+	r.know("goos", config.GOOS)
+	r.know("goarch", config.GOARCH)
+	if config.GOMAXPROCS > 0 {
+		r.know("GOMAXPROCS", fmt.Sprint(config.GOMAXPROCS))
+	}
+	keys := map[string]string{"goos": config.GOOS, "goarch": config.GOARCH, "pkg": config.Pkg, "cpu": config.CPU, "commit": config.Commit}
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		baselines, contestants := map[string]*Cell{}, map[*Cell]string{}
+		for j := range c.Cells {
+			cl := &c.Cells[j]
+			if cl.Again != "" {
+				continue
+			}
+			mine := &Cell{
+				Name: cl.BenchName(), Samples: cl.Samples(c.Latency), Verdict: cl.Verdict, Class: cl.Class, Input: c.Input,
+				rounds: cl.Rounds, headline: c.Latency,
+			}
+			r.add(mine, keys)
+			knobs := cl.NameWithout("impl")
+			if cl.Baseline {
+				baselines[knobs] = mine
+			} else {
+				contestants[mine] = knobs
+			}
+		}
+		for mine, knobs := range contestants {
+			mine.baseline = baselines[knobs]
+		}
+	}
+}
+
+func (r *Run) know(key, value string) {
+	if value != "" {
+		r.Machine[key] = value
+	}
+}
+
+func (r *Run) add(c *Cell, config map[string]string) {
+	c.result.Name = benchfmt.Name(c.Name)
+	for key, value := range config {
+		if value != "" {
+			c.result.SetConfig(key, value)
+		}
+	}
+	r.Cells = append(r.Cells, c)
+	r.byName[c.Name] = c
+}
+
+// values are the figures of a metric, as they are or as multiples of the
+// baseline's in the same round.
+func (c *Cell) values(metric string, perBaseline bool) []float64 {
+	if !perBaseline {
+		return c.Samples[metric]
+	}
+	if c.baseline == nil {
+		return nil
+	}
+	base := map[int]float64{}
+	for _, round := range c.baseline.rounds {
+		if v, ok := figure(round, metric, c.headline); ok && v > 0 {
+			base[round.Round] = v
+		}
+	}
+	var out []float64
+	for _, round := range c.rounds {
+		if v, ok := figure(round, metric, c.headline); ok && base[round.Round] > 0 {
+			out = append(out, v/base[round.Round])
+		}
+	}
+	return out
+}
+
+func figure(round lab.Round, metric string, headline cell.Boundary) (float64, bool) {
+	for _, v := range stats.Values(round.Result, headline) {
+		if v.Unit == metric {
+			return v.Value, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,436 @@
+package gate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/compare"
+	"watchlab/bench/gate"
+	"watchlab/bench/internal/golden"
+	"watchlab/bench/lab"
+)
+
+// machine is how a run's figures come about.
+type machine struct {
+	rng    *rand.Rand
+	rounds int
+
+	speed, noise float64
+	cpu          string
+}
+
+func newMachine(seed uint64) *machine {
+	return &machine{rng: rand.New(rand.NewPCG(seed, 1)), rounds: 8, speed: 1, noise: 0.02, cpu: "Some CPU"}
+}
+
+// outcome plays a comparison: a baseline, and contestants that are three times
+// as fast.
+func (m *machine) outcome(contestants int) *lab.Outcome {
+	o := &lab.Outcome{Format: lab.Format, Rounds: m.rounds, Env: lab.Env{CPU: m.cpu, GOMAXPROCS: 2, Args: []string{}}}
+	c := lab.ComparisonResult{Family: "deltafifo", Title: "test", Input: "0123"}
+	for i := range contestants + 1 {
+		cl := lab.CellResult{Name: "DeltaFIFO", Class: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
+		impl, speed := fmt.Sprintf("x%02d", i), 3e6
+		if i == 0 {
+			impl, speed, cl.Baseline = "clientgo", 1e6, true
+		}
+		cl.Labels = []lab.Label{{Key: "impl", Value: impl}, {Key: "rate", Value: "max"}}
+		for round := range m.rounds {
+			v := speed * m.speed * math.Exp(m.noise*m.rng.NormFloat64())
+			cl.Rounds = append(cl.Rounds, lab.Round{Round: round + 1, Result: cell.Result{
+				EventsIn: 1000, Elapsed: 1e6, EventsPerSecond: v, AllocsPerEvent: 2, BytesPerEvent: 0,
+			}})
+		}
+		c.Cells = append(c.Cells, cl)
+	}
+	o.Comparisons = []lab.ComparisonResult{c}
+	return o
+}
+
+// slow makes a cell's rounds slower.
+func slow(c *lab.CellResult, by float64) {
+	for i := range c.Rounds {
+		c.Rounds[i].Result.EventsPerSecond /= 1 + by
+	}
+}
+
+// open writes the outcome into a folder and reads it as the gate does.
+func open(t *testing.T, o *lab.Outcome) *gate.Run {
+	t.Helper()
+	dir := t.TempDir()
+	var env, run bytes.Buffer
+	if err := errors.Join(json.NewEncoder(&env).Encode(o.Env), o.WriteJSON(&run)); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{lab.RunFile: run.Bytes(), lab.EnvFile: env.Bytes()} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := gate.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func rules(t *testing.T, text string) []gate.Rule {
+	t.Helper()
+	r, err := gate.Parse("gate.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const (
+	throughput = "rules:\n- {metric: events/s, change: 5%, because: it is what it is for}\n"
+	relative   = "rules:\n- {metric: events/s, change: 5%, per: baseline, because: it is what it is for}\n"
+	allocs     = "rules:\n- {metric: allocs/op, change: 1%, because: they are counted}\n"
+	bytesOp    = "rules:\n- {metric: B/op, change: 1%, because: they are counted}\n"
+)
+
+// judge holds two outcomes against each other and returns the findings by cell.
+func judge(t *testing.T, old, now *lab.Outcome, text string) (*gate.Verdict, map[string]gate.Finding) {
+	t.Helper()
+	v, err := gate.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byCell := map[string]gate.Finding{}
+	for _, f := range v.Findings {
+		byCell[f.Cell] = f
+	}
+	return v, byCell
+}
+
+const third = "DeltaFIFO/impl=x03/rate=max"
+
+func TestAPlantedSlowdownIsNamed(t *testing.T) {
+	for name, text := range map[string]string{"as it is": throughput, "per baseline": relative} {
+		t.Run(name, func(t *testing.T) {
+			now := newMachine(2).outcome(30)
+			slow(&now.Comparisons[0].Cells[3], 0.15)
+			v, found := judge(t, newMachine(1).outcome(30), now, text)
+			if f := found[third]; !v.Failed || f.Kind != gate.Regressed || *f.Change > -0.1 || *f.Change < -0.16 || f.Because == "" || *f.P > 0.001 {
+				t.Errorf("failed: %v, %+v", v.Failed, f)
+			}
+			for cell, f := range found {
+				if cell != third && f.Kind != gate.Held && f.Kind != gate.Blind {
+					t.Errorf("%s: %s %v", cell, f.Kind, *f.Change)
+				}
+			}
+		})
+	}
+}
+
+// TestFewRoundsAndManyCells: what is plain to see is found with five rounds, for
+// all that the correction asks.
+func TestFewRoundsAndManyCells(t *testing.T) {
+	play := func(seed uint64) *lab.Outcome {
+		m := newMachine(seed)
+		m.rounds = 5
+		return m.outcome(100)
+	}
+	now := play(8)
+	slow(&now.Comparisons[0].Cells[3], 0.3)
+	v, found := judge(t, play(7), now, relative)
+	if f := found[third]; !v.Failed || f.Kind != gate.Regressed {
+		t.Errorf("failed: %v, %+v", v.Failed, f)
+	}
+}
+
+// TestNeverOnNoise plays equals against each other, over and over, quiet and so
+// noisy that half of the cells are blind.
+func TestNeverOnNoise(t *testing.T) {
+	const gates, cells = 30, 20
+	const nothingAllowed = "rules:\n- {metric: events/s, change: 0%, because: x}\n"
+	for _, noise := range []float64{0.01, 0.2} {
+		failed, blind, strict := 0, 0, 0
+		for seed := range uint64(gates) {
+			play := func(seed uint64) *lab.Outcome {
+				m := newMachine(seed)
+				m.noise, m.rounds = noise, 5
+				return m.outcome(cells)
+			}
+			old, now := open(t, play(2*seed)), open(t, play(2*seed+1))
+			v, err1 := gate.Judge(old, now, "gate.yaml", rules(t, throughput))
+			s, err2 := gate.Judge(old, now, "gate.yaml", rules(t, nothingAllowed))
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if s.Failed {
+				strict++
+			}
+			if v.Failed {
+				failed++
+			}
+			for _, f := range v.Findings {
+				if f.Kind == gate.Blind {
+					blind++
+				}
+			}
+		}
+		// Where nothing is allowed, 1 gate in 20 may fail; more than 6 of 30 are none
+		// of chance's (p < 0.001). Where 5 % are, next to none does.
+		if failed > 1 || strict > 6 {
+			t.Errorf("noise %v: %d of 30 gates failed, %d where nothing is allowed", noise, failed, strict)
+		}
+		if noise > 0.1 && blind < gates*(cells+1)*8/10 || noise < 0.02 && blind > gates*(cells+1)/10 {
+			t.Errorf("noise %v: %d of %d figures are blind", noise, blind, gates*(cells+1))
+		}
+	}
+}
+
+// TestASlowerMachine: all figures are a third lower, and that is nobody's fault.
+func TestASlowerMachine(t *testing.T) {
+	m := newMachine(2)
+	m.speed = 0.7
+	now := m.outcome(10)
+	if v, found := judge(t, newMachine(1).outcome(10), now, relative); v.Failed || len(found) != 10 {
+		t.Errorf("per baseline, of %d cells: %+v", len(found), v.Findings[0])
+	}
+	if v, _ := judge(t, newMachine(1).outcome(10), now, throughput); !v.Failed {
+		t.Error("as they are, the figures are worse, and the gate doesn't say so")
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text   string
+		change func(old, now *lab.ComparisonResult)
+		want   gate.Kind
+		fails  bool
+	}{
+		"missing cell": {throughput, func(_, now *lab.ComparisonResult) { now.Cells = append(now.Cells[:3:3], now.Cells[4:]...) }, gate.Missing, true},
+		"broken": {throughput, func(_, now *lab.ComparisonResult) {
+			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
+		}, gate.Broken, true},
+		"the machine was in the way": {throughput, func(_, now *lab.ComparisonResult) {
+			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal}
+		}, gate.Untold, false},
+		"the old one was broken": {throughput, func(old, _ *lab.ComparisonResult) {
+			old.Cells[3].Rounds, old.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
+		}, gate.Untold, false},
+		"other guarantees":       {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, gate.Changed, true},
+		"another storm":          {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, gate.Changed, true},
+		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, gate.Untold, false},
+		"faster":                 {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, gate.Improved, false},
+		"within what is allowed": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, gate.Held, false},
+		"beyond, but its near end isn't": {throughput, func(old, now *lab.ComparisonResult) {
+			plant(&old.Cells[3], []float64{100, 100, 101, 99, 100, 102, 98, 100})
+			plant(&now.Cells[3], []float64{94, 93, 96, 90, 97, 92, 94, 88})
+		}, gate.Held, false},
+		"more, but its near end isn't beyond": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(old, now *lab.ComparisonResult) {
+			for i, v := range []float64{2, 2, 2.02, 1.98, 2, 2.04, 1.96, 2} {
+				old.Cells[3].Rounds[i].Result.AllocsPerEvent = v
+				now.Cells[3].Rounds[i].Result.AllocsPerEvent = v + []float64{0.11, 0.13, 0.07, 0.2, 0.06, 0.14, 0.1, 0.24}[i]
+			}
+		}, gate.Held, false},
+		"noise": {throughput, func(old, now *lab.ComparisonResult) {
+			plant(&old.Cells[3], []float64{100, 130, 80, 99, 120, 60, 98, 100})
+			plant(&now.Cells[3], []float64{94, 60, 120, 90, 80, 92, 130, 70})
+		}, gate.Blind, false},
+		"one more allocation": {allocs, func(_, now *lab.ComparisonResult) {
+			for i := range now.Cells[3].Rounds {
+				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 3
+			}
+		}, gate.Regressed, true},
+		"allocations as they were": {allocs, func(_, _ *lab.ComparisonResult) {}, gate.Held, false},
+		"less than the floor": {"rules:\n- {metric: allocs/op, change: 1%, floor: 0.05, because: x}\n", func(_, now *lab.ComparisonResult) {
+			for i := range now.Cells[3].Rounds {
+				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 2.04
+			}
+		}, gate.Held, false},
+		"bytes where there were none": {bytesOp, func(_, now *lab.ComparisonResult) {
+			for i := range now.Cells[3].Rounds {
+				now.Cells[3].Rounds[i].Result.BytesPerEvent = 8
+			}
+		}, gate.Regressed, true},
+		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, gate.Untold, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, now := newMachine(1).outcome(5), newMachine(2).outcome(5)
+			tc.change(&old.Comparisons[0], &now.Comparisons[0])
+			v, found := judge(t, old, now, tc.text)
+			if f := found[third]; f.Kind != tc.want || v.Failed != tc.fails {
+				t.Errorf("%s, failed: %v; want %s: %+v", f.Kind, v.Failed, tc.want, f)
+			}
+		})
+	}
+}
+
+// plant gives a cell's rounds their throughputs.
+func plant(c *lab.CellResult, values []float64) {
+	for i, v := range values {
+		c.Rounds[i].Result.EventsPerSecond = v * 1e4
+	}
+}
+
+// TestTheSecondHalfOfAPairIsNoCell: an A/A cell is neither judged nor missed.
+func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
+	old := newMachine(1).outcome(5)
+	again := old.Comparisons[0].Cells[0]
+	again.Labels = []lab.Label{{Key: "impl", Value: "clientgo-again"}, {Key: "rate", Value: "max"}}
+	again.Again, again.Baseline = "DeltaFIFO/impl=clientgo/rate=max", false
+	old.Comparisons[0].Cells = append(old.Comparisons[0].Cells, again)
+	if v, found := judge(t, old, newMachine(2).outcome(5), throughput); v.Failed || len(found) != 6 {
+		t.Errorf("%d cells, failed: %v", len(found), v.Failed)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	old := open(t, newMachine(1).outcome(2))
+	other := newMachine(2)
+	other.cpu = "Another CPU"
+	file := filepath.Join(t.TempDir(), "bench.txt")
+	if err := os.WriteFile(file, []byte("BenchmarkDeltaFIFO/impl=x01/rate=max 1 5 ns/op 7 events/s 2 allocs/op\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bare, err := gate.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		now  *gate.Run
+		text string
+		want error
+	}{
+		"matches nothing": {old, throughput + "- {metric: allocs/op, cells: '/impl:nobody', change: 1%, because: x}\n", gate.ErrNothing},
+		"no such metric":  {old, throughput + "- {metric: list-ns, change: 1%, because: x}\n", gate.ErrNothing},
+		"another machine": {open(t, other.outcome(2)), throughput, gate.ErrMachine},
+		"no baselines":    {bare, relative, gate.ErrBaseline},
+	} {
+		_, err := gate.Judge(old, tc.now, "gate.yaml", rules(t, tc.text))
+		var at *gate.FileError
+		if !errors.Is(err, tc.want) || !errors.As(err, &at) || at.Line == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What is counted can be held against another machine's, and so can what is per
+	// baseline.
+	for _, text := range []string{allocs, relative} {
+		if v, err := gate.Judge(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, path := range []string{"missing", t.TempDir()} {
+		if _, err := gate.Open(path); !errors.Is(err, compare.ErrInput) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestDefaultRules: they can be read, and hold of a run against itself; of bare
+// files, those that can be are.
+func TestDefaultRules(t *testing.T) {
+	r, err := gate.Parse(gate.DefaultName, gate.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := open(t, newMachine(1).outcome(3))
+	if v, err := gate.Judge(run, run, gate.DefaultName, r); err != nil || v.Failed {
+		t.Errorf("%v, %+v", err, v)
+	}
+	file := filepath.Join(t.TempDir(), "bench.txt")
+	if err := os.WriteFile(file, []byte(strings.Repeat("BenchmarkX 1 5 ns/op 2 allocs/op\n", 4)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bare, err := gate.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := gate.Judge(bare, bare, gate.DefaultName, r); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
+		t.Errorf("%v, %+v", err, v)
+	}
+}
+
+func TestParseNamesTheLine(t *testing.T) {
+	const head = "rules:\n- metric: events/s\n  change: 5%\n  because: x\n"
+	for name, tc := range map[string]struct {
+		text string
+		line int
+		want string
+	}{
+		"no list":          {"rule:\n- x\n", 1, "rules"},
+		"two lists":        {"rules: []\nmore: []\n", 1, "nothing else"},
+		"empty":            {"rules: []\n", 1, "there is none"},
+		"no yaml":          {"rules:\n\t- x\n", 2, ""},
+		"no mapping":       {head + "- x\n", 5, "want metric"},
+		"unknown field":    {head + "- metric: p99-ns\n  chance: 5%\n", 6, "chance"},
+		"twice":            {head + "- metric: p99-ns\n  metric: p99-ns\n", 6, ""},
+		"no reason":        {head + "- metric: p99-ns\n  change: 5%\n", 5, "because is missing"},
+		"empty reason":     {head + "- metric: p99-ns\n  change: 5%\n  because: ''\n", 7, "no reason"},
+		"no limit":         {head + "- metric: p99-ns\n  change: 100%\n", 6, "no limit"},
+		"negative":         {head + "- metric: p99-ns\n  change: -5%\n", 6, "-5"},
+		"not a number":     {head + "- metric: p99-ns\n  change: few\n", 6, "few"},
+		"bad filter":       {head + "- metric: p99-ns\n  cells: '/impl:'\n", 6, "cells"},
+		"bad unit":         {head + "- metric: 'p99 ns'\n", 5, "unit"},
+		"bad direction":    {head + "- metric: relists\n  better: up\n", 6, "neither"},
+		"no direction":     {head + "- metric: relists\n  change: 5%\n  because: x\n", 5, "better"},
+		"bad base":         {head + "- metric: p99-ns\n  per: variant\n", 6, "baseline"},
+		"list for a value": {head + "- metric: [p99-ns]\n", 5, "one value"},
+		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 5, "floor"},
+	} {
+		_, err := gate.Parse("gate.yaml", []byte(tc.text))
+		var at *gate.FileError
+		if !errors.As(err, &at) || at.Line != tc.line || !errors.Is(err, gate.ErrRule) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
+		}
+	}
+	if _, err := gate.ReadFile("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNothingTold: a gate that could judge nothing doesn't call that passed.
+func TestNothingTold(t *testing.T) {
+	m := newMachine(1)
+	m.rounds = 1
+	run := open(t, m.outcome(2))
+	v, err := gate.Judge(run, run, "gate.yaml", rules(t, throughput))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := v.Text(&b); err != nil || v.Failed || !strings.Contains(b.String(), "gate could tell nothing: of 3 figures, 3 untold") {
+		t.Errorf("%v, failed: %v:\n%s", err, v.Failed, b.String())
+	}
+}
+
+func TestTextIsGolden(t *testing.T) {
+	old, now := newMachine(1).outcome(6), newMachine(2).outcome(7)
+	c := &now.Comparisons[0]
+	slow(&c.Cells[3], 0.15)
+	c.Cells[4].Rounds, c.Cells[4].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event (key ns/pod-3)"}
+	c.Cells[5].Class = "order per-key"
+	plant(&c.Cells[2], []float64{300, 330, 180, 299, 420, 260, 198, 300})
+	c.Cells = append(c.Cells[:1:1], c.Cells[2:]...)
+	v, err := gate.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, throughput))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Old, v.New = "old", "new"
+	var got bytes.Buffer
+	if err := v.Text(&got); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "gate.txt", got.String())
+	var decoded gate.Verdict
+	got.Reset()
+	if err := v.JSON(&got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || len(decoded.Findings) != len(v.Findings) || !decoded.Failed {
+		t.Errorf("%v:\n%s", err, got.String())
+	}
+}

@@ -1,0 +1,542 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/impls/queue"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+)
+
+// The pipelines, by name.
+const (
+	QueuePipeline    = "queue"
+	InformerPipeline = "informer"
+	KubeletPipeline  = "kubelet"
+)
+
+// Names returns the names of the pipelines.
+func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
+
+// Families returns the families that the named pipeline can be built from;
+// none for an unknown name.
+func Families(pipeline string) []impls.Family {
+	switch pipeline {
+	case QueuePipeline:
+		return []impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}
+	case InformerPipeline:
+		return []impls.Family{impls.DeltaFIFO}
+	case KubeletPipeline:
+		return []impls.Family{impls.Merge}
+	}
+	return nil
+}
+
+// How many events after the initial list an unpaced round has at least, where
+// the Spec doesn't say: enough for some ten milliseconds with a fast variant,
+// and for about a second with the slowest.
+const (
+	defaultQueueEvents    = 200_000
+	defaultMergeEvents    = 2_000
+	defaultInformerEvents = 50_000
+)
+
+// DefaultDuration is how long the schedule of a paced round is.
+const DefaultDuration = 2 * time.Second
+
+// ErrSpec is wrapped by the error for a [Spec] that can't be played; the error
+// says which field it is, and what is allowed.
+var ErrSpec = errors.New("invalid comparison")
+
+// Spec says what is compared on what.
+type Spec struct {
+	Family impls.Family
+
+	Impls []string
+
+	Pipeline string
+
+	Source string
+
+	Storm *storm.Storm
+
+	Paces []pace.Pace
+
+	Seed int64
+
+	Budget pace.Budget
+
+	Producers int
+
+	Events int
+
+	Duration time.Duration
+
+	Modes []string
+
+	Knobs Knobs
+
+	Share share.Of
+
+	Faults []fault.Spec
+
+	Static int
+
+	Consumers int
+
+	Readers int
+
+	HandlerCost time.Duration
+
+	Stalled bool
+
+	Procs int
+
+	Stamps Stamps
+
+	NoProbe bool
+}
+
+// Compare returns the comparisons that the spec asks for: one for each delivery
+// of deltafifo, as like is compared with like, and one for the other families.
+// Their cells are one for each variant and rate. What is expensive to prepare
+// is prepared once for all of them, when the first cell is set up.
+//
+// Ratios are against clientgo-realfifo-batch (in-order), clientgo-deltafifo
+// (per-key), clientgo-fifo (queue) and reference (merge).
+//
+// The error wraps [ErrSpec], [impls.ErrUnknownVariant] or what is wrong with
+// the storm. A storm that gives too few events to measure anything by, and
+// can't be repeated, is refused: fewer than a thousand, or than was asked for,
+// and in any case fewer than a hundred.
+func Compare(spec Spec) ([]lab.Comparison, error) {
+	if err := spec.complete(); err != nil {
+		return nil, err
+	}
+	m := &material{
+		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
+		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
+		seed: spec.Seed, budget: spec.Budget,
+	}
+	m.faults, m.static, m.patience = spec.Faults, spec.Static, spec.patience()
+	m.share = spec.Share
+	if !m.exact {
+		m.events = spec.defaultEvents() * max(1, spec.Share.Of)
+	}
+	if err := m.enough(); err != nil {
+		return nil, err
+	}
+	var (
+		comparisons []lab.Comparison
+		err         error
+	)
+	switch spec.Family {
+	case impls.DeltaFIFO:
+		comparisons, err = compareDeltaFIFO(spec, m)
+	case impls.Queue:
+		comparisons, err = compareQueue(spec, m)
+	default:
+		comparisons, err = compareMerge(spec, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := spec.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
+		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrSpec, n)
+	}
+	input, whole := digests(&spec, m)
+	for i := range comparisons {
+		comparisons[i].Input, comparisons[i].Whole = input, whole
+	}
+	return comparisons, nil
+}
+
+// anyLabelled reports whether a cell has the label.
+func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
+	return slices.ContainsFunc(comparisons, func(c lab.Comparison) bool {
+		return slices.ContainsFunc(c.Cells, func(cl lab.Cell) bool { return slices.Contains(cl.Labels, l) })
+	})
+}
+
+// complete checks the spec and fills in the defaults.
+func (s *Spec) complete() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
+	}
+	families := Families(s.Pipeline)
+	switch {
+	case families == nil:
+		return fail("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
+	case !slices.Contains(Families(QueuePipeline), s.Family):
+		return fail("family %q (allowed: %s)", s.Family, joined(Families(QueuePipeline)))
+	case !slices.Contains(families, s.Family):
+		return fail("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(families))
+	}
+	if s.Source == "" {
+		s.Source = source.MemoryName
+	}
+	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
+	switch {
+	case !slices.Contains(source.Names(), s.Source):
+		return fail("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
+	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
+		return fail("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+	case s.Producers < 0:
+		return fail("%d producers (allowed: 1 or more)", s.Producers)
+	case s.Producers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
+		return fail("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
+	case s.Producers > 1 && single:
+		return fail("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+	case s.Events < 0:
+		return fail("%d events (allowed: 1 or more, 0 for the default)", s.Events)
+	case s.Duration < 0:
+		return fail("duration %v (allowed: more than 0)", s.Duration)
+	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
+		return fail("modes %q for family %s, which has none", s.Modes, s.Family)
+	case s.Storm == nil || len(s.Storm.Events) == 0:
+		return fail("the storm has no events")
+	}
+	if err := s.Share.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	switch {
+	case len(s.Faults) > 0 && s.Source != source.APIServerName:
+		return fail("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
+	case s.Static < 0 || s.Static > maxStatic:
+		return fail("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+	case s.Static > 0 && s.Pipeline != KubeletPipeline:
+		return fail("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
+	}
+	for _, f := range s.Faults {
+		if err := f.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrSpec, err)
+		}
+	}
+	if k := s.Knobs.foreign(s.Family); k != "" {
+		return fail("%s for family %s, which has none", k, s.Family)
+	}
+	if err := s.checkLoad(); err != nil {
+		return err
+	}
+	for _, m := range s.Modes {
+		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
+			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+		}
+	}
+	for i, p := range s.Paces {
+		if slices.ContainsFunc(s.Paces[:i], func(o pace.Pace) bool { return o.String() == p.String() }) {
+			return fail("pace %v (allowed: each once)", p)
+		}
+	}
+	if len(s.Paces) == 0 {
+		s.Paces = []pace.Pace{{}}
+	}
+	s.Producers = max(1, s.Producers)
+	if s.Duration == 0 {
+		s.Duration = DefaultDuration
+	}
+	if err := s.Storm.Validate(); err != nil {
+		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
+	}
+	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
+		s.Storm = s.Storm.Metadata()
+	}
+	if s.Family == impls.Merge {
+		node, err := s.Storm.ForNode(NodePods)
+		if err != nil {
+			return err
+		}
+		s.Storm = node
+	}
+	return nil
+}
+
+func (s *Spec) defaultEvents() int {
+	n := defaultQueueEvents
+	switch {
+	case s.Source == source.APIServerName:
+		return 0
+	case s.Family == impls.Merge:
+		return defaultMergeEvents
+	case s.Pipeline == InformerPipeline:
+		n = defaultInformerEvents
+	}
+	if s.HandlerCost > 0 {
+		// About a second of handling.
+		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost)))
+	}
+	return n
+}
+
+// title says what is compared, without the variants.
+func (s *Spec) title(what string) string {
+	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
+	if what != "" {
+		t = what + ", " + t
+	}
+	if s.Pipeline != QueuePipeline {
+		t += ", source " + s.Source
+		if s.Static > 0 {
+			t += fmt.Sprintf(", file and http with %d pods each", s.Static)
+		}
+		for _, f := range s.Faults {
+			t += ", fault " + f.String()
+		}
+	} else if s.Producers > 1 {
+		t += fmt.Sprintf(", %d producers", s.Producers)
+	}
+	return t
+}
+
+// cells returns a cell for each rate of one variant.
+func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) []lab.Cell {
+	labels := []lab.Label{{Key: "impl", Value: variant}}
+	if g.Mode != "" {
+		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
+	}
+	labels = append(labels,
+		lab.Label{Key: "pipeline", Value: s.Pipeline},
+		lab.Label{Key: "source", Value: s.Source},
+		lab.Label{Key: "storm", Value: labelValue(s.Storm.Name)},
+	)
+	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
+		labels = append(labels, lab.Label{Key: "producers", Value: strconv.Itoa(s.Producers)})
+	}
+	labels = append(labels, k.labels()...)
+	labels = append(labels, s.loadLabels(g)...)
+	var cells []lab.Cell
+	for _, rate := range s.Paces {
+		cells = append(cells, lab.Cell{
+			Name:       name,
+			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rateLabel(rate)}),
+			Guarantees: g.String(),
+			Class:      class(g),
+			Baseline:   variant == baseline,
+			New: func() (lab.Workload, error) {
+				if s.Procs > 0 {
+					return &onProcs{Workload: build(rate), procs: s.Procs}, nil
+				}
+				return build(rate), nil
+			},
+		})
+	}
+	return cells
+}
+
+func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
+	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
+		if spec.Pipeline == InformerPipeline {
+			return newInformer(v, g, opts, spec.load(g), m, r)
+		}
+		return newDeltaFIFO(v, g, opts, spec.load(g), m, r)
+	})
+}
+
+// compareDeliveries makes the comparisons of deltafifo, one for each delivery.
+func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	name := "DeltaFIFO"
+	if spec.Pipeline == InformerPipeline {
+		name = "Informer"
+	}
+	baselines := map[deltafifo.Delivery]string{
+		deltafifo.InOrder: "clientgo-realfifo-batch",
+		deltafifo.PerKey:  "clientgo-deltafifo",
+	}
+	var out []lab.Comparison
+	used := make(map[string]bool)
+	f := &fitting{knobs: spec.Knobs}
+	for _, delivery := range []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey} {
+		if len(spec.Modes) > 0 && !slices.Contains(spec.Modes, string(delivery)) {
+			continue
+		}
+		taken := f.taken
+		c := lab.Comparison{
+			Family: string(spec.Family),
+			Title:  spec.title(string(delivery) + " delivery"), Latency: Handled,
+		}
+		for _, v := range variants {
+			g, ok := v.Mode(string(delivery))
+			if !ok {
+				continue
+			}
+			used[v.Name] = true
+			k, err := fit(f, v.Name, func(k Knobs) (deltafifo.Queue, error) {
+				return v.New(k.deltafifo(deltafifo.Options{Delivery: delivery}))
+			})
+			if err != nil {
+				return nil, err
+			}
+			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
+			g = opts.Label(g)
+			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Pace) lab.Workload {
+				return build(v, g, opts, r)
+			})...)
+		}
+		// A delivery in which no variant takes the options has nothing to tell.
+		if len(c.Cells) > 0 && (f.knobs.none() || f.taken > taken) {
+			out = append(out, c)
+		}
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	for _, v := range variants {
+		if !used[v.Name] && len(spec.Impls) > 0 {
+			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrSpec, v.Name, spec.Modes, modes(v.Guarantees))
+		}
+	}
+	return out, nil
+}
+
+func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) lab.Workload {
+	if opts.Delivery == deltafifo.PerKey {
+		opts.KnownObjects = everKnown{}
+	}
+	return &fifo{
+		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: stallLimit + m.patience,
+		build: func() (consumable, error) { return deltafifo.New(v.Name, opts) },
+	}
+}
+
+func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) *informer {
+	return &informer{
+		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: m.stall(),
+		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
+			if opts.Delivery == deltafifo.PerKey {
+				opts.KnownObjects = known
+			}
+			return deltafifo.New(v.Name, opts)
+		},
+	}
+}
+
+func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, queue.Variants(), queue.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(""), Latency: Handled}
+	f := &fitting{knobs: spec.Knobs}
+	for _, v := range variants {
+		k, err := fit(f, v.Name, func(k Knobs) (queue.Queue, error) { return v.New(k.queue()) })
+		if err != nil {
+			return nil, err
+		}
+		g := v.Guarantees[0]
+		g.Bounded = k.Capacity > 0
+		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
+			return &fifo{
+				name: v.Name, guarantees: g, load: spec.load(g), material: m, rate: r, stall: stallLimit + m.patience,
+				build: func() (consumable, error) { return queue.New(v.Name, k.queue()) },
+			}
+		})...)
+	}
+	return []lab.Comparison{c}, f.err()
+}
+
+func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(spec.Impls, merge.Variants(), merge.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	name := "Merge"
+	if spec.Pipeline == KubeletPipeline {
+		name = "Kubelet"
+	}
+	c := lab.Comparison{
+		Family: string(spec.Family),
+		Title:  spec.title(fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
+	}
+	f := &fitting{knobs: spec.Knobs}
+	for _, v := range variants {
+		k, err := fit(f, v.Name, func(k Knobs) (merge.Merger, error) { return v.New(k.merge()) })
+		if err != nil {
+			return nil, err
+		}
+		g := k.merge().Label(v.Guarantees[0])
+		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
+		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
+			if spec.Pipeline == KubeletPipeline {
+				return &kubelet{
+					name: v.Name, guarantees: g, material: m, rate: r, stall: m.stall(),
+					build: build,
+				}
+			}
+			return &merging{name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit, build: build}
+		})...)
+	}
+	return []lab.Comparison{c}, f.err()
+}
+
+// chosen returns the named variants, or all of them.
+func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []V
+	for i, name := range names {
+		v, err := lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("%w: variant %s is named twice", ErrSpec, name)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func modes(gs []impls.Guarantees) string {
+	var names []string
+	for _, g := range gs {
+		names = append(names, g.Mode)
+	}
+	return strings.Join(names, ", ")
+}
+
+func joined(families []impls.Family) string {
+	var names []string
+	for _, f := range families {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// rateLabel is a pace as a part of a benchmark name, which "/" would end.
+func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }
+
+// labelValue makes a part of a benchmark name of a storm's name, which may be a
+// path.
+func labelValue(name string) string {
+	base, _, _ := strings.Cut(filepath.Base(name), ".")
+	clean := strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '=' || r == '/' || r == '"' || r == ',' {
+			return '-'
+		}
+		return r
+	}, base)
+	if clean == "" {
+		return "storm"
+	}
+	return clean
+}

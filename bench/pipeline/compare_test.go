@@ -1,0 +1,261 @@
+package pipeline_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+func TestCompareRefuses(t *testing.T) {
+	small := smallStorm(t)
+	listOnly := *small
+	listOnly.Events = small.Events[:small.Initial]
+	listOnly.Keys = small.Initial
+	few := *small
+	few.Events, few.Keys = small.Events[:small.Initial+1], small.Initial
+	few.Events = slices.Clone(few.Events)
+	few.Events[small.Initial].Type = watch.Deleted
+	few.Events[small.Initial].Key, few.Events[small.Initial].KeyIndex = few.Events[0].Key, 0
+	goner := few.Events[0].Object.(*v1.Pod).DeepCopy()
+	goner.ResourceVersion = strconv.Itoa(small.Initial + 1)
+	few.Events[small.Initial].Object = goner
+	broken := *small
+	broken.Keys++
+	node := &storm.Storm{Name: "nodes", Keys: 1, Events: []storm.Event{{
+		Type: watch.Added, Seq: 1, Key: "node-a",
+		Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "1"}},
+	}}}
+	for title, tc := range map[string]struct {
+		change func(*pipeline.Spec)
+		kind   error
+		want   string
+	}{
+		"pipeline":           {func(s *pipeline.Spec) { s.Pipeline = "pipe" }, pipeline.ErrSpec, `pipeline "pipe" (allowed: queue, informer, kubelet)`},
+		"family":             {func(s *pipeline.Spec) { s.Family = "store" }, pipeline.ErrSpec, `family "store" (allowed: deltafifo, queue, merge)`},
+		"queue in informer":  {func(s *pipeline.Spec) { s.Family, s.Pipeline = impls.Queue, "informer" }, pipeline.ErrSpec, "the informer pipeline has no place for family queue (allowed: deltafifo)"},
+		"merge in informer":  {func(s *pipeline.Spec) { s.Family, s.Pipeline = impls.Merge, "informer" }, pipeline.ErrSpec, "allowed: deltafifo"},
+		"deltafifo, kubelet": {func(s *pipeline.Spec) { s.Pipeline = "kubelet" }, pipeline.ErrSpec, "the kubelet pipeline has no place for family deltafifo (allowed: merge)"},
+		"source":             {func(s *pipeline.Spec) { s.Pipeline, s.Source = "informer", "tape" }, pipeline.ErrSpec, `source "tape" (allowed: memory, apiserver)`},
+		"source of queue":    {func(s *pipeline.Spec) { s.Source = "apiserver" }, pipeline.ErrSpec, "the queue pipeline takes its events from memory only"},
+		"producers":          {func(s *pipeline.Spec) { s.Producers = -1 }, pipeline.ErrSpec, "-1 producers"},
+		"informer producers": {func(s *pipeline.Spec) { s.Pipeline, s.Producers = "informer", 2 }, pipeline.ErrSpec, "2 producers"},
+		"merge producers":    {func(s *pipeline.Spec) { s.Family, s.Producers = impls.Merge, 2 }, pipeline.ErrSpec, "2 producers"},
+		"events":             {func(s *pipeline.Spec) { s.Events = -1 }, pipeline.ErrSpec, "-1 events"},
+		"duration":           {func(s *pipeline.Spec) { s.Duration = -1 }, pipeline.ErrSpec, "duration -1ns"},
+		"modes of queue":     {func(s *pipeline.Spec) { s.Family, s.Modes = impls.Queue, []string{"per-key"} }, pipeline.ErrSpec, "which has none"},
+		"mode":               {func(s *pipeline.Spec) { s.Modes = []string{"sideways"} }, pipeline.ErrSpec, `mode "sideways" (allowed: in-order, per-key)`},
+		"batch of queue":     {func(s *pipeline.Spec) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrSpec, "batch size for family queue, which has none"},
+		"shards of merge":    {func(s *pipeline.Spec) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrSpec, "shards for family merge, which has none"},
+		"knob nobody takes":  {func(s *pipeline.Spec) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
+		"variant's mode":     {func(s *pipeline.Spec) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrSpec, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
+
+		"pace twice":     {func(s *pipeline.Spec) { s.Paces = rates(5, 5) }, pipeline.ErrSpec, "each once"},
+		"variant":        {func(s *pipeline.Spec) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
+		"variant twice":  {func(s *pipeline.Spec) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrSpec, "variant cond is named twice"},
+		"no storm":       {func(s *pipeline.Spec) { s.Storm = nil }, pipeline.ErrSpec, "the storm has no events"},
+		"empty storm":    {func(s *pipeline.Spec) { s.Storm = &storm.Storm{} }, pipeline.ErrSpec, "the storm has no events"},
+		"list only":      {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "has 0 events after its initial list"},
+		"too few":        {func(s *pipeline.Spec) { s.Storm = &few }, pipeline.ErrSpec, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
+		"invalid storm":  {func(s *pipeline.Spec) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
+		"merge of nodes": {func(s *pipeline.Spec) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Storm: small}
+			tc.change(&spec)
+			got, err := pipeline.Compare(spec)
+			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) || got != nil {
+				t.Errorf("error %v, want a %v with %q", err, tc.kind, tc.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error has more than one line: %q", err)
+			}
+		})
+	}
+}
+
+// TestCompareCells compares like with like: one table for each delivery, each
+// with its own baseline.
+func TestCompareCells(t *testing.T) {
+	small := smallStorm(t)
+	for title, tc := range map[string]struct {
+		pipeline.Spec
+		want []string
+	}{
+		"deltafifo": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
+			[]string{
+				"in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
+				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
+				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
+				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
+				"DeltaFIFO/impl=cond/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
+				"per-key delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
+				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
+				"* DeltaFIFO/impl=clientgo-deltafifo/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
+				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
+				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
+			},
+		},
+		"one mode": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"per-key"}},
+			[]string{
+				"per-key delivery, informer pipeline, storm recordings/small.jsonl.gz, source apiserver",
+				"Informer/impl=cond/delivery=per-key/pipeline=informer/source=apiserver/storm=small/rate=max",
+			},
+		},
+		"queue": {
+			pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
+			[]string{
+				"queue pipeline, storm recordings/small.jsonl.gz",
+				"* Queue/impl=clientgo-fifo/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
+				"Queue/impl=cond/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
+			},
+		},
+		"merge": {
+			pipeline.Spec{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference", "cond"}},
+			[]string{
+				"a node of 20 pods, queue pipeline, storm recordings/small.jsonl.gz",
+				"* Merge/impl=reference/pipeline=queue/source=memory/storm=small/rate=max",
+				"Merge/impl=cond/pipeline=queue/source=memory/storm=small/rate=max",
+			},
+		},
+		"kubelet": {
+			pipeline.Spec{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
+			[]string{
+				"a node of 20 pods, kubelet pipeline, storm recordings/small.jsonl.gz, source memory",
+				"Kubelet/impl=cond/pipeline=kubelet/source=memory/storm=small/rate=max",
+			},
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			tc.Storm = small
+			comparisons, err := pipeline.Compare(tc.Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range comparisons {
+				if c.Latency != pipeline.Handled {
+					t.Errorf("%s: headline %q", c.Title, c.Latency)
+				}
+				got = append(got, c.Title)
+				for _, cl := range c.Cells {
+					line := name(cl)
+					if cl.Baseline {
+						line = "* " + line
+					}
+					if cl.Guarantees == "" {
+						t.Errorf("%s: no guarantees", line)
+					}
+					got = append(got, line)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRoundLength checks how many events a round has.
+func TestRoundLength(t *testing.T) {
+	small := smallStorm(t)
+	whole := uint64(len(small.Events) - small.Initial)
+	for title, tc := range map[string]struct {
+		events      int
+		duration    time.Duration
+		rate        pace.Rate
+		least, most uint64
+	}{
+		"unpaced, asked for":            {events: 1000, least: 1000, most: 1000 + whole},
+		"unpaced, fewer than there are": {events: 1, least: whole, most: whole},
+		"paced, by the duration":        {rate: 5000, duration: 100 * time.Millisecond, least: 500, most: 500},
+		"paced, a hundred at least":     {rate: 5000, duration: time.Millisecond, least: 100, most: 100},
+		"paced, asked for":              {rate: 20000, duration: time.Millisecond, events: 321, least: 321, most: 321},
+	} {
+		t.Run(title, func(t *testing.T) {
+			comparisons, err := pipeline.Compare(pipeline.Spec{
+				Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Storm: small,
+				Events: tc.events, Duration: tc.duration, Paces: rates(tc.rate),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, runErr, checkErr := play(t.Context(), t, comparisons[0].Cells[0])
+			if err := errors.Join(runErr, checkErr); err != nil {
+				t.Fatal(err)
+			}
+			if res.EventsIn < tc.least || res.EventsIn > tc.most {
+				t.Errorf("%d events, want %d to %d", res.EventsIn, tc.least, tc.most)
+			}
+		})
+	}
+}
+
+// TestKnobs: variants that take the options have them in labels and guarantees;
+// the baseline, which doesn't, is there nevertheless, as it is; and the runs
+// hold every invariant.
+func TestKnobs(t *testing.T) {
+	for title, tc := range map[string]struct {
+		spec pipeline.Spec
+		want map[string]string
+	}{
+		"bounded and lent": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Modes: []string{"in-order"}, Impls: []string{"clientgo-realfifo-batch", "ring"}, Knobs: pipeline.Knobs{Capacity: 7, HandOver: impls.Lent}},
+			map[string]string{"clientgo-realfifo-batch": "", "ring": "capacity=7 handover=lent"},
+		},
+		"latest": {
+			pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
+			map[string]string{"clientgo-deltafifo": "", "cond": "compaction=latest"},
+		},
+		"shared": {
+			pipeline.Spec{Family: impls.Merge, Impls: []string{"reference", "cond"}, Knobs: pipeline.Knobs{HandOver: impls.Shared}},
+			map[string]string{"reference": "", "cond": "handover=shared"},
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			tc.spec.Pipeline, tc.spec.Storm, tc.spec.Events = pipeline.QueuePipeline, smallStorm(t), 2000
+			comparisons, err := pipeline.Compare(tc.spec)
+			if err != nil || len(comparisons) != 1 {
+				t.Fatalf("%d comparisons, %v", len(comparisons), err)
+			}
+			got := map[string]string{}
+			for _, c := range comparisons[0].Cells {
+				var knobs []string
+				impl := ""
+				for _, l := range c.Labels {
+					switch l.Key {
+					case "impl":
+						impl = l.Value
+					case "capacity", "handover", "compaction":
+						knobs = append(knobs, l.Key+"="+l.Value)
+					}
+				}
+				got[impl] = strings.Join(knobs, " ")
+				if unequal := strings.Contains(c.Guarantees, "lent") || strings.Contains(c.Guarantees, "shared") || strings.Contains(c.Guarantees, "coalesces latest"); unequal != (got[impl] != "") {
+					t.Errorf("%s: guarantees are %q", impl, c.Guarantees)
+				}
+				if _, run, check := play(t.Context(), t, c); run != nil || check != nil {
+					t.Errorf("%s: %v, %v", impl, run, check)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

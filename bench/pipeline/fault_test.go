@@ -1,0 +1,337 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/impls/queue"
+)
+
+// The faults that are planted, and the invariant that each breaks.
+var faults = map[string]error{
+	"drop":      lab.ErrLost,
+	"swap":      lab.ErrReordered,
+	"duplicate": lab.ErrDuplicated,
+	"alter":     lab.ErrDiverged,
+}
+
+// registerFaults registers, for each family, a variant with each fault.
+func registerFaults() {
+	for fault := range faults {
+		deltafifo.Register(deltafifo.Variant{
+			Name: planted + fault, Summary: "faulty",
+			Guarantees: []impls.Guarantees{
+				{Mode: string(deltafifo.InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone},
+				{Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas},
+			},
+			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+				q, err := deltafifo.New("cond", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyDeltaFIFO{Queue: q, fault: fault}, nil
+			},
+		})
+		queue.Register(queue.Variant{
+			Name: planted + fault, Summary: "faulty",
+			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest}},
+			New: func(o queue.Options) (queue.Queue, error) {
+				q, err := queue.New("cond", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyQueue{Queue: q, fault: fault}, nil
+			},
+		})
+		deltafifo.Register(deltafifo.Variant{
+			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
+			Guarantees: []impls.Guarantees{{
+				Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas, Consumers: impls.ManyConsumers,
+			}},
+			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+				q, err := deltafifo.New("sharded", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyDeltaFIFO{Queue: q, fault: fault}, nil
+			},
+		})
+		queue.Register(queue.Variant{
+			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
+			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers}},
+			New: func(o queue.Options) (queue.Queue, error) {
+				q, err := queue.New("sharded", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyQueue{Queue: q, fault: fault}, nil
+			},
+		})
+		merge.Register(merge.Variant{
+			Name: planted + fault, Summary: "faulty",
+			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceNone}},
+			New: func(o merge.Options) (merge.Merger, error) {
+				m, err := merge.New("cond", o)
+				if err != nil {
+					return nil, err
+				}
+				return &faultyMerger{Merger: m, fault: fault, updates: make(chan merge.PodUpdate)}, nil
+			},
+		})
+	}
+}
+
+// victim is the pod that suffers.
+const victim = "pod-3"
+
+func isVictim(obj any) bool {
+	o, ok := obj.(metav1.Object)
+	return ok && o.GetName() == victim
+}
+
+func altered(obj any) any {
+	o := obj.(runtime.Object).DeepCopyObject()
+	o.(metav1.Object).SetResourceVersion("999999")
+	if pod, ok := o.(*v1.Pod); ok {
+		pod.Spec.NodeName = "elsewhere"
+		pod.Status.Reason = "altered"
+	}
+	return o
+}
+
+// faultyDeltaFIFO commits its fault at the first updates of the victim.
+type faultyDeltaFIFO struct {
+	deltafifo.Queue
+	fault string
+
+	mu   sync.Mutex
+	n    int
+	held any
+}
+
+func (f *faultyDeltaFIFO) Update(obj any) error {
+	if !isVictim(obj) {
+		return f.Queue.Update(obj)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+	switch {
+	case f.n == 2 && f.fault == "drop":
+		return nil
+	case f.n == 2 && f.fault == "duplicate":
+		return errors.Join(f.Queue.Update(obj), f.Queue.Update(obj))
+	case f.n == 2 && f.fault == "alter":
+		return f.Queue.Update(altered(obj))
+	case f.n == 2 && f.fault == "swap":
+		f.held = obj
+		return nil
+	case f.held != nil:
+		held := f.held
+		f.held = nil
+		return errors.Join(f.Queue.Update(obj), f.Queue.Update(held))
+	}
+	return f.Queue.Update(obj)
+}
+
+// faultyQueue commits its fault when the victim is handed over: when it comes
+// for the second time, or, to lose it for good, whenever it comes.
+type faultyQueue struct {
+	queue.Queue
+	fault string
+
+	mu   sync.Mutex
+	n    int
+	held any
+}
+
+func (f *faultyQueue) Pop(process cache.PopProcessFunc) (any, error) {
+	return f.Queue.Pop(func(obj any, initial bool) error {
+		if !isVictim(obj) {
+			return process(obj, initial)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.n++
+		switch {
+		case f.n < 2:
+		case f.fault == "drop":
+			return nil
+		case f.n == 2 && f.fault == "duplicate":
+			return errors.Join(process(obj, initial), process(obj, initial))
+		case f.n == 2 && f.fault == "alter":
+			return process(altered(obj), initial)
+		case f.n == 2 && f.fault == "swap":
+			f.held = obj
+			return nil
+		case f.held != nil:
+			held := f.held
+			f.held = nil
+			return errors.Join(process(obj, initial), process(held, initial))
+		}
+		return process(obj, initial)
+	})
+}
+
+// faultyMerger commits its fault on the notifications that it passes on.
+type faultyMerger struct {
+	merge.Merger
+	fault   string
+	updates chan merge.PodUpdate
+}
+
+func (f *faultyMerger) Updates() <-chan merge.PodUpdate { return f.updates }
+
+func (f *faultyMerger) Channel(ctx context.Context, source string) (chan<- merge.PodUpdate, error) {
+	go f.pass(ctx)
+	return f.Merger.Channel(ctx, source)
+}
+
+func (f *faultyMerger) pass(ctx context.Context) {
+	var held *merge.PodUpdate
+	n := 0
+	send := func(u merge.PodUpdate) {
+		select {
+		case f.updates <- u:
+		case <-ctx.Done():
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-f.Merger.Updates():
+			if len(u.Pods) != 1 || !isVictim(u.Pods[0]) {
+				send(u)
+				continue
+			}
+			n++
+			switch {
+			case n == 2 && f.fault == "drop":
+			case n == 2 && f.fault == "duplicate":
+				send(u)
+				send(u)
+			case n == 2 && f.fault == "alter":
+				u.Pods = []*v1.Pod{altered(u.Pods[0]).(*v1.Pod)}
+				send(u)
+			case n == 2 && f.fault == "swap":
+				held = &u
+			case held != nil:
+				send(u)
+				send(*held)
+				held = nil
+			default:
+				send(u)
+			}
+		}
+	}
+}
+
+// TestPlantedFaults holds every pipeline to its verdict: each fault is found
+// and called by its name.
+func TestPlantedFaults(t *testing.T) {
+	small := smallStorm(t)
+	var names []string
+	for fault := range faults {
+		names = append(names, planted+fault)
+	}
+	slices.Sort(names)
+	for _, spec := range []pipeline.Spec{
+		{Family: impls.DeltaFIFO, Pipeline: "queue"},
+		{Family: impls.DeltaFIFO, Pipeline: "informer"},
+		{Family: impls.Queue, Pipeline: "queue"},
+		{Family: impls.Merge, Pipeline: "queue"},
+		{Family: impls.Merge, Pipeline: "kubelet"},
+	} {
+		// Paced, so that the queue does not fold what is to be swapped, and to
+		// the end of the storm, where the victim lives.
+		spec.Storm, spec.Impls, spec.Paces = small, names, rates(1000)
+		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range comparisons {
+			for _, cl := range c.Cells {
+				t.Run(name(cl), func(t *testing.T) {
+					t.Parallel()
+					_, runErr, err := play(t.Context(), t, cl)
+					if runErr != nil {
+						t.Fatal(runErr)
+					}
+					want := faults[strings.TrimPrefix(cl.Labels[0].Value, planted)]
+					if !errors.Is(err, want) {
+						t.Errorf("Check: %v, want %v", err, want)
+					}
+
+					for _, other := range faults {
+						exact := errors.Is(want, lab.ErrReordered) || errors.Is(want, lab.ErrDuplicated)
+						if exact && !errors.Is(other, want) && !errors.Is(other, lab.ErrDiverged) && errors.Is(err, other) {
+							t.Errorf("Check: %v, want only %v", err, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestCancel ends runs in the middle: they return soon, with the reason, and
+// (see TestMain) leave nothing behind.
+func TestCancel(t *testing.T) {
+	small := smallStorm(t)
+	cause := errors.New("enough")
+	for _, spec := range []pipeline.Spec{
+		{Family: impls.DeltaFIFO, Pipeline: "queue"},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Producers: 3},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "memory"},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver"},
+		{Family: impls.Queue, Pipeline: "queue"},
+		{Family: impls.Merge, Pipeline: "queue"},
+		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory"},
+		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
+	} {
+		// At this pace the schedule is over in a hundred seconds.
+		spec.Storm, spec.Paces = small, rates(1)
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range comparisons {
+			for _, cl := range c.Cells {
+				if strings.HasPrefix(cl.Labels[0].Value, planted) {
+					continue
+				}
+				t.Run(name(cl), func(t *testing.T) {
+					t.Parallel()
+					ctx, cancel := context.WithCancelCause(t.Context())
+					stop := time.AfterFunc(200*time.Millisecond, func() { cancel(cause) })
+					defer stop.Stop()
+					start := time.Now()
+					_, err, _ := play(ctx, t, cl)
+					if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+						t.Errorf("Run: %v, want the context's error", err)
+					}
+					if took := time.Since(start); took > 20*time.Second {
+						t.Errorf("Run returned after %v", took)
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/impls/queue"
+)
+
+// Knobs are options of variants; the zero value leaves all to them. A variant
+// that does not take them, as upstream's don't, is played as it is, so that
+// there is something to compare with; labels and guarantees tell the two apart.
+// It is an error if no variant takes them.
+type Knobs struct {
+	Capacity int
+
+	BatchSize int
+
+	Shards int
+
+	Compaction deltafifo.Compaction
+
+	HandOver impls.Ownership
+
+	Trust merge.Trust
+}
+
+func (k Knobs) none() bool { return k == Knobs{} }
+
+// labels returns a label for each knob that is set.
+func (k Knobs) labels() []lab.Label {
+	var labels []lab.Label
+	add := func(key, value string) {
+		if value != "" && value != "0" {
+			labels = append(labels, lab.Label{Key: key, Value: value})
+		}
+	}
+	add("capacity", strconv.Itoa(k.Capacity))
+	add("batch", strconv.Itoa(k.BatchSize))
+	add("shards", strconv.Itoa(k.Shards))
+	add("compaction", string(k.Compaction))
+	add("handover", string(k.HandOver))
+	add("trust", string(k.Trust))
+	return labels
+}
+
+// foreign names the first knob that the family doesn't have.
+func (k Knobs) foreign(f impls.Family) string {
+	switch {
+	case k.BatchSize != 0 && f != impls.DeltaFIFO:
+		return "batch size"
+	case k.Shards != 0 && f == impls.Merge:
+		return "shards"
+	case k.Compaction != "" && f != impls.DeltaFIFO:
+		return "compaction"
+	case k.HandOver != "" && f == impls.Queue:
+		return "hand-over"
+	case k.Trust != "" && f != impls.Merge:
+		return "trust"
+	}
+	return ""
+}
+
+func (k Knobs) deltafifo(o deltafifo.Options) deltafifo.Options {
+	o.Capacity, o.BatchSize, o.Shards = k.Capacity, k.BatchSize, k.Shards
+	o.Compaction, o.HandOver = k.Compaction, k.HandOver
+	return o
+}
+
+func (k Knobs) queue() queue.Options { return queue.Options{Capacity: k.Capacity, Shards: k.Shards} }
+
+func (k Knobs) merge() merge.Options {
+	return merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
+}
+
+// fitting tells which variants take the knobs.
+type fitting struct {
+	knobs Knobs
+
+	taken int
+
+	refusal error
+}
+
+// fit returns the knobs for a variant, or none where it does not take them. try
+// builds an instance.
+func fit[T any](f *fitting, name string, try func(Knobs) (T, error)) (Knobs, error) {
+	if f.knobs.none() {
+		return Knobs{}, nil
+	}
+	t, err := try(f.knobs)
+	if err == nil {
+		if c, ok := any(t).(interface{ Close() }); ok {
+			c.Close()
+		}
+		f.taken++
+		return f.knobs, nil
+	}
+	if !errors.Is(err, impls.ErrOptions) {
+		return Knobs{}, err
+	}
+	f.refusal = fmt.Errorf("%s: %w", name, err)
+	return Knobs{}, nil
+}
+
+// err says why no variant took the knobs, if none did.
+func (f *fitting) err() error {
+	if f.knobs.none() || f.taken > 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: no variant takes these options: %w", ErrSpec, f.refusal)
+}

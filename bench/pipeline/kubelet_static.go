@@ -1,0 +1,325 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"watchlab/bench/profile"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/source/static"
+	"watchlab/loadgen/storm"
+)
+
+// How the static pods of a kubelet pipeline live.
+const (
+	// staticEvery is the time from one change to the next, of each source.
+	staticEvery = 5 * time.Millisecond
+	// staticPeriod is how often the sources read all: the kubelet's is 20 s, so
+	// that a round would be over before the URL is read twice.
+	staticPeriod = 20 * time.Millisecond
+	// versionLabel tells the versions of a static pod apart.
+	versionLabel = "watchlab-version"
+)
+
+// staticPods are the kubelet's file and http sources beside the storm's: a
+// folder and a URL, with pods of which one is changed every now and then, by
+// somebody who writes manifests. A static pod that is changed is another pod, as
+// its UID is a hash: it is told as a REMOVE and an ADD.
+type staticPods struct {
+	pods int
+
+	dir      string
+	server   *http.Server
+	listener net.Listener
+	served   chan error
+	client   *http.Client
+
+	body atomic.Pointer[[]byte]
+
+	versions map[string]map[string]int
+	changes  int
+
+	problems atomic.Pointer[error]
+
+	progress atomic.Uint64
+
+	settled chan struct{}
+
+	mu sync.Mutex
+
+	told map[string]map[types.UID]toldPod
+
+	newest map[string]map[string]int
+
+	over   bool
+	broken violations
+}
+
+type toldPod struct {
+	name    string
+	version int
+}
+
+// maxStatic bounds how many there are: every change writes all of the URL's.
+const maxStatic = 1000
+
+// staticNames are the sources.
+var staticNames = []string{merge.FileSource, merge.HTTPSource}
+
+// newStaticPods writes the first version of all.
+func newStaticPods(pods int) (s *staticPods, err error) {
+	s = &staticPods{
+		pods: pods, served: make(chan error, 1), settled: make(chan struct{}),
+		client:   &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
+		versions: map[string]map[string]int{}, told: map[string]map[types.UID]toldPod{}, newest: map[string]map[string]int{},
+	}
+	for _, source := range staticNames {
+		s.versions[source], s.told[source], s.newest[source] = map[string]int{}, map[types.UID]toldPod{}, map[string]int{}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+			s = nil
+		}
+	}()
+	if s.dir, err = os.MkdirTemp("", "watchlab-static-"); err != nil {
+		return s, err
+	}
+	for i := range pods {
+		if err = s.change(i); err != nil {
+			return s, err
+		}
+	}
+	s.changes = 0
+	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return s, err
+	}
+	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(*s.body.Load())
+	})}
+	go func() { s.served <- s.server.Serve(s.listener) }()
+	return s, nil
+}
+
+// manifestOf is a version of a static pod.
+func manifestOf(name string, version int) v1.Pod {
+	return v1.Pod{
+		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system", Labels: map[string]string{versionLabel: strconv.Itoa(version)}},
+		Spec: v1.PodSpec{
+			HostNetwork: true,
+			Containers:  []v1.Container{{Name: name, Image: "registry.example/" + name + ":v" + strconv.Itoa(version)}},
+		},
+	}
+}
+
+// change writes the next version of one pod of each source.
+func (s *staticPods) change(i int) error {
+	s.changes++
+	name := fmt.Sprintf("file-%d", i%s.pods)
+	s.versions[merge.FileSource][name]++
+	pod := manifestOf(name, s.versions[merge.FileSource][name])
+	text, err := json.Marshal(&pod)
+	if err != nil {
+		return err
+	}
+	// In one step, so that nobody reads half of it.
+	path := filepath.Join(s.dir, "."+name+".json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(s.dir, name+".json")); err != nil {
+		return err
+	}
+
+	s.versions[merge.HTTPSource][fmt.Sprintf("http-%d", i%s.pods)]++
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
+	for i := range s.pods {
+		name := fmt.Sprintf("http-%d", i)
+		if v := s.versions[merge.HTTPSource][name]; v > 0 {
+			list.Items = append(list.Items, manifestOf(name, v))
+		}
+	}
+	if text, err = json.Marshal(&list); err != nil {
+		return err
+	}
+	s.body.Store(&text)
+	return nil
+}
+
+// run starts the sources; they end with ctx.
+func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.Merger) error {
+	opts := static.Options{NodeName: storm.NodeName, Period: staticPeriod, Report: func(err error) {
+		s.problems.CompareAndSwap(nil, &err)
+	}}
+	file, err := static.File(s.dir, static.FileOptions{Options: opts})
+	if err != nil {
+		return err
+	}
+	url, err := static.HTTP("http://"+s.listener.Addr().String()+"/", static.HTTPOptions{Options: opts, Client: s.client})
+	if err != nil {
+		return err
+	}
+	for source, src := range map[string]static.Source{merge.FileSource: file, merge.HTTPSource: url} {
+		ch, err := channelOf(ctx, merger, source)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { profile.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
+	}
+	return nil
+}
+
+// churn changes a pod of each source every so often, until stop is called, which
+// returns what went wrong.
+func (s *staticPods) churn() (stop func() error) {
+	done, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(staticEvery)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				result <- nil
+				return
+			case <-tick.C:
+			}
+			if err := s.change(i); err != nil {
+				result <- err
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() error {
+		close(done)
+		return <-result
+	})
+}
+
+// finish says that what is written is final; settled is closed when that has
+// been told.
+func (s *staticPods) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.settle()
+}
+
+// settle is guarded by mu.
+func (s *staticPods) settle() {
+	if !s.over || len(s.missing()) > 0 {
+		return
+	}
+	select {
+	case <-s.settled:
+	default:
+		close(s.settled)
+	}
+}
+
+// missing says what has not been told as it was written. Guarded by mu.
+func (s *staticPods) missing() []string {
+	var missing []string
+	for _, source := range staticNames {
+		have := map[string]int{}
+		for _, p := range s.told[source] {
+			have[p.name] = p.version
+		}
+		if maps.Equal(have, s.versions[source]) && len(have) == len(s.told[source]) {
+			continue
+		}
+		missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", source, len(s.told[source])))
+	}
+	return missing
+}
+
+// take judges an update: versions of a pod never go back, and no pod comes
+// twice, whatever the other sources do.
+func (s *staticPods) take(u merge.PodUpdate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Add(1)
+	told, newest := s.told[u.Source], s.newest[u.Source]
+	if told == nil {
+		s.broken.diverged.add("%v of source %q, which there isn't", u.Op, u.Source)
+		return
+	}
+	suffix := "-" + storm.NodeName
+	for _, pod := range u.Pods {
+		name := pod.Name[:max(0, len(pod.Name)-len(suffix))]
+		version, err := strconv.Atoi(pod.Labels[versionLabel])
+		if err != nil || name == "" {
+			s.broken.diverged.add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
+			continue
+		}
+		_, there := told[pod.UID]
+		switch u.Op {
+		case merge.REMOVE:
+			if !there {
+				s.broken.duplicated.add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
+			}
+			delete(told, pod.UID)
+			continue
+		case merge.ADD:
+			switch {
+			case there || version == newest[name]:
+				s.broken.duplicated.add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
+			case version < newest[name]:
+				s.broken.reordered.add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest[name])
+			}
+		default:
+			// Another version is another pod.
+			s.broken.diverged.add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
+		}
+		told[pod.UID] = toldPod{name, version}
+		newest[name] = max(newest[name], version)
+	}
+	s.settle()
+}
+
+// judge adds what was broken. It is called when all has ended.
+func (s *staticPods) judge(v *violations) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.missing() {
+		s.broken.lost.add("%s", m)
+	}
+	v.join(&s.broken)
+	if p := s.problems.Load(); p != nil {
+		v.diverged.add("a static source: %v", *p)
+	}
+}
+
+// close frees what was taken.
+func (s *staticPods) close() error {
+	var errs []error
+	if s.server != nil {
+		errs = append(errs, s.server.Close())
+		if err := <-s.served; !errors.Is(err, http.ErrServerClosed) {
+			errs = append(errs, err)
+		}
+		s.server = nil
+	}
+	s.client.CloseIdleConnections()
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+		s.dir = ""
+	}
+	return errors.Join(errs...)
+}

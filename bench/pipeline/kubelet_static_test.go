@@ -1,0 +1,155 @@
+package pipeline_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/loadgen/fault"
+)
+
+// note returns what a round noted.
+func note(res cell.Result, name string) float64 {
+	for _, n := range res.Notes {
+		if n.Unit == name {
+			return n.Value
+		}
+	}
+	return -1
+}
+
+// The kubelet with its three sources, all alive: the storm's events are told as
+// they are without the others, and no static pod gets lost.
+func TestKubeletWithAllSources(t *testing.T) {
+	for _, source := range []string{"memory", "apiserver"} {
+		spec := pipeline.Spec{
+			Family: impls.Merge, Pipeline: "kubelet", Source: source, Static: 5,
+			Storm: smallStorm(t), Paces: rates(1000), Duration: 200 * time.Millisecond,
+		}
+		if source == "apiserver" {
+			spec.Impls = []string{"reference", "ring"}
+		}
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if title := comparisons[0].Title; !strings.Contains(title, "file and http with 5 pods each") {
+			t.Errorf("the title %q doesn't say so", title)
+		}
+		for _, c := range comparisons[0].Cells {
+			if strings.HasPrefix(c.Labels[0].Value, planted) {
+				continue
+			}
+			t.Run(name(c), func(t *testing.T) {
+				t.Parallel()
+				res, runErr, checkErr := play(t.Context(), t, c)
+				if err := errors.Join(runErr, checkErr); err != nil {
+					t.Fatal(err)
+				}
+				if n := note(res, "static-changes"); n < 2 {
+					t.Errorf("%v static pods were changed in a fifth of a second", n)
+				}
+			})
+		}
+	}
+}
+
+// What a network does to a pipeline, nothing gets lost by. The faults come after
+// so many frames, and are such that client-go doesn't wait for seconds after
+// them. (All variants go through all faults in package guarantee.)
+func TestPipelinesWithFaults(t *testing.T) {
+	faults := []fault.Spec{
+		{Name: fault.Disconnect, Frames: 41, Count: 3},
+		{Name: fault.HalfFrame, Frames: 67, Count: 2},
+		{Name: fault.Reset, Frames: 97, Count: 1},
+		{Name: fault.DuplicateBookmark, Frames: 19, Count: 5},
+		{Name: fault.Drip, Frames: 29, Count: 1, Duration: fault.Duration(20 * time.Millisecond)},
+		{Name: fault.Stall, Frames: 31, Count: 1, Duration: fault.Duration(20 * time.Millisecond)},
+	}
+	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
+		spec := pipeline.Spec{
+			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond", "ring"},
+			Storm: smallStorm(t), Paces: rates(2000), Faults: faults, Duration: 100 * time.Millisecond,
+		}
+		if family == impls.Merge {
+			spec.Pipeline, spec.Impls = "kubelet", []string{"reference", "sharded"}
+		}
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, comparison := range comparisons {
+			if !strings.Contains(comparison.Title, "fault disconnect:frames=41,count=3") {
+				t.Errorf("the title %q doesn't name the faults", comparison.Title)
+			}
+			for _, c := range comparison.Cells {
+				if strings.HasPrefix(c.Labels[0].Value, planted) {
+					continue
+				}
+				t.Run(name(c), func(t *testing.T) {
+					t.Parallel()
+					res, runErr, checkErr := play(t.Context(), t, c)
+					if err := errors.Join(runErr, checkErr); err != nil {
+						t.Fatal(err)
+					}
+					if n := note(res, "faults"); n < 4 {
+						t.Errorf("%v faults struck", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A storm that goes on while the client lists anew: what the list passed over
+// isn't lost.
+func TestPipelinesThatRelist(t *testing.T) {
+	faults := []fault.Spec{{Name: fault.Gone, Frames: 60, Count: 1, Duration: fault.Duration(time.Millisecond)}}
+	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
+		spec := pipeline.Spec{
+			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"cond"},
+			Storm: smallStorm(t), Paces: rates(500), Faults: faults, Duration: 500 * time.Millisecond,
+		}
+		if family == impls.Merge {
+			spec.Pipeline = "kubelet"
+		}
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, comparison := range comparisons {
+			for _, c := range comparison.Cells {
+				t.Run(name(c), func(t *testing.T) {
+					t.Parallel()
+					res, runErr, checkErr := play(t.Context(), t, c)
+					if err := errors.Join(runErr, checkErr); err != nil {
+						t.Fatal(err)
+					}
+					if n := note(res, "relists"); n < 1 {
+						t.Errorf("%v relists", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestSpecsWithFaultsAndStaticPods(t *testing.T) {
+	for want, spec := range map[string]pipeline.Spec{
+		`faults of source "memory"`:        {Family: impls.DeltaFIFO, Pipeline: "informer", Faults: []fault.Spec{{Name: fault.Gone}}},
+		`unknown fault "gnoe"`:             {Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Faults: []fault.Spec{{Name: "gnoe"}}},
+		"static pods in the informer pipe": {Family: impls.DeltaFIFO, Pipeline: "informer", Static: 3},
+		"-1 static pods":                   {Family: impls.Merge, Pipeline: "kubelet", Static: -1},
+		"1001 static pods":                 {Family: impls.Merge, Pipeline: "kubelet", Static: 1001},
+	} {
+		spec.Storm = smallStorm(t)
+		_, err := pipeline.Compare(spec)
+		if !errors.Is(err, pipeline.ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

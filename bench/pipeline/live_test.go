@@ -1,0 +1,295 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/bench/telemetry/probe"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
+)
+
+// fakeCluster is client-go's fake clientset: what is tested here is what
+// becomes of the events. The real thing is in bench/e2e.
+type fakeCluster struct {
+	*fake.Clientset
+}
+
+var livePods = cluster.Resource{
+	GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+	Kind:                 schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespaced: true,
+}
+
+func (f fakeCluster) open() (*cluster.Tee, error) {
+	pods := f.CoreV1().Pods(metav1.NamespaceAll)
+	lw := &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+	}
+	return cluster.FollowListerWatcher(livePods, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
+}
+
+// drive makes, changes and deletes pods, and leaves none behind.
+func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
+	ctx := context.Background()
+	pods := f.CoreV1().Pods("ns")
+	const of = 20
+	for i := range 12 * of {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i%of)}}
+		var err error
+		switch i / of % 6 {
+		case 0:
+			_, err = pods.Create(ctx, p, metav1.CreateOptions{})
+		case 5:
+			err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
+		default:
+			p.Status.Message = fmt.Sprint(i)
+			_, err = pods.Update(ctx, p, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return cluster.Written{}, err
+		}
+	}
+	return cluster.Written{Applied: 12 * of}, nil
+}
+
+// TestCompareLive: every variant of every delivery gets what a cluster says, at
+// the same time, and nothing of it is lost; who breaks an invariant is found out.
+func TestCompareLive(t *testing.T) {
+	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
+	f := fakeCluster{fake.NewClientset(old)}
+	var warmUps []bool
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Open: f.open, Window: 100 * time.Millisecond, Of: "pods of a fake",
+		Drive: func(ctx context.Context, warmUp bool) (cluster.Written, error) {
+			warmUps = append(warmUps, warmUp)
+			return f.drive(ctx, warmUp)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Telemetry is told of all of them together.
+	set := probe.New(probe.Labels{})
+	o, err := lab.Run(probe.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Comparisons) != 2 {
+		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
+	}
+	toldLive(t, set.Snapshot())
+	if want := []bool{true, false, true, false}; !slices.Equal(warmUps, want) {
+		t.Errorf("rounds that warm up: %v, want %v", warmUps, want)
+	}
+	for _, c := range o.Comparisons {
+		events := uint64(0)
+		for _, cl := range c.Cells {
+			if strings.HasPrefix(cl.Label("impl"), "planted-") {
+				if cl.Verdict.Status != lab.Invalid {
+					t.Errorf("%s is broken, and is said to be %s", cl.BenchName(), cl.Verdict)
+				}
+				continue
+			}
+			if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 {
+				t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+				continue
+			}
+			r := cl.Rounds[0].Result
+			for _, want := range []cell.Note{{Unit: "cluster-written", Value: 240}, {Unit: "cluster-unwritten"}, {Unit: "cluster-relists"}, {Unit: "cluster-gap-ns"}} {
+				if !slices.Contains(r.Notes, want) {
+					t.Errorf("%s notes %v, want %v among them", cl.BenchName(), r.Notes, want)
+				}
+			}
+			if events == 0 {
+				events = r.EventsIn
+			}
+			l, ok := r.At(pipeline.Handled)
+			if r.EventsIn != events || r.EventsIn < 200 || !ok || l.Count == 0 || !r.Shared {
+				t.Errorf("%s: %d events, others had %d; latency of %d", cl.BenchName(), r.EventsIn, events, l.Count)
+			}
+			if !strings.HasSuffix(cl.BenchName(), "source=cluster/storm=pods-of-a-fake/rate=live") {
+				t.Errorf("name %s", cl.BenchName())
+			}
+		}
+	}
+}
+
+// toldLive checks that telemetry was told of a live round.
+func toldLive(t *testing.T, s *probe.Snapshot) {
+	t.Helper()
+	if total(s, probe.Released) < 200 || total(s, probe.Enqueued) < 200 || total(s, probe.Handled) < 200 || total(s, probe.Worked) == 0 {
+		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, probe.Released), total(s, probe.Enqueued), total(s, probe.Handled), total(s, probe.Worked))
+	}
+	for _, h := range []probe.Histogram{probe.IntendedHandled, probe.EnqueuedPopped, probe.StoredHandled} {
+		if told(s, h).Count == 0 {
+			t.Errorf("nothing in histogram %d", h)
+		}
+	}
+}
+
+// TestCompareLiveInterrupted: when the run has ended, so has what drove it, so
+// that nothing is written into a cluster that is being cleaned up.
+func TestCompareLiveInterrupted(t *testing.T) {
+	f := fakeCluster{fake.NewClientset()}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var driving atomic.Bool
+	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Of: "pods",
+		Open: f.open,
+		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
+			driving.Store(true)
+			defer driving.Store(false)
+			cancel()
+			<-ctx.Done()
+
+			for range 1000 {
+				goruntime.Gosched()
+			}
+			return cluster.Written{}, ctx.Err()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1})
+	if err != nil || !o.Interrupted {
+		t.Errorf("interrupted %v, %v", o.Interrupted, err)
+	}
+	if driving.Load() {
+		t.Error("the run has ended, what drives it has not")
+	}
+}
+
+// TestCompareLiveFails: a round in which nothing happens measures nothing, one
+// that can't begin ends the run, and one whose driver fails says so.
+func TestCompareLiveFails(t *testing.T) {
+	f := fakeCluster{fake.NewClientset()}
+	failed := errors.New("driver broke")
+	for _, tt := range []struct {
+		name  string
+		open  func() (*cluster.Tee, error)
+		drive func(context.Context, bool) (cluster.Written, error)
+		want  string
+	}{
+		{"nothing happens", f.open, nil, "nothing happened"},
+		{"driver fails", f.open, func(context.Context, bool) (cluster.Written, error) { return cluster.Written{}, failed }, failed.Error()},
+		{"no cluster", func() (*cluster.Tee, error) { return nil, errors.New("connection refused") }, nil, "connection refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+				Impls: []string{"cond", "ring"}, Modes: []string{"in-order"},
+				Open: tt.open, Drive: tt.drive, Window: 20 * time.Millisecond, Of: "nothing",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+			said := fmt.Sprint(err)
+			for _, cl := range o.Comparisons[0].Cells {
+				said += cl.Verdict.String()
+			}
+			if !strings.Contains(said, tt.want) {
+				t.Errorf("said %q, want %q", said, tt.want)
+			}
+		})
+	}
+	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Window: -1}); !errors.Is(err, pipeline.ErrSpec) {
+		t.Errorf("a negative window: %v", err)
+	}
+	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Impls: []string{"nobody"}, Of: "x"}); err == nil {
+		t.Error("an unknown variant was taken")
+	}
+}
+
+// TestCompareLiveAudits: a round in which what the cluster has could not be held
+// against what was heard is not believed.
+func TestCompareLiveAudits(t *testing.T) {
+	for _, forbidden := range []bool{false, true} {
+		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if forbidden && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusForbidden)
+					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
+					return
+				}
+				h.ServeHTTP(w, r)
+			})
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		url, err := srv.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{}
+		c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		released := uint64(0)
+		comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+			Impls: []string{"ring"}, Modes: []string{"in-order"}, Of: "pods", Window: 200 * time.Millisecond,
+			Open: func() (*cluster.Tee, error) {
+				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)
+			},
+			Drive: func(context.Context, bool) (cluster.Written, error) {
+				released += 25
+				srv.Release(released)
+				return cluster.Written{Applied: 25}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdict := o.Comparisons[0].Cells[0].Verdict
+		if forbidden != (verdict.Status == lab.Invalid) || forbidden && !strings.Contains(verdict.Detail, "audit: no lists for you") {
+			t.Errorf("forbidden %v: %s", forbidden, verdict)
+		}
+		transport.CloseIdleConnections()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// podStorm is a storm of so many pods that come one after the other.
+func podStorm(events int) *storm.Storm {
+	s := &storm.Storm{Name: "pods", Resource: livePods.GroupVersionResource, Kind: livePods.Kind, Keys: events}
+	for i := range events {
+		name := fmt.Sprintf("pod-%d", i)
+		s.Events = append(s.Events, storm.Event{
+			Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i),
+			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: fmt.Sprint(i + 1)}},
+		})
+	}
+	return s
+}

@@ -1,0 +1,137 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+)
+
+// Stamps says which events of an unpaced cell of deltafifo or queue are stamped;
+// see the package comment on what that costs. Paced cells stamp every event.
+type Stamps string
+
+const (
+	// StampsNone: none. The cell has no latencies.
+	StampsNone Stamps = "none"
+	// StampsSampled: every 64th on the way in, and a reading of the clock for 64
+	// on the way out. It is what an empty value means.
+	StampsSampled Stamps = "sampled"
+	// StampsAll: every one, and a reading of the clock for each hand-over.
+	StampsAll Stamps = "all"
+)
+
+// AllStamps returns the values that there are.
+func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll} }
+
+// The most that a spec may ask for.
+const (
+	maxGoroutines  = 1024
+	maxHandlerCost = time.Second
+)
+
+// load is what is asked of the reader's side of a pipeline, and how it is looked
+// at while it runs.
+type load struct {
+	consumers int
+
+	readers int
+
+	cost time.Duration
+
+	stalled bool
+	stamps  Stamps
+
+	probe bool
+}
+
+// load returns what is asked of a variant with the guarantees.
+func (s *Spec) load(g impls.Guarantees) load {
+	return load{
+		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
+		stalled: s.Stalled, stamps: s.Stamps, probe: !s.NoProbe,
+	}
+}
+
+// consumersOf is how many consumers a variant gets: one where it doesn't let
+// several take at once.
+func (s *Spec) consumersOf(g impls.Guarantees) int {
+	if g.Consumers == impls.ManyConsumers {
+		return max(1, s.Consumers)
+	}
+	return 1
+}
+
+// loadLabels are the labels of what is asked for.
+func (s *Spec) loadLabels(g impls.Guarantees) []lab.Label {
+	var labels []lab.Label
+	add := func(asked bool, key, value string) {
+		if asked {
+			labels = append(labels, lab.Label{Key: key, Value: value})
+		}
+	}
+	add(s.Consumers > 0, "consumers", strconv.Itoa(s.consumersOf(g)))
+	add(s.Stalled, "consumer", "stalled")
+	add(s.Readers > 0, "readers", strconv.Itoa(s.Readers))
+	add(s.HandlerCost > 0, "handler", s.HandlerCost.String())
+	add(s.Procs > 0, "procs", strconv.Itoa(s.Procs))
+	add(s.Stamps != "", "stamps", string(s.Stamps))
+	return labels
+}
+
+// checkLoad checks what is asked of the reader's side.
+func (s *Spec) checkLoad() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
+	}
+	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
+	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
+	for _, n := range []struct {
+		what string
+		n    int
+	}{{"consumers", s.Consumers}, {"readers", s.Readers}, {"procs", s.Procs}} {
+		if n.n < 0 || n.n > maxGoroutines {
+			return fail("%d %s (allowed: 0 to %d)", n.n, n.what, maxGoroutines)
+		}
+	}
+	switch {
+	case s.Consumers > 0 && !queue:
+		return fail("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+	case s.Consumers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
+		return fail("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
+	case s.Readers > 0 && s.Pipeline != InformerPipeline:
+		return fail("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
+	case s.HandlerCost < 0 || s.HandlerCost > maxHandlerCost:
+		return fail("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
+	case s.HandlerCost > 0 && s.Family == impls.Merge:
+		return fail("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
+	case s.Stamps != "" && !slices.Contains(AllStamps(), s.Stamps):
+		return fail("stamps %q (allowed: %s, %s, %s)", s.Stamps, StampsNone, StampsSampled, StampsAll)
+	case s.Stamps != "" && s.Family == impls.Merge:
+		return fail("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
+	case s.Stamps != "" && paced:
+		return fail("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+	case s.Stalled && !queue:
+		return fail("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+	case s.Stalled && s.Knobs.Capacity > 0:
+		return fail("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+	case s.Stalled && s.Consumers > 1:
+		return fail("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
+	case s.Stalled && paced:
+		return fail("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+	case s.Stalled && s.Stamps != "":
+		return fail("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
+	}
+	return nil
+}
+
+// patience is how much longer than without a handler's cost a pipeline may stand
+// still: for as long as the handler takes for the most that it is handed at once.
+func (s *Spec) patience() time.Duration {
+	const batch = 1000 // the default of all variants
+	return s.HandlerCost * time.Duration(max(batch, s.Knobs.BatchSize, s.Storm.Peak()))
+}

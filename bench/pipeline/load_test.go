@@ -1,0 +1,410 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+)
+
+// noted returns a figure that a workload noted.
+func noted(r cell.Result, unit string) (float64, bool) {
+	for _, n := range r.Notes {
+		if n.Unit == unit {
+			return n.Value, true
+		}
+	}
+	return 0, false
+}
+
+// comparisons are those of a spec on the small storm, without planted variants.
+func comparisons(t testing.TB, spec pipeline.Spec) []lab.Cell {
+	t.Helper()
+	spec.Storm, spec.Duration = smallStorm(t), 50*time.Millisecond
+	made, err := pipeline.Compare(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cells []lab.Cell
+	for _, c := range made {
+		for _, cl := range c.Cells {
+			if spec.Impls != nil || !strings.HasPrefix(cl.Labels[0].Value, planted) {
+				cells = append(cells, cl)
+			}
+		}
+	}
+	return cells
+}
+
+// measure plays a cell that has to hold.
+func measure(t *testing.T, cl lab.Cell) cell.Result {
+	t.Helper()
+	res, runErr, checkErr := play(t.Context(), t, cl)
+	if err := errors.Join(runErr, checkErr); err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// TestConsumers: every event comes out once, however many take, and a variant that
+// lets only one take at once is given one.
+func TestConsumers(t *testing.T) {
+	for _, spec := range []pipeline.Spec{
+		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
+		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, HandlerCost: time.Microsecond},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, Stamps: pipeline.StampsAll},
+	} {
+		given := map[string]bool{}
+		for _, cl := range comparisons(t, spec) {
+			t.Run(name(cl), func(t *testing.T) {
+				res := measure(t, cl)
+				if spec.Family == impls.DeltaFIFO && res.DeltasOut != res.EventsIn {
+					t.Errorf("%d events in, %d deltas out", res.EventsIn, res.DeltasOut)
+				}
+				if l, ok := res.At(pipeline.ReleasedHandled); spec.Family == impls.DeltaFIFO && (!ok || l.Count == 0) {
+					t.Errorf("%s: %v, %+v", pipeline.ReleasedHandled, ok, l)
+				}
+			})
+			for _, l := range cl.Labels {
+				if l.Key == "consumers" {
+					given[cl.Labels[0].Value+" "+l.Value] = true
+				}
+			}
+		}
+		many := "sharded 4"
+		if spec.Consumers == 3 {
+			many = "sharded 3"
+		}
+		if !given[many] || !given["cond 1"] || given["cond 4"] {
+			t.Errorf("consumers by variant: %v", given)
+		}
+	}
+}
+
+// TestReaders: they list what there is, and how stale that is is told where every
+// event is stamped.
+func TestReaders(t *testing.T) {
+	spec := pipeline.Spec{
+		Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond"},
+		Events: 600, Readers: 2, HandlerCost: 10 * time.Microsecond, Paces: rates(0, 2000),
+	}
+	for _, cl := range comparisons(t, spec) {
+		t.Run(name(cl), func(t *testing.T) {
+			res := measure(t, cl)
+			if n, ok := noted(res, "reads/s"); !ok || n <= 0 {
+				t.Errorf("reads/s: %v, %v", n, ok)
+			}
+			if n, _ := noted(res, "objects/read"); n <= 0 || n > 20 {
+				t.Errorf("%v objects a read, of 20 pods", n)
+			}
+			if l, ok := res.At(pipeline.Listed); !ok || l.Count == 0 {
+				t.Errorf("%s: %v, %+v", pipeline.Listed, ok, l)
+			}
+			paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+			for _, unit := range []string{"staleness-p50-events", "staleness-p99-events", "staleness-max-events", "list-staleness-max-events"} {
+				if n, ok := noted(res, unit); ok != paced || n < 0 || n > float64(res.EventsIn) {
+					t.Errorf("%s: %v, %v", unit, n, ok)
+				}
+			}
+			for _, b := range []cell.Boundary{pipeline.Staleness, pipeline.ListStaleness} {
+				if l, ok := res.At(b); ok != paced || l.Negative != 0 {
+					t.Errorf("%s: %v, %+v", b, ok, l)
+				}
+			}
+		})
+	}
+}
+
+// TestHandlerCost: the handler's part is a boundary of its own where the consumer
+// is the handler.
+func TestHandlerCost(t *testing.T) {
+	spec := pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
+	for _, cl := range comparisons(t, spec) {
+		res := measure(t, cl)
+		if l, ok := res.At(pipeline.PoppedHandled); !ok || l.Count == 0 || l.Max == 0 {
+			t.Errorf("%s: %s: %v, %+v", name(cl), pipeline.PoppedHandled, ok, l)
+		}
+	}
+	// Fewer events are played by default, as each takes longer.
+	spec.Paces, spec.HandlerCost = nil, time.Millisecond
+	if n := measure(t, comparisons(t, spec)[0]).EventsIn; n < 1000 || n > 1300 {
+		t.Errorf("%d events of a millisecond each", n)
+	}
+}
+
+// TestStalled: all is queued before anything is taken, and what it takes of the
+// heap is what the queue keeps, not the objects.
+func TestStalled(t *testing.T) {
+	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Queue} {
+		for _, cl := range comparisons(t, pipeline.Spec{Family: family, Pipeline: "queue", Events: 20_000, Stalled: true}) {
+			t.Run(name(cl), func(t *testing.T) {
+				if !slices.Contains(cl.Labels, lab.Label{Key: "consumer", Value: "stalled"}) {
+					t.Error("no label consumer=stalled")
+				}
+				res := measure(t, cl)
+				want := 20.0
+				if family == impls.DeltaFIFO && slices.Contains(cl.Labels, lab.Label{Key: "delivery", Value: "in-order"}) {
+					want = float64(res.EventsIn)
+				}
+
+				if n, _ := noted(res, "waiting"); n > want || n == 0 || family == impls.DeltaFIFO && n != want {
+					t.Errorf("%v wait, want %v", n, want)
+				}
+				if n, ok := noted(res, "B/queued-event"); !ok || n < -20 || n > 300 || want > 20 && n < 8 {
+					t.Errorf("B/queued-event: %v, %v", n, ok)
+				}
+				for _, unit := range []string{"fill-ns/event", "drain-ns/event"} {
+					if n, ok := noted(res, unit); !ok || n <= 0 {
+						t.Errorf("%s: %v, %v", unit, n, ok)
+					}
+				}
+				if len(res.Latency) != 0 {
+					t.Errorf("latencies that tell when the gate was opened: %+v", res.Latency)
+				}
+			})
+		}
+	}
+}
+
+// TestStamps: none has no latencies, all has one for each event, and both are
+// checked like any other.
+func TestStamps(t *testing.T) {
+	for _, p := range []string{"queue", "informer"} {
+		for _, which := range pipeline.AllStamps() {
+			spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: p, Impls: []string{"clientgo-realfifo-batch", "sharded"}, Events: 2000, Stamps: which}
+			for _, cl := range comparisons(t, spec) {
+				t.Run(name(cl), func(t *testing.T) {
+					l, ok := measure(t, cl).At(pipeline.ReleasedHandled)
+					switch {
+					case ok != (which != pipeline.StampsNone):
+						t.Errorf("%s recorded: %v", pipeline.ReleasedHandled, ok)
+					case which == pipeline.StampsAll && l.Count < 2000:
+						t.Errorf("%d events stamped", l.Count)
+					case which == pipeline.StampsSampled && (l.Count == 0 || l.Count > 40):
+						t.Errorf("%d events stamped", l.Count)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestProcs: a cell has its own GOMAXPROCS, and leaves the process's behind.
+func TestProcs(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	cells := comparisons(t, pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
+	w, err := cells[0].New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := runtime.GOMAXPROCS(0); n != before+1 {
+		t.Errorf("GOMAXPROCS %d while it is set up, want %d", n, before+1)
+	}
+	var rec cell.Recorder
+	if err := errors.Join(w.Run(t.Context(), &rec), w.Check(), w.Teardown()); err != nil {
+		t.Error(err)
+	}
+	if n := runtime.GOMAXPROCS(0); n != before {
+		t.Errorf("GOMAXPROCS %d afterwards, want %d", n, before)
+	}
+}
+
+// TestProbe: it is there in paced cells of the queue pipeline, unless it is not
+// wanted.
+func TestProbe(t *testing.T) {
+	for _, no := range []bool{false, true} {
+		for _, cl := range comparisons(t, pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Paces: rates(0, 2000), NoProbe: no}) {
+			res := measure(t, cl)
+			paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+			for _, unit := range []string{"lock-hold-max-ns", "lock-hold-floor-ns", "lock-probes"} {
+				if n, ok := noted(res, unit); ok != (paced && !no) || ok && n <= 0 {
+					t.Errorf("%s: %s: %v, %v", name(cl), unit, n, ok)
+				}
+			}
+		}
+	}
+}
+
+// TestTimelines: every event of a paced cell is in it, and nothing waits in the
+// end.
+func TestTimelines(t *testing.T) {
+	for _, spec := range []pipeline.Spec{
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 2},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}},
+		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}},
+		{Family: impls.Merge, Pipeline: "queue", Impls: []string{"cond"}},
+		{Family: impls.Merge, Pipeline: "kubelet", Impls: []string{"cond"}},
+	} {
+		spec.Paces = rates(0, 4000)
+		for _, cl := range comparisons(t, spec) {
+			t.Run(name(cl), func(t *testing.T) {
+				res := measure(t, cl)
+				paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+				if !paced {
+					if len(res.Timeline) > 0 {
+						t.Error("an unpaced cell has a timeline")
+					}
+					return
+				}
+				released, handled := uint64(0), uint64(0)
+				for _, m := range res.Timeline {
+					released += m.Released
+					handled += m.Handled
+				}
+				if n := len(res.Timeline); n == 0 || n > 200 {
+					t.Fatalf("%d moments", n)
+				}
+				l, _ := res.At(pipeline.Handled)
+				if released != res.EventsIn || handled != l.Count {
+					t.Errorf("%d released and %d handled, of %d and %d", released, handled, res.EventsIn, l.Count)
+				}
+				if last := res.Timeline[len(res.Timeline)-1]; last.Depth != 0 || last.At <= 0 {
+					t.Errorf("at the end: %+v", last)
+				}
+			})
+		}
+	}
+}
+
+// TestPlantedFaultsUnderLoad: whatever is asked of the reading side, a fault is
+// found and called by its name.
+func TestPlantedFaultsUnderLoad(t *testing.T) {
+	small := smallStorm(t)
+	for title, spec := range map[string]pipeline.Spec{
+		"consumers":       {Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
+		"consumers queue": {Family: impls.Queue, Pipeline: "queue", Consumers: 3, Paces: rates(1000)},
+		"readers":         {Family: impls.DeltaFIFO, Pipeline: "informer", Readers: 1, HandlerCost: 10 * time.Microsecond},
+		"handler":         {Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: 10 * time.Microsecond},
+		"stalled":         {Family: impls.DeltaFIFO, Pipeline: "queue", Stalled: true},
+		"no stamps":       {Family: impls.DeltaFIFO, Pipeline: "queue", Stamps: pipeline.StampsNone},
+		"no stamps, all":  {Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsNone},
+		"all stamps":      {Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsAll},
+		"procs":           {Family: impls.DeltaFIFO, Pipeline: "queue", Procs: 1},
+	} {
+		for fault, want := range faults {
+			t.Run(title+"/"+fault, func(t *testing.T) {
+				if spec.Procs == 0 {
+					t.Parallel()
+				}
+				spec := spec
+				spec.Storm, spec.Events = small, len(small.Events)-small.Initial
+				spec.Duration, spec.Impls = time.Millisecond, []string{planted + fault}
+				if spec.Consumers > 0 {
+					spec.Impls = []string{planted + "many-" + fault}
+				}
+				comparisons, err := pipeline.Compare(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range comparisons {
+					for _, cl := range c.Cells {
+						_, runErr, err := play(t.Context(), t, cl)
+						if runErr != nil {
+							t.Fatal(runErr)
+						}
+						if !errors.Is(err, want) {
+							t.Errorf("%s: Check: %v, want %v", name(cl), err, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCancelUnderLoad: a run that is full of work ends soon all the same, and
+// leaves nothing behind.
+func TestCancelUnderLoad(t *testing.T) {
+	cause := errors.New("enough")
+	for title, spec := range map[string]pipeline.Spec{
+		"consumers": {Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Modes: []string{"per-key"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		"readers":   {Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}, Modes: []string{"in-order"}, Readers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		"stalled":   {Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Modes: []string{"in-order"}, Stalled: true, HandlerCost: time.Millisecond, Events: 100_000},
+		"probe":     {Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(1)},
+	} {
+		t.Run(title, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			stop := time.AfterFunc(200*time.Millisecond, func() { cancel(cause) })
+			defer stop.Stop()
+			_, err, _ := play(ctx, t, comparisons(t, spec)[0])
+			if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+				t.Errorf("Run: %v, want the context's error", err)
+			}
+		})
+	}
+}
+
+// TestClassesAndInput: ratios are refused by order, folding and trust; and the
+// digest of what is played is the same for the same, and another for anything else.
+func TestClassesAndInput(t *testing.T) {
+	small := smallStorm(t)
+	input := func(change func(*pipeline.Spec)) string {
+		t.Helper()
+		spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Modes: []string{"per-key"}, Storm: small}
+		if change != nil {
+			change(&spec)
+		}
+		made, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made[0].Input
+	}
+	seen := map[string]string{input(nil): "nothing"}
+	if len(seen) != 1 || seen[input(func(s *pipeline.Spec) { s.Impls, s.Paces, s.Knobs.Capacity = []string{"ring"}, rates(0, 500), 64 })] == "" {
+		t.Error("variants, paces or knobs change the input")
+	}
+	for what, change := range map[string]func(*pipeline.Spec){
+		"seed":     func(s *pipeline.Spec) { s.Seed = 2 },
+		"events":   func(s *pipeline.Spec) { s.Events = 1234 },
+		"duration": func(s *pipeline.Spec) { s.Duration = time.Second },
+		"pipeline": func(s *pipeline.Spec) { s.Pipeline = "informer" },
+		"an event": func(s *pipeline.Spec) {
+			shorter := *small
+			shorter.Events = small.Events[:len(small.Events)-1]
+			s.Storm = &shorter
+		},
+		"a time": func(s *pipeline.Spec) {
+			later := *small
+			later.Events = slices.Clone(small.Events)
+			later.Events[len(later.Events)-1].At++
+			s.Storm = &later
+		},
+	} {
+		digest := input(change)
+		if other, ok := seen[digest]; ok || len(digest) != 64 {
+			t.Errorf("another %s has the digest %q, like another %s", what, digest, other)
+		}
+		seen[digest] = what
+	}
+
+	for _, tc := range []struct {
+		spec pipeline.Spec
+		want string
+	}{
+		{pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"ring"}, Modes: []string{"in-order"}, Knobs: pipeline.Knobs{HandOver: impls.Lent}}, "order total, coalesces none"},
+		{pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"cond"}, Modes: []string{"per-key"}, Knobs: pipeline.Knobs{Compaction: "latest"}}, "order per-key, coalesces latest"},
+		{pipeline.Spec{Family: impls.Merge, Impls: []string{"cond"}, Knobs: pipeline.Knobs{Trust: "generations"}}, "order total, coalesces none, trusts generations"},
+	} {
+		tc.spec.Storm, tc.spec.Pipeline = small, "queue"
+		made, err := pipeline.Compare(tc.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := made[0].Cells[0].Class; got != tc.want {
+			t.Errorf("%s: class %q, want %q", name(made[0].Cells[0]), got, tc.want)
+		}
+	}
+}

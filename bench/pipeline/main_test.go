@@ -1,0 +1,30 @@
+package pipeline_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/klog/v2"
+
+	"watchlab/bench/pipeline"
+)
+
+func TestMain(m *testing.M) {
+	// Faults are planted, so that errors are expected.
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	_ = flags.Set("logtostderr", "false")
+	_ = flags.Set("alsologtostderr", "false")
+	_ = flags.Set("stderrthreshold", "FATAL")
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	pipeline.SetStallLimit(3 * time.Second)
+	registerFaults()
+	goleak.VerifyTestMain(m)
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,328 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+)
+
+// material is what the cells of a comparison share: the storms that they play,
+// made as long as they need to be, and what is prepared from them. All of it is
+// made when it is first asked for, and never changed afterwards.
+type material struct {
+	base  *storm.Storm
+	share share.Of
+
+	events int
+
+	duration time.Duration
+
+	exact     bool
+	producers int
+
+	source string
+	faults []fault.Spec
+
+	static int
+
+	patience time.Duration
+
+	seed   int64
+	budget pace.Budget
+
+	mu sync.Mutex
+
+	byPace map[string]*score
+}
+
+// How long a pipeline may stand still that has to connect or to list anew:
+// client-go comes back after up to a minute, and after an expired watch, in
+// seconds.
+const (
+	faultStall  = 3 * time.Minute
+	relistStall = 20 * time.Second
+)
+
+// decodeLimit is how long client-go may take for an object of a list that comes
+// over HTTP, of which it hands on nothing before it has the last: 0.1 to 0.4 ms
+// here for one of 2 to 10 kB, on a core of its own.
+const decodeLimit = 2 * time.Millisecond
+
+// stall is how long a pipeline may stand still. A live stream has no material.
+func (m *material) stall() time.Duration {
+	if m == nil {
+		return stallLimit
+	}
+	limit := stallLimit + m.patience
+	switch {
+	case len(m.faults) > 0:
+		limit = max(limit, faultStall+m.patience)
+	case slices.ContainsFunc(m.base.Marks, isRelist):
+		limit += relistStall
+	}
+	if m.source == source.APIServerName {
+		limit += time.Duration(m.base.Peak()) * decodeLimit
+	}
+	return limit
+}
+
+// minEvents is how many events a round has at least; plentyEvents are enough to
+// measure something by.
+const (
+	minEvents    = 100
+	plentyEvents = 1000
+)
+
+// score is one storm with all that is prepared for playing it.
+type score struct {
+	*storm.Storm
+
+	schedule pace.Schedule
+	budget   time.Duration
+
+	pause time.Duration
+
+	source func() (source.Source, error)
+	keys   func() map[string]int32
+	final  func() map[string]uint64
+
+	parts func() [][]call
+
+	relists func() [][]any
+
+	lists func() [][]*v1.Pod
+
+	tellings func() *tellings
+}
+
+// enough reports whether the storm gives, or can be repeated to give, as many
+// events as it takes to measure something. It is asked before anything is
+// played.
+func (m *material) enough() error {
+	if !m.share.Whole() {
+		return m.shareEnough()
+	}
+	have := len(m.base.Events) - m.base.Initial
+	need := max(minEvents, min(m.events, plentyEvents))
+	// Laps are alike from the second on: if there is a second, there are any
+	// number.
+	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {
+		return nil
+	}
+	return fmt.Errorf("%w: storm %s has %d events after its initial list, too few to measure anything by (%d are needed)",
+		ErrSpec, m.base.Name, have, need)
+}
+
+// shareEnough is enough for a share, whose events are counted as they are: which
+// keys it has is a hash's doing, and others have to play the same laps.
+func (m *material) shareEnough() error {
+	part := m.part(m.base.Initial+max(minEvents*m.share.Of, m.events), false)
+	if have := len(part.Events) - part.Initial; have < minEvents {
+		return fmt.Errorf("%w: share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
+			ErrSpec, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
+	}
+	return nil
+}
+
+// mostEvents bounds a paced round: 60 s at a million a second.
+const mostEvents = 60_000_000
+
+// score returns the storm for a pace.
+func (m *material) score(p pace.Pace) *score {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sc, ok := m.byPace[p.String()]; ok {
+		return sc
+	}
+	s := m.base
+	own := len(s.Events) - s.Initial
+	shares := max(1, m.share.Of)
+	least := minEvents * shares
+	n := max(least, m.events)
+	switch {
+	case !p.Paced():
+	case p.Shape() == pace.Trace:
+		if n = max(least, own); m.exact {
+			n = max(least, m.events)
+		}
+	default:
+		n = max(least, p.Events(m.duration, mostEvents*shares))
+		if m.exact {
+			n = max(n, m.events)
+		}
+	}
+	part := m.part(s.Initial+n, p.Paced() && p.Shape() != pace.Trace)
+	s = part.Storm
+	sc := &score{Storm: s, schedule: m.schedule(p, part)}
+	sc.budget = m.budget.Of(sc.schedule, len(s.Events)-s.Initial)
+	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
+	prepare := sync.OnceValues(func() (source.Maker, error) {
+		return source.Options{Faults: m.faults, Seed: m.seed}.Prepare(m.source, s)
+	})
+	sc.source = func() (source.Source, error) {
+		maker, err := prepare()
+		if err != nil {
+			return nil, err
+		}
+		return maker()
+	}
+	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
+	sc.final = sync.OnceValue(s.Final)
+	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers, sc.relists()) })
+	sc.relists = sync.OnceValue(func() [][]any { return states(s) })
+	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
+	sc.tellings = sync.OnceValue(func() *tellings { return tellingsOf(s) })
+	if m.byPace == nil {
+		m.byPace = make(map[string]*score)
+	}
+	m.byPace[p.String()] = sc
+	return sc
+}
+
+// pause is the longest time between two events of a schedule, or before the
+// first.
+func pause(s pace.Schedule, events int) time.Duration {
+	longest, last := time.Duration(0), time.Duration(0)
+	for i := range events {
+		at := s.Intended(i)
+		longest, last = max(longest, at-last), at
+	}
+	return longest
+}
+
+// part is what is played of the storm that is made so long, exactly where that is
+// asked for and in whole laps else.
+func (m *material) part(length int, exactly bool) storm.Selection {
+	if !m.share.Whole() {
+		part := m.base.Select(length, m.share.Has)
+		if exactly {
+			part = part.First(length)
+		}
+		return part
+	}
+	s := m.base.AtLeast(length)
+	if exactly {
+		s = s.First(length)
+	}
+	return storm.Selection{Storm: s, Whole: len(s.Events), WholeInitial: s.Initial}
+}
+
+// schedule of a pace for what is played of the storm: event 0 is the first after the
+// initial list, and the storm's own times count from the end of that, both of the
+// whole's.
+func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
+	if !m.share.Whole() && p.Shape() != pace.Trace {
+		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.seed})
+		return share.Schedule(whole, s)
+	}
+	events := s.Events[s.Initial:]
+	begin := time.Duration(0)
+	if n := m.base.Initial; n > 0 {
+		begin = m.base.Events[n-1].At
+	}
+	return p.Schedule(pace.Score{
+		Events: len(events), Seed: m.seed,
+		At: func(i int) time.Duration {
+			if len(events) == 0 {
+				return 0
+			}
+			return events[min(i, len(events)-1)].At - begin
+		},
+	})
+}
+
+// verb is which method of the queue a call is of.
+type verb uint8
+
+const (
+	add verb = iota
+	update
+	del
+	// replace is a relist after the event.
+	replace
+)
+
+// call is one call of a producer, ready to be made.
+type call struct {
+	obj  any
+	list []any
+	seq  uint32
+	verb verb
+}
+
+// partition divides the events after the initial list among the producers, by
+// key, so that the order of each key's events holds. lists are those of the
+// relists.
+func partition(s *storm.Storm, producers int, lists [][]any) [][]call {
+	parts := make([][]call, producers)
+	// Storms with relists have one producer.
+	relists := slices.DeleteFunc(slices.Clone(s.Marks), func(m storm.Mark) bool { return !isRelist(m) })
+	for _, e := range s.Events[s.Initial:] {
+		for len(relists) > 0 && relists[0].After < e.Seq {
+			parts[0] = append(parts[0], call{list: lists[0], seq: uint32(e.Seq - 1), verb: replace})
+			relists, lists = relists[1:], lists[1:]
+		}
+		c := call{obj: e.Object, seq: uint32(e.Seq)}
+		switch e.Type {
+		case watch.Added:
+			c.verb = add
+		case watch.Modified:
+			c.verb = update
+		case watch.Deleted:
+			c.verb = del
+		}
+		p := producerOf(e.KeyIndex, producers)
+		parts[p] = append(parts[p], c)
+	}
+	return parts
+}
+
+// initialObjects returns a new slice of the initial list.
+func initialObjects(s *storm.Storm) []any {
+	objs := make([]any, s.Initial)
+	for i := range objs {
+		objs[i] = s.Events[i].Object
+	}
+	return objs
+}
+
+// podLists returns the lists that an UndeltaStore would push: all pods after
+// the initial list, then after each event. The order is a map's, as it is
+// there.
+func podLists(s *storm.Storm) [][]*v1.Pod {
+	lists := make([][]*v1.Pod, 0, len(s.Events)-s.Initial+1)
+	pods := make(map[int32]*v1.Pod)
+	snapshot := func() {
+		list := make([]*v1.Pod, 0, len(pods))
+		for _, p := range pods {
+			list = append(list, p)
+		}
+		lists = append(lists, list)
+	}
+	for i := range s.Events {
+		e := &s.Events[i]
+		if i == s.Initial {
+			snapshot()
+		}
+		pod, ok := e.Object.(*v1.Pod)
+		if e.Type == watch.Deleted || !ok {
+			delete(pods, e.KeyIndex)
+		} else {
+			pods[e.KeyIndex] = pod
+		}
+		if i >= s.Initial {
+			snapshot()
+		}
+	}
+	return lists
+}

@@ -1,0 +1,211 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// smallStorm has pods that come, run, change, are deleted and come again,
+// several of them at a time, on one node.
+func smallStorm(t testing.TB) *storm.Storm {
+	t.Helper()
+	s := &storm.Storm{
+		Name:     "recordings/small.jsonl.gz",
+		Resource: v1.SchemeGroupVersion.WithResource("pods"),
+		Kind:     v1.SchemeGroupVersion.WithKind("Pod"),
+		Initial:  7,
+	}
+	const pods = 20
+	at := map[string]int32{}
+	lives := map[int]int{}
+	event := func(kind watch.EventType, n int, phase v1.PodPhase, change func(*v1.Pod)) {
+		name := fmt.Sprintf("pod-%d", n)
+		key := "default/" + name
+		if _, ok := at[key]; !ok {
+			at[key] = int32(len(at))
+		}
+		seq := uint64(len(s.Events) + 1)
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: name,
+				UID:             types.UID(fmt.Sprintf("%s-%d", name, lives[n])),
+				ResourceVersion: strconv.FormatUint(seq, 10),
+			},
+			Spec:   v1.PodSpec{NodeName: "node-a", Containers: []v1.Container{{Name: "c", Image: "i:1"}}},
+			Status: v1.PodStatus{Phase: phase, Message: fmt.Sprintf("%d", seq)},
+		}
+		if change != nil {
+			change(pod)
+		}
+		s.Events = append(s.Events, storm.Event{
+			Type: kind, Seq: seq, At: time.Duration(seq) * time.Millisecond,
+			Key: key, KeyIndex: at[key], Object: pod,
+		})
+	}
+	for n := range s.Initial {
+		event(watch.Added, n, v1.PodPending, nil)
+	}
+	image := func(p *v1.Pod) { p.Spec.Containers[0].Image = "i:2" }
+	dying := func(p *v1.Pod) {
+		image(p)
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
+		grace := int64(30)
+		p.DeletionGracePeriodSeconds = &grace
+	}
+	for range 3 {
+		for n := range pods {
+			if lives[n] > 0 || n >= s.Initial {
+				event(watch.Added, n, v1.PodPending, nil)
+			}
+			event(watch.Modified, n, v1.PodRunning, nil)
+		}
+		for n := range pods {
+			event(watch.Modified, n, v1.PodRunning, image)
+			event(watch.Modified, n, v1.PodRunning, dying)
+			event(watch.Deleted, n, v1.PodFailed, dying)
+			lives[n]++
+		}
+	}
+	for n := range pods / 2 {
+		event(watch.Added, n, v1.PodPending, nil)
+	}
+	s.Keys = len(at)
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// play runs a cell once and returns its figures and what Check says.
+func play(ctx context.Context, t testing.TB, c lab.Cell) (res cell.Result, runErr, checkErr error) {
+	t.Helper()
+	w, err := c.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Teardown(); err != nil {
+			t.Error("Teardown:", err)
+		}
+	}()
+	if err := w.Setup(ctx); err != nil {
+		t.Fatal("Setup:", err)
+	}
+	var rec cell.Recorder
+	if err := w.Run(ctx, &rec); err != nil {
+		return res, err, nil
+	}
+	if checkErr = w.Check(); checkErr != nil {
+		return res, nil, checkErr
+	}
+	if res, err = rec.Result(); err != nil {
+		t.Fatal("Result:", err)
+	}
+	return res, nil, nil
+}
+
+// rates are the paces of constant rates; 0 is unpaced.
+func rates(of ...pace.Rate) []pace.Pace {
+	var out []pace.Pace
+	for _, r := range of {
+		out = append(out, r.Pace())
+	}
+	return out
+}
+
+func name(c lab.Cell) string {
+	parts := []string{c.Name}
+	for _, l := range c.Labels {
+		parts = append(parts, l.Key+"="+l.Value)
+	}
+	return strings.Join(parts, "/")
+}
+
+// planted are the variants that tests register; they are no contestants.
+const planted = "planted-"
+
+// TestEveryVariant plays a small storm through every variant in every pipeline
+// that takes it, from every source, paced and not.
+func TestEveryVariant(t *testing.T) {
+	small := smallStorm(t)
+	paces := rates(0, 2000)
+	specs := []pipeline.Spec{
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000, Producers: 4},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "memory", Events: 600},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver"},
+		{Family: impls.Queue, Pipeline: "queue", Events: 1000},
+		{Family: impls.Queue, Pipeline: "queue", Events: 1000, Producers: 4},
+		{Family: impls.Merge, Pipeline: "queue", Events: 300},
+		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Events: 300},
+		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
+	}
+	for _, spec := range specs {
+		spec.Storm, spec.Paces, spec.Duration = small, paces, 50*time.Millisecond
+		comparisons, err := pipeline.Compare(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range comparisons {
+			for _, cl := range c.Cells {
+				if strings.HasPrefix(cl.Labels[0].Value, planted) {
+					continue
+				}
+				t.Run(name(cl), func(t *testing.T) {
+					res, runErr, checkErr := play(t.Context(), t, cl)
+					if err := errors.Join(runErr, checkErr); err != nil {
+						t.Fatal(err)
+					}
+					paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+					least := uint64(100)
+					if !paced && spec.Events > 0 {
+						least = uint64(spec.Events)
+					}
+					if res.EventsIn < least || spec.Family == impls.DeltaFIFO && res.DeltasOut != res.EventsIn {
+						t.Errorf("%d events in, %d deltas out; want %d or more, none folded", res.EventsIn, res.DeltasOut, least)
+					}
+					if _, ok := res.At(pipeline.Handled); ok != paced {
+						t.Errorf("%s recorded: %v", pipeline.Handled, ok)
+					}
+
+					if _, ok := res.At(pipeline.ReleasedHandled); !ok && (paced || spec.Family != impls.Queue) {
+						t.Errorf("%s is not recorded", pipeline.ReleasedHandled)
+					}
+
+					concurrent := []cell.Boundary{pipeline.EnqueuedPopped, pipeline.EnqueuedMerged, pipeline.StoredHandled}
+					for _, l := range res.Latency {
+						if l.Count == 0 || l.Negative != 0 && !slices.Contains(concurrent, l.Boundary) {
+							t.Errorf("%s: %+v", l.Boundary, l.Quantiles)
+						}
+					}
+					if paced && spec.Family == impls.DeltaFIFO {
+						if l, _ := res.At(pipeline.Handled); l.Count != res.EventsIn {
+							t.Errorf("%d of %d events have a latency", l.Count, res.EventsIn)
+						}
+					}
+					if (res.Lag != nil) != paced {
+						t.Errorf("lag recorded: %v", res.Lag != nil)
+					}
+				})
+			}
+		}
+	}
+}

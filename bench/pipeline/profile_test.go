@@ -1,0 +1,180 @@
+package pipeline_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// profileStorm is the first storm of a profile with a cluster of a few pods.
+func profileStorm(t testing.TB, name string) *storm.Storm {
+	t.Helper()
+	p, err := storm.NewProfile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch p := p.(type) {
+	case *storm.Leases, *storm.HotKey:
+		storm.Resize(p, 0, 0, 0.02)
+	case *storm.Resync, *storm.Relist:
+		// Enough for the marks to come in the middle of something.
+		storm.Resize(p, 0, 0, 0.01)
+	default:
+		storm.Resize(p, 0, 100, 0)
+	}
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Storms[0]
+}
+
+// TestEveryProfile plays every profile through every variant of the delta queues
+// in the informer pipeline, and some alone: nothing is lost, whatever happens.
+func TestEveryProfile(t *testing.T) {
+	for _, profile := range storm.Names() {
+		s := profileStorm(t, profile)
+		pipelines := []string{pipeline.InformerPipeline}
+		if profile == "gang" || profile == "relist" {
+			// To a queue alone the others are all the same.
+			pipelines = append(pipelines, pipeline.QueuePipeline)
+		}
+		for _, p := range pipelines {
+			comparisons, err := pipeline.Compare(pipeline.Spec{
+				Family: impls.DeltaFIFO, Pipeline: p, Storm: s, Events: len(s.Events) - s.Initial,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// All at once: a relist waits for the Reflector, for a second or two.
+			var wg sync.WaitGroup
+			for _, c := range comparisons {
+				for _, cl := range c.Cells {
+					if strings.Contains(name(cl), planted) {
+						continue
+					}
+					wg.Go(func() {
+						res, runErr, checkErr := play(t.Context(), t, cl)
+						if err := errors.Join(runErr, checkErr); err != nil {
+							t.Errorf("%s: %v", name(cl), err)
+						}
+						for _, n := range res.Notes {
+							if n.Unit == "relists" && (n.Value > 0) != (profile == "relist") {
+								t.Errorf("%s: %v relists", name(cl), n.Value)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+		}
+	}
+}
+
+// TestResyncIsPlayed: with a resync, handlers are told more than there are
+// events.
+func TestResyncIsPlayed(t *testing.T) {
+	s := profileStorm(t, "resync")
+	none := *s
+	none.Marks = nil
+	worked := func(s *storm.Storm, impl string) float64 {
+		comparisons, err := pipeline.Compare(pipeline.Spec{
+			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Impls: []string{impl}, Storm: s,
+			Events: len(s.Events) - s.Initial, Paces: []pace.Pace{pace.Traced(300)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, runErr, checkErr := play(t.Context(), t, comparisons[0].Cells[0])
+		if err := errors.Join(runErr, checkErr); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range res.Notes {
+			if n.Unit == "worked" {
+				return n.Value
+			}
+		}
+		t.Fatal("nobody says how much was worked on")
+		return 0
+	}
+	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "sharded"} {
+		// Each of the three resyncs is of 300 pods; a worker that lags behind takes
+		// some of them together.
+		if with, without := worked(s, impl), worked(&none, impl); with < without+100 {
+			t.Errorf("%s: %v keys were worked on with resyncs, %v without", impl, with, without)
+		}
+	}
+}
+
+// TestRelistIsPlayed: the queue is handed the whole state, at its place.
+func TestRelistIsPlayed(t *testing.T) {
+	s := profileStorm(t, "relist")
+	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "ring"} {
+		comparisons, err := pipeline.Compare(pipeline.Spec{
+			Family: impls.DeltaFIFO, Impls: []string{impl}, Pipeline: pipeline.QueuePipeline, Storm: s, Events: len(s.Events) - s.Initial,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range comparisons {
+			res, runErr, checkErr := play(t.Context(), t, c.Cells[0])
+			if err := errors.Join(runErr, checkErr); err != nil {
+				t.Fatal(err)
+			}
+			// What was changed since the beginning counts a second time.
+			if res.DeltasOut <= res.EventsIn {
+				t.Errorf("%s: %d deltas for %d events and a relist", name(c.Cells[0]), res.DeltasOut, res.EventsIn)
+			}
+		}
+	}
+	_, err := pipeline.Compare(pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: s, Producers: 2})
+	if !errors.Is(err, pipeline.ErrSpec) || !strings.Contains(err.Error(), "which is relisted") {
+		t.Errorf("two producers on a storm with a relist: %v", err)
+	}
+}
+
+// TestPaces: rounds of every shape of pace, with the events that it has.
+func TestPaces(t *testing.T) {
+	s := profileStorm(t, "rollout")
+	own := uint64(len(s.Events) - s.Initial)
+	for text, want := range map[string]uint64{
+		"poisson:2000": 400, "step:1000..3000/100ms": 400, "ramp:0..4000/200ms": 400, "sine:1000..3000/100ms": 400,
+		"trace:1000x": own,
+	} {
+		t.Run(text, func(t *testing.T) {
+			p, err := pace.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			comparisons, err := pipeline.Compare(pipeline.Spec{
+				Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Impls: []string{"cond"}, Storm: s,
+				Paces: []pace.Pace{p}, Duration: 200 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cl := comparisons[0].Cells[0]
+			if label := cl.Labels[len(cl.Labels)-1]; label != (lab.Label{Key: "rate", Value: strings.ReplaceAll(text, "/", "@")}) {
+				t.Errorf("label %v", label)
+			}
+			res, runErr, checkErr := play(t.Context(), t, cl)
+			if err := errors.Join(runErr, checkErr); err != nil {
+				t.Fatal(err)
+			}
+			if res.EventsIn < want-1 || res.EventsIn > want+1 {
+				t.Errorf("%d events, want %d", res.EventsIn, want)
+			}
+			if res.Lag == nil || res.Lag.Count != res.EventsIn {
+				t.Errorf("lag %+v of %d events", res.Lag, res.EventsIn)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/profile"
+	"watchlab/loadgen/storm"
+)
+
+// Listed is how long a reader's list took.
+const Listed cell.Boundary = "list"
+
+// readers list the namespaces of an indexer, one after the other and each from
+// another one on, as generated listers do: they get a slice of their own with all
+// that is in a namespace. They don't pause, so that each of them keeps a processor
+// busy, and what they allocate is among the cell's allocations.
+type readers struct {
+	indexer    cache.Indexer
+	namespaces []string
+	st         *stamps
+
+	since, until int64
+
+	over atomic.Bool
+	wg   sync.WaitGroup
+	logs [][]read
+
+	errs []error
+}
+
+// read is one list.
+type read struct {
+	begin, end int64
+	objects    int
+}
+
+// readRoom is how many lists a reader can log before it has to make room.
+const readRoom = 1 << 14
+
+func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *stamps) *readers {
+	r := &readers{
+		indexer: indexer, namespaces: namespacesOf(s), st: st,
+		logs: make([][]read, n), errs: make([]error, n),
+	}
+	for i := range r.logs {
+		r.logs[i] = make([]read, 0, readRoom)
+	}
+	return r
+}
+
+// namespacesOf returns the namespaces of a storm, sorted; the empty one, which
+// lists everything, for objects without.
+func namespacesOf(s *storm.Storm) []string {
+	var names []string
+	seen := map[string]bool{}
+	for i := range s.Events {
+		namespace, _, ok := strings.Cut(s.Events[i].Key, "/")
+		if !ok {
+			namespace = ""
+		}
+		if !seen[namespace] {
+			seen[namespace] = true
+			names = append(names, namespace)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// start has them read until stop.
+func (r *readers) start(ctx context.Context) {
+	r.since = r.st.now()
+	for i := range r.logs {
+		r.wg.Go(func() {
+			profile.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
+		})
+	}
+}
+
+func (r *readers) read(i int) error {
+	everything := labels.Everything()
+	for n := i; !r.over.Load(); n++ {
+		var list []any
+		begin := r.st.now()
+		err := cache.ListAllByNamespace(r.indexer, r.namespaces[n%len(r.namespaces)], everything, func(o any) {
+			list = append(list, o)
+		})
+		if err != nil {
+			return err
+		}
+		r.logs[i] = append(r.logs[i], read{begin, r.st.now(), len(list)})
+	}
+	return nil
+}
+
+// stop tells them to end; wait returns when they have, with the first error.
+func (r *readers) stop() {
+	r.until = r.st.now()
+	r.over.Store(true)
+}
+
+func (r *readers) wait() error {
+	r.wg.Wait()
+	for _, err := range r.errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report tells the recorder of the lists, and, where fresh is not nil, how far the
+// store was behind the source. What a list has is at least what was stored when it
+// began; whoever decides on it does so when it is done.
+func (r *readers) report(rec *cell.Recorder, fresh *freshness) {
+	behind := &lags{prefix: "list-staleness", boundary: ListStaleness}
+	lists, objects := 0, 0
+	for _, log := range r.logs {
+		for _, l := range log {
+			lists++
+			objects += l.objects
+			rec.Latency(Listed, time.Duration(l.end-l.begin))
+			if fresh != nil {
+				behind.add(fresh.behind(l.begin, l.end))
+			}
+		}
+	}
+	rec.Note("reads/s", float64(lists)/(time.Duration(r.until-r.since)).Seconds())
+	rec.Note("objects/read", float64(objects)/float64(max(1, lists)))
+	behind.report(rec)
+}

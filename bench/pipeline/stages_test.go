@@ -1,0 +1,69 @@
+package pipeline_test
+
+import (
+	"regexp"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/bench/profile"
+	"watchlab/impls"
+)
+
+var stageLabel = regexp.MustCompile(`"stage":"([a-z]+)"`)
+
+// stagesOf plays a cell as one that is profiled, and returns the stages that its
+// goroutines were seen in meanwhile.
+func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
+	t.Helper()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		ctx := profile.With(t.Context(), "family", "variant", "storm")
+		if _, runErr, checkErr := play(ctx, t, cl); runErr != nil || checkErr != nil {
+			t.Error(runErr, checkErr)
+		}
+	}()
+	seen := map[string]bool{}
+	for {
+		select {
+		case <-over:
+			return seen
+		default:
+		}
+		var b strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+			t.Error(err)
+		}
+		for _, m := range stageLabel.FindAllStringSubmatch(b.String(), -1) {
+			seen[m[1]] = true
+		}
+	}
+}
+
+// TestStages: whatever runs says of which stage it is.
+func TestStages(t *testing.T) {
+	for _, tc := range []struct {
+		spec pipeline.Spec
+		want []string
+	}{
+		{pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: time.Millisecond}, []string{"produce", "pop", "handle"}},
+		{pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", HandlerCost: time.Millisecond, Readers: 1}, []string{"source", "handle", "work", "read"}},
+		{pipeline.Spec{Family: impls.Merge, Pipeline: "queue"}, []string{"produce", "merge", "handle"}},
+		{pipeline.Spec{Family: impls.Merge, Pipeline: "kubelet"}, []string{"source", "merge", "sync"}},
+	} {
+		tc.spec.Impls, tc.spec.Paces, tc.spec.NoProbe = []string{"cond"}, rates(2000), true
+		cl := comparisons(t, tc.spec)[0]
+		t.Run(name(cl), func(t *testing.T) {
+			seen := stagesOf(t, cl)
+			for _, stage := range tc.want {
+				if !seen[stage] {
+					t.Errorf("no goroutine was of stage %s: %v", stage, seen)
+				}
+			}
+		})
+	}
+}

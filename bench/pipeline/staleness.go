@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"time"
+
+	"watchlab/bench/cell"
+)
+
+// Staleness is how old what somebody decided on was: for how long the first event
+// that the store lacked had been released. See the package comment.
+const Staleness cell.Boundary = "staleness"
+
+// ListStaleness is the same for the readers' lists.
+const ListStaleness cell.Boundary = "list-staleness"
+
+// freshness says, of any moment of a run in which every event was stamped, how far
+// the store was behind the source.
+type freshness struct {
+	released []int64
+
+	stored  []int64
+	newest  []uint64
+	initial uint64
+}
+
+// freshnessOf works with the stamps of a run that has ended. O(n log n).
+func freshnessOf(s *stamps, initial int) *freshness {
+	f := &freshness{initial: uint64(initial)}
+	latest := int64(0)
+	for _, at := range s.released[min(initial+1, len(s.released)):] {
+		latest = max(latest, at)
+		f.released = append(f.released, latest)
+	}
+	type event struct {
+		at  int64
+		seq uint64
+	}
+	var events []event
+	for seq, at := range s.stored {
+		if at != 0 && seq > initial {
+			events = append(events, event{at, uint64(seq)})
+		}
+	}
+	slices.SortFunc(events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+	})
+	newest := f.initial
+	for _, e := range events {
+		if e.seq > newest {
+			newest = e.seq
+			f.stored, f.newest = append(f.stored, e.at), append(f.newest, newest)
+		}
+	}
+	return f
+}
+
+// behind returns how many events had been released by a moment that are newer than
+// what the store had at a moment before it, and for how long the first of them had
+// been released. O(log n).
+func (f *freshness) behind(stored, released int64) (events uint64, age time.Duration) {
+	// The number of the newest event that had been released.
+	out := f.initial + uint64(sort.Search(len(f.released), func(i int) bool { return f.released[i] > released }))
+	in := f.initial
+	if i := sort.Search(len(f.stored), func(i int) bool { return f.stored[i] > stored }); i > 0 {
+		in = f.newest[i-1]
+	}
+	if out <= in {
+		return 0, 0
+	}
+	return out - in, time.Duration(released - f.released[in-f.initial])
+}
+
+// lags collects how far behind the store was at several moments.
+type lags struct {
+	prefix   string
+	boundary cell.Boundary
+	events   []uint64
+	ages     []time.Duration
+}
+
+func (l *lags) add(events uint64, age time.Duration) {
+	l.events, l.ages = append(l.events, events), append(l.ages, age)
+}
+
+// report tells the recorder, if there is anything to tell.
+func (l *lags) report(rec *cell.Recorder) {
+	if len(l.events) == 0 {
+		return
+	}
+	for _, age := range l.ages {
+		rec.Latency(l.boundary, age)
+	}
+	slices.Sort(l.events)
+	at := func(q float64) float64 {
+		return float64(l.events[min(len(l.events)-1, int(q*float64(len(l.events))))])
+	}
+	rec.Note(l.prefix+"-p50-events", at(0.5))
+	rec.Note(l.prefix+"-p99-events", at(0.99))
+	rec.Note(l.prefix+"-max-events", at(1))
+}

@@ -1,0 +1,150 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"watchlab/impls/merge"
+)
+
+// SyncHandler is told what a [SyncLoop] dispatches, one call at a time. The
+// pods are its own.
+type SyncHandler interface {
+	HandlePodAdditions(pods []*v1.Pod)
+	HandlePodUpdates(pods []*v1.Pod)
+	HandlePodRemoves(pods []*v1.Pod)
+	HandlePodReconcile(pods []*v1.Pod)
+	HandlePodSyncs(pods []*v1.Pod)
+	HandlePodCleanups(ctx context.Context) error
+}
+
+// PodSource is where a [SyncLoop] finds the pods that it has been told of.
+type PodSource interface {
+	PodByUID(uid types.UID) (*v1.Pod, bool)
+
+	PodsToSync() []*v1.Pod
+}
+
+// SyncObserver watches what a [SyncLoop] reads from its ConfigCh, from the
+// loop's goroutine.
+type SyncObserver interface {
+	Received(u merge.PodUpdate)
+	Dispatched(u merge.PodUpdate)
+}
+
+// PodLifecycleEvent is the news, from the container runtime, that something
+// about a pod's containers changed.
+type PodLifecycleEvent struct {
+	ID   types.UID
+	Type string
+}
+
+// ContainerRemoved is the one type of [PodLifecycleEvent] that is no reason to
+// sync a pod.
+const ContainerRemoved = "ContainerRemoved"
+
+// SyncLoop is kubelet's main loop as far as pods go: it reads from four
+// channels and dispatches to a handler, from one goroutine. What it does with
+// what it reads is upstream's (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/kubelet.go, syncLoopIteration):
+//
+//   - ConfigCh: ADD, UPDATE, REMOVE and RECONCILE each go to the handler's
+//     method. DELETE is handled as an update, as deletion is graceful. An
+//     unknown operation, and SET, is an error: it is counted and logged, and
+//     the loop goes on. Whatever the operation, its source now counts as seen.
+//   - PlegCh: the pod is synced, if it is there.
+//   - SyncCh: the pods that are due are synced.
+//   - HousekeepingCh: the handler cleans up, but not before all sources are
+//     ready, lest it takes away pods of a source that has not spoken yet.
+//
+// A channel that is nil is never read from. Probe results and container
+// managers have no channels here.
+type SyncLoop struct {
+	ConfigCh       <-chan merge.PodUpdate
+	PlegCh         <-chan PodLifecycleEvent
+	SyncCh         <-chan time.Time
+	HousekeepingCh <-chan time.Time
+
+	Handler SyncHandler
+	Pods    PodSource
+
+	SourcesReady func(seen sets.Set[string]) bool
+
+	Observer SyncObserver
+
+	seen   sets.Set[string]
+	errors atomic.Uint64
+}
+
+// Errors returns how many updates could not be dispatched and how many
+// cleanups failed. It may be called while Run runs.
+func (l *SyncLoop) Errors() uint64 { return l.errors.Load() }
+
+// Run loops until ctx ends or ConfigCh is closed. It is called once.
+func (l *SyncLoop) Run(ctx context.Context) {
+	l.seen = sets.New[string]()
+	for l.iterate(ctx) {
+	}
+}
+
+// iterate handles one thing; it returns false where the loop is to end.
+func (l *SyncLoop) iterate(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case u, open := <-l.ConfigCh:
+		if !open {
+			return false
+		}
+		l.dispatch(u)
+	case e := <-l.PlegCh:
+		if e.Type == ContainerRemoved {
+			break
+		}
+		if pod, ok := l.Pods.PodByUID(e.ID); ok {
+			l.Handler.HandlePodSyncs([]*v1.Pod{pod})
+		}
+	case <-l.SyncCh:
+		if pods := l.Pods.PodsToSync(); len(pods) > 0 {
+			l.Handler.HandlePodSyncs(pods)
+		}
+	case <-l.HousekeepingCh:
+		if !l.SourcesReady(l.seen) {
+			break
+		}
+		if err := l.Handler.HandlePodCleanups(ctx); err != nil {
+			l.errors.Add(1)
+			klog.ErrorS(err, "Pods could not be cleaned up")
+		}
+	}
+	return true
+}
+
+func (l *SyncLoop) dispatch(u merge.PodUpdate) {
+	if l.Observer != nil {
+		l.Observer.Received(u)
+		defer l.Observer.Dispatched(u)
+	}
+	switch u.Op {
+	case merge.ADD:
+		l.Handler.HandlePodAdditions(u.Pods)
+	case merge.UPDATE, merge.DELETE:
+		l.Handler.HandlePodUpdates(u.Pods)
+	case merge.REMOVE:
+		l.Handler.HandlePodRemoves(u.Pods)
+	case merge.RECONCILE:
+		l.Handler.HandlePodReconcile(u.Pods)
+	default:
+		// SET is among these: a sync loop takes changes, not states.
+		l.errors.Add(1)
+		klog.ErrorS(nil, "A pod update with this operation can't be dispatched",
+			"operation", u.Op, "source", u.Source, "pods", len(u.Pods))
+	}
+	l.seen.Insert(u.Source)
+}

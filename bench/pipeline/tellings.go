@@ -1,0 +1,246 @@
+package pipeline
+
+import (
+	"maps"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/impls/merge"
+	"watchlab/loadgen/storm"
+)
+
+// A merger doesn't say which event a notification is about: what it tells keeps
+// the resourceVersion with which the pod was first seen. So what there is to
+// tell is worked out from the storm beforehand, pod by pod, and notifications
+// are matched with it by pod, operation and content.
+
+// telling is one thing that a merger has to tell.
+type telling struct {
+	seq uint64
+	op  merge.Op
+	pod *v1.Pod
+}
+
+// tellings is all that a merger has to tell about a storm, by pod, in order.
+type tellings struct {
+	byPod map[types.UID][]telling
+
+	final map[types.UID]*v1.Pod
+}
+
+// tellingsOf works out the notifications of a merger that gets the whole list
+// after each event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
+// podStorage.merge).
+func tellingsOf(s *storm.Storm) *tellings {
+	t := &tellings{byPod: make(map[types.UID][]telling), final: make(map[types.UID]*v1.Pod)}
+	tell := func(seq uint64, op merge.Op, pod *v1.Pod) {
+		t.byPod[pod.UID] = append(t.byPod[pod.UID], telling{seq, op, pod})
+	}
+	live := make([]*v1.Pod, s.Keys)
+	for i := range s.Events {
+		e := &s.Events[i]
+		pod, ok := e.Object.(*v1.Pod)
+		if !ok {
+			continue
+		}
+		old := live[e.KeyIndex]
+		live[e.KeyIndex] = pod
+		if old != nil && (e.Type == watch.Deleted || old.UID != pod.UID) {
+			tell(e.Seq, merge.REMOVE, old)
+			old = nil
+		}
+		switch {
+		case e.Type == watch.Deleted:
+			live[e.KeyIndex] = nil
+		case old == nil:
+			tell(e.Seq, merge.ADD, pod)
+		case differ(old, pod) && pod.DeletionTimestamp != nil:
+			tell(e.Seq, merge.DELETE, pod)
+		case differ(old, pod):
+			tell(e.Seq, merge.UPDATE, pod)
+		case !reflect.DeepEqual(old.Status, pod.Status):
+			tell(e.Seq, merge.RECONCILE, pod)
+		}
+	}
+	for _, pod := range live {
+		if pod != nil {
+			t.final[pod.UID] = pod
+		}
+	}
+	return t
+}
+
+// differ reports whether a pod changed in what a merger looks at besides the
+// status.
+func differ(a, b *v1.Pod) bool {
+	return !reflect.DeepEqual(a.Spec, b.Spec) ||
+		!reflect.DeepEqual(a.Labels, b.Labels) ||
+		!reflect.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) ||
+		!reflect.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) ||
+		!maps.Equal(plainAnnotations(a), plainAnnotations(b))
+}
+
+// plainAnnotations leaves out those that kubelet keeps for itself.
+func plainAnnotations(p *v1.Pod) map[string]string {
+	m := maps.Clone(p.Annotations)
+	maps.DeleteFunc(m, func(k, _ string) bool {
+		return k == merge.ConfigSourceAnnotation || k == merge.ConfigMirrorAnnotation || k == merge.ConfigFirstSeenAnnotation
+	})
+	return m
+}
+
+// same reports whether what was told is this version of the pod, in all that a
+// merger looks at. Nil and empty are the same, as they are on the wire.
+func same(told, version *v1.Pod) bool {
+	eq := equality.Semantic.DeepEqual
+	return told.Name == version.Name && told.Namespace == version.Namespace &&
+		eq(told.Status, version.Status) &&
+		eq(told.Spec, version.Spec) &&
+		eq(told.Labels, version.Labels) &&
+		eq(told.DeletionTimestamp, version.DeletionTimestamp) &&
+		eq(told.DeletionGracePeriodSeconds, version.DeletionGracePeriodSeconds) &&
+		maps.Equal(plainAnnotations(told), plainAnnotations(version))
+}
+
+// notice is a notification as the receiver logs it, with the times at which it
+// came and was dealt with.
+type notice struct {
+	merge.PodUpdate
+	merged, handled int64
+}
+
+// match judges the notices and fills in the stamps of the events that they are
+// about. folds: something newer may be told instead of what is missing. listed
+// is the version of the newest list that came in mid-storm, 0 for none: what it
+// passed over need not be told, and what it shows may be told as something else.
+// It returns how many pods were told about events after the initial list.
+func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
+	over := overtaken(s, listed)
+	type progress struct {
+		next int
+		told []bool
+	}
+	at := make(map[types.UID]*progress, len(t.byPod))
+	for uid, all := range t.byPod {
+		at[uid] = &progress{told: make([]bool, len(all))}
+	}
+	state := make(map[types.UID]*v1.Pod)
+	for _, n := range notices {
+		switch n.Op {
+		case merge.ADD, merge.UPDATE, merge.DELETE, merge.REMOVE, merge.RECONCILE:
+		default:
+			v.diverged.add("a notification %v of %d pods", n.Op, len(n.Pods))
+			continue
+		}
+		for _, pod := range n.Pods {
+			if n.Op == merge.REMOVE {
+				delete(state, pod.UID)
+			} else {
+				state[pod.UID] = pod
+			}
+			all, known := t.byPod[pod.UID]
+			if !known {
+				v.diverged.add("%v of pod %s/%s, which never went in", n.Op, pod.Namespace, pod.Name)
+				continue
+			}
+			p := at[pod.UID]
+			// Pods live through the same again in every lap, so that the nearest
+			// is meant.
+			i, late := ahead(all, p.next, n.Op, pod), -1
+			if i != p.next {
+				late = behind(all, p.next, n.Op, pod)
+			}
+			if late >= 0 && (i < 0 || p.next-late < i-p.next) {
+				if p.told[late] {
+					v.duplicated.add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
+				} else {
+					p.told[late] = true
+					v.reordered.add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
+				}
+				continue
+			}
+			if i < 0 {
+				// A list that passed over a pod's beginning shows what became of it.
+				i = shown(all, p.next, n.Op, pod, listed)
+			}
+			if i < 0 {
+				v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
+				continue
+			}
+			p.told[i] = true
+			p.next = i + 1
+			seq := all[i].seq
+			st.popped[seq], st.handled[seq] = n.merged, n.handled
+			if seq > uint64(s.Initial) {
+				out++
+			}
+		}
+	}
+	for uid, p := range at {
+		for i, told := range p.told {
+			if told || folds && i < p.next {
+				continue
+			}
+			e := t.byPod[uid][i]
+			if over(e.seq) {
+				continue
+			}
+			v.lost.add("event %d (%v of pod %s/%s)", e.seq, e.op, e.pod.Namespace, e.pod.Name)
+		}
+	}
+	for uid, pod := range t.final {
+		if told, ok := state[uid]; !ok || !same(told, pod) {
+			v.diverged.add("pod %s/%s is not in the end what the storm left", pod.Namespace, pod.Name)
+		}
+		delete(state, uid)
+	}
+	for _, pod := range state {
+		v.diverged.add("pod %s/%s is there in the end, but not in the storm", pod.Namespace, pod.Name)
+	}
+	return v, out
+}
+
+// ahead returns the first of all[from:] that the notification can be about; -1
+// for none.
+func ahead(all []telling, from int, op merge.Op, pod *v1.Pod) int {
+	for i := from; i < len(all); i++ {
+		if all[i].says(op, pod) {
+			return i
+		}
+	}
+	return -1
+}
+
+// behind returns the last of all[:to] that the notification can be about; -1
+// for none.
+func behind(all []telling, to int, op merge.Op, pod *v1.Pod) int {
+	for i := to - 1; i >= 0; i-- {
+		if all[i].says(op, pod) {
+			return i
+		}
+	}
+	return -1
+}
+
+// shown returns the last of all[from:], up to a list, that says what the
+// notification does, whatever the operation; -1 for none.
+func shown(all []telling, from int, op merge.Op, pod *v1.Pod, listed uint64) int {
+	if op == merge.REMOVE {
+		return -1
+	}
+	found := -1
+	for i := from; i < len(all) && all[i].seq <= listed; i++ {
+		if all[i].op != merge.REMOVE && same(pod, all[i].pod) {
+			found = i
+		}
+	}
+	return found
+}
+
+func (t telling) says(op merge.Op, pod *v1.Pod) bool {
+	return t.op == op && (op == merge.REMOVE || same(pod, t.pod))
+}

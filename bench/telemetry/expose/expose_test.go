@@ -1,0 +1,228 @@
+package expose
+
+import (
+	"flag"
+	"math"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+
+	"watchlab/bench/telemetry/metric"
+	"watchlab/bench/telemetry/probe"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var labels = probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory"}
+
+// played is a registry in which everything has happened.
+func played(t testing.TB) *Registry {
+	t.Helper()
+	r := New("test", "abc123")
+	s := r.Set(labels)
+	s.Sampler(func(int) *probe.Sampling {
+		return &probe.Sampling{Every: 4, IDs: func(uint64) (string, string) {
+			return "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
+		}}
+	})
+	s.Begin(1)
+	p := s.Probe()
+	for stage := range metric.Stages() {
+		p.Count(probe.Stage(stage), probe.Modified, 10-stage)
+	}
+	p.Count(probe.Popped, probe.Replaced, 3)
+	p.HandOver(7)
+	p.Observe(probe.GeneratorLag, 2_000_000)
+	p.Late()
+	p.Missed(2)
+	for h := probe.ReleasedEnqueued; h <= probe.Staleness; h++ {
+		p.Value(h, 0)
+		p.Value(h, 1000)
+	}
+	p.ObserveEvent(probe.IntendedHandled, 3_000_000, 8)
+	p.ObserveEvent(probe.IntendedHandled, 60e9, 12)
+	p.Close()
+	s.Phase(metric.Measure)
+	s.Judge(probe.Verdict{Status: "invalid", Cause: "generator"})
+	s.Round()
+	s.Relist(1)
+	s.Fault("gone", 2)
+	s.WatchError(metric.OtherFault, 1)
+	s.Depth(func() int { return 5 }, 2000)
+	s.Look()
+	r.Set(probe.Labels{Family: "deltafifo", Variant: "cond"})
+	r.Progress(2, 0.25)
+	r.Finish(Finished{Labels: labels, Rate: "1000", EventsPerSecond: 1, Quantiles: map[string]float64{"0.99": 1}})
+	r.Finish(Finished{Labels: labels, Rate: "1000", EventsPerSecond: 999.5, Quantiles: map[string]float64{"0.5": 0.001, "0.99": 0.002}})
+	r.Finish(Finished{Labels: labels, Rate: "max", EventsPerSecond: 1e6})
+	r.Withdraw(labels, "max")
+	i := r.Upstream().Informer(UpstreamName(labels), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	i.Queued.Set(3)
+	i.Version.Set(42)
+	i.Processing.Observe(0.002)
+	return r
+}
+
+// TestText compares with testdata/metrics.txt, which is what a scrape that knows
+// no native histograms sees.
+func TestText(t *testing.T) {
+	families, err := played(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	format := expfmt.NewFormat(expfmt.TypeOpenMetrics)
+	enc := expfmt.NewEncoder(&text, format)
+	for _, f := range families {
+		if n := f.GetName(); strings.HasPrefix(n, "go_") || strings.HasPrefix(n, "process_") {
+			continue
+		}
+		if err := enc.Encode(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(text.String(), `goversion="go"`)
+	// Exemplars have the time at which they were taken.
+	got = regexp.MustCompile(`(# \{[^}]*\} \S+) \S+`).ReplaceAllString(got, "$1 time")
+	const file = "testdata/metrics.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("go test -update writes what it is now:\n%s", d)
+	}
+}
+
+// TestEveryMetric: each metric of package metric is there, of its kind and with
+// its labels, and nothing else of ours.
+func TestEveryMetric(t *testing.T) {
+	r := played(t)
+	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: r.Upstream().Workqueue()})
+	q.Add("a")
+	q.ShutDown()
+	r.Upstream().Workqueue().NewRetriesMetric("q").Inc()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]metric.Metric{}
+	for _, m := range append(metric.Own(), metric.Upstream()...) {
+		known[m.Name] = m
+	}
+	kinds := map[metric.Kind]dto.MetricType{
+		metric.Counter: dto.MetricType_COUNTER, metric.Gauge: dto.MetricType_GAUGE, metric.Histogram: dto.MetricType_HISTOGRAM,
+	}
+	runtimes := map[string]bool{}
+	for _, f := range families {
+		m, ok := known[f.GetName()]
+		switch {
+		case strings.HasPrefix(f.GetName(), "go_"), strings.HasPrefix(f.GetName(), "process_"):
+			runtimes[f.GetName()] = true
+			continue
+		case !ok:
+			t.Errorf("%s is not in package metric", f.GetName())
+			continue
+		case kinds[m.Kind] != f.GetType():
+			t.Errorf("%s is a %v", m.Name, f.GetType())
+		}
+		delete(known, m.Name)
+		for _, s := range f.GetMetric() {
+			if got, want := len(s.GetLabel()), len(m.AllLabels()); got != want {
+				t.Errorf("%s has %d labels, want %d", m.Name, got, want)
+			}
+		}
+	}
+	for name := range known {
+		t.Errorf("%s is not there", name)
+	}
+	for _, name := range []string{"go_sync_mutex_wait_total_seconds_total", "go_gc_pauses_seconds", "go_sched_latencies_seconds", "go_memory_classes_heap_objects_bytes", "process_cpu_seconds_total", "process_resident_memory_bytes"} {
+		if !runtimes[name] {
+			t.Errorf("%s is not there", name)
+		}
+	}
+}
+
+// TestLint: Prometheus's own linter has nothing to say, but that quantile is the
+// label of a summary; watchlab_latency_quantile_seconds is what a summary would be
+// that could be over rounds.
+func TestLint(t *testing.T) {
+	problems, err := testutil.GatherAndLint(prometheus.GathererFunc(played(t).Gather))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != metric.LatencyQuantile.Name {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// TestBothKindsOfBuckets: a scrape in protobuf has native and classic buckets, with
+// the same count, and exemplars in both.
+func TestBothKindsOfBuckets(t *testing.T) {
+	families, err := played(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != metric.EndToEndLatency.Name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			h := m.GetHistogram()
+			if len(h.GetPositiveSpan()) == 0 || h.GetSchema() != metric.Schema {
+				t.Errorf("no native buckets: %v", h)
+			}
+			if got, want := len(h.GetBucket()), len(metric.EndToEndLatency.Buckets); got != want {
+				t.Errorf("%d classic buckets, want %d", got, want)
+			}
+			// All but the two that are far above are in the classic ones.
+			last := h.GetBucket()[len(h.GetBucket())-1].GetCumulativeCount()
+			switch f := m.GetLabel()[2].GetValue(); f {
+			case metric.FromIntended:
+				if h.GetSampleCount() != 4 || last != 3 || len(h.GetExemplars()) != 2 {
+					t.Errorf("intended: %d of %d, %d exemplars", last, h.GetSampleCount(), len(h.GetExemplars()))
+				}
+				for _, b := range h.GetBucket() {
+					x := b.GetExemplar()
+					if has := b.GetUpperBound() == math.Exp2(-8); has != (x != nil) {
+						t.Errorf("the bucket to %v has exemplar %v", b.GetUpperBound(), x)
+					}
+				}
+			default:
+				if h.GetSampleCount() != last {
+					t.Errorf("%s: %d of %d", f, last, h.GetSampleCount())
+				}
+			}
+		}
+	}
+}
+
+// TestSetsAreFound: a variant has one set, however often it is asked for.
+func TestSetsAreFound(t *testing.T) {
+	r := New("test", "")
+	other := labels
+	other.Variant = "cond"
+	a, b := r.Set(labels), r.Set(other)
+	if a == b || r.Set(labels) != a || len(r.Sets()) != 2 {
+		t.Errorf("sets %v", r.Sets())
+	}
+}

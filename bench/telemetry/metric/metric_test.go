@@ -1,0 +1,71 @@
+package metric_test
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// TestConventions holds the metrics to Prometheus's naming rules.
+func TestConventions(t *testing.T) {
+	name := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	seen := map[string]bool{}
+	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
+		if !name.MatchString(m.Name) {
+			t.Errorf("%q is no name", m.Name)
+		}
+		if seen[m.Name] {
+			t.Errorf("%s stands there twice", m.Name)
+		}
+		seen[m.Name] = true
+		if m.Help == "" {
+			t.Errorf("%s has no help", m.Name)
+		}
+		if total := strings.HasSuffix(m.Name, "_total"); total != (m.Kind == metric.Counter) {
+			t.Errorf("%s: _total is for counters, and for all of them; it is a %s", m.Name, m.Kind)
+		}
+		if (len(m.Buckets) > 0) != (m.Kind == metric.Histogram) {
+			t.Errorf("%s: a %s with %d buckets", m.Name, m.Kind, len(m.Buckets))
+		}
+		if !slices.IsSorted(m.Buckets) || len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets) {
+			t.Errorf("%s: the buckets don't rise: %v", m.Name, m.Buckets)
+		}
+		labels := m.AllLabels()
+		slices.Sort(labels)
+		if len(slices.Compact(labels)) != len(m.AllLabels()) {
+			t.Errorf("%s has a label twice: %v", m.Name, m.AllLabels())
+		}
+		for _, l := range labels {
+			if !name.MatchString(l) || l == "le" || l == "instance" || l == "job" {
+				t.Errorf("%s: label %q", m.Name, l)
+			}
+		}
+	}
+	for _, m := range metric.Own() {
+		if !strings.HasPrefix(m.Name, "watchlab_") {
+			t.Errorf("%s lacks the prefix", m.Name)
+		}
+	}
+}
+
+// TestBucketsAreNative: a classic bound that is no bound of the native buckets
+// could not be filled from them exactly.
+func TestBucketsAreNative(t *testing.T) {
+	for _, m := range metric.Own() {
+		for _, b := range m.Buckets {
+			if b == 0 {
+				continue
+			}
+			if frac, _ := math.Frexp(b); frac != 0.5 {
+				t.Errorf("%s: %v is no power of two", m.Name, b)
+			}
+			if b <= metric.ZeroThreshold {
+				t.Errorf("%s: %v is counted as zero", m.Name, b)
+			}
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+
+	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/metric"
+	"watchlab/bench/telemetry/probe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAsked: what is exported, by the variables.
+func TestAsked(t *testing.T) {
+	const endpoint = "http://localhost:4318"
+	for _, test := range []struct {
+		env             map[string]string
+		traces, metrics string
+		bad             string
+	}{
+		{env: nil},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}, traces: httpProtocol, metrics: httpProtocol},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SDK_DISABLED": "TRUE"}},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_METRICS_EXPORTER": "none"}, traces: httpProtocol},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, traces: grpcProtocol},
+		{env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/json", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, metrics: jsonProtocol},
+		{env: map[string]string{"OTEL_TRACES_EXPORTER": "jaeger"}, bad: "OTEL_TRACES_EXPORTER"},
+		{env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"}, bad: "OTEL_EXPORTER_OTLP_PROTOCOL"},
+	} {
+		t.Run("", func(t *testing.T) {
+			for k, v := range test.env {
+				t.Setenv(k, v)
+			}
+			gotTraces, err := asked(traces)
+			gotMetrics, err2 := asked(metrics)
+			if err = errors.Join(err, err2); test.bad != "" {
+				if !errors.Is(err, ErrVariable) || !strings.Contains(err.Error(), test.bad) {
+					t.Errorf("%v: %v, want one that wraps %v and names %s", test.env, err, ErrVariable, test.bad)
+				}
+				if e, err := New(t.Context(), Options{}); e != nil || err == nil {
+					t.Errorf("New: %v, %v", e, err)
+				}
+				return
+			}
+			if err != nil || gotTraces != test.traces || gotMetrics != test.metrics {
+				t.Errorf("%v: traces %q, metrics %q, %v", test.env, gotTraces, gotMetrics, err)
+			}
+		})
+	}
+}
+
+// TestOff: where nothing is asked for, everything can be called and nothing
+// happens.
+func TestOff(t *testing.T) {
+	e, err := New(t.Context(), Options{})
+	if e != nil || err != nil {
+		t.Fatalf("%v, %v", e, err)
+	}
+	run := e.StartRun(t.Context(), "r")
+	cell := run.StartCell("c", probe.Labels{}, "max", 1)
+	if s := cell.Sampling(1000); s != nil {
+		t.Errorf("sampling %v", s)
+	}
+	cell.Judge(probe.Verdict{})
+	cell.End()
+	run.End(nil)
+	if err := e.Close(t.Context()); err != nil || e.Traced() {
+		t.Error(err)
+	}
+}
+
+// TestSpans: run, cell, event and stages, each the child of the one before, with
+// their times, and a link from what was coalesced to what it was coalesced into.
+func TestSpans(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	e := &Exporter{ids: new(identities)}
+	e.traces = trace.NewTracerProvider(trace.WithSyncer(kept), trace.WithIDGenerator(e.ids))
+	run := e.StartRun(t.Context(), "test")
+	cell := run.StartCell("Informer/impl=ring", probe.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
+	s := cell.Sampling(16 << 10)
+	if s.Every != 1024 {
+		t.Errorf("every %d", s.Every)
+	}
+	at := func(ms int) time.Time { return time.UnixMilli(1_800_000_000_000 + int64(ms)) }
+	s.Journey(probe.Journey{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Into: 1030, Stages: []probe.Arrival{
+		{Stage: "released", At: at(1)}, {Stage: "enqueued", At: at(2)}, {Stage: "handled", At: at(9)},
+	}})
+	s.Journey(probe.Journey{Seq: 1030, Type: "DELETED", Stages: []probe.Arrival{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
+	s.Journey(probe.Journey{Seq: 2048, Type: "ADDED"})
+	cell.Judge(probe.Verdict{Status: "invalid", Cause: "lost"})
+	cell.End()
+	run.End(errors.New("it broke"))
+	spans := map[string]tracetest.SpanStub{}
+	for _, sp := range kept.GetSpans() {
+		spans[sp.Name] = sp
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for name, parent := range map[string]string{
+		"cell Informer/impl=ring": "run test",
+		"event MODIFIED":          "cell Informer/impl=ring",
+		"event DELETED":           "cell Informer/impl=ring",
+		"intended→released":       "event MODIFIED",
+		"released→enqueued":       "event MODIFIED",
+		"enqueued→handled":        "event MODIFIED",
+		"released→popped":         "event DELETED",
+	} {
+		got, want := spans[name], spans[parent]
+		if got.Name == "" || got.Parent.SpanID() != want.SpanContext.SpanID() || got.SpanContext.TraceID() != want.SpanContext.TraceID() {
+			t.Errorf("%s is not the child of %s", name, parent)
+		}
+	}
+	if len(spans) != 8 {
+		t.Errorf("%d spans", len(spans))
+	}
+	event := spans["event MODIFIED"]
+	if !event.StartTime.Equal(at(0)) || !event.EndTime.Equal(at(9)) {
+		t.Errorf("from %v to %v", event.StartTime, event.EndTime)
+	}
+	if got := spans["released→enqueued"]; !got.StartTime.Equal(at(1)) || !got.EndTime.Equal(at(2)) {
+		t.Errorf("enqueued from %v to %v", got.StartTime, got.EndTime)
+	}
+	if traceID, spanID := s.IDs(1024); event.SpanContext.TraceID().String() != traceID || event.SpanContext.SpanID().String() != spanID {
+		t.Errorf("an exemplar would name %s %s", traceID, spanID)
+	}
+	if len(event.Links) != 1 || event.Links[0].SpanContext.SpanID() != spans["event DELETED"].SpanContext.SpanID() {
+		t.Errorf("links %v", event.Links)
+	}
+	if got := spans["cell Informer/impl=ring"]; got.Status.Code != codes.Error || !has(got.Attributes, attrCause.String("lost")) || !has(got.Attributes, attrRound.Int(2)) {
+		t.Errorf("cell: %v %v", got.Status, got.Attributes)
+	}
+	if got := spans["run test"]; got.Status.Description != "it broke" || got.Parent.IsValid() {
+		t.Errorf("run: %v, parent %v", got.Status, got.Parent)
+	}
+}
+
+func has(all []attribute.KeyValue, want attribute.KeyValue) bool {
+	for _, kv := range all {
+		if kv == want {
+			return true
+		}
+	}
+	return false
+}
+
+func TestSamplingStep(t *testing.T) {
+	e := &Exporter{ids: new(identities), traces: trace.NewTracerProvider()}
+	defer func() { _ = e.Close(context.Background()) }()
+	cell := e.StartRun(t.Context(), "r").StartCell("c", probe.Labels{}, "max", 1)
+	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
+		if got := cell.Sampling(events).Every; got != want {
+			t.Errorf("%d events: every %d, want %d", events, got, want)
+		}
+	}
+	if cell.Sampling(0) != nil {
+		t.Error("no events are sampled")
+	}
+}
+
+// TestMetrics: what is gathered has the same figures as OpenTelemetry's metrics;
+// the buckets of a native histogram hold what they held.
+func TestMetrics(t *testing.T) {
+	r := expose.New("test", "abc")
+	s := r.Set(probe.Labels{Variant: "ring"})
+	s.Sampler(func(int) *probe.Sampling {
+		return &probe.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
+	})
+	s.Begin(1)
+	p := s.Probe()
+	p.Count(probe.Released, probe.Added, 42)
+	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}
+	for _, v := range values {
+		p.Value(probe.Staleness, v)
+	}
+	p.ObserveEvent(probe.ReleasedHandled, time.Second, 7)
+	p.Close()
+	r.Upstream().Workqueue().NewLatencyMetric("q").Observe(1e-6)
+	scopes, err := producer{r}.Produce(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]metricdata.Metrics{}
+	for _, m := range scopes[0].Metrics {
+		got[m.Name] = m
+	}
+	events := got[metric.Events.Name].Data.(metricdata.Sum[float64])
+	if p := events.DataPoints[0]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 4 {
+		t.Errorf("events %+v", events)
+	}
+	h := got[metric.Staleness.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
+	if h.Count != uint64(len(values)) || h.ZeroCount != 1 {
+		t.Errorf("staleness %+v", h)
+	}
+	base := math.Exp2(math.Exp2(-float64(h.Scale)))
+	for i, n := range h.PositiveBucket.Counts {
+		low := math.Pow(base, float64(int(h.PositiveBucket.Offset)+i))
+		var want uint64
+		for _, v := range values {
+			// Powers round; no value but 1 and 2^n is at a bound.
+			if float64(v) > low*(1+1e-9) && float64(v) <= low*base*(1+1e-9) {
+				want++
+			}
+		}
+		if n != want {
+			t.Errorf("bucket above %v has %d, want %d", low, n, want)
+		}
+	}
+	latency := got[metric.EndToEndLatency.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
+	if x := latency.Exemplars; len(x) != 1 || string(x[0].TraceID) != "\x0a\x0b" || string(x[0].SpanID) != "\x0c" || x[0].Value != 1 {
+		t.Errorf("exemplars %+v", x)
+	}
+	wq := got[metric.WorkqueueQueueDuration.Name].Data.(metricdata.Histogram[float64]).DataPoints[0]
+	if len(wq.BucketCounts) != len(wq.Bounds)+1 || wq.BucketCounts[2] != 1 || wq.Count != 1 {
+		t.Errorf("workqueue %+v", wq)
+	}
+	if u := got["process_resident_memory_bytes"].Unit; u != "By" {
+		t.Errorf("unit %q", u)
+	}
+}
+
+// TestHTTP: over a real connection, traces and metrics come to their paths, and
+// Close leaves nothing behind.
+func TestHTTP(t *testing.T) {
+	var traced, measured atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		switch r.URL.Path {
+		case "/v1/traces":
+			traced.Add(n)
+		case "/v1/metrics":
+			measured.Add(n)
+		default:
+			t.Errorf("path %s", r.URL.Path)
+		}
+	}))
+	defer s.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", s.URL)
+	e, err := New(t.Context(), Options{Run: "r", Commit: "abc", Metrics: expose.New("r", "abc"), Warn: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.StartRun(t.Context(), "r").End(nil)
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if traced.Load() == 0 || measured.Load() == 0 {
+		t.Errorf("%d bytes of traces, %d of metrics", traced.Load(), measured.Load())
+	}
+}
+
+// TestDown: nobody there is told, once asked, and Close doesn't hang.
+func TestDown(t *testing.T) {
+	for _, protocol := range []string{httpProtocol, grpcProtocol} {
+		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+			t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
+			e, err := New(t.Context(), Options{Metrics: prometheus.NewRegistry()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.StartRun(t.Context(), "r").End(nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := e.Close(ctx); err == nil {
+				t.Error("nobody says that nobody is there")
+			}
+		})
+	}
+}

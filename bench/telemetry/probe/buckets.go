@@ -1,0 +1,113 @@
+package probe
+
+import (
+	"math"
+	"time"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// The buckets are those of Prometheus's native histograms of [metric.Schema]:
+// bucket i holds what is above 2^((i-1)/8) and not above 2^(i/8). So a scrape
+// copies counts, and no count is ever guessed.
+const (
+	// perOctave buckets each time the value doubles.
+	perOctave = 1 << metric.Schema
+	// lowest and highest bucket: from below a nanosecond to 2^26, which is two
+	// years in seconds. What is more is counted in the highest.
+	lowest  = -34 * perOctave
+	highest = 26 * perOctave
+)
+
+// fractions are the bounds within an octave, as parts of what the octave ends at.
+var fractions = func() (b [perOctave]float64) {
+	for i := range b {
+		b[i] = 0.5 * math.Exp2(float64(i)/perOctave)
+	}
+	return b
+}()
+
+// slotBits of a float's mantissa pick a slot, so small that at most one bound
+// lies in it.
+const slotBits = 6
+
+// firstBound is the first bound that is not below the beginning of a slot.
+var firstBound = func() (t [1 << slotBits]int16) {
+	for s := range t {
+		from := 0.5 + float64(s)/(2<<slotBits)
+		for int(t[s]) < perOctave && fractions[t[s]] < from {
+			t[s]++
+		}
+	}
+	return t
+}()
+
+const (
+	mantissaBits = 52
+	mantissa     = 1<<mantissaBits - 1
+	// half is the exponent of 0.5, in place.
+	half = 1022 << mantissaBits
+	// octaveOfOne: Frexp(1) is 0.5 and 1, so that 1 is the end of octave 0.
+	octaveOfOne = 1022 + 1
+)
+
+// bucketOf returns the bucket of a positive number above the zero threshold.
+func bucketOf(v float64) int {
+	bits := math.Float64bits(v)
+	fraction := math.Float64frombits(bits&mantissa | half)
+	i := int(firstBound[bits>>(mantissaBits-slotBits)&(1<<slotBits-1)])
+	if i < perOctave && fraction > fractions[i] {
+		i++
+	}
+	bucket := i + (int(bits>>mantissaBits)-octaveOfOne)*perOctave
+	return min(max(bucket, lowest), highest)
+}
+
+// histogram is what has been folded.
+type histogram struct {
+	zero    uint64
+	buckets [highest - lowest + 1]uint64
+
+	sum       uint64
+	exemplars map[int]exemplar
+}
+
+// exemplar is an event that stands for others of its octave.
+type exemplar struct {
+	value uint64
+	seq   uint64
+	at    time.Time
+	trace *Sampling
+}
+
+// observe adds a record, and returns the octave that it is in; ok is false for
+// zero.
+func (h *histogram) observe(value uint64, scale float64) (octave int, ok bool) {
+	h.sum += value
+	v := float64(value) * scale
+	if v <= metric.ZeroThreshold {
+		h.zero++
+		return 0, false
+	}
+	b := bucketOf(v)
+	h.buckets[b-lowest]++
+	return octaveOf(b), true
+}
+
+// octaveOf returns the e for which a bucket lies above 2^(e-1) and not above 2^e.
+func octaveOf(bucket int) int {
+	return (bucket-lowest+perOctave-1)/perOctave + lowest/perOctave
+}
+
+// observeOnes adds n records of 1, where the unit is 1.
+func (h *histogram) observeOnes(n uint64) {
+	h.sum += n
+	h.buckets[bucketOf(1)-lowest] += n
+}
+
+func (h *histogram) exemplify(octave int, e exemplar) {
+	if h.exemplars == nil {
+		h.exemplars = map[int]exemplar{}
+	}
+	h.exemplars[octave] = e
+}

@@ -1,0 +1,293 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/profile"
+	"watchlab/bench/stats"
+	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/metric"
+	"watchlab/bench/telemetry/otlp"
+	"watchlab/bench/telemetry/probe"
+	"watchlab/bench/telemetry/push"
+	"watchlab/bench/telemetry/pyro"
+	"watchlab/bench/telemetry/serve"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// play is a workload that tells of a few events.
+type play struct {
+	t     *testing.T
+	check error
+
+	during func(ctx context.Context)
+}
+
+const played = 100
+
+func (p *play) Setup(ctx context.Context) error {
+	probe.From(ctx).Begin(played)
+	return nil
+}
+
+func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
+	set := probe.From(ctx)
+	probe := set.Probe()
+	defer probe.Close()
+	rec.Begin()
+	for range played {
+		tell(probe)
+	}
+	probe.Flush()
+	if p.during != nil {
+		p.during(ctx)
+	}
+	rec.End()
+	rec.Count(played, played)
+	for n := range played {
+		rec.Latency("intended→handled", time.Duration(n+1)*time.Millisecond)
+	}
+	return nil
+}
+
+func tell(p *probe.Probe) {
+	p.Count(probe.Handled, probe.Modified, 1)
+	p.Observe(probe.IntendedHandled, time.Millisecond)
+	p.Commit(0)
+}
+
+func (p *play) Check() error    { return p.check }
+func (p *play) Teardown() error { return nil }
+
+func comparison(cells ...lab.Cell) []lab.Comparison {
+	return []lab.Comparison{{Family: "deltafifo", Title: "test", Cells: cells}}
+}
+
+func cellOf(variant string, p *play) lab.Cell {
+	return lab.Cell{
+		Name: "Test", Labels: []lab.Label{{Key: "impl", Value: variant}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: "max"}},
+		New: func() (lab.Workload, error) { return p, nil },
+	}
+}
+
+// runLab plays comparisons as the command does.
+func runLab(t *testing.T, s *Session, comparisons []lab.Comparison, rounds int) *lab.Outcome {
+	t.Helper()
+	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, Progress: s.Progress(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func scrape(t *testing.T, s *Session) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// value returns the first sample of a metric that has all the labels; "" where
+// there is none.
+func value(text, name string, labels ...string) string {
+lines:
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, name+"{")
+		if !ok {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(rest, l) {
+				continue lines
+			}
+		}
+		return strings.TrimSpace(rest[strings.LastIndex(rest, "}")+1:])
+	}
+	return ""
+}
+
+// TestRun: a run is seen while it is played, and what it measured when it is
+// over.
+func TestRun(t *testing.T) {
+	s, err := Start(t.Context(), Options{Run: "test", Commit: "abc", MetricsAddr: "127.0.0.1:0", Warn: func(text string) { t.Error(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var during []string
+	ring := &play{t: t, during: func(context.Context) { during = append(during, scrape(t, s)) }}
+	lost := &play{t: t, check: lab.ErrLost}
+	o := runLab(t, s, comparison(cellOf("ring", ring), cellOf("cond", lost)), 3)
+	after := scrape(t, s)
+	s.Close(t.Context(), nil)
+
+	for round, text := range during[:4] {
+		phase := metric.Measure
+		if round == 0 {
+			phase = metric.WarmUp
+		}
+		for name, test := range map[string][]string{
+			"watchlab_phase":                             {"1", `variant="ring"`, `phase="` + phase + `"`},
+			"watchlab_events_total":                      {[]string{"100", "200", "300", "400"}[round], `variant="ring"`, `stage="handled"`, `type="MODIFIED"`, `storm="gang"`, `run="test"`},
+			"watchlab_end_to_end_latency_seconds_count":  {[]string{"100", "200", "300", "400"}[round], `variant="ring"`, `from="intended"`},
+			"watchlab_cells":                             {"2"},
+			"watchlab_end_to_end_latency_seconds_bucket": {[]string{"100", "200", "300", "400"}[round], `variant="ring"`, `le="+Inf"`},
+		} {
+			if got := value(text, name, test[1:]...); got != test[0] {
+				t.Errorf("round %d: %s%v is %q, want %s", round, name, test[1:], got, test[0])
+			}
+		}
+	}
+	for _, test := range [][]string{
+		{"watchlab_phase", "1", `variant="ring"`, `phase="idle"`},
+		{"watchlab_rounds_total", "3", `variant="ring"`},
+		{"watchlab_rounds_total", "0", `variant="cond"`},
+		{"watchlab_verdict", "1", `variant="cond"`, `status="invalid"`, `cause="lost"`},
+		{"watchlab_events_per_second", "", `variant="cond"`},
+		{"watchlab_latency_quantile_seconds", "0.1", `variant="ring"`, `quantile="1"`, `rate="max"`, `commit="abc"`},
+		{"watchlab_run_progress_ratio", "1"},
+	} {
+		if got := value(after, test[0], test[2:]...); got != test[1] {
+			t.Errorf("at the end: %s%v is %q, want %q", test[0], test[2:], got, test[1])
+		}
+	}
+	var perSecond []float64
+	for _, r := range o.Comparisons[0].Cells[0].Rounds {
+		perSecond = append(perSecond, r.Result.EventsPerSecond)
+	}
+	got, err := strconv.ParseFloat(value(after, "watchlab_events_per_second", `variant="ring"`), 64)
+	if want := stats.Median(perSecond); err != nil || len(perSecond) != 3 || got != want {
+		t.Errorf("%v events/s, want the median of %v", got, perSecond)
+	}
+}
+
+// TestStuckQueue: a queue that never answers how long it is keeps neither scrapes
+// nor the end of the run.
+func TestStuckQueue(t *testing.T) {
+	s, err := Start(t.Context(), Options{Run: "test", MetricsAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, stuck := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(asked) })
+	set := s.Registry().Set(probe.Labels{Variant: "stuck"})
+	set.Depth(func() int {
+		once()
+		<-stuck
+		return 0
+	}, 1)
+	<-asked
+	if value(scrape(t, s), "watchlab_queue_depth", `variant="stuck"`) != "0" {
+		t.Error("it is not in the scrape")
+	}
+	s.Close(t.Context(), nil)
+	close(stuck)
+}
+
+// TestNothingAsked: without options and variables there is no session, and the
+// comparisons are as they were.
+func TestNothingAsked(t *testing.T) {
+	s, err := Start(t.Context(), Options{})
+	if s != nil || err != nil {
+		t.Fatalf("%v, %v", s, err)
+	}
+	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
+		if probe.From(ctx) != nil || expose.UpstreamFrom(ctx) != nil || profile.Labelled(ctx) {
+			t.Error("somebody is told")
+		}
+	}})), 1)
+	s.Close(t.Context(), nil)
+	if s.URL() != "" || s.Registry() != nil {
+		t.Error("there is something")
+	}
+}
+
+// TestBadOptions: each is refused by its own error, and nothing is left.
+func TestBadOptions(t *testing.T) {
+	for _, test := range []struct {
+		opts Options
+		env  string
+		want error
+	}{
+		{opts: Options{MetricsAddr: "nonsense"}, want: serve.ErrAddress},
+		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: pyro.ErrURL},
+		{opts: Options{Push: "nonsense"}, want: push.ErrURL},
+		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: otlp.ErrVariable},
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_EXPORTER", test.env)
+			if s, err := Start(t.Context(), test.opts); s != nil || !errors.Is(err, test.want) {
+				t.Errorf("%+v: %v, want one that wraps %v", test.opts, err, test.want)
+			}
+		})
+	}
+}
+
+// TestServersThatFail: servers that are not there, that are slow or that answer
+// garbage are told of once each; the run measures as if there were none, and the
+// end doesn't wait for ever.
+func TestServersThatFail(t *testing.T) {
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, strings.Repeat("\x00garbage\n", 10_000))
+	}))
+	defer garbage.Close()
+	for name, url := range map[string]string{"down": "http://127.0.0.1:1", "garbage": garbage.URL} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+			t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
+			t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+			var mu sync.Mutex
+			var warnings []string
+			s, err := Start(t.Context(), Options{Run: "test", Push: url, Pyroscope: url, Warn: func(text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				warnings = append(warnings, text)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := runLab(t, s, comparison(cellOf("ring", &play{t: t})), 2)
+			s.Close(t.Context(), nil)
+			if v := o.Comparisons[0].Cells[0].Verdict.Status; v != lab.Valid && v != lab.Noisy {
+				t.Errorf("verdict %s", v)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(warnings) != 3 {
+				t.Errorf("%d warnings: %q", len(warnings), warnings)
+			}
+			for _, w := range warnings {
+				if strings.ContainsAny(w, "\n\x00") || len(w) > 2*longest {
+					t.Errorf("%d bytes: %q", len(w), w)
+				}
+			}
+		})
+	}
+}

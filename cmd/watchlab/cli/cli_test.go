@@ -1,0 +1,394 @@
+package cli
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+)
+
+// lossy is cond that loses one event in a thousand.
+const lossy = "test-lossy"
+
+// asCommand is the variable of the environment that makes the tests' binary the
+// command itself.
+const asCommand = "WATCHLAB_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	deltafifo.Register(deltafifo.Variant{
+		Name: lossy, Summary: "loses events",
+		Guarantees: []impls.Guarantees{{
+			Mode: string(deltafifo.InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
+			Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
+		}},
+		New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+			q, err := deltafifo.New("cond", o)
+			if err != nil {
+				return nil, err
+			}
+			return &lossyQueue{BatchQueue: q.(deltafifo.BatchQueue)}, nil
+		},
+	})
+	if os.Getenv(asCommand) != "" {
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type lossyQueue struct {
+	deltafifo.BatchQueue
+	n int
+}
+
+var _ cache.QueueWithBatch = (*lossyQueue)(nil)
+
+func (q *lossyQueue) Update(obj any) error {
+	if q.n++; q.n%1000 == 0 {
+		return nil
+	}
+	return q.BatchQueue.Update(obj)
+}
+
+// call runs the command as a user would.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// small are the flags of a run that is over soon.
+var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--storm", tiny}
+
+// tiny is a recording of three pods, written in the way of a real one.
+const tiny = "testdata/tiny.jsonl"
+
+func with(args []string, more ...string) []string {
+	return append(append([]string{}, args...), more...)
+}
+
+func TestList(t *testing.T) {
+	code, out, errs := call(t, "list")
+	if code != exitOK || errs != "" {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	for _, want := range []string{
+		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +cache.QueueWithBatch +k8s.io/client-go v0.37.2\n`,
+		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
+		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +cache.QueueWithBatch +-\n`,
+		`queue +clientgo-fifo +- +per-key +latest +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
+		`merge +cond `,
+		`merge/reference +\S`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no line matches %q in\n%s", want, out)
+		}
+	}
+	code, out, _ = call(t, "list", "-o", "json")
+	var all []entry
+	if err := json.Unmarshal([]byte(out), &all); code != exitOK || err != nil || len(all) < 8 {
+		t.Errorf("list -o json: exit code %d, %v, %d entries", code, err, len(all))
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := `{"offsetNs":1,"event":{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}}}` + "\n"
+	next := strings.Replace(good, "ADDED", "MODIFIED", 1)
+	var zipped bytes.Buffer
+	zw := gzip.NewWriter(&zipped)
+	if _, err := zw.Write([]byte(good + strings.Repeat(next, 100))); err != nil {
+		t.Fatal(err)
+	}
+	if err := zw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(dir, "nowhere.jsonl.gz")
+	cut := file("cut.jsonl.gz", zipped.Bytes()[:zipped.Len()-10])
+	torn := file("torn.jsonl", []byte(good+next[:40]))
+	corrupt := file("corrupt.jsonl", []byte(good+"{not json}\n"))
+	empty := file("empty.jsonl", nil)
+	badYAML := file("bad.yaml", []byte("profiles:\n- profile: nodeloss\n  lost: 2\n"))
+	faulty := file("faulty.yaml", []byte("profiles:\n- profile: ceiling\n  pods: 10\nfaults:\n- name: reset\n"))
+
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"storms"}, []string{`unknown command "storms"`, "have ", "list", "run", "storm"}},
+		{[]string{"list", "more"}, []string{`takes no argument "more"`}},
+		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
+		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
+		{[]string{"run", "--rounds", "x"}, []string{"--rounds", `"x"`}},
+		{[]string{"run", "--impl", "cond"}, []string{"--impl", "needs --family"}},
+		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
+		{with(small, "--budget", "0s"), []string{"--budget: 0s is not more than 0"}},
+		{[]string{"run", "--family", "deltafifo", "--rounds", "3", "--budget", "1m"}, []string{"--budget: is in place of --rounds"}},
+		{[]string{"run", "--resume", dir}, []string{"--resume", "env.json"}},
+		{with(small, "--resume", dir), []string{"--delivery: is not for --resume"}},
+		{with(small, "--memory", "-f", "-"), []string{"--filename"}},
+		{[]string{"knee", "--family", "deltafifo", "--storm", tiny, "--memory"}, []string{"--memory: is not for a search"}},
+		{with(small, "--profile", "cpu"), []string{"--profile: needs --out"}},
+		{with(small, "--profile", "cpus"), []string{"--profile", `"cpus"`, "have all, cpu"}},
+		{[]string{"cell", "x"}, []string{"cell takes a cell's name and a command"}},
+		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
+		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
+		{with(small, "--capacity", "-1"), []string{"--capacity: -1 is negative"}},
+		{with(small, "--shards", "-2"), []string{"--shards: -2 is negative"}},
+		{with(small, "--compaction", "newest"), []string{`--compaction: "newest" is not one of none, latest`}},
+		{with(small, "--handover", "given"), []string{`--handover: "given" is not one of owned, lent, shared`}},
+		{with(small, "--handover", "shared"), []string{"no variant takes these options", `HandOver "shared" (allowed: owned, lent)`}},
+		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
+		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of table, json, bench`}},
+		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
+		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},
+		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
+		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},
+		{with(small, "--delivery", "twice"), []string{"twice", "in-order"}},
+		{with(small, "--rate", "0"), []string{"--pace", "0"}},
+		{with(small, "--rate", "-5"), []string{"--pace", "-5"}},
+		{with(small, "--pace", "fast"), []string{"--pace", "fast", "allowed: max, RATE, poisson:RATE"}},
+		{with(small, "--pace", "ramp:1..2"), []string{"--pace", "it lacks a period"}},
+		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x stands there twice"}},
+		{with(small, "--lag-budget", "0"), []string{"--lag-budget", `invalid budget "0"`, "such as 1%,1ms"}},
+		{with(small, "--nodes", "5"), []string{"--nodes", `storm "testdata/tiny.jsonl" is no profile`, "nodeloss"}},
+		{[]string{"run", "--storm", "nodeloss", "--nodes", "0"}, []string{"--nodes: 0 is less than 1"}},
+		{[]string{"run", "--storm", "nodeloss", "--pods", "-3"}, []string{"--pods: -3 is less than 1"}},
+		{[]string{"run", "--storm", "nodeloss", "--scale", "-1"}, []string{"--scale: -1 is not allowed"}},
+		{[]string{"run", "--storm", "nodeloss", "--scale", "nan"}, []string{"--scale: NaN is not allowed"}},
+		{[]string{"run", "--storm", "nodeloss", "--pods", "6000000"}, []string{"--storm", "pods: 6000000 (allowed: 1 to 5000000)"}},
+		{[]string{"run", "--storm", "gangs"}, []string{"--storm", "gangs", "recorded-gang"}},
+		{[]string{"run", "--storm", badYAML}, []string{"--storm", "bad.yaml: line 3: profile nodeloss: lost: 2"}},
+		{[]string{"run", "--storm", faulty}, []string{"--storm", "faulty.yaml has faults"}},
+		{[]string{"run", "--nodes", "5"}, []string{"--nodes", "needs --family"}},
+		{[]string{"run", "--storm", "hotkey", "--skew", "zipf:-1"}, []string{`--skew: invalid skew "zipf:-1"`, "uniform, or zipf:EXPONENT"}},
+		{[]string{"run", "--storm", tiny, "--skew", "uniform"}, []string{"--skew: storm", "is no profile"}},
+		{[]string{"run", "--storm", "relist", "--scale", "0.001", "--producers", "2"}, []string{"2 producers", "which is relisted"}},
+		{[]string{"storm", "show"}, []string{"takes one argument", "nodeloss"}},
+		{[]string{"storm", "show", "a", "b"}, []string{"takes one argument"}},
+		{[]string{"storm", "show", "gangs"}, []string{"gangs"}},
+		{[]string{"storm", "show", badYAML}, []string{"bad.yaml: line 3"}},
+		{[]string{"storm", "show", "recorded-gang", "--nodes", "3"}, []string{"--nodes", "is no profile"}},
+		{[]string{"storm", "list", "-o", "xml"}, []string{"--output", "table, json"}},
+		{[]string{"storm", "hide"}, []string{`unknown command "hide"`, "list, show"}},
+		{with(small, "--rate", "max,100,100"), []string{"--pace", "100 stands there twice"}},
+		{with(small, "--storm", missing), []string{"--storm", "nowhere.jsonl.gz"}},
+		{with(small, "--storm", dir), []string{"--storm", dir}},
+		{with(small, "--storm", cut), []string{"--storm", "cut.jsonl.gz", "line ", "truncated"}},
+		{with(small, "--storm", torn), []string{"--storm", "torn.jsonl", "line 2", "truncated"}},
+		{with(small, "--storm", corrupt), []string{"--storm", "corrupt.jsonl", "line 2", "corrupt"}},
+		{with(small, "--storm", empty), []string{"--storm", "empty.jsonl"}},
+		{with(small, "--out", dir), []string{"--out", dir, "exists"}},
+		{[]string{"run", "--family", "queue", "--pipeline", "informer"}, []string{"queue", "informer", "deltafifo"}},
+		{[]string{"run", "--family", "merge", "--storm", "recorded-nodeloss-leases"}, []string{"pods"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			code, out, errs := call(t, c.args...)
+			if code != exitUsage {
+				t.Errorf("exit code %d, want %d", code, exitUsage)
+			}
+			if out != "" {
+				t.Errorf("stdout is %q", out)
+			}
+			if strings.Count(errs, "\n") != 1 || !strings.HasSuffix(errs, "\n") || !strings.HasPrefix(errs, "watchlab: ") {
+				t.Errorf("stderr is not one line: %q", errs)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(errs, s) {
+					t.Errorf("stderr does not say %q: %q", s, errs)
+				}
+			}
+		})
+	}
+}
+
+// TestBenchstat: what run -o bench prints, benchstat compares.
+func TestBenchstat(t *testing.T) {
+	code, out, errs := call(t, with(small, "--impl", "clientgo-realfifo-batch,cond", "-o", "bench", "--rounds", "2")...)
+	if code != exitOK || errs != "" {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "benchstat", "-row", ".name", "-col", "/impl", "-")
+	cmd.Stdin = strings.NewReader(out)
+	table, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("benchstat: %v\n%s", err, table)
+	}
+	for _, want := range []string{"clientgo-realfifo-batch", "cond", "DeltaFIFO", "events/s", "allocs/op"} {
+		if !bytes.Contains(table, []byte(want)) {
+			t.Errorf("benchstat's table does not show %q:\n%s", want, table)
+		}
+	}
+}
+
+func TestResultsFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "on", "the", "way")
+	args := with(small, "--impl", "cond", "-o", "json", "--out", dir)
+	code, out, errs := call(t, args...)
+	if code != exitOK || !strings.Contains(errs, dir) {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	var printed lab.Outcome
+	if err := json.Unmarshal([]byte(out), &printed); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Again == "" {
+		t.Errorf("the folder holds %+v", kept.Comparisons)
+	}
+	before := snapshot(t, dir)
+	if code, _, errs := call(t, args...); code != exitUsage || !strings.Contains(errs, "--out") {
+		t.Errorf("a second run into the folder: exit code %d, stderr %q", code, errs)
+	}
+	if after := snapshot(t, dir); after != before {
+		t.Errorf("a second run changed the folder\nfrom\n%s\nto\n%s", before, after)
+	}
+	for _, name := range []string{"run.json", "env.json", "bench.txt", "report.md"} {
+		if !strings.Contains(before, name) {
+			t.Errorf("the folder lacks %s:\n%s", name, before)
+		}
+	}
+}
+
+// snapshot is the names and contents of all files of a folder.
+func snapshot(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		b.WriteString(path + "\n" + string(content) + "\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestLostEvent: a variant that loses an event is told, by name and exit code,
+// and none of its figures is shown.
+func TestLostEvent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	code, out, errs := call(t, with(small, "--impl", lossy+",cond", "--out", dir)...)
+	if code != exitInvalid {
+		t.Errorf("exit code %d, want %d", code, exitInvalid)
+	}
+	if !strings.Contains(errs, lossy) || !strings.Contains(errs, "lost") {
+		t.Errorf("stderr does not say what was lost by whom: %q", errs)
+	}
+	row := regexp.MustCompile(`(?m)^ *` + lossy + ` .*$`).FindString(out)
+	if !strings.Contains(row, "invalid: lost") || regexp.MustCompile(`\d[kM ]* ±|\d×`).MatchString(row) {
+		t.Errorf("the row of %s shows figures, or no verdict: %q", lossy, row)
+	}
+	bench, err := os.ReadFile(filepath.Join(dir, "bench.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(bench, []byte("impl="+lossy)) || !bytes.Contains(bench, []byte("impl=cond")) {
+		t.Errorf("bench.txt must hold cond and not %s:\n%s", lossy, bench)
+	}
+}
+
+// TestInterrupt ends a run after its first finished measurement, as Ctrl-C
+// does, and looks for that measurement.
+func TestInterrupt(t *testing.T) {
+	f := runFlags{
+		family: "deltafifo", impls: []string{"cond"}, delivery: []string{"in-order"}, pipeline: "queue", source: "memory",
+		storm: stormFlags{name: tiny}, paces: []string{"max"}, budget: "1ms", rounds: 1000, events: 3000, output: "bench",
+		out: filepath.Join(t.TempDir(), "out"),
+	}
+	p, err := f.plan(newRun(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	played := 0
+	build := p.comparisons[0].Cells[0].New
+	p.comparisons[0].Cells[0].New = func() (lab.Workload, error) {
+
+		if played++; played == 5 {
+			cancel()
+		}
+		return build()
+	}
+	var out, errs bytes.Buffer
+	if err := p.run(ctx, &out, &errs); !errors.Is(err, errInterrupted) {
+		t.Fatalf("run returned %v, want errInterrupted", err)
+	}
+	if !strings.Contains(errs.String(), "interrupted; 2 of 2000 measurements were finished and are kept") {
+		t.Errorf("stderr is %q", errs.String())
+	}
+	if n := strings.Count(out.String(), "\nBenchmark"); n != 2 {
+		t.Errorf("%d measurements were printed, want the two that were finished:\n%s", n, out.String())
+	}
+	kept, err := lab.Load(f.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !kept.Interrupted || len(kept.Comparisons[0].Cells[0].Rounds) != 1 {
+		t.Errorf("the folder holds %+v", kept)
+	}
+}
+
+// TestNoProgressWhenPiped: stderr is no terminal here and stays empty.
+func TestNoProgressWhenPiped(t *testing.T) {
+	code, out, errs := call(t, with(small, "--impl", "cond")...)
+	if code != exitOK || errs != "" {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+	if strings.ContainsAny(out, "\r\x1b") {
+		t.Errorf("stdout has control characters: %q", out)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"list", "--help"}, {"storm", "--help"}, {"storm", "show", "--help"}, {"storm", "list", "--help"}, {"storm"}, {}} {
+		code, out, errs := call(t, args...)
+		if code != exitOK || errs != "" || !strings.Contains(out, "Examples:") {
+			t.Errorf("%v: exit code %d, stderr %q, stdout %q", args, code, errs, out)
+		}
+	}
+}
+
+func TestFreeFolder(t *testing.T) {
+	root := t.TempDir()
+	b := lab.Build{Commit: "abc", Dirty: true}
+	want := []string{"2026-01-02-abc-dirty-quick", "2026-01-02-abc-dirty-quick-2", "2026-01-02-abc-dirty-quick-3"}
+	for _, w := range want {
+		got := freeFolder(root, "2026-01-02", b, "quick")
+		if got != filepath.Join(root, w) {
+			t.Errorf("got %s, want %s", got, w)
+		}
+		if err := os.Mkdir(got, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

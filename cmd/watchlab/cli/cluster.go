@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/bench/fleet"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/scripts/deploy"
+)
+
+func newCluster() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Play a storm from many pods of a cluster, and merge what they measured",
+		Long: `cluster takes a run to a Kubernetes cluster: an Indexed Job, each of whose pods is
+one shard of it. run starts it, status shows it, collect merges what the shards
+delivered into one results folder, clean takes all of it away.`,
+		Example: `  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pipeline informer
+  watchlab cluster status --context kind-watchlab --name mine
+  watchlab cluster collect --context kind-watchlab --name mine
+  watchlab cluster clean --context kind-watchlab --name mine`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newClusterRun(), newClusterStatus(), newCollect(), newClusterClean())
+	return cmd
+}
+
+// placeFlags say where a run is.
+type placeFlags struct {
+	kubeconfig string
+	context    string
+	namespace  string
+	name       string
+}
+
+func (f *placeFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
+	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one; what writes demands that it is named)")
+	fl.StringVarP(&f.namespace, "namespace", "n", deploy.Namespace, "namespace of the run")
+	fl.StringVar(&f.name, "name", "", "name of the run")
+}
+
+// connect finds the cluster. Where something is to be written, it has to be named.
+func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster, *fleet.Fleet, error) {
+	given := cmd.Flags().Changed("context")
+	if writes && !given {
+		return nil, nil, badFlag("context", errors.New("this writes into a cluster, and needs to be told which"))
+	}
+	c, err := cluster.Connect(f.kubeconfig, f.context)
+	if err != nil {
+		if given {
+			return nil, nil, badFlag("context", err)
+		}
+		return nil, nil, badFlag("kubeconfig", err)
+	}
+	fl, err := fleet.New(c.Config())
+	return c, fl, err
+}
+
+// ref names the run: the only one of the namespace where no flag does.
+func (f *placeFlags) ref(ctx context.Context, fl *fleet.Fleet) (fleet.Ref, error) {
+	if f.name != "" {
+		return fleet.Ref{Namespace: f.namespace, Run: f.name}, nil
+	}
+	runs, err := fl.Runs(ctx, f.namespace)
+	if err != nil {
+		return fleet.Ref{}, err
+	}
+	switch len(runs) {
+	case 0:
+		return fleet.Ref{}, badFlag("name", fmt.Errorf("is needed: there is no run in namespace %s", f.namespace))
+	case 1:
+		return fleet.Ref{Namespace: f.namespace, Run: runs[0]}, nil
+	}
+	return fleet.Ref{}, badFlag("name", fmt.Errorf("is needed: there are several runs in namespace %s: %q", f.namespace, runs))
+}
+
+// again is how another verb is called for the same run.
+func (f *placeFlags) again(verb, name string) string {
+	line := "watchlab cluster " + verb
+	for _, flag := range []struct{ name, value, unless string }{
+		{"kubeconfig", f.kubeconfig, ""}, {"context", f.context, ""}, {"namespace", f.namespace, deploy.Namespace}, {"name", name, ""},
+	} {
+		if flag.value != flag.unless {
+			line += " --" + flag.name + " " + flag.value
+		}
+	}
+	return line
+}
+
+func newClusterStatus() *cobra.Command {
+	var f placeFlags
+	output := "table"
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how far the shards of a run are",
+		Long: `status shows what the cluster knows of a run: each shard's pod, node and phase, how
+often it failed, how far it says it is, and whether its result was delivered (results
+in ConfigMaps only: others aren't seen from here).
+
+Exit code: 0; 1 if the cluster can't be asked; 2 for bad input.`,
+		Example: `  watchlab cluster status --context kind-watchlab
+  watchlab cluster status --context kind-watchlab --name mine -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return badFlag("output", oneOf(output, "table", "json"))
+			}
+			_, fl, err := f.connect(cmd, false)
+			if err != nil {
+				return err
+			}
+			ref, err := f.ref(cmd.Context(), fl)
+			if err != nil {
+				return err
+			}
+			s, err := fl.Status(cmd.Context(), ref)
+			if errors.Is(err, fleet.ErrNoRun) {
+				return badFlag("name", err)
+			}
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return fleetJSON(cmd.OutOrStdout(), s)
+			}
+			return fleetTable(cmd.OutOrStdout(), s)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	return cmd
+}
+
+func newClusterClean() *cobra.Command {
+	var f placeFlags
+	var all bool
+	limit := cleanLimit
+	cmd := &cobra.Command{
+		Use:   "clean",
+		Short: "Take a run out of the cluster, with its results",
+		Long: `clean removes everything of a run: Jobs, pods, plan, Leases, rights, what its writers
+made, and its results in ConfigMaps, so collect them first. --all removes all runs of
+the namespace, what they share, its volume of results included, and the namespace,
+unless somebody else made it.
+
+Exit code: 0 when nothing is left; 1 if that was refused or took too long, and then it
+can be done again; 2 for bad input.`,
+		Example: `  watchlab cluster clean --context kind-watchlab --name mine
+  watchlab cluster clean --context kind-watchlab --all`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case all && f.name != "":
+				return badFlag("all", errors.New("is in place of --name"))
+			case !all && f.name == "":
+				return badFlag("name", errors.New("is needed, or --all"))
+			case limit <= 0:
+				return badFlag("timeout", fmt.Errorf("%v is not more than 0", limit))
+			}
+			_, fl, err := f.connect(cmd, true)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			if all {
+				err = fl.CleanAll(ctx, f.namespace)
+			} else {
+				err = fl.Clean(ctx, fleet.Ref{Namespace: f.namespace, Run: f.name})
+			}
+			switch {
+			case errors.Is(err, fleet.ErrNoRun) && all:
+				return badFlag("namespace", err)
+			case errors.Is(err, fleet.ErrNoRun):
+				return badFlag("name", err)
+			case err != nil:
+				return err
+			case all:
+				fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: nothing is left in namespace %s\n", f.namespace)
+			default:
+				fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: nothing is left of run %s\n", f.name)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "remove all runs of the namespace and what they share, and the namespace, unless somebody else made it")
+	cmd.Flags().DurationVar(&limit, "timeout", limit, "how long it may take until nothing is left")
+	return cmd
+}
+
+// runNow is the name of a run that was given none: as many letters as a run may have.
+func runNow(now time.Time) string { return "run-" + now.Format("0102-150405") }

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/bench/fleet"
+	"watchlab/loadgen/share"
+)
+
+// unasked is the kubeconfig of a cluster that must not be asked for anything but what
+// it has: bad input is found before that.
+func unasked(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		http.Error(w, "no", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(s.Close)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "` + s.URL + `"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: one, context: {cluster: c, user: u}}]
+current-context: one
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestClusterBadInput(t *testing.T) {
+	kubeconfig := unasked(t)
+	place := []string{"--kubeconfig", kubeconfig, "--context", "one"}
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, append([]byte("profiles:\n- profile: gang\n  scale: 0.01\n#"), bytes.Repeat([]byte("x"), 2<<20)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"run", "--kubeconfig", kubeconfig, "--", "--storm", "gang"}, []string{"--context", "needs to be told which"}},
+		{[]string{"clean", "--kubeconfig", kubeconfig, "--all"}, []string{"--context"}},
+		{[]string{"status", "--kubeconfig", kubeconfig, "--context", "two"}, []string{"--context", `"two"`, "one"}},
+		{with(with([]string{"run"}, place...), "gang"), []string{`"gang"`, "after --"}},
+		{with(with([]string{"run"}, place...), "--name", "Mine", "--"), []string{"--name", "Mine"}},
+		{with(with([]string{"run"}, place...), "--name", "a-name-that-is-too-long", "--"), []string{"--name", "20"}},
+		{with(with([]string{"run"}, place...), "--mode", "x", "--"), []string{"--mode", "self, shared-server, cluster"}},
+		{with(with([]string{"run"}, place...), "--shards", "0", "--"), []string{"--shards", "0 is less than 1"}},
+		{with(with([]string{"run"}, place...), "--writers", "2", "--", "--storm", "recorded-gang"), []string{"--writers", "cluster"}},
+		{with(with([]string{"run"}, place...), "--deliver", "mail", "--"), []string{"--deliver", `"mail"`}},
+		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", "recorded-gang"), []string{"--overlay", "kind"}},
+		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
+		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "nowhere"), []string{"--storm", "nowhere"}},
+		{with(with([]string{"run"}, place...), "--"), []string{"--family", "quick study"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"--out", "deliver"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
+		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "-f", "-"), []string{"--filename"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", large), []string{"--storm", "bytes"}},
+		{with(with([]string{"run"}, place...), "--mode", "shared-server", "--", "--storm", "recorded-gang", "--pace", "10"), []string{"--pace", "its own time"}},
+		{with(with([]string{"run"}, place...), "--mode", "cluster", "--", "--storm", "recorded-gang", "--source", "apply"), []string{"--source"}},
+		{with(with([]string{"clean"}, place...), "--name", "a", "--all"), []string{"--all"}},
+		{with([]string{"clean"}, place...), []string{"--name"}},
+		{with(with([]string{"status"}, place...), "-o", "yaml"), []string{"--output"}},
+	} {
+		code, out, errs := call(t, append([]string{"cluster"}, c.args...)...)
+		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(errs, want) {
+				t.Errorf("%q: %q does not say %q", c.args, errs, want)
+			}
+		}
+	}
+}
+
+// TestPack: what a shard is told is what the user said, with files where they are there.
+func TestPack(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	mine, pod := file("mine.yaml", "profiles: []\n"), file("pod.yaml", "kind: Pod\n")
+	f := clusterRunFlags{}
+	cmd := newClusterRun()
+	cmd.SetContext(t.Context())
+	_, flags, err := f.parse(cmd, []string{
+		"--pace", "max,2000", "--storm", mine, "-f", pod, "-f", "https://example.org/pod.yaml", "--no-probe", "--faults", "gone:at=1s,count=2",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped := shippedFlags{FlagSet: flags.Flags()}
+	shipped.resource.Resource = "pods"
+	for mode, want := range map[share.Mode][2]string{
+		share.Self: {"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml", ""},
+		share.SharedServer: {
+			"--resource=pods --faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml",
+			"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --storm=/etc/watchlab/mine.yaml",
+		},
+	} {
+		args, serve, files, err := shipped.pack(mode)
+		if err != nil || strings.Join(args, " ") != want[0] || strings.Join(serve, " ") != want[1] {
+			t.Errorf("%s: %q and %q, %v", mode, args, serve, err)
+		}
+		if len(files) != 2 || string(files["mine.yaml"]) != "profiles: []\n" || string(files["pod.yaml"]) != "kind: Pod\n" {
+			t.Errorf("%s: files %q", mode, files)
+		}
+	}
+	other := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, flags, err = f.parse(cmd, []string{"--storm", mine, "-f", other}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := (shippedFlags{FlagSet: flags.Flags()}).pack(share.Self); err == nil || !strings.Contains(err.Error(), "one name") {
+		t.Errorf("two files of one name: %v", err)
+	}
+}
+
+// TestFollower: each thing is told once.
+func TestFollower(t *testing.T) {
+	var out bytes.Buffer
+	f := follower{w: &out}
+	state := func(shards ...fleet.Shard) fleet.State {
+		return fleet.State{Plan: share.Plan{Shards: len(shards), Deliver: "configmap"}, Shards: shards}
+	}
+	waiting := fleet.Shard{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable"}
+	f.show(state(fleet.Shard{Phase: fleet.Running}, waiting))
+	f.show(state(fleet.Shard{Phase: fleet.Running, Where: "play 1"}, waiting))
+	f.show(state(fleet.Shard{Phase: fleet.Failed, Reason: "exit code 1", Pod: "a", Failures: 1}, waiting))
+	f.show(state(fleet.Shard{Phase: fleet.Running, Pod: "b", Failures: 1}, waiting))
+	f.show(state(fleet.Shard{Phase: fleet.Succeeded, Pod: "b", Failures: 1, Delivered: true}, fleet.Shard{Index: 1, Phase: fleet.GivenUp, Pod: "c", Failures: 1, Reason: "exit code 2"}))
+	want := `watchlab: shard 1 waits: Unschedulable
+watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
+watchlab: shard 0: its pod a failed, and it is tried again: exit code 1
+watchlab: 2 shards: 1 waiting, 1 failed; 0 results delivered
+watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
+watchlab: shard 1: its pod c failed, and it is given up: exit code 2
+watchlab: 2 shards: 1 given up, 1 succeeded; 1 result delivered
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}

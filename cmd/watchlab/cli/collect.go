@@ -1,0 +1,402 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"watchlab/bench/fleet"
+	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+// errMissing ends a collection that has said which shards are missing.
+var errMissing = fmt.Errorf("%w, or shards are missing", errInvalid)
+
+// collectFlags are the flags of cluster collect.
+type collectFlags struct {
+	place    placeFlags
+	fromLogs []string
+	fromDir  string
+	fromS3   string
+	partial  bool
+	keep     bool
+	out      string
+	output   string
+}
+
+// shardsDir is where --keep-shards puts what was delivered, in the results folder.
+const shardsDir = "shards"
+
+func newCollect() *cobra.Command {
+	f := collectFlags{output: "table"}
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Merge what the shards of a run delivered into one results folder",
+		Long: `collect finds what the shards of a run delivered, merges it, and writes one results
+folder with all reports, results/<date>-<commit>-<run>. Counts and distributions are
+added up exactly: the quantiles are those of all events of all shards. Events/s are all
+events over the time of the shard that took longest.
+
+Results in ConfigMaps and in pods' logs are found through the cluster; --from-logs,
+--from-dir and --from-s3 need none. What is cut, changed or mixed with other output is
+found by checksums and named. Shards of different programs, seeds, cells or rounds are
+refused. Where a shard was begun several times, its first attempt that came to its end
+counts.
+
+Where shards are missing, no figure is shown (invalid: shards), unless --partial says
+that a part will do; then all reports say of how many shards they are. Which are missing
+is told either way. Nothing is removed from the cluster: watchlab cluster clean does.
+
+Exit code: 0; 1 if shards are missing, without --partial, or a cell broke an invariant; 2
+for bad input, and for shards that can't be merged, before anything is written.`,
+		Example: `  watchlab cluster collect --context kind-watchlab --name mine
+
+  # Without the cluster
+  kubectl logs -n watchlab -l watchlab.dev/run=mine --tail -1 > logs.txt
+  watchlab cluster collect --from-logs logs.txt
+  watchlab cluster collect --from-s3 's3://results/storms?endpoint=https://minio.example:9000' --name mine
+
+  # What is there, with all that was delivered kept beside it
+  watchlab cluster collect --context kind-watchlab --name mine --partial --keep-shards`,
+		RunE: f.run,
+		Args: cobra.ArbitraryArgs,
+	}
+	f.place.add(cmd)
+	fl := cmd.Flags()
+	fl.StringSliceVar(&f.fromLogs, "from-logs", nil, "logs of the shards, files or - for standard input, rather than those that the cluster has; arguments are more of them")
+	fl.StringVar(&f.fromDir, "from-dir", "", "folder that shards delivered to (dir=PATH), or that --keep-shards made")
+	fl.StringVar(&f.fromS3, "from-s3", "", "S3-compatible store that shards delivered to (s3=URL): s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	fl.BoolVar(&f.partial, "partial", false, "show figures although shards are missing")
+	fl.BoolVar(&f.keep, "keep-shards", false, "keep what each shard delivered, in "+shardsDir+"/ of the results folder")
+	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
+	fl.StringVarP(&f.output, "output", "o", f.output, "table, json or bench")
+	return cmd
+}
+
+// collection is what is to be collected.
+type collection struct {
+	reader delivery.Reader
+
+	run string
+
+	state *fleet.State
+
+	from string
+}
+
+func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
+	show, err := f.check(cmd, args)
+	if err != nil {
+		return err
+	}
+	c, err := f.open(cmd, args)
+	if err != nil {
+		return err
+	}
+	spool, err := os.MkdirTemp("", "watchlab-collect-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(spool) }()
+	stderr := cmd.ErrOrStderr()
+	of := 0
+	opts := lab.MergeOptions{Name: c.run, Partial: f.partial}
+	if c.state != nil {
+		of, opts.Args = c.state.Plan.Shards, planArgs(*c.state)
+	}
+	got, err := delivery.Collect(cmd.Context(), c.reader, c.run, of, spool, opts)
+	for _, d := range got.Damaged {
+		fmt.Fprintf(stderr, "watchlab: %s\n", d)
+	}
+	switch {
+	case errors.Is(err, delivery.ErrRuns):
+		return badFlag("name", fmt.Errorf("is needed: %w in %s", err, c.from))
+	case errors.Is(err, delivery.ErrNone):
+		return c.nothing(stderr, f)
+	case errors.Is(err, lab.ErrShards):
+		return usageError{fmt.Errorf("%s: %w", c.from, err)}
+	case err != nil:
+		return fmt.Errorf("%s: %w", c.from, err)
+	}
+	return f.write(cmd, c, got, show)
+}
+
+// check checks the flags, and returns how the run is shown.
+func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer, *lab.Outcome) error, error) {
+	given := cmd.Flags().Changed
+	var from []string
+	for _, name := range []string{"from-logs", "from-dir", "from-s3"} {
+		if given(name) {
+			from = append(from, name)
+		}
+	}
+	switch {
+	case len(from) > 1:
+		return nil, badFlag(from[1], fmt.Errorf("is in place of --%s", from[0]))
+	case len(args) > 0 && !given("from-logs"):
+		return nil, usageError{fmt.Errorf("%s takes no argument %q, only flags, and files after --from-logs", cmd.CommandPath(), args[0])}
+	}
+	for _, name := range []string{"context", "kubeconfig", "namespace"} {
+		if len(from) > 0 && given(name) {
+			return nil, badFlag(name, fmt.Errorf("is of no use with --%s, which needs no cluster", from[0]))
+		}
+	}
+	if f.out != "" {
+		if _, err := os.Lstat(f.out); err == nil {
+			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
+		}
+	}
+	switch f.output {
+	case "table":
+		return report.Table, nil
+	case "json":
+		return report.JSON, nil
+	case "bench":
+		return report.Bench, nil
+	}
+	return nil, badFlag("output", oneOf(f.output, "table", "json", "bench"))
+}
+
+// open finds where the results are.
+func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, error) {
+	given := cmd.Flags().Changed
+	switch {
+	case given("from-logs"):
+		logs, err := f.logs(cmd, append(slices.Clone(f.fromLogs), args...))
+		return collection{reader: logs, run: f.place.name, from: "the logs"}, err
+	case given("from-dir"):
+		info, err := os.Stat(f.fromDir)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is no folder", f.fromDir)
+		}
+		if err != nil {
+			return collection{}, badFlag("from-dir", err)
+		}
+		return collection{reader: delivery.Folder(f.fromDir), run: f.place.name, from: f.fromDir}, nil
+	case given("from-s3"):
+		store, err := delivery.OpenS3(f.fromS3, os.Getenv)
+		if err != nil {
+			return collection{}, badFlag("from-s3", err)
+		}
+		return collection{reader: store, run: f.place.name, from: f.fromS3}, nil
+	}
+	return f.inCluster(cmd)
+}
+
+// inCluster asks the cluster where the run's results are.
+func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
+	cluster, fl, err := f.place.connect(cmd, false)
+	if err != nil {
+		return collection{}, err
+	}
+	ref, err := f.place.ref(cmd.Context(), fl)
+	if err != nil {
+		return collection{}, err
+	}
+	state, err := fl.Status(cmd.Context(), ref)
+	if errors.Is(err, fleet.ErrNoRun) {
+		return collection{}, badFlag("name", err)
+	}
+	if err != nil {
+		return collection{}, err
+	}
+	c := collection{run: ref.Run, state: &state}
+	way, err := delivery.ParseWay(state.Plan.Deliver)
+	if err != nil {
+		return collection{}, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
+	}
+	config := rest.CopyConfig(cluster.Config())
+	// Results are bytes, which JSON makes a third larger.
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return collection{}, err
+	}
+	switch way.Kind {
+	case delivery.ConfigMapWay:
+		c.from = "the ConfigMaps of namespace " + ref.Namespace
+		c.reader = delivery.ConfigMaps{Client: client, Namespace: ref.Namespace}
+	case delivery.LogWay:
+		c.from = "the logs of the pods of namespace " + ref.Namespace
+		c.reader, err = podLogs(cmd.Context(), client, ref)
+	case delivery.S3Way:
+		c.from = way.To
+		if c.reader, err = delivery.OpenS3(way.To, os.Getenv); err != nil {
+			return collection{}, usageError{fmt.Errorf("run %s delivers to %s: %w", ref.Run, way.To, err)}
+		}
+	default:
+		return collection{}, badFlag("from-dir", fmt.Errorf("is needed: run %s delivers to the folder %s of a volume of its pods; copy it here, or mount it", ref.Run, way.To))
+	}
+	return c, err
+}
+
+// podLogs are the logs of all pods of a run, of those that have ended, too.
+func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (delivery.Logs, error) {
+	pods, err := client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + ref.Run})
+	if err != nil {
+		return nil, err
+	}
+	var logs delivery.Logs
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodPending {
+			continue
+		}
+		for _, container := range p.Spec.Containers {
+			logs = append(logs, delivery.NamedLog{
+				Name: "pod " + p.Name,
+				Open: func(ctx context.Context) (io.ReadCloser, error) {
+					return client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container.Name}).Stream(ctx)
+				},
+			})
+		}
+	}
+	return logs, nil
+}
+
+// logs opens the files that were named.
+func (f *collectFlags) logs(cmd *cobra.Command, names []string) (delivery.Logs, error) {
+	var logs delivery.Logs
+	for _, name := range names {
+		if name == "-" {
+			logs = append(logs, delivery.NamedLog{Name: "standard input", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }})
+			continue
+		}
+		info, err := os.Stat(name)
+		if err == nil && info.IsDir() {
+			err = fmt.Errorf("%s is a folder; name the files in it", name)
+		}
+		if err != nil {
+			return nil, badFlag("from-logs", err)
+		}
+		logs = append(logs, delivery.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }})
+	}
+	if len(logs) == 0 {
+		return nil, badFlag("from-logs", errors.New("names no file"))
+	}
+	return logs, nil
+}
+
+// planArgs is how the run was started, as far as its plan tells.
+func planArgs(s fleet.State) []string {
+	p := s.Plan
+	args := []string{"cluster", "run", "--name", p.Run, "--mode", string(p.Mode), "--shards", fmt.Sprint(p.Shards)}
+	if p.Writers > 0 {
+		args = append(args, "--writers", fmt.Sprint(p.Writers))
+	}
+	return append(append(args, "--deliver", p.Deliver, "--"), p.Args...)
+}
+
+// nothing says that no shard has delivered, and why not, as far as that is known.
+func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
+	of := ""
+	if c.run != "" {
+		of = " of run " + c.run
+	}
+	if c.state == nil {
+		return fmt.Errorf("no whole result%s is in %s", of, c.from)
+	}
+	fmt.Fprintf(stderr, "watchlab: no whole result%s is in %s\n", of, c.from)
+	missing := make([]int, c.state.Plan.Shards)
+	for i := range missing {
+		missing[i] = i
+	}
+	c.missing(stderr, missing, f)
+	return errMissing
+}
+
+// missing names shards that did not deliver, and how the cluster finds them.
+func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
+	const most = 20
+	for n, i := range missing {
+		if n == most && len(missing) > most+1 {
+			fmt.Fprintf(stderr, "watchlab: and %d shards more are missing\n", len(missing)-most)
+			break
+		}
+		line := fmt.Sprintf("watchlab: shard %d is missing", i)
+		if c.state != nil {
+			if at := slices.IndexFunc(c.state.Shards, func(s fleet.Shard) bool { return !s.Writer && s.Index == i }); at >= 0 {
+				line += ": " + shardState(c.state.Shards[at])
+			}
+		}
+		fmt.Fprintln(stderr, line)
+	}
+	if c.state != nil && !c.state.Over {
+		fmt.Fprintf(stderr, "watchlab: the run is not over; see %s\n", f.place.again("status", c.state.Run))
+	}
+}
+
+// shardState is what the cluster says of a shard.
+func shardState(s fleet.Shard) string {
+	parts := []string{string(s.Phase)}
+	if s.Reason != "" {
+		parts[0] += " (" + s.Reason + ")"
+	}
+	if s.Pod != "" {
+		parts = append(parts, "pod "+s.Pod)
+	}
+	if s.Node != "" {
+		parts = append(parts, "node "+s.Node)
+	}
+	if s.Where != "" {
+		parts = append(parts, s.Where)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// write writes the results folder, shows the run, and says what there is to know.
+func (f *collectFlags) write(cmd *cobra.Command, c collection, got delivery.Collected, show func(io.Writer, *lab.Outcome) error) error {
+	o, stderr := got.Outcome, cmd.ErrOrStderr()
+	dir := f.out
+	if dir == "" {
+		dir = freeFolder("results", today(), o.Env.Build, got.Run)
+	}
+	if err := o.Create(dir); errors.Is(err, fs.ErrExist) || errors.Is(err, lab.ErrExists) {
+		return badFlag("out", err)
+	} else if err != nil {
+		return err
+	}
+	err := report.Write(dir, o)
+	if f.keep {
+		err = errors.Join(err, got.Keep(filepath.Join(dir, shardsDir)))
+	}
+	if err = errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
+		return err
+	}
+	for _, s := range o.Merged.PassedOver {
+		fmt.Fprintf(stderr, "watchlab: shard %d: attempt %d%s is not merged, as another one is\n", s.Index, s.Attempt, inPod(s.Pod))
+	}
+	c.missing(stderr, o.Merged.Missing, f)
+	fmt.Fprintf(stderr, "watchlab: %s are merged; results are in %s\n", o.Merged, dir)
+	failed := o.Failed()
+	for _, cell := range failed {
+		fmt.Fprintf(stderr, "watchlab: %s\n", cell)
+	}
+	switch {
+	case len(failed) > 0:
+		return errInvalid
+	case len(o.Merged.Missing) > 0 && !f.partial:
+		return errMissing
+	}
+	return nil
+}
+
+func inPod(pod string) string {
+	if pod == "" {
+		return ""
+	}
+	return " (pod " + pod + ")"
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/lab"
+)
+
+// collectable is what two shards of one small run measured, one of three cells each.
+func collectable(t *testing.T) []*lab.Shard {
+	t.Helper()
+	var shards []*lab.Shard
+	for i := range 2 {
+		dir := filepath.Join(t.TempDir(), "run")
+		var stderr bytes.Buffer
+		code := run(t.Context(), []string{"run", "--family", "queue", "--impl", "cond", "--storm", tiny, "--events", "3000", "--rounds", "1", "--share", fmt.Sprintf("%d/2", i), "--out", dir}, new(bytes.Buffer), &stderr)
+		if code != exitOK {
+			t.Fatal(stderr.String())
+		}
+		o, err := lab.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &lab.Shard{Index: i, Of: 2, Pod: fmt.Sprintf("mine-%d", i), Node: "node-a", Outcome: o}
+		for _, c := range o.Comparisons[0].Cells {
+			s.Starts = append(s.Starts, lab.Start{Cell: c.BenchName(), Round: 1})
+		}
+		shards = append(shards, s)
+	}
+	return shards
+}
+
+func deliverTo(t *testing.T, s delivery.Sink, run string, shards ...*lab.Shard) {
+	t.Helper()
+	for _, shard := range shards {
+		p, err := delivery.Encode(run, shard)
+		if err == nil {
+			err = s.Deliver(t.Context(), p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// collected runs collect, and returns its exit code and what it said.
+func collected(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(context.Background(), append([]string{"cluster", "collect"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// TestCollectVerb: what shards delivered becomes one results folder, from files of each
+// kind; what is missing is named, and nothing shown, unless a part will do.
+func TestCollectVerb(t *testing.T) {
+	shards := collectable(t)
+	dir, work := t.TempDir(), t.TempDir()
+	deliverTo(t, delivery.Folder(dir), "mine", shards...)
+	var log bytes.Buffer
+	deliverTo(t, delivery.NewLog(&log), "mine", shards[1])
+	logs := filepath.Join(work, "logs.txt")
+	if err := os.WriteFile(logs, log.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := func(name string) string { return filepath.Join(work, name) }
+	for name, tc := range map[string]struct {
+		args  []string
+		code  int
+		shown bool
+		says  []string
+	}{
+		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-shards"}, exitOK, true,
+			[]string{"2 shards are merged; results are in " + out("all")}},
+		"missing": {[]string{"--from-logs", logs, "--out", out("missing")}, exitInvalid, false,
+			[]string{"shard 0 is missing\n", "1 of 2 shards are merged"}},
+		"partial": {[]string{"--from-logs", logs, "--out", out("partial"), "--partial"}, exitOK, true,
+			[]string{"shard 0 is missing\n", "1 of 2 shards are merged"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := collected(t, tc.args...)
+			if code != tc.code {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(stderr, s) {
+					t.Errorf("stderr lacks %q: %s", s, stderr)
+				}
+			}
+			o, err := lab.Load(out(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Name != "mine" || o.Merged == nil {
+				t.Errorf("%q, merged: %+v", o.Name, o.Merged)
+			}
+			for _, c := range o.Comparisons[0].Cells {
+				if (len(c.Rounds) > 0) != tc.shown {
+					t.Errorf("%s: %d rounds, %s", c.BenchName(), len(c.Rounds), c.Verdict)
+				}
+			}
+			for _, file := range []string{"report.md", "report.html"} {
+				text, err := os.ReadFile(filepath.Join(out(name), file))
+				if err != nil || !strings.Contains(string(text), o.Merged.String()) {
+					t.Errorf("%s doesn't say %q (%v)", file, o.Merged, err)
+				}
+			}
+			if !strings.Contains(stdout, o.Merged.String()) {
+				t.Errorf("the table doesn't say %q:\n%s", o.Merged, stdout)
+			}
+		})
+	}
+	// What was kept can be collected again.
+	code, _, stderr := collected(t, "--from-dir", filepath.Join(out("all"), shardsDir), "--out", out("again"))
+	if code != exitOK {
+		t.Errorf("what was kept: exit code %d: %s", code, stderr)
+	}
+	all, err := lab.Load(out("all"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := func(o *lab.Outcome) uint64 { return o.Comparisons[0].Cells[0].Rounds[0].Result.EventsIn }
+	if got, want := events(all), events(shards[0].Outcome)+events(shards[1].Outcome); got != want {
+		t.Errorf("%d events, want %d", got, want)
+	}
+}
+
+// TestCollectTellsOfDamage: what is broken is named; another attempt is told of.
+func TestCollectTellsOfDamage(t *testing.T) {
+	shards := collectable(t)
+	dir := t.TempDir()
+	deliverTo(t, delivery.Folder(dir), "mine", shards...)
+	retried, later := *shards[0], *shards[0].Outcome
+	later.Started = later.Started.Add(time.Hour)
+	retried.Attempt, retried.Pod, retried.Outcome = 1, "mine-0-again", &later
+	deliverTo(t, delivery.Folder(dir), "mine", &retried)
+	if err := os.WriteFile(filepath.Join(dir, "mine", "x.wlshard"), []byte("half a res"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := collected(t, "--from-dir", dir, "--out", filepath.Join(t.TempDir(), "out"))
+	for _, want := range []string{"x.wlshard: not a whole result", "shard 0: attempt 1 (pod mine-0-again) is not merged"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr lacks %q: %s", want, stderr)
+		}
+	}
+	if code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestCollectRefusesInput: bad input is one line, and nothing is written.
+func TestCollectRefusesInput(t *testing.T) {
+	shards := collectable(t)
+	dir, empty := t.TempDir(), t.TempDir()
+	deliverTo(t, delivery.Folder(dir), "mine", shards[0])
+	deliverTo(t, delivery.Folder(dir), "other", shards[0])
+	mixed := t.TempDir()
+	other := *shards[1].Outcome
+	other.Env.Commit = "another"
+	shards[1].Outcome = &other
+	deliverTo(t, delivery.Folder(mixed), "mine", shards...)
+	out := filepath.Join(t.TempDir(), "out")
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"two places":       {[]string{"--from-dir", dir, "--from-logs", "x"}, exitUsage, "--from-dir: is in place of --from-logs"},
+		"an argument":      {[]string{"--from-dir", dir, "more"}, exitUsage, `takes no argument "more"`},
+		"a cluster":        {[]string{"--from-dir", dir, "--context", "x"}, exitUsage, "--context: is of no use with --from-dir"},
+		"an output":        {[]string{"--from-dir", dir, "-o", "x"}, exitUsage, "--output"},
+		"a folder in use":  {[]string{"--from-dir", dir, "--out", dir}, exitUsage, "--out: " + dir + " exists"},
+		"no folder":        {[]string{"--from-dir", dir + "-none"}, exitUsage, "--from-dir: "},
+		"no file":          {[]string{"--from-logs", dir + "-none"}, exitUsage, "--from-logs: "},
+		"a folder of logs": {[]string{"--from-logs", dir}, exitUsage, "name the files in it"},
+		"no store":         {[]string{"--from-s3", "http://x"}, exitUsage, "--from-s3: "},
+		"no cluster":       {[]string{"--kubeconfig", dir + "-none"}, exitUsage, "--kubeconfig: "},
+		"several runs":     {[]string{"--from-dir", dir}, exitUsage, `--name: is needed: several runs: ["mine" "other"]`},
+		"mixed versions":   {[]string{"--from-dir", mixed}, exitUsage, `the program's commit is`},
+		"nothing there":    {[]string{"--from-dir", empty}, exitInvalid, "no whole result is in " + empty},
+		"no such run":      {[]string{"--from-dir", dir, "--name", "third"}, exitInvalid, "no whole result of run third is in " + dir},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := tc.args
+			if name != "a folder in use" {
+				args = append(args, "--out", out)
+			}
+			code, _, stderr := collected(t, args...)
+			if code != tc.code || !strings.Contains(stderr, tc.says) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit code %d, stderr %q; want %d and %q", code, stderr, tc.code, tc.says)
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Error("something was written")
+			}
+		})
+	}
+}

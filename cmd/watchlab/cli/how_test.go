@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/profile"
+	"watchlab/bench/stats"
+)
+
+// TestResumeOfAKilledRun kills the command with a signal that cannot be caught,
+// several times, takes its run up again, and looks whether each round is there once.
+func TestResumeOfAKilledRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	const rounds = 4
+	start := with(small, "--impl", "clientgo-realfifo-batch,cond,"+lossy, "--rounds", strconv.Itoa(rounds), "--pace", "max,20000", "--out", dir)
+	args := start
+	kept := map[string]time.Time{}
+	for _, lines := range []int{2, 3} {
+		killAfter(t, dir, lines, args)
+		args = []string{"run", "--resume", dir}
+		o, err := lab.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Ended != nil {
+			t.Fatal("the run was over before it was killed")
+		}
+		for _, c := range o.Comparisons[0].Cells {
+			for _, r := range c.Rounds {
+				keep(kept, c, r)
+			}
+		}
+	}
+	if len(kept) < 4 {
+		t.Fatalf("%d rounds were finished before the kills", len(kept))
+	}
+	t.Setenv(asCommand, "1")
+	code, out, errs := call(t, "run", "--resume", dir, "-o", "json")
+	if code != exitInvalid || !strings.Contains(errs, lossy) {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	var printed lab.Outcome
+	if err := json.Unmarshal([]byte(out), &printed); err != nil {
+		t.Fatal(err)
+	}
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Ended == nil || o.Interrupted || len(o.Env.Resumed) != 2 || strings.Join(o.Env.Args, " ") != strings.Join(start, " ") {
+		t.Errorf("ended %v, interrupted %v, %+v", o.Ended, o.Interrupted, o.Env)
+	}
+	file, err := os.Open(filepath.Join(dir, lab.BenchFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench, err := stats.Read(file, lab.BenchFile)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, c := range o.Comparisons[0].Cells {
+		if strings.HasPrefix(c.Label("impl"), lossy) {
+			if !c.Verdict.Failed() || len(c.Rounds) > 0 {
+				t.Errorf("%s: %s with %d rounds", c.BenchName(), c.Verdict, len(c.Rounds))
+			}
+			continue
+		}
+		if c.Verdict.Status == lab.Invalid {
+			// A generator that fell behind: it shows nothing.
+			continue
+		}
+		if len(c.Rounds) != rounds {
+			t.Errorf("%s has %d rounds, want %d", c.BenchName(), len(c.Rounds), rounds)
+		}
+		if n := len(bench.Iters[c.BenchName()]); n != rounds {
+			t.Errorf("bench.txt has %d lines of %s, want %d", n, c.BenchName(), rounds)
+		}
+		var count uint64
+		for i, r := range c.Rounds {
+			if r.Round != i+1 {
+				t.Errorf("%s: round %d is in place %d", c.BenchName(), r.Round, i)
+			}
+			if started, ok := kept[roundKey(c, r)]; ok {
+				found++
+				if !started.Equal(r.Started) {
+					t.Errorf("%s: round %d was finished, and played again", c.BenchName(), r.Round)
+				}
+			}
+			if len(r.Result.Latency) > 0 {
+				count += r.Result.Latency[0].Count
+			}
+		}
+		if len(c.Latency) > 0 && c.Latency[0].Count != count {
+			t.Errorf("%s: %d latencies in all, %d in its rounds", c.BenchName(), c.Latency[0].Count, count)
+		}
+	}
+	if found == 0 {
+		t.Error("no round that was finished before a kill was found again")
+	}
+	if _, err := os.Stat(filepath.Join(dir, lab.ReportFile)); err != nil {
+		t.Error(err)
+	}
+}
+
+func roundKey(c lab.CellResult, r lab.Round) string {
+	data, _ := json.Marshal(r.Round) // A number is what it takes.
+	return c.BenchName() + "#" + string(data)
+}
+
+func keep(kept map[string]time.Time, c lab.CellResult, r lab.Round) {
+	if _, ok := kept[roundKey(c, r)]; !ok {
+		kept[roundKey(c, r)] = r.Started
+	}
+}
+
+// killAfter runs the command in a process of its own until bench.txt has so many
+// lines more than it had, and kills it.
+func killAfter(t *testing.T, dir string, more int, args []string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := func() int {
+		data, _ := os.ReadFile(filepath.Join(dir, lab.BenchFile))
+		return bytes.Count(data, []byte("\nBenchmark"))
+	}
+	want := lines() + more
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string)
+	go func() {
+		defer close(said)
+		for in := bufio.NewScanner(stderr); in.Scan(); {
+			said <- in.Text()
+		}
+	}()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for lines() < want {
+		select {
+		case line, ok := <-said:
+			t.Fatalf("the command ended, or said: %q (%v)", line, ok)
+		case <-tick.C:
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range said {
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("the command was not killed")
+	}
+}
+
+// TestMemory: each play has a process of its own, and tells of its memory; what
+// goes wrong there is told by its cause.
+func TestMemory(t *testing.T) {
+	t.Setenv(asCommand, "1")
+	dir := filepath.Join(t.TempDir(), "out")
+	code, _, errs := call(t, with(small, "--impl", "cond,"+lossy, "--memory", "--out", dir)...)
+	if code != exitInvalid || !strings.Contains(errs, lossy+"/") || !strings.Contains(errs, "invalid: lost") {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.Fresh {
+		t.Error("the outcome doesn't say that each play had a process of its own")
+	}
+	for _, c := range o.Comparisons[0].Cells {
+		if c.Label("impl") == lossy {
+			continue
+		}
+		if c.Verdict.Status == lab.Invalid || len(c.Rounds) != 1 {
+			t.Errorf("%s: %s", c.BenchName(), c.Verdict)
+			continue
+		}
+		m := c.Rounds[0].Result.Memory
+		if m == nil || m.HeapBytes == 0 || m.PeakHeapBytes < m.HeapBytes {
+			t.Errorf("%s: memory %+v", c.BenchName(), m)
+		}
+		if len(c.Latency) == 0 || c.Latency[0].Count == 0 {
+			t.Errorf("%s: no latencies came over", c.BenchName())
+		}
+	}
+}
+
+// TestMemoryOfAProcessThatFails: what it said comes with the verdict.
+func TestMemoryOfAProcessThatFails(t *testing.T) {
+	t.Setenv(asCommand, "1")
+	p := &plan{args: []string{"run", "--family", "nobody"}}
+	_, err := p.fresh(t.Context(), "Queue/impl=x")
+	if err == nil || !strings.Contains(err.Error(), "handed nothing over") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
+		t.Errorf("error %v", err)
+	}
+	p.args = small
+	_, err = p.fresh(t.Context(), "Queue/impl=x")
+	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestProfileFlag: the cells' profiles stand in the results folder, and the round that
+// they were taken of counts nowhere.
+func TestProfileFlag(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)
+	if code != exitOK {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range o.Comparisons[0].Cells {
+		if len(c.Rounds) != 1 {
+			t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
+		}
+		if _, err := os.Stat(filepath.Join(dir, profile.Dir, profile.Allocs.FileName(c.BenchName()))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	args := []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--impl", "cond", "--events", "3000", "--storm", tiny, "--budget", "1ms", "--out", dir}
+	code, _, errs := call(t, args...)
+	if code != exitOK {
+		t.Fatalf("exit code %d, stderr %q", code, errs)
+	}
+	o, err := lab.Load(dir)
+	if err != nil || o.Rounds != 1 || o.Budget != time.Millisecond {
+		t.Errorf("%v, %d rounds for a budget of %v", err, o.Rounds, o.Budget)
+	}
+}
+
+// TestStatus: what is told, and how often, on a terminal and elsewhere.
+func TestStatus(t *testing.T) {
+	p := lab.Progress{Cell: "Queue/impl=x", Round: 2, Rounds: 5, Done: 7, Total: 12, Left: 83*time.Second + 400*time.Millisecond}
+	for want, change := range map[string]func(*lab.Progress){
+		"7/12, 1m23s left  round 2/5  Queue/impl=x":   func(*lab.Progress) {},
+		"7/12  warm-up  Queue/impl=x":                 func(p *lab.Progress) { p.Round, p.Left = 0, 0 },
+		"7 played, 1m23s left  round 2  Queue/impl=x": func(p *lab.Progress) { p.Rounds, p.Total = 0, 0 },
+		"7/12, 1m23s left  profiles  Queue/impl=x":    func(p *lab.Progress) { p.Round, p.Profiling = 0, true },
+		"7 played, 1m23s left  warm-up  Queue/impl=x": func(p *lab.Progress) { p.Round, p.Rounds, p.Total = 0, 0, 0 },
+	} {
+		p := p
+		change(&p)
+		if got := progressLine(p); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+
+	now := time.Unix(0, 0)
+	var out bytes.Buffer
+	s := &status{w: &out, now: func() time.Time { return now }, last: now}
+	for range 700 {
+		s.show(p)
+		now = now.Add(100 * time.Millisecond)
+		p.Finished = true
+		s.show(p)
+		p.Finished = false
+	}
+	s.clear()
+	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 2); got != want {
+		t.Errorf("in 70 s, piped: %q, want %q", got, want)
+	}
+
+	out.Reset()
+	s = &status{w: &out, width: 20, now: func() time.Time { return now }}
+	s.show(p)
+	s.clear()
+	if got, want := out.String(), "\r\x1b[K7/12, 1m23s left  r\r\x1b[K"; got != want {
+		t.Errorf("on a terminal: %q, want %q", got, want)
+	}
+}

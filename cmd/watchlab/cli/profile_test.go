@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/profile"
+)
+
+// burner is a workload that does nothing but use the processor.
+type burner struct{ stage string }
+
+func (burner) Setup(context.Context) error { return nil }
+func (burner) Check() error                { return nil }
+func (burner) Teardown() error             { return nil }
+
+func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
+	rec.Begin()
+	var x uint64
+	profile.Do(ctx, b.stage, func(context.Context) {
+
+		block := make([]byte, 4<<20)
+		x = burn()
+		runtime.KeepAlive(block)
+	})
+	rec.End()
+	rec.Count(1000, max(x&1, 1))
+	return nil
+}
+
+// burn takes some 100 ms of processor time, however busy the machine is.
+//
+//go:noinline
+func burn() uint64 {
+	x := uint64(1)
+	for range 120_000_000 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	return x
+}
+
+// profiledRun plays two cells with profiles into a folder.
+func profiledRun(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	c := lab.Comparison{Family: "queue", Title: "burning"}
+	for _, impl := range []string{"cond", "ring"} {
+		c.Cells = append(c.Cells, lab.Cell{
+			Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: impl}, {Key: "storm", Value: "gang"}},
+			New: func() (lab.Workload, error) { return burner{stage: "pop"}, nil },
+		})
+	}
+	_, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{
+		Rounds: 1, Dir: dir, NoAA: true,
+		Profile: profile.NewProfiler(dir, []profile.Kind{profile.CPU, profile.Allocs}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestProfile(t *testing.T) {
+	dir := profiledRun(t)
+	t.Run("shown", func(t *testing.T) { testProfileShown(t, dir) })
+	t.Run("bad input", func(t *testing.T) { testProfileBadInput(t, dir) })
+}
+
+func testProfileShown(t *testing.T, dir string) {
+	page, picture := filepath.Join(t.TempDir(), "diff.html"), filepath.Join(t.TempDir(), "diff.svg")
+	file := filepath.Join(dir, profile.Dir, profile.CPU.FileName("Queue/impl=ring/storm=gang"))
+	for name, tc := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"diff of cells": {
+			[]string{"diff", dir, dir, "--cell", "impl=cond", "--cell", "storm=gang,impl=ring", "-n", "0", "--html", page, "--svg", picture},
+			[]string{"before: Queue/impl=cond/storm=gang in " + dir, "after:  Queue/impl=ring/storm=gang in " + dir, "ns/event in", "cli.burn\n"},
+		},
+		"by stage":   {[]string{"top", dir, "--cell", "impl=ring", "--by", "stage"}, []string{"ns/event  stage", "  pop\n"}},
+		"by variant": {[]string{"top", dir, "--cell", "impl=ring", "--by", "variant", "--stage", "pop"}, []string{"  ring\n"}},
+		"a file":     {[]string{"top", file, "-n", "1"}, []string{"cpu of Queue/impl=ring/storm=gang in " + dir, "ns/event"}},
+		"other kind": {[]string{"top", dir, "--cell", "Queue/impl=cond/storm=gang", "--kind", "allocs"}, []string{"alloc_space", "B/event"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
+			if code != exitOK || stderr != "" {
+				t.Fatalf("exit code %d, %s", code, stderr)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("no %q in:\n%s", want, stdout)
+				}
+			}
+		})
+	}
+	for path, want := range map[string]string{page: "<!DOCTYPE html>", picture: "<svg"} {
+		data, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(data), want) || !strings.Contains(string(data), "burner") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	code, stdout, _ := call(t, "profile", "top", file, "-o", "json")
+	var table profile.Table
+	if err := json.Unmarshal([]byte(stdout), &table); err != nil || code != exitOK || len(table.Rows) == 0 || table.Unit != "ns/event" {
+		t.Errorf("JSON: %v, %+v", err, table)
+	}
+}
+
+func testProfileBadInput(t *testing.T, dir string) {
+	there := filepath.Join(t.TempDir(), "there.svg")
+	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, profile.Dir, profile.CPU.FileName("Queue/impl=ring/storm=gang"))
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no argument":      {[]string{"top"}, "needs a profile, or a results folder, not 0"},
+		"one of two":       {[]string{"diff", file}, "needs two profiles"},
+		"no file":          {[]string{"top", filepath.Join(dir, "none")}, "no such file"},
+		"no run":           {[]string{"top", t.TempDir()}, "run.json"},
+		"another file":     {[]string{"top", filepath.Join(dir, "run.json")}, "not a profile"},
+		"several cells":    {[]string{"top", dir}, `--cell: "" is not one cell of`},
+		"no such cell":     {[]string{"top", dir, "--cell", "impl=x"}, "have Queue/impl=cond/storm=gang, Queue/impl=ring/storm=gang"},
+		"half a part":      {[]string{"top", dir, "--cell", "impl=rin"}, "--cell: no cell of"},
+		"cell of a file":   {[]string{"top", file, "--cell", "impl=x"}, "is a file"},
+		"too many cells":   {[]string{"top", dir, "--cell", "a", "--cell", "b"}, "--cell: given 2 times for 1 profiles"},
+		"not profiled":     {[]string{"top", dir, "--kind", "mutex"}, "run --profile mutex takes them"},
+		"kind":             {[]string{"top", dir, "--kind", "x"}, `--kind: no such kind of profile "x"`},
+		"trace":            {[]string{"top", dir, "--kind", "trace"}, "go tool trace"},
+		"value":            {[]string{"top", file, "--value", "x"}, `--value: `},
+		"by":               {[]string{"top", file, "--by", "x"}, `--by: `},
+		"stage":            {[]string{"top", file, "--stage", "x"}, `--stage: no sample has the stage "x"`},
+		"sort":             {[]string{"top", file, "--sort", "x"}, "--sort: "},
+		"output":           {[]string{"top", file, "-o", "x"}, "--output: "},
+		"rows":             {[]string{"top", file, "-n", "-1"}, "--rows: "},
+		"picture is there": {[]string{"top", file, "--svg", there}, "--svg: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
+			if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tc.want) {
+				t.Errorf("exit code %d, stdout %q, stderr %q; want one line with %q", code, stdout, stderr, tc.want)
+			}
+		})
+	}
+	if data, err := os.ReadFile(there); err != nil || string(data) != "mine" {
+		t.Errorf("the picture that was there: %q, %v", data, err)
+	}
+}

@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/trace"
+	"watchlab/loadgen/trace/anonymise"
+	"watchlab/loadgen/trace/record"
+)
+
+type recordFlags struct {
+	kubeconfig, context, namespace string
+	resources                      []string
+	all, keep, stdin, overwrite    bool
+	out                            string
+	window                         time.Duration
+}
+
+func newRecord() *cobra.Command {
+	f := recordFlags{}
+	cmd := &cobra.Command{
+		Use:   "record [-]",
+		Short: "Record the watches of a cluster's resources into a trace",
+		Long: `Record what the watches of a cluster's resources say, from their initial list
+until Ctrl-C or for the time of --for, into one trace. A watch that ends is
+resumed; where the server has forgotten the version (410 Gone), everything is
+listed again, and the trace and the end of the output say what that cost.
+
+Names and values are replaced unless --keep is given: see "watchlab trace
+--help". The trace is written to FILE` + partialSuffix + ` and renamed when it is whole; after a
+crash, what was flushed is in there (watchlab trace convert makes it whole).
+
+With - or --from-stdin, what a watch says comes through a pipe: that of kubectl
+get --watch -o json --output-watch-events, or of curl …?watch=1.
+
+Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could
+not be read to its end, what was got being kept; 2 for bad input.`,
+		Example: `  # Everything about pods and nodes, for ten minutes
+  watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
+
+  # From a pipe
+  kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.wlt`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 1 || len(args) == 1 && args[0] != "-":
+				return usageError{fmt.Errorf("%s takes no argument %q, only - for stdin", cmd.CommandPath(), args[len(args)-1])}
+			case len(args) == 1:
+				f.stdin = true
+			}
+			return f.run(cmd)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
+	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
+	fl.StringSliceVar(&f.resources, "resource", []string{"pods"}, "resources, as kubectl takes them: pods, deploy, widgets.example.com; the first is the trace's main one")
+	fl.StringVarP(&f.namespace, "namespace", "n", "", "namespace (default: all)")
+	fl.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, which is the default")
+	fl.StringVarP(&f.out, "output", "o", "", "trace to write")
+	fl.DurationVar(&f.window, "for", 0, "how long to record (default: until Ctrl-C)")
+	fl.BoolVar(&f.stdin, "from-stdin", false, "read what a watch says from stdin; the same as -")
+	fl.BoolVar(&f.keep, "keep", false, "keep names and values as they are")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of -o where there is one")
+	return cmd
+}
+
+func (f recordFlags) run(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	switch {
+	case f.out == "":
+		return badFlag("output", errors.New("names no file to write the trace to"))
+	case given("for") && f.window <= 0:
+		return badFlag("for", fmt.Errorf("%v is not more than 0", f.window))
+	case f.all && f.namespace != "":
+		return badFlag("all-namespaces", errors.New("is given together with --namespace"))
+	case f.stdin:
+		for _, name := range []string{"kubeconfig", "context", "resource", "namespace", "all-namespaces", "for"} {
+			if given(name) {
+				return badFlag(name, errors.New("is not for what comes from stdin"))
+			}
+		}
+	case len(f.resources) == 0:
+		return badFlag("resource", errors.New("names none"))
+	}
+	h := trace.Header{Tool: toolName(), Anonymised: !f.keep, Started: time.Now().UTC().Truncate(time.Millisecond)}
+	transform, err := transformOf(!f.keep)
+	if err != nil {
+		return err
+	}
+	if f.stdin {
+		return f.pipe(cmd, h, transform)
+	}
+	config, err := clientConfig(f.kubeconfig, f.context)
+	if err != nil {
+		if f.context != "" {
+			return badFlag("context", err)
+		}
+		return badFlag("kubeconfig", err)
+	}
+	opts := record.Options{Config: config, Namespace: f.namespace, Transform: transform}
+	c, err := cluster.For(config)
+	if err != nil {
+		return badFlag("kubeconfig", err)
+	}
+	for _, name := range f.resources {
+		res, err := c.Resource(name)
+		switch {
+		case errors.Is(err, cluster.ErrResource):
+			return badFlag("resource", err)
+		case err != nil:
+			return err
+		case slices.Contains(opts.Resources, res):
+			return badFlag("resource", fmt.Errorf("%s stands there twice", name))
+		}
+		opts.Resources = append(opts.Resources, res)
+		h.Resources = append(h.Resources, record.ResourceOf(res))
+	}
+	h.Origin = "the watches of a cluster"
+	if f.keep {
+		h.Origin = "the watches of the cluster at " + config.Host
+	}
+	out, err := create(f.out, partialSuffix, f.overwrite)
+	if err != nil {
+		return err
+	}
+	w, err := trace.NewWriter(out, h, trace.WriterOptions{})
+	if err != nil {
+		return errors.Join(err, out.discard())
+	}
+	ctx := cmd.Context()
+	if f.window > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.window)
+		defer cancel()
+	}
+	sums, failed := record.Record(ctx, w, opts)
+	events := 0
+	for _, s := range sums {
+		events += s.Events + s.Missed
+	}
+	if failed != nil && events == 0 {
+		return errors.Join(failed, w.Close(), out.discard())
+	}
+	if err := errors.Join(w.Close(), out.keep()); err != nil {
+		return errors.Join(failed, err)
+	}
+	stderr := cmd.ErrOrStderr()
+	for _, s := range sums {
+		fmt.Fprintf(stderr, "watchlab: %s: %d events%s\n", s.Resource, s.Events+s.Missed, missed(s))
+	}
+	fmt.Fprintf(stderr, "watchlab: the trace is in %s\n", f.out)
+	return failed
+}
+
+// missed says what a recording hasn't seen.
+func missed(s record.Summary) string {
+	var parts []string
+	if s.Reconnects > 0 {
+		parts = append(parts, fmt.Sprintf("resumed %d times, with nothing missed", s.Reconnects))
+	}
+	if s.Relists > 0 {
+		parts = append(parts, fmt.Sprintf("listed again %d times, as the server had forgotten: %d events stand for what changed meanwhile, and versions between may be missing", s.Relists, s.Missed))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(parts, "; ")
+}
+
+// pipe records from stdin.
+func (f recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
+	h.Origin = "a watch, through a pipe"
+	// Reading can't be interrupted, so the pipe is closed from another side.
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, cmd.InOrStdin())
+		_ = feed.CloseWithError(err)
+	}()
+	stop := context.AfterFunc(cmd.Context(), func() { _ = feed.Close() })
+	defer stop()
+	r := trace.NewReader(in, "stdin")
+	if r.Format() != trace.WatchFormat {
+		_ = in.Close()
+		if cmd.Context().Err() != nil {
+			return errInterrupted
+		}
+		return usageError{errors.New("stdin is not what a watch says: {\"type\":…,\"object\":…} (watchlab trace convert reads the other formats)")}
+	}
+	out, err := create(f.out, partialSuffix, f.overwrite)
+	if err != nil {
+		return err
+	}
+	w, err := trace.NewWriter(out, h, trace.WriterOptions{})
+	if err != nil {
+		return errors.Join(err, out.discard())
+	}
+	var faults []*trace.Error
+	events, failed := record.Pipe(r, w, transform, func(e *trace.Error) {
+		if cmd.Context().Err() == nil {
+			faults = append(faults, e)
+		}
+	})
+	if err := errors.Join(w.Close(), out.keep()); err != nil {
+		return errors.Join(failed, err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: %d events; the trace is in %s\n", events, f.out)
+	return errors.Join(failed, told(cmd.ErrOrStderr(), faults))
+}
+
+// clientConfig reads a kubeconfig as kubectl does.
+func clientConfig(path, name string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.UserAgent = -1, "watchlab"
+	return config, nil
+}
+
+// transformOf returns what frames go through before they are written.
+func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
+	if !replace {
+		return nil, nil
+	}
+	a, err := anonymise.New()
+	if err != nil {
+		return nil, err
+	}
+	return a.Frame, nil
+}
+
+// toolName says who writes a trace.
+func toolName() string {
+	if c := build().Commit; c != "" {
+		return "watchlab " + c
+	}
+	return "watchlab"
+}
+
+// partialSuffix is that of a trace that is being recorded.
+const partialSuffix = ".partial"
+
+// outFile is a file that gets its name when it is whole.
+type outFile struct {
+	*os.File
+	path string
+}
+
+// create creates a file beside path. Where there is one at path, it is an error
+// unless it is to be replaced.
+func create(path, suffix string, overwrite bool) (*outFile, error) {
+	if info, err := os.Lstat(path); err == nil {
+		switch {
+		case info.IsDir():
+			return nil, usageError{fmt.Errorf("%s is a directory", path)}
+		case !overwrite:
+			return nil, usageError{fmt.Errorf("%s exists (--overwrite replaces it)", path)}
+		}
+	}
+	f, err := os.OpenFile(path+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		err = fmt.Errorf("%s exists: somebody is writing it, or was killed; move it away", path+suffix)
+	}
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return &outFile{f, path}, nil
+}
+
+// keep gives the file its name.
+func (o *outFile) keep() error {
+	if err := errors.Join(o.Sync(), o.Close()); err != nil {
+		return err
+	}
+	return os.Rename(o.Name(), o.path)
+}
+
+// discard leaves nothing behind.
+func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
+
+// told writes faults, each on a line; where there are any, the result is
+// errInvalid.
+func told(w io.Writer, faults []*trace.Error) error {
+	const most = 20
+	for _, e := range faults[:min(len(faults), most)] {
+		fmt.Fprintf(w, "watchlab: %s\n", oneLine(e))
+	}
+	if more := len(faults) - most; more > 0 {
+		fmt.Fprintf(w, "watchlab: and %d more\n", more)
+	}
+	if len(faults) > 0 {
+		return errInvalid
+	}
+	return nil
+}

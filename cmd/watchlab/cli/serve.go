@@ -1,0 +1,403 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/access"
+	"watchlab/loadgen/apiserver/discovery"
+	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
+	"watchlab/loadgen/storm"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	storm      stormFlags
+	seed       int64
+	filenames  []string
+	recursive  bool
+	bind       string
+	port       int
+	tls        bool
+	tokenFile  string
+	kubeconfig string
+	overwrite  bool
+	faults     []string
+	start      string
+	repeat     string
+	speed      float64
+
+	need, times int
+}
+
+// When the storm's clock starts.
+const (
+	startFirstWatch = "first-watch"
+	startNow        = "now"
+)
+
+func newServe() *cobra.Command {
+	f := serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a storm as an API server that any controller can be pointed at",
+		Long: `serve is a simulated Kubernetes API server: discovery, list and watch, create,
+update, patch and delete, in JSON, protobuf and CBOR, for all that a real server
+has and for custom resources. With --storm it plays a storm into it, whose
+objects can be written to as well. There are no controllers and no kubelet behind
+it: what happens is the storm, and what clients do.
+
+Clients find it, its CA and its token by the kubeconfig that it writes. It
+serves on loopback; another address needs a token.
+
+Exit code: 0 after Ctrl-C; 1 if serving failed; 2 for bad input, before anything
+is served or written.`,
+		Example: `  # A node loss, for kubectl and for your controller
+  watchlab serve --storm nodeloss --kubeconfig-out kc
+  KUBECONFIG=kc kubectl get pods -A -w
+
+  # An empty cluster with your custom resources, over plain HTTP
+  watchlab serve -f crds/ --tls=false --port 8080
+  kubectl --server http://127.0.0.1:8080 get crds
+
+  # The same storm twice as fast, with a network that fails
+  watchlab serve --storm nodeloss --speed 2 --faults 'disconnect:every=5s' --kubeconfig-out kc`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.storm.check(cmd); err != nil {
+				return err
+			}
+			return f.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.storm.name, "storm", "", "what happens: "+stormHelp()+"; nothing where none is named")
+	f.storm.addSizes(cmd)
+	fl.Int64Var(&f.seed, "seed", 1, "seed of the profile and of the faults")
+	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests of objects that are there from the start, custom resource definitions included: files, folders, URLs, or - for standard input")
+	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
+	fl.StringVar(&f.bind, "bind", "127.0.0.1", "address to serve on")
+	fl.IntVar(&f.port, "port", 0, "port to serve on; 0 for a free one")
+	fl.BoolVar(&f.tls, "tls", true, "serve HTTPS and ask for a token; without, plain HTTP for anybody on this machine")
+	fl.StringVar(&f.tokenFile, "token-file", "", "file with the token that clients have to bear (default: one is made)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
+	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
+	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+", "+startNow+", or "+startWatches+"N, a second after N watches are open")
+	fl.StringVar(&f.repeat, "repeat", "1", "how often the storm is played, or "+repeatForever+": each time from the beginning, with what clients made gone and all watches ended, when the storm is over (or nobody watches it any more) and as many watches have ended as --start waited for")
+	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
+	return cmd
+}
+
+// check refuses flags that make no sense, before anything is read.
+func (f *serveFlags) check() error {
+	var err error
+	if f.need, err = parseStart(f.start); err != nil {
+		return badFlag("start", err)
+	}
+	if f.times, err = parseRepeat(cmp.Or(f.repeat, "1")); err != nil {
+		return badFlag("repeat", err)
+	}
+	switch {
+	case f.times != 1 && f.storm.name == "":
+		return badFlag("repeat", errors.New("needs --storm"))
+	case !(f.speed > 0) || f.speed > 1e6:
+		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", f.speed))
+	case f.port < 0 || f.port > 65535:
+		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", f.port))
+	case f.tls && f.kubeconfig == "":
+		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
+	}
+	return nil
+}
+
+// token returns the token that is asked for, "" for none.
+func (f *serveFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		if f.tls {
+			return access.NewToken(), nil
+		}
+		return "", nil
+	}
+	data, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return "", badFlag("token-file", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", badFlag("token-file", fmt.Errorf("%s: it has to hold one token, without spaces", f.tokenFile))
+	}
+	return token, nil
+}
+
+// service is a server that is about to serve.
+type service struct {
+	flags    *serveFlags
+	set      *storm.Set
+	prepared []*apiserver.Prepared
+	injector *fault.Injector
+	server   *apiserver.Server
+	token    string
+	url      string
+
+	specs   []fault.Spec
+	objects []manifest.Object
+
+	port     port
+	identity *access.Identity
+
+	lists, watches, bytes int64
+}
+
+// prepare does everything that may turn out to be bad input.
+func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	v := &service{flags: f}
+	var err error
+	if v.token, err = f.token(); err != nil {
+		return nil, err
+	}
+	if err := access.CheckBind(net.JoinHostPort(f.bind, strconv.Itoa(f.port)), v.token); err != nil {
+		return nil, badFlag("bind", err)
+	}
+	if f.kubeconfig != "" {
+		if err := access.CheckKubeconfig(f.kubeconfig, f.overwrite); err != nil {
+			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+		}
+	}
+	specs, err := parseFaults(f.faults)
+	if err != nil {
+		return nil, err
+	}
+	if v.objects, err = f.manifests(ctx, stdin); err != nil {
+		return nil, err
+	}
+	v.set = &storm.Set{}
+	if f.storm.name != "" {
+		if v.set, err = f.storm.load(f.seed); err != nil {
+			return nil, badFlag("storm", err)
+		}
+	}
+	// What happens to the storm's stream as a whole happens in its own time.
+	marks := v.set.MarkFaults()
+	for i := range marks {
+		marks[i].At = fault.Duration(float64(marks[i].At) / f.speed)
+	}
+	v.specs = slices.Concat(v.set.Faults, marks, specs)
+	budget := store.NewBudget(0)
+	for _, s := range v.set.Storms {
+		p, err := apiserver.PrepareWith(s, budget)
+		if err != nil {
+			return nil, badFlag("storm", err)
+		}
+		v.prepared = append(v.prepared, p)
+	}
+	return v, v.open()
+}
+
+// open makes the server, with what is there from the start.
+func (v *service) open() (err error) {
+	if v.injector, err = fault.New(v.specs, v.flags.seed, nil); err != nil {
+		return badFlag("faults", err)
+	}
+	injector := v.injector
+	opts := apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+		return access.RequireToken(v.token, injector.Wrap(h))
+	}}
+	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
+		return badFlag("storm", err)
+	}
+	return v.create()
+}
+
+// manifests reads what is there from the start.
+func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
+	if len(f.filenames) == 0 {
+		return nil, nil
+	}
+	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.filenames, Recursive: f.recursive, Stdin: stdin})
+	if err != nil {
+		return nil, badFlag("filename", err)
+	}
+	// What others depend on comes first.
+	rank := func(o manifest.Object) int {
+		switch o.Kind.Kind {
+		case "CustomResourceDefinition":
+			return 0
+		case "Namespace":
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortStableFunc(objects, func(a, b manifest.Object) int { return rank(a) - rank(b) })
+	return objects, nil
+}
+
+// create stores the objects of manifests.
+func (v *service) create() error {
+	for _, o := range v.objects {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+		if err == nil {
+			u := &unstructured.Unstructured{Object: content}
+			u.SetGroupVersionKind(o.Kind)
+			err = v.server.Create(u)
+		}
+		if err != nil {
+			return badFlag("filename", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
+		}
+	}
+	return nil
+}
+
+// listen begins to serve, and writes the kubeconfig.
+func (v *service) listen() error {
+	f := v.flags
+	l, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(f.port)))
+	if err != nil {
+		return badFlag("bind", err)
+	}
+	v.port = port{l.(*net.TCPListener)}
+	host, at, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		// Whoever reads the kubeconfig here gets there by loopback.
+		host = "127.0.0.1"
+	}
+	kc := access.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
+	if f.tls {
+		if v.identity, err = access.NewIdentity(time.Now(), host); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, at), v.identity.CA
+	}
+	if err := v.serveOn(); err != nil {
+		return err
+	}
+	v.url = kc.Server
+	if f.kubeconfig == "" {
+		return nil
+	}
+	if err := access.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
+		return badFlag("kubeconfig-out", err)
+	}
+	return nil
+}
+
+// serveOn has the server serve on the port.
+func (v *service) serveOn() error {
+	l, err := v.port.turn()
+	if err != nil {
+		return err
+	}
+	var config *tls.Config
+	if v.identity != nil {
+		config = v.identity.ServerConfig()
+	}
+	_, err = v.server.Serve(l, config)
+	return err
+}
+
+// serve serves until ctx is done.
+func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	v, err := f.prepare(ctx, stdin)
+	if err != nil {
+		return err
+	}
+	if err := v.listen(); err != nil {
+		return errors.Join(err, v.server.Close())
+	}
+	out := &lines{w: stdout}
+	v.describe(out)
+
+	err = v.play(ctx, out)
+	if err == nil {
+		<-ctx.Done()
+	}
+	err = errors.Join(err, v.close(), v.port.TCPListener.Close())
+	out.printf("served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
+	return err
+}
+
+// playStorm plays the storm from now on.
+func (v *service) playStorm(ctx context.Context) error {
+	return apiserver.Play(ctx, v.server, v.prepared, v.flags.speed)
+}
+
+// describe says what is served and how to get at it.
+func (v *service) describe(out *lines) {
+	how := "plain HTTP, no token"
+	switch {
+	case v.flags.tls:
+		how = "TLS, token"
+	case v.token != "":
+		how = "plain HTTP, token"
+	}
+	out.printf("simulated Kubernetes %s on %s (%s)\n", discovery.Version, v.url, how)
+	for _, s := range v.set.Storms {
+		var length time.Duration
+		if n := len(s.Events); n > 0 {
+			length = s.Events[n-1].At
+		}
+		out.printf("storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
+			len(s.Events)-s.Initial, time.Duration(float64(length)/v.flags.speed).Round(time.Millisecond))
+	}
+	if n := len(v.objects); n > 0 {
+		out.printf("manifests: %d objects\n", n)
+	}
+	for _, spec := range v.injector.Specs() {
+		out.printf("fault %s\n", spec)
+	}
+	resource := "pods"
+	if len(v.set.Storms) > 0 {
+		resource = v.set.Storms[0].Resource.GroupResource().String()
+	}
+	if v.flags.kubeconfig != "" {
+		out.printf("  KUBECONFIG=%s kubectl get %s -A -w\n", v.flags.kubeconfig, resource)
+	} else {
+		out.printf("  kubectl --server %s get %s -A -w\n", v.url, resource)
+	}
+	switch {
+	case len(v.prepared) > 0 && v.flags.start == startFirstWatch:
+		out.printf("the storm begins with the first watch; Ctrl-C ends it all\n")
+	case len(v.prepared) > 0 && v.flags.need > 0:
+		out.printf("the storm begins %v after %d watches are open; Ctrl-C ends it all\n", settling, v.flags.need)
+	default:
+		out.printf("Ctrl-C ends it\n")
+	}
+}
+
+// lines are written one at a time, by several goroutines.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) printf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.w, format, args...)
+}

@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/storm"
+)
+
+// defaultFamily is what live streams are played through.
+const defaultFamily = string(impls.DeltaFIFO)
+
+// listen plans the comparisons of a live stream, where the shard has one.
+func (s *shard) listen(ctx context.Context, p *plan) error {
+	switch s.plan.Mode {
+	case share.SharedServer:
+		return s.listenToServer(ctx, p)
+	case share.Cluster:
+		written, err := s.written()
+		if err != nil {
+			return err
+		}
+		return s.listenToWriters(p, written)
+	}
+	return nil
+}
+
+// serverLimit is how long the simulated API server may take to be there, as long as
+// the others are waited for but not less.
+const serverLimit = 2 * time.Minute
+
+// listenToServer follows the simulated API server of the run.
+func (s *shard) listenToServer(ctx context.Context, p *plan) error {
+	token, err := os.ReadFile(s.flags.tokenFile)
+	if err != nil {
+		return badFlag("token-file", err)
+	}
+	c, err := cluster.For(&rest.Config{Host: s.server(), BearerToken: strings.TrimSpace(string(token))})
+	if err != nil {
+		return err
+	}
+	f := s.playing
+	r, err := found(ctx, c, f.of.resource, max(serverLimit, s.plan.Barrier.Duration))
+	if err != nil {
+		return badFlag("resource", err)
+	}
+	lw, err := c.ListerWatcher(r, cluster.Scope{})
+	if err != nil {
+		return err
+	}
+	turn := &turns{list: lw}
+	spec := f.liveSpec()
+	spec.Of = "shared-server-" + r.GroupVersionResource.Resource
+	spec.Open = func() (*cluster.Tee, error) {
+		if err := turn.next(ctx); err != nil {
+			return nil, err
+		}
+		return cluster.NewTee(c, r, cluster.Scope{Namespace: f.of.namespace}, pipeline.LiveRoom)
+	}
+	return p.live(spec)
+}
+
+// turns follows the turns of the simulated API server, which begins anew when all
+// shards have ended their watches. Who were to watch before that would be cut off.
+type turns struct {
+	list cache.ListerWatcher
+
+	first uint64
+	seen  bool
+}
+
+// turnLimit is how long the server may take to begin anew: as long as the slowest of
+// the shards is behind this one.
+const turnLimit = time.Minute
+
+// next waits until the server is in a turn in which nothing has happened, but for the
+// first time.
+func (t *turns) next(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// It may be away for a moment.
+		at, err := t.version(ctx)
+		if err == nil && !t.seen {
+			t.first, t.seen = at, true
+		}
+		if err == nil && at <= t.first {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if err == nil {
+				err = fmt.Errorf("it is at version %d, and was at %d", at, t.first)
+			}
+			return fmt.Errorf("the simulated API server has not begun anew within %v: %w", turnLimit, err)
+		}
+	}
+}
+
+// version asks the server how far it is.
+func (t *turns) version(ctx context.Context) (uint64, error) {
+	list, err := cache.ToListerWatcherWithContext(t.list).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+}
+
+// server is the address of the simulated API server: that which the pod's environment
+// has of its Service, or else the Service's name.
+func (s *shard) server() string {
+	name := strings.ReplaceAll(strings.ToUpper(s.plan.Server), "-", "_")
+	host, ok := s.lookup(name + "_SERVICE_HOST")
+	if !ok {
+		host = s.plan.Server
+	}
+	port, ok := s.lookup(name + "_SERVICE_PORT")
+	if !ok {
+		port = strconv.Itoa(share.ServerPort)
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// found finds a resource of an API server that may not be there yet.
+func found(ctx context.Context, c *cluster.Cluster, name string, within time.Duration) (cluster.Resource, error) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(within); ; {
+		r, err := c.Resource(name)
+		var away net.Error
+		if err == nil || !errors.As(err, &away) || time.Now().After(until) {
+			return r, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// written is what the writers of the run write, and where.
+type written struct {
+	cluster  *cluster.Cluster
+	resource cluster.Resource
+	storm    *storm.Storm
+	rate     pace.Rate
+}
+
+// written reads what the plan's flags say of the storm.
+func (s *shard) written() (*written, error) {
+	f := s.playing
+	if len(f.paces) != 1 {
+		return nil, badFlag("pace", fmt.Errorf("mode %s takes one", s.plan.Mode))
+	}
+	w := &written{}
+	var err error
+	if w.rate, err = pace.ParseRate(f.paces[0]); err != nil {
+		return nil, badFlag("pace", err)
+	}
+	if w.storm, _, err = f.load(s.given); err != nil {
+		return nil, err
+	}
+	if w.cluster, err = cluster.For(s.config); err != nil {
+		return nil, err
+	}
+	resource := w.storm.Resource.Resource
+	if g := w.storm.Resource.Group; g != "" {
+		resource += "." + g
+	}
+	if w.resource, err = w.cluster.Resource(resource); err != nil {
+		return nil, badFlag("storm", err)
+	}
+	return w, nil
+}
+
+// listenToWriters follows what the writers of the run make in the cluster.
+func (s *shard) listenToWriters(p *plan, w *written) error {
+	spec := s.playing.liveSpec()
+	spec.Of = w.storm.Name
+	spec.Open = func() (*cluster.Tee, error) {
+		return cluster.NewTee(w.cluster, w.resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
+	}
+	return p.live(spec)
+}
+
+// write makes this writer's share of the storm in the cluster, once in each round of
+// the shards, and takes it away again.
+func (s *shard) write(ctx context.Context, p *plan, stderr io.Writer) (err error) {
+	what, err := s.written()
+	if err != nil {
+		return err
+	}
+	// The shards' rounds are the writer's.
+	if err := s.listenToWriters(p, what); err != nil {
+		return err
+	}
+	mine := share.Of{Index: s.index, Of: s.plan.Writers}
+	part := what.storm.Select(0, mine.Has)
+	writer, err := cluster.NewWriter(what.cluster, what.resource, share.WriterRun(s.plan.Run, s.index))
+	if err != nil {
+		return badFlag("storm", err)
+	}
+	plays := lab.Plays(p.comparisons, s.options(p))
+	b, err := s.join(ctx, plays, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+		defer cancel()
+		err = errors.Join(err, writer.Clean(clean), leave(ctx, b, err == nil))
+	}()
+	for at := 0; at < plays; at++ {
+		if err := writer.Clear(ctx); err != nil {
+			return err
+		}
+		if b != nil {
+			began, err := b.Meet(ctx, at, fmt.Sprintf("writing, round %d", at))
+			if err != nil {
+				return err
+			}
+			// Who was begun again goes on where the others are.
+			at = max(at, began.Position)
+		}
+		if err := s.writeOnce(ctx, writer, part, what.rate, stderr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOnce plays the writer's part of the storm for as long as a round is.
+func (s *shard) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, stderr io.Writer) error {
+	window, cancel := context.WithTimeout(ctx, s.playing.of.window)
+	defer cancel()
+	w, err := writer.Play(window, part.Storm, share.Schedule(rate, part))
+	fmt.Fprintf(stderr, "watchlab: writer %d/%d: %d events written of %d, %d refused, %d late, %v at most\n",
+		s.index, s.plan.Writers, w.Applied+w.Deleted, len(part.Events), w.Refused, w.Late, w.LagMax)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case errors.Is(err, context.DeadlineExceeded):
+		// The round is over, the storm is not.
+		return nil
+	case err != nil:
+		return err
+	case w.Refused > 0 && w.Applied == 0:
+		return fmt.Errorf("the cluster took nothing: %w", w.FirstRefusal)
+	}
+	// The round may have a while to go, and what was written is part of it.
+	<-window.Done()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return nil
+}

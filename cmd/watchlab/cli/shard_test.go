@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/share"
+)
+
+// planned writes a plan, and sets the environment of one of its pods.
+func planned(t *testing.T, index, plan string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(share.IndexVar, index)
+	t.Setenv(share.PodVar, "pod-"+index)
+	return file
+}
+
+// Shards that wait for nobody need no cluster; what they deliver is put together.
+func TestShardsWithoutACluster(t *testing.T) {
+	dir := t.TempDir()
+	for _, index := range []string{"0", "1"} {
+		plan := planned(t, index, `
+run: alone
+mode: self
+shards: 2
+args: [--family=queue, --impl=cond, --storm=`+tiny+`, --rounds=1, --events=2000, --metrics-addr=127.0.0.1:0]
+deliver: dir=`+dir+`
+barrier: 0s
+`)
+		if code, _, errs := call(t, "shard", "--plan", plan); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
+			t.Fatalf("shard %s: exit code %d, stderr %q", index, code, errs)
+		}
+	}
+	var parts []lab.Shard
+	damaged, err := delivery.Folder(dir).Read(context.Background(), "alone", func(p delivery.Parcel) error {
+		s, err := p.Shard()
+		if err == nil {
+			parts = append(parts, *s)
+		}
+		return err
+	})
+	if err != nil || len(damaged) > 0 || len(parts) != 2 {
+		t.Fatalf("%d shards, damaged %v, %v", len(parts), damaged, err)
+	}
+	if _, err := lab.Merge(parts, lab.MergeOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, p := range parts {
+		if len(p.Starts) > 0 || p.Attempt != 0 || len(p.Whole) != 1 || p.Whole[0] != parts[0].Whole[0] || p.Pod == "" {
+			t.Errorf("shard %d: %+v", p.Index, p)
+		}
+	}
+}
+
+func TestShardRefuses(t *testing.T) {
+	const plan = "run: a\nmode: self\nshards: 2\ndeliver: log\nbarrier: 0s\n"
+	for _, tc := range []struct {
+		name, index, plan string
+		args              []string
+		want              string
+	}{
+		{"no index", "", plan + "args: [--family=queue]", nil, `JOB_COMPLETION_INDEX is ""`},
+		{"index", "2", plan + "args: [--family=queue]", nil, "shards 0 to 1"},
+		{"plan", "0", "run: a\nmode: none\n", nil, "--plan: "},
+		{"field", "0", plan + "args: []\nhurry: true", nil, "hurry"},
+		{"role", "0", plan + "args: [--family=queue]", []string{"--role", "cook"}, "--role: "},
+		{"writer", "0", plan + "args: [--family=queue]", []string{"--role", "writer"}, "mode self has no writers"},
+		{"unknown flag", "0", plan + "args: [--fast]", nil, "--fast"},
+		{"argument", "0", plan + "args: [fast]", nil, `"fast"`},
+		{"quick study", "0", plan + "args: []", nil, "needs --family"},
+		{"budget", "0", plan + "args: [--family=queue, --budget=1m]", nil, "--rounds says how many"},
+		{"out", "0", plan + "args: [--family=queue, --out=x]", nil, "--out is not for shards"},
+		{"share", "0", plan + "args: [--family=queue, --share=0/2]", nil, "each shard gets its own"},
+		{"live", "0", plan + "args: [--source=cluster]", nil, "--source cluster is not for mode self"},
+		{"flag of run", "0", plan + "args: [--family=queue, --rounds=-1]", nil, "--rounds: -1"},
+		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "args: [--family=queue]", nil, "--plan: "},
+		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "args: [--family=queue]", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
+	} {
+		code, out, errs := call(t, append([]string{"shard", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)
+		if code != exitUsage || out != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q, want one line with %q", tc.name, code, out, errs, tc.want)
+		}
+	}
+}

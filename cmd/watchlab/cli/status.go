@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	"watchlab/bench/lab"
+)
+
+// quietTime is how long a run may go on without a word where no terminal shows how
+// far it is.
+const quietTime = 30 * time.Second
+
+// status tells how far a run is: on a terminal in a line that is written over in
+// place, elsewhere in a line of its own, now and then.
+type status struct {
+	w io.Writer
+
+	width int
+	shown bool
+	now   func() time.Time
+
+	last time.Time
+}
+
+func newStatus(w io.Writer) *status {
+	s := &status{w: w, now: time.Now, last: time.Now()}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		s.width = 80
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			s.width = width
+		}
+	}
+	return s
+}
+
+// show tells that a cell is played. It is called while no clock runs.
+func (s *status) show(p lab.Progress) {
+	switch {
+	case p.Finished:
+	case s.width > 0:
+		line := []rune(progressLine(p))
+		fmt.Fprintf(s.w, "\r\x1b[K%s", string(line[:min(len(line), s.width-1)]))
+		s.shown = true
+	case s.now().Sub(s.last) >= quietTime:
+		s.last = s.now()
+		fmt.Fprintf(s.w, "watchlab: %s\n", progressLine(p))
+	}
+}
+
+// progressLine says how far a run is: how many plays are done, how long the rest
+// takes, what is played.
+func progressLine(p lab.Progress) string {
+	done := fmt.Sprintf("%d/%d", p.Done, p.Total)
+	if p.Total == 0 {
+		done = fmt.Sprintf("%d played", p.Done)
+	}
+	if p.Left > 0 {
+		done += fmt.Sprintf(", %v left", p.Left.Round(time.Second))
+	}
+	round := fmt.Sprintf("round %d/%d", p.Round, p.Rounds)
+	switch {
+	case p.Profiling:
+		round = "profiles"
+	case p.Round == 0:
+		round = "warm-up"
+	case p.Rounds == 0:
+		round = fmt.Sprintf("round %d", p.Round)
+	}
+	return done + "  " + round + "  " + p.Cell
+}
+
+// clear takes the line away.
+func (s *status) clear() {
+	if s.shown {
+		fmt.Fprint(s.w, "\r\x1b[K")
+		s.shown = false
+	}
+}

@@ -1,0 +1,233 @@
+package fault
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"mime"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	cborserializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// encoding is how the frames of a watch are written.
+type encoding string
+
+const (
+	encodingJSON     encoding = "application/json"
+	encodingProtobuf encoding = "application/vnd.kubernetes.protobuf"
+	encodingCBOR     encoding = "application/cbor"
+)
+
+// codecs know all three encodings; client-go's own don't know CBOR.
+var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cborserializer.NewSerializerInfo))
+
+// encodingOf reads a Content-Type, or the first of an Accept that is known.
+func encodingOf(mediaTypes string) encoding {
+	for _, clause := range strings.Split(mediaTypes, ",") {
+		media, _, err := mime.ParseMediaType(clause)
+		if err != nil {
+			continue
+		}
+		switch media {
+		case "application/json":
+			return encodingJSON
+		case "application/vnd.kubernetes.protobuf":
+			return encodingProtobuf
+		case "application/cbor", "application/cbor-seq":
+			return encodingCBOR
+		}
+	}
+	return encodingJSON
+}
+
+// stream is the Content-Type of a watch.
+func (e encoding) stream() string {
+	switch e {
+	case encodingProtobuf:
+		return string(e) + ";stream=watch"
+	case encodingCBOR:
+		return "application/cbor-seq"
+	default:
+		return string(encodingJSON)
+	}
+}
+
+// next returns how long the first frame of b is. What isn't frames is one.
+func (e encoding) next(b []byte) int {
+	switch e {
+	case encodingProtobuf:
+		if len(b) >= 4 {
+			if n := 4 + int64(binary.BigEndian.Uint32(b)); n <= int64(len(b)) {
+				return int(n)
+			}
+		}
+	case encodingCBOR:
+		d := cbor.NewDecoder(bytes.NewReader(b))
+		if err := d.Skip(); err == nil && d.NumBytesRead() > 0 {
+			return d.NumBytesRead()
+		}
+	default:
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+// last returns the last frame of b.
+func (e encoding) last(b []byte) []byte {
+	if e == encodingJSON {
+		return b[bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n')+1:]
+	}
+	for {
+		n := e.next(b)
+		if n >= len(b) {
+			return b
+		}
+		b = b[n:]
+	}
+}
+
+// cut returns a place in b at which a frame is not complete, so that the client
+// has no use for what is there of it. JSON without its end of line is complete.
+func (e encoding) cut(b []byte, rng *rand.Rand) int {
+	var starts []int
+	for at := 0; at < len(b); at += e.next(b[at:]) {
+		starts = append(starts, at)
+	}
+	start := starts[rng.IntN(len(starts))]
+	n := e.next(b[start:])
+	if e == encodingJSON {
+		n--
+	}
+	if n < 2 {
+		return start
+	}
+	return start + 1 + rng.IntN(n-1)
+}
+
+// frame encodes an event in a frame.
+func (e encoding) frame(t watch.EventType, o runtime.Object) ([]byte, error) {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), string(e))
+	if !ok || info.StreamSerializer == nil {
+		return nil, fmt.Errorf("no serializer for %s", e)
+	}
+	object, err := runtime.Encode(info.Serializer, o)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	event := &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: bytes.TrimRight(object, "\n")}}
+	if e == encodingJSON {
+		// As an API server writes it, without kind and apiVersion of the event.
+		err = json.NewEncoder(&out).Encode(event)
+	} else {
+		err = info.StreamSerializer.Encode(event, info.StreamSerializer.NewFrameWriter(&out))
+	}
+	return out.Bytes(), err
+}
+
+// garbage returns what is taken for a frame, and is none.
+func (e encoding) garbage(rng *rand.Rand) []byte {
+	var all []string
+	switch e {
+	case encodingProtobuf:
+		all = []string{
+			"\x00\x00\x00\x06\x0a\x7fADDE",
+			"\x00\x00\x00\x03\x07\x07\x07",
+			"\x00\x00\x00\x02\xff\xff",
+		}
+	case encodingCBOR:
+		all = []string{
+			"\x1c",
+			"\xa1\x64type\xfe",
+			"\xa1\x01\x82\xff\xff",
+		}
+	default:
+		all = []string{
+			`{"type":"MODIFIED","object":{"kind":"Pod",}}` + "\n",
+			`{"type":"ADDED","object":{"metadata":{"name":"x"` + "\n}}}}\n",
+			"<html><body>502 Bad Gateway</body></html>\n",
+		}
+	}
+	return []byte(all[rng.IntN(len(all))])
+}
+
+// position is what a frame says of where the watch is.
+type position struct {
+	typ  watch.EventType
+	meta metav1.PartialObjectMetadata
+}
+
+// read decodes a frame as far as it says where the watch is.
+func (e encoding) read(frame []byte) (position, error) {
+	var p position
+	var event metav1.WatchEvent
+	switch e {
+	case encodingProtobuf:
+		if len(frame) < 4 {
+			return p, fmt.Errorf("a frame of %d bytes", len(frame))
+		}
+		if err := event.Unmarshal(frame[4:]); err != nil {
+			return p, err
+		}
+		raw, ok := bytes.CutPrefix(event.Object.Raw, []byte("k8s\x00"))
+		if !ok {
+			return p, fmt.Errorf("an object without its prefix")
+		}
+		var unknown runtime.Unknown
+		if err := unknown.Unmarshal(raw); err != nil {
+			return p, err
+		}
+		// The metadata is field 1 of every kind.
+		if err := p.meta.Unmarshal(unknown.Raw); err != nil {
+			return p, err
+		}
+		p.meta.APIVersion, p.meta.Kind = unknown.APIVersion, unknown.Kind
+	case encodingCBOR:
+		if err := cbordirect.Unmarshal(frame, &event); err != nil {
+			return p, err
+		}
+		// It is strict, and the object has more than metadata.
+		var fields map[string]any
+		if err := cbordirect.Unmarshal(event.Object.Raw, &fields); err != nil {
+			return p, err
+		}
+		only := map[string]any{"apiVersion": fields["apiVersion"], "kind": fields["kind"], "metadata": fields["metadata"]}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(only, &p.meta); err != nil {
+			return p, err
+		}
+	default:
+		if err := json.Unmarshal(frame, &event); err != nil {
+			return p, err
+		}
+		if err := json.Unmarshal(event.Object.Raw, &p.meta); err != nil {
+			return p, err
+		}
+	}
+	p.typ = watch.EventType(event.Type)
+	return p, nil
+}
+
+// bookmark returns a bookmark of the position.
+func (e encoding) bookmark(p position) ([]byte, error) {
+	o := &metav1.PartialObjectMetadata{TypeMeta: p.meta.TypeMeta}
+	o.ResourceVersion = p.meta.ResourceVersion
+	return e.frame(watch.Bookmark, o)
+}
+
+// isBookmark reports whether the frame is one. The type comes first in each
+// encoding.
+func isBookmark(frame []byte) bool {
+	return bytes.Contains(frame[:min(len(frame), 48)], []byte(watch.Bookmark))
+}

@@ -1,0 +1,865 @@
+package fault
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/internal/pipenet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
+
+// ticker is an API server for config maps: every tick, one changes.
+type ticker struct {
+	begun time.Time
+
+	batch int
+}
+
+const tick = 10 * time.Millisecond
+
+func (s *ticker) version() uint64 { return 1 + uint64(time.Since(s.begun)/tick) }
+
+func object(version uint64) *v1.ConfigMap {
+	return &v1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "x", ResourceVersion: strconv.FormatUint(version, 10),
+		},
+		Data: map[string]string{"filler": strings.Repeat("BOOKMARK\n", 20)},
+	}
+}
+
+func (s *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("watch") == "" {
+		w.Header().Set("Content-Type", "application/json")
+		list := v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.version(), 10)}}
+		_ = json.NewEncoder(w).Encode(&list)
+		return
+	}
+	e := encodingOf(r.Header.Get("Accept"))
+	w.Header().Set("Content-Type", e.stream())
+	flush := http.NewResponseController(w).Flush
+	at, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
+	w.WriteHeader(http.StatusOK)
+	if flush() != nil {
+		return
+	}
+	frame := func(t watch.EventType, o runtime.Object) []byte {
+		b, err := e.frame(t, o)
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	if q.Get("sendInitialEvents") == "true" {
+		mark := object(s.version())
+		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		at = s.version()
+		if _, err := w.Write(frame(watch.Bookmark, mark)); err != nil || flush() != nil {
+			return
+		}
+	}
+	for t := time.NewTicker(tick); ; {
+		var out []byte
+		for n := 0; n < max(1, s.batch) && at < s.version(); n++ {
+			at++
+			out = append(out, frame(watch.Modified, object(at))...)
+		}
+		if len(out) > 0 {
+			if _, err := w.Write(out); err != nil || flush() != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-t.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// bed is what a test of an injector stands on. It is used in a bubble.
+type bed struct {
+	*Injector
+	t      *testing.T
+	client *http.Client
+	begun  time.Time
+}
+
+func newBed(t *testing.T, h http.Handler, specs ...string) *bed {
+	t.Helper()
+	var all []Spec
+	for _, s := range specs {
+		spec, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, spec)
+	}
+	inj, err := New(all, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h == nil {
+		h = &ticker{begun: time.Now()}
+	}
+	l := pipenet.Listen()
+	srv := &http.Server{Handler: inj.Wrap(h)}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(l) })
+	transport := l.Transport()
+	t.Cleanup(func() {
+		inj.Stop()
+		_ = srv.Close()
+		transport.CloseIdleConnections()
+		serving.Wait()
+	})
+	return &bed{Injector: inj, t: t, client: &http.Client{Transport: transport}, begun: time.Now()}
+}
+
+func (b *bed) start() {
+	b.t.Helper()
+	b.begun = time.Now()
+	if err := b.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// answer is that to a request; it is closed when the test ends.
+type answer struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+	Body       io.Reader
+}
+
+func (b *bed) get(e encoding, query string) answer {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://pipe/api/v1/namespaces/default/configmaps?"+query, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Accept", string(e))
+	res, err := b.client.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = res.Body.Close() })
+	return answer{res.StatusCode, res.Status, res.Header, res.Body}
+}
+
+// watch opens a watch and reads what is there in the next while.
+func (b *bed) watch(e encoding, query string) *reader {
+	b.t.Helper()
+	res := b.get(e, "watch=1&"+query)
+	if res.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(res.Body)
+		b.t.Fatalf("%s: %s", res.Status, body)
+	}
+	r := &reader{t: b.t, encoding: encodingOf(res.Header.Get("Content-Type")), ended: make(chan struct{})}
+	if r.encoding != e {
+		b.t.Fatalf("asked for %s, got %s", e, r.encoding)
+	}
+	go func() {
+		defer close(r.ended)
+		buf := make([]byte, 4096)
+		for {
+			n, err := res.Body.Read(buf)
+			r.mu.Lock()
+			r.got = append(r.got, buf[:n]...)
+			r.err = err
+			r.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return r
+}
+
+// reader is what a client has read of a watch.
+type reader struct {
+	t        *testing.T
+	encoding encoding
+	ended    chan struct{}
+
+	mu  sync.Mutex
+	got []byte
+	err error
+}
+
+// frames decodes what was read, up to what is no frame.
+func (r *reader) frames() (frames []position, rest []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest = r.got
+	for len(rest) > 0 {
+		n := r.encoding.next(rest)
+		p, err := r.encoding.read(rest[:n])
+		if err != nil || (r.encoding == encodingJSON && rest[n-1] != '\n') {
+			return frames, rest
+		}
+		frames, rest = append(frames, p), rest[n:]
+	}
+	return frames, rest
+}
+
+// check fails the test unless what was read is MODIFIED events of ascending
+// versions without a gap, and after them others, which it returns.
+func (r *reader) check() (events int, others []position, rest []byte) {
+	r.t.Helper()
+	frames, rest := r.frames()
+	last := uint64(0)
+	for i, f := range frames {
+		if f.typ != watch.Modified {
+			return i, frames[i:], rest
+		}
+		v, err := strconv.ParseUint(f.meta.ResourceVersion, 10, 64)
+		if err != nil || last > 0 && v != last+1 {
+			r.t.Fatalf("version %q after %d", f.meta.ResourceVersion, last)
+		}
+		last = v
+	}
+	return len(frames), nil, rest
+}
+
+// bubble runs f in a bubble, for each encoding.
+func bubble(t *testing.T, f func(t *testing.T, e encoding)) {
+	for _, e := range encodings {
+		t.Run("encoding="+string(e), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(t, e) })
+		})
+	}
+}
+
+// wait lets the time go by.
+func wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestEndings(t *testing.T) {
+	for name, want := range map[Name]struct {
+		err  error
+		code int32
+		rest bool
+	}{
+		Disconnect:    {err: io.ErrUnexpectedEOF},
+		HalfFrame:     {err: io.ErrUnexpectedEOF, rest: true},
+		Reset:         {err: io.ErrUnexpectedEOF},
+		Malformed:     {err: io.EOF, rest: true},
+		Gone:          {err: io.EOF, code: http.StatusGone},
+		Relist:        {err: io.EOF, code: http.StatusGone},
+		ErrorEvent:    {err: io.EOF, code: http.StatusInternalServerError},
+		Throttle:      {err: io.EOF},
+		InternalError: {err: io.EOF},
+	} {
+		t.Run("fault="+string(name), func(t *testing.T) {
+			bubble(t, func(t *testing.T, e encoding) {
+				b := newBed(t, nil, string(name)+":at=2.005s")
+				b.start()
+				r := b.watch(e, "resourceVersion=1")
+				other := b.watch(e, "resourceVersion=1")
+				wait(3 * time.Second)
+				for _, r := range []*reader{r, other} {
+					<-r.ended
+					events, others, rest := r.check()
+					if events != 200 {
+						t.Errorf("%d events, want 200", events)
+					}
+					if !errors.Is(r.err, want.err) {
+						t.Errorf("it ended with %v, want %v", r.err, want.err)
+					}
+					if (len(rest) > 0) != want.rest {
+						t.Errorf("%.60q is left over, want any: %v", rest, want.rest)
+					}
+					if (len(others) > 0) != (want.code > 0) {
+						t.Fatalf("%d more frames: %v", len(others), others)
+					}
+					if want.code > 0 {
+						checkError(t, r, want.code)
+					}
+				}
+				<-b.Quiet()
+				log := b.Log()
+
+				slices.SortFunc(log, func(a, b Injection) int { return a.Watch - b.Watch })
+				if len(log) != 2 || log[0].Fault != name || log[0].Watch != 1 || log[1].Watch != 2 ||
+					log[0].At < Duration(2*time.Second) || log[0].Path != "/api/v1/namespaces/default/configmaps" {
+					t.Errorf("the log has %v", log)
+				}
+				if n := b.Counts()[name]; n != 2 {
+					t.Errorf("%d were struck, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// checkError fails the test unless the last frame is an ERROR event.
+func checkError(t *testing.T, r *reader, code int32) {
+	t.Helper()
+	last := r.encoding.last(r.got)
+	var event metav1.WatchEvent
+	var status metav1.Status
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), string(r.encoding))
+	if r.encoding == encodingProtobuf {
+		last = last[4:]
+	}
+	err := runtime.DecodeInto(info.StreamSerializer, last, &event)
+	if r.encoding == encodingJSON { // Which has no kind.
+		err = json.Unmarshal(last, &event)
+	}
+	if err == nil {
+		err = runtime.DecodeInto(info.Serializer, event.Object.Raw, &status)
+	}
+	if err != nil || event.Type != string(watch.Error) || status.Code != code || status.Status != metav1.StatusFailure {
+		t.Errorf("the last frame %q is %s with %+v: %v", last, event.Type, status, err)
+	}
+}
+
+func TestRequestsAreRefusedForAWhile(t *testing.T) {
+	for name, code := range map[Name]int{Throttle: http.StatusTooManyRequests, InternalError: http.StatusInternalServerError} {
+		t.Run("fault="+string(name), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, nil, string(name)+":at=1s,duration=2500ms")
+				b.start()
+				wait(time.Second)
+				for _, query := range []string{"", "watch=true&resourceVersion=1"} {
+					res := b.get(encodingJSON, query)
+					var status metav1.Status
+					if err := json.NewDecoder(res.Body).Decode(&status); err != nil || res.StatusCode != code || int(status.Code) != code {
+						t.Errorf("%q: %s, %+v, %v", query, res.Status, status, err)
+					}
+					if retry := res.Header.Get("Retry-After"); name == Throttle && retry != "3" {
+						t.Errorf("Retry-After: %q, want 3", retry)
+					}
+				}
+				wait(2500 * time.Millisecond)
+				if res := b.get(encodingJSON, ""); res.StatusCode != http.StatusOK {
+					t.Errorf("after the while: %s", res.Status)
+				}
+				<-b.Quiet()
+				if at := time.Since(b.begun); at != 3500*time.Millisecond {
+					t.Errorf("quiet after %v, want 3.5s", at)
+				}
+			})
+		})
+	}
+}
+
+func TestGoneRefusesToGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "gone:at=1s")
+		b.start()
+		wait(time.Second)
+		for query, want := range map[string]int{
+			"watch=1&resourceVersion=5":                        http.StatusGone,
+			"watch=1&resourceVersion=0":                        http.StatusOK,
+			"watch=1&resourceVersion=5&sendInitialEvents=true": http.StatusOK,
+			"resourceVersion=5":                                http.StatusOK,
+			"resourceVersion=5&resourceVersionMatch=Exact":     http.StatusGone,
+			"limit=1&continue=abc":                             http.StatusGone,
+			"":                                                 http.StatusOK,
+		} {
+			if res := b.get(encodingJSON, query); res.StatusCode != want {
+				t.Errorf("%q: %s, want %d", query, res.Status, want)
+			}
+		}
+		wait(time.Second)
+		if res := b.get(encodingJSON, "watch=1&resourceVersion=5"); res.StatusCode != http.StatusOK {
+			t.Errorf("after the while: %s", res.Status)
+		}
+	})
+}
+
+func TestRelistForgetsWhatWas(t *testing.T) {
+	bubble(t, func(t *testing.T, e encoding) {
+		b := newBed(t, nil, "relist:at=1s")
+		b.start()
+		_ = b.get(encodingJSON, "")
+		wait(10 * time.Second)
+		r := b.watch(e, "resourceVersion=100")
+		<-r.ended
+		checkError(t, r, http.StatusGone)
+		r = b.watch(e, "resourceVersion=101")
+		wait(time.Second)
+		if events, _, _ := r.check(); events != 1000 {
+			t.Errorf("from the version of then: %d events, want 1000", events)
+		}
+		if res := b.get(encodingJSON, "resourceVersion=100&resourceVersionMatch=Exact"); res.StatusCode != http.StatusGone {
+			t.Errorf("an exact list of before: %s", res.Status)
+		}
+		if res := b.get(encodingJSON, "resourceVersion=100"); res.StatusCode != http.StatusOK {
+			t.Errorf("a list not older than before: %s", res.Status)
+		}
+	})
+}
+
+func TestStall(t *testing.T) {
+	bubble(t, func(t *testing.T, e encoding) {
+		b := newBed(t, nil, "stall:at=1.005s,duration=5s")
+		b.start()
+		r := b.watch(e, "resourceVersion=1")
+		wait(5 * time.Second)
+		if events, _, _ := r.check(); events != 100 {
+			t.Errorf("%d events while it stalls, want 100", events)
+		}
+		wait(2 * time.Second)
+		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
+			t.Errorf("%d events afterwards, want 700; rest %.60q", events, rest)
+		}
+	})
+}
+
+func TestDrip(t *testing.T) {
+	bubble(t, func(t *testing.T, e encoding) {
+		b := newBed(t, &ticker{begun: time.Now(), batch: 1000}, "drip:at=1s,duration=5s")
+		b.start()
+		r := b.watch(e, "resourceVersion=1")
+		wait(5 * time.Second)
+		during, _, _ := r.check()
+		if during < 110 || during > 450 {
+			t.Errorf("%d events while it drips", during)
+		}
+		wait(2 * time.Second)
+		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
+			t.Errorf("%d events afterwards, want 700; rest %.60q", events, rest)
+		}
+	})
+}
+
+func TestDuplicateBookmark(t *testing.T) {
+	bubble(t, func(t *testing.T, e encoding) {
+		b := newBed(t, nil, "duplicate-bookmark:at=1.005s")
+		b.start()
+		r := b.watch(e, "resourceVersion=1")
+		wait(2 * time.Second)
+		events, others, _ := r.check()
+		if events != 100 || len(others) < 3 {
+			t.Fatalf("%d events and %d more frames", events, len(others))
+		}
+		for _, f := range others[:2] {
+			if f.typ != watch.Bookmark || f.meta.ResourceVersion != "101" || f.meta.Kind != "ConfigMap" || f.meta.APIVersion != "v1" {
+				t.Errorf("frame %+v, want a bookmark of version 101", f)
+			}
+		}
+		if f := others[2]; f.typ != watch.Modified || f.meta.ResourceVersion != "102" {
+			t.Errorf("then %+v, want version 102", f)
+		}
+	})
+}
+
+// Before the initial state has ended, a bookmark would be a lie: the server's own
+// is waited for.
+func TestDuplicateBookmarkOfTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, e encoding) {
+		b := newBed(t, nil, "duplicate-bookmark:frames=1,count=1")
+		b.start()
+		r := b.watch(e, "sendInitialEvents=true")
+		wait(time.Second)
+		_, others, _ := r.check()
+		if len(others) < 10 || others[0].typ != watch.Bookmark || others[1].typ != watch.Bookmark || others[2].typ != watch.Bookmark || others[3].typ != watch.Modified {
+			t.Fatalf("%d frames: %v", len(others), others)
+		}
+
+		b = newBed(t, nil, "duplicate-bookmark:at=1s")
+		b.start()
+		early := b.watch(e, "resourceVersion=0")
+		wait(2 * time.Second)
+		if events, others, _ := early.check(); events != 201 || others != nil {
+			t.Errorf("%d events and %v, want no bookmark", events, others)
+		}
+		late := b.watch(e, "sendInitialEvents=true")
+		wait(time.Second)
+		if _, others, _ := late.check(); others[0].typ != watch.Bookmark || others[1].typ != watch.Modified {
+			t.Errorf("a watch of later: %v", others[:2])
+		}
+	})
+}
+
+func TestFramesTrigger(t *testing.T) {
+	for _, batch := range []int{1, 7} {
+		bubble(t, func(t *testing.T, e encoding) {
+			b := newBed(t, &ticker{begun: time.Now(), batch: batch}, "disconnect:frames=50,count=2", "stall:frames=30,duration=1s")
+			b.start()
+			for range 2 {
+				r := b.watch(e, "resourceVersion=1")
+				<-r.ended
+				if events, _, rest := r.check(); events != 50 || len(rest) > 0 || !errors.Is(r.err, io.ErrUnexpectedEOF) {
+					t.Errorf("%d events, %d bytes, %v, want 50 and an unexpected end", events, len(rest), r.err)
+				}
+			}
+			r := b.watch(e, "resourceVersion=1")
+			wait(20 * time.Second)
+			if events, _, _ := r.check(); events < 100 || r.err != nil {
+				t.Errorf("the third watch: %d events, %v", events, r.err)
+			}
+			n := b.Counts()
+			if n[Disconnect] != 2 || n[Stall] < 4 {
+				t.Errorf("%v", n)
+			}
+		})
+	}
+}
+
+func TestQuietWithFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "stall:frames=50,count=2,duration=3s")
+		b.start()
+		_ = b.watch(encodingJSON, "resourceVersion=1")
+		<-b.Quiet()
+
+		if at, want := time.Since(b.begun), 500*time.Millisecond+2*3*time.Second; at < want || at > want+100*time.Millisecond {
+			t.Errorf("quiet after %v, want %v", at, want)
+		}
+	})
+}
+
+func TestCountUntilAndProbability(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "stall:every=1s,count=3,duration=10ms", "drip:at=500ms,every=1s,until=4500ms,duration=10ms",
+			"duplicate-bookmark:every=10ms,count=1000,probability=0.25")
+		b.start()
+		_ = b.watch(encodingJSON, "resourceVersion=1")
+		<-b.Quiet()
+		at := map[Name][]time.Duration{}
+		for _, in := range b.Log() {
+			at[in.Fault] = append(at[in.Fault], time.Duration(in.At))
+		}
+		for name, want := range map[Name][]time.Duration{
+			Stall: {time.Second, 2 * time.Second, 3 * time.Second},
+			Drip:  {500 * time.Millisecond, 1500 * time.Millisecond, 2500 * time.Millisecond, 3500 * time.Millisecond},
+		} {
+			if diff := cmp.Diff(want, at[name]); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+		if n := len(at[DuplicateBookmark]); n < 200 || n > 300 {
+			t.Errorf("%d of 1000 with a probability of 0.25", n)
+		}
+	})
+}
+
+// The same seed does the same, another seed something else.
+func TestSeeds(t *testing.T) {
+	play := func(seed int64) (log []Injection) {
+		synctest.Test(t, func(t *testing.T) {
+			specs, err := ParseAll("half-frame:every=103137us,count=50,probability=0.5; malformed:frames=13,count=10; disconnect:every=71291us,count=30,share=0.4")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBed(t, nil)
+			b.Injector, err = New(specs, seed, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := pipenet.Listen()
+			srv := &http.Server{Handler: b.Wrap(&ticker{begun: time.Now()})}
+			go func() { _ = srv.Serve(l) }()
+			b.client = &http.Client{Transport: l.Transport()}
+			b.start()
+			for range 40 {
+				r := b.watch(encodingJSON, "resourceVersion=1")
+				<-r.ended
+			}
+			b.Stop()
+			_ = srv.Close()
+			b.client.CloseIdleConnections()
+			log = b.Log()
+		})
+		return log
+	}
+	one, again, other := play(7), play(7), play(8)
+	if diff := cmp.Diff(one, again); diff != "" {
+		t.Errorf("with one seed (-first +second):\n%s", diff)
+	}
+	if cmp.Equal(one, other) {
+		t.Error("another seed makes no difference")
+	}
+}
+
+func TestShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "disconnect:at=100ms,share=0.3", "throttle:at=200ms,share=0.5,duration=5s")
+		b.start()
+		for range 100 {
+			_ = b.watch(encodingJSON, "resourceVersion=1")
+		}
+		wait(150 * time.Millisecond)
+		if n := b.Counts()[Disconnect]; n < 15 || n > 45 {
+			t.Errorf("%d of 100 watches were struck, want about 30", n)
+		}
+		wait(100 * time.Millisecond)
+		before := b.Counts()[Throttle]
+		for range 100 {
+			_ = b.get(encodingJSON, "")
+		}
+		if n := b.Counts()[Throttle] - before; n < 30 || n > 70 {
+			t.Errorf("%d of 100 requests were struck, want about 50", n)
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "stall:at=1s,duration=1h", "throttle:at=2s,duration=1h", "disconnect:every=3s")
+		r := b.watch(encodingJSON, "resourceVersion=1")
+		b.start()
+		if err := b.Start(); !errors.Is(err, ErrState) {
+			t.Errorf("a second Start: %v", err)
+		}
+		other := b.watch(encodingJSON, "resourceVersion=1")
+		wait(1500 * time.Millisecond)
+		b.Stop()
+		b.Stop()
+		wait(10 * time.Second)
+		for _, r := range []*reader{r, other} {
+			if events, _, _ := r.check(); events != 1150 || r.err != nil {
+				t.Errorf("%d events, %v, want all 1150 and no end", events, r.err)
+			}
+		}
+		<-b.Quiet()
+		if err := b.Start(); !errors.Is(err, ErrState) {
+			t.Errorf("Start after Stop: %v", err)
+		}
+	})
+}
+
+// What isn't below a resource is left alone, and so is a watch that the server
+// refuses.
+func TestPassesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") != "" {
+				w.WriteHeader(http.StatusTeapot)
+			}
+			_, _ = w.Write([]byte("hello"))
+		})
+		b := newBed(t, h, "internal-error", "half-frame:duration=1h")
+		b.start()
+		synctest.Wait()
+		for path, want := range map[string]int{
+			"/healthz": 200, "/api/v1": 200, "/apis/apps/v1": 200, "/apis": 200, "/openapi/v3/apis/apps/v1": 200, "/version": 200,
+			"/api/v1/pods": 500, "/apis/apps/v1/deployments": 500, "/api/v1/namespaces/a/pods/b/status": 500,
+		} {
+			res, err := b.client.Get("http://pipe" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if res.StatusCode != want || want == 200 && string(body) != "hello" {
+				t.Errorf("%s: %s %q", path, res.Status, body)
+			}
+		}
+		wait(time.Second)
+		res := b.get(encodingJSON, "watch=1")
+		if body, err := io.ReadAll(res.Body); res.StatusCode != http.StatusTeapot || string(body) != "hello" || err != nil {
+			t.Errorf("a watch that is refused: %s %q %v", res.Status, body, err)
+		}
+	})
+}
+
+func TestObserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil, "error-event:every=1s,count=3")
+		var seen []string
+		b.Observe(func(in Injection) { seen = append(seen, in.String()) })
+		b.start()
+		r := b.watch(encodingJSON, "resourceVersion=1")
+		<-r.ended
+		<-b.Quiet()
+		want := []string{
+			"1s error-event #1: watch 1 (/api/v1/namespaces/default/configmaps): ERROR event 500 InternalError",
+			"2s error-event #2: nobody", "3s error-event #3: nobody",
+		}
+		if diff := cmp.Diff(want, seen); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A client over TCP gets a reset, not an end; one of HTTP/2 a stream that is
+// reset.
+func TestResetOverTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inj, err := New([]Spec{{Name: Reset, Frames: 3, Count: 1}}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: inj.Wrap(&ticker{begun: time.Now()})}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(wrapped{l}) })
+	t.Cleanup(func() {
+		inj.Stop()
+		_ = srv.Close()
+		serving.Wait()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	if err := inj.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+"/api/v1/configmaps?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, res.Body); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the watch ended with %v, want a reset", err)
+	}
+}
+
+// wrapped hides the TCP connection as a server does that counts bytes.
+type wrapped struct{ net.Listener }
+
+type wrappedConn struct{ net.Conn }
+
+func (c wrappedConn) NetConn() net.Conn { return c.Conn }
+
+func (w wrapped) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return wrappedConn{c}, nil
+}
+
+func TestFramesOfEachEncoding(t *testing.T) {
+	for _, e := range encodings {
+		var all []byte
+		var ends []int
+		for v := range uint64(5) {
+			b, err := e.frame(watch.Modified, object(v+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+			ends = append(ends, len(all))
+		}
+		at := 0
+		for i, end := range ends {
+			if at += e.next(all[at:]); at != end {
+				t.Fatalf("%s: frame %d ends at %d, want %d", e, i, at, end)
+			}
+		}
+		if !bytes.Equal(e.last(all), all[ends[3]:]) {
+			t.Errorf("%s: the last frame is %q", e, e.last(all))
+		}
+		rng := rand.New(rand.NewPCG(1, 1))
+		for range 2000 {
+			at := e.cut(all, rng)
+			r := reader{t: t, encoding: e, got: all[:at]}
+			frames, rest := r.frames()
+			if len(frames) > 4 || len(rest) == 0 {
+				t.Fatalf("%s: cut at %d of %v: %d frames and %d bytes", e, at, ends, len(frames), len(rest))
+			}
+			// What is cut off JSON is more than the end of the line.
+			if e == encodingJSON && json.Valid(rest) {
+				t.Fatalf("%s: cut at %d: %q is complete", e, at, rest)
+			}
+		}
+		for range 20 {
+			garbage := e.garbage(rng)
+			if p, err := e.read(garbage); err == nil {
+				t.Errorf("%s: %q decodes as %v", e, garbage, p)
+			}
+		}
+		mark, err := e.frame(watch.Bookmark, object(1))
+		if err != nil || !isBookmark(mark) || isBookmark(e.last(all)) {
+			t.Errorf("%s: bookmarks are not told from others", e)
+		}
+	}
+}
+
+// What an injector does can be written down and done again.
+func TestSpecsCanBeReadAgain(t *testing.T) {
+	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
+	inj, err := New(specs, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range inj.Specs() {
+		if again, err := Parse(s.String()); err != nil || again != s {
+			t.Errorf("%s: %v, %v", s, again, err)
+		}
+	}
+}
+
+func TestCollectionOf(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/pods":                               "/api/v1/pods",
+		"/api/v1/namespaces/a/pods":                  "/api/v1/pods",
+		"/api/v1/namespaces/a/pods/x":                "/api/v1/pods",
+		"/api/v1/namespaces":                         "/api/v1/namespaces",
+		"/api/v1/namespaces/a":                       "/api/v1/namespaces",
+		"/apis/apps/v1/namespaces/a/deployments/x/y": "/apis/apps/v1/deployments",
+		"/apis/apps/v1":                              "",
+		"/api":                                       "",
+		"/":                                          "",
+		"":                                           "",
+		"/metrics/x/y/z":                             "",
+	} {
+		got, ok := collectionOf(path)
+		if got != want || ok != (want != "") {
+			t.Errorf("collectionOf(%q) = %q, %v, want %q", path, got, ok, want)
+		}
+	}
+}
+
+func ExampleInjector() {
+	specs, err := ParseAll("disconnect:every=2s,count=10; gone:at=5s")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inj, err := New(specs, 1, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := inj.Wrap(http.NotFoundHandler()) // Your API server.
+	_ = handler
+	for _, s := range inj.Specs() {
+		fmt.Println(s)
+	}
+	// Output:
+	// disconnect:every=2s,count=10
+	// gone:at=5s,count=1,duration=1s
+}

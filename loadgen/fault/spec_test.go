@@ -1,0 +1,220 @@
+package fault_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/fault"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]fault.Spec{
+		"gone":                          {Name: fault.Gone},
+		"gone : at = 5s":                {Name: fault.Gone, At: fault.Duration(5 * time.Second)},
+		"disconnect:every=2s,count=10":  {Name: fault.Disconnect, Every: fault.Duration(2 * time.Second), Count: 10},
+		"half-frame:frames=7,until=1m":  {Name: fault.HalfFrame, Frames: 7, Until: fault.Duration(time.Minute)},
+		"stall:duration=3s,share=0.5":   {Name: fault.Stall, Duration: fault.Duration(3 * time.Second), Share: 0.5},
+		"throttle:at=1s,probability=.1": {Name: fault.Throttle, At: fault.Duration(time.Second), Probability: 0.1},
+	} {
+		got, err := fault.Parse(text)
+		if err != nil || got != want {
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                            `unknown fault "" (allowed: disconnect, gone, drip`,
+		"gnoe":                        `unknown fault "gnoe"`,
+		"gone:":                       `"" is not field=value`,
+		"gone:at":                     `"at" is not field=value`,
+		"gone:at=5":                   `at: "5" is not a duration such as 1m30s`,
+		"gone:at=-5s":                 `at=-5s is negative`,
+		"gone:at=9000h":               `more than a year`,
+		"gone:when=5s":                `unknown field "when" (allowed: at,`,
+		"gone:at=1s,at=2s":            "at stands there twice",
+		"gone:count=1e3":              `"1e3" is not a whole number`,
+		"gone:count=2":                "count=2 needs every or frames",
+		"gone:frames=-1":              "frames=-1 is negative",
+		"gone:every=1s,frames=1":      "exclude each other",
+		"gone:every=1us":              "every=1µs is less than 1ms",
+		"gone:every=5s,until=5s":      "until=5s is not after its first time, 5s",
+		"gone:at=5s,until=3s":         "until=3s is not after its first time, 5s",
+		"gone:share=1.1":              `"1.1" is not a number above 0, up to 1`,
+		"gone:probability=NaN":        `"NaN" is not a number`,
+		"disconnect:duration=1s":      "it takes no duration",
+		"relist:share=0.5":            "it takes no share",
+		"relist:frames=5":             "it takes no frames",
+		"disconnect:frames=5,share=1": "frames and share exclude each other",
+	} {
+		_, err := fault.Parse(text)
+		if !errors.Is(err, fault.ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q): %v, want %q", text, err, want)
+		}
+	}
+	if _, err := fault.Parse("gnoe"); !errors.Is(err, fault.ErrUnknown) {
+		t.Errorf("Parse(gnoe): %v, want ErrUnknown", err)
+	}
+}
+
+func TestParseAll(t *testing.T) {
+	got, err := fault.ParseAll("gone; reset:every=1s,count=2\n\nrelist;")
+	want := []fault.Spec{{Name: fault.Gone}, {Name: fault.Reset, Every: fault.Duration(time.Second), Count: 2}, {Name: fault.Relist}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("ParseAll: %v\n%s", err, diff)
+	}
+	got, err = fault.ParseAll("all:every=2s,count=3")
+	if diff := cmp.Diff(fault.Tour(2*time.Second, 3), got); err != nil || diff != "" {
+		t.Errorf("ParseAll(all): %v\n%s", err, diff)
+	}
+	if len(got) != len(fault.Names()) {
+		t.Errorf("a tour of %d faults, there are %d", len(got), len(fault.Names()))
+	}
+	for text, want := range map[string]string{
+		";":                 "none is named (allowed: all, disconnect",
+		"gone;gnoe":         "fault 2 (gnoe): ",
+		"all:share=0.5":     "all takes every, count and until only",
+		"all:when=1s":       "unknown field",
+		"all:every=1m,at=1": "is not a duration",
+		"all:until=1s":      "until=1s is not after its first time",
+	} {
+		if _, err := fault.ParseAll(text); !errors.Is(err, fault.ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseAll(%q): %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What a flag can't say, a library or a file can.
+func TestValidate(t *testing.T) {
+	for _, s := range []fault.Spec{
+		{Name: fault.Gone, Probability: math.NaN()},
+		{Name: fault.Gone, Share: -0.1},
+		{Name: fault.Gone, Count: -1},
+	} {
+		if err := s.Validate(); !errors.Is(err, fault.ErrSpec) {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+}
+
+// anySpec draws a valid spec.
+func anySpec(t *rapid.T) fault.Spec {
+	s := fault.Spec{Name: rapid.SampledFrom(fault.Names()).Draw(t, "name")}
+	duration := func(name string) fault.Duration {
+		return fault.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, name))
+	}
+	part := rapid.Float64Range(0, 1)
+	s.At, s.Every, s.Until, s.Duration = duration("at"), duration("every"), duration("until"), duration("duration")
+	s.Frames = rapid.IntRange(0, 10).Draw(t, "frames")
+	s.Count = rapid.IntRange(0, 10).Draw(t, "count")
+	s.Probability, s.Share = part.Draw(t, "probability"), part.Draw(t, "share")
+	for _, fix := range []func(){
+		func() {},
+		func() { s.Duration = 0 }, func() { s.Share = 0 }, func() { s.Frames = 0 }, func() { s.Every = 0 },
+		func() { s.Until = 0 }, func() { s.Count = 0 }, func() { s.At = 0 },
+	} {
+		if fix(); s.Validate() == nil {
+			return s
+		}
+	}
+	t.Fatalf("not valid: %+v: %v", s, s.Validate())
+	return s
+}
+
+func TestRoundTrips(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anySpec(t)
+		if got, err := fault.Parse(s.String()); err != nil || got != s {
+			t.Fatalf("text %q: %+v, %v", s, got, err)
+		}
+		for name, f := range map[string]struct {
+			marshal   func(any) ([]byte, error)
+			unmarshal func([]byte, any) error
+		}{
+			"JSON":         {json.Marshal, json.Unmarshal},
+			"YAML as JSON": {yaml.Marshal, func(b []byte, v any) error { return yaml.UnmarshalStrict(b, v) }},
+			"YAML":         {yamlv3.Marshal, yamlv3.Unmarshal},
+		} {
+			b, err := f.marshal(s)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var got fault.Spec
+			if err := f.unmarshal(b, &got); err != nil || got != s {
+				t.Fatalf("%s %s: %+v, %v, want %+v", name, b, got, err, s)
+			}
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"gone", "disconnect:every=2s,count=10", "all:every=1s,count=3", "stall:at=5s,duration=3s,share=0.5;relist",
+		"half-frame:frames=7", ":", "gone:at=", "gone:=", "all:count=9999999999", "gone:share=0x1p-1074",
+		"reset:every=2562047h47m16.854775807s,count=2147483647",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		specs, err := fault.ParseAll(text)
+		if err != nil {
+			if !errors.Is(err, fault.ErrSpec) || specs != nil {
+				t.Fatalf("ParseAll(%q) = %v, %v", text, specs, err)
+			}
+			return
+		}
+		for _, s := range specs {
+			if err := s.Validate(); err != nil {
+				t.Fatalf("ParseAll(%q): %v", text, err)
+			}
+			if end, ok := s.Horizon(); ok && end < 0 {
+				t.Fatalf("ParseAll(%q): %v is over at %v", text, s, end)
+			}
+			if again, err := fault.Parse(s.String()); err != nil || again != s {
+				t.Fatalf("%v read again: %v, %v", s, again, err)
+			}
+		}
+	})
+}
+
+func TestHorizon(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"disconnect:at=3s":                  3 * time.Second,
+		"disconnect":                        0,
+		"stall:at=3s,duration=7s":           10 * time.Second,
+		"gone:every=2s,count=3":             7 * time.Second,
+		"gone:at=1s,every=2s,count=3":       6 * time.Second,
+		"gone:every=2s,until=9s":            10 * time.Second,
+		"gone:every=2s,until=9s,count=2":    5 * time.Second,
+		"disconnect:frames=10,until=4s":     4 * time.Second,
+		"disconnect:every=2s":               -1,
+		"disconnect:frames=10":              -1,
+		"disconnect:frames=10,count=5":      -1,
+		"throttle:every=1s,probability=0.5": -1,
+	} {
+		s, err := fault.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := s.Horizon()
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%s is over at %v, want %v", text, got, want)
+		}
+		if ok && !s.Ends() {
+			t.Errorf("%s is over at %v and doesn't end", text, got)
+		}
+	}
+}
