@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"watchlab/bench/cell"
 	"watchlab/bench/stats"
 )
@@ -82,12 +84,9 @@ func openFolder(dir string) (*folder, *Outcome, error) {
 
 // begin writes all files that a run has from its beginning.
 func (f *folder) begin(o *Outcome) error {
-	err := writeJSON(filepath.Join(f.dir, EnvFile), o.Env)
+	err := f.rewriteBench(o)
 	if err == nil {
-		err = f.rewriteBench(o)
-	}
-	if err == nil {
-		err = writeJSON(filepath.Join(f.dir, RunFile), o)
+		err = o.Save(f.dir)
 	}
 	if err != nil {
 		return errors.Join(err, f.abandon())
@@ -315,13 +314,27 @@ func (o *Outcome) Create(dir string) error {
 	return o.Save(dir)
 }
 
-// Save writes run.json and env.json of an existing results folder again, each
+// Save writes run.json, env.json and experiment.yaml of an existing results folder again, each
 // whole or not at all: for what was found after the run, such as [Outcome].Knees.
 // The rest of the folder is left as it is.
 func (o *Outcome) Save(dir string) error {
-	return errors.Join(
-		writeJSON(filepath.Join(dir, EnvFile), o.Env),
-		writeJSON(filepath.Join(dir, RunFile), o))
+	err := errors.Join(writeJSON(filepath.Join(dir, EnvFile), o.Env), o.writeExperiment(dir))
+	return errors.Join(err, writeJSON(filepath.Join(dir, RunFile), o))
+}
+
+// writeExperiment writes experiment.yaml; nothing where there is no experiment.
+func (o *Outcome) writeExperiment(dir string) error {
+	if len(o.Experiment) == 0 {
+		return nil
+	}
+	text, err := yaml.JSONToYAML(o.Experiment)
+	if err != nil {
+		return fmt.Errorf("experiment: %w", err)
+	}
+	return replaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // WriteJSON writes the run in the form of run.json.

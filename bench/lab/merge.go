@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -36,6 +37,10 @@ type MergeOptions struct {
 	Name string
 
 	Args []string
+
+	// Experiment replaces that of the shards, each of which has its share; see
+	// [Options].
+	Experiment json.RawMessage
 
 	Partial bool
 }
@@ -440,6 +445,9 @@ func (m *Merger) finish() {
 	}
 	if m.opts.Args != nil {
 		o.Env.Args = m.opts.Args
+	}
+	if m.opts.Experiment != nil {
+		o.Experiment = m.opts.Experiment
 	}
 	o.Env.StealShare = m.steal
 	if len(m.cpus) > 1 {

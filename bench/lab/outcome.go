@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,9 @@ const (
 	EnvFile    = "env.json"
 	BenchFile  = "bench.txt"
 	ReportFile = "report.md"
-	LatencyDir = "latency"
+	// ExperimentFile holds [Outcome].Experiment as YAML.
+	ExperimentFile = "experiment.yaml"
+	LatencyDir     = "latency"
 )
 
 // Outcome is a run: what was played, what was measured, what may be believed.
@@ -44,6 +47,9 @@ type Outcome struct {
 	Fresh bool `json:"fresh,omitempty"`
 
 	Interrupted bool `json:"interrupted"`
+
+	// Experiment is [Options].Experiment.
+	Experiment json.RawMessage `json:"experiment,omitempty"`
 
 	Comparisons []ComparisonResult `json:"comparisons"`
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,6 +48,10 @@ type Options struct {
 	Build Build
 
 	Args []string
+
+	// Experiment says what is played, as JSON. Package lab does not read it: it
+	// stands in run.json, and as YAML in [ExperimentFile].
+	Experiment json.RawMessage
 
 	Now func() time.Time
 }
@@ -153,7 +158,7 @@ func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 func (r *runner) open(comparisons []Comparison, env Env) error {
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
-		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Env: env,
+		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env,
 	}
 	if r.opts.Budget > 0 {
 		// It counts up as they are played.
