@@ -33,7 +33,7 @@ func BenchmarkInformer(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, name := range source.Names() {
-		comparisons, err := pipeline.Compare(pipeline.Spec{
+		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: name, Storm: storm,
 		})
 		if err != nil {

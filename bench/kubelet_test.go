@@ -19,7 +19,7 @@ func BenchmarkKubelet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	comparisons, err := pipeline.Compare(pipeline.Spec{
+	comparisons, err := pipeline.Compare(pipeline.Config{
 		Family: impls.Merge, Pipeline: pipeline.KubeletPipeline, Source: source.MemoryName, Storm: storm,
 	})
 	if err != nil {

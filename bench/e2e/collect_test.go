@@ -60,7 +60,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Shard {
 	}
 	var shards []*lab.Shard
 	for i := range collectPlayed {
-		comparisons, err := pipeline.Compare(pipeline.Spec{
+		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
 			Impls: collectImpls, Storm: share.Of{Index: i, Of: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
 		})

@@ -57,7 +57,7 @@ func TestKilledInMidStorm(t *testing.T) {
 	// In the first round, which warms up, nobody dies.
 	victims := [][]controlplane.Component{nil, {controlplane.APIServer}, {controlplane.Etcd}, {controlplane.Etcd, controlplane.APIServer}}
 	var rounds []*killRound
-	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Modes: []string{"in-order"}, Window: 2 * time.Minute, Of: "pods",
 		Open: func() (*cluster.Tee, error) {
 			if n := len(rounds); n > 1 {

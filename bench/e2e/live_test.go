@@ -61,7 +61,7 @@ func TestApplyAndTee(t *testing.T) {
 	p := newPlayable(t, "e2e", initial, events)
 	w := p.writer
 	var written cluster.Written
-	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Open: func() (*cluster.Tee, error) {
 			if err := w.Clear(t.Context()); err != nil {
 				return nil, err

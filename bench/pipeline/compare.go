@@ -48,7 +48,7 @@ func Families(pipeline string) []impls.Family {
 }
 
 // How many events after the initial list an unpaced round has at least, where
-// the Spec doesn't say: enough for some ten milliseconds with a fast variant,
+// the Config doesn't say: enough for some ten milliseconds with a fast variant,
 // and for about a second with the slowest.
 const (
 	defaultQueueEvents    = 200_000
@@ -59,12 +59,12 @@ const (
 // DefaultDuration is how long the schedule of a paced round is.
 const DefaultDuration = 2 * time.Second
 
-// ErrSpec is wrapped by the error for a [Spec] that can't be played; the error
+// ErrConfig is wrapped by the error for a [Config] that can't be played; the error
 // says which field it is, and what is allowed.
-var ErrSpec = errors.New("invalid comparison")
+var ErrConfig = errors.New("invalid comparison")
 
-// Spec says what is compared on what.
-type Spec struct {
+// Config says what is compared on what.
+type Config struct {
 	Family impls.Family
 
 	Impls []string
@@ -120,11 +120,11 @@ type Spec struct {
 // Ratios are against clientgo-realfifo-batch (in-order), clientgo-deltafifo
 // (per-key), clientgo-fifo (queue) and reference (merge).
 //
-// The error wraps [ErrSpec], [impls.ErrUnknownVariant] or what is wrong with
+// The error wraps [ErrConfig], [impls.ErrUnknownVariant] or what is wrong with
 // the storm. A storm that gives too few events to measure anything by, and
 // can't be repeated, is refused: fewer than a thousand, or than was asked for,
 // and in any case fewer than a hundred.
-func Compare(spec Spec) ([]lab.Comparison, error) {
+func Compare(spec Config) ([]lab.Comparison, error) {
 	if err := spec.complete(); err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func Compare(spec Spec) ([]lab.Comparison, error) {
 		return nil, err
 	}
 	if n := spec.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
-		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrSpec, n)
+		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrConfig, n)
 	}
 	input, whole := digests(&spec, m)
 	for i := range comparisons {
@@ -174,9 +174,9 @@ func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
 }
 
 // complete checks the spec and fills in the defaults.
-func (s *Spec) complete() error {
+func (s *Config) complete() error {
 	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
 	families := Families(s.Pipeline)
 	switch {
@@ -212,7 +212,7 @@ func (s *Spec) complete() error {
 		return fail("the storm has no events")
 	}
 	if err := s.Share.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrSpec, err)
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	switch {
 	case len(s.Faults) > 0 && s.Source != source.APIServerName:
@@ -224,7 +224,7 @@ func (s *Spec) complete() error {
 	}
 	for _, f := range s.Faults {
 		if err := f.Validate(); err != nil {
-			return fmt.Errorf("%w: %w", ErrSpec, err)
+			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
 	if k := s.Knobs.foreign(s.Family); k != "" {
@@ -266,7 +266,7 @@ func (s *Spec) complete() error {
 	return nil
 }
 
-func (s *Spec) defaultEvents() int {
+func (s *Config) defaultEvents() int {
 	n := defaultQueueEvents
 	switch {
 	case s.Source == source.APIServerName:
@@ -284,7 +284,7 @@ func (s *Spec) defaultEvents() int {
 }
 
 // title says what is compared, without the variants.
-func (s *Spec) title(what string) string {
+func (s *Config) title(what string) string {
 	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
 	if what != "" {
 		t = what + ", " + t
@@ -304,7 +304,7 @@ func (s *Spec) title(what string) string {
 }
 
 // cells returns a cell for each rate of one variant.
-func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) []lab.Cell {
+func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) []lab.Cell {
 	labels := []lab.Label{{Key: "impl", Value: variant}}
 	if g.Mode != "" {
 		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
@@ -338,7 +338,7 @@ func (s *Spec) cells(name, variant, baseline string, g impls.Guarantees, k Knobs
 	return cells
 }
 
-func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
+func compareDeltaFIFO(spec Config, m *material) ([]lab.Comparison, error) {
 	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
 		if spec.Pipeline == InformerPipeline {
 			return newInformer(v, g, opts, spec.load(g), m, r)
@@ -348,7 +348,7 @@ func compareDeltaFIFO(spec Spec, m *material) ([]lab.Comparison, error) {
 }
 
 // compareDeliveries makes the comparisons of deltafifo, one for each delivery.
-func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
+func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
 	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
 	if err != nil {
 		return nil, err
@@ -401,7 +401,7 @@ func compareDeliveries(spec Spec, build func(deltafifo.Variant, impls.Guarantees
 	}
 	for _, v := range variants {
 		if !used[v.Name] && len(spec.Impls) > 0 {
-			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrSpec, v.Name, spec.Modes, modes(v.Guarantees))
+			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrConfig, v.Name, spec.Modes, modes(v.Guarantees))
 		}
 	}
 	return out, nil
@@ -429,7 +429,7 @@ func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options
 	}
 }
 
-func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
+func compareQueue(spec Config, m *material) ([]lab.Comparison, error) {
 	variants, err := chosen(spec.Impls, queue.Variants(), queue.Lookup)
 	if err != nil {
 		return nil, err
@@ -453,7 +453,7 @@ func compareQueue(spec Spec, m *material) ([]lab.Comparison, error) {
 	return []lab.Comparison{c}, f.err()
 }
 
-func compareMerge(spec Spec, m *material) ([]lab.Comparison, error) {
+func compareMerge(spec Config, m *material) ([]lab.Comparison, error) {
 	variants, err := chosen(spec.Impls, merge.Variants(), merge.Lookup)
 	if err != nil {
 		return nil, err
@@ -499,7 +499,7 @@ func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V
 			return nil, err
 		}
 		if slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("%w: variant %s is named twice", ErrSpec, name)
+			return nil, fmt.Errorf("%w: variant %s is named twice", ErrConfig, name)
 		}
 		out = append(out, v)
 	}

@@ -40,41 +40,41 @@ func TestCompareRefuses(t *testing.T) {
 		Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "1"}},
 	}}}
 	for title, tc := range map[string]struct {
-		change func(*pipeline.Spec)
+		change func(*pipeline.Config)
 		kind   error
 		want   string
 	}{
-		"pipeline":           {func(s *pipeline.Spec) { s.Pipeline = "pipe" }, pipeline.ErrSpec, `pipeline "pipe" (allowed: queue, informer, kubelet)`},
-		"family":             {func(s *pipeline.Spec) { s.Family = "store" }, pipeline.ErrSpec, `family "store" (allowed: deltafifo, queue, merge)`},
-		"queue in informer":  {func(s *pipeline.Spec) { s.Family, s.Pipeline = impls.Queue, "informer" }, pipeline.ErrSpec, "the informer pipeline has no place for family queue (allowed: deltafifo)"},
-		"merge in informer":  {func(s *pipeline.Spec) { s.Family, s.Pipeline = impls.Merge, "informer" }, pipeline.ErrSpec, "allowed: deltafifo"},
-		"deltafifo, kubelet": {func(s *pipeline.Spec) { s.Pipeline = "kubelet" }, pipeline.ErrSpec, "the kubelet pipeline has no place for family deltafifo (allowed: merge)"},
-		"source":             {func(s *pipeline.Spec) { s.Pipeline, s.Source = "informer", "tape" }, pipeline.ErrSpec, `source "tape" (allowed: memory, apiserver)`},
-		"source of queue":    {func(s *pipeline.Spec) { s.Source = "apiserver" }, pipeline.ErrSpec, "the queue pipeline takes its events from memory only"},
-		"producers":          {func(s *pipeline.Spec) { s.Producers = -1 }, pipeline.ErrSpec, "-1 producers"},
-		"informer producers": {func(s *pipeline.Spec) { s.Pipeline, s.Producers = "informer", 2 }, pipeline.ErrSpec, "2 producers"},
-		"merge producers":    {func(s *pipeline.Spec) { s.Family, s.Producers = impls.Merge, 2 }, pipeline.ErrSpec, "2 producers"},
-		"events":             {func(s *pipeline.Spec) { s.Events = -1 }, pipeline.ErrSpec, "-1 events"},
-		"duration":           {func(s *pipeline.Spec) { s.Duration = -1 }, pipeline.ErrSpec, "duration -1ns"},
-		"modes of queue":     {func(s *pipeline.Spec) { s.Family, s.Modes = impls.Queue, []string{"per-key"} }, pipeline.ErrSpec, "which has none"},
-		"mode":               {func(s *pipeline.Spec) { s.Modes = []string{"sideways"} }, pipeline.ErrSpec, `mode "sideways" (allowed: in-order, per-key)`},
-		"batch of queue":     {func(s *pipeline.Spec) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrSpec, "batch size for family queue, which has none"},
-		"shards of merge":    {func(s *pipeline.Spec) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrSpec, "shards for family merge, which has none"},
-		"knob nobody takes":  {func(s *pipeline.Spec) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
-		"variant's mode":     {func(s *pipeline.Spec) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrSpec, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
+		"pipeline":           {func(s *pipeline.Config) { s.Pipeline = "pipe" }, pipeline.ErrConfig, `pipeline "pipe" (allowed: queue, informer, kubelet)`},
+		"family":             {func(s *pipeline.Config) { s.Family = "store" }, pipeline.ErrConfig, `family "store" (allowed: deltafifo, queue, merge)`},
+		"queue in informer":  {func(s *pipeline.Config) { s.Family, s.Pipeline = impls.Queue, "informer" }, pipeline.ErrConfig, "the informer pipeline has no place for family queue (allowed: deltafifo)"},
+		"merge in informer":  {func(s *pipeline.Config) { s.Family, s.Pipeline = impls.Merge, "informer" }, pipeline.ErrConfig, "allowed: deltafifo"},
+		"deltafifo, kubelet": {func(s *pipeline.Config) { s.Pipeline = "kubelet" }, pipeline.ErrConfig, "the kubelet pipeline has no place for family deltafifo (allowed: merge)"},
+		"source":             {func(s *pipeline.Config) { s.Pipeline, s.Source = "informer", "tape" }, pipeline.ErrConfig, `source "tape" (allowed: memory, apiserver)`},
+		"source of queue":    {func(s *pipeline.Config) { s.Source = "apiserver" }, pipeline.ErrConfig, "the queue pipeline takes its events from memory only"},
+		"producers":          {func(s *pipeline.Config) { s.Producers = -1 }, pipeline.ErrConfig, "-1 producers"},
+		"informer producers": {func(s *pipeline.Config) { s.Pipeline, s.Producers = "informer", 2 }, pipeline.ErrConfig, "2 producers"},
+		"merge producers":    {func(s *pipeline.Config) { s.Family, s.Producers = impls.Merge, 2 }, pipeline.ErrConfig, "2 producers"},
+		"events":             {func(s *pipeline.Config) { s.Events = -1 }, pipeline.ErrConfig, "-1 events"},
+		"duration":           {func(s *pipeline.Config) { s.Duration = -1 }, pipeline.ErrConfig, "duration -1ns"},
+		"modes of queue":     {func(s *pipeline.Config) { s.Family, s.Modes = impls.Queue, []string{"per-key"} }, pipeline.ErrConfig, "which has none"},
+		"mode":               {func(s *pipeline.Config) { s.Modes = []string{"sideways"} }, pipeline.ErrConfig, `mode "sideways" (allowed: in-order, per-key)`},
+		"batch of queue":     {func(s *pipeline.Config) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrConfig, "batch size for family queue, which has none"},
+		"shards of merge":    {func(s *pipeline.Config) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrConfig, "shards for family merge, which has none"},
+		"knob nobody takes":  {func(s *pipeline.Config) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
+		"variant's mode":     {func(s *pipeline.Config) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrConfig, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
 
-		"pace twice":     {func(s *pipeline.Spec) { s.Paces = rates(5, 5) }, pipeline.ErrSpec, "each once"},
-		"variant":        {func(s *pipeline.Spec) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
-		"variant twice":  {func(s *pipeline.Spec) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrSpec, "variant cond is named twice"},
-		"no storm":       {func(s *pipeline.Spec) { s.Storm = nil }, pipeline.ErrSpec, "the storm has no events"},
-		"empty storm":    {func(s *pipeline.Spec) { s.Storm = &storm.Storm{} }, pipeline.ErrSpec, "the storm has no events"},
-		"list only":      {func(s *pipeline.Spec) { s.Storm = &listOnly }, pipeline.ErrSpec, "has 0 events after its initial list"},
-		"too few":        {func(s *pipeline.Spec) { s.Storm = &few }, pipeline.ErrSpec, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
-		"invalid storm":  {func(s *pipeline.Spec) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
-		"merge of nodes": {func(s *pipeline.Spec) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
+		"pace twice":     {func(s *pipeline.Config) { s.Paces = rates(5, 5) }, pipeline.ErrConfig, "each once"},
+		"variant":        {func(s *pipeline.Config) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
+		"variant twice":  {func(s *pipeline.Config) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrConfig, "variant cond is named twice"},
+		"no storm":       {func(s *pipeline.Config) { s.Storm = nil }, pipeline.ErrConfig, "the storm has no events"},
+		"empty storm":    {func(s *pipeline.Config) { s.Storm = &storm.Storm{} }, pipeline.ErrConfig, "the storm has no events"},
+		"list only":      {func(s *pipeline.Config) { s.Storm = &listOnly }, pipeline.ErrConfig, "has 0 events after its initial list"},
+		"too few":        {func(s *pipeline.Config) { s.Storm = &few }, pipeline.ErrConfig, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
+		"invalid storm":  {func(s *pipeline.Config) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
+		"merge of nodes": {func(s *pipeline.Config) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
 	} {
 		t.Run(title, func(t *testing.T) {
-			spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Storm: small}
+			spec := pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Storm: small}
 			tc.change(&spec)
 			got, err := pipeline.Compare(spec)
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) || got != nil {
@@ -92,11 +92,11 @@ func TestCompareRefuses(t *testing.T) {
 func TestCompareCells(t *testing.T) {
 	small := smallStorm(t)
 	for title, tc := range map[string]struct {
-		pipeline.Spec
+		pipeline.Config
 		want []string
 	}{
 		"deltafifo": {
-			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
+			pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo", "clientgo-realfifo-batch", "cond"}, Producers: 8, Paces: rates(0, 250)},
 			[]string{
 				"in-order delivery, queue pipeline, storm recordings/small.jsonl.gz, 8 producers",
 				"* DeltaFIFO/impl=clientgo-realfifo-batch/delivery=in-order/pipeline=queue/source=memory/storm=small/producers=8/rate=max",
@@ -111,14 +111,14 @@ func TestCompareCells(t *testing.T) {
 			},
 		},
 		"one mode": {
-			pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"per-key"}},
+			pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"per-key"}},
 			[]string{
 				"per-key delivery, informer pipeline, storm recordings/small.jsonl.gz, source apiserver",
 				"Informer/impl=cond/delivery=per-key/pipeline=informer/source=apiserver/storm=small/rate=max",
 			},
 		},
 		"queue": {
-			pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
+			pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
 			[]string{
 				"queue pipeline, storm recordings/small.jsonl.gz",
 				"* Queue/impl=clientgo-fifo/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
@@ -126,7 +126,7 @@ func TestCompareCells(t *testing.T) {
 			},
 		},
 		"merge": {
-			pipeline.Spec{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference", "cond"}},
+			pipeline.Config{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference", "cond"}},
 			[]string{
 				"a node of 20 pods, queue pipeline, storm recordings/small.jsonl.gz",
 				"* Merge/impl=reference/pipeline=queue/source=memory/storm=small/rate=max",
@@ -134,7 +134,7 @@ func TestCompareCells(t *testing.T) {
 			},
 		},
 		"kubelet": {
-			pipeline.Spec{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
+			pipeline.Config{Family: impls.Merge, Pipeline: "kubelet", Source: "memory", Impls: []string{"cond"}},
 			[]string{
 				"a node of 20 pods, kubelet pipeline, storm recordings/small.jsonl.gz, source memory",
 				"Kubelet/impl=cond/pipeline=kubelet/source=memory/storm=small/rate=max",
@@ -143,7 +143,7 @@ func TestCompareCells(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			tc.Storm = small
-			comparisons, err := pipeline.Compare(tc.Spec)
+			comparisons, err := pipeline.Compare(tc.Config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +188,7 @@ func TestRoundLength(t *testing.T) {
 		"paced, asked for":              {rate: 20000, duration: time.Millisecond, events: 321, least: 321, most: 321},
 	} {
 		t.Run(title, func(t *testing.T) {
-			comparisons, err := pipeline.Compare(pipeline.Spec{
+			comparisons, err := pipeline.Compare(pipeline.Config{
 				Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Storm: small,
 				Events: tc.events, Duration: tc.duration, Paces: rates(tc.rate),
 			})
@@ -211,19 +211,19 @@ func TestRoundLength(t *testing.T) {
 // hold every invariant.
 func TestKnobs(t *testing.T) {
 	for title, tc := range map[string]struct {
-		spec pipeline.Spec
+		spec pipeline.Config
 		want map[string]string
 	}{
 		"bounded and lent": {
-			pipeline.Spec{Family: impls.DeltaFIFO, Modes: []string{"in-order"}, Impls: []string{"clientgo-realfifo-batch", "ring"}, Knobs: pipeline.Knobs{Capacity: 7, HandOver: impls.Lent}},
+			pipeline.Config{Family: impls.DeltaFIFO, Modes: []string{"in-order"}, Impls: []string{"clientgo-realfifo-batch", "ring"}, Knobs: pipeline.Knobs{Capacity: 7, HandOver: impls.Lent}},
 			map[string]string{"clientgo-realfifo-batch": "", "ring": "capacity=7 handover=lent"},
 		},
 		"latest": {
-			pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
+			pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"clientgo-deltafifo", "cond"}, Knobs: pipeline.Knobs{Compaction: deltafifo.Latest}},
 			map[string]string{"clientgo-deltafifo": "", "cond": "compaction=latest"},
 		},
 		"shared": {
-			pipeline.Spec{Family: impls.Merge, Impls: []string{"reference", "cond"}, Knobs: pipeline.Knobs{HandOver: impls.Shared}},
+			pipeline.Config{Family: impls.Merge, Impls: []string{"reference", "cond"}, Knobs: pipeline.Knobs{HandOver: impls.Shared}},
 			map[string]string{"reference": "", "cond": "handover=shared"},
 		},
 	} {

@@ -27,7 +27,7 @@ func class(g impls.Guarantees) string {
 
 // digests returns the digest of what is played, and for a share of a storm that of
 // what all shares together play.
-func digests(s *Spec, m *material) (input, whole string) {
+func digests(s *Config, m *material) (input, whole string) {
 	all := digest(s, m)
 	if m.share.Whole() {
 		return all, ""
@@ -40,7 +40,7 @@ func digests(s *Spec, m *material) (input, whole string) {
 // events, at the same intended times, in the same way. What the labels of a cell
 // tell (the variant, its knobs, the pace) is not in it, and of the objects only
 // what tells them apart and how large they are. O(events).
-func digest(s *Spec, m *material) string {
+func digest(s *Config, m *material) string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
 	text("%s %s %s", s.Family, s.Pipeline, s.Source)

@@ -251,7 +251,7 @@ func TestPlantedFaults(t *testing.T) {
 		names = append(names, planted+fault)
 	}
 	slices.Sort(names)
-	for _, spec := range []pipeline.Spec{
+	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue"},
 		{Family: impls.DeltaFIFO, Pipeline: "informer"},
 		{Family: impls.Queue, Pipeline: "queue"},
@@ -296,7 +296,7 @@ func TestPlantedFaults(t *testing.T) {
 func TestCancel(t *testing.T) {
 	small := smallStorm(t)
 	cause := errors.New("enough")
-	for _, spec := range []pipeline.Spec{
+	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue"},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Producers: 3},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "memory"},

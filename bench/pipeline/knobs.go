@@ -113,5 +113,5 @@ func (f *fitting) err() error {
 	if f.knobs.none() || f.taken > 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: no variant takes these options: %w", ErrSpec, f.refusal)
+	return fmt.Errorf("%w: no variant takes these options: %w", ErrConfig, f.refusal)
 }

@@ -26,7 +26,7 @@ func note(res cell.Result, name string) float64 {
 // they are without the others, and no static pod gets lost.
 func TestKubeletWithAllSources(t *testing.T) {
 	for _, source := range []string{"memory", "apiserver"} {
-		spec := pipeline.Spec{
+		spec := pipeline.Config{
 			Family: impls.Merge, Pipeline: "kubelet", Source: source, Static: 5,
 			Storm: smallStorm(t), Paces: rates(1000), Duration: 200 * time.Millisecond,
 		}
@@ -71,7 +71,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 		{Name: fault.Stall, Frames: 31, Count: 1, Duration: fault.Duration(20 * time.Millisecond)},
 	}
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
-		spec := pipeline.Spec{
+		spec := pipeline.Config{
 			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond", "ring"},
 			Storm: smallStorm(t), Paces: rates(2000), Faults: faults, Duration: 100 * time.Millisecond,
 		}
@@ -110,7 +110,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 func TestPipelinesThatRelist(t *testing.T) {
 	faults := []fault.Spec{{Name: fault.Gone, Frames: 60, Count: 1, Duration: fault.Duration(time.Millisecond)}}
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
-		spec := pipeline.Spec{
+		spec := pipeline.Config{
 			Family: family, Source: "apiserver", Pipeline: "informer", Impls: []string{"cond"},
 			Storm: smallStorm(t), Paces: rates(500), Faults: faults, Duration: 500 * time.Millisecond,
 		}
@@ -139,7 +139,7 @@ func TestPipelinesThatRelist(t *testing.T) {
 }
 
 func TestSpecsWithFaultsAndStaticPods(t *testing.T) {
-	for want, spec := range map[string]pipeline.Spec{
+	for want, spec := range map[string]pipeline.Config{
 		`faults of source "memory"`:        {Family: impls.DeltaFIFO, Pipeline: "informer", Faults: []fault.Spec{{Name: fault.Gone}}},
 		`unknown fault "gnoe"`:             {Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Faults: []fault.Spec{{Name: "gnoe"}}},
 		"static pods in the informer pipe": {Family: impls.DeltaFIFO, Pipeline: "informer", Static: 3},
@@ -148,7 +148,7 @@ func TestSpecsWithFaultsAndStaticPods(t *testing.T) {
 	} {
 		spec.Storm = smallStorm(t)
 		_, err := pipeline.Compare(spec)
-		if !errors.Is(err, pipeline.ErrSpec) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, pipeline.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -19,9 +19,9 @@ import (
 // DefaultWindow is how long a live stream is followed in a round.
 const DefaultWindow = 30 * time.Second
 
-// LiveSpec says what is compared on a live stream: variants of deltafifo in the
+// LiveConfig says what is compared on a live stream: variants of deltafifo in the
 // informer pipeline.
-type LiveSpec struct {
+type LiveConfig struct {
 	Impls []string
 	Modes []string
 	Knobs Knobs
@@ -47,15 +47,15 @@ const LiveRoom = 1 << 18
 // cluster has must have come, too (see [cluster.Tee.Audit]).
 //
 // A round in which nothing happens measures nothing, and its cells are invalid.
-func CompareLive(spec LiveSpec) ([]lab.Comparison, error) {
+func CompareLive(spec LiveConfig) ([]lab.Comparison, error) {
 	if spec.Window == 0 {
 		spec.Window = DefaultWindow
 	}
 	if spec.Window < 0 {
-		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrSpec, spec.Window)
+		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrConfig, spec.Window)
 	}
 	l := &live{spec: spec}
-	s := Spec{
+	s := Config{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
 		Impls: spec.Impls, Modes: spec.Modes, Knobs: spec.Knobs, Duration: spec.Window,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: spec.Of},
@@ -86,7 +86,7 @@ const ClusterSource = "cluster"
 
 // live is a live stream, round by round.
 type live struct {
-	spec LiveSpec
+	spec LiveConfig
 
 	round *round
 }
@@ -124,7 +124,7 @@ const listLimit = time.Minute
 
 // round is one window on a live stream, with the cells that look through it.
 type round struct {
-	spec LiveSpec
+	spec LiveConfig
 	tee  *cluster.Tee
 
 	warmUp bool
@@ -146,7 +146,7 @@ type round struct {
 	storm       *storm.Storm
 }
 
-func newRound(spec LiveSpec, tee *cluster.Tee, cells int) *round {
+func newRound(spec LiveConfig, tee *cluster.Tee, cells int) *round {
 	return &round{
 		spec: spec, tee: tee, missing: cells, staying: cells,
 		left: make(chan struct{}), over: make(chan struct{}),

@@ -80,7 +80,7 @@ func TestCompareLive(t *testing.T) {
 	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
 	f := fakeCluster{fake.NewClientset(old)}
 	var warmUps []bool
-	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Open: f.open, Window: 100 * time.Millisecond, Of: "pods of a fake",
 		Drive: func(ctx context.Context, warmUp bool) (cluster.Written, error) {
 			warmUps = append(warmUps, warmUp)
@@ -156,7 +156,7 @@ func TestCompareLiveInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var driving atomic.Bool
-	comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Of: "pods",
 		Open: f.open,
 		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
@@ -199,7 +199,7 @@ func TestCompareLiveFails(t *testing.T) {
 		{"no cluster", func() (*cluster.Tee, error) { return nil, errors.New("connection refused") }, nil, "connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+			comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 				Impls: []string{"cond", "ring"}, Modes: []string{"in-order"},
 				Open: tt.open, Drive: tt.drive, Window: 20 * time.Millisecond, Of: "nothing",
 			})
@@ -216,10 +216,10 @@ func TestCompareLiveFails(t *testing.T) {
 			}
 		})
 	}
-	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Window: -1}); !errors.Is(err, pipeline.ErrSpec) {
+	if _, err := pipeline.CompareLive(pipeline.LiveConfig{Window: -1}); !errors.Is(err, pipeline.ErrConfig) {
 		t.Errorf("a negative window: %v", err)
 	}
-	if _, err := pipeline.CompareLive(pipeline.LiveSpec{Impls: []string{"nobody"}, Of: "x"}); err == nil {
+	if _, err := pipeline.CompareLive(pipeline.LiveConfig{Impls: []string{"nobody"}, Of: "x"}); err == nil {
 		t.Error("an unknown variant was taken")
 	}
 }
@@ -252,7 +252,7 @@ func TestCompareLiveAudits(t *testing.T) {
 			t.Fatal(err)
 		}
 		released := uint64(0)
-		comparisons, err := pipeline.CompareLive(pipeline.LiveSpec{
+		comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 			Impls: []string{"ring"}, Modes: []string{"in-order"}, Of: "pods", Window: 200 * time.Millisecond,
 			Open: func() (*cluster.Tee, error) {
 				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)

@@ -50,7 +50,7 @@ type load struct {
 }
 
 // load returns what is asked of a variant with the guarantees.
-func (s *Spec) load(g impls.Guarantees) load {
+func (s *Config) load(g impls.Guarantees) load {
 	return load{
 		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
 		stalled: s.Stalled, stamps: s.Stamps, probe: !s.NoProbe,
@@ -59,7 +59,7 @@ func (s *Spec) load(g impls.Guarantees) load {
 
 // consumersOf is how many consumers a variant gets: one where it doesn't let
 // several take at once.
-func (s *Spec) consumersOf(g impls.Guarantees) int {
+func (s *Config) consumersOf(g impls.Guarantees) int {
 	if g.Consumers == impls.ManyConsumers {
 		return max(1, s.Consumers)
 	}
@@ -67,7 +67,7 @@ func (s *Spec) consumersOf(g impls.Guarantees) int {
 }
 
 // loadLabels are the labels of what is asked for.
-func (s *Spec) loadLabels(g impls.Guarantees) []lab.Label {
+func (s *Config) loadLabels(g impls.Guarantees) []lab.Label {
 	var labels []lab.Label
 	add := func(asked bool, key, value string) {
 		if asked {
@@ -84,9 +84,9 @@ func (s *Spec) loadLabels(g impls.Guarantees) []lab.Label {
 }
 
 // checkLoad checks what is asked of the reader's side.
-func (s *Spec) checkLoad() error {
+func (s *Config) checkLoad() error {
 	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
 	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
@@ -131,7 +131,7 @@ func (s *Spec) checkLoad() error {
 
 // patience is how much longer than without a handler's cost a pipeline may stand
 // still: for as long as the handler takes for the most that it is handed at once.
-func (s *Spec) patience() time.Duration {
+func (s *Config) patience() time.Duration {
 	const batch = 1000 // the default of all variants
 	return s.HandlerCost * time.Duration(max(batch, s.Knobs.BatchSize, s.Storm.Peak()))
 }

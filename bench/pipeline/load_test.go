@@ -26,7 +26,7 @@ func noted(r cell.Result, unit string) (float64, bool) {
 }
 
 // comparisons are those of a spec on the small storm, without planted variants.
-func comparisons(t testing.TB, spec pipeline.Spec) []lab.Cell {
+func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 	t.Helper()
 	spec.Storm, spec.Duration = smallStorm(t), 50*time.Millisecond
 	made, err := pipeline.Compare(spec)
@@ -57,7 +57,7 @@ func measure(t *testing.T, cl lab.Cell) cell.Result {
 // TestConsumers: every event comes out once, however many take, and a variant that
 // lets only one take at once is given one.
 func TestConsumers(t *testing.T) {
-	for _, spec := range []pipeline.Spec{
+	for _, spec := range []pipeline.Config{
 		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
 		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, HandlerCost: time.Microsecond},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
@@ -93,7 +93,7 @@ func TestConsumers(t *testing.T) {
 // TestReaders: they list what there is, and how stale that is is told where every
 // event is stamped.
 func TestReaders(t *testing.T) {
-	spec := pipeline.Spec{
+	spec := pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond"},
 		Events: 600, Readers: 2, HandlerCost: 10 * time.Microsecond, Paces: rates(0, 2000),
 	}
@@ -127,7 +127,7 @@ func TestReaders(t *testing.T) {
 // TestHandlerCost: the handler's part is a boundary of its own where the consumer
 // is the handler.
 func TestHandlerCost(t *testing.T) {
-	spec := pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
+	spec := pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
 	for _, cl := range comparisons(t, spec) {
 		res := measure(t, cl)
 		if l, ok := res.At(pipeline.PoppedHandled); !ok || l.Count == 0 || l.Max == 0 {
@@ -145,7 +145,7 @@ func TestHandlerCost(t *testing.T) {
 // heap is what the queue keeps, not the objects.
 func TestStalled(t *testing.T) {
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Queue} {
-		for _, cl := range comparisons(t, pipeline.Spec{Family: family, Pipeline: "queue", Events: 20_000, Stalled: true}) {
+		for _, cl := range comparisons(t, pipeline.Config{Family: family, Pipeline: "queue", Events: 20_000, Stalled: true}) {
 			t.Run(name(cl), func(t *testing.T) {
 				if !slices.Contains(cl.Labels, lab.Label{Key: "consumer", Value: "stalled"}) {
 					t.Error("no label consumer=stalled")
@@ -180,7 +180,7 @@ func TestStalled(t *testing.T) {
 func TestStamps(t *testing.T) {
 	for _, p := range []string{"queue", "informer"} {
 		for _, which := range pipeline.AllStamps() {
-			spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: p, Impls: []string{"clientgo-realfifo-batch", "sharded"}, Events: 2000, Stamps: which}
+			spec := pipeline.Config{Family: impls.DeltaFIFO, Pipeline: p, Impls: []string{"clientgo-realfifo-batch", "sharded"}, Events: 2000, Stamps: which}
 			for _, cl := range comparisons(t, spec) {
 				t.Run(name(cl), func(t *testing.T) {
 					l, ok := measure(t, cl).At(pipeline.ReleasedHandled)
@@ -201,7 +201,7 @@ func TestStamps(t *testing.T) {
 // TestProcs: a cell has its own GOMAXPROCS, and leaves the process's behind.
 func TestProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
-	cells := comparisons(t, pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
+	cells := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
 	w, err := cells[0].New()
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestProcs(t *testing.T) {
 // wanted.
 func TestProbe(t *testing.T) {
 	for _, no := range []bool{false, true} {
-		for _, cl := range comparisons(t, pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Paces: rates(0, 2000), NoProbe: no}) {
+		for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Paces: rates(0, 2000), NoProbe: no}) {
 			res := measure(t, cl)
 			paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 			for _, unit := range []string{"lock-hold-max-ns", "lock-hold-floor-ns", "lock-probes"} {
@@ -240,7 +240,7 @@ func TestProbe(t *testing.T) {
 // TestTimelines: every event of a paced cell is in it, and nothing waits in the
 // end.
 func TestTimelines(t *testing.T) {
-	for _, spec := range []pipeline.Spec{
+	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 2},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}},
 		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}},
@@ -282,7 +282,7 @@ func TestTimelines(t *testing.T) {
 // found and called by its name.
 func TestPlantedFaultsUnderLoad(t *testing.T) {
 	small := smallStorm(t)
-	for title, spec := range map[string]pipeline.Spec{
+	for title, spec := range map[string]pipeline.Config{
 		"consumers":       {Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
 		"consumers queue": {Family: impls.Queue, Pipeline: "queue", Consumers: 3, Paces: rates(1000)},
 		"readers":         {Family: impls.DeltaFIFO, Pipeline: "informer", Readers: 1, HandlerCost: 10 * time.Microsecond},
@@ -328,7 +328,7 @@ func TestPlantedFaultsUnderLoad(t *testing.T) {
 // leaves nothing behind.
 func TestCancelUnderLoad(t *testing.T) {
 	cause := errors.New("enough")
-	for title, spec := range map[string]pipeline.Spec{
+	for title, spec := range map[string]pipeline.Config{
 		"consumers": {Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Modes: []string{"per-key"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
 		"readers":   {Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}, Modes: []string{"in-order"}, Readers: 3, HandlerCost: time.Millisecond, Events: 100_000},
 		"stalled":   {Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Modes: []string{"in-order"}, Stalled: true, HandlerCost: time.Millisecond, Events: 100_000},
@@ -350,9 +350,9 @@ func TestCancelUnderLoad(t *testing.T) {
 // digest of what is played is the same for the same, and another for anything else.
 func TestClassesAndInput(t *testing.T) {
 	small := smallStorm(t)
-	input := func(change func(*pipeline.Spec)) string {
+	input := func(change func(*pipeline.Config)) string {
 		t.Helper()
-		spec := pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Modes: []string{"per-key"}, Storm: small}
+		spec := pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Modes: []string{"per-key"}, Storm: small}
 		if change != nil {
 			change(&spec)
 		}
@@ -363,20 +363,20 @@ func TestClassesAndInput(t *testing.T) {
 		return made[0].Input
 	}
 	seen := map[string]string{input(nil): "nothing"}
-	if len(seen) != 1 || seen[input(func(s *pipeline.Spec) { s.Impls, s.Paces, s.Knobs.Capacity = []string{"ring"}, rates(0, 500), 64 })] == "" {
+	if len(seen) != 1 || seen[input(func(s *pipeline.Config) { s.Impls, s.Paces, s.Knobs.Capacity = []string{"ring"}, rates(0, 500), 64 })] == "" {
 		t.Error("variants, paces or knobs change the input")
 	}
-	for what, change := range map[string]func(*pipeline.Spec){
-		"seed":     func(s *pipeline.Spec) { s.Seed = 2 },
-		"events":   func(s *pipeline.Spec) { s.Events = 1234 },
-		"duration": func(s *pipeline.Spec) { s.Duration = time.Second },
-		"pipeline": func(s *pipeline.Spec) { s.Pipeline = "informer" },
-		"an event": func(s *pipeline.Spec) {
+	for what, change := range map[string]func(*pipeline.Config){
+		"seed":     func(s *pipeline.Config) { s.Seed = 2 },
+		"events":   func(s *pipeline.Config) { s.Events = 1234 },
+		"duration": func(s *pipeline.Config) { s.Duration = time.Second },
+		"pipeline": func(s *pipeline.Config) { s.Pipeline = "informer" },
+		"an event": func(s *pipeline.Config) {
 			shorter := *small
 			shorter.Events = small.Events[:len(small.Events)-1]
 			s.Storm = &shorter
 		},
-		"a time": func(s *pipeline.Spec) {
+		"a time": func(s *pipeline.Config) {
 			later := *small
 			later.Events = slices.Clone(small.Events)
 			later.Events[len(later.Events)-1].At++
@@ -391,12 +391,12 @@ func TestClassesAndInput(t *testing.T) {
 	}
 
 	for _, tc := range []struct {
-		spec pipeline.Spec
+		spec pipeline.Config
 		want string
 	}{
-		{pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"ring"}, Modes: []string{"in-order"}, Knobs: pipeline.Knobs{HandOver: impls.Lent}}, "order total, coalesces none"},
-		{pipeline.Spec{Family: impls.DeltaFIFO, Impls: []string{"cond"}, Modes: []string{"per-key"}, Knobs: pipeline.Knobs{Compaction: "latest"}}, "order per-key, coalesces latest"},
-		{pipeline.Spec{Family: impls.Merge, Impls: []string{"cond"}, Knobs: pipeline.Knobs{Trust: "generations"}}, "order total, coalesces none, trusts generations"},
+		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"ring"}, Modes: []string{"in-order"}, Knobs: pipeline.Knobs{HandOver: impls.Lent}}, "order total, coalesces none"},
+		{pipeline.Config{Family: impls.DeltaFIFO, Impls: []string{"cond"}, Modes: []string{"per-key"}, Knobs: pipeline.Knobs{Compaction: "latest"}}, "order per-key, coalesces latest"},
+		{pipeline.Config{Family: impls.Merge, Impls: []string{"cond"}, Knobs: pipeline.Knobs{Trust: "generations"}}, "order total, coalesces none, trusts generations"},
 	} {
 		tc.spec.Storm, tc.spec.Pipeline = small, "queue"
 		made, err := pipeline.Compare(tc.spec)

@@ -120,7 +120,7 @@ func (m *material) enough() error {
 		return nil
 	}
 	return fmt.Errorf("%w: storm %s has %d events after its initial list, too few to measure anything by (%d are needed)",
-		ErrSpec, m.base.Name, have, need)
+		ErrConfig, m.base.Name, have, need)
 }
 
 // shareEnough is enough for a share, whose events are counted as they are: which
@@ -129,7 +129,7 @@ func (m *material) shareEnough() error {
 	part := m.part(m.base.Initial+max(minEvents*m.share.Of, m.events), false)
 	if have := len(part.Events) - part.Initial; have < minEvents {
 		return fmt.Errorf("%w: share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
-			ErrSpec, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
+			ErrConfig, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
 	}
 	return nil
 }

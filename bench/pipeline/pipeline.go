@@ -8,7 +8,7 @@
 //   - informer is client-go's own controller: source → Reflector → deltafifo →
 //     indexer → handler → workqueue → worker.
 //   - kubelet is source → Reflector → UndeltaStore → channel → merge → sync
-//     loop. With [Spec.Static], the kubelet's file and http sources feed the same
+//     loop. With [Config.Static], the kubelet's file and http sources feed the same
 //     merger, with static pods that change while the storm is played; what they
 //     tell is judged by itself, and the storm's events as if it were alone.
 //
@@ -61,13 +61,13 @@
 //
 // # The reading side
 //
-// [Spec.HandlerCost] has the handler keep a processor busy for each event: a loop
+// [Config.HandlerCost] has the handler keep a processor busy for each event: a loop
 // of so many turns as take that long on an idle processor, found out once in a
 // process. It doesn't look at the clock, so that a handler that is held up by others
 // has no less to do. In the queue pipeline an event is then handled when the
 // hand-over that has it is done ([PoppedHandled]).
 //
-// [Spec.Readers] list the namespaces of the indexer one after the other, without a
+// [Config.Readers] list the namespaces of the indexer one after the other, without a
 // pause, as generated listers do: [Listed] is how long a list took, the notes
 // "reads/s" and "objects/read" how many there were and of what size. With as many
 // readers as processors, whatever paces the storm has to wait its turn too: then
@@ -84,14 +84,14 @@
 // event before an older one of another key, which its staleness doesn't show, as a
 // resourceVersion doesn't.
 //
-// [Spec.Stalled] holds the consumer outside of the queue until all is queued, and
+// [Config.Stalled] holds the consumer outside of the queue until all is queued, and
 // then lets it go. What the queue's heap grew by, after a collection, over the events
 // is "B/queued-event": keys, slices and maps, not the objects, which are there
 // before. "waiting" is what Len said then. The clock runs while it drains
 // ("drain-ns/event"): events/s, allocations and CPU time are those of draining, and
 // there are no latencies. "fill-ns/event" is from the first call to the last.
 //
-// [Spec.Consumers] take at the same time, where a variant lets them. Each logs what
+// [Config.Consumers] take at the same time, where a variant lets them. Each logs what
 // it gets, and for each key a counter says which hand-over was first, so that nothing
 // lost, nothing twice, per-key order and one consumer a key at a time are checked as
 // ever; a total order, across keys, is not. The counters cost a consumer a look at
@@ -109,7 +109,7 @@
 // a single short hold is hardly ever seen. Upstream's queues take their lock for
 // HasSynced. Ours don't, so that the probe finds the floor there, whatever lock they
 // have inside: what producers wait for is in [ReleasedEnqueued], of all variants.
-// [Spec.NoProbe] leaves it out.
+// [Config.NoProbe] leaves it out.
 //
 // # Profiles
 //

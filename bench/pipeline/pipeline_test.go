@@ -147,7 +147,7 @@ const planted = "planted-"
 func TestEveryVariant(t *testing.T) {
 	small := smallStorm(t)
 	paces := rates(0, 2000)
-	specs := []pipeline.Spec{
+	specs := []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000},
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Events: 1000, Producers: 4},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "memory", Events: 600},

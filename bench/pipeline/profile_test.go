@@ -48,7 +48,7 @@ func TestEveryProfile(t *testing.T) {
 			pipelines = append(pipelines, pipeline.QueuePipeline)
 		}
 		for _, p := range pipelines {
-			comparisons, err := pipeline.Compare(pipeline.Spec{
+			comparisons, err := pipeline.Compare(pipeline.Config{
 				Family: impls.DeltaFIFO, Pipeline: p, Storm: s, Events: len(s.Events) - s.Initial,
 			})
 			if err != nil {
@@ -86,7 +86,7 @@ func TestResyncIsPlayed(t *testing.T) {
 	none := *s
 	none.Marks = nil
 	worked := func(s *storm.Storm, impl string) float64 {
-		comparisons, err := pipeline.Compare(pipeline.Spec{
+		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Impls: []string{impl}, Storm: s,
 			Events: len(s.Events) - s.Initial, Paces: []pace.Pace{pace.Traced(300)},
 		})
@@ -118,7 +118,7 @@ func TestResyncIsPlayed(t *testing.T) {
 func TestRelistIsPlayed(t *testing.T) {
 	s := profileStorm(t, "relist")
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "ring"} {
-		comparisons, err := pipeline.Compare(pipeline.Spec{
+		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Impls: []string{impl}, Pipeline: pipeline.QueuePipeline, Storm: s, Events: len(s.Events) - s.Initial,
 		})
 		if err != nil {
@@ -135,8 +135,8 @@ func TestRelistIsPlayed(t *testing.T) {
 			}
 		}
 	}
-	_, err := pipeline.Compare(pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: s, Producers: 2})
-	if !errors.Is(err, pipeline.ErrSpec) || !strings.Contains(err.Error(), "which is relisted") {
+	_, err := pipeline.Compare(pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: s, Producers: 2})
+	if !errors.Is(err, pipeline.ErrConfig) || !strings.Contains(err.Error(), "which is relisted") {
 		t.Errorf("two producers on a storm with a relist: %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestPaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			comparisons, err := pipeline.Compare(pipeline.Spec{
+			comparisons, err := pipeline.Compare(pipeline.Config{
 				Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Impls: []string{"cond"}, Storm: s,
 				Paces: []pace.Pace{p}, Duration: 200 * time.Millisecond,
 			})

@@ -79,7 +79,7 @@ func TestSharesAreCompared(t *testing.T) {
 	inputs := map[string]bool{}
 	var whole, names string
 	for i := range 2 {
-		comparisons, err := Compare(Spec{
+		comparisons, err := Compare(Config{
 			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: share.Of{Index: i, Of: 2}, Seed: 1,
 			Paces: []pace.Pace{pace.Rate(1000).Pace()},
 		})
@@ -111,8 +111,8 @@ func TestTooManyShares(t *testing.T) {
 	one := nodeLoss(t).Select(0, func(key string) bool { return true })
 	only := one.Events[0].Key
 	tiny := nodeLoss(t).Select(0, func(key string) bool { return key == only }).Storm
-	_, err := Compare(Spec{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 0, Of: 2}, Events: 1000})
-	_, other := Compare(Spec{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 1, Of: 2}, Events: 1000})
+	_, err := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 0, Of: 2}, Events: 1000})
+	_, other := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 1, Of: 2}, Events: 1000})
 	if err == nil {
 		err = other
 	}

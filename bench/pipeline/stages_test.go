@@ -47,13 +47,13 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 // TestStages: whatever runs says of which stage it is.
 func TestStages(t *testing.T) {
 	for _, tc := range []struct {
-		spec pipeline.Spec
+		spec pipeline.Config
 		want []string
 	}{
-		{pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: time.Millisecond}, []string{"produce", "pop", "handle"}},
-		{pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", HandlerCost: time.Millisecond, Readers: 1}, []string{"source", "handle", "work", "read"}},
-		{pipeline.Spec{Family: impls.Merge, Pipeline: "queue"}, []string{"produce", "merge", "handle"}},
-		{pipeline.Spec{Family: impls.Merge, Pipeline: "kubelet"}, []string{"source", "merge", "sync"}},
+		{pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: time.Millisecond}, []string{"produce", "pop", "handle"}},
+		{pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", HandlerCost: time.Millisecond, Readers: 1}, []string{"source", "handle", "work", "read"}},
+		{pipeline.Config{Family: impls.Merge, Pipeline: "queue"}, []string{"produce", "merge", "handle"}},
+		{pipeline.Config{Family: impls.Merge, Pipeline: "kubelet"}, []string{"source", "merge", "sync"}},
 	} {
 		tc.spec.Impls, tc.spec.Paces, tc.spec.NoProbe = []string{"cond"}, rates(2000), true
 		cl := comparisons(t, tc.spec)[0]

@@ -31,7 +31,7 @@ func told(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
 // TestTold: what telemetry has been told when a storm has been played is what the
 // recorder is told.
 func TestTold(t *testing.T) {
-	for _, spec := range []pipeline.Spec{
+	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-realfifo-batch", "clientgo-deltafifo", "ring"}, Producers: 2},
 		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
 		{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference"}},
@@ -67,7 +67,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-func compareTold(t *testing.T, spec pipeline.Spec, paced bool, res cell.Result, snap *probe.Snapshot) {
+func compareTold(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *probe.Snapshot) {
 	t.Helper()
 	if n := total(snap, probe.Released); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)
@@ -168,7 +168,7 @@ func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
 // TestCoalescedJourney: a version that is passed over is linked to the one that
 // was handled in its place.
 func TestCoalescedJourney(t *testing.T) {
-	cl := comparisons(t, pipeline.Spec{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 20_000})[0]
+	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 20_000})[0]
 	set := probe.New(probe.Labels{})
 	coalesced := 0
 	set.Sampler(func(int) *probe.Sampling {
@@ -194,7 +194,7 @@ func TestCoalescedJourney(t *testing.T) {
 // BenchmarkTold is what telemetry costs a whole pipeline an event.
 func BenchmarkTold(b *testing.B) {
 	for _, pipe := range []string{"queue", "informer"} {
-		cl := comparisons(b, pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: pipe, Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0), Events: 100_000})[0]
+		cl := comparisons(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipe, Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0), Events: 100_000})[0]
 		for _, on := range []bool{false, true} {
 			b.Run(fmt.Sprintf("pipeline=%s/telemetry=%v", pipe, on), func(b *testing.B) {
 				var perEvent, allocs float64
@@ -221,7 +221,7 @@ func BenchmarkTold(b *testing.B) {
 // TestFaultsTold: faults of the server are told by name, and none is taken for
 // another.
 func TestFaultsTold(t *testing.T) {
-	cl := comparisons(t, pipeline.Spec{
+	cl := comparisons(t, pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
 		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},
 	})[0]

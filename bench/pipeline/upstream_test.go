@@ -19,7 +19,7 @@ import (
 // TestUpstream: client-go's own metrics are kept in paced cells, and in others
 // not.
 func TestUpstream(t *testing.T) {
-	for _, cl := range comparisons(t, pipeline.Spec{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
+	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
 		r := expose.New("test", "")
 		set := r.Set(probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
 		ctx := expose.WithUpstream(probe.With(t.Context(), set), r.Upstream())

@@ -144,7 +144,7 @@ func (f *kneeFlags) plan(cmd *cobra.Command) (*plan, error) {
 }
 
 // at returns the comparisons at a rate.
-func (f *kneeFlags) at(spec pipeline.Spec, rate float64) ([]lab.Comparison, error) {
+func (f *kneeFlags) at(spec pipeline.Config, rate float64) ([]lab.Comparison, error) {
 	spec.Paces = []pace.Pace{pace.Rate(rate).Pace()}
 	spec.Duration = min(f.duration, time.Duration(kneeEvents/rate*float64(time.Second)))
 	return compare(spec)

@@ -104,8 +104,8 @@ func (f runFlags) checkLive(cmd *cobra.Command) error {
 }
 
 // liveSpec is what the flags say of the variants, and of how long a round is.
-func (f runFlags) liveSpec() pipeline.LiveSpec {
-	spec := pipeline.LiveSpec{Modes: f.delivery, Knobs: f.knobs, Window: f.of.window}
+func (f runFlags) liveSpec() pipeline.LiveConfig {
+	spec := pipeline.LiveConfig{Modes: f.delivery, Knobs: f.knobs, Window: f.of.window}
 	if !slices.Equal(f.impls, []string{allImpls}) {
 		spec.Impls = f.impls
 	}
@@ -113,7 +113,7 @@ func (f runFlags) liveSpec() pipeline.LiveSpec {
 }
 
 // live plans the comparisons of a live stream.
-func (p *plan) live(spec pipeline.LiveSpec) (err error) {
+func (p *plan) live(spec pipeline.LiveConfig) (err error) {
 	p.defaultRounds(defaultLiveRounds)
 	p.comparisons, err = pipeline.CompareLive(spec)
 	switch {
@@ -126,7 +126,7 @@ func (p *plan) live(spec pipeline.LiveSpec) (err error) {
 }
 
 // listen follows what happens in the cluster by itself.
-func (f runFlags) listen(c *cluster.Cluster, spec *pipeline.LiveSpec) error {
+func (f runFlags) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	r, err := c.Resource(f.of.resource)
 	if err != nil {
 		return badFlag("resource", err)
@@ -139,7 +139,7 @@ func (f runFlags) listen(c *cluster.Cluster, spec *pipeline.LiveSpec) error {
 }
 
 // apply makes a storm in the cluster and follows what comes of it.
-func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveSpec, p *plan, load func() (*storm.Storm, error)) error {
+func (f runFlags) apply(c *cluster.Cluster, spec *pipeline.LiveConfig, p *plan, load func() (*storm.Storm, error)) error {
 	if len(f.paces) != 1 {
 		return badFlag("pace", errors.New("--source apply takes one"))
 	}

@@ -38,7 +38,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 }
 
 // apply puts the flags into a comparison.
-func (f *loadFlags) apply(s *pipeline.Spec) error {
+func (f *loadFlags) apply(s *pipeline.Config) error {
 	for _, n := range []struct {
 		flag string
 		n    int

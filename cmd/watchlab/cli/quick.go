@@ -59,7 +59,7 @@ func (p *plan) quick() error {
 				return err
 			}
 		}
-		comparisons, err := compare(pipeline.Spec{
+		comparisons, err := compare(pipeline.Config{
 			Family: s.family, Pipeline: s.pipeline, Source: s.source, Storm: storms[s.storm],
 			Paces: []pace.Pace{{}, s.rate.Pace()}, Duration: quickDuration,
 		})

@@ -324,14 +324,14 @@ func (f *runFlags) plan(cmd *cobra.Command) (*plan, error) {
 }
 
 // loaded turns the flags into a comparison and loads its storm.
-func (f *runFlags) loaded(cmd *cobra.Command) (pipeline.Spec, error) {
+func (f *runFlags) loaded(cmd *cobra.Command) (pipeline.Config, error) {
 	spec, err := f.spec()
 	if err != nil {
-		return pipeline.Spec{}, err
+		return pipeline.Config{}, err
 	}
 	var own []fault.Spec
 	if spec.Storm, own, err = f.load(cmd); err != nil {
-		return pipeline.Spec{}, err
+		return pipeline.Config{}, err
 	}
 	spec.Faults, spec.Static = slices.Concat(own, f.faultsOf), f.static
 	return spec, nil
@@ -441,8 +441,8 @@ func (f *runFlags) dress(cmd *cobra.Command, s *storm.Storm) (*storm.Storm, erro
 }
 
 // spec turns the flags into a comparison, without the storm.
-func (f runFlags) spec() (pipeline.Spec, error) {
-	none := pipeline.Spec{}
+func (f runFlags) spec() (pipeline.Config, error) {
+	none := pipeline.Config{}
 	if !slices.Contains(families(), f.family) {
 		return none, badFlag("family", oneOf(f.family, families()...))
 	}
@@ -452,7 +452,7 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 	if !slices.Contains(source.Names(), f.source) {
 		return none, badFlag("source", oneOf(f.source, append(source.Names(), clusterSource, applySource)...))
 	}
-	s := pipeline.Spec{
+	s := pipeline.Config{
 		Family: impls.Family(f.family), Pipeline: f.pipeline, Source: f.source,
 		Modes: f.delivery, Producers: f.producers, Events: f.events, Knobs: f.knobs, Seed: f.seed,
 		Share: f.share.of,
@@ -481,7 +481,7 @@ func (f runFlags) spec() (pipeline.Spec, error) {
 }
 
 // compare makes the comparisons of a spec.
-func compare(s pipeline.Spec) ([]lab.Comparison, error) {
+func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	switch {
 	case errors.Is(err, impls.ErrUnknownVariant):
