@@ -27,6 +27,7 @@ func Load(dir string) (*Outcome, error) {
 	if o.Format != Format {
 		return nil, fmt.Errorf("%s: %w: format %d, want %d", filepath.Join(dir, RunFile), ErrFormat, o.Format, Format)
 	}
+	o.Dir = dir
 	var err error
 	if o.Env, err = LoadEnv(dir); err != nil {
 		return nil, err

@@ -60,6 +60,9 @@ type Outcome struct {
 	Merged *Merged `json:"merged,omitempty"`
 
 	Env Env `json:"-"`
+
+	// Dir is the results folder; empty where nothing is written.
+	Dir string `json:"-"`
 }
 
 // ComparisonResult is what came of a [Comparison].

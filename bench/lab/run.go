@@ -158,7 +158,7 @@ func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 func (r *runner) open(comparisons []Comparison, env Env) error {
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
-		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env,
+		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
 	}
 	if r.opts.Budget > 0 {
 		// It counts up as they are played.

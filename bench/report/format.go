@@ -190,22 +190,54 @@ func (g *grid) column(name string, left bool) {
 	g.left = append(g.left, left)
 }
 
-// text lays the table out in columns. Widths count characters, not bytes.
+// text lays the table out in columns, with a rule below the header.
 func (g *grid) text(indent string) string {
+	rule := make([]string, len(g.header))
+	for i, w := range g.widths() {
+		rule[i] = strings.Repeat("-", w)
+	}
+	ruled := grid{header: g.header, left: g.left, rows: append([][]string{rule}, g.rows...)}
+	return strings.Join(ruled.lines(indent, math.MaxInt), "\n") + "\n"
+}
+
+// widths count characters, not bytes.
+func (g *grid) widths() []int {
 	width := make([]int, len(g.header))
 	for _, r := range append([][]string{g.header}, g.rows...) {
 		for i, s := range r {
 			width[i] = max(width[i], utf8.RuneCountInString(s))
 		}
 	}
-	rule := make([]string, len(width))
-	for i, w := range width {
-		rule[i] = strings.Repeat("-", w)
+	return width
+}
+
+// lines lays the table out in columns of at most so many characters in all: the
+// widest column of words is cut where they are too many.
+func (g *grid) lines(indent string, most int) []string {
+	width := g.widths()
+	all := utf8.RuneCountInString(indent) + 2*(len(width)-1)
+	for _, w := range width {
+		all += w
 	}
-	var b strings.Builder
-	for _, r := range append([][]string{g.header, rule}, g.rows...) {
+	for ; all > most; all-- {
+		widest := -1
+		for i, w := range width {
+			if g.left[i] && w > 3 && (widest < 0 || w > width[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		width[widest]--
+	}
+	var out []string
+	for _, r := range append([][]string{g.header}, g.rows...) {
 		line := indent
 		for i, s := range r {
+			if runes := []rune(s); len(runes) > width[i] {
+				s = string(runes[:width[i]-1]) + "…"
+			}
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
 			if g.left[i] {
 				line += s + pad
@@ -214,9 +246,9 @@ func (g *grid) text(indent string) string {
 			}
 			line += "  "
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		out = append(out, strings.TrimRight(line, " "))
 	}
-	return b.String()
+	return out
 }
 
 // markdown lays the table out with pipes.

@@ -170,16 +170,18 @@ func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) 
 // severity orders verdicts, worst last.
 var severity = []lab.Status{lab.Valid, lab.Noisy, lab.Unplayed, lab.Invalid}
 
+// worst is the row's cell with the worse verdict.
+func (r row) worst() *lab.CellResult {
+	cells := r.cells()
+	return slices.MaxFunc(cells, func(a, b *lab.CellResult) int {
+		return slices.Index(severity, a.Verdict.Status) - slices.Index(severity, b.Verdict.Status)
+	})
+}
+
 // verdict is the worse one of the row's cells, with "@rate" where only one of
 // two cells has it, and with the rounds where some are missing.
 func (r row) verdict(rounds int) string {
-	cells := r.cells()
-	worst := cells[0]
-	for _, c := range cells[1:] {
-		if slices.Index(severity, c.Verdict.Status) > slices.Index(severity, worst.Verdict.Status) {
-			worst = c
-		}
-	}
+	cells, worst := r.cells(), r.worst()
 	v := worst.Verdict.Short()
 	if len(cells) > 1 && cells[0].Verdict.Short() != cells[1].Verdict.Short() {
 		v += " @" + rateOf(worst)

@@ -1,0 +1,165 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+// played is a cell of a first run.
+type played struct {
+	pipeline, source, storm, impl, rate string
+	perSecond, cpu, allocs              float64 // cpu in ns an event
+	verdict                             lab.Verdict
+	rounds                              int
+}
+
+func (p played) cell(baseline string) lab.CellResult {
+	c := lab.CellResult{
+		Name: "Cell", Baseline: p.impl == baseline, Verdict: p.verdict,
+		Labels: []lab.Label{
+			{Key: "impl", Value: p.impl}, {Key: "pipeline", Value: p.pipeline}, {Key: "source", Value: p.source},
+			{Key: "storm", Value: p.storm}, {Key: "rate", Value: p.rate},
+		},
+	}
+	if c.Verdict.Status == "" {
+		c.Verdict.Status = lab.Valid
+	}
+	for i := range p.rounds {
+		f := jitter[i]
+		r := cell.Result{
+			EventsIn: 1e5, DeltasOut: 1e5, Elapsed: time.Duration(1e14 / (p.perSecond * f)), EventsPerSecond: p.perSecond * f,
+			AllocsPerEvent: p.allocs, CPUSecondsPerEvent: p.cpu / f / 1e9,
+		}
+		if p.rate != lab.Unpaced {
+			r.Latency = []cell.Latency{{Boundary: "intended→handled", Quantiles: cell.Quantiles{Count: 1e5, P50: 9 * time.Microsecond, P99: 90 * time.Microsecond}}}
+			r.Lag = &cell.Lag{Quantiles: cell.Quantiles{Count: 1e5}}
+		}
+		c.Rounds = append(c.Rounds, lab.Round{Round: i + 1, Result: r})
+	}
+	if p.rounds > 0 {
+		c.Latency = c.Rounds[0].Result.Latency
+	}
+	return c
+}
+
+func firstRun(comparisons ...lab.ComparisonResult) *lab.Outcome {
+	return &lab.Outcome{Format: lab.Format, Name: "run", Rounds: 5, Comparisons: comparisons, Dir: "results/2026-11-22-run"}
+}
+
+func family(name, baseline string, cells ...played) lab.ComparisonResult {
+	c := lab.ComparisonResult{Family: name, Title: "first run"}
+	for _, p := range cells {
+		c.Cells = append(c.Cells, p.cell(baseline))
+	}
+	return c
+}
+
+// TestBrief holds what a first run prints to golden files: where all is answered, and
+// where noise, a lost event or too few rounds are in the way.
+func TestBrief(t *testing.T) {
+	const gang, max = "gang", lab.Unpaced
+	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 21 % apart (allowed: 10 %)"}
+	late := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "at rate 10000, 2.0 % of the releases were more than 1ms late"}
+	lost := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event (key ns/pod-3)"}
+	valid := lab.Verdict{}
+	for name, o := range map[string]*lab.Outcome{
+		"brief.txt": firstRun(
+			family("deltafifo", "clientgo-realfifo-batch",
+				played{"queue", "memory", gang, "clientgo-realfifo-batch", max, 1e6, 1200, 6, valid, 5},
+				played{"queue", "memory", gang, "cond", max, 1.15e7, 100, 0.02, valid, 5},
+				played{"informer", "memory", gang, "clientgo-realfifo-batch", max, 3e5, 3600, 12.6, valid, 5},
+				played{"informer", "memory", gang, "clientgo-realfifo-batch", "10000", 1e4, 3600, 12.6, valid, 5},
+				played{"informer", "memory", gang, "cond", max, 6e5, 2000, 6.3, valid, 5},
+				played{"informer", "memory", gang, "cond", "10000", 1e4, 2000, 6.3, valid, 5},
+				played{"informer", "memory", gang, "ring", max, 6e5, 2400, 6.3, noisy, 5},
+				played{"informer", "memory", gang, "ring", "10000", 1e4, 2000, 6.3, late, 0},
+				played{"informer", "apiserver", gang, "clientgo-realfifo-batch", max, 2.6e3, 400_000, 448, valid, 5},
+				played{"informer", "apiserver", gang, "cond", max, 2.61e3, 399_000, 443, valid, 5},
+			),
+			family("merge", "reference",
+				played{"queue", "memory", gang, "reference", max, 1.6e3, 5e5, 2515, valid, 5},
+				played{"queue", "memory", gang, "cond", max, 9e4, 8000, 39, valid, 5},
+			),
+		),
+		"brief-noisy.txt": func() *lab.Outcome {
+			o := firstRun(
+				family("deltafifo", "clientgo-realfifo-batch",
+					played{"queue", "memory", gang, "clientgo-realfifo-batch", max, 1e6, 1200, 6, noisy, 5},
+					played{"queue", "memory", gang, "cond", max, 1.15e7, 100, 0.02, valid, 5},
+					played{"informer", "memory", gang, "clientgo-realfifo-batch", max, 3e5, 3600, 12.6, valid, 5},
+					played{"informer", "memory", gang, "cond", max, 6e5, 2000, 6.3, lost, 0},
+				),
+				family("queue", "clientgo-fifo",
+					played{"queue", "memory", gang, "clientgo-fifo", max, 3e6, 0, 1, valid, 2},
+					played{"queue", "memory", gang, "ring", max, 9e6, 0, 0, valid, 2},
+				),
+				family("merge", "reference",
+					played{"kubelet", "memory", "nodeloss", "reference", max, 1.6e3, 5e5, 2515, late, 0},
+					played{"kubelet", "memory", "nodeloss", "cond", max, 9e4, 8000, 39, valid, 5},
+				),
+			)
+			o.Interrupted = true
+			return o
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := report.Brief(&b, o); err != nil {
+				t.Fatal(err)
+			}
+			fits(t, b.String())
+			golden.Check(t, name, b.String())
+		})
+	}
+}
+
+// TestBriefFitsOneScreen plays many variants in many pipelines.
+func TestBriefFitsOneScreen(t *testing.T) {
+	var all []lab.ComparisonResult
+	for f := range 5 {
+		name := fmt.Sprintf("family%d", f)
+		var cells []played
+		for _, where := range [][2]string{{"queue", "memory"}, {"informer", "memory"}, {"informer", "apiserver"}} {
+			for v := range 12 {
+				cells = append(cells, played{where[0], where[1], "a-storm-of-a-long-name", fmt.Sprintf("a-variant-of-a-long-name-%d", v), lab.Unpaced, 1e6, 1000, 1, lab.Verdict{}, 5})
+			}
+		}
+		all = append(all, family(name, "a-variant-of-a-long-name-0", cells...))
+	}
+	for n := range all {
+		var b bytes.Buffer
+		if err := report.Brief(&b, firstRun(all[:n+1]...)); err != nil {
+			t.Fatal(err)
+		}
+		fits(t, b.String())
+	}
+	for _, o := range []*lab.Outcome{outcome(), firstRun()} {
+		var b bytes.Buffer
+		if err := report.Brief(&b, o); err != nil {
+			t.Fatal(err)
+		}
+		fits(t, b.String())
+	}
+}
+
+func fits(t *testing.T, text string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > 40 {
+		t.Errorf("%d lines, want 40 at most:\n%s", len(lines), text)
+	}
+	for _, line := range lines {
+		if n := utf8.RuneCountInString(line); n > 100 {
+			t.Errorf("%d columns, want 100 at most: %s", n, line)
+		}
+	}
+}
