@@ -292,6 +292,7 @@ func (f *folder) close(o *Outcome) error {
 // histograms of its rounds. The folder must not exist ([ErrExists]); it is created with
 // its parents. run.json comes last: a folder without one is not whole.
 func (o *Outcome) Create(dir string) error {
+	o.Dir = dir
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
 		return fmt.Errorf("results folder: %w", err)
 	}

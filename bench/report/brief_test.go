@@ -66,7 +66,7 @@ func family(name, baseline string, cells ...played) lab.ComparisonResult {
 // TestBrief holds what a first run prints to golden files: where all is answered, and
 // where noise, a lost event or too few rounds are in the way.
 func TestBrief(t *testing.T) {
-	const gang, max = "gang", lab.Unpaced
+	const gang, unpaced = "gang", lab.Unpaced
 	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 21 % apart (allowed: 10 %)"}
 	late := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "at rate 10000, 2.0 % of the releases were more than 1ms late"}
 	lost := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event (key ns/pod-3)"}
@@ -74,37 +74,37 @@ func TestBrief(t *testing.T) {
 	for name, o := range map[string]*lab.Outcome{
 		"brief.txt": firstRun(
 			family("deltafifo", "clientgo-realfifo-batch",
-				played{"queue", "memory", gang, "clientgo-realfifo-batch", max, 1e6, 1200, 6, valid, 5},
-				played{"queue", "memory", gang, "cond", max, 1.15e7, 100, 0.02, valid, 5},
-				played{"informer", "memory", gang, "clientgo-realfifo-batch", max, 3e5, 3600, 12.6, valid, 5},
+				played{"queue", "memory", gang, "clientgo-realfifo-batch", unpaced, 1e6, 1200, 6, valid, 5},
+				played{"queue", "memory", gang, "cond", unpaced, 1.15e7, 100, 0.02, valid, 5},
+				played{"informer", "memory", gang, "clientgo-realfifo-batch", unpaced, 3e5, 3600, 12.6, valid, 5},
 				played{"informer", "memory", gang, "clientgo-realfifo-batch", "10000", 1e4, 3600, 12.6, valid, 5},
-				played{"informer", "memory", gang, "cond", max, 6e5, 2000, 6.3, valid, 5},
+				played{"informer", "memory", gang, "cond", unpaced, 6e5, 2000, 6.3, valid, 5},
 				played{"informer", "memory", gang, "cond", "10000", 1e4, 2000, 6.3, valid, 5},
-				played{"informer", "memory", gang, "ring", max, 6e5, 2400, 6.3, noisy, 5},
+				played{"informer", "memory", gang, "ring", unpaced, 6e5, 2400, 6.3, noisy, 5},
 				played{"informer", "memory", gang, "ring", "10000", 1e4, 2000, 6.3, late, 0},
-				played{"informer", "apiserver", gang, "clientgo-realfifo-batch", max, 2.6e3, 400_000, 448, valid, 5},
-				played{"informer", "apiserver", gang, "cond", max, 2.61e3, 399_000, 443, valid, 5},
+				played{"informer", "apiserver", gang, "clientgo-realfifo-batch", unpaced, 2.6e3, 400_000, 448, valid, 5},
+				played{"informer", "apiserver", gang, "cond", unpaced, 2.61e3, 399_000, 443, valid, 5},
 			),
 			family("merge", "reference",
-				played{"queue", "memory", gang, "reference", max, 1.6e3, 5e5, 2515, valid, 5},
-				played{"queue", "memory", gang, "cond", max, 9e4, 8000, 39, valid, 5},
+				played{"queue", "memory", gang, "reference", unpaced, 1.6e3, 5e5, 2515, valid, 5},
+				played{"queue", "memory", gang, "cond", unpaced, 9e4, 8000, 39, valid, 5},
 			),
 		),
 		"brief-noisy.txt": func() *lab.Outcome {
 			o := firstRun(
 				family("deltafifo", "clientgo-realfifo-batch",
-					played{"queue", "memory", gang, "clientgo-realfifo-batch", max, 1e6, 1200, 6, noisy, 5},
-					played{"queue", "memory", gang, "cond", max, 1.15e7, 100, 0.02, valid, 5},
-					played{"informer", "memory", gang, "clientgo-realfifo-batch", max, 3e5, 3600, 12.6, valid, 5},
-					played{"informer", "memory", gang, "cond", max, 6e5, 2000, 6.3, lost, 0},
+					played{"queue", "memory", gang, "clientgo-realfifo-batch", unpaced, 1e6, 1200, 6, noisy, 5},
+					played{"queue", "memory", gang, "cond", unpaced, 1.15e7, 100, 0.02, valid, 5},
+					played{"informer", "memory", gang, "clientgo-realfifo-batch", unpaced, 3e5, 3600, 12.6, valid, 5},
+					played{"informer", "memory", gang, "cond", unpaced, 6e5, 2000, 6.3, lost, 0},
 				),
 				family("queue", "clientgo-fifo",
-					played{"queue", "memory", gang, "clientgo-fifo", max, 3e6, 0, 1, valid, 2},
-					played{"queue", "memory", gang, "ring", max, 9e6, 0, 0, valid, 2},
+					played{"queue", "memory", gang, "clientgo-fifo", unpaced, 3e6, 0, 1, valid, 2},
+					played{"queue", "memory", gang, "ring", unpaced, 9e6, 0, 0, valid, 2},
 				),
 				family("merge", "reference",
-					played{"kubelet", "memory", "nodeloss", "reference", max, 1.6e3, 5e5, 2515, late, 0},
-					played{"kubelet", "memory", "nodeloss", "cond", max, 9e4, 8000, 39, valid, 5},
+					played{"kubelet", "memory", "nodeloss", "reference", unpaced, 1.6e3, 5e5, 2515, late, 0},
+					played{"kubelet", "memory", "nodeloss", "cond", unpaced, 9e4, 8000, 39, valid, 5},
 				),
 			)
 			o.Interrupted = true
