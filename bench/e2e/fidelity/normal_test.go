@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// longestBase is how much of a generateName a name has.
+// longestBase is the longest prefix of a generateName that a name keeps.
 const longestBase = 58
 
-// names are what stands for that which differs from run to run.
+// names maps values that differ between runs to placeholders.
 type names struct {
 	now func() time.Time
 
@@ -27,7 +27,7 @@ func newNames() *names {
 	return &names{now: time.Now, seen: map[string]string{}, count: map[string]int{}, generated: strings.NewReplacer()}
 }
 
-// name returns what stands for a value: the same for the same.
+// name returns the placeholder of a value; equal values share one.
 func (n *names) name(kind, value string) string {
 	key := kind + "\x00" + value
 	if s, ok := n.seen[key]; ok {
@@ -52,8 +52,8 @@ var (
 	versioned = map[string]bool{"resourceVersion": true}
 )
 
-// normal returns an answer with names in it. What is of a list comes before its
-// items, and keys in their order, so that names are given alike.
+// normal returns an answer with placeholders. It visits keys in sorted order, so
+// that both servers' placeholders get the same numbers.
 func (n *names) normal(x any) any { return n.at("", x, false) }
 
 func (n *names) at(key string, x any, list bool) any {
@@ -66,7 +66,7 @@ func (n *names) at(key string, x any, list bool) any {
 		}
 		out := make(map[string]any, len(x))
 		for _, k := range sorted(x) {
-			// The metadata of a list has a version of its own.
+			// The version of a list is not that of an object.
 			out[k] = n.at(k, x[k], list || isList && k == "metadata")
 		}
 		return out
@@ -81,8 +81,7 @@ func (n *names) at(key string, x any, list bool) any {
 		case x == "":
 			return x
 		case versioned[key] && list:
-			// A version of a real server is of all resources, of which others
-			// change meanwhile.
+			// A real server counts the writes of all resources with one number.
 			return "<version of the list>"
 		case versioned[key]:
 			return n.name("version", x)
@@ -97,7 +96,7 @@ func (n *names) at(key string, x any, list bool) any {
 	}
 }
 
-// text names what is within a text.
+// text replaces values within a text.
 func (n *names) text(s string) string {
 	s = n.generated.Replace(s)
 	s = uids.ReplaceAllStringFunc(s, func(uid string) string { return n.name("uid", uid) })
@@ -118,12 +117,12 @@ func (n *names) text(s string) string {
 	return s
 }
 
-// learn finds names that the server has made.
+// learn remembers a name that the server generated.
 func (n *names) learn(object map[string]any) {
 	m, _ := object["metadata"].(map[string]any)
 	base, _ := m["generateName"].(string)
 	name, _ := m["name"].(string)
-	// Of a long one there is less in the name.
+	// The server cuts a long base.
 	made, ok := strings.CutPrefix(name, base[:min(len(base), longestBase)])
 	if base == "" || !ok || !suffix.MatchString(made) {
 		return

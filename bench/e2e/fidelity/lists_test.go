@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// several makes config maps a, b, c…, of which every other one has a label.
+// several creates config maps a, b, c, …; every other one has a label.
 func several(a *Asker, n int) {
 	for i := range n {
 		a.given(configMaps, fmt.Sprintf("{metadata: {name: %c, labels: {parity: '%d', all: 'yes'}}, data: {num: '%d'}}", 'a'+i, i%2, i))

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// mostDifferences of a question are on the page.
+	// mostDifferences is the number of differences shown for a question.
 	mostDifferences = 6
-	// longest is how many runes of a value are.
+	// longest is the number of runes shown of a value.
 	longest = 90
 )
 
-// Page returns Markdown of results: how many, what differs and why, and all that
-// was asked. It says nothing that differs from run to run.
+// Page returns the results as Markdown: counts, differences with their reasons,
+// and all questions. The text is the same in every run.
 func Page(results []*Result, theirs, ours string) string {
 	var b strings.Builder
 	summary(&b, results)
@@ -50,7 +50,7 @@ func Page(results []*Result, theirs, ours string) string {
 	return b.String()
 }
 
-// summary is a table of areas.
+// summary writes a table with one row per area.
 func summary(b *strings.Builder, results []*Result) {
 	type count struct{ questions, answers, same int }
 	var order []string
@@ -79,7 +79,7 @@ func summary(b *strings.Builder, results []*Result) {
 	fmt.Fprintf(b, "| **all** | **%d** | **%d** | **%d** |\n", all.questions, all.answers, all.same)
 }
 
-// sentence begins with a capital.
+// sentence capitalises a reason.
 func sentence(s string) string {
 	if s == "" {
 		return "Nothing says why"
@@ -87,7 +87,7 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// apart leaves out what two long texts begin with both.
+// apart cuts the common prefix of two long texts.
 func apart(a, b string) (string, string) {
 	x, y := []rune(a), []rune(b)
 	n := 0

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is one that is asked.
+// Server is a server under comparison.
 type Server struct {
 	Name string
 
@@ -31,11 +31,11 @@ type Server struct {
 	discovery *discovery.DiscoveryClient
 }
 
-// NewServer returns the server that a configuration leads to.
+// NewServer returns the server at a client configuration.
 func NewServer(name string, config *rest.Config) (*Server, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	// It is the name of the field manager.
+	// The user agent is the default field manager.
 	config.UserAgent = "fidelity"
 	config.ContentType = "application/json"
 	config.WarningHandler = rest.NoWarnings{}
@@ -50,7 +50,7 @@ func NewServer(name string, config *rest.Config) (*Server, error) {
 	return &Server{Name: name, config: config, unseen: unseen, discovery: disco}, nil
 }
 
-// ask asks a question in a new namespace, in which pods can be made.
+// ask runs a question in a new namespace that accepts pods.
 func (s *Server) ask(ctx context.Context, q Question, namespace string) (_ []Answer, err error) {
 	rec := &recorder{}
 	config := rest.CopyConfig(s.config)
@@ -77,8 +77,8 @@ func (s *Server) ask(ctx context.Context, q Question, namespace string) (_ []Ans
 	return rec.done(), nil
 }
 
-// Define makes the custom resources that questions are about, and waits until
-// they are served.
+// Define creates the custom resource of the questions and waits until it is
+// served.
 func (s *Server) Define(ctx context.Context, eventually func(what string, check func() error)) error {
 	u, err := parse(definitions, widgetDefinition)
 	if err != nil {
@@ -94,14 +94,14 @@ func (s *Server) Define(ctx context.Context, eventually func(what string, check 
 	return nil
 }
 
-// Answer is what a server said once.
+// Answer is one recorded response or watch event.
 type Answer struct {
 	Call string
 
 	Said map[string]any
 }
 
-// recorder writes down what a server says.
+// recorder collects answers.
 type recorder struct {
 	mu sync.Mutex
 
@@ -130,7 +130,7 @@ func (r *recorder) add(a Answer) {
 	}
 }
 
-// over writes down what comes over a transport.
+// over records the responses of a transport.
 func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := rt.RoundTrip(req)
@@ -171,7 +171,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// short is a path without what all paths begin with.
+// short returns a path without its common prefix.
 func short(req *http.Request) string {
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	if i := len(parts) - 1; i > 2 {
@@ -184,7 +184,7 @@ func short(req *http.Request) string {
 	return strings.Join(parts, "/")
 }
 
-// decoded is JSON as it is, and what is none as text.
+// decoded returns decoded JSON, or the text of anything else.
 func decoded(body []byte) any {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -195,7 +195,7 @@ func decoded(body []byte) any {
 	return x
 }
 
-// asMap is an object as JSON knows it.
+// asMap returns an object as decoded JSON.
 func asMap(o any) map[string]any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		o = u.Object

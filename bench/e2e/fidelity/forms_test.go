@@ -90,7 +90,7 @@ var tables = []Question{
 	}, Why: "what is meant is given, where kube-apiserver refuses it; client-go never asks"},
 }
 
-// encoded is a client that asks for an encoding.
+// encoded returns a client for one encoding.
 func (a *Asker) encoded(accept, body string) *kubernetes.Clientset {
 	c := rest.CopyConfig(a.server.config)
 	c.AcceptContentTypes, c.ContentType = accept, body

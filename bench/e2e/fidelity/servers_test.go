@@ -1,4 +1,4 @@
-package main_test
+package fidelity
 
 import (
 	"context"
@@ -19,41 +19,40 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/controlplane/controlplanetest"
-	"watchlab/bench/e2e/fidelity"
 	"watchlab/loadgen/apiserver"
 )
 
-var updateDocs = flag.Bool("update", false, "write the table of docs/fidelity.md anew")
+var updateDocs = flag.Bool("update", false, "rewrite the generated part of docs/fidelity.md")
 
-// fidelityPage has, between its marks, what TestFidelity writes.
-var fidelityPage = filepath.Join("..", "..", "docs", "fidelity.md")
+// fidelityPage holds the output of TestFidelity between two marks.
+var fidelityPage = filepath.Join("..", "..", "..", "docs", "fidelity.md")
 
 const (
 	fidelityBegin = "<!-- made by TestFidelity in bench/e2e: -update writes it -->\n"
 	fidelityEnd   = "<!-- end of what TestFidelity makes -->\n"
-	// simulatedHistory is how many events a simulated server keeps here, so that
-	// it can be made to give some up.
+	// simulatedHistory is the number of events that the simulated server retains.
+	// It is small, so that [Server.Forget] can push versions out of it.
 	simulatedHistory = 150
 )
 
-// TestFidelity: a real kube-apiserver and the simulated one are asked the same,
-// and answer alike, save for the differences that docs/fidelity.md lists with
-// their reasons.
+// TestFidelity sends the same requests to a real kube-apiserver and to the
+// simulated one. Their answers are equal, except for the differences that
+// docs/fidelity.md lists with a reason each.
 func TestFidelity(t *testing.T) {
 	truth, simulated := realAnswers(t), simulatedAnswers(t)
 	eventually := func(what string, check func() error) { controlplanetest.Eventually(t, what, check) }
-	for _, s := range []*fidelity.Server{truth, simulated} {
+	for _, s := range []*Server{truth, simulated} {
 		if err := s.Define(t.Context(), eventually); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var results []*fidelity.Result
-	for i, q := range fidelity.Questions() {
-		r, err := fidelity.Compare(t.Context(), simulated, truth, q, fmt.Sprintf("fidelity-%d", i))
+	var results []*Result
+	for i, q := range Questions() {
+		r, err := Compare(t.Context(), simulated, truth, q, fmt.Sprintf("fidelity-%d", i))
 		if err == nil && r.Check() != nil {
-			// A real server ends watches when it likes, as it does to all of them
-			// when the first burst of writes comes. Nobody does that twice.
-			r, err = fidelity.Compare(t.Context(), simulated, truth, q, fmt.Sprintf("fidelity-%d", 1000+i))
+			// A real server may end a watch at any time; it ends all of them at the
+			// first burst of writes. A second attempt is not affected.
+			r, err = Compare(t.Context(), simulated, truth, q, fmt.Sprintf("fidelity-%d", 1000+i))
 		}
 		if err == nil {
 			results = append(results, r)
@@ -70,9 +69,9 @@ func TestFidelity(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), fidelityBegin)
 	old, after, closed := strings.Cut(rest, fidelityEnd)
 	if !ok || !closed {
-		t.Fatalf("%s has no marks for what is made here", fidelityPage)
+		t.Fatalf("%s lacks the marks of the generated part", fidelityPage)
 	}
-	page := "\n" + fidelity.Page(results, truth.Name, simulated.Name) + "\n"
+	page := "\n" + Page(results, truth.Name, simulated.Name) + "\n"
 	switch {
 	case page == old:
 	case *updateDocs:
@@ -84,7 +83,7 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// firstChange shows the first line that is another.
+// firstChange returns the first line that differs.
 func firstChange(old, now string) string {
 	was, is := strings.Split(old, "\n"), strings.Split(now, "\n")
 	for i := range max(len(was), len(is)) {
@@ -102,11 +101,11 @@ func firstChange(old, now string) string {
 	return ""
 }
 
-// realAnswers starts a kube-apiserver. There are no controllers beside it: what
-// they write would be seen by one of the two only.
-func realAnswers(t *testing.T) *fidelity.Server {
+// realAnswers starts a kube-apiserver. It runs no controllers: their writes would
+// appear in the answers of one server only.
+func realAnswers(t *testing.T) *Server {
 	cp := controlplanetest.Start(t, controlplane.Options{})
-	s, err := fidelity.NewServer("kube-apiserver "+controlplane.KubernetesVersion, cp.Config())
+	s, err := NewServer("kube-apiserver "+controlplane.KubernetesVersion, cp.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +113,7 @@ func realAnswers(t *testing.T) *fidelity.Server {
 	return s
 }
 
-// compact has etcd give up what is older than now.
+// compact makes etcd drop all revisions before the current one.
 func compact(ctx context.Context, cp *controlplane.ControlPlane) error {
 	list, err := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -131,13 +130,13 @@ func compact(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd compacts nothing: %s", resp.Status)
+		return fmt.Errorf("etcd compaction: %s", resp.Status)
 	}
 	return nil
 }
 
 // simulatedAnswers starts the server of `watchlab serve`.
-func simulatedAnswers(t *testing.T) *fidelity.Server {
+func simulatedAnswers(t *testing.T) *Server {
 	srv, err := apiserver.Open(apiserver.Options{Retain: simulatedHistory})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +151,7 @@ func simulatedAnswers(t *testing.T) *fidelity.Server {
 		}
 	})
 	config := &rest.Config{Host: url}
-	s, err := fidelity.NewServer("watchlab serve", config)
+	s, err := NewServer("watchlab serve", config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,17 +159,19 @@ func simulatedAnswers(t *testing.T) *fidelity.Server {
 	return s
 }
 
-// outlive writes more widgets than a simulated server keeps events of.
+// outlive writes more events than the simulated server retains.
 func outlive(ctx context.Context, config *rest.Config) error {
-	client, err := dynamic.NewForConfig(unlimited(config))
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // no client-side rate limit
+	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	c := client.Resource(fidelity.Widgets).Namespace("default")
+	c := client.Resource(widgets.GroupVersionResource).Namespace("default")
 	widget := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"generateName": "outlive-"}, "spec": map[string]any{"size": "small"},
 	}}
-	widget.SetGroupVersionKind(fidelity.Widgets.GroupVersion().WithKind("Widget"))
+	widget.SetGroupVersionKind(widgets.GroupVersion().WithKind("Widget"))
 	if widget, err = c.Create(ctx, widget, metav1.CreateOptions{}); err != nil {
 		return err
 	}

@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience is how long a watch is waited for. What doesn't come until then is
-// answered by "nothing".
+// patience is the time limit for an expected watch event. A missing event is
+// recorded as "nothing".
 const patience = 30 * time.Second
 
-// resource is what calls are about.
+// resource is the resource of a call.
 type resource struct {
 	schema.GroupVersionResource
 	kind       string
@@ -52,9 +52,8 @@ var (
 	definitions     = resource{schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "CustomResourceDefinition", false}
 )
 
-// Asker is a server as a question sees it. All that is asked is written down, and
-// what client-go makes of it is left to the question, which mostly has no use for
-// it: what goes wrong is an answer, too.
+// Asker runs the calls of a question against one server. It records every answer,
+// errors included; most questions ignore what client-go returns.
 type Asker struct {
 	ctx       context.Context
 	server    *Server
@@ -74,7 +73,7 @@ func (a *Asker) close() {
 	}
 }
 
-// parse reads an object from YAML, which need not say its kind.
+// parse reads an object from YAML. The kind is optional.
 func parse(r resource, manifest string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
@@ -86,7 +85,7 @@ func parse(r resource, manifest string) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// object is parse of what a question says.
+// object parses a question's manifest.
 func (a *Asker) object(r resource, manifest string) *unstructured.Unstructured {
 	u, err := parse(r, manifest)
 	if err != nil {
@@ -96,8 +95,8 @@ func (a *Asker) object(r resource, manifest string) *unstructured.Unstructured {
 	return u
 }
 
-// given makes what a question takes for granted, in its namespace, and returns it.
-// Nothing of it is written down.
+// given creates an object that a question presupposes, in its namespace. The
+// answer is not recorded.
 func (a *Asker) given(r resource, manifest string) *unstructured.Unstructured {
 	return a.givenIn(a.namespace, r, manifest)
 }
@@ -122,7 +121,7 @@ func (a *Asker) givenIn(namespace string, r resource, manifest string) *unstruct
 	return made
 }
 
-// changed patches what was given, and returns it. Nothing of it is written down.
+// changed patches an object and returns it. The answer is not recorded.
 func (a *Asker) changed(r resource, name, patch string, subresources ...string) *unstructured.Unstructured {
 	if a.err != nil {
 		return &unstructured.Unstructured{}
@@ -136,7 +135,7 @@ func (a *Asker) changed(r resource, name, patch string, subresources ...string) 
 	return made
 }
 
-// of is the client of a resource, in the question's namespace where it has one.
+// of returns the client of a resource, in the question's namespace if namespaced.
 func (a *Asker) of(r resource) dynamic.ResourceInterface {
 	if !r.namespaced {
 		return a.dynamic.Resource(r.GroupVersionResource)
@@ -180,13 +179,13 @@ func (a *Asker) patchWith(r resource, name string, kind types.PatchType, patch s
 	return orEmpty(a.of(r).Patch(a.ctx, name, kind, []byte(patch), opts, sub...))
 }
 
-// apply is server-side apply by a manager.
+// apply does a server-side apply as a field manager.
 func (a *Asker) apply(r resource, name, manifest, manager string, force bool, sub ...string) *unstructured.Unstructured {
 	opts := metav1.PatchOptions{FieldManager: manager, Force: &force}
 	return a.patchWith(r, name, types.ApplyPatchType, a.applied(r, manifest), opts, sub...)
 }
 
-// applied is the text of an apply.
+// applied returns the body of an apply.
 func (a *Asker) applied(r resource, manifest string) string {
 	text, err := a.object(r, manifest).MarshalJSON()
 	if err != nil {
@@ -196,7 +195,7 @@ func (a *Asker) applied(r resource, manifest string) string {
 }
 
 func (a *Asker) delete(r resource, name string, opts metav1.DeleteOptions) {
-	_ = a.of(r).Delete(a.ctx, name, opts) // The answer is written down.
+	_ = a.of(r).Delete(a.ctx, name, opts) // The recorder has the answer.
 }
 
 func orEmpty(u *unstructured.Unstructured, err error) *unstructured.Unstructured {
@@ -206,8 +205,8 @@ func orEmpty(u *unstructured.Unstructured, err error) *unstructured.Unstructured
 	return u
 }
 
-// request asks what client-go has no call for. A path that begins with "/" is the
-// whole, another is that of something in the question's namespace.
+// request sends a request that client-go has no call for. A path without a leading
+// "/" is relative to the core resources of the question's namespace.
 func (a *Asker) request(method, path string, header http.Header, body string, query ...string) {
 	if path == "" || path[0] != '/' {
 		path = "/api/v1/namespaces/" + a.namespace + "/" + path
@@ -222,21 +221,21 @@ func (a *Asker) request(method, path string, header http.Header, body string, qu
 	if body != "" {
 		r.Body([]byte(body))
 	}
-	r.Do(a.ctx) // The answer is written down.
+	r.Do(a.ctx) // The recorder has the answer.
 }
 
-// header is one of a request.
+// header returns one request header.
 func header(name string, values ...string) http.Header { return http.Header{name: values} }
 
-// forget has the server give up what is older than now.
+// forget makes the server drop its history.
 func (a *Asker) forget() {
 	if a.err == nil && a.server.Forget != nil {
 		a.err = a.server.Forget(a.ctx)
 	}
 }
 
-// aged is a token of the same page of a list that was made long ago. Tokens are
-// nobody's business but the server's; waiting for one to expire takes minutes.
+// aged returns a continue token for the same page at version 2. Clients must not
+// look into tokens; the test does, because a token expires only after minutes.
 func (a *Asker) aged(token string) string {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -255,18 +254,18 @@ func (a *Asker) aged(token string) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// say writes down what a question finds out by itself.
+// say records a finding of the question itself.
 func (a *Asker) say(call string, said map[string]any) {
 	a.rec.add(Answer{Call: call, Said: said})
 }
 
-// stream is a watch of which the events are written down.
+// stream is a watch whose events are recorded.
 type stream struct {
 	watch.Interface
 	a *Asker
 }
 
-// watch begins a watch. Where it is refused, the stream is empty.
+// watch starts a watch. If the server refuses it, the stream is empty.
 func (a *Asker) watch(r resource, opts metav1.ListOptions) *stream {
 	w, err := a.of(r).Watch(a.ctx, opts)
 	if err != nil {
@@ -277,27 +276,27 @@ func (a *Asker) watch(r resource, opts metav1.ListOptions) *stream {
 	return s
 }
 
-// until reads events until one of the object of that name comes, or the watch
-// ends, and returns the last one's object.
+// until reads events up to the first one of the named object, or the end of the
+// watch, and returns the last object.
 func (s *stream) until(name string) *unstructured.Unstructured {
 	return s.read(func(t watch.EventType, u *unstructured.Unstructured) bool {
 		return u.GetName() == name && t != watch.Bookmark
 	})
 }
 
-// untilGone reads events until one says that the object was deleted.
+// untilGone reads events up to the deletion of the named object.
 func (s *stream) untilGone(name string) *unstructured.Unstructured {
 	return s.read(func(t watch.EventType, u *unstructured.Unstructured) bool {
 		return u.GetName() == name && t == watch.Deleted
 	})
 }
 
-// untilBookmark reads events until a bookmark comes.
+// untilBookmark reads events up to a bookmark.
 func (s *stream) untilBookmark() *unstructured.Unstructured {
 	return s.read(func(t watch.EventType, _ *unstructured.Unstructured) bool { return t == watch.Bookmark })
 }
 
-// end reads events until the watch ends.
+// end reads events up to the end of the watch.
 func (s *stream) end() {
 	s.read(func(watch.EventType, *unstructured.Unstructured) bool { return false })
 }
@@ -327,7 +326,7 @@ func (s *stream) read(enough func(watch.EventType, *unstructured.Unstructured) b
 	}
 }
 
-// decodes says what client-go makes of an answer in another encoding.
+// decodes records the object that client-go decodes from another encoding.
 func (a *Asker) decodes(call string, o runtime.Object, err error) {
 	switch {
 	case err != nil:
@@ -339,7 +338,7 @@ func (a *Asker) decodes(call string, o runtime.Object, err error) {
 	a.say(call, map[string]any{"object": asMap(o)})
 }
 
-// frames asks for a WatchList in a form and writes down the first n frames.
+// frames starts a WatchList in a media type and records the first n frames.
 func (a *Asker) frames(path, accept string, n int) {
 	ctx, cancel := context.WithTimeout(a.ctx, patience)
 	defer cancel()
@@ -347,7 +346,7 @@ func (a *Asker) frames(path, accept string, n int) {
 		Param("watch", "true").Param("sendInitialEvents", "true").Param("allowWatchBookmarks", "true").
 		Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan)).Stream(ctx)
 	if err != nil {
-		return // The answer is written down.
+		return // The recorder has the answer.
 	}
 	defer func() { _ = stream.Close() }()
 	d := json.NewDecoder(stream)
@@ -362,7 +361,7 @@ func (a *Asker) frames(path, accept string, n int) {
 	}
 }
 
-// goOn follows the token that a refused list offers.
+// goOn lists with the token that a refused list offers.
 func (a *Asker) goOn(r resource, refused *unstructured.UnstructuredList) {
 	if token := refused.GetContinue(); token != "" {
 		a.list(r, metav1.ListOptions{Limit: 2, Continue: token})

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// Difference is one between two answers.
+// Difference is one field in which two answers differ.
 type Difference struct {
 	Call, Path string
 
 	Theirs, Ours string
 }
 
-// Nothing is what is said of a field that isn't there.
+// Nothing stands for an absent field.
 const Nothing = "—"
 
 func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s: %s, not %s", d.Call, d.Path, d.Ours, d.Theirs)
 }
 
-// compare returns the differences of two servers' answers, in their order.
+// compare returns the differences between two servers' answers, in order.
 func compare(theirs, ours []Answer) []Difference {
 	var found []Difference
 	for i := range max(len(theirs), len(ours)) {
@@ -36,7 +36,7 @@ func compare(theirs, ours []Answer) []Difference {
 			return append(found, Difference{theirs[i].Call, "call", theirs[i].Call, ours[i].Call})
 		default:
 			if a, b := gist(theirs[i].Said), gist(ours[i].Said); a != b {
-				// What else differs follows from that.
+				// All other differences follow from this one.
 				found = append(found, Difference{theirs[i].Call, "answer", a, b})
 				continue
 			}
@@ -110,7 +110,7 @@ func values(found []Difference, call, path string, theirs, ours any) []Differenc
 	return found
 }
 
-// byName are the elements of a list of objects by their names, if they have them.
+// byName indexes a list of objects by name, if all have distinct names.
 func byName(list []any) (map[string]any, bool) {
 	m := make(map[string]any, len(list))
 	for _, x := range list {
@@ -126,7 +126,7 @@ func byName(list []any) (map[string]any, bool) {
 
 func sorted(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
-// text is JSON, or a string as it is.
+// text returns the JSON of a value.
 func text(x any) string {
 	if s, ok := x.(string); ok {
 		return strconv.Quote(s)
