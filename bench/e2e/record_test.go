@@ -66,7 +66,7 @@ func TestRecord(t *testing.T) {
 	if got := strings.Join(names, ","); got != "leases,namespaces,pods" {
 		t.Errorf("recorded %s", got)
 	}
-	recorded, ok := set.Of("pods")
+	recorded, ok := set.Storm("pods")
 	if !ok || len(recorded.Events) < 150 {
 		t.Fatalf("%d events of pods were recorded, of 200 that were made", len(recorded.Events))
 	}

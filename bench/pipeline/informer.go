@@ -154,7 +154,7 @@ func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
 // the Reflector's stream, as client-go does.
 func (w *informer) mark(m storm.Mark) {
 	switch {
-	case m.What == storm.MarkResync:
+	case m.Type == storm.MarkResync:
 		if err := w.queue.Resync(); err != nil && w.markErr == nil {
 			w.markErr = fmt.Errorf("%s: Resync: %w", w.name, err)
 		}

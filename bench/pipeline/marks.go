@@ -15,7 +15,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-func isRelist(m storm.Mark) bool { return m.What == storm.MarkRelist }
+func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
 
 // marker plays the marks of a storm at their places: it is told of each event
 // right before that is released, on the goroutine that releases it.

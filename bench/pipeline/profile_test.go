@@ -21,14 +21,14 @@ func profileStorm(t testing.TB, name string) *storm.Storm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch p := p.(type) {
-	case *storm.Leases, *storm.HotKey:
-		storm.Resize(p, 0, 0, 0.02)
-	case *storm.Resync, *storm.Relist:
+	switch name {
+	case "leases", "hotkey":
+		p.Resize(0, 0, 0.02)
+	case "resync", "relist":
 		// Enough for the marks to come in the middle of something.
-		storm.Resize(p, 0, 0, 0.01)
+		p.Resize(0, 0, 0.01)
 	default:
-		storm.Resize(p, 0, 100, 0)
+		p.Resize(0, 100, 0)
 	}
 	set, err := storm.Compose(p, 1).Set()
 	if err != nil {

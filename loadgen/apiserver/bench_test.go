@@ -27,9 +27,12 @@ import (
 // one size.
 func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	b.Helper()
-	p := storm.DefaultNodeLoss()
+	p, err := storm.NewProfile("nodeloss")
+	if err != nil {
+		b.Fatal(err)
+	}
 	p.PodBytes = []int{size}
-	storm.Resize(p, nodes, 0, 0)
+	p.Resize(nodes, 0, 0)
 	set, err := storm.Compose(p, 1).Set()
 	if err != nil {
 		b.Fatal(err)

@@ -60,7 +60,7 @@ func drawn(t *rapid.T) *storm.Storm {
 		after := s.Initial
 		for range rapid.IntRange(0, 3).Draw(t, "marks") {
 			after = rapid.IntRange(after, len(s.Events)-1).Draw(t, "after")
-			s.Marks = append(s.Marks, storm.Mark{After: uint64(after), What: storm.MarkResync})
+			s.Marks = append(s.Marks, storm.Mark{After: uint64(after), Type: storm.MarkResync})
 		}
 	}
 	if err := s.Validate(); err != nil {
@@ -144,7 +144,7 @@ func TestMarksStayInTheirPlace(t *testing.T) {
 			for _, m := range whole.Marks {
 				after, _ := slices.BinarySearch(part.Places, int(m.After))
 				if after < len(part.Events) {
-					want = append(want, storm.Mark{After: uint64(after), What: m.What})
+					want = append(want, storm.Mark{After: uint64(after), Type: m.Type})
 				}
 			}
 			if !slices.Equal(want, part.Marks) {

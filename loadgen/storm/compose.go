@@ -15,41 +15,37 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// Part is one profile of a [Composition].
+// Part is one profile of a [Composition]. It starts at Start and ends after
+// Duration, where that is not 0. A Pace replaces the profile's own times.
 type Part struct {
-	Profile Profile
-
-	Seed int64
-
-	Start time.Duration
-
+	Profile  *Profile
+	Seed     int64
+	Start    time.Duration
 	Duration time.Duration
-
-	Pace *pace.Pace
+	Pace     *pace.Pace
 }
 
-// Composition is one or more profiles that are played at the same time, each in
-// a cluster of its own: where there are several, the names of the second begin
-// with "b-", those of the third with "c-", and so on.
+// Composition is one or more profiles at the same time, each in a cluster of its
+// own: names of the second begin with "b-", names of the third with "c-", and so
+// on.
 type Composition struct {
-	Name  string
-	Parts []Part
-
+	Name   string
+	Parts  []Part
 	Faults []fault.Spec
 }
 
 // Compose returns the composition of one profile.
-func Compose(p Profile, seed int64) Composition {
+func Compose(p *Profile, seed int64) Composition {
 	return Composition{Name: p.Name(), Parts: []Part{{Profile: p, Seed: seed}}}
 }
 
-// MaxParts is how many profiles a composition may have.
+// MaxParts is the most profiles of a composition.
 const MaxParts = 25
 
 // ErrComposition is wrapped by the errors for compositions that are not allowed.
 var ErrComposition = errors.New("invalid composition")
 
-// PartError is what is wrong with one part of a composition.
+// PartError is the error of one part of a composition.
 type PartError struct {
 	Part int
 	Err  error
@@ -81,10 +77,10 @@ func (c Composition) Validate() error {
 }
 
 func (p *Part) validate() error {
-	if p.Profile == nil {
+	if p.Profile == nil || p.Profile.kind == nil {
 		return fmt.Errorf("%w: no profile", ErrComposition)
 	}
-	c := &checks{profile: p.Profile.Name()}
+	c := &checks{kind: p.Profile.kind}
 	c.duration("start", p.Start, 0)
 	c.duration("duration", p.Duration, 0)
 	if c.err != nil {
@@ -93,15 +89,15 @@ func (p *Part) validate() error {
 	return p.Profile.Validate()
 }
 
-// Generator yields the events of a composition in order of time, in memory,
-// without allocating: what an event is of is made once for each key and state.
+// Generator yields the events of a composition in order of time. It does not
+// allocate: each object is made once for each key and state.
 //
-//	g, err := storm.Compose(storm.DefaultNodeLoss(), 1).Generator()
+//	g, err := storm.Compose(profile, 1).Generator()
 //	for s := (storm.Step{}); g.Next(&s); {
 //		use(s.At, s.Kind, g.Object(s))
 //	}
 //
-// What was there in the beginning is no event; see [Generator.Initial]. A
+// Objects that exist from the beginning are no events; see [Generator.Initial]. A
 // Generator is for one goroutine.
 type Generator struct {
 	name    string
@@ -109,36 +105,29 @@ type Generator struct {
 	streams []merged
 	phases  []Phase
 	faults  []fault.Spec
-
-	objects [][]states
+	// objects are shared objects by stream, key and state.
+	objects [][][]runtime.Object
 }
 
-// states holds the objects of a key by state.
-type states []runtime.Object
-
-// merged is a stream of the composition: those of the parts that are of one
-// resource, one after the other.
+// merged is a stream of the composition: the streams of all parts of one resource,
+// one after the other.
 type merged struct {
 	resource resource
 	streams  []*stream
-
-	first []int32
+	first    []int32
 }
 
-// part is a part that is being played.
+// part is a part in play. Its streams and keys have other numbers in the
+// composition.
 type part struct {
-	engine *engine
-
-	stream []uint8
-	first  []int32
-
+	engine     *engine
+	stream     []uint8
+	first      []int32
 	start, end time.Duration
-
-	schedule pace.Schedule
-	played   int
-
-	next Step
-	ok   bool
+	schedule   pace.Schedule
+	played     int
+	next       Step
+	ok         bool
 }
 
 // Generator returns a generator of the composition; the error is
@@ -149,11 +138,12 @@ func (c Composition) Generator() (*Generator, error) {
 	}
 	g := &Generator{name: c.Name, faults: c.Faults}
 	for i, p := range c.Parts {
-		names := namer{nodes: p.Profile.cluster().Nodes}
+		names := namer{nodes: p.Profile.Nodes}
 		if i > 0 {
 			names.prefix = string(rune('a'+i)) + "-"
 		}
-		plan := p.Profile.plan(names, mix(uint64(p.Seed)))
+		plan := p.Profile.kind.plan(p.Profile, names, mix(uint64(p.Seed)))
+		plan.end = p.Profile.Length()
 		at := &part{engine: newEngine(plan, uint64(p.Seed)), start: p.Start, end: never}
 		if p.Duration > 0 {
 			at.end = p.Start + p.Duration
@@ -166,29 +156,28 @@ func (c Composition) Generator() (*Generator, error) {
 			at.schedule = p.Pace.Schedule(at.score(p.Seed))
 		}
 		g.parts = append(g.parts, at)
-		g.phases = append(g.phases, p.phases(plan, len(c.Parts) > 1)...)
+		g.phases = append(g.phases, p.phases(len(c.Parts) > 1)...)
 	}
-	g.objects = make([][]states, len(g.streams))
+	g.objects = make([][][]runtime.Object, len(g.streams))
 	g.Reset()
 	return g, nil
 }
 
-// add merges a stream into those that are there.
+// add merges a stream into those of the same resource.
 func (g *Generator) add(s *stream) (number uint8, first int32) {
-	r := s.cast.resource()
 	for i := range g.streams {
-		if m := &g.streams[i]; m.resource == r {
+		if m := &g.streams[i]; m.resource == s.resource {
 			first = m.first[len(m.first)-1]
 			m.streams, m.first = append(m.streams, s), append(m.first, first+int32(s.keys))
 			return uint8(i), first
 		}
 	}
-	g.streams = append(g.streams, merged{resource: r, streams: []*stream{s}, first: []int32{0, int32(s.keys)}})
+	g.streams = append(g.streams, merged{resource: s.resource, streams: []*stream{s}, first: []int32{0, int32(s.keys)}})
 	return uint8(len(g.streams) - 1), 0
 }
 
-// score is what the part's pace depends on. Where that is how many events there
-// are, or when they are, they are played once for it.
+// score returns the numbers that a pace depends on: it plays the events once to
+// count them and to note their times.
 func (p *part) score(seed int64) pace.Score {
 	var at []time.Duration
 	for s := (Step{}); p.engine.next(&s); {
@@ -205,13 +194,14 @@ func (p *part) score(seed int64) pace.Score {
 	return score
 }
 
-// phases are the plan's, as far as they are played.
-func (p *Part) phases(plan *plan, named bool) []Phase {
+// phases returns the phases of the part, cut at its end. With a pace of its own it
+// has none.
+func (p *Part) phases(named bool) []Phase {
 	if p.Pace != nil {
-		return nil // They are where the pace takes them.
+		return nil
 	}
 	var out []Phase
-	for _, ph := range plan.phases {
+	for _, ph := range p.Profile.phases() {
 		if p.Duration > 0 {
 			ph.To = min(ph.To, p.Duration)
 		}
@@ -227,7 +217,7 @@ func (p *Part) phases(plan *plan, named bool) []Phase {
 	return out
 }
 
-// Reset goes back to the beginning: the same steps come again. O(keys).
+// Reset returns to the beginning: Next yields the same steps again. O(keys).
 func (g *Generator) Reset() {
 	for _, p := range g.parts {
 		p.engine.reset()
@@ -243,7 +233,7 @@ func (p *part) advance() {
 		return
 	}
 	if p.schedule != nil {
-		// A mark comes with the event before it.
+		// A mark has the time of the event before it.
 		s.At = p.schedule.Intended(max(p.played-1, 0))
 		if s.Kind <= Deleted {
 			s.At = p.schedule.Intended(p.played)
@@ -256,8 +246,8 @@ func (p *part) advance() {
 	p.ok = s.At < p.end
 }
 
-// Next fills in the next step; it returns false when there is none. O(parts),
-// without allocating.
+// Next fills in the next step; it returns false at the end. O(parts), without
+// allocating.
 func (g *Generator) Next(s *Step) bool {
 	best := g.parts[0]
 	if len(g.parts) > 1 {
@@ -276,8 +266,8 @@ func (g *Generator) Next(s *Step) bool {
 	return true
 }
 
-// Resources returns what the streams are of, by number. The first is the one
-// that a pipeline plays where nobody asks for another.
+// Resources returns the resources of the streams. Pipelines play the first by
+// default.
 func (g *Generator) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, m := range g.streams {
@@ -286,17 +276,17 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 	return out
 }
 
-// Phases returns the phases of the parts, as far as they are played.
+// Phases returns the phases of all parts.
 func (g *Generator) Phases() []Phase { return g.phases }
 
-// Keys returns how many keys a stream has at most: some may come up in events
-// that are left out only.
+// Keys returns an upper bound of the number of keys of a stream: all events of some
+// keys may lie beyond the end of their part.
 func (g *Generator) Keys(stream uint8) int {
 	first := g.streams[stream].first
 	return int(first[len(first)-1])
 }
 
-// place returns the stream of a part that a key is of, and its number there.
+// place returns the part's stream that has a key, and the key's number there.
 func (m *merged) place(key int32) (*stream, int32) {
 	i := 0
 	for key >= m.first[i+1] {
@@ -305,9 +295,9 @@ func (m *merged) place(key int32) (*stream, int32) {
 	return m.streams[i], key - m.first[i]
 }
 
-// Initial returns the state in which the key of a stream is there in the
-// beginning, and false where it isn't.
-func (g *Generator) Initial(stream uint8, key int32) (state uint8, there bool) {
+// Initial returns the state of a key at the beginning, and false where it does not
+// exist then.
+func (g *Generator) Initial(stream uint8, key int32) (state uint8, exists bool) {
 	s, k := g.streams[stream].place(key)
 	return s.settled, int(k) < s.initial
 }
@@ -315,38 +305,37 @@ func (g *Generator) Initial(stream uint8, key int32) (state uint8, there bool) {
 // Key returns the key of a step's object, namespace/name.
 func (g *Generator) Key(s Step) string {
 	st, k := g.streams[s.Stream].place(s.Key)
-	return st.cast.key(k)
+	return st.objects.key(k)
 }
 
-// Object returns the object as the step leaves it, shared by all steps of that
-// key and state; it must not be changed. Its resourceVersion says the state, not
-// the step: "7.2" is state 2 of key 7. It is made when it is first asked for,
-// and kept; that takes the size of its struct, about 1.2 kB for a pod. It is nil
-// for a mark.
+// Object returns the object after the step; nil for a mark. All steps of a key and
+// state share it, and it must not be changed. Its resourceVersion names the state:
+// "7.2" is state 2 of key 7. The first call makes the object and keeps it; its
+// struct takes about 1.2 kB for a pod.
 func (g *Generator) Object(s Step) runtime.Object {
 	if s.Kind > Deleted {
 		return nil
 	}
 	if g.objects[s.Stream] == nil {
-		g.objects[s.Stream] = make([]states, g.Keys(s.Stream))
+		g.objects[s.Stream] = make([][]runtime.Object, g.Keys(s.Stream))
 	}
-	of := g.objects[s.Stream][s.Key]
-	if int(s.State) < len(of) && of[s.State] != nil {
-		return of[s.State]
+	states := g.objects[s.Stream][s.Key]
+	if int(s.State) < len(states) && states[s.State] != nil {
+		return states[s.State]
 	}
 	o := g.object(s)
 	setVersion(o, strconv.Itoa(int(s.Key))+"."+strconv.Itoa(int(s.State)))
-	for len(of) <= int(s.State) {
-		of = append(of, nil)
+	if n := int(s.State) + 1 - len(states); n > 0 {
+		states = append(states, make([]runtime.Object, n)...)
 	}
-	of[s.State] = o
-	g.objects[s.Stream][s.Key] = of
+	states[s.State] = o
+	g.objects[s.Stream][s.Key] = states
 	return o
 }
 
 func (g *Generator) object(s Step) runtime.Object {
 	st, k := g.streams[s.Stream].place(s.Key)
-	return st.cast.object(k, s.State)
+	return st.objects.object(k, s.State)
 }
 
 func setVersion(o runtime.Object, version string) {
@@ -355,9 +344,9 @@ func setVersion(o runtime.Object, version string) {
 	}
 }
 
-// Set makes the storms of the composition: every event with an object of its
-// own, numbered, what lies below the objects' structs shared. A pod's event takes
-// about 1.3 kB. O(events), and the generator is played twice.
+// Set returns the storms of the composition. Every event has a struct of its own as
+// object and shares what that points to; a pod's event takes about 1.3 kB.
+// O(events): the generator is played twice.
 func (c Composition) Set() (*Set, error) {
 	g, err := c.Generator()
 	if err != nil {
@@ -366,7 +355,7 @@ func (c Composition) Set() (*Set, error) {
 	return g.Set(), nil
 }
 
-// Set is [Composition.Set]; the generator is reset before and after.
+// Set is [Composition.Set]. It resets the generator before and after.
 func (g *Generator) Set() *Set {
 	g.Reset()
 	events := make([]int, len(g.streams))
@@ -397,25 +386,23 @@ func (g *Generator) Set() *Set {
 	return set
 }
 
-// setBuilder makes one storm of a set.
+// setBuilder builds one storm of a set. index has the KeyIndex of each key plus 1.
 type setBuilder struct {
-	g      *Generator
-	storm  *Storm
-	stream uint8
-
+	g     *Generator
+	storm *Storm
 	index []int32
 }
 
 func newSetBuilder(g *Generator, stream uint8, events int) *setBuilder {
 	m := &g.streams[stream]
 	s := &Storm{Name: g.name, Resource: m.resource.gvr, Kind: m.resource.gvk}
-	for _, of := range m.streams {
-		s.Initial += of.initial
+	for _, st := range m.streams {
+		s.Initial += st.initial
 	}
 	s.Events = make([]Event, 0, s.Initial+events)
-	b := &setBuilder{g: g, storm: s, stream: stream, index: make([]int32, g.Keys(stream))}
+	b := &setBuilder{g: g, storm: s, index: make([]int32, g.Keys(stream))}
 	for key := range b.index {
-		if state, there := g.Initial(stream, int32(key)); there {
+		if state, exists := g.Initial(stream, int32(key)); exists {
 			b.add(Step{Key: int32(key), Stream: stream, State: state})
 		}
 	}
@@ -426,10 +413,10 @@ func (b *setBuilder) add(s Step) {
 	seq := uint64(len(b.storm.Events) + 1)
 	switch s.Kind {
 	case RelistStep:
-		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, What: MarkRelist})
+		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, Type: MarkRelist})
 		return
 	case ResyncStep:
-		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, What: MarkResync})
+		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, Type: MarkResync})
 		return
 	}
 	if b.index[s.Key] == 0 {

@@ -2,15 +2,18 @@ package storm_test
 
 import (
 	"fmt"
-	"time"
 
 	"watchlab/loadgen/storm"
 )
 
 // A storm of a profile, yielded event by event without being held in memory.
 func ExampleGenerator() {
-	p := storm.DefaultNodeLoss()
-	storm.Resize(p, 20, 0, 0) // the pods and the rates follow
+	p, err := storm.NewProfile("nodeloss")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p.Resize(20, 0, 0) // the pods and the rates follow
 	p.Lost = 0.1
 	g, err := storm.Compose(p, 1).Generator()
 	if err != nil {
@@ -27,15 +30,24 @@ func ExampleGenerator() {
 	// Output: 220 pods are deleted of 2200
 }
 
-// Two profiles at the same time, as storms that pipelines can play.
-func ExampleComposition() {
-	rollout, loss := storm.DefaultRollout(), storm.DefaultNodeLoss()
-	storm.Resize(rollout, 0, 500, 0)
-	storm.Resize(loss, 5, 0, 0)
-	set, err := storm.Composition{Name: "friday", Parts: []storm.Part{
-		{Profile: rollout, Seed: 1},
-		{Profile: loss, Seed: 2, Start: 20 * time.Second},
-	}}.Set()
+// Two profiles at the same time, from YAML, as storms that pipelines can play.
+func ExampleParse() {
+	c, err := storm.Parse("friday.yaml", []byte(`
+name: friday
+profiles:
+- profile: rollout
+  seed: 1
+  pods: 500
+- profile: nodeloss
+  seed: 2
+  start: 20s
+  nodes: 5
+`), 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	set, err := c.Set()
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,10 +20,10 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// maxFile is how large a file of a composition may be.
+// maxFile is the largest file in bytes.
 const maxFile = 1 << 20
 
-// FileError is what is wrong with a file of a composition, and where.
+// FileError is the error of a file, with its line.
 type FileError struct {
 	File string
 	Line int
@@ -45,11 +44,11 @@ func (e *FileError) Error() string {
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ErrFile is wrapped by the errors for files that are no composition: for what
-// is no YAML, for fields that there aren't, for values of the wrong type.
+// ErrFile is wrapped by the errors for files that are no composition: invalid YAML,
+// unknown fields, values of the wrong type.
 var ErrFile = errors.New("invalid file")
 
-// printable keeps a message on one line, whatever the file holds.
+// printable keeps a message on one line, whatever is in the file.
 func printable(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
@@ -57,8 +56,8 @@ func printable(s string) string {
 	return strconv.Quote(s)
 }
 
-// ReadFile reads a composition from a YAML file; see [Parse]. Its name is the
-// file's where it has none.
+// ReadFile reads a composition from a YAML file; see [Parse]. The default name is
+// that of the file.
 func ReadFile(path string, seed int64) (Composition, error) {
 	fail := func(err error) (Composition, error) {
 		var p *os.PathError
@@ -87,25 +86,24 @@ func ReadFile(path string, seed int64) (Composition, error) {
 // Parse reads a composition from YAML:
 //
 //	name: black-friday       # optional
-//	seed: 7                  # optional; else what the caller says
+//	seed: 7                  # optional; default: the caller's
 //	profiles:
 //	- profile: steady
-//	  nodes: 100             # also pods and scale: the rest follows, see Resize
+//	  nodes: 100             # also pods and scale: the rest follows, see Profile.Resize
 //	- profile: nodeloss
 //	  start: 20s
 //	  duration: 1m
 //	  pace: trace:2x
-//	  seed: 8                # optional; else that of the file
+//	  seed: 8                # optional; default: that of the file
 //	  nodes: 50
 //	  lost: 0.5              # the profile's own parameters
 //	faults:                  # see package fault
 //	- name: disconnect
 //	  every: 2s
 //
-// It is strict: a field that there isn't, or one that is there twice, is an
-// error. Errors are a [*FileError] with the line, wrapping [ErrFile],
-// [ErrUnknownProfile], [ErrParam], [ErrComposition] or [fault.ErrSpec]. file is
-// the name that they show.
+// It is strict: an unknown or duplicate field is an error. Errors are a [*FileError]
+// with the line, and wrap [ErrFile], [ErrUnknownProfile], [ErrParam],
+// [ErrComposition] or [fault.ErrSpec]. They show file as the name.
 func Parse(file string, data []byte, seed int64) (Composition, error) {
 	c, err := parse(data, seed)
 	if err == nil {
@@ -118,7 +116,7 @@ func Parse(file string, data []byte, seed int64) (Composition, error) {
 	return Composition{}, &FileError{File: file, Err: err}
 }
 
-// lineError is an error with the line that has it.
+// lineError is an error with its line.
 type lineError struct {
 	line int
 	err  error
@@ -129,6 +127,10 @@ func (e *lineError) Unwrap() error { return e.err }
 
 func badNode(n *yaml.Node, format string, args ...any) error {
 	return &lineError{line: n.Line, err: fmt.Errorf("%w: %s", ErrFile, fmt.Sprintf(format, args...))}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrFile, fmt.Sprintf(format, args...))
 }
 
 func parse(data []byte, seed int64) (Composition, error) {
@@ -142,7 +144,7 @@ func parse(data []byte, seed int64) (Composition, error) {
 		Profiles yaml.Node `yaml:"profiles"`
 		Faults   yaml.Node `yaml:"faults"`
 	}
-	fields, err := decode(root, "", &head)
+	fields, err := decode(root, nil, &head)
 	if err != nil {
 		return Composition{}, err
 	}
@@ -151,14 +153,14 @@ func parse(data []byte, seed int64) (Composition, error) {
 	}
 	c := Composition{Name: head.Name}
 	if strings.ContainsFunc(c.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return Composition{}, badNode(fields["name"], "name: it has to be printable")
+		return Composition{}, badNode(fields["name"], "name: it must be printable")
 	}
 	entries, err := list(fields["profiles"], root, "profiles")
 	if err != nil {
 		return Composition{}, err
 	}
 	if len(entries) == 0 || len(entries) > MaxParts {
-		return Composition{}, badNode(orNode(fields["profiles"], root), "profiles: there are %d (allowed: 1 to %d)", len(entries), MaxParts)
+		return Composition{}, badNode(orNode(fields["profiles"], root), "profiles: %d entries (allowed: 1 to %d)", len(entries), MaxParts)
 	}
 	for _, n := range entries {
 		p, err := parsePart(n, seed)
@@ -176,7 +178,7 @@ func parse(data []byte, seed int64) (Composition, error) {
 	}
 	for _, n := range faults {
 		var spec fault.Spec
-		if _, err := decode(n, "", &spec); err != nil {
+		if _, err := decode(n, nil, &spec); err != nil {
 			return Composition{}, err
 		}
 		if err := spec.Validate(); err != nil {
@@ -187,30 +189,30 @@ func parse(data []byte, seed int64) (Composition, error) {
 	return c, nil
 }
 
-// yamlLine is how yaml says where a mistake is.
+// yamlLine matches the line in an error of package yaml.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
 
 // document returns the one document of a file.
 func document(data []byte) (*yaml.Node, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrFile, maxFile)
+		return nil, invalid("more than %d bytes", maxFile)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%w: it is empty", ErrFile)
+		return nil, invalid("the file is empty")
 	case err != nil:
 		return nil, syntax(err)
 	}
 	switch err := dec.Decode(&more); {
 	case err == nil:
-		return nil, badNode(&more, "a second document (one is allowed)")
+		return nil, badNode(&more, "more than one document")
 	case !errors.Is(err, io.EOF):
 		return nil, syntax(err)
 	}
 	if len(doc.Content) != 1 {
-		return nil, fmt.Errorf("%w: it is empty", ErrFile)
+		return nil, invalid("the file is empty")
 	}
 	return doc.Content[0], nil
 }
@@ -218,10 +220,10 @@ func document(data []byte) (*yaml.Node, error) {
 func syntax(err error) error {
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		if line, numErr := strconv.Atoi(m[1]); numErr == nil {
-			return &lineError{line: line, err: fmt.Errorf("%w: %s", ErrFile, m[2])}
+			return &lineError{line: line, err: invalid("%s", m[2])}
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrFile, strings.TrimPrefix(err.Error(), "yaml: "))
+	return invalid("%s", strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
 func orNode(n, or *yaml.Node) *yaml.Node {
@@ -234,16 +236,16 @@ func orNode(n, or *yaml.Node) *yaml.Node {
 // list returns the items of a list.
 func list(n, parent *yaml.Node, name string) ([]*yaml.Node, error) {
 	if n == nil {
-		return nil, badNode(parent, "%s: it is missing", name)
+		return nil, badNode(parent, "%s: missing", name)
 	}
 	if n.Kind != yaml.SequenceNode {
-		return nil, badNode(n, "%s: it has to be a list", name)
+		return nil, badNode(n, "%s: must be a list", name)
 	}
 	return n.Content, nil
 }
 
-// partHead is what an entry says besides its profile's parameters. Nodes and
-// Pods are parameters too, but what isn't given follows them.
+// partHead has the fields of an entry that are no parameters of its profile. Nodes
+// and Pods are parameters too, but others follow them.
 type partHead struct {
 	Profile  string        `yaml:"profile"`
 	Seed     *int64        `yaml:"seed"`
@@ -256,58 +258,56 @@ type partHead struct {
 }
 
 func parsePart(n *yaml.Node, seed int64) (Part, error) {
-	// The profile says which fields there are.
-	name := &yaml.Node{}
 	if err := isMapping(n); err != nil {
 		return Part{}, err
 	}
+	// The profile decides which fields there are.
+	var name *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == "profile" {
 			name = n.Content[i+1]
 		}
 	}
-	if name.Kind == 0 {
-		return Part{}, badNode(n, "profile: it is missing (allowed: %s)", strings.Join(Names(), ", "))
+	if name == nil {
+		return Part{}, badNode(n, "profile: missing (allowed: %s)", strings.Join(Names(), ", "))
 	}
 	profile, err := NewProfile(name.Value)
 	if err != nil {
 		return Part{}, &lineError{line: name.Line, err: err}
 	}
 	var head partHead
-	fields, err := decode(n, name.Value, &head, profile)
+	given := *profile
+	fields, err := decode(n, profile.kind, &head, &given)
 	if err != nil {
 		return Part{}, err
 	}
 	if head.Seed != nil {
 		seed = *head.Seed
 	}
-	// Anew: first the size that was asked for, then what is given beside it.
-	profile, _ = NewProfile(name.Value)
-	sizes := &checks{profile: name.Value}
+	part := Part{Profile: profile, Seed: seed, Start: head.Start, Duration: head.Duration, Pace: head.Pace}
+	c := &checks{kind: profile.kind}
 	if fields["nodes"] != nil {
-		sizes.number("nodes", head.Nodes, 1, maxNodes)
+		c.number("nodes", head.Nodes, 1, maxNodes)
 	}
 	if fields["pods"] != nil {
-		sizes.number("pods", head.Pods, 0, maxPods)
+		c.number("pods", head.Pods, 0, maxPods)
 	}
 	if fields["scale"] != nil && (!(head.Scale > 0) || head.Scale > 1e6) {
-		sizes.fail("scale", head.Scale, "above 0, up to 1000000")
+		c.fail("scale", head.Scale, "above 0, up to 1000000")
 	}
-	part := Part{Profile: profile, Seed: seed, Start: head.Start, Duration: head.Duration, Pace: head.Pace}
-	err = sizes.err
-	if err == nil {
-		Resize(profile, head.Nodes, head.Pods, head.Scale)
-		scaled := *profile.cluster()
-		if _, err := decode(n, name.Value, &partHead{}, profile); err != nil {
+	if err = c.err; err == nil {
+		// First the size, which changes other parameters, then those in the file.
+		profile.Resize(head.Nodes, head.Pods, head.Scale)
+		nodes, pods := profile.Nodes, profile.Pods
+		if _, err := decode(n, profile.kind, &partHead{}, profile); err != nil {
 			return Part{}, err
 		}
 		if head.Scale > 0 {
-			profile.cluster().Nodes, profile.cluster().Pods = scaled.Nodes, scaled.Pods
+			profile.Nodes, profile.Pods = nodes, pods
 		}
-		err = part.validate()
-	}
-	if err == nil {
-		return part, nil
+		if err = part.validate(); err == nil {
+			return part, nil
+		}
 	}
 	at := n
 	var param *ParamError
@@ -317,43 +317,47 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	return Part{}, &lineError{line: at.Line, err: err}
 }
 
-// decode fills in structs with the fields of a mapping, each of which has to be
-// of one of them, and returns the value of each field that is there. what is
-// named in errors before the field.
-func decode(n *yaml.Node, what string, into ...any) (map[string]*yaml.Node, error) {
+// decode sets the fields of structs from a mapping and returns the value of each
+// field in it. Each must be a field of one of the structs, and apply to the
+// profile where there is one.
+func decode(n *yaml.Node, kind *profileKind, into ...any) (map[string]*yaml.Node, error) {
 	if err := isMapping(n); err != nil {
 		return nil, err
 	}
 	targets := map[string][]reflect.Value{}
 	var names []string
 	for _, s := range into {
-		collect(reflect.ValueOf(s).Elem(), func(name string, v reflect.Value) {
+		v := reflect.ValueOf(s).Elem()
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			if name == "" || kind != nil && !kind.applies(name) {
+				continue
+			}
 			if targets[name] == nil {
 				names = append(names, name)
 			}
-			targets[name] = append(targets[name], v)
-		})
+			targets[name] = append(targets[name], v.Field(i))
+		}
 	}
-	if what == "" {
-		what = "there is"
-	} else {
-		what += " has"
+	what := ""
+	if kind != nil {
+		what = kind.name + ": "
 	}
 	fields := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		switch {
 		case key.Kind != yaml.ScalarNode || targets[key.Value] == nil:
-			return nil, badNode(key, "%s no field %q (allowed: %s)", what, key.Value, strings.Join(names, ", "))
+			return nil, badNode(key, "%sunknown field %q (allowed: %s)", what, key.Value, strings.Join(names, ", "))
 		case fields[key.Value] != nil:
-			return nil, badNode(key, "%s: it is there twice, first in line %d", key.Value, fields[key.Value].Line)
+			return nil, badNode(key, "%s: duplicate field, first in line %d", key.Value, fields[key.Value].Line)
 		}
 		fields[key.Value] = value
 		for _, to := range targets[key.Value] {
 			if err := decodeValue(value, to); err != nil {
 				var located *lineError
 				if errors.As(err, &located) {
-					return nil, err
+					return nil, &lineError{line: located.line, err: invalid("%s: %v", key.Value, located.err)}
 				}
 				return nil, badNode(value, "%s: %v", key.Value, err)
 			}
@@ -362,7 +366,7 @@ func decode(n *yaml.Node, what string, into ...any) (map[string]*yaml.Node, erro
 	return fields, nil
 }
 
-// isMapping refuses what has no fields.
+// isMapping refuses a node without fields.
 func isMapping(n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -370,52 +374,34 @@ func isMapping(n *yaml.Node) error {
 	case yaml.AliasNode:
 		return badNode(n, "*%s: aliases are not allowed", n.Value)
 	}
-	return badNode(n, "it has to be fields with values (name: value)")
+	return badNode(n, "must be fields with values (name: value)")
 }
 
-// collect calls f for each field of a struct that has a name in YAML.
-func collect(v reflect.Value, f func(name string, v reflect.Value)) {
-	for i := range v.NumField() {
-		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
-		switch {
-		case slices.Contains(strings.Split(options, ","), "inline"):
-			collect(v.Field(i), f)
-		case name != "" && name != "-":
-			f(name, v.Field(i))
-		}
-	}
-}
-
-// decodeValue reads one value. It is stricter than yaml: null is nothing, and a
-// duration has a unit.
+// decodeValue reads one value. It is stricter than package yaml: null is an error,
+// and a duration has a unit.
 func decodeValue(n *yaml.Node, to reflect.Value) error {
 	if to.Type() == reflect.TypeFor[yaml.Node]() {
 		to.Set(reflect.ValueOf(*n))
 		return nil
 	}
-	if to.Kind() == reflect.Pointer {
-		v := reflect.New(to.Type().Elem())
-		if err := decodeValue(n, v.Elem()); err != nil {
-			return err
-		}
-		to.Set(v)
-		return nil
-	}
-	if to.Kind() == reflect.Slice {
+	switch to.Kind() {
+	case reflect.Pointer:
+		to.Set(reflect.New(to.Type().Elem()))
+		return decodeValue(n, to.Elem())
+	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return errors.New("it has to be a list, such as [1, 2]")
+			return errors.New("must be a list, such as [1, 2]")
 		}
-		s := reflect.MakeSlice(to.Type(), len(n.Content), len(n.Content))
+		to.Set(reflect.MakeSlice(to.Type(), len(n.Content), len(n.Content)))
 		for i, item := range n.Content {
-			if err := decodeValue(item, s.Index(i)); err != nil {
-				return &lineError{line: item.Line, err: fmt.Errorf("%w: %w", ErrFile, err)}
+			if err := decodeValue(item, to.Index(i)); err != nil {
+				return &lineError{line: item.Line, err: err}
 			}
 		}
-		to.Set(s)
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		return errors.New("it has to be a single value")
+		return errors.New("must be a single value")
 	}
 	switch v := to.Addr().Interface().(type) {
 	case *time.Duration:
@@ -434,7 +420,7 @@ func decodeValue(n *yaml.Node, to reflect.Value) error {
 	case reflect.Int, reflect.Int64:
 		v, err := strconv.ParseInt(n.Value, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%q is not a whole number", n.Value)
+			return fmt.Errorf("%q is not an integer", n.Value)
 		}
 		to.SetInt(v)
 	case reflect.Float64:
@@ -467,7 +453,11 @@ func (c Composition) YAML() ([]byte, error) {
 		if err := params.Encode(p.Profile); err != nil {
 			return nil, err
 		}
-		head.Content = append(head.Content, params.Content...)
+		for i := 0; i+1 < len(params.Content); i += 2 {
+			if p.Profile.kind.applies(params.Content[i].Value) {
+				head.Content = append(head.Content, params.Content[i:i+2]...)
+			}
+		}
 		profiles = append(profiles, &head)
 	}
 	var out bytes.Buffer

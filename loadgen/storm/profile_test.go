@@ -21,20 +21,26 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// small returns the profile of that name with a cluster that is made in no time.
-func small(t testing.TB, name string) storm.Profile {
+func profile(t testing.TB, name string) *storm.Profile {
 	t.Helper()
 	p, err := storm.NewProfile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch p := p.(type) {
-	case *storm.Leases, *storm.HotKey:
-		storm.Resize(p, 0, 0, 0.02)
-	case *storm.Ceiling:
-		storm.Resize(p, 0, 300, 0)
+	return p
+}
+
+// small returns the profile of that name with a cluster that is made in no time.
+func small(t testing.TB, name string) *storm.Profile {
+	t.Helper()
+	p := profile(t, name)
+	switch name {
+	case "leases", "hotkey":
+		p.Resize(0, 0, 0.02)
+	case "ceiling":
+		p.Resize(0, 300, 0)
 	default:
-		storm.Resize(p, 0, 600, 0)
+		p.Resize(0, 600, 0)
 	}
 	return p
 }
@@ -88,7 +94,7 @@ func TestProfiles(t *testing.T) {
 				seen[string(e.Type)] = true
 			}
 			for _, m := range first.Marks {
-				seen[string(m.What)] = true
+				seen[string(m.Type)] = true
 			}
 			var types []string
 			for typ := range seen {
@@ -110,9 +116,9 @@ func TestProfiles(t *testing.T) {
 // documentation for where they are from.
 func TestProfileRates(t *testing.T) {
 	// Events a second in the storm phase, of one type and resource.
-	rate := func(p storm.Profile, resource string, typ watch.EventType) float64 {
+	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
 		set := setOf(t, storm.Compose(p, 1))
-		s, ok := set.Of(resource)
+		s, ok := set.Storm(resource)
 		if !ok {
 			t.Fatalf("%s has no %s", p.Name(), resource)
 		}
@@ -126,27 +132,27 @@ func TestProfileRates(t *testing.T) {
 		}
 		return float64(n) / (phase.To - phase.From).Seconds()
 	}
-	resized := func(p storm.Profile, nodes, pods int) storm.Profile {
-		storm.Resize(p, nodes, pods, 0)
+	resized := func(p *storm.Profile, nodes, pods int) *storm.Profile {
+		p.Resize(nodes, pods, 0)
 		return p
 	}
-	brief := func(p storm.Profile) storm.Profile {
-		p.(*storm.Leases).Storm = 2 * time.Second
+	brief := func(p *storm.Profile) *storm.Profile {
+		p.Storm = 2 * time.Second
 		return p
 	}
 	for _, tc := range []struct {
-		p        storm.Profile
+		p        *storm.Profile
 		resource string
 		typ      watch.EventType
 		want     float64
 	}{
-		{resized(storm.DefaultSteady(), 500, 0), "pods", watch.Added, 2},
-		{resized(storm.DefaultSteady(), 500, 0), "leases", watch.Modified, 50},
-		{storm.DefaultRollout(), "pods", watch.Added, 100},
-		{storm.DefaultLeases(), "leases", watch.Modified, 500},
-		{brief(resized(storm.DefaultLeases(), 13_000, 0)), "leases", watch.Modified, 1_300},
-		{resized(storm.DefaultGang(), 0, 2_600), "pods", watch.Added, 17.3},
-		{resized(storm.DefaultEndpoints(), 0, 5_000), "endpointslices", watch.Modified, 105},
+		{resized(profile(t, "steady"), 500, 0), "pods", watch.Added, 2},
+		{resized(profile(t, "steady"), 500, 0), "leases", watch.Modified, 50},
+		{profile(t, "rollout"), "pods", watch.Added, 100},
+		{profile(t, "leases"), "leases", watch.Modified, 500},
+		{brief(resized(profile(t, "leases"), 13_000, 0)), "leases", watch.Modified, 1_300},
+		{resized(profile(t, "gang"), 0, 2_600), "pods", watch.Added, 17.3},
+		{resized(profile(t, "endpoints"), 0, 5_000), "endpointslices", watch.Modified, 105},
 	} {
 		got := rate(tc.p, tc.resource, tc.typ)
 		if math.Abs(got-tc.want) > 0.06*tc.want {
@@ -202,8 +208,8 @@ func digest(t testing.TB, set *storm.Set) []string {
 
 // TestNodeLoss looks at the life of the pods of a lost node.
 func TestNodeLoss(t *testing.T) {
-	p := storm.DefaultNodeLoss()
-	storm.Resize(p, 10, 0, 0)
+	p := profile(t, "nodeloss")
+	p.Resize(10, 0, 0)
 	set := setOf(t, storm.Compose(p, 1))
 	pods := set.Storms[0]
 	if pods.Initial != 1100 {
@@ -264,8 +270,8 @@ func TestNodeLoss(t *testing.T) {
 // TestSizes: pods have about the sizes that they are to have, leases half a
 // kilobyte, nodes 13 kB.
 func TestSizes(t *testing.T) {
-	p := storm.DefaultNodeLoss()
-	storm.Resize(p, 10, 0, 0)
+	p := profile(t, "nodeloss")
+	p.Resize(10, 0, 0)
 	p.PodBytes = []int{2_000, 10_000, 20_000}
 	set := setOf(t, storm.Compose(p, 1))
 	near := func(what string, o any, want ...int) {
@@ -319,7 +325,7 @@ func TestObjectsAreTheirOwn(t *testing.T) {
 // TestSkew: with zipf a few keys have most of the updates, with uniform none has.
 func TestSkew(t *testing.T) {
 	share := func(skew storm.Skew) float64 {
-		p := storm.DefaultCeiling()
+		p := profile(t, "ceiling")
 		p.Pods, p.Events, p.Skew = 1000, 50_000, skew
 		s := setOf(t, storm.Compose(p, 1)).Storms[0]
 		n := make([]int, s.Keys)
@@ -497,7 +503,7 @@ func TestValidCompositions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			storm.Resize(p, rapid.IntRange(1, 20).Draw(t, "nodes"), rapid.IntRange(1, 60).Draw(t, "pods"), 0)
+			p.Resize(rapid.IntRange(1, 20).Draw(t, "nodes"), rapid.IntRange(1, 60).Draw(t, "pods"), 0)
 			part := storm.Part{Profile: p, Seed: rapid.Int64().Draw(t, "seed")}
 			part.Start = time.Duration(rapid.IntRange(0, 50_000).Draw(t, "start")) * time.Millisecond
 			if rapid.Bool().Draw(t, "cut") {
@@ -511,8 +517,8 @@ func TestValidCompositions(t *testing.T) {
 				}
 				part.Pace = &pc
 			}
-			if hot, ok := p.(*storm.HotKey); ok {
-				hot.Leases, hot.Endpoints, hot.UpdatesPerSecond = 50, 20, 20
+			if p.Name() == "hotkey" {
+				p.Leases, p.Endpoints, p.UpdatesPerSecond = 50, 20, 20
 			}
 			c.Parts = append(c.Parts, part)
 		}
@@ -532,20 +538,20 @@ func TestValidCompositions(t *testing.T) {
 func TestBadParams(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		spoil func(*storm.NodeLoss)
+		spoil func(*storm.Profile)
 		want  string
 	}{
-		{"nodes", func(p *storm.NodeLoss) { p.Nodes = 0 }, "profile nodeloss: nodes: 0 (allowed: 1 to 1000000)"},
-		{"pods", func(p *storm.NodeLoss) { p.Pods = -1 }, "profile nodeloss: pods: -1 (allowed: 1 to 5000000)"},
-		{"sizes", func(p *storm.NodeLoss) { p.PodBytes = nil }, "profile nodeloss: podBytes: [] (allowed: 1 to 100 sizes)"},
-		{"size", func(p *storm.NodeLoss) { p.PodBytes = []int{2000, 500} }, "profile nodeloss: podBytes: 500 (allowed: 2000 to 100000)"},
-		{"rate", func(p *storm.NodeLoss) { p.UpdatesPerSecond = math.NaN() }, "profile nodeloss: updatesPerSecond: NaN (allowed: 0 to 10000000 a second)"},
-		{"events", func(p *storm.NodeLoss) { p.UpdatesPerSecond, p.Storm = 1e7, time.Hour }, "profile nodeloss: updatesPerSecond: 1e+07 (allowed: 100000000 events in all)"},
-		{"phase", func(p *storm.NodeLoss) { p.Storm = 0 }, "profile nodeloss: storm: 0s (allowed: 1ms to 24h0m0s)"},
-		{"share", func(p *storm.NodeLoss) { p.Lost = 1.5 }, "profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)"},
-		{"skew", func(p *storm.NodeLoss) { p.Skew = storm.Zipf(-1) }, "profile nodeloss: skew: zipf:-1 (allowed: uniform, or zipf:EXPONENT up to 10)"},
+		{"nodes", func(p *storm.Profile) { p.Nodes = 0 }, "profile nodeloss: nodes: 0 (allowed: 1 to 1000000)"},
+		{"pods", func(p *storm.Profile) { p.Pods = -1 }, "profile nodeloss: pods: -1 (allowed: 1 to 5000000)"},
+		{"sizes", func(p *storm.Profile) { p.PodBytes = nil }, "profile nodeloss: podBytes: [] (allowed: 1 to 100 sizes)"},
+		{"size", func(p *storm.Profile) { p.PodBytes = []int{2000, 500} }, "profile nodeloss: podBytes: 500 (allowed: 2000 to 100000)"},
+		{"rate", func(p *storm.Profile) { p.UpdatesPerSecond = math.NaN() }, "profile nodeloss: updatesPerSecond: NaN (allowed: 0 to 10000000 a second)"},
+		{"events", func(p *storm.Profile) { p.UpdatesPerSecond, p.Storm = 1e7, time.Hour }, "profile nodeloss: updatesPerSecond: 1e+07 (allowed: 100000000 events in all)"},
+		{"phase", func(p *storm.Profile) { p.Storm = 0 }, "profile nodeloss: storm: 0s (allowed: 1ms to 24h0m0s)"},
+		{"share", func(p *storm.Profile) { p.Lost = 1.5 }, "profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)"},
+		{"skew", func(p *storm.Profile) { p.Skew = storm.Zipf(-1) }, "profile nodeloss: skew: zipf:-1 (allowed: uniform, or zipf:EXPONENT up to 10)"},
 	} {
-		p := storm.DefaultNodeLoss()
+		p := profile(t, "nodeloss")
 		tc.spoil(p)
 		err := p.Validate()
 		if !errors.Is(err, storm.ErrParam) || err.Error() != tc.want {
@@ -575,8 +581,8 @@ func TestResize(t *testing.T) {
 		{0, 0, 0.5, "2500 nodes, 75000 pods, 10 churn, 50 updates"},
 		{100, 0, 2, "200 nodes, 6000 pods, 0.8 churn, 4 updates"},
 	} {
-		p := storm.DefaultSteady()
-		storm.Resize(p, tc.nodes, tc.pods, tc.scale)
+		p := profile(t, "steady")
+		p.Resize(tc.nodes, tc.pods, tc.scale)
 		got := fmt.Sprintf("%d nodes, %d pods, %v churn, %v updates", p.Nodes, p.Pods, p.ChurnPerSecond, p.UpdatesPerSecond)
 		if got != tc.want {
 			t.Errorf("Resize(%d, %d, %v): %s, want %s", tc.nodes, tc.pods, tc.scale, got, tc.want)
@@ -586,8 +592,8 @@ func TestResize(t *testing.T) {
 
 func TestSkewed(t *testing.T) {
 	busiest := func(s storm.Skew) int {
-		p := storm.DefaultHotKey()
-		storm.Skewed(p, s)
+		p := profile(t, "hotkey")
+		p.Skew = s
 		g, err := storm.Compose(p, 1).Generator()
 		if err != nil {
 			t.Fatal(err)
@@ -639,7 +645,7 @@ func BenchmarkGenerate(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				storm.Resize(p, 0, 0, 0.1)
+				p.Resize(0, 0, 0.1)
 				g, err := storm.Compose(p, 1).Generator()
 				if err != nil {
 					b.Fatal(err)
@@ -676,7 +682,7 @@ func BenchmarkSet(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			storm.Resize(p, 0, 0, 0.1)
+			p.Resize(0, 0, 0.1)
 			events, heap := 0, 0.0
 			for b.Loop() {
 				var before, after runtime.MemStats
@@ -700,8 +706,8 @@ func BenchmarkSet(b *testing.B) {
 }
 
 func TestMarkFaults(t *testing.T) {
-	p := storm.DefaultRelist()
-	storm.Resize(p, 0, 500, 0)
+	p := profile(t, "relist")
+	p.Resize(0, 500, 0)
 	p.Relists = 2
 	set := setOf(t, storm.Compose(p, 1))
 	s := set.Storms[0]

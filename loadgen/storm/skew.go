@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Skew says how often a key is drawn beside others. The zero value is uniform.
+// Skew is the distribution of updates over keys. The zero value is uniform.
 type Skew struct {
 	exponent float64
 }
@@ -16,8 +16,8 @@ type Skew struct {
 // ErrSkew is wrapped by the error for a skew that is not allowed.
 var ErrSkew = errors.New("invalid skew")
 
-// Zipf returns the skew in which the key of rank r is drawn in proportion to
-// r^-exponent. Which key has which rank is the seed's choice.
+// Zipf returns the skew that draws the key of rank r in proportion to r^-exponent.
+// The seed decides which key has which rank.
 func Zipf(exponent float64) Skew { return Skew{exponent: exponent} }
 
 // ParseSkew reads "uniform", or "zipf:EXPONENT" with an exponent above 0, up to
@@ -51,15 +51,15 @@ func (s *Skew) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// alias is a column of Walker's alias table: with a number below keep it is
-// itself, else the other.
+// alias is a column of Walker's alias table: it yields its own index for a number
+// up to keep, else the other.
 type alias struct {
 	keep  uint32
 	other int32
 }
 
-// newAlias returns the table that draws from n keys by zipf in O(1). Ranks are
-// given out by the seed. O(n).
+// newAlias returns the table that draws from n keys by zipf in O(1). The seed
+// assigns the ranks. O(n).
 func newAlias(n int, exponent float64, seed uint64) []alias {
 	weights := make([]float64, n)
 	sum := 0.0
@@ -73,8 +73,8 @@ func newAlias(n int, exponent float64, seed uint64) []alias {
 		j := int((seed >> 32) * uint64(i+1) >> 32)
 		weights[i], weights[j] = weights[j], weights[i]
 	}
-	// Vose's way of filling the table: each column that is too low is filled up
-	// from one that is too high.
+	// Vose's algorithm fills each column that is too low from one that is too
+	// high.
 	table := make([]alias, n)
 	var low, high []int32
 	for i := range weights {

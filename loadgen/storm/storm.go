@@ -1,66 +1,258 @@
-// Package storm holds what a storm is, a stream of watch events with intended
-// times, and makes storms of profiles, deterministically from a seed.
+// Package storm generates storms: streams of watch events with intended times,
+// decided by parameters and a seed.
+//
+//  1. [NewProfile] returns one of ten profiles, such as rollout or nodeloss, with
+//     its default parameters. [ReadFile] reads profiles from YAML.
+//  2. A [Composition] plays one or more profiles at the same time.
+//  3. [Composition.Generator] yields the events without holding them in memory;
+//     [Composition.Set] returns them as storms, one [Storm] for each resource.
+//  4. [Storm.AtLeast], [Storm.ForNode], [Storm.Select] and others derive storms
+//     from storms, recorded ones included.
 package storm
 
 import (
+	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/fault"
 )
 
-// Event is one watch event with the time at which it is meant to happen.
+// Event is one watch event with its intended time.
 //
-// Object carries the event's sequence number as its resourceVersion, so that a
-// stage that sees the object can name the event. Events and their objects are
+// The object has the event's sequence number as its resourceVersion, so that a
+// stage that sees the object can look up the event. Events and their objects are
 // shared by every cell of a run and must not be changed.
 type Event struct {
-	Type watch.EventType
-
-	Seq uint64
-
-	At time.Duration
-
-	Key string
-
+	Type     watch.EventType
+	Seq      uint64
+	At       time.Duration
+	Key      string
 	KeyIndex int32
-
-	Object runtime.Object
+	Object   runtime.Object
 }
 
-// Storm is a whole stream, held in memory.
+// Storm is a whole stream in memory. The first Initial events are the initial
+// list; Keys counts the different keys.
 type Storm struct {
-	Name string
-
+	Name     string
 	Resource schema.GroupVersionResource
-
-	Kind schema.GroupVersionKind
-
-	Initial int
-
-	Events []Event
-
-	Keys int
-
-	Marks []Mark
+	Kind     schema.GroupVersionKind
+	Initial  int
+	Events   []Event
+	Keys     int
+	Marks    []Mark
 }
 
-// Mark is something that happens to the stream between two events.
+// Mark is an interruption of the stream after the event with that number.
 type Mark struct {
 	After uint64
-
-	What What
+	Type  MarkType
 }
 
-// What is the kind of a [Mark].
-type What string
+// MarkType is the type of a [Mark].
+type MarkType string
 
 const (
-	// MarkRelist: the watch ends and its version is gone (410), so that whoever
-	// watches lists anew, and a queue is handed the whole state by Replace.
-	MarkRelist What = "relist"
-	// MarkResync: every known object is handed to the handlers once more, as
-	// informers with a resync period do.
-	MarkResync What = "resync"
+	// MarkRelist: the watch ends and its version is gone (410). Clients list
+	// again, and a queue receives the whole state by Replace.
+	MarkRelist MarkType = "relist"
+	// MarkResync: every known object goes to the handlers once more, as in
+	// informers with a resync period.
+	MarkResync MarkType = "resync"
 )
+
+// Set is the storms of one cluster, one [Storm] for each resource, on one clock.
+// Like a storm, it is shared and must not be changed.
+type Set struct {
+	Name   string
+	Storms []*Storm
+	Phases []Phase
+	Faults []fault.Spec
+}
+
+// Phase is a named stretch of a storm: baseline, storm or drain.
+type Phase struct {
+	Name     string
+	From, To time.Duration
+}
+
+// MarkFaults returns the relists of the first storm as faults, for a server that
+// plays the set to any client. Pipelines play marks themselves.
+func (s *Set) MarkFaults() []fault.Spec {
+	if len(s.Storms) == 0 {
+		return nil
+	}
+	var out []fault.Spec
+	first := s.Storms[0]
+	for _, m := range first.Marks {
+		if m.Type == MarkRelist && m.After > 0 {
+			out = append(out, fault.Spec{Name: fault.Relist, At: fault.Duration(first.Events[m.After-1].At)})
+		}
+	}
+	return out
+}
+
+// Storm returns the storm of a resource by its plural name, such as "pods", and
+// false where the set has none.
+func (s *Set) Storm(resource string) (*Storm, bool) {
+	for _, st := range s.Storms {
+		if st.Resource.Resource == resource {
+			return st, true
+		}
+	}
+	return nil, false
+}
+
+// ErrInvalid is wrapped by the error for a storm that no API server would send.
+var ErrInvalid = errors.New("invalid storm")
+
+// Validate checks that there is a storm, that no resource has two, that each storm
+// is valid (see [Storm.Validate]), and that no phase ends before it begins. The
+// error wraps [ErrInvalid] and names the resource. O(events).
+func (s *Set) Validate() error {
+	if len(s.Storms) == 0 {
+		return fmt.Errorf("%w: a set without storms", ErrInvalid)
+	}
+	seen := map[string]bool{}
+	for _, st := range s.Storms {
+		name := st.Resource.GroupResource().String()
+		if seen[name] {
+			return fmt.Errorf("%w: two storms of %s", ErrInvalid, name)
+		}
+		seen[name] = true
+		if err := st.Validate(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for _, p := range s.Phases {
+		if p.To < p.From || p.From < 0 {
+			return fmt.Errorf("%w: phase %s lasts from %v to %v", ErrInvalid, p.Name, p.From, p.To)
+		}
+	}
+	return nil
+}
+
+// Validate checks that an API server could send the storm, and that its numbers
+// are right:
+//
+//   - Events are numbered from 1 without gaps and their times do not decrease. The
+//     object of each has its number as resourceVersion, and its key.
+//   - ADDED is of a key that does not exist; MODIFIED and DELETED are of one that
+//     does.
+//   - The initial list has ADDED only.
+//   - KeyIndex follows the order of appearance, and Keys is the number of keys.
+//   - Marks have a known type, are in order, and lie between the initial list and
+//     the last event.
+//
+// The error wraps [ErrInvalid] and names the first event that breaks a rule.
+// O(events).
+func (s *Storm) Validate() error {
+	if s.Initial < 0 || s.Initial > len(s.Events) {
+		return fmt.Errorf("%w: an initial list of %d events in a storm of %d", ErrInvalid, s.Initial, len(s.Events))
+	}
+	type state struct {
+		index  int32
+		exists bool
+	}
+	keys := make(map[string]*state, s.Keys)
+	var last time.Duration
+	for i := range s.Events {
+		e := &s.Events[i]
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("%w: event %d (%s %s): %s", ErrInvalid, i+1, e.Type, e.Key, fmt.Sprintf(format, args...))
+		}
+		k, seen := keys[e.Key]
+		if !seen {
+			k = &state{index: int32(len(keys))}
+			keys[e.Key] = k
+		}
+		switch {
+		case e.Seq != uint64(i+1):
+			return fail("its number is %d", e.Seq)
+		case e.At < last:
+			return fail("its time %v is before its predecessor's %v", e.At, last)
+		case e.KeyIndex != k.index:
+			return fail("key index %d, but the key is number %d in order of appearance", e.KeyIndex, k.index)
+		case i < s.Initial && e.Type != watch.Added:
+			return fail("the initial list has ADDED only")
+		case e.Type != watch.Added && e.Type != watch.Modified && e.Type != watch.Deleted:
+			return fail("the type is none of ADDED, MODIFIED, DELETED")
+		case e.Type == watch.Added && k.exists:
+			return fail("the object exists already")
+		case e.Type != watch.Added && !k.exists:
+			return fail("the object does not exist")
+		case e.Object == nil:
+			return fail("no object")
+		}
+		o, err := meta.Accessor(e.Object)
+		if err != nil {
+			return fail("%v", err)
+		}
+		if rv := o.GetResourceVersion(); rv != strconv.FormatUint(e.Seq, 10) {
+			return fail("its object has resourceVersion %q", rv)
+		}
+		if key := ObjectKey(o.GetNamespace(), o.GetName()); key != e.Key {
+			return fail("its object is %s", key)
+		}
+		k.exists, last = e.Type != watch.Deleted, e.At
+	}
+	if s.Keys != len(keys) {
+		return fmt.Errorf("%w: Keys is %d, but there are %d", ErrInvalid, s.Keys, len(keys))
+	}
+	after := uint64(s.Initial)
+	for i, m := range s.Marks {
+		switch {
+		case m.Type != MarkRelist && m.Type != MarkResync:
+			return fmt.Errorf("%w: mark %d has type %q (allowed: %s, %s)", ErrInvalid, i+1, m.Type, MarkRelist, MarkResync)
+		case m.After < after || m.After >= uint64(len(s.Events)):
+			return fmt.Errorf("%w: mark %d (%s) after event %d (allowed: %d or more, fewer than %d)", ErrInvalid, i+1, m.Type, m.After, after, len(s.Events))
+		}
+		after = m.After
+	}
+	return nil
+}
+
+// ObjectKey returns namespace/name, or the name alone for an object without a
+// namespace, like client-go's cache.MetaNamespaceKeyFunc.
+func ObjectKey(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// Final returns the state after the last event: the sequence number of the last
+// version of each key that exists. O(events).
+func (s *Storm) Final() map[string]uint64 {
+	final := make(map[string]uint64, s.Keys)
+	for i := range s.Events {
+		if e := &s.Events[i]; e.Type == watch.Deleted {
+			delete(final, e.Key)
+		} else {
+			final[e.Key] = e.Seq
+		}
+	}
+	return final
+}
+
+// Peak returns the highest number of keys that exist at the same time. O(events).
+func (s *Storm) Peak() int {
+	live, peak := 0, 0
+	for i := range s.Events {
+		switch s.Events[i].Type {
+		case watch.Added:
+			live++
+			peak = max(peak, live)
+		case watch.Deleted:
+			live--
+		}
+	}
+	return peak
+}

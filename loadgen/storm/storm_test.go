@@ -121,26 +121,26 @@ func TestValidate(t *testing.T) {
 		spoil func(*storm.Storm)
 		want  string
 	}{
-		{"gap in the numbers", func(s *storm.Storm) { s.Events[2].Seq = 4 }, "event 3 (MODIFIED ns/a): it is numbered 4"},
+		{"gap in the numbers", func(s *storm.Storm) { s.Events[2].Seq = 4 }, "event 3 (MODIFIED ns/a): its number is 4"},
 		{"time", func(s *storm.Storm) { s.Events[3].At = 0 }, "event 4 (DELETED ns/a): its time 0s is before its predecessor's 2s"},
 		{"key index", func(s *storm.Storm) { s.Events[5].KeyIndex = 1 }, "event 6 (ADDED ns/c): key index 1, but the key is number 2 in order of appearance"},
 		{"initial list", func(s *storm.Storm) { s.Initial = 3 }, "event 3 (MODIFIED ns/a): the initial list has ADDED only"},
 		{"initial too long", func(s *storm.Storm) { s.Initial = 7 }, "an initial list of 7 events in a storm of 6"},
-		{"added twice", func(s *storm.Storm) { s.Events[2].Type = watch.Added }, "event 3 (ADDED ns/a): it is there already"},
-		{"modified when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Modified }, "event 5 (MODIFIED ns/a): it is not there"},
-		{"deleted when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Deleted }, "event 5 (DELETED ns/a): it is not there"},
+		{"added twice", func(s *storm.Storm) { s.Events[2].Type = watch.Added }, "event 3 (ADDED ns/a): the object exists already"},
+		{"modified when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Modified }, "event 5 (MODIFIED ns/a): the object does not exist"},
+		{"deleted when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Deleted }, "event 5 (DELETED ns/a): the object does not exist"},
 		{"type", func(s *storm.Storm) { s.Events[4].Type = watch.Bookmark }, "event 5 (BOOKMARK ns/a): the type is none of ADDED, MODIFIED, DELETED"},
 		{"no object", func(s *storm.Storm) { s.Events[0].Object = nil }, "event 1 (ADDED ns/a): no object"},
 		{"object without metadata", func(s *storm.Storm) { s.Events[0].Object = &metav1.Status{} }, "event 1 (ADDED ns/a): object does not implement the Object interfaces"},
 		{"resourceVersion", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).ResourceVersion = "7" }, `event 2 (ADDED ns/b): its object has resourceVersion "7"`},
 		{"other object", func(s *storm.Storm) { s.Events[1].Object.(*v1.Pod).Name = "z" }, "event 2 (ADDED ns/b): its object is ns/z"},
-		{"mark", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 3, What: "quake"}} }, `mark 1 is a "quake" (allowed: relist, resync)`},
-		{"mark in the list", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 1, What: storm.MarkRelist}} }, "mark 1 (relist) after event 1 (allowed: 2 or more, fewer than 6)"},
-		{"mark at the end", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 6, What: storm.MarkResync}} }, "mark 1 (resync) after event 6 (allowed: 2 or more, fewer than 6)"},
+		{"mark", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 3, Type: "quake"}} }, `mark 1 has type "quake" (allowed: relist, resync)`},
+		{"mark in the list", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 1, Type: storm.MarkRelist}} }, "mark 1 (relist) after event 1 (allowed: 2 or more, fewer than 6)"},
+		{"mark at the end", func(s *storm.Storm) { s.Marks = []storm.Mark{{After: 6, Type: storm.MarkResync}} }, "mark 1 (resync) after event 6 (allowed: 2 or more, fewer than 6)"},
 		{"marks out of order", func(s *storm.Storm) {
-			s.Marks = []storm.Mark{{After: 4, What: storm.MarkResync}, {After: 3, What: storm.MarkResync}}
+			s.Marks = []storm.Mark{{After: 4, Type: storm.MarkResync}, {After: 3, Type: storm.MarkResync}}
 		}, "mark 2 (resync) after event 3 (allowed: 4 or more, fewer than 6)"},
-		{"keys", func(s *storm.Storm) { s.Keys = 4 }, "4 keys are counted where there are 3"},
+		{"keys", func(s *storm.Storm) { s.Keys = 4 }, "Keys is 4, but there are 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := good()
@@ -199,7 +199,7 @@ func TestMarks(t *testing.T) {
 		"ADDED a n1", "ADDED b n2",
 		"MODIFIED a n1", "MODIFIED b n2", "DELETED b n2", "MODIFIED a n1",
 	)
-	s.Marks = []storm.Mark{{After: 2, What: storm.MarkResync}, {After: 4, What: storm.MarkRelist}, {After: 5, What: storm.MarkResync}}
+	s.Marks = []storm.Mark{{After: 2, Type: storm.MarkResync}, {After: 4, Type: storm.MarkRelist}, {After: 5, Type: storm.MarkResync}}
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +214,11 @@ func TestMarks(t *testing.T) {
 		"as it is": {s.AtLeast(3), s.Marks},
 
 		"two laps": {s.AtLeast(7), append(slices.Clone(s.Marks),
-			storm.Mark{After: 6, What: storm.MarkResync}, storm.Mark{After: 8, What: storm.MarkRelist}, storm.Mark{After: 9, What: storm.MarkResync})},
+			storm.Mark{After: 6, Type: storm.MarkResync}, storm.Mark{After: 8, Type: storm.MarkRelist}, storm.Mark{After: 9, Type: storm.MarkResync})},
 		"the first four": {s.First(4), s.Marks[:1]},
 		"the first five": {s.First(5), s.Marks[:2]},
 
-		"a node": {node, []storm.Mark{{After: 1, What: storm.MarkResync}, {After: 2, What: storm.MarkRelist}, {After: 2, What: storm.MarkResync}}},
+		"a node": {node, []storm.Mark{{After: 1, Type: storm.MarkResync}, {After: 2, Type: storm.MarkRelist}, {After: 2, Type: storm.MarkResync}}},
 	} {
 		if err := tc.got.Validate(); err != nil {
 			t.Errorf("%s: %v", title, err)

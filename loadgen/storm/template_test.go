@@ -23,11 +23,8 @@ func template(name string, containers ...string) v1.PodTemplateSpec {
 }
 
 func TestWithPods(t *testing.T) {
-	p, err := storm.NewProfile("rollout")
-	if err != nil {
-		t.Fatal(err)
-	}
-	storm.Resize(p, 5, 0, 0)
+	p := profile(t, "rollout")
+	p.Resize(5, 0, 0)
 	set, err := storm.Compose(p, 1).Set()
 	if err != nil {
 		t.Fatal(err)

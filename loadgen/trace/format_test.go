@@ -159,7 +159,7 @@ func TestLoadSet(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if w, ok := set.Of("widgets"); !ok || w.Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
+	if w, ok := set.Storm("widgets"); !ok || w.Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
 		t.Error("the widgets are not numbered")
 	}
 	s, err := Load(path)

@@ -86,13 +86,13 @@ func (f *stormFlags) composition(seed int64) (storm.Composition, error) {
 	if err != nil {
 		return storm.Composition{}, err
 	}
-	storm.Resize(p, f.nodes, f.pods, f.scale)
+	p.Resize(f.nodes, f.pods, f.scale)
 	if f.skew != "" {
 		skew, err := storm.ParseSkew(f.skew)
 		if err != nil {
 			return storm.Composition{}, err
 		}
-		storm.Skewed(p, skew)
+		p.Skew = skew
 	}
 	c := storm.Compose(p, seed)
 	return c, c.Validate()
@@ -165,14 +165,13 @@ type profileEntry struct {
 func listProfiles() ([]profileEntry, error) {
 	var out []profileEntry
 	for _, p := range storm.Profiles() {
-		size := storm.SizeOf(p)
+		e := profileEntry{Name: p.Name(), Nodes: p.Nodes, Pods: p.Pods, Length: p.Length().String(), Summary: p.Summary()}
 		// The resources don't depend on the size.
-		storm.Resize(p, 0, 0, 1e-3)
+		p.Resize(0, 0, 1e-3)
 		g, err := storm.Compose(p, 1).Generator()
 		if err != nil {
 			return nil, err
 		}
-		e := profileEntry{Name: p.Name(), Nodes: size.Nodes, Pods: size.Pods, Length: size.Length.String(), Summary: p.Summary()}
 		for _, r := range g.Resources() {
 			e.Resources = append(e.Resources, r.Resource)
 		}
@@ -316,14 +315,14 @@ func digestSet(set *storm.Set) *digest {
 			}
 		}
 		for _, m := range s.Marks {
-			r.mark(m.What)
+			r.mark(m.Type)
 		}
 		d.resources = append(d.resources, r)
 	}
 	return d
 }
 
-func (d *resourceDigest) mark(w storm.What) {
+func (d *resourceDigest) mark(w storm.MarkType) {
 	if w == storm.MarkRelist {
 		d.relist++
 	} else {

@@ -15,78 +15,68 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-//go:embed exemplars/exemplars.jsonl.gz
-var exemplarsFile []byte
+//go:embed samples/samples.jsonl.gz
+var samplesFile []byte
 
-// exemplars are real objects by what they are of and their state; see
-// exemplars/README.md. They are decoded once and never changed.
-type exemplars struct {
-	web, worker map[string]*v1.Pod
-	job         map[string]*batchv1.Job
-	node        *v1.Node
-	lease       *coordinationv1.Lease
-	slice       *discoveryv1.EndpointSlice
-}
+// samples are real objects by name and state; see samples/README.md. They are
+// decoded once and never changed.
+type samples map[string]map[string]runtime.Object
 
-// loadExemplars panics where the file that is built in can't be read, which no
-// input can bring about.
-var loadExemplars = sync.OnceValue(func() *exemplars {
-	e, err := readExemplars(exemplarsFile)
+// loadSamples panics where the embedded file cannot be read; no input causes
+// that.
+var loadSamples = sync.OnceValue(func() samples {
+	s, err := readSamples(samplesFile)
 	if err != nil {
-		panic(fmt.Sprintf("storm: exemplars: %v", err))
+		panic(fmt.Sprintf("storm: samples: %v", err))
 	}
-	return e
+	return s
 })
 
-func readExemplars(file []byte) (*exemplars, error) {
+// sample returns the object of a name and state.
+func sample[T runtime.Object](name, state string) T { return loadSamples()[name][state].(T) }
+
+func readSamples(file []byte) (samples, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(file))
 	if err != nil {
 		return nil, err
 	}
-	e := &exemplars{web: map[string]*v1.Pod{}, worker: map[string]*v1.Pod{}, job: map[string]*batchv1.Job{}}
+	types := map[string]func() runtime.Object{
+		"pod-web":       func() runtime.Object { return &v1.Pod{} },
+		"pod-worker":    func() runtime.Object { return &v1.Pod{} },
+		"job":           func() runtime.Object { return &batchv1.Job{} },
+		"node":          func() runtime.Object { return &v1.Node{} },
+		"lease-node":    func() runtime.Object { return &coordinationv1.Lease{} },
+		"endpointslice": func() runtime.Object { return &discoveryv1.EndpointSlice{} },
+	}
+	all := samples{}
 	for dec := json.NewDecoder(zr); ; {
 		var line struct {
-			Of, State string
-			Object    json.RawMessage
+			Name, State string
+			Object      json.RawMessage
 		}
 		switch err := dec.Decode(&line); {
 		case errors.Is(err, io.EOF):
-			return e, nil
+			return all, nil
 		case err != nil:
 			return nil, err
+		case types[line.Name] == nil:
+			return nil, fmt.Errorf("unknown sample %q", line.Name)
 		}
-		var into any
-		switch line.Of {
-		case "pod-web":
-			pod := &v1.Pod{}
-			e.web[line.State], into = pod, pod
-		case "pod-worker":
-			pod := &v1.Pod{}
-			e.worker[line.State], into = pod, pod
-		case "job":
-			job := &batchv1.Job{}
-			e.job[line.State], into = job, job
-		case "node":
-			e.node = &v1.Node{}
-			into = e.node
-		case "lease-node":
-			e.lease = &coordinationv1.Lease{}
-			into = e.lease
-		case "endpointslice":
-			e.slice = &discoveryv1.EndpointSlice{}
-			into = e.slice
-		default:
-			return nil, fmt.Errorf("of %q", line.Of)
+		o := types[line.Name]()
+		if err := json.Unmarshal(line.Object, o); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", line.Name, line.State, err)
 		}
-		if err := json.Unmarshal(line.Object, into); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", line.Of, line.State, err)
+		if all[line.Name] == nil {
+			all[line.Name] = map[string]runtime.Object{}
 		}
+		all[line.Name][line.State] = o
 	}
 }
 
-// size is how many bytes an object has as JSON.
+// size returns the size of an object as JSON.
 func size(o any) int {
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -95,8 +85,7 @@ func size(o any) int {
 	return len(b)
 }
 
-// trims are what a pod can do without, in order: what goes first is what small
-// pods lack.
+// trims remove parts of a pod, in order: small pods lack what goes first.
 var trims = []func(*v1.Pod){
 	func(p *v1.Pod) { p.ManagedFields = nil },
 	func(p *v1.Pod) { p.Spec.Affinity, p.Spec.TopologySpreadConstraints = nil, nil },
@@ -119,24 +108,24 @@ var trims = []func(*v1.Pod){
 	},
 }
 
-// fitPods returns copies of the states of a pod that have about so many bytes of
-// JSON in the given one: trimmed of what small pods lack, or with environment
-// variables as large pods have them. All states get the same spec.
-func fitPods(states map[string]*v1.Pod, measure string, bytes int) map[string]*v1.Pod {
-	out := make(map[string]*v1.Pod, len(states))
-	for name, p := range states {
-		out[name] = p.DeepCopy()
+// fitPods returns copies of a sample pod by state, of about the given size in the
+// state running: trimmed, or padded with environment variables. All states get
+// the same spec.
+func fitPods(name string, bytes int) map[string]*v1.Pod {
+	out := map[string]*v1.Pod{}
+	for state, o := range loadSamples()[name] {
+		out[state] = o.(*v1.Pod).DeepCopy()
 	}
-	of := out[measure]
+	running := out["running"]
 	for _, trim := range trims {
-		if size(of) <= bytes {
+		if size(running) <= bytes {
 			break
 		}
 		for _, p := range out {
 			trim(p)
 		}
 	}
-	env := padding(bytes - size(of))
+	env := padding(bytes - size(running))
 	for _, p := range out {
 		c := &p.Spec.Containers[0]
 		c.Env = append(c.Env, env...)
@@ -144,7 +133,7 @@ func fitPods(states map[string]*v1.Pod, measure string, bytes int) map[string]*v
 	return out
 }
 
-// padding returns environment variables of about so many bytes as JSON.
+// padding returns environment variables of about n bytes as JSON.
 func padding(n int) []v1.EnvVar {
 	const (
 		frame = len(`{"name":"SETTINGS_000","value":""},`)
@@ -159,8 +148,8 @@ func padding(n int) []v1.EnvVar {
 	return env
 }
 
-// settings returns n bytes that look like settings rather than like zeros, as
-// compressors would have too easy a time with those.
+// settings returns n bytes that look like settings. Zeros would compress too
+// well.
 func settings(n int) string {
 	b := make([]byte, 0, n+16)
 	for i := uint64(n); len(b) < n; i++ {
@@ -169,8 +158,8 @@ func settings(n int) string {
 	return string(b[:n])
 }
 
-// fitNode returns a node of about so many bytes: with the list of images that a
-// node in use has.
+// fitNode returns a copy of a node of about the given size: it has the list of
+// images of a node in use.
 func fitNode(n *v1.Node, bytes int) *v1.Node {
 	n = n.DeepCopy()
 	for i := uint64(0); size(n) < bytes && i < 200; i++ {
@@ -185,24 +174,24 @@ func fitNode(n *v1.Node, bytes int) *v1.Node {
 	return n
 }
 
-// with returns a copy of the pod with one of its conditions set.
-func with(p *v1.Pod, typ v1.PodConditionType, status v1.ConditionStatus, reason, message string) *v1.Pod {
+// withCondition returns a copy of the pod with one of its conditions set to
+// false.
+func withCondition(p *v1.Pod, typ v1.PodConditionType, reason, message string) *v1.Pod {
 	p = p.DeepCopy()
-	at := metav1.Time{Time: p.CreationTimestamp.Time}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == typ {
-			c.Status, c.Reason, c.Message = status, reason, message
+			c.Status, c.Reason, c.Message = v1.ConditionFalse, reason, message
 			return p
 		}
 	}
 	p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{
-		Type: typ, Status: status, Reason: reason, Message: message, LastTransitionTime: at,
+		Type: typ, Status: v1.ConditionFalse, Reason: reason, Message: message,
+		LastTransitionTime: metav1.Time{Time: p.CreationTimestamp.Time},
 	})
 	return p
 }
 
-// mix turns numbers that are near each other into ones that have nothing to do
-// with each other (splitmix64's finaliser).
+// mix maps neighbouring numbers to unrelated ones (the finaliser of splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -1,0 +1,474 @@
+package storm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// NodeName is the node to which [Storm.ForNode] binds its pods.
+const NodeName = "node-0"
+
+// ErrNotPods is wrapped by the error of an operation that is for pods only.
+var ErrNotPods = errors.New("not a storm of pods")
+
+// AtLeast returns a storm of at least n events: this one, followed by as many
+// whole laps over the events after the initial list as are needed. It is valid
+// where the storm is.
+//
+// A lap starts from the state that the lap before it left. So in later laps ADDED
+// of a key that exists becomes MODIFIED, MODIFIED of one that does not becomes
+// ADDED, and DELETED of one that does not is left out. Times continue at the pace
+// of the storm, and marks repeat with their lap. Each event has an object of its
+// own: a copy of the struct, which shares what it points to.
+//
+// The storm cannot get longer without an event after the initial list that is
+// not DELETED. A storm of n events or more is returned as it is. O(n) time, and
+// the size of the object's struct (about 1 kB for a pod) per event.
+func (s *Storm) AtLeast(n int) *Storm {
+	if len(s.Events) >= n {
+		return s
+	}
+	longer := s.Select(n, func(string) bool { return true })
+	if longer.Whole == len(s.Events) {
+		return s
+	}
+	return longer.Storm
+}
+
+// First returns the storm that ends after n events, or the storm itself where it
+// has no more. It is valid where the storm is and n is at least Initial. O(n).
+func (s *Storm) First(n int) *Storm {
+	if len(s.Events) <= n {
+		return s
+	}
+	out := *s
+	out.Events, out.Keys = s.Events[:n:n], 0
+	for i := range out.Events {
+		out.Keys = max(out.Keys, int(out.Events[i].KeyIndex)+1)
+	}
+	out.Marks = within(s.Marks, n)
+	return &out
+}
+
+// within returns the marks before the last of n events.
+func within(marks []Mark, n int) []Mark {
+	for len(marks) > 0 && marks[len(marks)-1].After >= uint64(n) {
+		marks = marks[:len(marks)-1]
+	}
+	return slices.Clip(marks)
+}
+
+// Selection is the events of some keys of a storm. Places are their indexes in the
+// whole storm, which has Whole events and WholeInitial initial ones.
+type Selection struct {
+	*Storm
+
+	Places []int
+
+	Whole, WholeInitial int
+}
+
+// Select returns the events of [Storm.AtLeast](n) whose keys keep chooses, with new
+// numbers, in the same order and at the same times. Marks stay behind the same
+// events; one behind the last is left out. O(events of the storm + selected events)
+// time; memory as AtLeast, for the selected events.
+func (s *Storm) Select(n int, keep func(key string) bool) Selection {
+	p := Selection{Whole: len(s.Events), WholeInitial: s.Initial}
+	out := *s
+	out.Events, out.Marks, out.Initial, out.Keys = nil, nil, 0, 0
+	p.Storm = &out
+
+	// index has the new index of each key.
+	const unseen, dropped = -2, -1
+	index := slices.Repeat([]int32{unseen}, s.Keys)
+	exists := make([]bool, s.Keys)
+	marks := s.Marks
+	for i := range s.Events {
+		e := s.Events[i]
+		exists[e.KeyIndex] = e.Type != watch.Deleted
+		p.addMarks(&marks, e.Seq)
+		if index[e.KeyIndex] == unseen {
+			index[e.KeyIndex] = dropped
+			if keep(e.Key) {
+				index[e.KeyIndex] = int32(out.Keys)
+				out.Keys++
+			}
+		}
+		if index[e.KeyIndex] == dropped {
+			continue
+		}
+		if i < s.Initial {
+			out.Initial++
+		}
+		e.KeyIndex = index[e.KeyIndex]
+		p.add(e, 0, i)
+	}
+	if lap, period := s.lap(exists); len(s.Events) < n && len(lap) > 0 {
+		p.addLaps(s, lap, period, n, index)
+	}
+	out.Marks = within(out.Marks, len(out.Events))
+	return p
+}
+
+// addLaps adds as many laps as the whole storm needs for n events.
+func (p *Selection) addLaps(s *Storm, lap []Event, period time.Duration, n int, index []int32) {
+	selected := 0
+	for _, e := range lap {
+		if index[e.KeyIndex] >= 0 {
+			selected++
+		}
+	}
+	more := selected * ((n - p.Whole + len(lap) - 1) / len(lap))
+	p.Events, p.Places = slices.Grow(p.Events, more), slices.Grow(p.Places, more)
+	for shift := period; p.Whole < n; shift += period {
+		marks := s.Marks
+		for i, e := range lap {
+			p.addMarks(&marks, e.Seq)
+			if at := index[e.KeyIndex]; at >= 0 {
+				e.KeyIndex = at
+				p.add(e, shift, p.Whole+i)
+			}
+		}
+		p.addMarks(&marks, s.Events[len(s.Events)-1].Seq)
+		p.Whole += len(lap)
+	}
+}
+
+// addMarks moves the marks before the event of that number.
+func (s *Storm) addMarks(marks *[]Mark, seq uint64) {
+	for len(*marks) > 0 && (*marks)[0].After < seq {
+		s.Marks = append(s.Marks, Mark{After: uint64(len(s.Events)), Type: (*marks)[0].Type})
+		*marks = (*marks)[1:]
+	}
+}
+
+func (p *Selection) add(e Event, shift time.Duration, place int) {
+	e.At += shift
+	if seq := uint64(len(p.Events) + 1); seq != e.Seq || shift > 0 {
+		e.Seq = seq
+		e.Object = Renumber(e.Object, seq)
+	}
+	p.Events = append(p.Events, e)
+	p.Places = append(p.Places, place)
+}
+
+// First returns the selection of the whole storm's first n events; see
+// [Storm.First].
+func (p Selection) First(n int) Selection {
+	if p.Whole <= n {
+		return p
+	}
+	have, _ := slices.BinarySearch(p.Places, n)
+	p.Storm, p.Places, p.Whole = p.Storm.First(have), p.Places[:have:have], n
+	return p
+}
+
+// lap returns the events of the second lap and of all later ones, which are alike,
+// and its length. It starts from the state in which the keys in exists do.
+func (s *Storm) lap(exists []bool) (lap []Event, period time.Duration) {
+	own := s.Events[s.Initial:]
+	if len(own) == 0 {
+		return nil, 0
+	}
+	// A lap starts at the end of the initial list, so that the gap before its
+	// first event repeats too.
+	period = own[len(own)-1].At
+	if s.Initial > 0 {
+		period -= s.Events[s.Initial-1].At
+	}
+	for _, e := range own {
+		switch was := exists[e.KeyIndex]; {
+		case e.Type == watch.Deleted && !was:
+			continue
+		case e.Type == watch.Deleted:
+		case was:
+			e.Type = watch.Modified
+		default:
+			e.Type = watch.Added
+		}
+		exists[e.KeyIndex] = e.Type != watch.Deleted
+		lap = append(lap, e)
+	}
+	return lap, period
+}
+
+// pods returns the pod of each event. The error wraps [ErrNotPods].
+func (s *Storm) pods() ([]*v1.Pod, error) {
+	pods := make([]*v1.Pod, len(s.Events))
+	for i := range s.Events {
+		var ok bool
+		if pods[i], ok = s.Events[i].Object.(*v1.Pod); !ok {
+			return nil, fmt.Errorf("storm %s: %w: event %d has a %T", s.Name, ErrNotPods, s.Events[i].Seq, s.Events[i].Object)
+		}
+	}
+	return pods, nil
+}
+
+// ForNode returns the events of a storm of pods that one kubelet receives which
+// has the pods of several nodes: of the first nodes by name, as many as it takes
+// until the given number of pods is bound to them at the same time, or of all
+// nodes. It is valid where the storm is.
+//
+// These are the events of a watch with the field selector spec.nodeName. A pod
+// appears with ADDED when it is bound to one of the nodes, whatever the type of
+// the event, and its earlier events are left out; a pod that were bound elsewhere
+// would disappear with DELETED. Pods are bound to [NodeName] in copies of their
+// structs. Times stay. [Storm.AtLeast] makes the result longer.
+//
+// The error wraps [ErrNotPods] where events have other objects; it is also an
+// error where pods is less than 1 or no pod is bound to a node.
+// O(events × log nodes).
+func (s *Storm) ForNode(pods int) (*Storm, error) {
+	if pods < 1 {
+		return nil, fmt.Errorf("storm %s: a node with %d pods (allowed: 1 or more)", s.Name, pods)
+	}
+	objects, err := s.pods()
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]struct{}{}
+	for _, pod := range objects {
+		if pod.Spec.NodeName != "" {
+			names[pod.Spec.NodeName] = struct{}{}
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("storm %s: no pod is bound to a node", s.Name)
+	}
+	nodes := slices.Sorted(maps.Keys(names))
+
+	// More nodes never have fewer pods, so a binary search finds the number.
+	types := make([]watch.EventType, len(s.Events))
+	k := 1 + sort.Search(len(nodes)-1, func(k int) bool {
+		return s.watchNodes(types, objects, nodes[:k+1]) >= pods
+	})
+	s.watchNodes(types, objects, nodes[:k])
+
+	out := *s
+	out.Initial, out.Events, out.Marks = 0, nil, nil
+	index := map[string]int32{}
+	marks := s.Marks
+	for i, e := range s.Events {
+		out.addMarks(&marks, e.Seq)
+		if types[i] == "" {
+			continue
+		}
+		if i < s.Initial {
+			out.Initial++
+		}
+		if _, ok := index[e.Key]; !ok {
+			index[e.Key] = int32(len(index))
+		}
+		e.Type, e.Seq, e.KeyIndex = types[i], uint64(len(out.Events)+1), index[e.Key]
+		pod := Renumber(e.Object, e.Seq).(*v1.Pod)
+		pod.Spec.NodeName = NodeName
+		e.Object = pod
+		out.Events = append(out.Events, e)
+	}
+	out.Keys = len(index)
+	out.Marks = within(out.Marks, len(out.Events))
+	return &out, nil
+}
+
+// watchNodes fills types with the type of each event for a watch of the pods on
+// the given nodes, empty where the watch does not get it. It returns the highest
+// number of pods that exist at the same time.
+func (s *Storm) watchNodes(types []watch.EventType, pods []*v1.Pod, nodes []string) int {
+	chosen := make(map[string]struct{}, len(nodes))
+	for _, n := range nodes {
+		chosen[n] = struct{}{}
+	}
+	seen := make([]bool, s.Keys)
+	live, peak := 0, 0
+	for i := range s.Events {
+		e := &s.Events[i]
+		_, here := chosen[pods[i].Spec.NodeName]
+		here = here && e.Type != watch.Deleted
+		switch was := seen[e.KeyIndex]; {
+		case here && was:
+			types[i] = watch.Modified
+		case here:
+			types[i] = watch.Added
+			live++
+			peak = max(peak, live)
+		case was:
+			types[i] = watch.Deleted
+			live--
+		default:
+			types[i] = ""
+		}
+		seen[e.KeyIndex] = here
+	}
+	return peak
+}
+
+// Metadata returns the storm with [metav1.PartialObjectMetadata] as objects, which
+// have the metadata that a queue looks at: namespace, name, UID and
+// resourceVersion. In laps it takes a quarter of the memory of a storm of pods and
+// hardly any time of the garbage collector, which would otherwise count against
+// the queue. O(events).
+func (s *Storm) Metadata() *Storm {
+	out := *s
+	out.Events = slices.Clone(s.Events)
+	for i := range out.Events {
+		e := &out.Events[i]
+		o, err := meta.Accessor(e.Object)
+		if err != nil {
+			continue // It has no metadata.
+		}
+		e.Object = &metav1.PartialObjectMetadata{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+			},
+		}
+	}
+	return &out
+}
+
+// Renumber returns a copy of the object's struct with the sequence number as its
+// resourceVersion. The copy shares what the struct points to.
+func Renumber(o runtime.Object, seq uint64) runtime.Object {
+	var c runtime.Object
+	v := reflect.ValueOf(o)
+	// The metadata of unstructured objects is in a map, which a copy would share.
+	if _, ok := o.(runtime.Unstructured); ok || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		c = o.DeepCopyObject()
+	} else {
+		n := reflect.New(v.Elem().Type())
+		n.Elem().Set(v.Elem())
+		c = n.Interface().(runtime.Object)
+	}
+	setVersion(c, strconv.FormatUint(seq, 10))
+	return c
+}
+
+// WithPods returns the storm with pods from templates, such as a user's own
+// manifests. A pod gets the template's spec, labels and annotations. It keeps its
+// name, its owners, its node, the labels of its controller, and its status, with
+// one container status for each container of the template. Pods of one owner have
+// the same template; owners take the templates in turn, in the order in which they
+// appear.
+//
+// The result's name ends in +templates. Its pods share the templates, which must
+// not be changed. It is valid where the storm is. The error wraps [ErrNotPods]
+// where events have other objects; it is also an error to give no templates.
+// O(events), in memory the structs of the pods.
+func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
+	if len(templates) == 0 {
+		return nil, fmt.Errorf("storm %s: no templates of pods", s.Name)
+	}
+	pods, err := s.pods()
+	if err != nil {
+		return nil, err
+	}
+	a := templateApplier{
+		templates: templates, numbers: map[types.UID]int{},
+		labels: map[labelsKey]map[string]string{}, statuses: map[statusesKey][]v1.ContainerStatus{},
+	}
+	out := *s
+	out.Name += "+templates"
+	out.Events = slices.Clone(s.Events)
+	for i, pod := range pods {
+		out.Events[i].Object = a.apply(pod)
+	}
+	return &out, nil
+}
+
+// templateApplier applies templates to pods. Pods share equal maps and slices.
+type templateApplier struct {
+	templates []v1.PodTemplateSpec
+	numbers   map[types.UID]int // template of an owner
+	labels    map[labelsKey]map[string]string
+	statuses  map[statusesKey][]v1.ContainerStatus
+}
+
+type labelsKey struct {
+	owner    types.UID
+	template int
+}
+
+// statusesKey identifies statuses that pods share by their address.
+type statusesKey struct {
+	first    *v1.ContainerStatus
+	template int
+	init     bool
+}
+
+func (a *templateApplier) apply(pod *v1.Pod) *v1.Pod {
+	owner := pod.UID
+	if len(pod.OwnerReferences) > 0 {
+		owner = pod.OwnerReferences[0].UID
+	}
+	n, known := a.numbers[owner]
+	if !known {
+		n = len(a.numbers) % len(a.templates)
+		a.numbers[owner] = n
+	}
+	t := &a.templates[n]
+	p := *pod
+	p.Spec = t.Spec
+	p.Spec.NodeName = pod.Spec.NodeName
+	if len(t.Annotations) > 0 {
+		p.Annotations = t.Annotations
+	}
+	p.Labels = a.merge(labelsKey{owner, n}, pod.Labels, t.Labels)
+	p.Status.ContainerStatuses = a.fit(n, false, pod.Status.ContainerStatuses, t.Spec.Containers)
+	p.Status.InitContainerStatuses = a.fit(n, true, pod.Status.InitContainerStatuses, t.Spec.InitContainers)
+	return &p
+}
+
+// merge returns the labels of a pod: its own win over the template's.
+func (a *templateApplier) merge(key labelsKey, own, template map[string]string) map[string]string {
+	if len(template) == 0 {
+		return own
+	}
+	if have, ok := a.labels[key]; ok && covers(have, own) {
+		return have
+	}
+	all := maps.Clone(template)
+	maps.Copy(all, own)
+	a.labels[key] = all
+	return all
+}
+
+// covers reports whether have contains all of want.
+func covers(have, want map[string]string) bool {
+	for k, v := range want {
+		if have[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// fit returns the statuses of the template's containers, each in the state of the
+// pod's own.
+func (a *templateApplier) fit(n int, init bool, own []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
+	if len(own) == 0 || len(containers) == 0 {
+		return nil
+	}
+	key := statusesKey{&own[0], n, init}
+	if have, ok := a.statuses[key]; ok {
+		return have
+	}
+	all := make([]v1.ContainerStatus, len(containers))
+	for i, c := range containers {
+		all[i] = own[min(i, len(own)-1)]
+		all[i].Name, all[i].Image = c.Name, c.Image
+	}
+	a.statuses[key] = all
+	return all
+}

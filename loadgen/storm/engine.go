@@ -1,0 +1,353 @@
+package storm
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/pace"
+)
+
+// Kind is the kind of a [Step].
+type Kind uint8
+
+// The kinds of steps: events, and the marks between them.
+const (
+	Added Kind = iota
+	Modified
+	Deleted
+	RelistStep
+	ResyncStep
+)
+
+// Type returns the watch event type of the kind; empty for a mark.
+func (k Kind) Type() watch.EventType {
+	switch k {
+	case Added:
+		return watch.Added
+	case Modified:
+		return watch.Modified
+	case Deleted:
+		return watch.Deleted
+	default:
+		return ""
+	}
+}
+
+// Step is an event or a mark in compact form: 16 bytes that name an object by its
+// key and its state. [Generator.Object] returns the object.
+type Step struct {
+	At     time.Duration
+	Key    int32
+	Kind   Kind
+	Stream uint8
+	State  uint8
+}
+
+// never is the time of an event that does not happen.
+const never = time.Duration(math.MaxInt64)
+
+// plan is a profile with its parameters worked out: which objects there are, and
+// what happens to them when.
+type plan struct {
+	streams    []*stream
+	lifecycles []lifecycle
+	updates    []updates
+	marks      []planMark
+	end        time.Duration
+}
+
+// stream is one resource of a plan. The first initial keys exist from the
+// beginning, in the state settled.
+type stream struct {
+	resource      resource
+	objects       objects
+	keys, initial int
+	settled       uint8
+}
+
+// transition is one event of a lifecycle, a while after the one before it.
+type transition struct {
+	after time.Duration
+	kind  Kind
+	state uint8
+}
+
+// lifecycle takes a range of keys through a script. Key i starts at from plus its
+// time in starts; delays vary by the fraction jitter.
+type lifecycle struct {
+	stream   uint8
+	first, n int32
+	from     time.Duration
+	starts   pace.Schedule
+	script   []transition
+	jitter   float64
+}
+
+// updates is a series of MODIFIED events of keys that exist: at a rate, or atOnce
+// many at the beginning.
+type updates struct {
+	stream    uint8
+	first, n  int32
+	skew      Skew
+	inTurn    bool
+	from, to  time.Duration
+	perSecond float64
+	poisson   bool
+	atOnce    int
+	states    []uint8
+}
+
+// planMark is a mark of the first stream.
+type planMark struct {
+	kind Kind
+	at   time.Duration
+}
+
+// engine yields the steps of a plan in order of time. It can be reset to yield
+// them again.
+//
+// An actor is a key in a lifecycle. Actors wait in a calendar: buckets of one
+// tick, each a linked list.
+type engine struct {
+	plan *plan
+	seed uint64
+
+	tick    time.Duration
+	heads   []int32 // first actor of each bucket, or -1
+	nexts   []int32 // next actor of the same bucket
+	done    []uint8 // transitions that an actor has had
+	owners  []uint8 // lifecycle of an actor
+	actors  []int32 // first actor of each lifecycle
+	bucket  int
+	pending int
+	calAt   time.Duration
+
+	series []series
+	mark   int
+}
+
+// series is the state of an [updates].
+type series struct {
+	*updates
+	at     time.Duration
+	count  int64
+	rng    uint64
+	table  []alias
+	stride int64
+	offset int64
+	turns  []uint8 // index of each key's next state
+	gap    float64
+}
+
+// The limits of the calendar: 256 kB and 16 MB.
+const (
+	minBuckets = 1 << 16
+	maxBuckets = 1 << 22
+)
+
+func newEngine(p *plan, seed uint64) *engine {
+	e := &engine{plan: p, seed: mix(seed)}
+	actors, transitions := 0, 0
+	for _, l := range p.lifecycles {
+		e.actors = append(e.actors, int32(actors))
+		actors += int(l.n)
+		transitions += int(l.n) * len(l.script)
+	}
+	if transitions > 0 {
+		buckets := min(max(4*transitions, minBuckets), maxBuckets)
+		e.tick = max(p.end/time.Duration(buckets), time.Microsecond)
+		e.heads = make([]int32, p.end/e.tick+1)
+		e.nexts = make([]int32, actors)
+		e.done = make([]uint8, actors)
+		e.owners = make([]uint8, actors)
+		for i, l := range p.lifecycles {
+			for a := e.actors[i]; a < e.actors[i]+l.n; a++ {
+				e.owners[a] = uint8(i)
+			}
+		}
+	}
+	e.series = make([]series, len(p.updates))
+	for i := range p.updates {
+		e.series[i] = newSeries(&p.updates[i], mix(e.seed+uint64(i)))
+	}
+	slices.SortStableFunc(p.marks, func(a, b planMark) int { return int(a.at - b.at) })
+	e.reset()
+	return e
+}
+
+func newSeries(u *updates, seed uint64) series {
+	s := series{updates: u, gap: 1e9 / u.perSecond, turns: make([]uint8, u.n)}
+	if u.inTurn {
+		// Steps of the golden section, made coprime to n, visit every key once
+		// and neighbours at different times.
+		n := int64(u.n)
+		s.stride = max(1, int64(float64(n)*0.6180339887))
+		for gcd(s.stride, n) != 1 {
+			s.stride++
+		}
+		s.offset = int64(seed % uint64(max(n, 1)))
+	} else if u.skew.exponent > 0 {
+		s.table = newAlias(int(u.n), u.skew.exponent, seed)
+	}
+	return s
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// reset returns to the beginning. O(actors + buckets + updated keys).
+func (e *engine) reset() {
+	for i := range e.heads {
+		e.heads[i] = -1
+	}
+	clear(e.done)
+	e.bucket, e.pending, e.calAt, e.mark = 0, 0, never, 0
+	for i := range e.plan.lifecycles {
+		l := &e.plan.lifecycles[i]
+		// From the last to the first, so that those of one bucket come in order.
+		for k := l.n - 1; k >= 0; k-- {
+			a := e.actors[i] + k
+			e.schedule(a, l.from+l.starts.Intended(int(k))+e.delay(a, l, 0))
+		}
+	}
+	e.advance()
+	for i := range e.series {
+		s := &e.series[i]
+		clear(s.turns)
+		s.count, s.rng, s.at = 0, mix(e.seed^uint64(i+1)<<32), s.from
+		switch {
+		case s.n == 0 || (s.atOnce == 0 && s.perSecond <= 0):
+			s.at = never
+		case s.atOnce == 0:
+			s.next(e.plan.end)
+		}
+	}
+}
+
+// delay returns the delay before an actor's transition.
+func (e *engine) delay(actor int32, l *lifecycle, transition uint8) time.Duration {
+	d := l.script[transition].after
+	if l.jitter == 0 || d == 0 {
+		return d
+	}
+	u := float64(mix(e.seed^uint64(actor)<<8^uint64(transition))>>11) / (1 << 53)
+	return time.Duration(float64(d) * (1 + l.jitter*(2*u-1)))
+}
+
+// schedule puts the actor into the bucket of its next transition, unless that is
+// beyond the end.
+func (e *engine) schedule(actor int32, at time.Duration) {
+	b := int(at / e.tick)
+	if at >= e.plan.end || b >= len(e.heads) {
+		return
+	}
+	e.nexts[actor] = e.heads[b]
+	e.heads[b] = actor
+	e.pending++
+}
+
+// advance finds the next bucket with an actor.
+func (e *engine) advance() {
+	if e.pending == 0 {
+		e.calAt = never
+		return
+	}
+	for e.heads[e.bucket] < 0 {
+		e.bucket++
+	}
+	e.calAt = time.Duration(e.bucket) * e.tick
+}
+
+// next fills in the next step; false at the end.
+func (e *engine) next(s *Step) bool {
+	at, from := e.calAt, -1
+	for i := range e.series {
+		if t := e.series[i].at; t < at {
+			at, from = t, i
+		}
+	}
+	if e.mark < len(e.plan.marks) {
+		if m := &e.plan.marks[e.mark]; m.at <= at && m.at < e.plan.end {
+			e.mark++
+			*s = Step{At: m.at, Kind: m.kind}
+			return true
+		}
+	}
+	if at == never {
+		return false
+	}
+	if from >= 0 {
+		e.series[from].take(s, e.plan.end)
+		return true
+	}
+
+	actor := e.heads[e.bucket]
+	e.heads[e.bucket] = e.nexts[actor]
+	e.pending--
+	owner := e.owners[actor]
+	l := &e.plan.lifecycles[owner]
+	t := &l.script[e.done[actor]]
+	*s = Step{At: at, Key: l.first + actor - e.actors[owner], Kind: t.kind, Stream: l.stream, State: t.state}
+	e.done[actor]++
+	if int(e.done[actor]) < len(l.script) {
+		// Not into the present bucket: two steps of a key have different times.
+		e.schedule(actor, at+max(e.delay(actor, l, e.done[actor]), e.tick))
+	}
+	e.advance()
+	return true
+}
+
+// take fills in the next update and finds the time of the one after it.
+func (s *series) take(step *Step, end time.Duration) {
+	var k int64
+	switch {
+	case s.inTurn:
+		k = (s.offset + s.count*s.stride) % int64(s.n)
+	case s.table != nil:
+		k = pick(s.table, s.random())
+	default:
+		k = int64((s.random() >> 32) * uint64(s.n) >> 32)
+	}
+	turn := s.turns[k]
+	*step = Step{At: s.at, Key: s.first + int32(k), Kind: Modified, Stream: s.stream, State: s.states[turn]}
+	if turn++; int(turn) == len(s.states) {
+		turn = 0
+	}
+	s.turns[k] = turn
+	s.count++
+	s.next(end)
+}
+
+// next finds the time of the next update.
+func (s *series) next(end time.Duration) {
+	switch {
+	case s.atOnce > 0:
+		if s.count >= int64(s.atOnce) {
+			s.at = never
+		}
+		return
+	case s.poisson:
+		// 1-u is never 0.
+		u := float64(s.random()>>11) / (1 << 53)
+		s.at += time.Duration(-math.Log(1-u) * s.gap)
+	default:
+		s.at = s.from + time.Duration(float64(s.count)*s.gap)
+	}
+	if s.at >= min(s.to, end) {
+		s.at = never
+	}
+}
+
+// random is splitmix64.
+func (s *series) random() uint64 {
+	x := mix(s.rng)
+	s.rng += 0x9e3779b97f4a7c15
+	return x
+}

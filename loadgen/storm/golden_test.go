@@ -1,0 +1,52 @@
+package storm_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"watchlab/loadgen/storm"
+)
+
+// TestGolden: a seed gives the storm that it gave before, so that results stay
+// comparable. testdata/storms.txt has a digest of each profile's storms.
+func TestGolden(t *testing.T) {
+	const golden = "testdata/storms.txt"
+	var now strings.Builder
+	for _, name := range storm.Names() {
+		set := setOf(t, storm.Compose(small(t, name), 1))
+		h := sha256.New()
+		events := 0
+		for _, s := range set.Storms {
+			fmt.Fprintln(h, s.Name, s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
+			for _, e := range s.Events {
+				o, err := json.Marshal(e.Object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(h, "%s %d %d %s %d %s\n", e.Type, e.Seq, e.At, e.Key, e.KeyIndex, o)
+			}
+			events += len(s.Events)
+		}
+		fmt.Fprintln(h, set.Phases)
+		fmt.Fprintf(&now, "%s %d %s\n", name, events, hex.EncodeToString(h.Sum(nil)[:8]))
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(now.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(old), now.String()); diff != "" {
+		t.Error(diff)
+	}
+}

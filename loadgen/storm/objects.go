@@ -1,0 +1,544 @@
+package storm
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// objects generates the keys and the objects of a stream.
+type objects interface {
+	key(k int32) string
+	// object returns a fresh struct, whose contents it shares with others.
+	object(k int32, state uint8) runtime.Object
+}
+
+// resource is the resource and the kind of a stream.
+type resource struct {
+	gvr schema.GroupVersionResource
+	gvk schema.GroupVersionKind
+}
+
+func resourceOf(group, version, plural, kind string) resource {
+	return resource{
+		gvr: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
+		gvk: schema.GroupVersionKind{Group: group, Version: version, Kind: kind},
+	}
+}
+
+var (
+	podResource   = resourceOf("", "v1", "pods", "Pod")
+	nodeResource  = resourceOf("", "v1", "nodes", "Node")
+	leaseResource = resourceOf("coordination.k8s.io", "v1", "leases", "Lease")
+	sliceResource = resourceOf("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+	jobResource   = resourceOf("batch", "v1", "jobs", "Job")
+)
+
+// identities caches the keys and UIDs of a stream's objects. The seed decides the
+// UIDs.
+type identities struct {
+	seed uint64
+	keys []string
+	uids []types.UID
+}
+
+func newIdentities(n int, seed uint64) identities {
+	return identities{seed: seed, keys: make([]string, n), uids: make([]types.UID, n)}
+}
+
+func (d *identities) len() int { return len(d.keys) }
+
+// cached returns the key, which generate makes at first.
+func (d *identities) cached(k int32, generate func(k int32) string) string {
+	if d.keys[k] == "" {
+		d.keys[k] = generate(k)
+	}
+	return d.keys[k]
+}
+
+func (d *identities) uid(k int32) types.UID {
+	if d.uids[k] == "" {
+		d.uids[k] = uid(d.seed, uint64(k))
+	}
+	return d.uids[k]
+}
+
+func uid(seed, k uint64) types.UID {
+	a, b := mix(seed^k<<1), mix(seed^k<<1^1)
+	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff))
+}
+
+// nameLetters are the letters of names that Kubernetes generates.
+const nameLetters = "bcdfghjklmnpqrstvwxz2456789"
+
+// suffix returns the random part of a generated name.
+func suffix(x uint64, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = nameLetters[x%uint64(len(nameLetters))]
+		x = mix(x)
+	}
+	return string(b)
+}
+
+// base27 writes a number in the letters of generated names, n of them or more.
+func base27(x uint64, n int) string {
+	var b [16]byte
+	at := len(b)
+	for x > 0 || len(b)-at < n {
+		at--
+		b[at] = nameLetters[x%uint64(len(nameLetters))]
+		x /= uint64(len(nameLetters))
+	}
+	return string(b[at:])
+}
+
+// uniqueSuffix returns the suffix of the name of key k. Five random letters give
+// 14 million names, too few to be unique among many, so keys are numbered from a
+// random start.
+func (d *identities) uniqueSuffix(k uint64) string { return base27(k+mix(d.seed)%1_000_000, 5) }
+
+// namer names the objects of one profile. The prefix keeps profiles apart that
+// play at the same time.
+type namer struct {
+	prefix string
+	nodes  int
+}
+
+func (n namer) node(i int) string      { return n.prefix + "node-" + padded(i, n.nodes) }
+func (n namer) namespace(i int) string { return n.prefix + "shop-" + strconv.Itoa(i%10+1) }
+
+// padded writes the number i of n, with zeros before it.
+func padded(i, n int) string {
+	return fmt.Sprintf("%0*d", max(3, len(strconv.Itoa(max(n-1, 0)))), i)
+}
+
+func ip(net, i int) string {
+	return fmt.Sprintf("%d.%d.%d.%d", net, 16+i>>16&0x7f, i>>8&0xff, i&0xff)
+}
+
+// controlledBy returns the owner references of a controller's object.
+func controlledBy(apiVersion, kind, name string, uid types.UID) []metav1.OwnerReference {
+	yes := true
+	return []metav1.OwnerReference{{
+		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: &yes, BlockOwnerDeletion: &yes,
+	}}
+}
+
+// The states of pods. Workers are the pods of Jobs, the others belong to
+// Deployments.
+const (
+	podCreated uint8 = iota
+	podScheduled
+	podAssigned
+	podInitialized
+	podRunning
+	podUnready
+	podNodeLost
+	podTerminating
+	podTerminated
+	podEvicted
+	podUnschedulable
+	workerCreated
+	workerScheduled
+	workerStarting
+	workerRunning
+	workerSucceeded
+	workerFinished
+	workerTerminating
+	podStates
+)
+
+// podTemplates are the pods of one size by state.
+type podTemplates [podStates]*v1.Pod
+
+func newPodTemplates(bytes int) *podTemplates {
+	web, worker := fitPods("pod-web", bytes), fitPods("pod-worker", bytes)
+	return &podTemplates{
+		podCreated: web["created"], podScheduled: web["scheduled"], podAssigned: web["assigned"],
+		podInitialized: web["initialized"], podRunning: web["running"], podTerminating: web["terminating"],
+		podTerminated: web["terminated"], podEvicted: web["evicted"],
+		podUnready:       withCondition(web["running"], v1.PodReady, "ContainersNotReady", "containers with unready status: [web]"),
+		podNodeLost:      withCondition(web["running"], v1.PodReady, "NodeStatusUnknown", "the node has not posted its status"),
+		podUnschedulable: withCondition(web["created"], v1.PodScheduled, v1.PodReasonUnschedulable, "0/1 nodes are available: 1 Insufficient pods"),
+		workerCreated:    worker["created"], workerScheduled: worker["scheduled"], workerStarting: worker["starting"],
+		workerRunning: worker["running"], workerSucceeded: worker["succeeded"], workerFinished: worker["finished"],
+		workerTerminating: worker["terminating"],
+	}
+}
+
+// podGroup is a range of keys whose pods are alike.
+type podGroup struct {
+	first, n int
+
+	app         string
+	perWorkload int
+	job         bool
+	node        func(i int) int
+	revision    int
+}
+
+func (g *podGroup) workloads() int { return max(1, (g.n+g.perWorkload-1)/g.perWorkload) }
+
+func (g *podGroup) workload(i int) int {
+	if g.job {
+		return i / g.perWorkload
+	}
+	return i % g.workloads()
+}
+
+// workload is what the pods of one ReplicaSet or Job have in common.
+type workload struct {
+	namespace, generateName string
+	labels                  map[string]string
+	owners                  []metav1.OwnerReference
+	templates               *podTemplates
+}
+
+// pods generates pods.
+type pods struct {
+	identities
+	names     namer
+	groups    []podGroup
+	workloads [][]*workload
+	sizes     []*podTemplates
+	ips       []v1.PodIP
+	nodes     []string
+	hosts     [][]v1.HostIP
+}
+
+func newPods(names namer, seed uint64, bytes []int, groups ...podGroup) *pods {
+	p := &pods{names: names, groups: groups, nodes: make([]string, names.nodes), hosts: make([][]v1.HostIP, names.nodes)}
+	n := 0
+	for _, g := range groups {
+		n = max(n, g.first+g.n)
+		p.workloads = append(p.workloads, make([]*workload, g.workloads()))
+	}
+	for _, b := range bytes {
+		p.sizes = append(p.sizes, newPodTemplates(b))
+	}
+	p.identities, p.ips = newIdentities(n, seed), make([]v1.PodIP, n)
+	return p
+}
+
+// place returns the group of a key, its index there, and its workload.
+func (p *pods) place(k int32) (g *podGroup, i int, w *workload) {
+	at := 0
+	for int(k) >= p.groups[at].first+p.groups[at].n {
+		at++
+	}
+	g = &p.groups[at]
+	i = int(k) - g.first
+	number := g.workload(i)
+	if p.workloads[at][number] == nil {
+		p.workloads[at][number] = p.workload(g, number)
+	}
+	return g, i, p.workloads[at][number]
+}
+
+func (p *pods) workload(g *podGroup, number int) *workload {
+	app := g.app + "-" + strconv.Itoa(number+1)
+	random := mix(p.seed ^ uint64(number)<<16 ^ uint64(g.revision)<<8)
+	owner := uid(random, 0)
+	w := &workload{namespace: p.names.namespace(number), templates: p.sizes[number%len(p.sizes)]}
+	if g.job {
+		w.generateName, w.owners = app+"-", controlledBy("batch/v1", "Job", app, owner)
+		w.labels = map[string]string{
+			"batch.kubernetes.io/controller-uid": string(owner), "batch.kubernetes.io/job-name": app, "queue": "gang",
+		}
+		return w
+	}
+	hash := suffix(random, 10)
+	w.generateName, w.owners = app+"-"+hash+"-", controlledBy("apps/v1", "ReplicaSet", app+"-"+hash, owner)
+	w.labels = map[string]string{
+		"app": app, "app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "shop",
+		"app.kubernetes.io/version": "1." + strconv.Itoa(g.revision) + ".0", "pod-template-hash": hash,
+		"team": "team-" + strconv.Itoa(number%10+1), "topology.kubernetes.io/region": "r1",
+	}
+	return w
+}
+
+func (p *pods) key(k int32) string { return p.cached(k, p.newKey) }
+
+func (p *pods) newKey(k int32) string {
+	g, i, w := p.place(k)
+	name := w.generateName
+	if g.job {
+		name += strconv.Itoa(i%g.perWorkload) + "-"
+	}
+	return ObjectKey(w.namespace, name+p.uniqueSuffix(uint64(i)))
+}
+
+func (p *pods) node(i int) string {
+	if p.nodes[i] == "" {
+		p.nodes[i], p.hosts[i] = p.names.node(i), []v1.HostIP{{IP: ip(172, i)}}
+	}
+	return p.nodes[i]
+}
+
+func (p *pods) object(k int32, state uint8) runtime.Object {
+	g, i, w := p.place(k)
+	pod := *w.templates[state]
+	key := p.key(k)
+	pod.Namespace, pod.Name = w.namespace, key[len(w.namespace)+1:]
+	pod.GenerateName, pod.UID = w.generateName, p.uid(k)
+	pod.Labels, pod.OwnerReferences = w.labels, w.owners
+	pod.Spec.NodeName = ""
+	if state != podCreated && state != podUnschedulable && state != workerCreated {
+		at := g.node(i)
+		pod.Spec.NodeName = p.node(at)
+		if pod.Status.HostIP != "" {
+			pod.Status.HostIP, pod.Status.HostIPs = p.hosts[at][0].IP, p.hosts[at]
+		}
+	}
+	if pod.Status.PodIP != "" {
+		if p.ips[k].IP == "" {
+			p.ips[k].IP = ip(10, int(k))
+		}
+		pod.Status.PodIP, pod.Status.PodIPs = p.ips[k].IP, p.ips[k:k+1:k+1]
+	}
+	return &pod
+}
+
+// The states of nodes.
+const (
+	nodeReady uint8 = iota
+	nodeHeartbeat
+	nodeNotReady
+	nodeStates
+)
+
+// nodes generates nodes.
+type nodes struct {
+	identities
+	names  namer
+	states [nodeStates]*v1.Node
+	labels []map[string]string
+}
+
+// nodeBytes is the size of a node that has been in use for a while.
+const nodeBytes = 13_000
+
+func newNodes(names namer, seed uint64) *nodes {
+	ready := fitNode(sample[*v1.Node]("node", "ready"), nodeBytes)
+	beat, lost := ready.DeepCopy(), ready.DeepCopy()
+	for i := range beat.Status.Conditions {
+		c := &beat.Status.Conditions[i]
+		c.LastHeartbeatTime = metav1.Time{Time: c.LastHeartbeatTime.Add(5 * time.Minute)}
+		c = &lost.Status.Conditions[i]
+		if c.Type == v1.NodeReady || c.Type == v1.NodeMemoryPressure || c.Type == v1.NodeDiskPressure || c.Type == v1.NodePIDPressure {
+			c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+		}
+	}
+	lost.Spec.Taints = []v1.Taint{
+		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule},
+		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute},
+	}
+	return &nodes{
+		identities: newIdentities(names.nodes, seed), names: names, labels: make([]map[string]string, names.nodes),
+		states: [nodeStates]*v1.Node{nodeReady: ready, nodeHeartbeat: beat, nodeNotReady: lost},
+	}
+}
+
+func (n *nodes) key(k int32) string {
+	return n.cached(k, func(k int32) string { return n.names.node(int(k)) })
+}
+
+func (n *nodes) object(k int32, state uint8) runtime.Object {
+	node := *n.states[state]
+	node.Name, node.UID = n.key(k), n.uid(k)
+	if n.labels[k] == nil {
+		n.labels[k] = maps.Clone(node.Labels)
+		n.labels[k][v1.LabelHostname] = node.Name
+	}
+	node.Labels = n.labels[k]
+	return &node
+}
+
+// leaseStates is the number of different renewals of a lease.
+const leaseStates = 4
+
+// leases generates the leases of nodes or of elected leaders.
+type leases struct {
+	identities
+	namespace string
+	name      func(i int) string
+	states    [leaseStates]coordinationv1.LeaseSpec
+	template  coordinationv1.Lease
+	// owners and nodes are for leases of nodes.
+	owners [][]metav1.OwnerReference
+	nodes  identities
+}
+
+// newNodeLeases returns the leases of nodes, which own them.
+func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
+	l := newLeases(names.prefix+"kube-node-lease", names.nodes, seed, names.node)
+	l.owners, l.nodes = make([][]metav1.OwnerReference, names.nodes), newIdentities(names.nodes, nodeSeed)
+	return l
+}
+
+// newLeaderLeases returns n leases for leader election.
+func newLeaderLeases(names namer, n int, seed uint64) *leases {
+	return newLeases(names.prefix+"kube-system", n, seed, func(i int) string { return "controller-" + padded(i, n) })
+}
+
+func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {
+	l := &leases{identities: newIdentities(n, seed), namespace: namespace, name: name, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}
+	// Without managed fields a lease has the half kilobyte that leases have in
+	// large clusters.
+	l.template.ManagedFields, l.template.OwnerReferences = nil, nil
+	for i := range l.states {
+		l.states[i] = *l.template.Spec.DeepCopy()
+		l.states[i].RenewTime = &metav1.MicroTime{Time: l.template.Spec.RenewTime.Add(time.Duration(i) * 10 * time.Second)}
+	}
+	return l
+}
+
+func (l *leases) key(k int32) string {
+	return l.cached(k, func(k int32) string { return ObjectKey(l.namespace, l.name(int(k))) })
+}
+
+func (l *leases) object(k int32, state uint8) runtime.Object {
+	lease := l.template
+	lease.Namespace, lease.Name = l.namespace, l.key(k)[len(l.namespace)+1:]
+	lease.UID, lease.Spec = l.uid(k), l.states[state]
+	if l.owners != nil {
+		if l.owners[k] == nil {
+			l.owners[k] = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: lease.Name, UID: l.nodes.uid(k)}}
+		}
+		lease.OwnerReferences = l.owners[k]
+	}
+	return &lease
+}
+
+// sliceStates is the number of different versions of an EndpointSlice: all
+// endpoints are ready, or all but one.
+const sliceStates = 4
+
+// endpointSlices generates EndpointSlices.
+type endpointSlices struct {
+	identities
+	names    namer
+	states   [][sliceStates][]discoveryv1.Endpoint // by slice of a service
+	services []*service
+	template *discoveryv1.EndpointSlice
+}
+
+type service struct {
+	name   string
+	labels map[string]string
+	owners []metav1.OwnerReference
+}
+
+// newEndpointSlices returns the slices of services with the given number of
+// endpoints each, at most perSlice in a slice.
+func newEndpointSlices(names namer, services, endpoints, perSlice int, seed uint64) *endpointSlices {
+	e := &endpointSlices{names: names, services: make([]*service, services), template: sample[*discoveryv1.EndpointSlice]("endpointslice", "one")}
+	for first := 0; first < endpoints; first += perSlice {
+		n := min(endpoints-first, perSlice)
+		var states [sliceStates][]discoveryv1.Endpoint
+		for state := range states {
+			for i := range n {
+				ep := *e.template.Endpoints[0].DeepCopy()
+				number := first + i
+				ep.Addresses = []string{ip(10, number)}
+				node := names.node(number % max(names.nodes, 1))
+				ep.NodeName = &node
+				ep.TargetRef.Name = "web-" + suffix(mix(uint64(number)), 10) + "-" + base27(uint64(number), 5)
+				if state > 0 && i == (state*7)%n {
+					ready := false
+					ep.Conditions.Ready = &ready
+				}
+				states[state] = append(states[state], ep)
+			}
+		}
+		e.states = append(e.states, states)
+	}
+	e.identities = newIdentities(services*len(e.states), seed)
+	return e
+}
+
+func (e *endpointSlices) service(number int) *service {
+	if e.services[number] == nil {
+		name := "web-" + strconv.Itoa(number+1)
+		e.services[number] = &service{
+			name:   name,
+			labels: map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", discoveryv1.LabelServiceName: name},
+			owners: controlledBy("v1", "Service", name, uid(mix(e.seed^uint64(number)), 0)),
+		}
+	}
+	return e.services[number]
+}
+
+func (e *endpointSlices) key(k int32) string { return e.cached(k, e.newKey) }
+
+func (e *endpointSlices) newKey(k int32) string {
+	number := int(k) / len(e.states)
+	return ObjectKey(e.names.namespace(number), e.service(number).name+"-"+e.uniqueSuffix(uint64(k)))
+}
+
+func (e *endpointSlices) object(k int32, state uint8) runtime.Object {
+	number, at := int(k)/len(e.states), int(k)%len(e.states)
+	svc, slice := e.service(number), *e.template
+	slice.Namespace = e.names.namespace(number)
+	slice.Name = e.key(k)[len(slice.Namespace)+1:]
+	slice.GenerateName, slice.UID = svc.name+"-", e.uid(k)
+	slice.Labels, slice.OwnerReferences = svc.labels, svc.owners
+	slice.Endpoints = e.states[at][state]
+	return &slice
+}
+
+// The states of Jobs.
+const (
+	jobCreated uint8 = iota
+	jobStarted
+	jobRunning
+	jobSucceeded
+	jobComplete
+	jobStates
+)
+
+// jobs generates the Jobs that own a [podGroup].
+type jobs struct {
+	identities
+	pods   *pods
+	group  *podGroup
+	states [jobStates]*batchv1.Job
+}
+
+func newJobs(p *pods, group int) *jobs {
+	j := &jobs{pods: p, group: &p.groups[group], identities: newIdentities(p.groups[group].workloads(), 0)}
+	for i, state := range []string{"created", "started", "running", "succeeded", "complete"} {
+		j.states[i] = sample[*batchv1.Job]("job", state)
+	}
+	return j
+}
+
+// workload returns the workload of the Job's pods.
+func (j *jobs) workload(k int32) *workload {
+	_, _, w := j.pods.place(int32(j.group.first + int(k)*j.group.perWorkload))
+	return w
+}
+
+func (j *jobs) key(k int32) string {
+	return j.cached(k, func(k int32) string {
+		w := j.workload(k)
+		return ObjectKey(w.namespace, w.owners[0].Name)
+	})
+}
+
+func (j *jobs) object(k int32, state uint8) runtime.Object {
+	w, job := j.workload(k), *j.states[state]
+	job.Namespace, job.Name, job.UID = w.namespace, w.owners[0].Name, w.owners[0].UID
+	return &job
+}
