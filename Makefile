@@ -1,70 +1,90 @@
-# watchlab needs Go 1.26 and make. Everything else is a pinned Go module that
-# the first run fetches.
+# watchlab needs Go 1.26 and make. All else is a pinned Go module that the first build
+# fetches.
 GO      ?= go
 BIN     := bin
 COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null)
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test mutants soak e2e control-plane dashboards dashboards-up dashboards-down bench image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind lint clean
+.PHONY: help build run bench results-archive test e2e mutants soak lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
-# NESTED are the modules that keep heavy dependencies out of the root's go.mod.
-NESTED := bench/kubelet impls/informer/controllerruntime scripts/image
-# E2E are those that run real programs, which they build into PROGRAMS.
-E2E      := bench/e2e loadgen/apiserver/e2e bench/report/browser dashboards/e2e bench/telemetry/e2e
-PROGRAMS := $(CURDIR)/$(BIN)/programs
-# FAULTS is how long each half of make e2e's informers go through faults.
-FAULTS ?= 5m
-# SOAK is how long make soak lasts.
-SOAK ?= 10m
-# BUDGET is what make bench has for its runs.
-BUDGET ?= 28m
-
-help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
 
-run: build ## Replay the recorded streams through every variant and compare them (5 minutes)
+run: build ## Compare the variants under recorded storms
 	$(BIN)/watchlab run
 
-test: ## Run all tests with the race detector, those of the nested modules included
+# BUDGET limits the runs of make bench.
+BUDGET ?= 28m
+
+bench: build ## Run the full study into results/ (BUDGET=28m)
+	$(BIN)/watchlab study --budget $(BUDGET)
+
+# RESULTS is a folder of results/, the newest by default.
+RESULTS ?= $(notdir $(patsubst %/,%,$(lastword $(sort $(wildcard results/*/)))))
+
+results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RESULTS=newest)
+	@mkdir -p $(BIN) && test -d 'results/$(RESULTS)/'
+	tar -C results -czf '$(BIN)/$(RESULTS).tar.gz' '$(RESULTS)'
+
+# RACE are the packages in which goroutines meet: their code has a go statement or uses
+# sync. The command is not among them: its tests play whole runs through those that are.
+RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
+	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e))))
+# soak has its own target.
+PLAIN = $(filter-out $(patsubst ./%,watchlab/%,$(RACE)),$(shell $(GO) list ./...))
+
+test: ## Vet and test; with the race detector where goroutines meet
 	$(GO) vet ./...
-	$(GO) test -race ./...
-	@set -e; for m in $(NESTED); do echo "$$m:"; (cd $$m && $(GO) vet ./... && $(GO) test -race ./...); done
+	$(GO) test -race $(RACE)
+	$(GO) test $(PLAIN)
+	cd scripts/tools && $(GO) test ./image
 
-mutants: ## Break the variants on purpose and see the tests catch it (impls/conformance/mutants.md)
-	$(GO) test -tags mutants -run '^TestMutants$$' ./impls/...
+mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
+	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
 
-soak: ## Play all variants for ten minutes (SOAK=10m) with panics, Close and Replace: nothing lost, memory flat
+# SOAK is how long make soak plays.
+SOAK ?= 10m
+
+soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m)
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
 
-e2e: build ## Run real kubectl, kube-apiserver, controller-runtime, Chromium, Prometheus and an OpenTelemetry collector; informers through faults (FAULTS=5m each)
+# FAULTS is how long informers and caches meet faults. E2E are flags of go test.
+FAULTS ?= 5m
+E2E    ?=
+# PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
+PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol versitygw
+
+e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/chromium.sh >/dev/null
 	@scripts/prometheus.sh
-	@set -e; for m in $(E2E); do echo "$$m:"; (cd $$m && $(GO) vet ./... && \
-		WATCHLAB=$(CURDIR)/$(BIN)/watchlab WATCHLAB_PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 30m ./...); done
+	@set -e; for p in $(PROGRAMS); do scripts/program.sh $$p; done
+	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
+	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' ./controllerruntime -faults $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/source/guarantee -faults $(FAULTS)
-	cd impls/informer/controllerruntime && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' . -faults $(FAULTS)
+	cd bench/kubelet && $(GO) vet ./... && $(GO) test ./... && $(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-control-plane: ## Run etcd, kube-apiserver, controller-manager and scheduler on loopback until Ctrl-C
-	cd bench/e2e && $(GO) run . --programs $(PROGRAMS)
+lint: ## Run golangci-lint
+	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/e2e scripts/tools; do \
+		echo "golangci-lint run $$m"; (cd $$m && $$lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
-dashboards: ## Write the Grafana dashboards, rules and runbooks that dashboards/*.go define
+control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C
+	cd bench/e2e && $(GO) run .
+
+dashboards: ## Generate the Grafana dashboards, rules and runbooks from dashboards/*.go
 	$(GO) run ./dashboards/generate dashboards
 
-dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker, on the loopback
+dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker
 	docker compose -f dashboards/compose/compose.yaml up -d --wait
 	@echo 'Grafana: http://127.0.0.1:3000  Now: bin/watchlab run --metrics-addr 127.0.0.1:9464'
 
-dashboards-down: ## Stop them; what they stored is kept
+dashboards-down: ## Stop them and keep their data
 	docker compose -f dashboards/compose/compose.yaml down
 
-bench: build ## Answer the research questions: all their runs and a page each, into results/, within 30 minutes (BUDGET=28m)
-	$(BIN)/watchlab study --budget $(BUDGET)
-
-# IMAGE is the image's name and tag; PLATFORMS are what it is built for.
+# IMAGE is the name and tag of the image; PLATFORMS are its architectures.
 IMAGE     ?= watchlab:dev
 PLATFORMS ?= amd64 arm64
 ARCHIVE   ?= $(BIN)/watchlab.tar
@@ -72,67 +92,58 @@ ARCHIVE   ?= $(BIN)/watchlab.tar
 image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
 	@set -e; for arch in $(PLATFORMS); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./cmd/watchlab; done
-	cd scripts/image && $(GO) run . --ref $(IMAGE) --revision '$(COMMIT)' --out $(abspath $(ARCHIVE)) \
+	cd scripts/tools && $(GO) run ./image --ref $(IMAGE) --revision '$(COMMIT)' --out $(abspath $(ARCHIVE)) \
 		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
 
-# CLUSTER is a kind cluster, with its context kind-CLUSTER: brought up by kind-up, with
-# so many WORKERS beside the control plane, or by other means.
+# CLUSTER is a kind cluster with the context kind-CLUSTER. make kind-up creates it with
+# WORKERS nodes beside the control plane.
 CLUSTER ?= watchlab
 WORKERS ?= 2
-# The run: FLAGS are those of `watchlab run`, RUN its name.
+# FLAGS of watchlab run, and the name, pods, mode and overlay of the load Job.
 RUN     ?= kind
 SHARDS  ?= 4
 MODE    ?= self
 OVERLAY ?= kind
 STORM   ?= recorded-gang
 FLAGS   ?= --family deltafifo --delivery in-order --impl clientgo-realfifo-batch,cond,ring --pipeline informer --storm $(STORM) --pace max,4000 --rounds 3
-# NODES is how many nodes without kubelets there are to be.
+# NODES is the number of nodes without kubelets.
 NODES   ?= 1000
-KIND    ?= $(or $(shell command -v kind 2>/dev/null),$(CURDIR)/$(BIN)/kind)
-# KUBE is a kubeconfig of the cluster alone, and IN says where a verb of watchlab goes.
+KIND     = $(or $(shell command -v kind 2>/dev/null),$(shell scripts/program.sh kind))
+# KUBE is a kubeconfig of this cluster alone; IN selects it for watchlab's verbs.
 KUBE    := $(BIN)/kubeconfig/$(CLUSTER)
-IN       = --kubeconfig $(KUBE) --context kind-$(CLUSTER)
+IN       = --kubeconfig $(CURDIR)/$(KUBE) --context kind-$(CLUSTER)
 ARCH    ?= $(shell $(GO) env GOHOSTARCH)
-export KIND
 
-$(CURDIR)/$(BIN)/kind: scripts/kind/build/kind/go.mod
-	cd scripts/kind/build/kind && $(GO) build -trimpath -o $@ sigs.k8s.io/kind
+kind-up: ## Create a kind cluster if it is missing (CLUSTER=watchlab, WORKERS=2, KIND_IMAGE=, KIND_CONFIG=)
+	KIND=$(KIND) scripts/kind/up.sh $(CLUSTER) $(WORKERS)
 
-kind-up: $(KIND) ## Bring up a kind cluster, if it isn't there (CLUSTER=watchlab, WORKERS=2, KIND_IMAGE=, KIND_CONFIG=)
-	scripts/kind/up.sh $(CLUSTER) $(WORKERS)
-
-image-load: $(KIND) ## Build the image for this machine's architecture (ARCH=) and load it into the kind cluster
+image-load: ## Build the image for one architecture and load it into the kind cluster (ARCH=)
 	$(MAKE) --no-print-directory image PLATFORMS=$(ARCH) ARCHIVE=$(BIN)/watchlab-$(ARCH).tar
 	$(KIND) load image-archive $(BIN)/watchlab-$(ARCH).tar --name $(CLUSTER)
 
 .PHONY: kubeconfig
-kubeconfig: $(KIND)
-	@scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
+kubeconfig:
+	@KIND=$(KIND) scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
 
-kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods of the cluster (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
+kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
 	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --shards $(SHARDS) --image $(IMAGE) -- $(FLAGS)
 
-kind-results: build kubeconfig ## Merge what the pods measured into results/, and take the run out of the cluster
+kind-results: build kubeconfig ## Merge the pods' results into results/ and delete the run from the cluster
 	$(BIN)/watchlab cluster collect $(IN) --name $(RUN)
 	$(BIN)/watchlab cluster clean $(IN) --name $(RUN)
 
-kind-clean: build kubeconfig ## Take everything of ours out of the cluster
+kind-clean: build kubeconfig ## Delete all of watchlab from the cluster
 	$(BIN)/watchlab cluster clean $(IN) --all
 
-kind-down: $(KIND) ## Delete the kind cluster
+kind-down: ## Delete the kind cluster
 	$(KIND) delete cluster --name $(CLUSTER)
 	rm -f $(KUBE)
 
-kwok-nodes: kubeconfig ## Have NODES=1000 nodes without kubelets in the cluster, 0 for none; overlay kwok keeps them alive
-	$(GO) run ./scripts/kind/nodes $(IN) --count $(NODES)
+kwok-nodes: kubeconfig ## Scale the nodes without kubelets; overlay kwok keeps them alive (NODES=1000)
+	cd bench/e2e && $(GO) run ./kind/nodes $(IN) --count $(NODES)
 
-e2e-kind: build kubeconfig ## Prove it all in the cluster CLUSTER=watchlab, with an image of this commit; PART=Observed for less (docs/kind.md)
-	cd scripts/kind/e2e && $(GO) vet ./... && CLUSTER=$(CLUSTER) PROGRAMS=$(PROGRAMS) $(GO) test -count 1 -timeout 90m -v $(if $(PART),-run TestKind/$(PART)) ./...
+e2e-kind: build kubeconfig ## Test all of this in the kind cluster (CLUSTER=watchlab, PART=Observed)
+	cd bench/e2e && $(GO) vet ./kind/... && CLUSTER=$(CLUSTER) KIND=$(KIND) $(GO) test -count 1 -timeout 90m -v $(if $(PART),-run TestKind/$(PART)) ./kind
 
-lint: ## Run the linters, built from the version pinned in scripts/lint/go.mod
-	cd scripts/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	@set -e; for m in $(NESTED) $(E2E) loadgen/apiserver/e2e/kubectl bench/telemetry/e2e/collector scripts/kind/e2e; do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
-
-clean: ## Remove what was built; results are kept
+clean: ## Delete all that was built; results stay
 	rm -rf $(BIN)

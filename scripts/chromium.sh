@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Sees to it that there is a Chromium for the browser tests: one that is there
-# already (CHROMIUM, or on the PATH), else Debian's, where this is root and has
-# apt-get. Otherwise it says so, loudly, and the tests are skipped: they must not
-# keep anybody from the others. Prints the program's path, or nothing.
+# chromium.sh: prints the path of a Chromium for the browser tests: $CHROMIUM, one in
+# $PATH, or Debian's, which it installs as root with apt-get. Without one it prints a
+# warning and exits with code 0; the browser tests skip.
 set -euo pipefail
 
 if [ -n "${CHROMIUM:-}" ]; then
 	command -v "$CHROMIUM" && exit 0
-	echo "chromium.sh: CHROMIUM names $CHROMIUM, which is no program" >&2
+	echo "chromium.sh: CHROMIUM names $CHROMIUM, which is not a program" >&2
 	exit 2
 fi
 
@@ -33,5 +32,5 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	} >&2 || true
 fi
 if ! find_chromium; then
-	echo "#### SKIPPED: no Chromium here and none could be installed; the HTML report is NOT tested in a browser ####" >&2
+	echo "#### SKIPPED: this machine has no Chromium and none could be installed; the HTML report is NOT tested in a browser ####" >&2
 fi

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/share"
@@ -40,7 +40,7 @@ type driven struct {
 
 func newDriven(t *testing.T) *driven {
 	t.Helper()
-	d := &driven{t: t, program: program(t), cp: controlplanetest.Start(t, controlplane.Options{Controllers: true})}
+	d := &driven{t: t, program: programs.Watchlab(t), cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
 	d.client = kubernetes.NewForConfigOrDie(d.cp.Config())
 	d.pods = standInForKubelet(t, d.cp, d.program)
 	return d
@@ -108,7 +108,7 @@ func (d *driven) nothingLeft(plan share.Plan) {
 	d.t.Helper()
 	if plan.Mode == share.Cluster {
 		// They end in their own time.
-		controlplanetest.Eventually(d.t, "the writers' namespaces are gone", func() error {
+		programs.Eventually(d.t, "the writers' namespaces are gone", func() error {
 			list, err := d.client.CoreV1().Namespaces().List(d.t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
 			if err == nil && len(list.Items) > 0 {
 				err = errors.New(list.Items[0].Name + " is there")
@@ -317,7 +317,7 @@ func (d *driven) interrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	controlplanetest.Eventually(t, "the run is watched", func() error {
+	programs.Eventually(t, "the run is watched", func() error {
 		if !strings.Contains(out.String(), "results delivered") {
 			return errors.New(out.String())
 		}
@@ -328,7 +328,7 @@ func (d *driven) interrupted(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(out.String(), "cluster status") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	controlplanetest.Eventually(t, "the run comes to its end", func() error {
+	programs.Eventually(t, "the run comes to its end", func() error {
 		if s := d.state("left"); s.Count(fleet.Succeeded) != 2 {
 			return fmt.Errorf("%+v", s)
 		}

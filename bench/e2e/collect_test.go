@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
 	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
@@ -175,7 +174,7 @@ func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 // than a page of them and some in two parts, is what they would have left in a folder.
 func TestCollectFromARealServer(t *testing.T) {
 	const shards = 30
-	cp := controlplanetest.Start(t, controlplane.Options{})
+	cp := controlplane.ForTest(t, controlplane.Options{})
 	client, _ := countedClient(t, cp)
 	makeNamespace(t, client, "results")
 	of := playedShards(t, 1)
@@ -255,7 +254,7 @@ func BenchmarkCollect(b *testing.B) {
 				before := 0.0
 				if way == "configmap" {
 					if cp == nil {
-						cp = controlplanetest.Start(outer, controlplane.Options{})
+						cp = controlplane.ForTest(outer, controlplane.Options{})
 					}
 					client, counts = countedClient(b, cp)
 					makeNamespace(b, client, fmt.Sprintf("results-%d", n))

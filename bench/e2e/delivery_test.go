@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/impls/conformance/mergetest/pods"
 )
 
@@ -122,28 +122,22 @@ func (o *outliving) end() {
 
 func realServer(b testing.TB) server {
 	o := &outliving{TB: b}
-	cp := controlplanetest.Start(o, controlplane.Options{Controllers: true})
-	controlplanetest.Eventually(b, "the default service account is made", func() error {
+	cp := controlplane.ForTest(o, controlplane.Options{Controllers: true})
+	programs.Eventually(b, "the default service account is made", func() error {
 		_, err := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ServiceAccounts("default").Get(context.Background(), "default", metav1.GetOptions{})
 		return err
 	})
 	return server{config: cp.Config(), pid: cp.APIServerPID(), stop: o.end}
 }
 
-// simulatedServer builds and runs the command.
+// simulatedServer runs the command.
 func simulatedServer(b testing.TB) server {
 	dir, err := os.MkdirTemp("", "watchlab-serve-")
 	if err != nil {
 		b.Fatal(err)
 	}
-	program := filepath.Join(dir, "watchlab")
-	build := exec.Command("go", "build", "-o", program, "./cmd/watchlab")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("go build: %v\n%s", err, out)
-	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	cmd := exec.Command(program, "serve", "--kubeconfig-out", kubeconfig)
+	cmd := exec.Command(programs.Watchlab(b), "serve", "--kubeconfig-out", kubeconfig)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -158,7 +152,7 @@ func simulatedServer(b testing.TB) server {
 		_ = os.RemoveAll(dir)
 	}
 	var config *rest.Config
-	controlplanetest.Eventually(b, "watchlab serves", func() error {
+	programs.Eventually(b, "watchlab serves", func() error {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
@@ -306,7 +306,7 @@ func (r *recording) complete(t *testing.T, p playable) {
 	for key, pod := range podsOf(t, p) {
 		want[key] = pod.ResourceVersion
 	}
-	controlplanetest.Eventually(t, "what the cluster has is recorded", func() error {
+	programs.Eventually(t, "what the cluster has is recorded", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !maps.Equal(r.state, want) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/pace"
@@ -32,7 +32,7 @@ type playable struct {
 
 func newPlayable(t *testing.T, run string, initial, events int) playable {
 	t.Helper()
-	p := playable{cp: controlplanetest.Start(t, controlplane.Options{Controllers: true})}
+	p := playable{cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
 	var err error
 	if p.cluster, err = cluster.For(p.cp.Config()); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestApplyAndTee(t *testing.T) {
 		t.Error(err)
 	}
 	client := kubernetes.NewForConfigOrDie(p.cp.Config())
-	controlplanetest.Eventually(t, "the namespaces are gone", func() error {
+	programs.Eventually(t, "the namespaces are gone", func() error {
 		list, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
 		if err == nil && len(list.Items) > 0 {
 			err = errors.New(list.Items[0].Name + " is there")

@@ -1,5 +1,5 @@
-// Command e2e builds and runs a real control plane (see package controlplane)
-// until it is interrupted, and prints where its kubeconfig lies.
+// Command e2e runs a real control plane (package controlplane) until an interrupt and
+// prints the path of its kubeconfig. Its tests play against that control plane.
 package main
 
 import (
@@ -16,33 +16,28 @@ import (
 )
 
 func main() {
-	dir := flag.String("programs", "", "folder for the programs that are built")
-	controllers := flag.Bool("controllers", true, "run the controller-manager and the scheduler too")
+	controllers := flag.Bool("controllers", true, "run controller-manager and scheduler too")
 	flag.Parse()
-	if *dir == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "e2e: --programs FOLDER is all that it takes, and --controllers=false")
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "e2e: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	if err := run(*dir, *controllers); err != nil {
+	if err := run(*controllers); err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, controllers bool) error {
+func run(controllers bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fmt.Fprintln(os.Stderr, "building etcd and Kubernetes "+controlplane.KubernetesVersion+" (minutes the first time)")
-	programs, err := controlplane.Build(ctx, dir)
-	if err != nil {
-		return err
-	}
-	cp, err := controlplane.Start(ctx, programs, controlplane.Options{Controllers: controllers})
+	fmt.Fprintln(os.Stderr, "starting etcd and Kubernetes; the first time builds them for minutes")
+	cp, err := controlplane.Start(ctx, controlplane.Options{Controllers: controllers})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("export KUBECONFIG=%s\n", cp.Kubeconfig())
-	fmt.Fprintln(os.Stderr, "ready; Ctrl-C ends it and removes all that it holds")
+	fmt.Fprintln(os.Stderr, "ready; Ctrl-C stops it and removes its data")
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():

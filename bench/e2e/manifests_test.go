@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
 	"watchlab/loadgen/share"
 )
@@ -44,7 +44,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	s := &site{t: t, config: cp.Config()}
 	s.config.QPS = -1
 	s.client = kubernetes.NewForConfigOrDie(s.config)
@@ -99,12 +99,12 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 }
 
 // installPodMonitors installs the definition of the Prometheus operator's PodMonitor,
-// from the module that build/monitoring pins.
+// from the module that scripts/tools pins.
 func (s *site) installPodMonitors() {
 	s.t.Helper()
 	const module = "github.com/prometheus-operator/prometheus-operator"
 	cmd := exec.CommandContext(s.t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = filepath.Join("build", "monitoring")
+	cmd.Dir = filepath.Join("..", "..", "scripts", "tools")
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	out, err := cmd.Output()
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *site) installPodMonitors() {
 	if _, err := s.apply(crd); err != nil {
 		s.t.Fatal(err)
 	}
-	controlplanetest.Eventually(s.t, "PodMonitors are served", func() error {
+	programs.Eventually(s.t, "PodMonitors are served", func() error {
 		s.mapper.Reset()
 		_, err := s.mapper.RESTMapping(schema.GroupKind{Group: "monitoring.coreos.com", Kind: "PodMonitor"}, "v1")
 		return err
@@ -240,7 +240,7 @@ func (s *site) podSecurity(t *testing.T, namespaces int) {
 	}
 	for i := 1; i <= namespaces; i++ {
 		namespace := fmt.Sprintf("lab-%d", i)
-		controlplanetest.Eventually(t, "the pods of "+namespace+" are made", func() error {
+		programs.Eventually(t, "the pods of "+namespace+" are made", func() error {
 			jobs, err := s.client.BatchV1().Jobs(namespace).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return err

@@ -4,95 +4,34 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
 	"watchlab/cmd/watchlab/cli"
 )
 
-// gatewayVersion of the Versity S3 gateway is what bench/e2e/build/s3 pins.
-const gatewayVersion = "v1.8.0"
-
-// gateway builds an S3-compatible server that keeps objects in a folder, or finds it
-// where it was built before.
-func gateway(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv("WATCHLAB_PROGRAMS")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Join(cache, "watchlab")
-	}
-	program, err := filepath.Abs(filepath.Join(dir, "versitygw-"+gatewayVersion, "versitygw"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); !errors.Is(err, fs.ErrNotExist) {
-		return program
-	}
-	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	unfinished := fmt.Sprintf("%s.%d", program, os.Getpid())
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", unfinished, "github.com/versity/versitygw/cmd/versitygw")
-	build.Dir = filepath.Join("build", "s3")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the S3 gateway: %v\n%s", err, out)
-	}
-	if err := os.Rename(unfinished, program); err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
-
-// startGateway starts it with one bucket, and returns its URL and the bucket's folder.
+// startGateway starts an S3-compatible server that keeps objects in a folder, with one bucket, and returns its URL and the bucket's folder.
 func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string) {
 	t.Helper()
-	program := gateway(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := programs.Address(t)
 	root, side := t.TempDir(), t.TempDir()
 	dir = filepath.Join(root, bucket)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	// Attributes beside the files, as not every file system has them.
-	cmd := exec.Command(program, "--port", address, "--access", id, "--secret", secret, "posix", "--sidecar", side, root)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the gateway said:\n%s", output.String())
-		}
-	})
-	controlplanetest.Eventually(t, "the S3 gateway answers", func() error {
+	gateway := programs.Start(t, exec.Command(programs.Pinned(t, "versitygw"), "--port", address, "--access", id, "--secret", secret, "posix", "--sidecar", side, root))
+	gateway.Ready(t, func() error {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			err = c.Close()

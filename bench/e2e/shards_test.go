@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet/barrier"
 	"watchlab/bench/fleet/delivery"
 	"watchlab/bench/lab"
@@ -47,7 +47,7 @@ type shards struct {
 
 func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *shards {
 	t.Helper()
-	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: program(t), plan: plan, output: map[string]*bytes.Buffer{}}
+	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: programs.Watchlab(t), plan: plan, output: map[string]*bytes.Buffer{}}
 	s.plan.Args = append(slices.Clone(plan.Args), "--metrics-addr=127.0.0.1:0")
 	text, err := s.plan.YAML()
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *shards) place(m barrier.Member) (barrier.Place, error) {
 // reached waits until a member has come to a position.
 func (s *shards) reached(m barrier.Member, position int) {
 	s.Helper()
-	controlplanetest.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
+	programs.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
 		p, err := s.place(m)
 		if err == nil && p.Position < position {
 			err = fmt.Errorf("it is at %v", p)
@@ -162,7 +162,7 @@ func (s *shards) reached(m barrier.Member, position int) {
 
 // Shards of runs, on a real API server.
 func TestShards(t *testing.T) {
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
 		"play one storm": playOneStorm, "a shard is killed": aShardIsKilled, "the leader is killed": theLeaderIsKilled,
 		"refuse": shardsRefuse, "share a server": shareAServer, "watch writers": watchWriters,
@@ -402,7 +402,7 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 			}
 		}
 	}
-	controlplanetest.Eventually(t, "what was written is gone", func() error {
+	programs.Eventually(t, "what was written is gone", func() error {
 		list, err := s.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
 		if err == nil && len(list.Items) > 0 {
 			err = errors.New(list.Items[0].Name + " is there")

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/trace"
@@ -43,7 +43,7 @@ profiles:
 // recording is played through all variants of the families that take so many pods; and
 // nothing is left in the cluster.
 func TestFiveThousandPods(t *testing.T) {
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	client := kubernetes.NewForConfigOrDie(cp.Config())
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -74,7 +74,7 @@ func TestFiveThousandPods(t *testing.T) {
 		}
 	}
 
-	controlplanetest.Eventually(t, "nothing is left", func() error {
+	programs.Eventually(t, "nothing is left", func() error {
 		namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
 		if err == nil && len(namespaces.Items) > 0 {
 			err = errors.New("namespace " + namespaces.Items[0].Name + " is there")
@@ -122,22 +122,6 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 }
 
-// program returns the command: that of $WATCHLAB, or one that is built for these
-// tests.
-func program(t *testing.T) string {
-	t.Helper()
-	if path := os.Getenv("WATCHLAB"); path != "" {
-		return path
-	}
-	path := filepath.Join(controlplanetest.Programs(t), "watchlab")
-	build := exec.Command("go", "build", "-o", path, "./cmd/watchlab")
-	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
 // running is the command in the background.
 type running struct {
 	cmd    *exec.Cmd
@@ -147,7 +131,7 @@ type running struct {
 // background starts the command, and ends it with the test where nobody has before.
 func background(t *testing.T, args ...string) *running {
 	t.Helper()
-	r := &running{cmd: exec.Command(program(t), args...), stderr: new(bytes.Buffer)}
+	r := &running{cmd: exec.Command(programs.Watchlab(t), args...), stderr: new(bytes.Buffer)}
 	r.cmd.Stderr = r.stderr
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -177,7 +161,7 @@ func (r *running) interrupt(t *testing.T) string {
 func outcomeOf(t *testing.T, args ...string) *lab.Outcome {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.Command(program(t), args...)
+	cmd := exec.Command(programs.Watchlab(t), args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("watchlab %s: %v\n%s", strings.Join(args, " "), err, errs.String())

@@ -1,3 +1,5 @@
+// The real kubelet, v1.31: its release needs the k8s.io modules of that release, which
+// one build cannot mix with the root's.
 module watchlab/bench/kubelet
 
 go 1.26.0

@@ -6,7 +6,7 @@
 // (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana,
 // 9.3) and of the panels timeseries, stat, bargauge, heatmap, state-timeline and
 // table (panelcfg.cue of each). Grafana's own Go model of it, the foundation SDK, is
-// no module of a registry. Its TypeScript types are: dashboards/e2e compiles against
+// no module of a registry. Its TypeScript types are: bench/e2e/dashboards compiles against
 // them what this package encodes.
 //
 //  1. A [Dashboard] has rows of panels. Where a panel stands follows from its

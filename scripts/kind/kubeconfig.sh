@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kubeconfig.sh CLUSTER FILE: writes the kubeconfig of a kind cluster to a file of its
-# own, whatever KUBECONFIG says. Where kind doesn't know the cluster, since others made
-# it, the user's own kubeconfig is taken, if it has the context kind-CLUSTER.
+# own, without a look at KUBECONFIG. If kind does not know the cluster, it copies the
+# user's kubeconfig that has the context kind-CLUSTER.
 set -euo pipefail
 cluster=${1:?name of the cluster}
 file=${2:?file to write}

@@ -1,64 +1,92 @@
+// Package controlplane runs a real Kubernetes control plane on the loopback, for tests
+// and for use by hand: etcd and kube-apiserver, and on request controller-manager and
+// scheduler. scripts/tools pins the programs.
+//
+//	cp, err := controlplane.Start(ctx, controlplane.Options{}) // builds for minutes the first time
+//	defer cp.Stop()
+//	client, err := kubernetes.NewForConfig(cp.Config())
 package controlplane
 
 import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"watchlab/bench/e2e/programs"
 )
 
-// Options say what is started.
+// Component is a program of a control plane.
+type Component string
+
+// The components, in the order in which they start.
+const (
+	Etcd              Component = "etcd"
+	APIServer         Component = "kube-apiserver"
+	ControllerManager Component = "kube-controller-manager"
+	Scheduler         Component = "kube-scheduler"
+)
+
+// ErrComponent says that a component does not exist, or is not in the state that a
+// call needs.
+var ErrComponent = errors.New("controlplane: not that component")
+
+const (
+	// readyTime is the time limit of the API server's start: 3 s on a quiet machine.
+	readyTime = 2 * time.Minute
+	// stopTime is the time limit of a program's end; then it is killed.
+	stopTime = 10 * time.Second
+
+	loopback = "127.0.0.1"
+)
+
+// Options configure a control plane.
 type Options struct {
+	// Controllers also starts controller-manager and scheduler.
 	Controllers bool
 
 	APIServerFlags []string
 }
 
-const (
-	// readyTime is how long the API server may take to be ready, on a machine
-	// that has other things to do; it takes 3 s on a quiet one.
-	readyTime = 2 * time.Minute
-	// stopTime is how long a program may take to stop before it is killed.
-	stopTime = 10 * time.Second
-)
-
-// ControlPlane is one that runs. It has a folder of its own below the
-// temporary one, which Stop removes.
+// ControlPlane is a running control plane. Its files are in a temporary folder that
+// Stop removes.
 type ControlPlane struct {
-	dir    string
-	config *rest.Config
-	etcd   string
-	stop   sync.Once
-
+	dir     string
+	config  *rest.Config
+	etcd    string
+	release string
+	stop    sync.Once
 	stopErr error
 
-	mu sync.Mutex
-
+	mu        sync.Mutex
 	processes []*process
 }
 
-// Start starts a control plane and returns when it is ready. It listens on
-// ports of loopback that were free, with certificates of its own and a token
-// that only its kubeconfig has. etcd does not wait for the disk, as what it keeps
-// is thrown away: it survives the end of its process (see [ControlPlane.Kill]),
-// not that of the machine. On an error nothing is left running.
-func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err error) {
+// Start starts a control plane and returns when it is ready. It listens on free ports
+// of the loopback, with its own certificates and token. etcd does not sync its data
+// to disk: the data survives [ControlPlane.Kill], not a crash of the machine. On an
+// error nothing is left running.
+func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	dir, err := os.MkdirTemp("", "watchlab-control-plane-")
 	if err != nil {
 		return nil, fmt.Errorf("controlplane: %w", err)
@@ -73,73 +101,86 @@ func Start(ctx context.Context, p Programs, opts Options) (_ *ControlPlane, err 
 	if err != nil {
 		return nil, err
 	}
-	token, err := c.credentials()
-	if err != nil {
+	if err := c.credentials("https://" + address(ports[0])); err != nil {
 		return nil, err
 	}
-	ca, err := os.ReadFile(c.path("ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	c.config = &rest.Config{
-		Host:            "https://" + address(ports[0]),
-		BearerToken:     token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
-	}
-	if err := c.writeKubeconfig(); err != nil {
-		return nil, err
-	}
-	etcd := "http://" + address(ports[1])
+	etcd, peer := "http://"+address(ports[1]), "http://"+address(ports[2])
 	c.etcd = etcd
-	peer := "http://" + address(ports[2])
-	err = c.run(Etcd, p.Etcd, "--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
-		"--quota-backend-bytes", strconv.Itoa(4<<30),
-		"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab="+peer)
-	if err != nil {
-		return nil, err
+	args := map[Component][]string{
+		Etcd: {
+			"--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+			"--quota-backend-bytes", strconv.Itoa(4 << 30),
+			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
+		},
+		// Endpoints of the API server's own service cannot be on the loopback, so no
+		// reconciler runs for them.
+		APIServer: append([]string{
+			"--etcd-servers", etcd,
+			"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
+			"--endpoint-reconciler-type", "none", "--allow-privileged=true",
+			"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
+			"--token-auth-file", c.path("tokens.csv"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
+			"--service-account-issuer", "https://kubernetes.default.svc",
+			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
+			"--service-cluster-ip-range", "10.96.0.0/16",
+		}, opts.APIServerFlags...),
+		ControllerManager: {
+			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
+			"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"),
+			"--authentication-skip-lookup",
+		},
+		Scheduler: {
+			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
+			"--leader-elect=false", "--authentication-skip-lookup",
+		},
 	}
-	// Endpoints of the API server's own service can't be on loopback, hence no
-	// reconciler of them.
-	err = c.run(APIServer, p.APIServer, append([]string{
-		"--etcd-servers", etcd,
-		"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
-		"--endpoint-reconciler-type", "none", "--allow-privileged=true",
-		"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
-		"--token-auth-file", c.path("tokens.csv"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
-		"--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", c.path("sa.pub"), "--service-account-signing-key-file", c.path("sa.key"),
-		"--service-cluster-ip-range", "10.96.0.0/16",
-	}, opts.APIServerFlags...)...)
-	if err != nil {
-		return nil, err
+	components := []Component{Etcd, APIServer}
+	if opts.Controllers {
+		components = append(components, ControllerManager, Scheduler)
 	}
-	if err := c.ready(ctx); err != nil {
-		return nil, err
-	}
-	if !opts.Controllers {
-		return c, nil
-	}
-	err = c.run(ControllerManager, p.ControllerManager, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
-		"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("ca.crt"),
-		"--authentication-skip-lookup")
-	if err != nil {
-		return nil, err
-	}
-	err = c.run(Scheduler, p.Scheduler, "--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
-		"--leader-elect=false", "--authentication-skip-lookup")
-	if err != nil {
-		return nil, err
+	for _, name := range components {
+		program, err := programs.Path(ctx, string(name))
+		if err != nil {
+			return nil, err
+		}
+		p, err := start(dir, name, program, args[name])
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.processes = append(c.processes, p)
+		c.mu.Unlock()
+		if name != APIServer {
+			continue
+		}
+		c.release = programs.Version(program)
+		if err := c.ready(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }
 
-const loopback = "127.0.0.1"
+// ForTest starts a control plane that ends with the test.
+func ForTest(t testing.TB, opts Options) *ControlPlane {
+	t.Helper()
+	c, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("control plane: %v", err)
+		}
+	})
+	return c
+}
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// freePorts returns ports that nobody listens on. Somebody else may take one
-// before it is used; then the program that was to have it says so and ends.
+// freePorts returns free ports. A program that finds its port taken meanwhile ends
+// with an error.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -147,8 +188,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Held until all are found, so that they differ.
-		defer func() { _ = l.Close() }()
+		defer func() { _ = l.Close() }() // Open until all are found, so that they differ.
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
@@ -156,59 +196,59 @@ func freePorts(n int) ([]int, error) {
 
 func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
 
-// Config returns a client's configuration of an administrator.
+// Config returns the configuration of an administrator's client.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// EtcdURL returns where etcd answers clients, without TLS.
+// EtcdURL returns the URL at which etcd serves clients, without TLS.
 func (c *ControlPlane) EtcdURL() string { return c.etcd }
 
-// Kubeconfig returns the path of the same as a file, whose context is
+// Release returns the release of Kubernetes.
+func (c *ControlPlane) Release() string { return c.release }
+
+// Kubeconfig returns the path of [ControlPlane.Config] as a file, with the context
 // "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 
-// APIServerPID returns the process of the API server, to see what it takes. After
-// a Kill it is that of the one that was killed, until a Restart.
+// APIServerPID returns the process ID of the API server. After a Kill it is that of
+// the killed process, until a Restart.
 func (c *ControlPlane) APIServerPID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.processes[c.find(APIServer)].cmd.Process.Pid
 }
 
-// credentials writes what the programs need to know each other by, and returns
-// the administrator's token.
-func (c *ControlPlane) credentials() (token string, err error) {
-	a, err := newAuthority()
+// credentials writes the API server's certificate, the key of service accounts'
+// tokens, the administrator's token and kubeconfig.
+func (c *ControlPlane) credentials(host string) error {
+	certificate, key, err := cert.GenerateSelfSignedCertKey(loopback, []net.IP{net.IPv6loopback, net.IPv4(10, 96, 0, 1)},
+		[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := os.WriteFile(c.path("ca.crt"), a.pem, 0o600); err != nil {
-		return "", err
+	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		return err
 	}
-	if err := a.serve(c.dir, "apiserver"); err != nil {
-		return "", err
+	token := rand.Text()
+	for name, data := range map[string][]byte{
+		"apiserver.crt": certificate, "apiserver.key": key, "sa.key": accounts,
+		"tokens.csv": []byte(token + `,admin,admin,"system:masters"` + "\n"),
+	} {
+		if err := os.WriteFile(c.path(name), data, 0o600); err != nil {
+			return err
+		}
 	}
-	if err := signer(c.dir); err != nil {
-		return "", err
-	}
-	secret := make([]byte, 16)
-	if _, err := rand.Read(secret); err != nil {
-		return "", err
-	}
-	token = hex.EncodeToString(secret)
-	return token, os.WriteFile(c.path("tokens.csv"), []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600)
-}
-
-func (c *ControlPlane) writeKubeconfig() error {
+	c.config = &rest.Config{Host: host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
 	const name = "watchlab"
 	k := clientcmdapi.NewConfig()
-	k.Clusters[name] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
-	k.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: c.config.BearerToken}
+	k.Clusters[name] = &clientcmdapi.Cluster{Server: host, CertificateAuthorityData: certificate}
+	k.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	k.CurrentContext = name
 	return clientcmd.WriteToFile(*k, c.Kubeconfig())
 }
 
-// ready waits until the API server says that it is.
+// ready waits until the API server is ready.
 func (c *ControlPlane) ready(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
@@ -221,7 +261,7 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if err := c.ended(); err != nil {
+		if err := c.Ended(); err != nil {
 			return err
 		}
 		select {
@@ -232,8 +272,8 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 	}
 }
 
-// Stop stops everything, last first, and removes the folder. A second call
-// returns what the first did. A program that does not stop in time is killed.
+// Stop stops all components, last first, and removes the folder. Further calls return
+// the first one's error.
 func (c *ControlPlane) Stop() error {
 	c.stop.Do(func() {
 		c.mu.Lock()
@@ -246,35 +286,116 @@ func (c *ControlPlane) Stop() error {
 	return c.stopErr
 }
 
-// Ended returns an error that says which program has ended by itself, and what
-// it said last, or nil. One that was killed by [ControlPlane.Kill] is none.
+// Ended returns an error with the output of a component that has ended without Stop
+// and Kill, or nil.
 func (c *ControlPlane) Ended() error {
-	if err := c.ended(); err != nil {
-		return fmt.Errorf("controlplane: %w", err)
-	}
-	return nil
-}
-
-func (c *ControlPlane) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.processes {
-		if p.killed {
-			continue
-		}
 		select {
 		case <-p.ended:
-			return p.failed()
+			if !p.killed {
+				return fmt.Errorf("controlplane: %s: %v:\n%s", p.name, p.cmd.ProcessState, p.log)
+			}
 		default:
 		}
 	}
 	return nil
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu sync.Mutex
+// find returns the index of a component, or -1. The caller holds mu.
+func (c *ControlPlane) find(name Component) int {
+	return slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
+}
 
+// Kill ends components as kill -9 does, and returns when they have ended. Their writes
+// to files are kept. The error wraps [ErrComponent].
+func (c *ControlPlane) Kill(names ...Component) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		i := c.find(name)
+		if i < 0 || c.processes[i].killed {
+			return fmt.Errorf("%w: %s does not run", ErrComponent, name)
+		}
+		p := c.processes[i]
+		p.killed = true
+		if err := p.cmd.Process.Kill(); err != nil {
+			return fmt.Errorf("controlplane: %s: %w:\n%s", name, err, p.log)
+		}
+		<-p.ended
+	}
+	return nil
+}
+
+// Restart starts killed components with the same ports, flags and data, and returns
+// when the API server is ready, or with ctx's error. The API server needs etcd. The
+// error wraps [ErrComponent] if a component was not killed.
+func (c *ControlPlane) Restart(ctx context.Context, names ...Component) error {
+	for _, name := range names {
+		if err := c.restart(name); err != nil {
+			return err
+		}
+	}
+	if err := c.ready(ctx); err != nil {
+		return fmt.Errorf("controlplane: restart of %v: %w", names, err)
+	}
+	return nil
+}
+
+func (c *ControlPlane) restart(name Component) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.find(name)
+	if i < 0 || !c.processes[i].killed {
+		return fmt.Errorf("%w: %s was not killed", ErrComponent, name)
+	}
+	p, err := start(c.dir, name, c.processes[i].cmd.Path, c.processes[i].cmd.Args[1:])
+	if err != nil {
+		return fmt.Errorf("controlplane: %w", err)
+	}
+	c.processes[i] = p
+	return nil
+}
+
+// process is a component that was started.
+type process struct {
+	name   Component
+	cmd    *exec.Cmd
+	log    *tail
+	ended  chan struct{}
+	killed bool // by Kill
+}
+
+// start starts a program in a folder. It ends at the latest with this process.
+func start(dir string, name Component, program string, args []string) (*process, error) {
+	p := &process{name: name, cmd: exec.Command(program, args...), log: new(tail), ended: make(chan struct{})}
+	p.cmd.Dir = dir
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = programs.EndsWithParent()
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+	select {
+	case <-p.ended:
+	case <-time.After(stopTime):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// tail keeps the end of a program's output.
+type tail struct {
+	mu   sync.Mutex
 	text []byte
 }
 

@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 )
 
 // TestControlPlane: one with controllers answers through its kubeconfig, says
 // its release, and has made the service account without which a namespace takes
 // no pod; after Stop nothing answers.
 func TestControlPlane(t *testing.T) {
-	cp := controlplanetest.Start(t, controlplane.Options{Controllers: true})
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	config, err := clientcmd.BuildConfigFromFlags("", cp.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -28,10 +28,10 @@ func TestControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if version.GitVersion != controlplane.KubernetesVersion {
-		t.Errorf("version %s, want %s", version.GitVersion, controlplane.KubernetesVersion)
+	if version.GitVersion != cp.Release() {
+		t.Errorf("version %s, want %s", version.GitVersion, cp.Release())
 	}
-	controlplanetest.Eventually(t, "the default service account is made", func() error {
+	programs.Eventually(t, "the default service account is made", func() error {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})

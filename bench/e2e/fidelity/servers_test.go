@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/controlplane/controlplanetest"
+	"watchlab/bench/e2e/programs"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -40,7 +40,7 @@ const (
 // docs/fidelity.md lists with a reason each.
 func TestFidelity(t *testing.T) {
 	truth, simulated := realAnswers(t), simulatedAnswers(t)
-	eventually := func(what string, check func() error) { controlplanetest.Eventually(t, what, check) }
+	eventually := func(what string, check func() error) { programs.Eventually(t, what, check) }
 	for _, s := range []*Server{truth, simulated} {
 		if err := s.Define(t.Context(), eventually); err != nil {
 			t.Fatal(err)
@@ -104,8 +104,8 @@ func firstChange(old, now string) string {
 // realAnswers starts a kube-apiserver. It runs no controllers: their writes would
 // appear in the answers of one server only.
 func realAnswers(t *testing.T) *Server {
-	cp := controlplanetest.Start(t, controlplane.Options{})
-	s, err := NewServer("kube-apiserver "+controlplane.KubernetesVersion, cp.Config())
+	cp := controlplane.ForTest(t, controlplane.Options{})
+	s, err := NewServer("kube-apiserver "+cp.Release(), cp.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

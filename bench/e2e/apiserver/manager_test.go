@@ -1,0 +1,354 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"watchlab/bench/e2e/programs"
+)
+
+const finalizer = "example.com/configmap"
+
+var widgetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+
+// deployer is a controller as people write them: it keeps a ConfigMap for each
+// Deployment, tells in the status how far it is, and cleans up before a
+// Deployment goes.
+type deployer struct {
+	client.Client
+}
+
+func (r *deployer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var d appsv1.Deployment
+	if err := r.Get(ctx, req.NamespacedName, &d); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
+	if !d.DeletionTimestamp.IsZero() {
+		if err := client.IgnoreNotFound(r.Delete(ctx, settings)); err != nil {
+			return ctrl.Result{}, err
+		}
+		if controllerutil.RemoveFinalizer(&d, finalizer) {
+			return ctrl.Result{}, client.IgnoreNotFound(r.Update(ctx, &d))
+		}
+		return ctrl.Result{}, nil
+	}
+	if controllerutil.AddFinalizer(&d, finalizer) {
+		if err := r.Update(ctx, &d); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, settings, func() error {
+		settings.Data = map[string]string{"replicas": strconv.Itoa(int(*d.Spec.Replicas))}
+		return controllerutil.SetControllerReference(&d, settings, r.Scheme())
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before := d.DeepCopy()
+	d.Status.ObservedGeneration, d.Status.Replicas = d.Generation, *d.Spec.Replicas
+	d.Status.ReadyReplicas = *d.Spec.Replicas
+	return ctrl.Result{}, r.Status().Patch(ctx, &d, client.MergeFrom(before))
+}
+
+// sizer does the same for a custom resource, without a Go type, with
+// server-side apply and a status that is updated.
+type sizer struct {
+	client.Client
+}
+
+func (r *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	w := new(unstructured.Unstructured)
+	w.SetGroupVersionKind(widgetKind)
+	if err := r.Get(ctx, req.NamespacedName, w); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	replicas, _, err := unstructured.NestedInt64(w.Object, "spec", "replicas")
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	applied := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "widget-" + w.GetName(), "namespace": w.GetNamespace(), "labels": map[string]any{"of": "widget"}},
+		"data":     map[string]any{"replicas": strconv.FormatInt(replicas, 10)},
+	}}
+	if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("sizer"), client.ForceOwnership); err != nil {
+		return ctrl.Result{}, err
+	}
+	seen, _, err := unstructured.NestedInt64(w.Object, "status", "observedGeneration")
+	if err != nil || seen == w.GetGeneration() {
+		return ctrl.Result{}, err
+	}
+	if err := unstructured.SetNestedField(w.Object, w.GetGeneration(), "status", "observedGeneration"); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.Status().Update(ctx, w)
+}
+
+// start starts a manager with both controllers that wants to be the leader. It
+// returns a function that stops it, and a channel that is closed once it leads.
+func start(t *testing.T, s *server, name string) (stop func(), leads <-chan struct{}) {
+	t.Helper()
+	lease, renew, retry := 8*time.Second, 6*time.Second, 100*time.Millisecond
+	mgr, err := manager.New(s.config(t), manager.Options{
+		Scheme:                        scheme.Scheme,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+		LeaderElection:                true,
+		LeaderElectionID:              "e2e",
+		LeaderElectionNamespace:       "default",
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).For(&appsv1.Deployment{}).Owns(&corev1.ConfigMap{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).Complete(&deployer{mgr.GetClient()}); err != nil {
+		t.Fatal(err)
+	}
+	w := new(unstructured.Unstructured)
+	w.SetGroupVersionKind(widgetKind)
+	if err := ctrl.NewControllerManagedBy(mgr).For(w).Complete(&sizer{mgr.GetClient()}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop, mgr.Elected()
+}
+
+// faults are all kinds of them, often.
+const faults = "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700ms,duration=300ms; malformed:every=2300ms; " +
+	"error-event:every=1300ms; duplicate-bookmark:every=900ms; relist:every=3100ms; reset:every=1900ms; " +
+	"stall:every=2900ms,duration=300ms; drip:every=3700ms,duration=500ms; internal-error:every=2100ms,duration=100ms; throttle:every=4300ms,duration=100ms"
+
+// TestManager has a real controller-runtime manager work on a simulated API
+// server: caches, typed and unstructured clients, finalizers, the status,
+// server-side apply, owner references, and leader election by a lease.
+func TestManager(t *testing.T) { testManager(t, 0) }
+
+// TestManagerThroughFaults has it do the same for a while in which everything
+// fails now and then.
+func TestManagerThroughFaults(t *testing.T) { testManager(t, 12*time.Second, "--faults", faults) }
+
+// testManager changes all objects at least once, and again until that time is
+// over; the manager has to have followed each time.
+func testManager(t *testing.T, lasting time.Duration, args ...string) {
+	dir := t.TempDir()
+	crd := filepath.Join(dir, "crd.yaml")
+	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, append(args, "-f", crd)...)
+	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	stopFirst, firstLeads := start(t, s, "first")
+	await(t, "the first manager to lead", firstLeads)
+	_, secondLeads := start(t, s, "second")
+
+	const many = 30
+	for i := range many {
+		programs.Eventually(t, "a deployment to be made", func() error { return c.Create(ctx, newDeployment(i)) })
+		w := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": "small", "replicas": int64(i)}}}
+		w.SetGroupVersionKind(widgetKind)
+		w.SetNamespace("default")
+		w.SetName(fmt.Sprint("w", i))
+		programs.Eventually(t, "a widget to be made", func() error { return c.Create(ctx, w.DeepCopy()) })
+	}
+	programs.Eventually(t, "all deployments to be ready", func() error { return ready(ctx, c, many, 1) })
+	programs.Eventually(t, "all widgets to be seen", func() error { return sized(ctx, c, many) })
+
+	began := time.Now()
+	for replicas := int32(2); replicas == 2 || time.Since(began) < lasting; replicas++ {
+		for i := range many {
+			programs.Eventually(t, "a deployment to be scaled", func() error {
+				d := newDeployment(i)
+				if err := c.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+					return err
+				}
+				before := d.DeepCopy()
+				d.Spec.Replicas = new(replicas)
+				return c.Patch(ctx, d, client.StrategicMergeFrom(before))
+			})
+		}
+		programs.Eventually(t, "all deployments to be ready again", func() error { return ready(ctx, c, many, replicas) })
+	}
+
+	select {
+	case <-secondLeads:
+		t.Error("there are two leaders")
+	default:
+	}
+	stopFirst()
+	await(t, "the second manager to lead", secondLeads)
+	var lease coordinationv1.Lease
+	programs.Eventually(t, "the lease", func() error {
+		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "e2e"}, &lease)
+	})
+	if n := lease.Spec.LeaseTransitions; n == nil || *n < 1 {
+		t.Errorf("the lease has not changed hands: %v", lease.Spec)
+	}
+
+	programs.Eventually(t, "all deployments to be deleted", func() error {
+		return c.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace("default"))
+	})
+	programs.Eventually(t, "all deployments to go", func() error {
+		var left appsv1.DeploymentList
+		if err := c.List(ctx, &left); err != nil {
+			return err
+		}
+		var settings corev1.ConfigMapList
+		if err := c.List(ctx, &settings); err != nil {
+			return err
+		}
+		if len(left.Items) > 0 || len(settings.Items) != many {
+			return fmt.Errorf("%d deployments and %d ConfigMaps are left", len(left.Items), len(settings.Items))
+		}
+		return nil
+	})
+}
+
+// TestStaleWrites has optimistic concurrency hold for a real client.
+func TestStaleWrites(t *testing.T) {
+	s := serve(t)
+	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "stale-"}}
+	if err := c.Create(ctx, cm); err != nil {
+		t.Fatal(err)
+	}
+	stale := cm.DeepCopy()
+	cm.Data = map[string]string{"a": "1"}
+	if err := c.Update(ctx, cm); err != nil {
+		t.Fatal(err)
+	}
+	stale.Data = map[string]string{"a": "2"}
+	if err := c.Update(ctx, stale); !apierrors.IsConflict(err) {
+		t.Errorf("a stale update: %v, want a conflict", err)
+	}
+	if err := c.Delete(ctx, cm, client.Preconditions{ResourceVersion: &stale.ResourceVersion}); !apierrors.IsConflict(err) {
+		t.Errorf("a stale delete: %v, want a conflict", err)
+	}
+	if err := c.Delete(ctx, cm); err != nil {
+		t.Error(err)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm); !apierrors.IsNotFound(err) {
+		t.Errorf("after it was deleted: %v", err)
+	}
+}
+
+func await(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(programs.Patience):
+		t.Fatalf("%s: not in %v", what, programs.Patience)
+	}
+}
+
+func newDeployment(i int) *appsv1.Deployment {
+	labels := map[string]string{"app": fmt.Sprint("d", i)}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("d", i), Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			},
+		},
+	}
+}
+
+// ready says which deployments are not as they should be.
+func ready(ctx context.Context, c client.Client, many int, replicas int32) error {
+	var all appsv1.DeploymentList
+	if err := c.List(ctx, &all, client.InNamespace("default")); err != nil {
+		return err
+	}
+	if len(all.Items) != many {
+		return fmt.Errorf("%d deployments", len(all.Items))
+	}
+	for _, d := range all.Items {
+		if d.Status.ReadyReplicas != replicas || d.Status.ObservedGeneration != d.Generation || len(d.Finalizers) != 1 {
+			return fmt.Errorf("%s: generation %d, finalizers %v, status %+v", d.Name, d.Generation, d.Finalizers, d.Status)
+		}
+		var settings corev1.ConfigMap
+		if err := c.Get(ctx, client.ObjectKeyFromObject(&d), &settings); err != nil {
+			return err
+		}
+		if settings.Data["replicas"] != strconv.Itoa(int(replicas)) || !metav1.IsControlledBy(&settings, &d) {
+			return fmt.Errorf("%s: settings %v of %v", d.Name, settings.Data, settings.OwnerReferences)
+		}
+	}
+	return nil
+}
+
+// sized says which widgets are not as they should be.
+func sized(ctx context.Context, c client.Client, many int) error {
+	all := new(unstructured.UnstructuredList)
+	all.SetGroupVersionKind(widgetKind.GroupVersion().WithKind("WidgetList"))
+	if err := c.List(ctx, all); err != nil {
+		return err
+	}
+	if len(all.Items) != many {
+		return fmt.Errorf("%d widgets", len(all.Items))
+	}
+	for _, w := range all.Items {
+		if seen, _, err := unstructured.NestedInt64(w.Object, "status", "observedGeneration"); err != nil || seen != 1 || w.GetGeneration() != 1 {
+			return fmt.Errorf("%s: generation %d, seen %d, %w", w.GetName(), w.GetGeneration(), seen, err)
+		}
+	}
+	var settings corev1.ConfigMapList
+	if err := c.List(ctx, &settings, client.MatchingLabels{"of": "widget"}); err != nil {
+		return err
+	}
+	if len(settings.Items) != many {
+		return fmt.Errorf("%d ConfigMaps of widgets", len(settings.Items))
+	}
+	return nil
+}

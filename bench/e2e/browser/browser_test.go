@@ -1,0 +1,163 @@
+// Package browser opens the HTML reports and the live page of a run in a headless
+// Chromium.
+package browser
+
+import (
+	"bytes"
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"watchlab/bench/e2e/programs"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/report/reporttest"
+)
+
+// screenshots is where pictures of the pages are kept, for those who look.
+var screenshots = filepath.Join("..", "..", "..", "bin", "screenshots")
+
+// tab is a page in a browser of its own, and what it complained of.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string
+	over     bool // The page may complain from now on.
+}
+
+// open writes a page to a file and opens that.
+func open(t *testing.T, html []byte, setup ...chromedp.Action) *tab {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	if err := os.WriteFile(file, html, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return openURL(t, (&url.URL{Scheme: "file", Path: file}).String(), setup...)
+}
+
+// openURL starts a browser, runs setup, and loads the page.
+func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
+	t.Helper()
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(programs.Chromium(t)), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
+	if os.Geteuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox)
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+
+		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("close the browser: %v", err)
+		}
+		cancel()
+	})
+	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
+	t.Cleanup(cancel)
+
+	b := &tab{t: t, ctx: ctx}
+	chromedp.ListenTarget(ctx, func(event any) { b.listen(event, address) })
+	actions := append([]chromedp.Action{network.Enable(), log.Enable()}, setup...)
+	b.do(append(actions, chromedp.Navigate(address))...)
+	return b
+}
+
+// listen records errors, warnings and requests to other servers.
+func (b *tab) listen(event any, address string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			var words []string
+			for _, a := range e.Args {
+				words = append(words, string(a.Value))
+			}
+			b.problems = append(b.problems, "console: "+strings.Join(words, " "))
+		}
+	case *runtime.EventExceptionThrown:
+		b.problems = append(b.problems, "exception: "+e.ExceptionDetails.Error())
+	case *log.EventEntryAdded:
+		b.problems = append(b.problems, "log: "+e.Entry.Text)
+	case *network.EventRequestWillBeSent:
+		if got := e.Request.URL; !strings.HasPrefix(got, address) && !strings.HasPrefix(got, "data:") {
+			b.problems = append(b.problems, "request: "+got)
+		}
+	}
+}
+
+func (b *tab) do(actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval returns what a JavaScript expression is.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	var v T
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate(expression, &v)); err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// sound fails the test if the page has complained, and ends the recording.
+func (b *tab) sound() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for _, p := range b.problems {
+		b.t.Error(p)
+	}
+}
+
+// keep takes a picture of the whole page.
+func (b *tab) keep(name string) {
+	b.t.Helper()
+	var png []byte
+	b.do(chromedp.FullScreenshot(&png, 100))
+	b.save(name, png)
+}
+
+func (b *tab) save(name string, data []byte) {
+	b.t.Helper()
+	if err := os.MkdirAll(screenshots, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(screenshots, name), data, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func render(t *testing.T, o *lab.Outcome) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.HTML(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func fixture(t *testing.T) []byte {
+	t.Helper()
+	return render(t, reporttest.Outcome())
+}

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package controlplane
-
-import "syscall"
-
-func endsWithParent() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,249 @@
+package dashboards
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// What the exporter tells of every cell, each time that it is scraped.
+const (
+	released     = 100
+	coalesced    = 20 // of them
+	deltas       = 50
+	batch        = 8
+	bytesQueued  = 1000 // an event
+	stale        = 3
+	lag          = 0.0001
+	endToEnd     = 0.002 // times the cell's pace
+	stageLatency = 0.0005
+)
+
+// played is a cell of the exporter.
+type played struct {
+	family, variant, delivery, pipeline, storm, source, rate string
+
+	pace float64
+
+	trouble bool
+}
+
+func (c played) labels() []string {
+	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source}
+}
+
+// cells: variants of every family, in every pipeline; ring, twice as fast as what
+// upstream has, in two deliveries.
+var cells = []played{
+	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
+	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
+	{family: "deltafifo", variant: "ring", delivery: "per-key", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 3},
+	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", rate: "1000", pace: 1, trouble: true},
+	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", rate: "1000", pace: 4},
+	{family: "queue", variant: "clientgo-fifo", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
+	{family: "queue", variant: "ring", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
+	{family: "merge", variant: "reference", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
+	{family: "merge", variant: "cond", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
+}
+
+// commits have figures in the history; the newer one is a tenth slower.
+var commits = []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}
+
+// exporter is a stand-in for a run: all metrics, with figures that are known. It
+// moves on whenever it is scraped and stands still in between, so that nothing
+// depends on time but what Prometheus makes of it.
+type exporter struct {
+	mu         sync.Mutex
+	registry   *prom.Registry
+	steps      int
+	counters   map[string]*prom.CounterVec
+	gauges     map[string]*prom.GaugeVec
+	histograms map[string]*prom.HistogramVec
+}
+
+func newExporter() *exporter {
+	e := &exporter{
+		registry:   prom.NewRegistry(),
+		counters:   map[string]*prom.CounterVec{},
+		gauges:     map[string]*prom.GaugeVec{},
+		histograms: map[string]*prom.HistogramVec{},
+	}
+	add := func(m metric.Metric, native bool) {
+		switch m.Kind {
+		case metric.Counter:
+			e.counters[m.Name] = prom.NewCounterVec(prom.CounterOpts{Name: m.Name, Help: m.Help}, m.AllLabels())
+			e.registry.MustRegister(e.counters[m.Name])
+		case metric.Gauge:
+			e.gauges[m.Name] = prom.NewGaugeVec(prom.GaugeOpts{Name: m.Name, Help: m.Help}, m.AllLabels())
+			e.registry.MustRegister(e.gauges[m.Name])
+		case metric.Histogram:
+			o := prom.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}
+			if native {
+				o.NativeHistogramBucketFactor = math.Exp2(math.Exp2(-metric.Schema))
+				o.NativeHistogramZeroThreshold = metric.ZeroThreshold
+			}
+			e.histograms[m.Name] = prom.NewHistogramVec(o, m.AllLabels())
+			e.registry.MustRegister(e.histograms[m.Name])
+		}
+	}
+	for _, m := range metric.Own() {
+		add(m, true)
+	}
+	for _, m := range metric.Upstream() {
+		add(m, false)
+	}
+	e.registry.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return e
+}
+
+func (e *exporter) add(m metric.Metric, v float64, labels ...string) {
+	e.counters[m.Name].WithLabelValues(labels...).Add(v)
+}
+
+func (e *exporter) set(m metric.Metric, v float64, labels ...string) {
+	e.gauges[m.Name].WithLabelValues(labels...).Set(v)
+}
+
+func (e *exporter) observe(m metric.Metric, n int, v float64, labels ...string) {
+	h := e.histograms[m.Name].WithLabelValues(labels...).(prom.ExemplarObserver)
+	for range n {
+		h.ObserveWithExemplar(v, prom.Labels{"trace_id": fmt.Sprintf("%032x", e.steps+1)})
+	}
+}
+
+// step is what happens between two scrapes.
+func (e *exporter) step() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, c := range cells {
+		l := c.labels()
+		with := func(more ...string) []string { return append(l[:len(l):len(l)], more...) }
+		for j, stage := range metric.Stages() {
+			n := float64(released)
+			if stage != metric.Released && stage != metric.Enqueued {
+				n -= coalesced
+			}
+			if stage == metric.Stored && c.pipeline == "kubelet" || stage == metric.Worked && c.pipeline != "informer" {
+				continue
+			}
+			_ = j
+			for k, typ := range metric.Types() {
+				// Types share the events; all of them come.
+				share := n / float64(len(metric.Types()))
+				if k == 0 {
+					share = n - share*float64(len(metric.Types())-1)
+				}
+				e.add(metric.Events, share*c.pace, with(stage, typ)...)
+			}
+		}
+		e.add(metric.Deltas, deltas*c.pace, l...)
+		depth := float64(10 * i)
+		if c.trouble {
+			depth = 2000 + 100*float64(e.steps)
+		}
+		e.set(metric.QueueDepth, depth, l...)
+		e.set(metric.QueueBytes, depth*bytesQueued, l...)
+		from := metric.FromReleased
+		if c.rate != "max" {
+			from = metric.FromIntended
+			e.observe(metric.EndToEndLatency, 10, endToEnd/c.pace/2, with(metric.FromReleased)...)
+		}
+		e.observe(metric.EndToEndLatency, 10, endToEnd/c.pace, with(from)...)
+		for _, b := range metric.Boundaries() {
+			if merged := b == metric.EnqueuedMerged || b == metric.MergedHandled; merged != (c.family == "merge") && b != metric.ReleasedEnqueued {
+				continue
+			}
+			e.observe(metric.StageLatency, 10, stageLatency, with(b)...)
+		}
+		e.observe(metric.BatchSize, 10, batch, l...)
+		behind := float64(stale)
+		if c.trouble {
+			behind = 5000
+			e.add(metric.WatchErrors, 1, with("disconnect")...)
+			e.add(metric.Faults, 1, with("disconnect")...)
+			e.add(metric.Relists, 1, l...)
+			e.add(metric.GeneratorMissed, 1, l...)
+		} else {
+			e.add(metric.GeneratorMissed, 0, l...)
+		}
+		if c.pipeline == "informer" {
+			e.observe(metric.Staleness, 10, behind, l...)
+		}
+		late := 0.0
+		if c.rate != "max" {
+			e.observe(metric.GeneratorLag, 10, lag, l...)
+			if c.trouble {
+				late = released / 20
+			}
+		}
+		e.add(metric.GeneratorLate, late, l...)
+		status, cause := "valid", ""
+		if c.trouble {
+			status, cause = "invalid", "lost"
+		}
+		e.set(metric.Verdict, 1, with(status, cause)...)
+		for j, phase := range metric.Phases() {
+			on := 0.0
+			if (e.steps+i)%len(metric.Phases()) == j {
+				on = 1
+			}
+			e.set(metric.Phase, on, with(phase)...)
+		}
+		e.add(metric.Rounds, 1, l...)
+		for j, commit := range commits {
+			slower := 1 - 0.1*float64(j)
+			if c.trouble {
+				continue // an invalid cell has no figures
+			}
+			e.set(metric.EventsPerSecond, 1000*c.pace*slower, with(c.rate, commit)...)
+			for _, q := range metric.Quantiles() {
+				e.set(metric.LatencyQuantile, endToEnd/c.pace/slower, with(q, c.rate, commit)...)
+			}
+		}
+	}
+	e.set(metric.Cells, float64(len(cells)), "fake")
+	e.set(metric.Progress, 0.5, "fake")
+	e.set(metric.BuildInfo, 1, "fake", commits[1], "go1.26.8")
+	informer := []string{"deltafifo/ring/in-order", "", "v1", "pods"}
+	e.set(metric.InformerQueuedItems, 7, informer...)
+	e.set(metric.InformerStoreResourceVersion, float64(1000+e.steps), informer...)
+	e.observe(metric.InformerProcessingLatency, 10, 0.002, informer...)
+	e.set(metric.WorkqueueDepth, 5, informer[0])
+	e.add(metric.WorkqueueAdds, 10, informer[0])
+	e.add(metric.WorkqueueRetries, 1, informer[0])
+	e.observe(metric.WorkqueueQueueDuration, 10, 0.002, informer[0])
+	e.observe(metric.WorkqueueWorkDuration, 10, 0.002, informer[0])
+	e.set(metric.WorkqueueUnfinishedWork, 0.5, informer[0])
+	e.set(metric.WorkqueueLongestRunning, 0.25, informer[0])
+	e.steps++
+}
+
+// serve returns the address to scrape.
+func (e *exporter) serve(t *testing.T) string {
+	t.Helper()
+	metrics := promhttp.HandlerFor(e.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.step()
+		metrics.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func (e *exporter) scrapes() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.steps
+}

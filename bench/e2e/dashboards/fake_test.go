@@ -1,0 +1,484 @@
+package dashboards
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/e2e/programs"
+	"watchlab/bench/telemetry/metric"
+)
+
+// scrapes is how often the exporter is scraped before its dashboards are looked
+// at: rates need four, and what is compared is better for some more.
+const scrapes = 10
+
+// form is what a Prometheus keeps of a histogram that has both.
+type form struct {
+	name            string
+	native, classic bool
+}
+
+var forms = []form{{"native", true, false}, {"classic", false, true}, {"both", true, true}}
+
+// observed returns a Prometheus that has scraped an exporter, and the time that
+// this took.
+func observed(t *testing.T, form form) (*prometheus, window) {
+	t.Helper()
+	e := newExporter()
+	from := time.Now()
+	p := startPrometheus(t, form, e.serve(t))
+	programs.Eventually(t, "enough scrapes", func() error {
+		if n := e.scrapes(); n < scrapes {
+			return fmt.Errorf("%d so far", n)
+		}
+		return nil
+	})
+	// The last one must be there to be asked for.
+	programs.Eventually(t, "all of them stored", func() error {
+		got, err := p.instant(t.Context(), "count_over_time("+metric.BuildInfo.Name+"[5m])", window{to: time.Now()})
+		if err != nil {
+			return err
+		}
+		if len(got) != 1 {
+			return fmt.Errorf("%v", got)
+		}
+		if n, _ := got[0].last(); n < scrapes {
+			return fmt.Errorf("%v so far", n)
+		}
+		return nil
+	})
+	return p, window{from, time.Now()}
+}
+
+// TestDashboards executes all that dashboards ask, and each answer must have data.
+func TestDashboards(t *testing.T) {
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			t.Parallel()
+			p, w := observed(t, form)
+			for _, d := range load(t) {
+				t.Run(d.UID, func(t *testing.T) { everything(t, p, d, w, nil) })
+			}
+			t.Run("answers", func(t *testing.T) { answers(t, p, w) })
+			t.Run("alerts", func(t *testing.T) { alerts(t, p) })
+			t.Run("cardinality", func(t *testing.T) { bounded(t, p, w, len(cells), 1, form) })
+			t.Run("exemplars", func(t *testing.T) { exemplars(t, p, w) })
+		})
+	}
+}
+
+// everything asks all that a dashboard asks. Panels in empty may have no data.
+func everything(t *testing.T, p *prometheus, d dashboard, w window, empty []string) {
+	t.Helper()
+	ctx := t.Context()
+	_, values, err := offered(ctx, p, d, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, panel := range d.Panels {
+		data := 0
+		for _, q := range panel.Targets {
+			got, err := ask(ctx, p, q, values, w)
+			if err != nil {
+				t.Errorf("%s %s: %v\n%s", panel.Title, q.RefID, err, q.Expr)
+				continue
+			}
+			drawn := slices.ContainsFunc(got, series.drawable)
+			if drawn {
+				data++
+			}
+			if !drawn && panel.Type != "heatmap" && !slices.Contains(empty, panel.Title) {
+				t.Errorf("%s %s: no data in %d series\n%s", panel.Title, q.RefID, len(got), q.Expr)
+			}
+			for _, wrong := range labelled(got, q) {
+				t.Errorf("%s %s: %s\n%s", panel.Title, q.RefID, wrong, q.Expr)
+			}
+		}
+		// Of a heat map's two halves, one has data, never both.
+		if panel.Type == "heatmap" && data != 1 && !slices.Contains(empty, panel.Title) {
+			t.Errorf("%s: %d of its queries have data", panel.Title, data)
+		}
+	}
+	for _, a := range d.Annotations.List {
+		expr, err := fill(a.Expr, values)
+		if err != nil {
+			t.Errorf("annotation %s: %v", a.Name, err)
+			continue
+		}
+		if _, err := p.series(ctx, expr, w); err != nil {
+			t.Errorf("annotation %s: %v", a.Name, err)
+		}
+	}
+}
+
+// labelled says which series couldn't be told from one another by their legend.
+func labelled(got []series, q target) (wrong []string) {
+	if q.Format == "table" || q.LegendFormat == "" {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, s := range got {
+		name := q.LegendFormat
+		for label, value := range s.Metric {
+			name = strings.ReplaceAll(name, "{{"+label+"}}", value)
+		}
+		if seen[name] {
+			wrong = append(wrong, fmt.Sprintf("two series %q", name))
+		}
+		seen[name] = true
+	}
+	return wrong
+}
+
+// find returns a panel's query.
+func find(t *testing.T, uid, title string, i int) (dashboard, target) {
+	t.Helper()
+	for _, d := range load(t) {
+		for _, p := range d.Panels {
+			if d.UID == uid && p.Title == title {
+				return d, p.Targets[i]
+			}
+		}
+	}
+	t.Fatalf("%s has no panel %q", uid, title)
+	return dashboard{}, target{}
+}
+
+// answers compares what panels show with what the exporter told.
+func answers(t *testing.T, p *prometheus, w window) {
+	ctx := t.Context()
+	pick := map[string]string{"family": "deltafifo", "left": "ring", "right": "clientgo-realfifo-batch", "new": commits[1], "old": commits[0]}
+	// A native histogram's bucket is 9 % wide, a classic one's a factor of two: what
+	// is estimated lies somewhere in it. All else is exact.
+	const exact, estimated = 1e-6, 0.5
+	experiment := func(delivery, pipeline, storm, source, rate string) map[string]string {
+		return map[string]string{"family": "deltafifo", "delivery": delivery, "pipeline": pipeline, "storm": storm, "source": source, "rate": rate}
+	}
+	variant := func(family, variant, delivery string) map[string]string {
+		m := map[string]string{"family": family, "variant": variant}
+		if delivery != "" {
+			m["delivery"] = delivery
+		}
+		return m
+	}
+	for _, tt := range []struct {
+		uid, panel string
+		query      int
+		series     map[string]string
+		want       float64
+		within     float64
+
+		count int
+	}{
+		{"watchlab-overview", "Deltas out per event in", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
+		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "valid"}, float64(len(cells) - 1), exact, 2},
+		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "invalid"}, 1, exact, 2},
+		{"watchlab-overview", "Progress", 0, map[string]string{"run": "fake"}, 0.5, exact, 1},
+		{"watchlab-overview", "Cells", 0, map[string]string{"run": "fake"}, float64(len(cells)), exact, 1},
+		{"watchlab-overview", "End to end, median", 0, variant("queue", "ring", ""), endToEnd / 2, estimated, 7},
+		{"watchlab-overview", "End to end, median", 0, variant("merge", "reference", ""), endToEnd, estimated, 7},
+		{"watchlab-overview", "Generator lag, 99th percentile", 0, variant("deltafifo", "ring", "in-order"), lag, estimated, 2},
+
+		{"watchlab-compare", "99th percentile, $left over $right", 0, map[string]string{"family": "deltafifo", "delivery": "in-order", "pipeline": "informer", "storm": "nodeloss", "source": "apiserver"}, 0.25, estimated, 2},
+		{"watchlab-compare", "Throughput, $left over $right", 0, experiment("in-order", "queue", "recorded-gang", "memory", "max"), 2, exact, 1},
+		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss"}, batch, exact, 3},
+		{"watchlab-compare", "Throughput of finished cells", 0, nil, 0, 0, 4},
+		{"watchlab-compare", "Verdicts of cells", 0, nil, 0, 0, 5},
+		{"watchlab-latency", "Mean time by stage", 0, map[string]string{"boundary": metric.EnqueuedPopped}, stageLatency, exact, len(metric.Boundaries())},
+		{"watchlab-queue", "Batch size by variant", 0, variant("deltafifo", "ring", "per-key"), batch, exact, 7},
+		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order"), stale, estimated, 2},
+		{"watchlab-queue", "informer_queued_items", 0, map[string]string{"name": "deltafifo/ring/in-order", "resource": "pods"}, 7, exact, 1},
+		{"watchlab-kubelet", "Pods in a notification", 0, map[string]string{"variant": "cond"}, batch, exact, 2},
+		{"watchlab-kubelet", "Handed over for an update", 0, map[string]string{}, deltas / float64(released), exact, 1},
+		{"watchlab-cluster", "Pods", 0, map[string]string{}, 1, exact, 1},
+		{"watchlab-cluster", "Late share", 0, map[string]string{}, released / 20 / (released * 17.0), exact, 1},
+		{"watchlab-history", "Throughput, $new over $old", 0, map[string]string{"family": "deltafifo", "variant": "ring", "delivery": "per-key", "pipeline": "queue", "storm": "recorded-gang", "source": "memory", "rate": "max"}, 0.9, exact, len(cells) - 1},
+		{"watchlab-history", "99th percentile, $new over $old", 0, map[string]string{"family": "merge", "variant": "cond", "pipeline": "kubelet", "storm": "recorded-gang", "source": "memory", "rate": "max"}, 1 / 0.9, exact, len(cells) - 1},
+		{"watchlab-history", "All commits", 0, nil, 0, 0, 2 * (len(cells) - 1)},
+	} {
+		t.Run(tt.uid+"/"+tt.panel, func(t *testing.T) {
+			d, q := find(t, tt.uid, tt.panel, tt.query)
+			_, values, err := offered(ctx, p, d, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, v := range pick {
+				if _, ok := values[name]; ok && values[name] != ".+" {
+					values[name] = v
+				}
+			}
+			got, err := ask(ctx, p, q, values, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.count > 0 && len(got) != tt.count {
+				t.Errorf("%d series, want %d: %v", len(got), tt.count, sets(got))
+			}
+			if tt.series == nil {
+				return
+			}
+			i := slices.IndexFunc(got, func(s series) bool { return equalSets(s.Metric, tt.series) })
+			if i < 0 {
+				t.Fatalf("no %v among %v\n%s", tt.series, sets(got), q.Expr)
+			}
+			v, ok := got[i].last()
+			if !ok || math.Abs(v-tt.want) > tt.within*tt.want {
+				t.Errorf("%v is %v, want %v", tt.series, v, tt.want)
+			}
+		})
+	}
+
+	// The pickers: what they offer, in order.
+	d, _ := find(t, "watchlab-compare", "Throughput of finished cells", 0)
+	choices, _, err := offered(ctx, p, d, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{
+		"job": {"watchlab"}, "run": {"fake"},
+		"pipeline": {"informer", "kubelet", "queue"},
+		"storm":    {"nodeloss", "recorded-gang"},
+		"family":   {"deltafifo", "merge", "queue"},
+		"left":     {"ring", "clientgo-realfifo-batch"},
+		"right":    {"clientgo-realfifo-batch", "ring"},
+	} {
+		if !slices.Equal(choices[name], want) {
+			t.Errorf("%s offers %v, want %v", name, choices[name], want)
+		}
+	}
+	d, _ = find(t, "watchlab-latency", "End to end", 0)
+	if choices, _, err = offered(ctx, p, d, w); err != nil {
+		t.Fatal(err)
+	}
+	if want := slices.Sorted(slices.Values(metric.Boundaries())); !slices.Equal(choices["boundary"], want) {
+		t.Errorf("boundary offers %v, want %v", choices["boundary"], want)
+	}
+	if want := slices.Sorted(slices.Values(metric.Froms())); !slices.Equal(choices["from"], want) {
+		t.Errorf("from offers %v, want %v", choices["from"], want)
+	}
+}
+
+func sets(got []series) (out []map[string]string) {
+	for _, s := range got {
+		out = append(out, s.Metric)
+	}
+	return out
+}
+
+func equalSets(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// ruleState is what Prometheus says of a rule.
+type ruleState struct {
+	Name, Health, LastError, State, Type string
+	Alerts                               []struct {
+		Labels map[string]string
+		State  string
+	}
+}
+
+// ruleStates are those of all rules, once each has been evaluated.
+func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
+	t.Helper()
+	states := map[string]ruleState{}
+	programs.Eventually(t, "all rules evaluated", func() error {
+		var data struct {
+			Groups []struct{ Rules []ruleState }
+		}
+		if err := p.get(t.Context(), "/api/v1/rules", nil, &data); err != nil {
+			return err
+		}
+		for _, g := range data.Groups {
+			for _, r := range g.Rules {
+				if r.Health == "unknown" {
+					return fmt.Errorf("%s isn't", r.Name)
+				}
+				states[r.Name] = r
+			}
+		}
+		return nil
+	})
+	for _, r := range states {
+		if r.Health != "ok" {
+			t.Errorf("%s: %s: %s", r.Name, r.Health, r.LastError)
+		}
+	}
+	return states
+}
+
+// alerts: each record has series, and each alert is on its way for the cell that is
+// in trouble, and for no other.
+func alerts(t *testing.T, p *prometheus) {
+	programs.Eventually(t, "all alerts", func() error {
+		states := ruleStates(t, p)
+		if len(states) != 12 {
+			return fmt.Errorf("%d rules", len(states))
+		}
+		for _, r := range states {
+			if r.Type == "recording" {
+				got, err := p.instant(t.Context(), r.Name, window{to: time.Now()})
+				if err != nil {
+					return err
+				}
+				if !slices.ContainsFunc(got, series.drawable) {
+					return fmt.Errorf("%s has recorded nothing", r.Name)
+				}
+				continue
+			}
+			if r.State == "inactive" {
+				return fmt.Errorf("%s is inactive", r.Name)
+			}
+		}
+		return nil
+	})
+	for _, r := range ruleStates(t, p) {
+		for _, a := range r.Alerts {
+			if a.Labels["source"] != "apiserver" || a.Labels["variant"] != "clientgo-realfifo-batch" {
+				t.Errorf("%s for %v", r.Name, a.Labels)
+			}
+		}
+	}
+}
+
+// bounded: there are no more series than a run's cells can have, and no labels but
+// those that are told.
+func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) {
+	known := map[string]metric.Metric{}
+	for _, m := range metric.Own() {
+		known[m.Name] = m
+	}
+	sets, err := p.labelSets(t.Context(), `{__name__=~"watchlab_.*"}`, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, set := range sets {
+		name := set["__name__"]
+		m, ok := known[name]
+		for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+			if base, found := strings.CutSuffix(name, suffix); found && !ok {
+				m, ok = known[base]
+			}
+		}
+		if !ok {
+			t.Errorf("%s is not told of", name)
+			continue
+		}
+		count[m.Name]++
+		allowed := append(m.AllLabels(), "__name__", "job", "instance", "le")
+		for l := range set {
+			if !slices.Contains(allowed, l) {
+				t.Errorf("%s has a label %s", name, l)
+			}
+		}
+	}
+	for name := range known {
+		if count[name] == 0 {
+			t.Errorf("no %s", name)
+		}
+	}
+	total := 0
+	for name, n := range count {
+		total += n
+		if most := mostSeries(known[name], cells, runs, form); n > most {
+			t.Errorf("%s has %d series, may have %d", name, n, most)
+		}
+	}
+	t.Logf("%d series of %d cells in %d runs", total, cells, runs)
+}
+
+// mostSeries is how many series a metric may have for so many cells and runs.
+func mostSeries(m metric.Metric, cells, runs int, form form) int {
+	n := runs
+	if m.Common {
+		n = cells
+	}
+	for _, l := range m.Labels {
+		switch l {
+		case metric.Stage:
+			n *= len(metric.Stages())
+		case metric.Type:
+			n *= len(metric.Types())
+		case metric.Boundary:
+			n *= len(metric.Boundaries())
+		case metric.From:
+			n *= len(metric.Froms())
+		case metric.PhaseLabel:
+			n *= len(metric.Phases())
+		case metric.Quantile:
+			n *= len(metric.Quantiles())
+		case metric.Commit, metric.Status:
+			n *= 2 // two commits here; a verdict may change once while we look
+		case metric.Fault:
+			n *= 12 // what loadgen/fault can inject, and other
+		}
+	}
+	if m.Kind != metric.Histogram {
+		return n
+	}
+	of := 0
+	if form.native {
+		of++
+	}
+	if form.classic {
+		of += len(m.Buckets) + 3 // +Inf, the count and the sum
+	}
+	return n * of
+}
+
+// exemplars: a latency leads to a trace. Where it keeps native histograms alone,
+// Prometheus 3.15 has exemplars for the first series of a metric only, as
+// ProtobufParser doesn't begin anew with each; compose has it keep both.
+func exemplars(t *testing.T, p *prometheus, w window) {
+	var data []struct {
+		Exemplars []struct{ Labels map[string]string }
+	}
+	err := p.get(context.WithoutCancel(t.Context()), "/api/v1/query_exemplars", url.Values{
+		"query": {metric.EndToEndLatency.Name + " or " + metric.EndToEndLatency.Name + "_bucket"},
+		"start": {at(w.from)}, "end": {at(w.to)},
+	}, &data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range data {
+		for _, e := range s.Exemplars {
+			if len(e.Labels["trace_id"]) == 32 {
+				return
+			}
+		}
+	}
+	t.Errorf("no exemplar with a trace among %d series", len(data))
+}
+
+// TestPromtool: Prometheus's own tool has nothing against the rules, and they do
+// with given series what they are meant to.
+func TestPromtool(t *testing.T) {
+	tool := programs.Installed(t, "promtool")
+	for _, args := range [][]string{
+		{"check", "rules", "watchlab.rules.yaml"},
+		{"test", "rules", "watchlab.test.yaml"},
+	} {
+		cmd := exec.CommandContext(t.Context(), tool, args...)
+		cmd.Dir = filepath.Join(dashboards, "rules")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package dashboards
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What of a dashboard's JSON is executed.
+type (
+	dashboard struct {
+		UID, Title  string
+		Templating  struct{ List []variable }
+		Annotations struct{ List []annotation }
+		Panels      []panel
+	}
+	variable struct {
+		Name, Type, AllValue string
+		Query                any
+		Multi                bool
+		Sort                 int
+	}
+	annotation struct {
+		Name, Expr, Step string
+		BuiltIn          int
+	}
+	panel struct {
+		Title, Type string
+		Targets     []target
+	}
+	target struct {
+		RefID, Expr, Format, LegendFormat string
+		Instant                           bool
+	}
+)
+
+// load reads the committed dashboards.
+func load(t *testing.T) []dashboard {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dashboards, "json", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 7 {
+		t.Fatalf("%d dashboards", len(names))
+	}
+	var out []dashboard
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d dashboard
+		if err := json.Unmarshal(b, &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		d.Panels = slices.DeleteFunc(d.Panels, func(p panel) bool { return p.Type == "row" })
+		d.Annotations.List = slices.DeleteFunc(d.Annotations.List, func(a annotation) bool { return a.BuiltIn == 1 })
+		out = append(out, d)
+	}
+	return out
+}
+
+var (
+	mention     = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
+	labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+)
+
+// fill puts values in the place of variables.
+func fill(expr string, values map[string]string) (string, error) {
+	var missing []string
+	filled := mention.ReplaceAllStringFunc(expr, func(m string) string {
+		name := strings.Trim(m, "${}")
+		v, ok := values[name]
+		if !ok {
+			missing = append(missing, name)
+		}
+		return v
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("no value for %v in %s", missing, expr)
+	}
+	return filled, nil
+}
+
+// builtins are Grafana's own variables, for a data source that is scraped every
+// second and a panel as wide as the window has seconds.
+func builtins(w window) map[string]string {
+	return map[string]string{
+		"__rate_interval": (4 * scrape).String(),
+		"__range":         strconv.Itoa(int(w.to.Sub(w.from)/time.Second)) + "s",
+	}
+}
+
+// offered are the values that each picker of a dashboard offers, as Grafana 9.3
+// finds them: by the series that match. The pickers before it have all values, or
+// their first.
+func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[string][]string, map[string]string, error) {
+	choices, values := map[string][]string{}, builtins(w)
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		query, _ := v.Query.(map[string]any)
+		text, _ := query["query"].(string)
+		text, err := fill(text, values)
+		if err != nil {
+			return nil, nil, fmt.Errorf("variable %s: %w", v.Name, err)
+		}
+		m := labelValues.FindStringSubmatch(text)
+		if m == nil {
+			return nil, nil, fmt.Errorf("variable %s: %s", v.Name, text)
+		}
+		sets, err := p.labelSets(ctx, m[1], w)
+		if err != nil {
+			return nil, nil, fmt.Errorf("variable %s: %w", v.Name, err)
+		}
+		for _, set := range sets {
+			if set[m[2]] != "" {
+				choices[v.Name] = append(choices[v.Name], set[m[2]])
+			}
+		}
+		slices.Sort(choices[v.Name])
+		choices[v.Name] = slices.Compact(choices[v.Name])
+		if v.Sort == 2 {
+			slices.Reverse(choices[v.Name])
+		}
+		switch {
+		case v.Multi:
+			values[v.Name] = v.AllValue
+		case len(choices[v.Name]) > 0:
+			values[v.Name] = choices[v.Name][0]
+		default:
+			return choices, nil, fmt.Errorf("variable %s offers nothing: %s", v.Name, text)
+		}
+	}
+	return choices, values, nil
+}
+
+// ask executes a panel's query as Grafana would.
+func ask(ctx context.Context, p *prometheus, q target, values map[string]string, w window) ([]series, error) {
+	expr, err := fill(q.Expr, values)
+	if err != nil {
+		return nil, err
+	}
+	if q.Instant {
+		return p.instant(ctx, expr, w)
+	}
+	return p.series(ctx, expr, w)
+}

@@ -1,0 +1,159 @@
+package dashboards
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"watchlab/bench/e2e/programs"
+	"watchlab/bench/telemetry/metric"
+)
+
+// storms are what is played: each pipeline once, paced and not, with faults where
+// there is a server to have them. Together they have all that dashboards show.
+var storms = [][]string{
+	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
+	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
+	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200"},
+}
+
+// lasting is how long each of them plays, at least.
+const lasting = "45s"
+
+// TestRun: a real Prometheus scrapes real runs, and while they last, all that
+// dashboards and rules ask for is there.
+func TestRun(t *testing.T) {
+	programs.Installed(t, "prometheus")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			var targets []string
+			for range storms {
+				targets = append(targets, programs.Address(t))
+			}
+			p := startPrometheus(t, form, targets...)
+			from := time.Now()
+			for i, args := range storms {
+				playing(t, p.url, targets[i], args...)
+			}
+
+			programs.Eventually(t, "finished cells", func() error {
+				for _, m := range []metric.Metric{metric.EventsPerSecond, metric.LatencyQuantile} {
+					got, err := p.instant(t.Context(), m.Name, window{to: time.Now().Add(-4 * scrape)})
+					if err != nil {
+						return err
+					}
+					if len(got) == 0 {
+						return fmt.Errorf("no %s yet", m.Name)
+					}
+				}
+				return nil
+			})
+			w := window{from, time.Now()}
+			for _, d := range load(t) {
+				t.Run(d.UID, func(t *testing.T) { everything(t, p, d, w, nil) })
+			}
+			t.Run("rules", func(t *testing.T) {
+				for _, r := range ruleStates(t, p) {
+					if r.Type != "recording" {
+						continue
+					}
+					got, err := p.instant(t.Context(), r.Name, w)
+					if err != nil {
+						t.Error(err)
+					} else if !slices.ContainsFunc(got, series.drawable) {
+						t.Errorf("%s has recorded nothing", r.Name)
+					}
+				}
+			})
+			t.Run("alerts", func(t *testing.T) {
+
+				got, err := p.series(t.Context(), `ALERTS{alertname="WatchlabWatchErrors"}`, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) == 0 {
+					t.Error("faults, and no alert")
+				}
+				for _, s := range got {
+					if s.Metric["instance"] != targets[1] || s.Metric[metric.Fault] == "" {
+						t.Errorf("an alert for %v", s.Metric)
+					}
+				}
+			})
+			t.Run("cardinality", func(t *testing.T) { bounded(t, p, w, cellsOf(t, p, w), len(storms), form) })
+		})
+	}
+}
+
+// playing starts a run that serves its metrics on an address and pushes their last
+// values to a URL.
+func playing(t *testing.T, push, address string, args ...string) {
+	t.Helper()
+	args = append([]string{"run", "--budget", lasting, "--metrics-addr", address, "--push-metrics", push}, args...)
+	run := programs.Start(t, exec.Command(programs.Watchlab(t), args...), 0, 130)
+	run.Ready(t, func() error { return ok("http://" + address + "/readyz") })
+}
+
+// TestPushed: a run that nobody has scraped, as a Job that ends between two scrapes,
+// has left its last state, and the history shows it.
+func TestPushed(t *testing.T) {
+	programs.Installed(t, "prometheus")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			if form.native && form.classic {
+				t.Skip("what is pushed has both, so that this is the same as native")
+			}
+			p := startPrometheus(t, form)
+			from := time.Now()
+			cmd := exec.CommandContext(t.Context(), programs.Watchlab(t), "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1",
+				"--storm", "recorded-gang", "--pace", "max,20000", "--push-metrics", p.url)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			w := window{from, time.Now().Add(scrape)}
+			for _, d := range load(t) {
+				if d.UID == "watchlab-history" {
+					everything(t, p, d, w, nil)
+				}
+			}
+			for _, m := range []metric.Metric{metric.Events, metric.Verdict, metric.Rounds, metric.BuildInfo, metric.Progress} {
+				got, err := p.instant(t.Context(), m.Name+`{job="watchlab",instance!=""}`, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(got, series.drawable) {
+					t.Errorf("no %s\n%s", m.Name, out)
+				}
+			}
+
+			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if native := len(got) > 0; native != form.native {
+				t.Errorf("%d native histograms\n%s", len(got), out)
+			}
+		})
+	}
+}
+
+// cellsOf is how many sets of common labels there are.
+func cellsOf(t *testing.T, p *prometheus, w window) int {
+	t.Helper()
+	sets, err := p.labelSets(t.Context(), metric.Phase.Name, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	distinct := map[string]bool{}
+	for _, set := range sets {
+		var key string
+		for _, l := range append(metric.CommonLabels(), "instance") {
+			key += set[l] + "\x00"
+		}
+		distinct[key] = true
+	}
+	return len(distinct)
+}

@@ -1,0 +1,509 @@
+// Package kind tests README and docs/kind.md in a real kind cluster:
+// `make e2e-kind CLUSTER=name`. The cluster must exist: `make kind-up`, or any other
+// that kind knows or that has the context kind-NAME. The test builds and loads the
+// image of watchlab. The cluster pulls other images, or the test builds them from their
+// pinned Go modules; a part that needs an image that is neither is skipped.
+//
+// bin/e2e-kind.txt holds the output of the commands.
+package kind
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// theREADME is what it says to type; make kind-up is whoever's the cluster is.
+const theREADME = "make kind-up image-load kind-run kind-results kind-down"
+
+// TestKind is in order: each part leaves the cluster as it found it, but for the image
+// and for what observes.
+func TestKind(t *testing.T) {
+	var transcript bytes.Buffer
+	c := connect(t, io.MultiWriter(os.Stdout, &transcript))
+	file, err := os.Create(filepath.Join(root, "bin", "e2e-kind.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Write(transcript.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	c.transcript = io.MultiWriter(os.Stdout, file)
+	// What an interrupted test has left; the namespace may not be there at all.
+	c.cleaned(t)
+
+	for _, part := range []struct {
+		name string
+		play func(*testing.T, *cluster)
+	}{
+		{"AsTheREADMESays", testREADME},
+		{"ShardKilled", testKilled},
+		{"Observed", testObserved},
+		{"SharedServer", testSharedServer},
+		{"WritersAndWatchers", testWriters},
+		{"NodesWithoutKubelets", testFakeNodes},
+		{"CleanedUp", testClean},
+		{"Image", testImage},
+	} {
+		if !t.Run(part.name, func(t *testing.T) {
+			c.say("\n== %s", part.name)
+			part.play(t, c)
+		}) {
+			c.say("== %s FAILED", part.name)
+			// Whoever comes next finds a cluster without what failed.
+			c.cleaned(t)
+		}
+	}
+	// Where parts are played alone, nothing of theirs is left either.
+	c.cleaned(t)
+}
+
+// cleaned takes away everything of ours, whether or not there is anything.
+func (c *cluster) cleaned(t *testing.T) {
+	t.Helper()
+	_, err := c.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	if err == nil {
+		c.watchlab(t, "clean", "--all")
+	}
+}
+
+// results are what `make kind-results` says that it wrote.
+var results = regexp.MustCompile(`results/\d{4}-\d\d-\d\d-[0-9a-z]+(?:-dirty)?-[a-z0-9-]+`)
+
+// merged is what is looked at of run.json.
+type merged struct {
+	Merged *struct {
+		Of     int
+		Shards []struct {
+			Index, Attempt int
+			Pod, Node      string
+			Starts, Alone  int
+			Late           time.Duration `json:"lateNs"`
+		}
+		Missing []int
+	}
+}
+
+// collected reads the results folder that a command named.
+func (c *cluster) collected(t *testing.T, said string) (dir string, m merged) {
+	t.Helper()
+	name := results.FindString(said)
+	if name == "" {
+		t.Fatal("no results folder is named")
+	}
+	dir = filepath.Join(root, name)
+	for _, f := range []string{"run.json", "env.json", "bench.txt", "report.md", "report.html"} {
+		info, err := os.Stat(filepath.Join(dir, f))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		// Where no figure can be believed, as on a machine that has others to serve, there
+		// is no benchmark.
+		if info.Size() == 0 && f != "bench.txt" {
+			t.Errorf("%s/%s is empty", name, f)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Merged == nil {
+		t.Fatalf("%s says nothing of shards", name)
+	}
+	return dir, m
+}
+
+// allThere fails unless all of n shards were merged.
+func allThere(t *testing.T, m merged, n int) {
+	t.Helper()
+	var indexes []int
+	for _, s := range m.Merged.Shards {
+		indexes = append(indexes, s.Index)
+		if s.Pod == "" || s.Node == "" {
+			t.Errorf("shard %d: of pod %q on node %q", s.Index, s.Pod, s.Node)
+		}
+	}
+	slices.Sort(indexes)
+	if m.Merged.Of != n || len(m.Merged.Missing) > 0 || len(slices.Compact(indexes)) != n {
+		t.Errorf("shards %v of %d are merged, %v are missing", indexes, m.Merged.Of, m.Merged.Missing)
+	}
+}
+
+// testImage: two builds from two clones are the same to the byte, for both
+// architectures, and `kind load image-archive` takes both.
+func testImage(t *testing.T, c *cluster) {
+	var digests []string
+	for _, name := range []string{"a", "b/longer-path"} {
+		clone := filepath.Join(t.TempDir(), name)
+		if code, _ := c.call(t, "git", "clone", "--quiet", "--no-hardlinks", ".", clone); code != 0 {
+			t.Fatal("not a git repository")
+		}
+		code, out := c.call(t, "make", "-s", "-C", clone, "image")
+		if code != 0 {
+			t.Fatal("make image failed")
+		}
+		digest := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(out)
+		if digest == "" {
+			t.Fatal("make image names no digest")
+		}
+		digests = append(digests, digest)
+		if len(digests) == 2 {
+			if code, _ := c.call(t, os.Getenv("KIND"), "load", "image-archive", filepath.Join(clone, "bin", "watchlab.tar"), "--name", c.name); code != 0 {
+				t.Error("kind doesn't take an image for two architectures")
+			}
+		}
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("two builds of one commit: %s and %s", digests[0], digests[1])
+	}
+	c.say("# both builds are %s", digests[0])
+}
+
+// testREADME: word for word.
+func testREADME(t *testing.T, c *cluster) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), theREADME) {
+		t.Errorf("README.md doesn't say %q", theREADME)
+	}
+	words := strings.Fields(theREADME)
+	said := c.make(t, words[2:len(words)-1]...)
+	_, m := c.collected(t, said)
+	allThere(t, m, 4)
+	// Nothing of the run is left, and the namespace is there for the next one.
+	until(t, "the run is gone", patience, func(ctx context.Context) (bool, error) {
+		pods, err := c.pods(ctx, "watchlab.dev/run")
+		return len(pods) == 0, err
+	})
+}
+
+// long is a run that takes about a minute, for what is to be done in the midst of it.
+var long = []string{
+	"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
+	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
+}
+
+// testKilled: a shard that is killed in the midst is tried again, the others go on, all
+// are merged, and both the cluster and the report tell of it.
+func testKilled(t *testing.T, c *cluster) {
+	const run, victim = "killed", 2
+	args := append([]string{"--name", run, "--overlay", "kind", "--shards", "4", "--barrier", "45s", "--wait=false", "--"}, long...)
+	if code, _ := c.watchlab(t, "run", args...); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var pod string
+	until(t, "all shards play", patience, func(ctx context.Context) (bool, error) {
+		s, err := c.status(ctx, run)
+		if err != nil {
+			return false, err
+		}
+		running := 0
+		for _, sh := range s.Shards {
+
+			if sh.Phase == "running" && sh.Where != "" {
+				running++
+			}
+			if sh.Index == victim {
+				pod = sh.Pod
+			}
+		}
+		return running == 4, fmt.Errorf("%+v", s)
+	})
+	c.watchlab(t, "status", "--name", run)
+	c.say("\n# now pod %s is killed", pod)
+	if err := c.client.CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		t.Fatal(err)
+	}
+	var s state
+	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
+		var err error
+		s, err = c.status(ctx, run)
+		return err == nil && s.Over, err
+	})
+	code, said := c.watchlab(t, "status", "--name", run)
+	if code != 0 || s.Failure != "" {
+		t.Errorf("the Job failed: %s", s.Failure)
+	}
+	for _, sh := range s.Shards {
+		want := 0
+		if sh.Index == victim {
+			want = 1
+		}
+		if sh.Phase != "succeeded" || !sh.Delivered || sh.Failures != want {
+			t.Errorf("shard %+v, want it succeeded, with %d failures", sh, want)
+		}
+		if sh.Index == victim && sh.Pod == pod {
+			t.Errorf("shard %d is still pod %s", sh.Index, pod)
+		}
+	}
+	if !strings.Contains(said, "succeeded") {
+		t.Error("status says of nothing that it succeeded")
+	}
+	dir, m := c.collected(t, c.make(t, "kind-results", "RUN="+run))
+	allThere(t, m, 4)
+	for _, sh := range m.Merged.Shards {
+		switch {
+		case sh.Index != victim:
+			if sh.Attempt != 0 || sh.Starts == 0 {
+				t.Errorf("shard %+v", sh)
+			}
+		case sh.Pod == pod:
+			t.Errorf("what pod %s measured, which was killed, is merged", pod)
+		case sh.Attempt != 1 || sh.Late == 0 && sh.Starts > 0:
+			t.Errorf("shard %+v, want its second attempt, and that it came late", sh)
+		}
+	}
+	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile(`(?im)^.*(late|attempt|absent|behind|did not wait|without).*$`).FindAllString(string(report), -1)
+	if len(told) == 0 {
+		t.Error("the report tells nothing of the shard that came late")
+	}
+	c.say("# report.md tells:")
+	for _, line := range told {
+		c.say("  %s", line)
+	}
+}
+
+// testObserved: Prometheus finds and scrapes all pods of a run, the collector hears of
+// its traces, Grafana has our dashboards, Pyroscope our profiles.
+func testObserved(t *testing.T, c *cluster) {
+	const run = "observed"
+	// What observes comes with a first, short run, so that it is there for the whole of
+	// the next one.
+	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "SHARDS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
+	there := map[string]bool{}
+	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
+		there[name] = c.ready(t, name)
+	}
+	args := append([]string{"--name", run, "--overlay", "kind-observed", "--shards", "4", "--wait=false", "--"}, long...)
+	if code, _ := c.watchlab(t, "run", args...); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
+		s, err := c.status(ctx, run)
+		return err == nil && s.Over && s.Failure == "", err
+	})
+	pods, err := c.pods(t.Context(), "watchlab.dev/run="+run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there["prometheus"] {
+		prometheus := c.forward(t, "prometheus", 9090)
+		for _, query := range []string{
+			`count_over_time(up{job="watchlab",pod=~"watchlab-` + run + `-.*"}[30m]) > 0`,
+			`sum by (pod) (max_over_time(watchlab_events_total{stage="handled",pod=~"watchlab-` + run + `-.*"}[30m])) > 0`,
+		} {
+			var answer struct {
+				Data struct {
+					Result []struct {
+						Metric map[string]string
+						Value  [2]any
+					}
+				}
+			}
+			if err := getJSON(t.Context(), prometheus+"/api/v1/query", url.Values{"query": {query}}, &answer); err != nil {
+				t.Fatal(err)
+			}
+			c.say("\n> %s", query)
+			seen := map[string]bool{}
+			for _, r := range answer.Data.Result {
+				seen[r.Metric["pod"]] = true
+				c.say("  %s: %v", r.Metric["pod"], r.Value[1])
+			}
+			for _, p := range pods {
+				if !seen[p.Name] {
+					t.Errorf("%s: nothing of pod %s", query, p.Name)
+				}
+			}
+			if len(seen) < 4 {
+				t.Errorf("%s: of %d pods, want 4", query, len(seen))
+			}
+		}
+	}
+	if there["collector"] {
+		log := c.log(t, "collector")
+		counted := regexp.MustCompile(`(?m)^.*"spans": *[1-9].*$`).FindAllString(log, -1)
+		if len(counted) == 0 {
+			t.Errorf("the collector counts no spans:\n%s", log)
+		} else {
+			c.say("\n> the collector's log, %d batches of traces, the first:\n  %s", len(counted), counted[0])
+		}
+	}
+	if there["grafana"] {
+		var found []struct{ UID string }
+		if err := getJSON(t.Context(), c.forward(t, "grafana", 3000)+"/api/search", url.Values{"tag": {"watchlab"}}, &found); err != nil || len(found) != 7 {
+			t.Errorf("Grafana has %d of our dashboards: %v", len(found), err)
+		}
+	}
+	if there["pyroscope"] {
+		var apps []string
+		err := getJSON(t.Context(), c.forward(t, "pyroscope", 4040)+"/pyroscope/label-values", url.Values{"label": {"service_name"}}, &apps)
+		if err != nil || len(apps) == 0 {
+			t.Errorf("Pyroscope has profiles of %q: %v", apps, err)
+		}
+	}
+	_, m := c.collected(t, c.make(t, "kind-results", "RUN="+run))
+	allThere(t, m, 4)
+}
+
+// log is what a Deployment's pod has said.
+func (c *cluster) log(t *testing.T, name string) string {
+	t.Helper()
+	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
+	if err != nil || len(pods) != 1 {
+		t.Fatalf("%d pods of %s: %v", len(pods), name, err)
+	}
+	b, err := c.client.CoreV1().Pods(namespace).GetLogs(pods[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// testSharedServer: one simulated API server, and pods that watch it.
+func testSharedServer(t *testing.T, c *cluster) {
+	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "SHARDS=2", "MODE=shared-server",
+		"FLAGS=--family deltafifo --delivery in-order --storm recorded-gang --for 10s --rounds 2")
+	_, m := c.collected(t, said)
+	allThere(t, m, 2)
+}
+
+// testWriters: writers make pods in this very cluster, and shards play the real API
+// server's stream of them.
+func testWriters(t *testing.T, c *cluster) {
+	said := c.make(t, "kind-run", "kind-results", "RUN=written", "SHARDS=2", "MODE=cluster",
+		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
+	_, m := c.collected(t, said)
+	allThere(t, m, 2)
+	// What writers made is gone, namespaces and all.
+	until(t, "what writers made is gone", patience, func(ctx context.Context) (bool, error) {
+		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		var left []string
+		for _, n := range list.Items {
+			if writtenFor(n.Labels) {
+				left = append(left, n.Name)
+			}
+		}
+		return len(left) == 0, fmt.Errorf("namespaces %q", left)
+	})
+}
+
+// writtenFor reports whether a namespace was made by a run's writers.
+func writtenFor(labels map[string]string) bool {
+	for key := range labels {
+		if strings.HasPrefix(key, "watchlab.dev/") {
+			return true
+		}
+	}
+	return false
+}
+
+// testFakeNodes: 500 nodes that no machine stands behind become ready and keep their
+// leases, and the stream of these is played.
+func testFakeNodes(t *testing.T, c *cluster) {
+	const nodes = 500
+	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--shards", "1", "--",
+		"--family", "queue", "--storm", "recorded-gang", "--rounds", "1", "--impl", "ring"); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	if !c.ready(t, "kwok") {
+		return
+	}
+	defer c.make(t, "kwok-nodes", "NODES=0")
+	c.make(t, "kwok-nodes", fmt.Sprintf("NODES=%d", nodes))
+	until(t, "the nodes are ready", patience, func(ctx context.Context) (bool, error) {
+		list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "watchlab.dev/fake-node"})
+		if err != nil {
+			return false, err
+		}
+		ready := 0
+		for _, n := range list.Items {
+			for _, condition := range n.Status.Conditions {
+				if condition.Type == "Ready" && condition.Status == "True" {
+					ready++
+				}
+			}
+		}
+		return ready == nodes, fmt.Errorf("%d of %d are ready", ready, nodes)
+	})
+	if code, out := c.call(t, "bin/watchlab", "run", "--source", "cluster", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--resource", "leases",
+		"--family", "deltafifo", "--delivery", "in-order", "--for", "15s", "--rounds", "1"); code != 0 || !strings.Contains(out, "valid") {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// testClean: one command takes everything of ours out of the cluster.
+func testClean(t *testing.T, c *cluster) {
+	c.make(t, "kind-clean")
+	client := c.client
+	if _, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); err == nil {
+		t.Error("the namespace is still there")
+	}
+	selected := metav1.ListOptions{}
+	until(t, "nothing of ours is left", time.Minute, func(ctx context.Context) (bool, error) {
+		var left []string
+		add := func(kind string, o metav1.ObjectMeta) {
+			if strings.HasPrefix(o.Name, "watchlab") {
+				left = append(left, kind+" "+o.Name)
+			}
+		}
+		roles, err := client.RbacV1().ClusterRoles().List(ctx, selected)
+		if err != nil {
+			return false, err
+		}
+		for _, o := range roles.Items {
+			add("ClusterRole", o.ObjectMeta)
+		}
+		bindings, err := client.RbacV1().ClusterRoleBindings().List(ctx, selected)
+		if err != nil {
+			return false, err
+		}
+		for _, o := range bindings.Items {
+			add("ClusterRoleBinding", o.ObjectMeta)
+		}
+		spaces, err := client.CoreV1().Namespaces().List(ctx, selected)
+		if err != nil {
+			return false, err
+		}
+		for _, o := range spaces.Items {
+			if o.Name == namespace || writtenFor(o.Labels) {
+				left = append(left, "Namespace "+o.Name)
+			}
+		}
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "watchlab.dev/fake-node"})
+		if err != nil {
+			return false, err
+		}
+		for _, o := range nodes.Items {
+			add("Node", o.ObjectMeta)
+		}
+		return len(left) == 0, fmt.Errorf("left: %q", left)
+	})
+}

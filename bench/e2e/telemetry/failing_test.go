@@ -1,0 +1,136 @@
+package telemetry
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// servers are those that a run can be told to talk to, by what is wrong with them.
+func servers(t testing.TB) map[string]string {
+	t.Helper()
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusInternalServerError)
+		for range 1000 {
+			if _, err := io.WriteString(w, strings.Repeat("\x00garbage\r\n", 1000)); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(garbage.Close)
+	// One that takes connections and never answers.
+	slow, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slow.Close() })
+	return map[string]string{"down": "http://127.0.0.1:1", "slow": "http://" + slow.Addr().String(), "garbage": garbage.URL}
+}
+
+// figures of a run that matter here.
+type figures struct {
+	Comparisons []struct {
+		Cells []struct {
+			Verdict struct{ Status, Cause string }
+			Rounds  []struct {
+				Result struct {
+					EventsPerSecond float64 `json:"eventsPerSecond"`
+				}
+			}
+		}
+	}
+}
+
+// perSecond plays and returns the events a second of each counted round.
+func perSecond(t testing.TB, env []string, args ...string) (rates []float64, stderr string) {
+	t.Helper()
+	args = append([]string{
+		"--family", "deltafifo", "--delivery", "in-order", "--impl", "ring", "--pipeline", "informer",
+		"--storm", "recorded-nodeloss", "--rounds", "5", "-o", "json",
+	}, args...)
+	stdout, stderr := run(t, env, args...)
+	var f figures
+	if err := json.Unmarshal([]byte(stdout), &f); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.Comparisons {
+		for _, cl := range c.Cells {
+			if s := cl.Verdict.Status; s != "valid" && s != "noisy" {
+				t.Errorf("the verdict is %s: %s", s, cl.Verdict.Cause)
+			}
+			for _, r := range cl.Rounds {
+				rates = append(rates, r.Result.EventsPerSecond)
+			}
+		}
+	}
+	if len(rates) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	return rates, stderr
+}
+
+// toServer has all of telemetry sent to a server.
+func toServer(url string) (env, args []string) {
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, "OTEL_EXPORTER_OTLP_TIMEOUT=1000", "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_METRIC_EXPORT_INTERVAL=200"},
+		[]string{"--push-metrics", url, "--metrics-addr", "127.0.0.1:0"}
+}
+
+// TestServersFail: a run that talks to servers that are down, slow or answer
+// garbage says so once for each, in one line that can be read, and measures what it
+// measures otherwise: nothing is lost, and the verdict stands. What it costs is
+// BenchmarkServersFail's to tell.
+func TestServersFail(t *testing.T) {
+	for name, url := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			env, args := toServer(url)
+			_, stderr := perSecond(t, env, args...)
+			var said []string
+			lines := bufio.NewScanner(strings.NewReader(stderr))
+			for lines.Scan() {
+				if strings.Contains(lines.Text(), "said once") {
+					said = append(said, lines.Text())
+				}
+			}
+			slices.Sort(said)
+			if len(said) != 2 || !strings.Contains(said[0], "OpenTelemetry") || !strings.Contains(said[1], "remote write") {
+				t.Errorf("it said: %q", said)
+			}
+			for _, s := range said {
+				if len(s) > 600 || strings.ContainsAny(s, "\x00\r") {
+					t.Errorf("%d bytes: %q", len(s), s)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkServersFail plays the same with nobody told and with each kind of server
+// that fails, in turn, so that benchstat can compare them:
+//
+//	go test -run '^$' -bench ServersFail -benchtime 1x -count 6 . | benchstat -col /servers -
+func BenchmarkServersFail(b *testing.B) {
+	urls := servers(b)
+	for _, name := range []string{"none", "down", "slow", "garbage"} {
+		b.Run("servers="+name, func(b *testing.B) {
+			var all []float64
+			for b.Loop() {
+				var env, args []string
+				if url, ok := urls[name]; ok {
+					env, args = toServer(url)
+				}
+				rates, _ := perSecond(b, env, args...)
+				all = append(all, rates...)
+			}
+			slices.Sort(all)
+			b.ReportMetric(all[len(all)/2], "events/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

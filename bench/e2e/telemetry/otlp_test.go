@@ -1,0 +1,243 @@
+package telemetry
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"watchlab/bench/e2e/programs"
+)
+
+// attribute of OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding).
+type attribute struct {
+	Key   string `json:"key"`
+	Value struct {
+		String string `json:"stringValue"`
+		Int    string `json:"intValue"`
+		Bool   bool   `json:"boolValue"`
+	} `json:"value"`
+}
+
+type span struct {
+	TraceID  string      `json:"traceId"`
+	SpanID   string      `json:"spanId"`
+	ParentID string      `json:"parentSpanId"`
+	Name     string      `json:"name"`
+	Start    string      `json:"startTimeUnixNano"`
+	End      string      `json:"endTimeUnixNano"`
+	Attrs    []attribute `json:"attributes"`
+	Links    []struct {
+		TraceID string `json:"traceId"`
+		SpanID  string `json:"spanId"`
+	} `json:"links"`
+}
+
+type point struct {
+	Attrs     []attribute `json:"attributes"`
+	Count     string      `json:"count"`
+	Scale     *int        `json:"scale"`
+	Exemplars []struct {
+		TraceID string `json:"traceId"`
+		SpanID  string `json:"spanId"`
+	} `json:"exemplars"`
+}
+
+// line is one of a file that the collector writes.
+type line struct {
+	ResourceSpans []struct {
+		Resource struct {
+			Attrs []attribute `json:"attributes"`
+		} `json:"resource"`
+		ScopeSpans []struct {
+			Spans []span `json:"spans"`
+		} `json:"scopeSpans"`
+	} `json:"resourceSpans"`
+	ResourceMetrics []struct {
+		ScopeMetrics []struct {
+			Metrics []struct {
+				Name        string                        `json:"name"`
+				Sum         *struct{ DataPoints []point } `json:"sum"`
+				Gauge       *struct{ DataPoints []point } `json:"gauge"`
+				Exponential *struct{ DataPoints []point } `json:"exponentialHistogram"`
+			} `json:"metrics"`
+		} `json:"scopeMetrics"`
+	} `json:"resourceMetrics"`
+}
+
+// TestCollector: a real collector gets the traces and the metrics of a run, by gRPC
+// and by HTTP. Parents, links and exemplars name spans that are there.
+func TestCollector(t *testing.T) {
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
+			dir := t.TempDir()
+			grpc, http := programs.Address(t), programs.Address(t)
+			config := fmt.Sprintf(`
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+exporters: {file/traces: {path: %q}, file/metrics: {path: %q}}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: error}}
+  pipelines:
+    traces: {receivers: [otlp], exporters: [file/traces]}
+    metrics: {receivers: [otlp], exporters: [file/metrics]}
+`, grpc, http, filepath.Join(dir, "traces.jsonl"), filepath.Join(dir, "metrics.jsonl"))
+			file := filepath.Join(dir, "config.yaml")
+			if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			collector := start(t, "http://"+http, programs.Pinned(t, "otelcol"), "--config", file)
+			endpoint := map[string]string{"grpc": grpc, "http/protobuf": http}[protocol]
+			_, stderr := run(t, []string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
+				"OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test",
+			}, "--family", "queue", "--impl", "clientgo-fifo,cond", "--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1")
+			if strings.Contains(stderr, "OpenTelemetry") {
+				t.Errorf("warned: %s", stderr)
+			}
+			collector.Stop(t)
+			spans := checkTraces(t, read(t, filepath.Join(dir, "traces.jsonl")))
+			checkMetrics(t, read(t, filepath.Join(dir, "metrics.jsonl")), spans)
+		})
+	}
+}
+
+func read(t *testing.T, path string) []line {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var out []line
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var l line
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, l)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func value(attrs []attribute, key string) string {
+	for _, a := range attrs {
+		if a.Key == key {
+			return a.Value.String + a.Value.Int
+		}
+	}
+	return ""
+}
+
+// checkTraces returns the spans by their ID.
+func checkTraces(t *testing.T, lines []line) map[string]span {
+	t.Helper()
+	spans := map[string]span{}
+	for _, l := range lines {
+		for _, rs := range l.ResourceSpans {
+			for key, want := range map[string]string{
+				"service.name": "watchlab", "telemetry.sdk.language": "go", "process.runtime.name": "go", "deployment.environment.name": "test",
+			} {
+				if got := value(rs.Resource.Attrs, key); got != want {
+					t.Errorf("resource attribute %s is %q, want %q", key, got, want)
+				}
+			}
+			for _, ss := range rs.ScopeSpans {
+				for _, s := range ss.Spans {
+					if _, ok := spans[s.SpanID]; ok {
+						t.Errorf("two spans have the ID %s", s.SpanID)
+					}
+					spans[s.SpanID] = s
+				}
+			}
+		}
+	}
+	kind := func(s span) string { k, _, _ := strings.Cut(s.Name, " "); return k }
+	count := map[string]int{}
+	links := 0
+	for _, s := range spans {
+		k := kind(s)
+		if strings.Contains(k, "→") {
+			k = "stage"
+		}
+		count[k]++
+		wantParent := map[string]string{"cell": "run", "event": "cell", "stage": "event"}[k]
+		parent, ok := spans[s.ParentID]
+		switch {
+		case k == "run":
+			if s.ParentID != "" {
+				t.Errorf("the run has a parent %s", s.ParentID)
+			}
+		case !ok || kind(parent) != wantParent || parent.TraceID != s.TraceID:
+			t.Errorf("%s has the parent %q, want a %s", s.Name, parent.Name, wantParent)
+		}
+		if s.End < s.Start {
+			t.Errorf("%s ends before it begins", s.Name)
+		}
+		for _, l := range s.Links {
+			links++
+			into, ok := spans[l.SpanID]
+			if !ok || l.TraceID != s.TraceID || value(into.Attrs, "watchlab.event.key") != value(s.Attrs, "watchlab.event.key") {
+				t.Errorf("%s of %s has a link to %q", s.Name, value(s.Attrs, "watchlab.event.key"), into.Name)
+			}
+		}
+	}
+	// Two variants at two paces in two rounds, and A/A pairs.
+	if count["run"] != 1 || count["cell"] < 2*2*2 {
+		t.Errorf("spans: %v", count)
+	}
+	if count["event"] < 8*count["cell"] || count["stage"] < count["event"] {
+		t.Errorf("spans: %v", count)
+	}
+	if links == 0 {
+		t.Error("nothing was coalesced")
+	}
+	return spans
+}
+
+func checkMetrics(t *testing.T, lines []line, spans map[string]span) {
+	t.Helper()
+	names, exemplars := map[string]int{}, 0
+	for _, l := range lines {
+		for _, rm := range l.ResourceMetrics {
+			for _, sm := range rm.ScopeMetrics {
+				for _, m := range sm.Metrics {
+					switch {
+					case m.Sum != nil:
+						names[m.Name+" sum"] += len(m.Sum.DataPoints)
+					case m.Gauge != nil:
+						names[m.Name+" gauge"] += len(m.Gauge.DataPoints)
+					case m.Exponential != nil:
+						names[m.Name+" exponential"] += len(m.Exponential.DataPoints)
+						for _, p := range m.Exponential.DataPoints {
+							for _, x := range p.Exemplars {
+								exemplars++
+								if _, ok := spans[x.SpanID]; !ok {
+									t.Errorf("%s has an exemplar of span %s, which isn't there", m.Name, x.SpanID)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, want := range []string{
+		"watchlab_events_total sum", "watchlab_queue_depth gauge", "watchlab_end_to_end_latency_seconds exponential",
+		"watchlab_events_per_second gauge", "go_goroutines gauge",
+	} {
+		if names[want] == 0 {
+			t.Errorf("no %s among %v", want, names)
+		}
+	}
+	if exemplars == 0 {
+		t.Error("no exemplars")
+	}
+}
