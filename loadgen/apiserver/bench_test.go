@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"watchlab/loadgen/apiserver/access"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
@@ -142,7 +141,7 @@ func (r *serveRun) start(b *testing.B) (*Server, *rest.Config) {
 		}
 		return srv, config
 	}
-	id, err := access.NewIdentity(time.Now())
+	id, err := NewIdentity(time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}

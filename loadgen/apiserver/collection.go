@@ -83,10 +83,8 @@ func kindOf(res *resources.Resource) *wire.Kind {
 // view is a collection as a request's version of the resource shows it.
 type view struct {
 	*collection
-	asked *resources.Resource
-
-	kind *wire.Kind
-
+	asked    *resources.Resource
+	kind     *wire.Kind
 	converts bool
 }
 

@@ -22,11 +22,9 @@ import (
 // filter is which objects a request is about. The zero value takes all.
 type filter struct {
 	namespace string
-
-	labels labels.Selector
-	fields fields.Selector
-
-	values map[string]func(runtime.Object) string
+	labels    labels.Selector
+	fields    fields.Selector
+	values    map[string]func(runtime.Object) string
 }
 
 // Fields that all kinds have.

@@ -18,11 +18,9 @@ import (
 // continueToken says where the next page of a list starts. The fields are
 // those of a real server's.
 type continueToken struct {
-	Version string `json:"v"`
-
-	ResourceVersion int64 `json:"rv"`
-
-	StartKey string `json:"start"`
+	Version         string `json:"v"`
+	ResourceVersion int64  `json:"rv"`
+	StartKey        string `json:"start"`
 }
 
 const continueVersion = "meta.k8s.io/v1"

@@ -15,12 +15,9 @@ import (
 
 // target is what a path names.
 type target struct {
-	resource *resources.Resource
-
-	namespace string
-
-	name string
-
+	resource    *resources.Resource
+	namespace   string
+	name        string
 	subresource string
 }
 

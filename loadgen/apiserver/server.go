@@ -102,50 +102,36 @@ var (
 // Options change how a [Server] works. The zero value is a good default.
 type Options struct {
 	BookmarkInterval time.Duration
-
-	Retain int
-
-	Registry *resources.Registry
-
-	Wrap func(http.Handler) http.Handler
-
-	Editor patch.Options
+	Retain           int
+	Registry         *resources.Registry
+	Wrap             func(http.Handler) http.Handler
+	Editor           patch.Options
 }
 
 // Server is a simulated API server. Its methods are safe for concurrent use.
 type Server struct {
-	opts      Options
-	registry  *resources.Registry
-	discovery *discovery.Handler
-	editor    *patch.Editor
-	budget    *store.Budget
-	storms    []*collection
-
+	opts       Options
+	registry   *resources.Registry
+	discovery  *discovery.Handler
+	editor     *patch.Editor
+	budget     *store.Budget
+	storms     []*collection
 	namespaces []string
 
-	colMu sync.RWMutex
-
-	collections map[schema.GroupVersionResource]*collection
-
+	colMu                     sync.RWMutex
+	collections               map[schema.GroupVersionResource]*collection
 	lists, watches, snapshots atomic.Int64
 	wire                      atomic.Int64
+	watched                   chan struct{}
+	watchedOnce               sync.Once
+	watching                  watching
+	http                      *http.Server
+	served                    chan error
 
-	watched     chan struct{}
-	watchedOnce sync.Once
-	watching    watching
-
-	http *http.Server
-
-	served chan error
-
-	mu sync.Mutex
-
+	mu       sync.Mutex
 	listener net.Listener
-
-	closed bool
-
-	conns map[*conn]struct{}
-
+	closed   bool
+	conns    map[*conn]struct{}
 	handlers sync.WaitGroup
 }
 

@@ -25,7 +25,6 @@ type Prepared struct {
 	budget     *store.Budget
 	kind       *wire.Kind
 	namespaced bool
-
 	namespaces []string
 }
 

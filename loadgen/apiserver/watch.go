@@ -74,14 +74,12 @@ func (s *Server) watch(req *request, q *query) error {
 // watcher is one watch being served.
 type watcher struct {
 	*request
-	query     *query
-	follower  *stream.Follower
-	out       http.ResponseWriter
-	flush     func() error
-	bookmarks time.Duration
-
-	at uint64
-
+	query        *query
+	follower     *stream.Follower
+	out          http.ResponseWriter
+	flush        func() error
+	bookmarks    time.Duration
+	at           uint64
 	scratch, one []byte
 }
 

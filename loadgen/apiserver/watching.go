@@ -7,8 +7,7 @@ import (
 
 // watching counts the watches that are open.
 type watching struct {
-	mu sync.Mutex
-
+	mu          sync.Mutex
 	open, ended int
 	changed     chan struct{}
 }

@@ -17,7 +17,6 @@ var ErrState = errors.New("wrong state")
 // Clock tells the time. Its methods are safe for concurrent use.
 type Clock interface {
 	Now() time.Time
-
 	After(d time.Duration) <-chan time.Time
 }
 
@@ -29,18 +28,13 @@ func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // Injection is one thing that was done.
 type Injection struct {
-	At Duration `json:"at"`
-
-	Fault Name `json:"fault"`
-
-	Spec       int `json:"spec"`
-	Occurrence int `json:"occurrence"`
-
-	Watch int `json:"watch,omitempty"`
-
-	Path string `json:"path,omitempty"`
-
-	Detail string `json:"detail,omitempty"`
+	At         Duration `json:"at"`
+	Fault      Name     `json:"fault"`
+	Spec       int      `json:"spec"`
+	Occurrence int      `json:"occurrence"`
+	Watch      int      `json:"watch,omitempty"`
+	Path       string   `json:"path,omitempty"`
+	Detail     string   `json:"detail,omitempty"`
 }
 
 // String returns it as one line.
@@ -73,40 +67,27 @@ type window struct {
 
 // Injector injects faults. Its methods are safe for concurrent use.
 type Injector struct {
-	specs []Spec
-	seed  uint64
-	clock Clock
-
+	specs               []Spec
+	seed                uint64
+	clock               Clock
 	perFrame, bookmarks bool
+	quiet, done         chan struct{}
+	kick                chan struct{}
+	wg                  sync.WaitGroup
 
-	quiet, done chan struct{}
-
-	kick chan struct{}
-	wg   sync.WaitGroup
-
-	mu sync.Mutex
-
-	begun time.Time
-
-	stopped bool
-
-	observe func(Injection)
-
-	occurrences []int
-
-	windows []window
-
-	busy     time.Duration
-	underway int
-
-	watches map[*watcher]struct{}
-
-	collections map[string]*collection
-
+	mu               sync.Mutex
+	begun            time.Time
+	stopped          bool
+	observe          func(Injection)
+	occurrences      []int
+	windows          []window
+	busy             time.Duration
+	underway         int
+	watches          map[*watcher]struct{}
+	collections      map[string]*collection
 	requests, opened int
-
-	log    []Injection
-	counts map[Name]int
+	log              []Injection
+	counts           map[Name]int
 }
 
 // New returns an injector of the faults; none is allowed. The seed decides what

@@ -20,13 +20,10 @@ import (
 // request is a request below a resource.
 type request struct {
 	*http.Request
-
 	collection string
-
-	watch bool
-	query url.Values
-
-	version uint64
+	watch      bool
+	query      url.Values
+	version    uint64
 }
 
 // read tells whether a request is below a resource, and what it wants.
@@ -83,9 +80,8 @@ func (r *request) needsHistory() bool {
 
 // collection is what is known of one.
 type collection struct {
-	example *http.Request
-	handler http.Handler
-
+	example   *http.Request
+	handler   http.Handler
 	compacted uint64
 	spec      int
 }
@@ -181,8 +177,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 type failure struct {
 	status metav1.Status
 	detail string
-
-	event bool
+	event  bool
 }
 
 func fail(err *apierrors.StatusError, detail string) failure {

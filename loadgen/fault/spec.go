@@ -58,11 +58,9 @@ const (
 
 // traits of a fault: what it takes to be specified.
 type traits struct {
-	name Name
-
+	name     Name
 	duration time.Duration
-
-	frames bool
+	frames   bool
 }
 
 var all = []traits{
@@ -135,23 +133,15 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // In text (see [Parse]) a fault is its name and its fields:
 // disconnect:every=2s,count=10
 type Spec struct {
-	Name Name `json:"name" yaml:"name"`
-
-	At Duration `json:"at,omitzero" yaml:"at,omitempty"`
-
-	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
-
-	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
-
-	Count int `json:"count,omitzero" yaml:"count,omitempty"`
-
-	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
-
-	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
-
-	Probability float64 `json:"probability,omitzero" yaml:"probability,omitempty"`
-
-	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
+	Name        Name     `json:"name" yaml:"name"`
+	At          Duration `json:"at,omitzero" yaml:"at,omitempty"`
+	Every       Duration `json:"every,omitzero" yaml:"every,omitempty"`
+	Frames      int      `json:"frames,omitzero" yaml:"frames,omitempty"`
+	Count       int      `json:"count,omitzero" yaml:"count,omitempty"`
+	Until       Duration `json:"until,omitzero" yaml:"until,omitempty"`
+	Duration    Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
+	Probability float64  `json:"probability,omitzero" yaml:"probability,omitempty"`
+	Share       float64  `json:"share,omitzero" yaml:"share,omitempty"`
 }
 
 // Validate checks that the fault can be injected. The error wraps [ErrSpec],

@@ -96,8 +96,7 @@ const (
 // strike is what is to be done to a watch.
 type strike struct {
 	spec, occurrence int
-
-	until time.Duration
+	until            time.Duration
 }
 
 // watcher is a watch that passes through. It is the ResponseWriter of the
@@ -105,35 +104,25 @@ type strike struct {
 // attend's. Whoever writes holds the lock, and lets go of it at a frame's end
 // only.
 type watcher struct {
-	inj     *Injector
-	request *request
-	out     http.ResponseWriter
-	control *http.ResponseController
-	ctx     context.Context
-	cancel  context.CancelFunc
-
-	id int
-
-	lock chan struct{}
-
+	inj      *Injector
+	request  *request
+	out      http.ResponseWriter
+	control  *http.ResponseController
+	ctx      context.Context
+	cancel   context.CancelFunc
+	id       int
+	lock     chan struct{}
 	encoding encoding
 	answered bool
+	plain    bool
+	last     []byte
+	settled  bool
+	frames   int
+	kick     chan struct{}
 
-	plain bool
-
-	last    []byte
-	settled bool
-
-	frames int
-
-	kick chan struct{}
-
-	mu sync.Mutex
-
-	pending []strike
-
-	ended ending
-
+	mu                      sync.Mutex
+	pending                 []strike
+	ended                   ending
 	stall, drip, half, mark *strike
 }
 

@@ -20,7 +20,7 @@ import (
 
 	"watchlab/bench/fleet"
 	"watchlab/bench/report"
-	"watchlab/loadgen/apiserver/access"
+	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
@@ -236,7 +236,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	case share.Cluster:
 		spec.Plan.Writers = f.writers
 	case share.SharedServer:
-		spec.Plan.Server, spec.Token = fleet.ServerName(f.place.name), access.NewToken()
+		spec.Plan.Server, spec.Token = fleet.ServerName(f.place.name), apiserver.NewToken()
 	}
 	if mode != share.Cluster && given("writers") {
 		return none, badFlag("writers", fmt.Errorf("needs --mode %s", share.Cluster))

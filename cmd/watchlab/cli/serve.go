@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/access"
 	"watchlab/loadgen/apiserver/discovery"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
@@ -134,7 +133,7 @@ func (f *serveFlags) check() error {
 func (f *serveFlags) token() (string, error) {
 	if f.tokenFile == "" {
 		if f.tls {
-			return access.NewToken(), nil
+			return apiserver.NewToken(), nil
 		}
 		return "", nil
 	}
@@ -163,7 +162,7 @@ type service struct {
 	objects []manifest.Object
 
 	port     port
-	identity *access.Identity
+	identity *apiserver.Identity
 
 	lists, watches, bytes int64
 }
@@ -178,11 +177,11 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	if v.token, err = f.token(); err != nil {
 		return nil, err
 	}
-	if err := access.CheckBind(net.JoinHostPort(f.bind, strconv.Itoa(f.port)), v.token); err != nil {
+	if err := apiserver.CheckBind(net.JoinHostPort(f.bind, strconv.Itoa(f.port)), v.token); err != nil {
 		return nil, badFlag("bind", err)
 	}
 	if f.kubeconfig != "" {
-		if err := access.CheckKubeconfig(f.kubeconfig, f.overwrite); err != nil {
+		if err := apiserver.CheckKubeconfig(f.kubeconfig, f.overwrite); err != nil {
 			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
 		}
 	}
@@ -223,7 +222,7 @@ func (v *service) open() (err error) {
 	}
 	injector := v.injector
 	opts := apiserver.Options{Wrap: func(h http.Handler) http.Handler {
-		return access.RequireToken(v.token, injector.Wrap(h))
+		return apiserver.RequireToken(v.token, injector.Wrap(h))
 	}}
 	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
 		return badFlag("storm", err)
@@ -287,9 +286,9 @@ func (v *service) listen() error {
 		// Whoever reads the kubeconfig here gets there by loopback.
 		host = "127.0.0.1"
 	}
-	kc := access.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
+	kc := apiserver.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
 	if f.tls {
-		if v.identity, err = access.NewIdentity(time.Now(), host); err != nil {
+		if v.identity, err = apiserver.NewIdentity(time.Now(), host); err != nil {
 			return errors.Join(err, l.Close())
 		}
 		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, at), v.identity.CA
@@ -301,7 +300,7 @@ func (v *service) listen() error {
 	if f.kubeconfig == "" {
 		return nil
 	}
-	if err := access.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
+	if err := apiserver.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
 		return badFlag("kubeconfig-out", err)
 	}
 	return nil

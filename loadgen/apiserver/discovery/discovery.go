@@ -24,8 +24,7 @@ const Version = "v1.36.3+watchlab.simulated"
 
 // Options say what of the registry is served.
 type Options struct {
-	Resource func(*resources.Resource) bool
-
+	Resource    func(*resources.Resource) bool
 	Subresource func(*resources.Resource, resources.Subresource) bool
 }
 
@@ -35,8 +34,7 @@ type Handler struct {
 	registry *resources.Registry
 	opts     Options
 
-	mu sync.Mutex
-
+	mu      sync.Mutex
 	current *documents
 }
 

@@ -25,15 +25,11 @@ const (
 // documents are all answers about what was served at one moment. Each is
 // encoded once.
 type documents struct {
-	of   uint64
-	opts Options
-
-	served []*resources.Resource
-
-	groups []*group
-
-	version func() *document
-
+	of         uint64
+	opts       Options
+	served     []*resources.Resource
+	groups     []*group
+	version    func() *document
 	plain      map[string]func() *document
 	aggregated map[string]func() *document
 	openapi    openAPI

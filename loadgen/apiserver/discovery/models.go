@@ -35,8 +35,7 @@ const (
 // tag has no omitempty, but for the few in optional. Enumerations, unions and
 // defaults are not described.
 type models struct {
-	v2 bool
-
+	v2          bool
 	definitions map[string]*spec.Schema
 }
 

@@ -28,11 +28,9 @@ const (
 
 // openAPI are the documents of OpenAPI, each in JSON and in protobuf.
 type openAPI struct {
-	v2 encodings
-
+	v2    encodings
 	index func() *document
-
-	v3 map[string]encodings
+	v3    map[string]encodings
 }
 
 // encodings are a document in JSON and in protobuf.
@@ -186,10 +184,9 @@ func (d *documents) openAPIOf(v *groupVersion) *spec3.OpenAPI {
 
 // route is a path with what can be done there.
 type route struct {
-	path  string
-	verbs []string
-	res   *resources.Resource
-
+	path        string
+	verbs       []string
+	res         *resources.Resource
 	subresource string
 	kind        schema.GroupVersionKind
 }

@@ -44,10 +44,8 @@ import (
 // Options are what an [Editor] takes from outside. The zero value uses the
 // real clock and random names.
 type Options struct {
-	Now func() time.Time
-
+	Now    func() time.Time
 	NewUID func() types.UID
-
 	Suffix func() string
 }
 
@@ -62,11 +60,9 @@ type Options struct {
 // All errors are API statuses ([apierrors.APIStatus]) that can be answered as
 // they are.
 type Editor struct {
-	opts Options
-
+	opts     Options
 	managers sync.Map
-
-	schemas sync.Map
+	schemas  sync.Map
 }
 
 // New returns an editor.
@@ -86,32 +82,22 @@ func New(opts Options) *Editor {
 // Request is what a request says beside its body.
 type Request struct {
 	Namespace, Name string
-
-	Subresource string
-
-	ContentType string
-
-	FieldManager string
-	UserAgent    string
-
+	Subresource     string
+	ContentType     string
+	FieldManager    string
+	UserAgent       string
 	FieldValidation string
-
-	Force *bool
+	Force           *bool
 }
 
 // Result is what a request makes of an object.
 type Result struct {
-	Object runtime.Object
-
-	Answer runtime.Object
-
-	Created bool
-
+	Object    runtime.Object
+	Answer    runtime.Object
+	Created   bool
 	Unchanged bool
-
-	Gone bool
-
-	Warnings []string
+	Gone      bool
+	Warnings  []string
 }
 
 // Create makes a new object of a body. Whether there is one of that name is

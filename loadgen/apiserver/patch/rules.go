@@ -21,17 +21,12 @@ import (
 // rules are where resources differ in how they are written. They are
 // kube-apiserver's of v1.36, see the strategies in its pkg/registry.
 type rules struct {
-	generation bool
-
+	generation                  bool
 	alsoLabels, alsoAnnotations bool
-
-	createOnUpdate bool
-
-	insistOnVersion bool
-
-	statusKeeps string
-
-	name apivalidation.ValidateNameFunc
+	createOnUpdate              bool
+	insistOnVersion             bool
+	statusKeeps                 string
+	name                        apivalidation.ValidateNameFunc
 }
 
 // Values of rules.statusKeeps beside the empty one.

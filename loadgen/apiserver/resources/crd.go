@@ -27,16 +27,11 @@ var ErrNotDefinition = errors.New("not a CustomResourceDefinition of apiextensio
 // Custom is what a CustomResourceDefinition says about one version of its
 // resource. It is shared and must not be changed.
 type Custom struct {
-	Definition string
-
-	Schema *spec.Schema
-
-	Columns []Column
-
-	Scale *ScalePaths
-
-	Versions []*Resource
-
+	Definition       string
+	Schema           *spec.Schema
+	Columns          []Column
+	Scale            *ScalePaths
+	Versions         []*Resource
 	SelectableFields []string
 }
 

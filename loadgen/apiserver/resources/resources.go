@@ -42,37 +42,24 @@ const (
 // Resource is one resource in one version. It is shared and must not be
 // changed.
 type Resource struct {
-	GVR schema.GroupVersionResource
-
-	GVK schema.GroupVersionKind
-
-	ListKind string
-
-	Singular string
-
-	Namespaced bool
-
-	ShortNames []string
-
-	Categories []string
-
-	Verbs []string
-
+	GVR          schema.GroupVersionResource
+	GVK          schema.GroupVersionKind
+	ListKind     string
+	Singular     string
+	Namespaced   bool
+	ShortNames   []string
+	Categories   []string
+	Verbs        []string
 	Subresources []Subresource
-
-	Typed bool
-
-	Stored schema.GroupVersionResource
-
-	Custom *Custom
+	Typed        bool
+	Stored       schema.GroupVersionResource
+	Custom       *Custom
 }
 
 // Subresource is a part of a resource with a path of its own.
 type Subresource struct {
-	Name string
-
-	Kind schema.GroupVersionKind
-
+	Name  string
+	Kind  schema.GroupVersionKind
 	Verbs []string
 }
 
@@ -120,10 +107,8 @@ func (r *Resource) String() string {
 type Registry struct {
 	current atomic.Pointer[snapshot]
 
-	mu sync.Mutex
-
-	enabled map[schema.GroupVersion]bool
-
+	mu          sync.Mutex
+	enabled     map[schema.GroupVersion]bool
 	definitions map[string]*definition
 }
 

@@ -15,10 +15,8 @@ const DefaultBudget = 1 << 30
 type Budget struct {
 	limit int64
 
-	mu sync.Mutex
-
-	used int64
-
+	mu    sync.Mutex
+	used  int64
 	queue []*slot
 }
 

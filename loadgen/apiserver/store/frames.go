@@ -23,10 +23,8 @@ type block struct{ slots [wire.Forms]slot }
 type slot struct {
 	frames atomic.Pointer[frames]
 
-	mu sync.Mutex
-
-	size int64
-
+	mu    sync.Mutex
+	size  int64
 	stays bool
 }
 

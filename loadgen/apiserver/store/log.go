@@ -52,8 +52,7 @@ var ErrGone = errors.New("the events are no longer kept")
 
 // Options change how a [Log] works. The zero value is a good default.
 type Options struct {
-	Retain int
-
+	Retain  int
 	History int
 }
 
@@ -61,31 +60,23 @@ type Options struct {
 // use.
 type Log struct {
 	stream.Tide
-	rec   *Recording
-	maker maker
-	opts  Options
-
+	rec    *Recording
+	maker  maker
+	opts   Options
 	forked atomic.Uint64
-
-	tail atomic.Pointer[tail]
-
-	floor atomic.Uint64
-
-	write sync.Mutex
-
+	tail   atomic.Pointer[tail]
+	floor  atomic.Uint64
+	write  sync.Mutex
 	played int
 
-	mu sync.RWMutex
-
+	mu      sync.RWMutex
 	indexed uint64
-
-	last []uint64
-
-	names  []string
-	sorted []int32
-	extra  map[string]int32
-	free   []int32
-	shared bool
+	last    []uint64
+	names   []string
+	sorted  []int32
+	extra   map[string]int32
+	free    []int32
+	shared  bool
 }
 
 // tail is what follows a position. It is replaced as a whole.
@@ -97,9 +88,7 @@ type tail struct {
 // chunk is a block with its events.
 type chunk struct {
 	block
-
 	events [blockSize]atomic.Pointer[storm.Event]
-
 	before [blockSize]uint64
 }
 
@@ -391,7 +380,6 @@ func (l *Log) forget(e *storm.Event) {
 // Item is the newest event of an object at a position.
 type Item struct {
 	*storm.Event
-
 	index uint64
 }
 

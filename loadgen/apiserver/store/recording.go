@@ -16,9 +16,7 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
-
 	before func() []int32
-
 	names  func() []string
 	sorted func() []int32
 	index  func() map[string]int32

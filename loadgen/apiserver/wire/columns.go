@@ -159,8 +159,7 @@ func nodeCells(n *v1.Node) []any {
 type Column struct {
 	Name, Type, Format, Description string
 	Priority                        int32
-
-	JSONPath string
+	JSONPath                        string
 }
 
 // PathColumns returns the columns of a custom resource: the name, and those

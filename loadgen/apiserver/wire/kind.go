@@ -16,12 +16,10 @@ import (
 // Kind encodes the objects of one kind. It is immutable and safe for concurrent
 // use.
 type Kind struct {
-	gvk     schema.GroupVersionKind
-	list    schema.GroupVersionKind
-	columns *Columns
-
-	custom bool
-
+	gvk                       schema.GroupVersionKind
+	list                      schema.GroupVersionKind
+	columns                   *Columns
+	custom                    bool
 	objects, metadata, tables encoder
 }
 
@@ -118,13 +116,10 @@ func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
 
 // encoder encodes objects of one Go type or one that has none.
 type encoder struct {
-	gvk schema.GroupVersionKind
-
-	keeps bool
-
+	gvk        schema.GroupVersionKind
+	keeps      bool
 	json, cbor []byte
-
-	proto []byte
+	proto      []byte
 }
 
 func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {

@@ -13,10 +13,8 @@ var ErrNotAcceptable = errors.New("not acceptable")
 // Offer is what can be had of a resource.
 type Offer struct {
 	Untyped bool
-
-	Whole bool
-
-	Stream bool
+	Whole   bool
+	Stream  bool
 }
 
 // Negotiate returns the form that a client's Accept headers ask for, the first

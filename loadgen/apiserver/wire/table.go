@@ -14,8 +14,7 @@ import (
 // Columns are the columns of a kind's tables. The zero value has name and age.
 type Columns struct {
 	definitions []metav1.TableColumnDefinition
-
-	cells func(o runtime.Object, m metav1.Object) []any
+	cells       func(o runtime.Object, m metav1.Object) []any
 }
 
 var nameAndAge = []metav1.TableColumnDefinition{column("Name", "string", 0), column("Age", "string", 0)}

@@ -71,10 +71,8 @@ type Options struct {
 // Violation is one event that broke a guarantee.
 type Violation struct {
 	Guarantee error
-
-	Watch int
-
-	Text string
+	Watch     int
+	Text      string
 }
 
 // Error returns it as one line.
@@ -95,25 +93,18 @@ const keep = 10
 // all namespaces, one request after the other, such as a Reflector. Its methods
 // are safe for concurrent use.
 type Checker struct {
-	storm *storm.Storm
-	opts  Options
-
+	storm   *storm.Storm
+	opts    Options
 	history [][]int32
 
-	mu sync.Mutex
-
-	requests int
-
-	at uint64
-
-	waits []wait
-
-	pages *pages
-
+	mu         sync.Mutex
+	requests   int
+	at         uint64
+	waits      []wait
+	pages      *pages
 	violations []Violation
 	count      map[error]int
-
-	stats Stats
+	stats      Stats
 }
 
 // Stats counts what was observed.
@@ -246,8 +237,7 @@ func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 type seen struct {
 	version uint64
 	key     string
-
-	event *storm.Event
+	event   *storm.Event
 }
 
 // look finds out what happened at the object's version.

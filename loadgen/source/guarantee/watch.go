@@ -10,21 +10,15 @@ import (
 
 // Watch is one watch of the client.
 type Watch struct {
-	c       *Checker
-	request int
-	opts    metav1.ListOptions
-
+	c         *Checker
+	request   int
+	opts      metav1.ListOptions
 	begun, at uint64
-
-	first bool
-
-	missing map[uint64]bool
-
-	initial *state
-
-	marked bool
-
-	unmarked []watch.Event
+	first     bool
+	missing   map[uint64]bool
+	initial   *state
+	marked    bool
+	unmarked  []watch.Event
 }
 
 // Watch takes a watch request that was accepted. Its events go to what it

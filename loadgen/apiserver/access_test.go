@@ -1,4 +1,4 @@
-package access
+package apiserver
 
 import (
 	"crypto/tls"
@@ -15,13 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestRoundTrip writes a kubeconfig and has client-go reach a TLS server by
 // it, by address and by name; without the token it isn't let in.

@@ -1,0 +1,221 @@
+package apiserver
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+)
+
+// Identity is the TLS identity of a server. It protects a simulation only: the
+// keys live in memory and are new for each server.
+type Identity struct {
+	CA          []byte // PEM
+	Certificate tls.Certificate
+}
+
+// lifetime is the validity of a serving certificate.
+const lifetime = 365 * 24 * time.Hour
+
+// NewIdentity creates a certificate authority and a serving certificate for
+// localhost, the loopback addresses and the given names or addresses. The
+// certificate is valid from an hour before now, because clocks differ, for a
+// year. The authority's key is discarded.
+//
+// client-go's cert.GenerateSelfSignedCertKey is not used: it makes RSA keys, whose
+// handshakes cost the server some 30 times the CPU time of these.
+func NewIdentity(now time.Time, hosts ...string) (*Identity, error) {
+	fail := func(err error) (*Identity, error) { return nil, fmt.Errorf("identity: %w", err) }
+	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "watchlab simulated API server CA", NotBefore: now.Add(-time.Hour)}, authorityKey)
+	if err != nil {
+		return fail(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return fail(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: "watchlab simulated API server"},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(lifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:     []string{"localhost"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else if host != "" {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, authority, key.Public(), authorityKey)
+	if err != nil {
+		return fail(err)
+	}
+	ca, err := cert.EncodeCertificates(authority)
+	if err != nil {
+		return fail(err)
+	}
+	return &Identity{CA: ca, Certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
+}
+
+// ServerConfig returns the TLS configuration of the server: TLS 1.2 or later,
+// HTTP/2 first.
+func (id *Identity) ServerConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{id.Certificate}, NextProtos: []string{"h2", "http/1.1"}}
+}
+
+// NewToken returns a bearer token of 256 random bits.
+func NewToken() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // documented never to fail
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// RequireToken passes on requests with the bearer token and answers others with
+// 401, as a real API server does. The comparison takes constant time. An empty
+// token admits everybody.
+func RequireToken(token string, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		scheme, given, ok := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
+		if !ok || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("Cache-Control", "no-cache, private")
+			writeError(w, req, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// ErrOpenToAll means that other machines could reach a server without a token.
+var ErrOpenToAll = errors.New("other machines would reach it without a token")
+
+// CheckBind checks the listen address host:port of a server. A loopback address
+// and localhost need no token. All other hosts do, names included: what a name
+// resolves to may change.
+func CheckBind(address, token string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("listen address %q: %w", address, err)
+	}
+	if ip := net.ParseIP(host); token != "" || host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("listen address %q: %w: give one, or listen on 127.0.0.1", address, ErrOpenToAll)
+}
+
+// Kubeconfig holds what a client needs to connect.
+type Kubeconfig struct {
+	Server    string // URL
+	CA        []byte // PEM
+	Token     string
+	Namespace string
+}
+
+// kubeconfigMark is the first line of a kubeconfig that watchlab may replace.
+const kubeconfigMark = "# Written by watchlab serve: a simulated API server. It is replaced when it is written again.\n"
+
+// ErrForeignFile means that a kubeconfig would replace a file of another program.
+var ErrForeignFile = errors.New("the file exists and was not written by watchlab")
+
+// Bytes returns the kubeconfig as YAML.
+func (k Kubeconfig) Bytes() ([]byte, error) {
+	const name = "watchlab" // of the cluster, the user and the context
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: k.Server, CertificateAuthorityData: k.CA}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: k.Token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: k.Namespace}
+	config.CurrentContext = name
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return append([]byte(kubeconfigMark), data...), nil
+}
+
+// WriteKubeconfig writes the kubeconfig atomically to a file that only its owner
+// can read. It replaces a file of watchlab. Without overwrite, the error for
+// another file wraps [ErrForeignFile].
+func WriteKubeconfig(path string, k Kubeconfig, overwrite bool) error {
+	data, err := k.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := CheckKubeconfig(path, overwrite); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".kubeconfig-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, errors.Join(err, os.Remove(temp.Name())))
+	}
+	return nil
+}
+
+// CheckKubeconfig returns the error of [WriteKubeconfig] for a file in its way.
+func CheckKubeconfig(path string, overwrite bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("kubeconfig: %w", err)
+	case info.IsDir():
+		return fmt.Errorf("kubeconfig %s: is a directory", path)
+	case overwrite:
+		return nil
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("kubeconfig %s: %w", path, ErrForeignFile)
+	}
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if len(old) > 0 && !bytes.HasPrefix(old, []byte(kubeconfigMark)) {
+		return fmt.Errorf("kubeconfig %s: %w", path, ErrForeignFile)
+	}
+	return nil
+}
