@@ -10,43 +10,36 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// Table is what one profile, or two beside each other, come to.
+// Table shows one profile, or two beside each other. The rows with the largest change
+// come first; those within sampling error come after all others.
 type Table struct {
-	Kind string `json:"value"`
-	Unit string `json:"unit"`
-
-	By string `json:"by,omitempty"`
-
+	Kind   string `json:"value"`
+	Unit   string `json:"unit"`         // of all figures, such as ns/event
+	By     string `json:"by,omitempty"` // the label that rows are values of; empty for functions
 	Before *Total `json:"before,omitempty"`
 	After  Total  `json:"after"`
-
-	Rows []Row `json:"rows"`
+	Rows   []Row  `json:"rows"`
 }
 
-// Total is what a profile holds in all.
+// Total is the sum of a profile.
 type Total struct {
-	Name string `json:"name"`
-
-	Value float64 `json:"value"`
-
-	Samples float64 `json:"samples,omitempty"`
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`
+	Samples float64 `json:"samples,omitempty"` // 0 where the runtime counts instead of sampling
 }
 
 // Row is a function, or a value of a label.
 type Row struct {
 	Name string `json:"name"`
-
-	Flat Pair `json:"flat"`
-	Cum  Pair `json:"cum"`
+	Flat Pair   `json:"flat"` // of the function itself
+	Cum  Pair   `json:"cum"`  // with all that it called
 }
 
-// Pair is one figure in both profiles; Before is 0 where there is just one.
+// Pair is one figure in both profiles; Before is 0 where there is only one profile.
 type Pair struct {
-	Before float64 `json:"before"`
-	After  float64 `json:"after"`
-
-	Chance bool `json:"chance,omitempty"`
-
+	Before   float64 `json:"before"`
+	After    float64 `json:"after"`
+	Chance   bool    `json:"chance,omitempty"` // the change is within 3 standard errors of sampling
 	variance float64
 }
 
@@ -67,18 +60,12 @@ func (p *Pair) judge() {
 	p.Chance = p.variance > 0 && math.Abs(p.Change()) <= errors*math.Sqrt(p.variance)
 }
 
-// Top makes a table of one profile.
-func Top(s *Source, o Options) (*Table, error) { return tabulate(nil, s, o) }
-
-// Compare makes a table of what is different in a second profile. Figures are per
-// event where the events of both are known; else they are shares of all, and a
-// function whose share has grown need not have become slower. Without a before, the
-// table is that of [Top].
+// Compare makes a table of one profile (before is nil) or of what differs between two.
+// Figures are per event where the events of all are known; else they are shares of
+// the whole, and a function with a larger share is not necessarily slower.
 //
 // The errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
-func Compare(before, after *Source, o Options) (*Table, error) { return tabulate(before, after, o) }
-
-func tabulate(before, after *Source, o Options) (*Table, error) {
+func Compare(before, after *Source, o Options) (*Table, error) {
 	b, a, err := sides(before, after, o)
 	if err != nil {
 		return nil, err
@@ -108,14 +95,13 @@ func tabulate(before, after *Source, o Options) (*Table, error) {
 	return t, nil
 }
 
-// SortByCum puts the rows in the order of what they and all that they called
-// changed by.
+// SortByCum sorts the rows by the change of their cumulative figure.
 func (t *Table) SortByCum() {
 	slices.SortStableFunc(t.Rows, func(x, y Row) int { return compareMoves(x.Cum, y.Cum) })
 }
 
-// compareMoves puts what moved before what may be chance, and the larger change
-// before the smaller.
+// compareMoves sorts real changes before those that may be chance, larger before
+// smaller.
 func compareMoves(x, y Pair) int {
 	switch {
 	case y.Chance && !x.Chance && x.Change() != 0:
@@ -126,7 +112,7 @@ func compareMoves(x, y Pair) int {
 	return cmp.Compare(math.Abs(y.Change()), math.Abs(x.Change()))
 }
 
-// sides looks at both profiles by the same measure; before may be nil.
+// sides reads both profiles in the same unit; before may be nil.
 func sides(before, after *Source, o Options) (b, a *side, err error) {
 	perEvent := after.Events > 0 && (before == nil || before.Events > 0)
 	if a, err = newSide(after, o, perEvent); err != nil {

@@ -105,10 +105,10 @@ func TestCompareText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := pair(t, tc.before, tc.after)
-			table, err := profile.Compare(before, after, tc.o)
 			if tc.single {
-				table, err = profile.Top(after, tc.o)
+				before = nil
 			}
+			table, err := profile.Compare(before, after, tc.o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,11 +210,8 @@ func TestNothingOnOneSide(t *testing.T) {
 	if _, err := profile.Compare(none("a"), none("b"), profile.Options{}); !errors.Is(err, profile.ErrEmpty) || !strings.Contains(err.Error(), "a and b") {
 		t.Errorf("of two: %v", err)
 	}
-	if _, err := profile.Top(none("a"), profile.Options{}); !errors.Is(err, profile.ErrEmpty) {
+	if _, err := profile.Compare(nil, none("a"), profile.Options{}); !errors.Is(err, profile.ErrEmpty) {
 		t.Errorf("of one: %v", err)
-	}
-	if _, err := profile.Tree(none("a"), some, profile.Options{}); err != nil {
-		t.Errorf("a graph: %v", err)
 	}
 }
 
@@ -231,35 +228,46 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestTree: the tree holds what the table does, each way of calls apart.
-func TestTree(t *testing.T) {
+// TestWritePerEvent compares two runs of different lengths as pprof -diff_base does:
+// by the raw values of the files.
+func TestWritePerEvent(t *testing.T) {
 	before, after := pair(t, 1000, 2000)
-	for _, o := range []profile.Options{{}, {By: profile.LabelStage}, {Stage: "pop"}} {
-		g, err := profile.Tree(before, after, o)
+	unknown, _ := pair(t, 0, 0)
+	values := func(s *profile.Source) map[string]int64 {
+		path := filepath.Join(t.TempDir(), "per-event.pb.gz")
+		if err := s.WritePerEvent(path); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.Root.Cum.Before != g.Before.Value || math.Abs(g.Root.Cum.After-g.After.Value) > 1e-6 {
-			t.Errorf("%+v: root %+v, totals %v and %v", o, g.Root.Cum, g.Before.Value, g.After.Value)
+		p, err := pprof.Parse(file)
+		if err := errors.Join(err, file.Close(), p.CheckValid()); err != nil {
+			t.Fatal(err)
 		}
-		var check func(f *profile.Frame)
-		check = func(f *profile.Frame) {
-			sum := f.Flat
-			for i, c := range f.Children {
-				if i > 0 && c.Name <= f.Children[i-1].Name {
-					t.Errorf("%s stands behind %s", c.Name, f.Children[i-1].Name)
-				}
-				sum.Before += c.Cum.Before
-				sum.After += c.Cum.After
-				check(c)
-			}
-			if math.Abs(sum.Before-f.Cum.Before) > 1e-6 || math.Abs(sum.After-f.Cum.After) > 1e-6 {
-				t.Errorf("%s: %+v, its parts %+v", f.Name, f.Cum, sum)
-			}
+		out := map[string]int64{}
+		for _, sample := range p.Sample {
+			out[sample.Location[0].Line[0].Function.Name] += sample.Value[1]
 		}
-		check(g.Root)
-		if o.By != "" && (len(g.Root.Children) != 3 || g.Root.Children[0].Name != "(no label)") {
-			t.Errorf("by stage: %+v", g.Root.Children)
-		}
+		return out
+	}
+	const pop = "example.com/q/queue.(*Queue[example.com/q.T]).Pop"
+	if got := values(before); got[pop] != 4_000_000*ms || got["main.encode"] != 1_000_000*ms {
+		t.Errorf("before: %v", got)
+	}
+	if got := values(after); got[pop] != 1_000_000*ms || got["runtime.gc"] != 200_000*ms {
+		t.Errorf("after: %v", got)
+	}
+	if got := values(unknown); got[pop] != 4000*ms {
+		t.Errorf("without events: %v", got)
+	}
+	heap := newMaker("inuse_space", "bytes", 1).add("", 100, "f").source(t, "heap", 10)
+	if got := values(heap); got["f"] != 100 {
+		t.Errorf("of a moment: %v", got)
+	}
+	// The source is as it was.
+	if table, err := profile.Compare(nil, before, profile.Options{}); err != nil || table.After.Value != 6e6 {
+		t.Errorf("the source after writing: %+v, %v", table, err)
 	}
 }

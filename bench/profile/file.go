@@ -3,39 +3,41 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/pprof/profile"
 )
 
-// inMemory is what is taken as a profile and written when it has ended; it stands at
-// p by then.
+// inMemory is a kind whose profile stands at p after stop.
 func inMemory(k Kind, p **profile.Profile, stop func() error) taking {
 	return taking{
 		kind: k, stop: stop,
-		write: func(path string, of play) error {
-			whole, err := addTo(path, k, *p, of)
+		write: func(path string, played play) error {
+			whole, err := addTo(path, k, *p, played)
 			if err != nil {
 				return err
 			}
 			if ofMoment(k) {
-				of.n = 1
+				played.n = 1
 			}
-			return writeFile(path, whole, of)
+			whole.Comments = []string{cellComment + played.cell, playsComment + strconv.Itoa(played.n)}
+			return writeFile(path, whole)
 		},
 		discard: func() error { return nil },
 	}
 }
 
-// ofMoment: the profile tells of a moment, not of all that happened.
+// ofMoment reports whether the kind shows one moment, not a sum over time.
 func ofMoment(k Kind) bool { return k == Heap || k == Goroutine }
 
-// addTo adds what was taken to what stands in the file of the plays before.
-func addTo(path string, k Kind, p *profile.Profile, of play) (*profile.Profile, error) {
-	if of.n == 1 {
+// addTo adds p to the file of the plays before.
+func addTo(path string, k Kind, p *profile.Profile, played play) (*profile.Profile, error) {
+	if played.n == 1 {
 		return p, nil
 	}
 	before, err := Read(path)
@@ -52,16 +54,14 @@ func addTo(path string, k Kind, p *profile.Profile, of play) (*profile.Profile, 
 	return p, nil
 }
 
-// What stands before the cell's name, and before the number of plays, among the
-// comments of a file.
+// The comments of a file: the cell's name and the number of plays follow them.
 const (
 	cellComment  = "watchlab cell "
 	playsComment = "watchlab plays "
 )
 
 // writeFile writes a profile whole or not at all.
-func writeFile(path string, p *profile.Profile, of play) error {
-	p.Comments = []string{cellComment + of.cell, playsComment + strconv.Itoa(of.n)}
+func writeFile(path string, p *profile.Profile) error {
 	file, err := os.Create(hidden(path))
 	if err != nil {
 		return err
@@ -76,23 +76,20 @@ func writeFile(path string, p *profile.Profile, of play) error {
 	return nil
 }
 
-// hidden is the neighbour that a file is written into before it takes its name.
+// hidden is the neighbour that a file is written to before it gets its name.
 func hidden(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 }
 
-// ErrFormat is wrapped by the errors for files that aren't profiles.
+// ErrFormat is wrapped by the errors for files that are no profiles.
 var ErrFormat = errors.New("not a profile")
 
 // Source is a profile that was read.
 type Source struct {
-	Name string
-
-	Cell string
-
-	Plays int
-
-	Events  float64
+	Name    string  // for tables; Read sets the path
+	Cell    string  // the cell's name; empty for a file of another program
+	Plays   int     // how many plays the file sums up, at least 1
+	Events  float64 // events of all plays; 0 where unknown. The caller sets it.
 	profile *profile.Profile
 }
 
@@ -124,4 +121,38 @@ func Read(path string) (*Source, error) {
 		}
 	}
 	return s, nil
+}
+
+// PerEvents is the number of events that [Source.WritePerEvent] scales values to:
+// pprof stores integers, and one event may take less than a nanosecond in a function.
+const PerEvents = 1_000_000
+
+// WritePerEvent writes the profile with its values per [PerEvents] events, so that
+// go tool pprof -diff_base compares runs of different lengths. Values of a moment,
+// such as the live heap, stay as they are, and so does all of a profile whose Events
+// are unknown. The source does not change.
+func (s *Source) WritePerEvent(path string) error {
+	p := s.profile.Copy()
+	if s.Events > 0 {
+		ratios := make([]float64, len(p.SampleType))
+		for i, kind := range p.SampleType {
+			ratios[i] = PerEvents / s.Events
+			if atMoment(kind) {
+				ratios[i] = 1
+			}
+		}
+		// Not ScaleN, which cuts fractions off.
+		for _, sample := range p.Sample {
+			for i, ratio := range ratios {
+				sample.Value[i] = int64(math.Round(float64(sample.Value[i]) * ratio))
+			}
+		}
+		p.Sample = slices.DeleteFunc(p.Sample, func(sample *profile.Sample) bool {
+			return !slices.ContainsFunc(sample.Value, func(v int64) bool { return v != 0 })
+		})
+		// The time that the profile covered says nothing of the scaled values.
+		p.DurationNanos = 0
+		p.Comments = append(p.Comments, fmt.Sprintf("watchlab: values are per %d events", PerEvents))
+	}
+	return writeFile(path, p)
 }

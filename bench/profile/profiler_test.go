@@ -30,7 +30,7 @@ func work(ctx context.Context) {
 			waited sync.WaitGroup
 		)
 		mu.Lock()
-		waited.Go(func() { close(held); mu.Lock(); mu.Unlock() })
+		waited.Go(func() { close(held); mu.Lock(); defer mu.Unlock() })
 		<-held
 		live := make([][]byte, 64)
 		for i := range live {

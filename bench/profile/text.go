@@ -27,23 +27,23 @@ func (t *Table) Text(w io.Writer, n int) error {
 		fmt.Fprintf(&b, "and %d more\n", left)
 	}
 	if chance {
-		b.WriteString("~ within what sampling alone brings about (3 standard errors)\n")
+		b.WriteString("~ within sampling error (3 standard errors)\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 func (t Total) line(unit string) string {
-	line := Figure(t.Value) + " " + unit
+	line := figure(t.Value) + " " + unit
 	if t.Samples > 0 {
 		line += fmt.Sprintf(" in %.0f samples", t.Samples)
 	}
 	return line
 }
 
-// columns writes the rows, and says whether one of them may be chance.
+// columns writes the rows and reports whether one of them may be chance.
 func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
-	// Figures stand right-aligned, and what has no tab behind it as it is: the name.
+	// Cells that end with a tab are right-aligned; the name has none.
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	var head strings.Builder
 	for _, what := range t.figures() {
@@ -62,22 +62,22 @@ func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
 		for i := range t.figures() {
 			p := []Pair{r.Flat, r.Cum}[i]
 			if t.Before == nil {
-				fmt.Fprintf(tw, "%s\t", Figure(p.After))
+				fmt.Fprintf(tw, "%s\t", figure(p.After))
 				continue
 			}
 			mark := " "
 			if p.Chance {
 				mark, chance = "~", true
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t", Figure(p.Before), Figure(p.After), Signed(p.Change()), mark)
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t", figure(p.Before), figure(p.After), signed(p.Change()), mark)
 		}
-		fmt.Fprintf(tw, "  %s\n", Short(r.Name))
+		fmt.Fprintf(tw, "  %s\n", short(r.Name))
 	}
 	_ = tw.Flush() // It writes into memory.
 	return chance
 }
 
-// figures are what a row has: of a label's value, flat and cumulative are the same.
+// figures names a row's figures: for a label's value, flat and cumulative are equal.
 func (t *Table) figures() []string {
 	if t.By != "" {
 		return []string{t.Unit}
@@ -85,8 +85,8 @@ func (t *Table) figures() []string {
 	return []string{"flat", "cum"}
 }
 
-// Figure writes a value of a table or a graph with three significant digits.
-func Figure(v float64) string {
+// figure writes a value with three significant digits.
+func figure(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:
 		return "0"
@@ -100,10 +100,10 @@ func Figure(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// Signed writes a change of one, with its sign.
-func Signed(v float64) string {
+// signed writes a change with its sign.
+func signed(v float64) string {
 	if v > 0 {
-		return "+" + Figure(v)
+		return "+" + figure(v)
 	}
-	return Figure(v)
+	return figure(v)
 }

@@ -10,41 +10,34 @@ import (
 )
 
 var (
-	// ErrValue is wrapped by the errors for a value that a profile's samples don't
-	// have.
+	// ErrValue is wrapped by the errors for a value that the samples lack.
 	ErrValue = errors.New("no such value")
 	// ErrLabel is wrapped by the errors for a label that none of the samples has.
 	ErrLabel = errors.New("no such label")
-	// ErrKinds is wrapped by the error for two profiles that don't tell of the same.
+	// ErrKinds is wrapped by the error for two profiles of different values.
 	ErrKinds = errors.New("profiles of different kinds")
 	// ErrEmpty is wrapped by the errors for profiles without a sample. One of two may
-	// have none: of a cell that allocates nothing, say.
+	// be empty, such as the allocations of a cell that allocates nothing.
 	ErrEmpty = errors.New("no samples")
 )
 
-// Options say what is looked at in profiles.
+// Options select what a table shows.
 type Options struct {
-	Value string
-
-	By string
-
-	Stage string
+	Value string // type of the samples' value; empty: the profile's default, else its last
+	By    string // label whose values are rows; empty: functions
+	Stage string // only samples with this label of a stage; empty: all
 }
 
-// side is one of the profiles, as far as the options look at it.
+// side is one of the profiles, as the options select it.
 type side struct {
-	source *Source
-
-	at      int
-	kind    *profile.ValueType
-	samples []*profile.Sample
-
-	total float64
-
-	scale    float64
+	source   *Source
+	at       int // place of the value in each sample
+	kind     *profile.ValueType
+	samples  []*profile.Sample
+	total    float64 // of all samples, selected or not
+	scale    float64 // from a sample's value to the table's unit
 	perEvent bool
-
-	period float64
+	period   float64 // value of one sample; 0 where the runtime counts
 }
 
 func newSide(s *Source, o Options, perEvent bool) (*side, error) {
@@ -98,8 +91,8 @@ func labelOf(s *profile.Sample, key string) string {
 	return unlabelled
 }
 
-// unlabelled stands for samples without the label: the runtime's own work, such as
-// garbage collection, and what the workload didn't label.
+// unlabelled stands for samples without the label: the runtime's work, such as garbage
+// collection, and unlabelled parts of the workload.
 const unlabelled = "(no label)"
 
 // frames calls f with the functions of a stack, the outermost first.
@@ -119,9 +112,9 @@ func frames(s *profile.Sample, f func(function string)) {
 	}
 }
 
-// Short leaves the paths of packages out, save for their last parts; a type
-// parameter may have a path of its own.
-func Short(function string) string {
+// short cuts the paths of packages, also those of type parameters, to their last
+// part.
+func short(function string) string {
 	var b strings.Builder
 	for function != "" {
 		end := strings.IndexAny(function, "[]*(), ") + 1
@@ -135,13 +128,13 @@ func Short(function string) string {
 	return b.String()
 }
 
-// atMoment: the value tells of a moment, such as what was live. It is shown as it is:
-// more events don't make it more.
+// atMoment reports whether a value is of one moment, such as the live heap: more
+// events do not make it larger.
 func atMoment(kind *profile.ValueType) bool {
 	return strings.HasPrefix(kind.Type, "inuse_") || kind.Type == "goroutine"
 }
 
-// unitOf is how the scaled values of a kind are written.
+// unitOf is the unit of a kind's scaled values.
 func unitOf(kind *profile.ValueType, perEvent bool) string {
 	switch {
 	case atMoment(kind) && kind.Unit == "bytes":

@@ -14,7 +14,6 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/bench/profile"
-	"watchlab/bench/profile/flame"
 )
 
 func newProfile() *cobra.Command {
@@ -33,20 +32,18 @@ different lengths can be compared; else they are shares of all.`,
 
 // profileFlags are those that both verbs have.
 type profileFlags struct {
-	cells     []string
-	kind      string
-	value     string
-	by        string
-	stage     string
-	sort      string
-	rows      int
-	pictures  map[string]*string
-	overwrite bool
-	output    string
+	cells  []string
+	kind   string
+	value  string
+	by     string
+	stage  string
+	sort   string
+	rows   int
+	pprof  string
+	output string
 }
 
 func (f *profileFlags) add(cmd *cobra.Command, cells string) {
-	f.pictures = map[string]*string{"svg": new(string), "html": new(string)}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.cells, "cell", nil, "of a results folder: parts of the cell's name, as impl=ring,rate=max"+cells)
 	fl.StringVar(&f.kind, "kind", string(profile.CPU), "of a results folder: cpu, heap, allocs, mutex, block or goroutine")
@@ -55,9 +52,6 @@ func (f *profileFlags) add(cmd *cobra.Command, cells string) {
 	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
 	fl.StringVar(&f.sort, "sort", "flat", "order of the rows: flat, a function's own part, or cum, with all that it called")
 	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")
-	fl.StringVar(f.pictures["svg"], "svg", "", "file for a flame graph")
-	fl.StringVar(f.pictures["html"], "html", "", "file for a page with a flame graph that can be zoomed and searched, and the table")
-	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the pictures where there are any")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 }
 
@@ -68,9 +62,9 @@ func newProfileTop() *cobra.Command {
 		Short: "What took most",
 		Example: `  # Where the time goes in a cell, by stage and by function
   watchlab profile top results/mine --cell impl=ring,rate=max --by stage
-  watchlab profile top results/mine --cell impl=ring,rate=max --stage pop --html pop.html`,
+  watchlab profile top results/mine --cell impl=ring,rate=max --stage pop`,
 		Args: profileArgs(1, "a profile, or a results folder"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.OutOrStdout(), args) },
+		RunE: f.show,
 	}
 	f.add(cmd, "")
 	return cmd
@@ -80,25 +74,26 @@ func newProfileDiff() *cobra.Command {
 	var f profileFlags
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "What moved between two profiles: the top movers, and a differential flame graph",
+		Short: "Compare two profiles per event",
 		Long: `diff compares two profiles, each a file or a results folder of which --cell and
---kind name one. A difference that sampling alone may have brought about (3 standard
-errors) is marked with ~.
+--kind name one. It marks a difference within sampling error (3 standard errors)
+with ~.
 
-In the flame graph, a frame is as wide as the greater of both profiles: red has
-grown, blue has shrunk.`,
+diff also writes both profiles with their values per 1,000,000 events, and prints the
+command that opens their difference, with its flame graph, in go tool pprof.`,
 		Example: `  # The same cell before and after a change
   watchlab profile diff results/old results/new --cell impl=ring,rate=max
 
   # Two variants of one run
-  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max --html diff.html
+  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max
 
   # Where the memory goes, in any two files
   watchlab profile diff old.pb.gz new.pb.gz --value alloc_objects --sort cum`,
 		Args: profileArgs(2, "two profiles, or results folders"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.OutOrStdout(), args) },
+		RunE: f.show,
 	}
 	f.add(cmd, "; twice for BEFORE and AFTER apart")
+	cmd.Flags().StringVar(&f.pprof, "pprof", "", "folder for both profiles per event (default: a temporary one)")
 	return cmd
 }
 
@@ -129,15 +124,10 @@ func (f *profileFlags) check(profiles int) error {
 	case len(f.cells) > profiles:
 		return badFlag("cell", fmt.Errorf("given %d times for %d profiles", len(f.cells), profiles))
 	}
-	for name, path := range f.pictures {
-		if _, err := os.Lstat(*path); *path != "" && err == nil && !f.overwrite {
-			return badFlag(name, fmt.Errorf("%s exists (--overwrite replaces it)", *path))
-		}
-	}
 	return nil
 }
 
-func (f *profileFlags) show(w io.Writer, args []string) error {
+func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 	if err := f.check(len(args)); err != nil {
 		return err
 	}
@@ -173,52 +163,40 @@ func (f *profileFlags) show(w io.Writer, args []string) error {
 	if f.sort == "cum" {
 		table.SortByCum()
 	}
-	if err := f.draw(before, after, o, table); err != nil {
-		return err
-	}
-	if f.output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(table)
-	}
-	return table.Text(w, f.rows)
-}
-
-// draw writes the pictures that were asked for.
-func (f *profileFlags) draw(before, after *profile.Source, o profile.Options, table *profile.Table) error {
-	if *f.pictures["svg"] == "" && *f.pictures["html"] == "" {
-		return nil
-	}
-	graph, err := profile.Tree(before, after, o)
-	if err != nil {
-		return err
-	}
-	title := after.Name
 	if before != nil {
-		title = before.Name + " → " + after.Name
-	}
-	title = graph.Kind + " of " + title
-	for name, draw := range map[string]func(io.Writer) error{
-		"svg":  func(w io.Writer) error { return flame.SVG(w, title, graph) },
-		"html": func(w io.Writer) error { return flame.HTML(w, title, graph, table) },
-	} {
-		path := *f.pictures[name]
-		if path == "" {
-			continue
-		}
-		out, err := create(path, ".tmp", f.overwrite)
-		if err == nil {
-			if err = draw(out); err != nil {
-				err = errors.Join(err, out.discard())
-			} else {
-				err = out.keep()
-			}
-		}
-		if err != nil {
+		if err := f.perEvent(cmd.ErrOrStderr(), before, after); err != nil {
 			return err
 		}
 	}
-	return nil
+	if f.output == "json" {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(table)
+	}
+	return table.Text(cmd.OutOrStdout(), f.rows)
+}
+
+// perEvent writes both profiles for go tool pprof, and prints its command.
+func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source) error {
+	dir := f.pprof
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "watchlab-profile-"); err != nil {
+			return err
+		}
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	command := "go tool pprof -http=:"
+	if before.Events == 0 || after.Events == 0 {
+		command += " -normalize" // pprof then compares shares
+	}
+	paths := []string{filepath.Join(dir, "before.pb.gz"), filepath.Join(dir, "after.pb.gz")}
+	if err := errors.Join(before.WritePerEvent(paths[0]), after.WritePerEvent(paths[1])); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(stderr, "watchlab: flame graph: %s -diff_base %s %s\n", command, paths[0], paths[1])
+	return err
 }
 
 // openProfile reads a file, or the profile of a results folder's cell.

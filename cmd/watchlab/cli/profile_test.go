@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -76,14 +76,14 @@ func TestProfile(t *testing.T) {
 }
 
 func testProfileShown(t *testing.T, dir string) {
-	page, picture := filepath.Join(t.TempDir(), "diff.html"), filepath.Join(t.TempDir(), "diff.svg")
+	perEvent := filepath.Join(t.TempDir(), "per-event")
 	file := filepath.Join(dir, profile.Dir, profile.CPU.FileName("Queue/impl=ring/storm=gang"))
 	for name, tc := range map[string]struct {
 		args []string
 		want []string
 	}{
 		"diff of cells": {
-			[]string{"diff", dir, dir, "--cell", "impl=cond", "--cell", "storm=gang,impl=ring", "-n", "0", "--html", page, "--svg", picture},
+			[]string{"diff", dir, dir, "--cell", "impl=cond", "--cell", "storm=gang,impl=ring", "-n", "0", "--pprof", perEvent},
 			[]string{"before: Queue/impl=cond/storm=gang in " + dir, "after:  Queue/impl=ring/storm=gang in " + dir, "ns/event in", "cli.burn\n"},
 		},
 		"by stage":   {[]string{"top", dir, "--cell", "impl=ring", "--by", "stage"}, []string{"ns/event  stage", "  pop\n"}},
@@ -93,8 +93,11 @@ func testProfileShown(t *testing.T, dir string) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
-			if code != exitOK || stderr != "" {
+			if code != exitOK || (stderr != "") != (tc.args[0] == "diff") {
 				t.Fatalf("exit code %d, %s", code, stderr)
+			}
+			if stderr != "" && !strings.Contains(stderr, "go tool pprof -http=: -diff_base "+filepath.Join(perEvent, "before.pb.gz")) {
+				t.Errorf("no command for pprof: %s", stderr)
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(stdout, want) {
@@ -103,11 +106,10 @@ func testProfileShown(t *testing.T, dir string) {
 			}
 		})
 	}
-	for path, want := range map[string]string{page: "<!DOCTYPE html>", picture: "<svg"} {
-		data, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(data), want) || !strings.Contains(string(data), "burner") {
-			t.Errorf("%s: %v", path, err)
-		}
+	// go tool pprof reads what diff wrote.
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-diff_base", filepath.Join(perEvent, "before.pb.gz"), filepath.Join(perEvent, "after.pb.gz"))
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "burn") {
+		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
 	}
 	code, stdout, _ := call(t, "profile", "top", file, "-o", "json")
 	var table profile.Table
@@ -117,35 +119,30 @@ func testProfileShown(t *testing.T, dir string) {
 }
 
 func testProfileBadInput(t *testing.T, dir string) {
-	there := filepath.Join(t.TempDir(), "there.svg")
-	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(dir, profile.Dir, profile.CPU.FileName("Queue/impl=ring/storm=gang"))
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"no argument":      {[]string{"top"}, "needs a profile, or a results folder, not 0"},
-		"one of two":       {[]string{"diff", file}, "needs two profiles"},
-		"no file":          {[]string{"top", filepath.Join(dir, "none")}, "no such file"},
-		"no run":           {[]string{"top", t.TempDir()}, "run.json"},
-		"another file":     {[]string{"top", filepath.Join(dir, "run.json")}, "not a profile"},
-		"several cells":    {[]string{"top", dir}, `--cell: "" is not one cell of`},
-		"no such cell":     {[]string{"top", dir, "--cell", "impl=x"}, "have Queue/impl=cond/storm=gang, Queue/impl=ring/storm=gang"},
-		"half a part":      {[]string{"top", dir, "--cell", "impl=rin"}, "--cell: no cell of"},
-		"cell of a file":   {[]string{"top", file, "--cell", "impl=x"}, "is a file"},
-		"too many cells":   {[]string{"top", dir, "--cell", "a", "--cell", "b"}, "--cell: given 2 times for 1 profiles"},
-		"not profiled":     {[]string{"top", dir, "--kind", "mutex"}, "run --profile mutex takes them"},
-		"kind":             {[]string{"top", dir, "--kind", "x"}, `--kind: no such kind of profile "x"`},
-		"trace":            {[]string{"top", dir, "--kind", "trace"}, "go tool trace"},
-		"value":            {[]string{"top", file, "--value", "x"}, `--value: `},
-		"by":               {[]string{"top", file, "--by", "x"}, `--by: `},
-		"stage":            {[]string{"top", file, "--stage", "x"}, `--stage: no sample has the stage "x"`},
-		"sort":             {[]string{"top", file, "--sort", "x"}, "--sort: "},
-		"output":           {[]string{"top", file, "-o", "x"}, "--output: "},
-		"rows":             {[]string{"top", file, "-n", "-1"}, "--rows: "},
-		"picture is there": {[]string{"top", file, "--svg", there}, "--svg: "},
+		"no argument":    {[]string{"top"}, "needs a profile, or a results folder, not 0"},
+		"one of two":     {[]string{"diff", file}, "needs two profiles"},
+		"no file":        {[]string{"top", filepath.Join(dir, "none")}, "no such file"},
+		"no run":         {[]string{"top", t.TempDir()}, "run.json"},
+		"another file":   {[]string{"top", filepath.Join(dir, "run.json")}, "not a profile"},
+		"several cells":  {[]string{"top", dir}, `--cell: "" is not one cell of`},
+		"no such cell":   {[]string{"top", dir, "--cell", "impl=x"}, "have Queue/impl=cond/storm=gang, Queue/impl=ring/storm=gang"},
+		"half a part":    {[]string{"top", dir, "--cell", "impl=rin"}, "--cell: no cell of"},
+		"cell of a file": {[]string{"top", file, "--cell", "impl=x"}, "is a file"},
+		"too many cells": {[]string{"top", dir, "--cell", "a", "--cell", "b"}, "--cell: given 2 times for 1 profiles"},
+		"not profiled":   {[]string{"top", dir, "--kind", "mutex"}, "run --profile mutex takes them"},
+		"kind":           {[]string{"top", dir, "--kind", "x"}, `--kind: no such kind of profile "x"`},
+		"trace":          {[]string{"top", dir, "--kind", "trace"}, "go tool trace"},
+		"value":          {[]string{"top", file, "--value", "x"}, `--value: `},
+		"by":             {[]string{"top", file, "--by", "x"}, `--by: `},
+		"stage":          {[]string{"top", file, "--stage", "x"}, `--stage: no sample has the stage "x"`},
+		"sort":           {[]string{"top", file, "--sort", "x"}, "--sort: "},
+		"output":         {[]string{"top", file, "-o", "x"}, "--output: "},
+		"rows":           {[]string{"top", file, "-n", "-1"}, "--rows: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
@@ -153,8 +150,5 @@ func testProfileBadInput(t *testing.T, dir string) {
 				t.Errorf("exit code %d, stdout %q, stderr %q; want one line with %q", code, stdout, stderr, tc.want)
 			}
 		})
-	}
-	if data, err := os.ReadFile(there); err != nil || string(data) != "mine" {
-		t.Errorf("the picture that was there: %q, %v", data, err)
 	}
 }
