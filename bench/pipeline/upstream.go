@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"watchlab/bench/telemetry/expose"
 	telemetry "watchlab/bench/telemetry/probe"
 )
 
@@ -22,7 +21,7 @@ const upstreamEvery = 16
 // upstream's, of the same distribution, and counters are the same. The nil upstream
 // does nothing.
 type upstream struct {
-	informer expose.Informer
+	informer telemetry.Informer
 	adds     workqueue.CounterMetric
 	depth    workqueue.GaugeMetric
 	waited   workqueue.HistogramMetric
@@ -46,15 +45,15 @@ type timedItem struct {
 // newUpstream returns the metrics that are in the context; nil where there are
 // none, or the cell is unpaced.
 func newUpstream(ctx context.Context, t *taps, s *score) *upstream {
-	all := expose.UpstreamFrom(ctx)
-	if all == nil || t == nil || t.intended == nil {
+	set := telemetry.From(ctx)
+	wq := set.Upstream()
+	if wq == nil || t == nil || t.intended == nil {
 		return nil
 	}
-	name := expose.UpstreamName(telemetry.From(ctx).Labels())
-	wq := all.Workqueue()
+	name := set.Labels().UpstreamName()
 	wq.NewRetriesMetric(name) // There are none, and so it says.
 	return &upstream{
-		informer: all.Informer(name, s.Resource),
+		informer: wq.Informer(name, s.Resource),
 		adds:     wq.NewAddsMetric(name), depth: wq.NewDepthMetric(name),
 		waited: wq.NewLatencyMetric(name), worked: wq.NewWorkDurationMetric(name),
 		busy: wq.NewUnfinishedWorkSecondsMetric(name), longest: wq.NewLongestRunningProcessorSecondsMetric(name),

@@ -10,7 +10,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
 	"watchlab/bench/telemetry/probe"
 	"watchlab/impls"
@@ -20,9 +20,9 @@ import (
 // not.
 func TestUpstream(t *testing.T) {
 	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
-		r := expose.New("test", "")
+		r := live.New("test", "")
 		set := r.Set(probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
-		ctx := expose.WithUpstream(probe.With(t.Context(), set), r.Upstream())
+		ctx := probe.With(t.Context(), set)
 		w, err := cl.New()
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func TestUpstream(t *testing.T) {
 }
 
 // find returns the first series of a metric; nil where there is none.
-func find(t *testing.T, r *expose.Registry, name string) *dto.Metric {
+func find(t *testing.T, r *live.Registry, name string) *dto.Metric {
 	t.Helper()
 	families, err := r.Gather()
 	if err != nil {

@@ -1,18 +1,16 @@
-// Package telemetry lets a run be looked at while it goes on, and after it. A
-// [Session] has what was asked for of:
+// Package telemetry makes a run observable while it is in progress and after it.
 //
-//   - metrics on a listener (packages expose and serve);
-//   - a live page on the same listener (package dash);
-//   - metrics pushed to a Prometheus at the end (package push);
-//   - traces and metrics to an OpenTelemetry collector (package otlp);
-//   - profiles to a Pyroscope server (package pyro).
+//  1. [Start] begins a [Session] with the requested outputs: metrics and a live page on a
+//     listener (package live), metrics pushed by remote write, traces and metrics by OTLP,
+//     pprof profiles to Pyroscope.
+//  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
+//     [probe.Set] in the context; without a session there is none, and it pays nothing.
+//  3. While a cell is played, the session folds the probes' records and reads queue depths
+//     in the background.
+//  4. [Session.Close] flushes all outputs for at most 10 s.
 //
-// [Session.Watch] makes the cells of a comparison tell what happens; their workloads
-// find whom to tell in their context ([probe.From], [expose.UpstreamFrom]). Without a
-// session nobody is told and nothing is paid.
-//
-// Whatever is asked to listen is never waited for while a clock runs. That a server
-// is down, slow or answers garbage is said once, and the run goes on.
+// A server that is unreachable, slow or answers garbage causes one warning; the run
+// continues, and its clocks never wait for a server.
 package telemetry
 
 import (
@@ -20,146 +18,125 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
-	"watchlab/bench/telemetry/dash"
-	"watchlab/bench/telemetry/expose"
-	"watchlab/bench/telemetry/otlp"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/probe"
-	"watchlab/bench/telemetry/push"
-	"watchlab/bench/telemetry/pyro"
-	"watchlab/bench/telemetry/serve"
 )
 
-// Options of a session. The zero value asks for nothing but what the OTEL_*
-// variables do.
+// Options of a session. The zero value requests only what the OTEL_* variables do.
 type Options struct {
 	Run, Commit string
-
+	// MetricsAddr is the listener's host:port; empty for none. Pprof serves pprof on
+	// addresses other than the loopback too.
 	MetricsAddr string
-
-	Pprof bool
-
-	Push string
-
-	Pyroscope string
-
+	Pprof       bool
+	// Push is the URL of a remote-write receiver, Pyroscope that of a Pyroscope server;
+	// empty for none.
+	Push, Pyroscope string
+	// Warn receives one line for each kind of failure.
 	Warn func(string)
 }
 
-// How long things may take, and how often they are done.
 const (
-	// folding is how often what probes told is taken in, looking how often queues
-	// are asked for their depth.
-	folding = 20 * time.Millisecond
-	looking = 250 * time.Millisecond
-	// settling is how long a queue that is being asked has to answer at the end.
-	settling = time.Second
-	// closing is how long a server has at the end to take what is left.
-	closing = 10 * time.Second
+	// foldEvery and lookEvery are the intervals of folding records and of reading queue
+	// depths.
+	foldEvery = 20 * time.Millisecond
+	lookEvery = 250 * time.Millisecond
+	// lookTimeout bounds the wait for a queue's depth at the end.
+	lookTimeout = time.Second
+	// flushTimeout bounds the flush at the end.
+	flushTimeout = 10 * time.Second
 )
 
-// Session is what is told of a run.
+// Session of a run. The nil Session does nothing.
 type Session struct {
-	registry *expose.Registry
-	server   *serve.Server
-	pusher   *push.Pusher
-	exporter *otlp.Exporter
-	profiler *pyro.Profiler
-	run      *otlp.Run
+	registry *live.Registry
+	server   *live.Server
+	pusher   *pusher
+	exporter *exporter
+	profiler *profiler
 	warnings *warnings
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu sync.Mutex
-
+	mu    sync.Mutex
 	round int
 	cells map[string]*watched
 }
 
-// Start begins a session; nil where nothing is asked for. The error wraps
-// [serve.ErrAddress], [push.ErrURL], [pyro.ErrURL] or [otlp.ErrVariable]; then
-// nothing is left running.
+// Start begins a session; nil if nothing is requested. The error wraps
+// [live.ErrAddress], [ErrPushURL], [ErrPyroscopeURL] or [ErrVariable].
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
-		registry: expose.New(opts.Run, opts.Commit), warnings: newWarnings(opts.Warn), cells: map[string]*watched{},
+		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
+		cells: map[string]*watched{},
+	}
+	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.of("OpenTelemetry"))
+	if err != nil {
+		return nil, err
+	}
+	if opts.MetricsAddr == "" && opts.Push == "" && opts.Pyroscope == "" && len(s.exporter.shutdown) == 0 {
+		return nil, nil
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close(ctx, nil))
 		}
 	}()
-	s.exporter, err = otlp.New(ctx, otlp.Options{
-		Run: opts.Run, Commit: opts.Commit, Metrics: s.registry,
-		Warn: func(err error) { s.warnings.say("OpenTelemetry", err) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	if opts.MetricsAddr == "" && opts.Push == "" && opts.Pyroscope == "" && s.exporter == nil {
-		return nil, nil
-	}
 	if opts.Push != "" {
 		host, _ := os.Hostname()
-		if s.pusher, err = push.New(opts.Push, "watchlab", cmp.Or(host, "unknown")); err != nil {
+		if s.pusher, err = newPusher(opts.Push, "watchlab", cmp.Or(host, "unknown")); err != nil {
 			return nil, err
 		}
 	}
 	if opts.MetricsAddr != "" {
-		if s.server, err = serve.Start(serve.Options{
-			Addr: opts.MetricsAddr, Metrics: s.registry, Pprof: opts.Pprof,
-			Extra: map[string]http.Handler{"GET /": dash.Handler(s.registry)},
-			Warn:  func(text string) { s.warnings.say("metrics", errors.New(text)) },
-		}); err != nil {
+		warn := s.warnings.of("metrics")
+		s.server, err = live.Start(live.Options{
+			Addr: opts.MetricsAddr, Registry: s.registry, Pprof: opts.Pprof, Warn: func(text string) { warn(errors.New(text)) },
+		})
+		if err != nil {
 			return nil, err
 		}
 		s.server.Ready(true)
 	}
 	if opts.Pyroscope != "" {
-		if s.profiler, err = pyro.Start(pyro.Options{
-			URL: opts.Pyroscope, Tags: map[string]string{"run": opts.Run, "commit": opts.Commit},
-			Warn: func(err error) { s.warnings.say("Pyroscope", err) },
-		}); err != nil {
+		tags := map[string]string{"run": opts.Run, "commit": opts.Commit}
+		if s.profiler, err = startProfiler(opts.Pyroscope, tags, s.warnings.of("Pyroscope")); err != nil {
 			return nil, err
 		}
 	}
-	s.run = s.exporter.StartRun(ctx, opts.Run)
-	s.start()
+	s.exporter.startRun(ctx, opts.Run)
+	// Two goroutines, as a queue may block the one that reads its depth.
+	background, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.running.Go(func() { s.forEachSet(background, foldEvery, (*probe.Set).Fold) })
+	s.running.Go(func() { s.forEachSet(background, lookEvery, (*probe.Set).Look) })
 	return s, nil
 }
 
-// start takes in what probes tell, now and then, until the session is closed.
-// Queues are asked by a goroutine of their own, as one may keep it waiting.
-func (s *Session) start() {
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	every := func(d time.Duration, each func(*probe.Set)) {
-		s.running.Go(func() {
-			t := time.NewTicker(d)
-			defer t.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-t.C:
-					for _, set := range s.registry.Sets() {
-						each(set)
-					}
-				}
+// forEachSet calls f for each set at an interval until ctx ends.
+func (s *Session) forEachSet(ctx context.Context, every time.Duration, f func(*probe.Set)) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			for _, set := range s.registry.Sets() {
+				f(set)
 			}
-		})
+		}
 	}
-	every(folding, (*probe.Set).Fold)
-	every(looking, (*probe.Set).Look)
 }
 
-// URL of the listener; empty where there is none.
+// URL of the listener; empty if there is none.
 func (s *Session) URL() string {
 	if s == nil || s.server == nil {
 		return ""
@@ -167,29 +144,20 @@ func (s *Session) URL() string {
 	return s.server.URL()
 }
 
-// Registry has the session's metrics; nil for the nil Session.
-func (s *Session) Registry() *expose.Registry {
-	if s == nil {
-		return nil
-	}
-	return s.registry
-}
-
-// Close ends the session of a run that ended with an error, or nil: it pushes and
-// exports what is left, which a server that is slow may keep for ten seconds. What
-// fails then is told as a warning. The nil Session does nothing.
+// Close ends the session of a run that returned runErr. It flushes all outputs for at
+// most 10 s and reports failures as warnings.
 func (s *Session) Close(ctx context.Context, runErr error) {
 	if s == nil {
 		return
 	}
 	if err := s.close(ctx, runErr); err != nil {
-		s.warnings.say("telemetry", err)
+		s.warnings.of("telemetry")(err)
 	}
 }
 
 func (s *Session) close(ctx context.Context, runErr error) error {
-	// A run that is interrupted is told of as well.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	// An interrupted run is flushed too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if s.stop != nil {
 		s.stop()
@@ -198,40 +166,34 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	if s.server != nil {
 		s.server.Ready(false)
 	}
-	s.run.End(runErr)
-	// What takes long goes side by side: each has the whole time.
-	var all sync.WaitGroup
-	all.Go(func() {
-		if s.pusher == nil {
-			return
-		}
-		defer s.pusher.Close()
-		if err := s.pusher.Push(ctx, s.registry); err != nil {
-			s.warnings.say("remote write", err)
-		}
-	})
-	all.Go(func() {
-		if err := s.exporter.Close(ctx); err != nil {
-			s.warnings.say("OpenTelemetry", err)
-		}
-	})
-	all.Go(func() {
-		if err := s.profiler.Stop(); err != nil {
-			s.warnings.say("Pyroscope", err)
-		}
-	})
-	all.Wait()
+	s.exporter.endRun(runErr)
+	// In parallel: each output has the whole time.
+	var flushes sync.WaitGroup
+	flush := func(what string, f func() error) {
+		flushes.Go(func() {
+			if err := f(); err != nil {
+				s.warnings.of(what)(err)
+			}
+		})
+	}
+	if s.pusher != nil {
+		defer s.pusher.close()
+		flush("remote write", func() error { return s.pusher.push(ctx, s.registry) })
+	}
+	flush("OpenTelemetry", func() error { return s.exporter.close(ctx) })
+	flush("Pyroscope", s.profiler.stop)
+	flushes.Wait()
 	if s.server == nil {
 		return nil
 	}
-	// Streams of the live page have no end of their own.
-	short, cancel := context.WithTimeout(ctx, time.Second)
+	// Streams of the live page end only when their connection is closed.
+	ctx, cancel = context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return s.server.Close(short)
+	return s.server.Close(ctx)
 }
 
-// settle waits for what looks at queues. One that is stuck may keep its asker for
-// ever, which is no reason to keep the command.
+// settle waits for the background goroutines. It gives up on a queue that blocks
+// forever.
 func (s *Session) settle() {
 	ended := make(chan struct{})
 	go func() {
@@ -240,49 +202,44 @@ func (s *Session) settle() {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(settling):
+	case <-time.After(lookTimeout):
 	}
 }
 
-// warnings are told once each.
+// warnings passes on the first error of each kind.
 type warnings struct {
 	mu   sync.Mutex
 	warn func(string)
-	said map[string]bool
+	seen map[string]bool
 }
 
-func newWarnings(warn func(string)) *warnings {
-	if warn == nil {
-		warn = func(string) {}
+// of returns the function that takes errors of a kind.
+func (w *warnings) of(kind string) func(error) {
+	return func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.seen[kind] && w.warn != nil {
+			w.seen[kind] = true
+			w.warn(fmt.Sprintf("%s: %s; the run continues, further errors are not shown", kind, printable(err.Error())))
+		}
 	}
-	return &warnings{warn: warn, said: map[string]bool{}}
 }
 
-// say tells the first error of each kind, in one line.
-func (w *warnings) say(what string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.said[what] {
-		return
-	}
-	w.said[what] = true
-	w.warn(fmt.Sprintf("%s: %s; the run goes on, and this is said once", what, legible(err.Error())))
-}
+// maxWarning is the length of an error in a warning, in runes.
+const maxWarning = 240
 
-// longest is how much of what a server answered is repeated.
-const longest = 240
-
-// legible folds a text into one line of what can be shown, and cuts it.
-func legible(text string) string {
-	text = strings.Map(func(r rune) rune {
+// printable reduces a server's answer to one line of printable characters.
+func printable(text string) string {
+	text = oneLine(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
 			return r
 		}
 		return ' '
-	}, text)
-	text = oneLine(text)
-	if runes := []rune(text); len(runes) > longest {
-		text = string(runes[:longest]) + "…"
+	}, text))
+	if runes := []rune(text); len(runes) > maxWarning {
+		text = string(runes[:maxWarning]) + "…"
 	}
 	return text
 }
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -18,18 +18,14 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
-	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/otlp"
 	"watchlab/bench/telemetry/probe"
-	"watchlab/bench/telemetry/push"
-	"watchlab/bench/telemetry/pyro"
-	"watchlab/bench/telemetry/serve"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// play is a workload that tells of a few events.
+// play is a workload that records a few events.
 type play struct {
 	t     *testing.T
 	check error
@@ -50,7 +46,7 @@ func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	defer probe.Close()
 	rec.Begin()
 	for range played {
-		tell(probe)
+		record(probe)
 	}
 	probe.Flush()
 	if p.during != nil {
@@ -64,7 +60,7 @@ func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	return nil
 }
 
-func tell(p *probe.Probe) {
+func record(p *probe.Probe) {
 	p.Count(probe.Handled, probe.Modified, 1)
 	p.Observe(probe.IntendedHandled, time.Millisecond)
 	p.Commit(0)
@@ -132,8 +128,8 @@ lines:
 	return ""
 }
 
-// TestRun: a run is seen while it is played, and what it measured when it is
-// over.
+// TestRun: a scrape during a run shows its phase and counts, and a scrape after it the
+// figures of finished cells.
 func TestRun(t *testing.T) {
 	s, err := Start(t.Context(), Options{Run: "test", Commit: "abc", MetricsAddr: "127.0.0.1:0", Warn: func(text string) { t.Error(text) }})
 	if err != nil {
@@ -186,8 +182,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStuckQueue: a queue that never answers how long it is keeps neither scrapes
-// nor the end of the run.
+// TestStuckQueue: a queue whose Len blocks forever blocks neither scrapes nor Close.
 func TestStuckQueue(t *testing.T) {
 	s, err := Start(t.Context(), Options{Run: "test", MetricsAddr: "127.0.0.1:0"})
 	if err != nil {
@@ -195,7 +190,7 @@ func TestStuckQueue(t *testing.T) {
 	}
 	asked, stuck := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
-	set := s.Registry().Set(probe.Labels{Variant: "stuck"})
+	set := s.registry.Set(probe.Labels{Variant: "stuck"})
 	set.Depth(func() int {
 		once()
 		<-stuck
@@ -209,35 +204,35 @@ func TestStuckQueue(t *testing.T) {
 	close(stuck)
 }
 
-// TestNothingAsked: without options and variables there is no session, and the
-// comparisons are as they were.
-func TestNothingAsked(t *testing.T) {
+// TestNothingRequested: without options and variables there is no session, and the
+// comparisons are unchanged.
+func TestNothingRequested(t *testing.T) {
 	s, err := Start(t.Context(), Options{})
 	if s != nil || err != nil {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if probe.From(ctx) != nil || expose.UpstreamFrom(ctx) != nil || profile.Labelled(ctx) {
-			t.Error("somebody is told")
+		if probe.From(ctx) != nil || probe.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
+			t.Error("the context has telemetry")
 		}
 	}})), 1)
 	s.Close(t.Context(), nil)
-	if s.URL() != "" || s.Registry() != nil {
-		t.Error("there is something")
+	if s.URL() != "" {
+		t.Error("the nil session has a URL")
 	}
 }
 
-// TestBadOptions: each is refused by its own error, and nothing is left.
+// TestBadOptions: each has its own error, and no goroutine is left.
 func TestBadOptions(t *testing.T) {
 	for _, test := range []struct {
 		opts Options
 		env  string
 		want error
 	}{
-		{opts: Options{MetricsAddr: "nonsense"}, want: serve.ErrAddress},
-		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: pyro.ErrURL},
-		{opts: Options{Push: "nonsense"}, want: push.ErrURL},
-		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: otlp.ErrVariable},
+		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
+		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
+		{opts: Options{Push: "nonsense"}, want: ErrPushURL},
+		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
 	} {
 		t.Run("", func(t *testing.T) {
 			t.Setenv("OTEL_TRACES_EXPORTER", test.env)
@@ -248,9 +243,8 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestServersThatFail: servers that are not there, that are slow or that answer
-// garbage are told of once each; the run measures as if there were none, and the
-// end doesn't wait for ever.
+// TestServersThatFail: an unreachable server, or one that answers garbage, causes one
+// warning and no other verdict, and Close returns.
 func TestServersThatFail(t *testing.T) {
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -284,7 +278,7 @@ func TestServersThatFail(t *testing.T) {
 				t.Errorf("%d warnings: %q", len(warnings), warnings)
 			}
 			for _, w := range warnings {
-				if strings.ContainsAny(w, "\n\x00") || len(w) > 2*longest {
+				if strings.ContainsAny(w, "\n\x00") || len(w) > 2*maxWarning {
 					t.Errorf("%d bytes: %q", len(w), w)
 				}
 			}

@@ -3,22 +3,19 @@ package telemetry
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
-	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/otlp"
 	"watchlab/bench/telemetry/probe"
 )
 
-// Watch returns the comparisons with cells that tell the session what happens; for
-// the nil Session as they are. Cells that differ by knobs or pace alone share a set
-// of series: their labels are those of [metric.CommonLabels]. So do the two of an
-// A/A pair, whose second is no cell of its own here.
+// Watch returns the comparisons with cells that report to the session. Cells that differ
+// only in knobs or pace share the series of their [metric.CommonLabels]; so do the two
+// cells of an A/A pair.
 func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	if s == nil {
 		return comparisons
@@ -26,67 +23,60 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	cells := 0
 	out := slices.Clone(comparisons)
 	for i := range out {
-		out[i] = s.watch(out[i])
-		cells += len(out[i].Cells)
+		c := &out[i]
+		plain := *c
+		cells += len(c.Cells)
+		c.Cells = s.watchCells(plain, c.Cells)
+		if plain.More != nil {
+			c.More = func(played []lab.CellResult) []lab.Cell { return s.watchCells(plain, plain.More(played)) }
+		}
 	}
 	s.registry.Progress(cells, 0)
 	return out
 }
 
-func (s *Session) watch(c lab.Comparison) lab.Comparison {
-	c.Cells = s.watchCells(c, c.Cells)
-	if more := c.More; more != nil {
-		c.More = func(played []lab.CellResult) []lab.Cell { return s.watchCells(c, more(played)) }
-	}
-	return c
-}
-
 func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 	out := slices.Clone(cells)
 	for i := range out {
-		w := s.watchedCell(c, &out[i])
+		w := s.watchCell(c, &out[i])
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
 			if err != nil || inner == nil {
 				return inner, err
 			}
-			return &workload{Workload: inner, cell: w, round: s.currentRound()}, nil
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return &workload{Workload: inner, cell: w, round: s.round}, nil
 		}
 	}
 	return out
 }
 
-// watched is a cell that is told of.
+// watched is a cell of the session.
 type watched struct {
-	session *Session
-	name    string
-	rate    string
-	set     *probe.Set
-
+	session  *Session
+	name     string
+	rate     string
+	set      *probe.Set
 	headline cell.Boundary
 
+	// rounds are the counted rounds; last is the latest round until its verdict. The
+	// session's lock guards both.
 	rounds []cell.Result
 	last   *cell.Result
 }
 
-func (s *Session) watchedCell(of lab.Comparison, c *lab.Cell) *watched {
-	l := probe.Labels{Family: of.Family}
-	w := &watched{session: s, name: c.BenchName(), rate: lab.Unpaced, headline: of.Latency}
-	for _, label := range c.Labels {
-		switch label.Key {
-		case "impl":
-			l.Variant = label.Value
-		case "delivery":
-			l.Delivery = label.Value
-		case "pipeline":
-			l.Pipeline = label.Value
-		case "storm":
-			l.Storm = label.Value
-		case "source":
-			l.Source = label.Value
-		case "rate":
-			w.rate = label.Value
+func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
+	w := &watched{session: s, name: lc.BenchName(), rate: lab.Unpaced, headline: c.Latency}
+	l := probe.Labels{Family: c.Family}
+	fields := map[string]*string{
+		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
+		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &w.rate,
+	}
+	for _, label := range lc.Labels {
+		if f := fields[label.Key]; f != nil {
+			*f = label.Value
 		}
 	}
 	w.set = s.registry.Set(l)
@@ -96,14 +86,8 @@ func (s *Session) watchedCell(of lab.Comparison, c *lab.Cell) *watched {
 	return w
 }
 
-func (s *Session) currentRound() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.round
-}
-
-// Progress is to be called for each [lab.Options].Progress, and calls next, which
-// may be nil.
+// Progress returns the function for [lab.Options].Progress. It calls next, which may be
+// nil.
 func (s *Session) Progress(next func(lab.Progress)) func(lab.Progress) {
 	if s == nil {
 		return next
@@ -118,12 +102,12 @@ func (s *Session) Progress(next func(lab.Progress)) func(lab.Progress) {
 
 func (s *Session) progress(p lab.Progress) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.round = p.Round
-	w, cells := s.cells[p.Cell], len(s.cells)
-	s.mu.Unlock()
 	if p.Total > 0 {
-		s.registry.Progress(cells, float64(p.Done)/float64(p.Total))
+		s.registry.Progress(len(s.cells), float64(p.Done)/float64(p.Total))
 	}
+	w := s.cells[p.Cell]
 	if w == nil || !p.Finished {
 		return
 	}
@@ -137,16 +121,14 @@ func (s *Session) progress(p lab.Progress) {
 	}
 }
 
-// finish counts the last play, and exposes what the cell has measured so far.
+// finish counts the last round and exports the medians of all counted ones. The caller
+// holds the session's lock.
 func (w *watched) finish() {
-	s := w.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if w.last == nil {
 		return
 	}
 	w.rounds, w.last = append(w.rounds, *w.last), nil
-	f := expose.Finished{Labels: w.set.Labels(), Rate: w.rate}
+	f := live.Finished{Labels: w.set.Labels(), Rate: w.rate}
 	var perSecond []float64
 	var parts []cell.Quantiles
 	headline := stats.Headline(w.rounds[0], w.headline)
@@ -158,38 +140,36 @@ func (w *watched) finish() {
 	}
 	f.EventsPerSecond = stats.Median(perSecond)
 	if len(parts) > 0 {
-		// Those of one boundary are always of the same shape.
+		// Merging cannot fail: histograms of one boundary have one shape.
 		if q, err := cell.MergeHistograms(parts...); err == nil {
 			f.Quantiles = map[string]float64{
 				"0.5": q.P50.Seconds(), "0.9": q.P90.Seconds(), "0.99": q.P99.Seconds(), "0.999": q.P999.Seconds(), "1": q.Max.Seconds(),
 			}
 		}
 	}
-	s.registry.Finish(f)
+	w.session.registry.Finish(f)
 }
 
-// workload is one play of a watched cell.
+// keep sets the result of the latest round.
+func (w *watched) keep(r *cell.Result) {
+	w.session.mu.Lock()
+	defer w.session.mu.Unlock()
+	w.last = r
+}
+
+// workload is one round of a watched cell.
 type workload struct {
 	lab.Workload
 	cell  *watched
 	round int
-	span  *otlp.Cell
+	span  *cellSpan
 	rec   *cell.Recorder
 }
 
-// forget what a play measured that was not asked for.
-func (s *Session) forget(w *watched) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.last = nil
-}
-
-// context is the one that the workload is to run under.
+// context adds the cell's set, and labels for the profiler.
 func (w *workload) context(ctx context.Context) context.Context {
-	s := w.cell.session
 	ctx = probe.With(ctx, w.cell.set)
-	ctx = expose.WithUpstream(ctx, s.registry.Upstream())
-	if s.profiler != nil && !profile.Labelled(ctx) {
+	if w.cell.session.profiler != nil && !profile.Labelled(ctx) {
 		l := w.cell.set.Labels()
 		ctx = profile.With(ctx, l.Family, l.Variant, l.Storm)
 	}
@@ -197,9 +177,9 @@ func (w *workload) context(ctx context.Context) context.Context {
 }
 
 func (w *workload) Setup(ctx context.Context) error {
-	w.span = w.cell.session.run.StartCell(w.cell.name, w.cell.set.Labels(), w.cell.rate, w.round)
-	w.cell.set.Sampler(w.span.Sampling)
-	w.cell.session.forget(w.cell)
+	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.set.Labels(), w.cell.rate, w.round)
+	w.cell.set.Sampler(w.span.sampling)
+	w.cell.keep(nil)
 	return w.Workload.Setup(w.context(ctx))
 }
 
@@ -217,15 +197,12 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 func (w *workload) Check() error {
 	err := w.Workload.Check()
 	if err != nil {
-		w.span.Judge(probe.Verdict{Status: string(lab.Invalid), Cause: oneLine(err.Error())})
+		w.span.invalid(string(lab.Invalid), oneLine(err.Error()))
 		return err
 	}
-	// The lab asks the recorder too, and judges its errors.
+	// The lab reports the recorder's errors.
 	if r, err := w.rec.Result(); err == nil && w.round > 0 {
-		s := w.cell.session
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		w.cell.last = &r
+		w.cell.keep(&r)
 	}
 	return nil
 }
@@ -235,6 +212,3 @@ func (w *workload) Teardown() error {
 	w.cell.set.Depth(nil, 0)
 	return w.Workload.Teardown()
 }
-
-// oneLine folds an error's text.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -7,19 +7,19 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// The buckets are those of Prometheus's native histograms of [metric.Schema]:
-// bucket i holds what is above 2^((i-1)/8) and not above 2^(i/8). So a scrape
-// copies counts, and no count is ever guessed.
+// The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i
+// holds values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not
+// interpolate.
 const (
-	// perOctave buckets each time the value doubles.
+	// perOctave is the number of buckets for each power of two.
 	perOctave = 1 << metric.Schema
-	// lowest and highest bucket: from below a nanosecond to 2^26, which is two
-	// years in seconds. What is more is counted in the highest.
+	// lowest and highest bucket: from below a nanosecond to 2^26, which is two years in
+	// seconds. The highest also counts larger values.
 	lowest  = -34 * perOctave
 	highest = 26 * perOctave
 )
 
-// fractions are the bounds within an octave, as parts of what the octave ends at.
+// fractions are the bounds within an octave, relative to the octave's end.
 var fractions = func() (b [perOctave]float64) {
 	for i := range b {
 		b[i] = 0.5 * math.Exp2(float64(i)/perOctave)
@@ -27,11 +27,10 @@ var fractions = func() (b [perOctave]float64) {
 	return b
 }()
 
-// slotBits of a float's mantissa pick a slot, so small that at most one bound
-// lies in it.
+// slotBits of a float's mantissa select a slot. A slot contains at most one bound.
 const slotBits = 6
 
-// firstBound is the first bound that is not below the beginning of a slot.
+// firstBound has, for each slot, the first bound at or above the slot's start.
 var firstBound = func() (t [1 << slotBits]int16) {
 	for s := range t {
 		from := 0.5 + float64(s)/(2<<slotBits)
@@ -63,16 +62,15 @@ func bucketOf(v float64) int {
 	return min(max(bucket, lowest), highest)
 }
 
-// histogram is what has been folded.
+// histogram holds the folded records.
 type histogram struct {
-	zero    uint64
-	buckets [highest - lowest + 1]uint64
-
+	zero      uint64
+	buckets   [highest - lowest + 1]uint64
 	sum       uint64
 	exemplars map[int]exemplar
 }
 
-// exemplar is an event that stands for others of its octave.
+// exemplar is the newest traced event of an octave.
 type exemplar struct {
 	value uint64
 	seq   uint64
@@ -80,8 +78,7 @@ type exemplar struct {
 	trace *Sampling
 }
 
-// observe adds a record, and returns the octave that it is in; ok is false for
-// zero.
+// observe adds a record and returns its octave; ok is false for zero.
 func (h *histogram) observe(value uint64, scale float64) (octave int, ok bool) {
 	h.sum += value
 	v := float64(value) * scale
@@ -94,12 +91,12 @@ func (h *histogram) observe(value uint64, scale float64) (octave int, ok bool) {
 	return octaveOf(b), true
 }
 
-// octaveOf returns the e for which a bucket lies above 2^(e-1) and not above 2^e.
+// octaveOf returns the e for which a bucket lies within (2^(e-1), 2^e].
 func octaveOf(bucket int) int {
 	return (bucket-lowest+perOctave-1)/perOctave + lowest/perOctave
 }
 
-// observeOnes adds n records of 1, where the unit is 1.
+// observeOnes adds n records of value 1 and unit 1.
 func (h *histogram) observeOnes(n uint64) {
 	h.sum += n
 	h.buckets[bucketOf(1)-lowest] += n

@@ -1,26 +1,29 @@
-// Package probe counts and times events inside a pipeline while it runs, so that
-// they can be looked at from outside.
+// Package probe records what happens inside a pipeline while it runs, at a cost of one
+// or two stores an event.
 //
-//   - A [Set] is what is known of one variant: counters, histograms, how deep its
-//     queue is, its phase and verdict. Pipelines find theirs by [From]; where there
-//     is none, all methods do nothing.
-//   - A [Probe] belongs to one goroutine of a pipeline, which tells it what
-//     happens. Telling costs a store or two: a probe writes records into a ring of
-//     its own, and somebody else folds them into the set.
-//   - [Set.Snapshot] folds what is new and returns a copy.
+//  1. A pipeline takes its [Set] from the context ([From]). A Set is the state of one
+//     variant: counters, histograms, queue depth, phase and verdict. Without a Set all
+//     methods are no-ops.
+//  2. Each goroutine of the pipeline takes a [Probe] from the Set and records events in
+//     it. The probe appends to a ring of its own.
+//  3. Another goroutine calls [Set.Fold] periodically, which moves the records of all
+//     probes into the Set.
+//  4. [Set.Snapshot] folds and returns a copy, for a scrape or the live page.
+//
+// [Upstream] holds the metrics under client-go's own names.
 //
 // # The ring
 //
-// A probe's goroutine appends records of 8 bytes by plain stores, and makes them
-// visible by one atomic store of the ring's head, once in 64 events, or at the next
-// event when a millisecond has passed. Who folds reads up to that head
-// under the set's lock, and hands the room back by an atomic store of the tail. So
-// every record is read after it was written, and overwritten after it was read.
-// Turned down: an atomic counter a figure, as an atomic store costs 5 ns and an
-// event of a paced cell has a dozen figures; a lock an event, for the same
-// reason; reading the pipelines' own logs, as these are written to be judged
-// afterwards.
+// The probe's goroutine appends records of 8 bytes with plain stores. It publishes them
+// with one atomic store of the ring's head, every 64 events, or at the next event after a
+// millisecond. The folding goroutine holds the set's lock, reads up to that head, and
+// returns the space with an atomic store of the tail. So a record is read only after it
+// is written, and overwritten only after it is read.
 //
-// Nothing is ever dropped: a probe whose ring is full folds it itself, which costs
-// some 5 ns a record. [Set.Fold], called now and then, keeps it from that.
+// Rejected designs: one atomic counter for each figure (an atomic store costs 5 ns, and an
+// event of a paced cell updates a dozen figures); one lock for each event (the same cost);
+// reading the pipeline's delivery log (it is complete only after the run).
+//
+// No record is dropped: a probe with a full ring folds it itself, at about 5 ns a record.
+// Periodic calls of [Set.Fold] prevent this.
 package probe

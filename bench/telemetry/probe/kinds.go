@@ -22,20 +22,19 @@ const (
 	stages
 )
 
-// Way is several stages that an event goes through at once.
+// Way is a sequence of stages that an event passes in one step.
 type Way uint8
 
 // The ways.
 const (
-	// PoppedAndHandled is that of a queue's consumer, and of a merge's.
+	// PoppedAndHandled is for consumers of a queue or a merge.
 	PoppedAndHandled Way = iota
-	// PoppedToHandled is that of an informer, with the store between.
+	// PoppedToHandled is for informers, which store between the two.
 	PoppedToHandled
 
 	ways
 )
 
-// stagesOf are those of each way.
 var stagesOf = [ways][]Stage{
 	PoppedAndHandled: {Popped, Handled},
 	PoppedToHandled:  {Popped, Stored, Handled},
@@ -56,27 +55,19 @@ const (
 	types
 )
 
-// Types is how many there are.
+// Types is the number of types.
 const Types = int(types)
 
-// WatchType is the type of a watch event. What is none counts as Modified.
-func WatchType(t watch.EventType) Type {
-	switch t {
-	case watch.Added:
-		return Added
-	case watch.Deleted:
-		return Deleted
-	case watch.Bookmark:
-		return Bookmark
-	default:
-		return Modified
-	}
-}
+// WatchType returns the type of a watch event; Modified for an unknown one.
+func WatchType(t watch.EventType) Type { return typeOf(string(t)) }
 
-// DeltaType is the type of what a queue handed over. An object without a type,
-// as a latest-object queue hands it over, counts as Modified. Client-go's types
-// differ in their first letters, but for those that come to the same here.
-func DeltaType(t cache.DeltaType) Type {
+// DeltaType returns the type of a delta; Modified for an unknown or empty one, as a
+// latest-object queue returns it.
+func DeltaType(t cache.DeltaType) Type { return typeOf(string(t)) }
+
+// typeOf reads the first letter, which differs between all types but Modified and
+// Updated.
+func typeOf(t string) Type {
 	if t == "" {
 		return Modified
 	}
@@ -95,11 +86,10 @@ func DeltaType(t cache.DeltaType) Type {
 	return Modified
 }
 
-// Histogram is one that a probe can add to.
+// Histogram names one of a set's histograms.
 type Histogram uint8
 
-// The histograms. Those of times are in nanoseconds here and in seconds in a
-// [Snapshot].
+// The histograms. Durations are in nanoseconds here and in seconds in a [Snapshot].
 const (
 	ReleasedEnqueued Histogram = iota
 	EnqueuedPopped
@@ -116,18 +106,15 @@ const (
 	histograms
 )
 
-// meaning is what a histogram is exposed as.
-type meaning struct {
-	metric metric.Metric
-
-	label string
-
-	scale float64
-}
-
 const nanosecond = 1e-9
 
-var meanings = [histograms]meaning{
+// meanings maps each histogram to its metric, the value of the metric's own label, and
+// the unit of a record.
+var meanings = [histograms]struct {
+	metric metric.Metric
+	label  string
+	scale  float64
+}{
 	ReleasedEnqueued: {metric.StageLatency, metric.ReleasedEnqueued, nanosecond},
 	EnqueuedPopped:   {metric.StageLatency, metric.EnqueuedPopped, nanosecond},
 	PoppedStored:     {metric.StageLatency, metric.PoppedStored, nanosecond},
@@ -141,8 +128,8 @@ var meanings = [histograms]meaning{
 	Staleness:        {metric.Staleness, "", 1},
 }
 
-// Metric returns what the histogram is exposed as, and the value of its own
-// label, empty where it has none.
+// Metric returns the histogram's metric and the value of the metric's own label, empty
+// if it has none.
 func (h Histogram) Metric() (m metric.Metric, label string) {
 	return meanings[h].metric, meanings[h].label
 }

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	// ringSize is how many records a probe has room for between two folds: 20 ms
-	// of 100,000 paced events a second. It is a power of two.
+	// ringSize is the number of records between two folds: 20 ms at 100,000 paced
+	// events/s. It is a power of two.
 	ringSize = 1 << 14
-	// seldom is how many events may go by unseen, and soon for how long, in
-	// nanoseconds, while there are more.
-	seldom = 64
-	soon   = int64(time.Millisecond)
-	// pad keeps what two goroutines write apart: two lines, as neighbouring ones
-	// are fetched together.
+	// flushEvents and flushNanos bound the events and the time between two publications
+	// while events arrive.
+	flushEvents = 64
+	flushNanos  = int64(time.Millisecond)
+	// pad separates fields that different goroutines write by two cache lines, as the
+	// adjacent-line prefetcher fetches pairs.
 	pad = 128
 )
 
-// counter is a number that only rises: one for each stage and type, and some
-// more.
+// counter is the index of a count: one for each stage and type, one for each way and
+// type, and three single ones.
 type counter uint8
 
 const (
-	// through are those of each [Way] and type.
+	// through is the first of the counters for each [Way] and type.
 	through counter = counter(stages) * counter(types)
 	late    counter = through + counter(ways)*counter(types) + iota - 1
 	missed
-	// ones are hand-overs of one, which are most where they aren't batches.
+	// ones counts batches of size 1, the most frequent size of unbatched queues.
 	ones
 
 	counters
@@ -36,8 +36,8 @@ const (
 
 func stageCounter(s Stage, t Type) counter { return counter(s)*counter(types) + counter(t) }
 
-// A record is a kind in its highest byte and a value in the others: a histogram, a
-// counter, or the number of the event that the next record tells of.
+// A record has its kind in the highest byte and a value in the others. The kind is a
+// histogram, a counter, or the sequence number of the event that the next record is for.
 const (
 	valueBits  = 56
 	valueMask  = 1<<valueBits - 1
@@ -47,9 +47,8 @@ const (
 
 func record(kind, value uint64) uint64 { return kind<<valueBits | value&valueMask }
 
-// Probe is told what happens in one goroutine. The nil Probe does nothing. Made
-// by [Set.Probe]; all methods but those of its set are for the goroutine that it
-// belongs to. None allocates.
+// Probe records the events of one goroutine, the only one that may call its methods. No
+// method allocates. The nil Probe does nothing. Create one with [Set.Probe].
 type Probe struct {
 	set   *Set
 	trace *Sampling
@@ -78,7 +77,7 @@ type Probe struct {
 	_ [pad]byte
 }
 
-// Count tells that n events of a type came to a stage.
+// Count records that n events of a type reached a stage.
 func (p *Probe) Count(s Stage, t Type, n int) {
 	if p != nil {
 		p.count(stageCounter(s, t), n)
@@ -91,14 +90,14 @@ func (p *Probe) count(c counter, n int) {
 	p.events += uint32(n)
 }
 
-// Through tells that n events of a type went through several stages at once.
+// Through records that n events of a type passed the stages of a way.
 func (p *Probe) Through(w Way, t Type, n int) {
 	if p != nil {
 		p.count(through+counter(w)*counter(types)+counter(t), n)
 	}
 }
 
-// HandOver tells that the variant handed over so much at once.
+// HandOver records the size of a batch that the variant returned.
 func (p *Probe) HandOver(n int) {
 	switch {
 	case p == nil:
@@ -110,30 +109,28 @@ func (p *Probe) HandOver(n int) {
 	}
 }
 
-// Observe adds to a histogram; d is cut to the years that a record has room for,
-// and 0 where it is negative.
+// Observe adds a duration to a histogram, clamped to 0 and 2^56 ns.
 func (p *Probe) Observe(h Histogram, d time.Duration) {
 	if p != nil {
 		p.observe(h, int64(d))
 	}
 }
 
-// Value adds a number to a histogram that is not of times.
+// Value adds a number to a histogram that is not of durations.
 func (p *Probe) Value(h Histogram, n int64) {
 	if p != nil {
 		p.observe(h, n)
 	}
 }
 
-// ObserveEvent is Observe that says of which event. Where that is traced, the
-// histogram gets an exemplar.
+// ObserveEvent is Observe for a known event. A traced event becomes an exemplar.
 func (p *Probe) ObserveEvent(h Histogram, d time.Duration, seq uint64) {
 	if p != nil {
 		p.observeEvent(h, int64(d), seq)
 	}
 }
 
-// Late tells that an event was released later than it may be.
+// Late counts a release beyond the lag budget.
 func (p *Probe) Late() {
 	if p != nil {
 		p.count(late, 1)
@@ -151,26 +148,24 @@ func (p *Probe) observeEvent(h Histogram, n int64, seq uint64) {
 	p.observe(h, n)
 }
 
-// Missed tells of events that were not released when the schedule was over.
+// Missed counts events that were not released when the schedule ended.
 func (p *Probe) Missed(n int) {
 	if p != nil {
 		p.count(missed, n)
 	}
 }
 
-// Commit is called after an event, or after a hand-over of several. now is what the
-// clock said last, in nanoseconds since whenever; 0 where it has not been read.
-// What was told becomes visible where it is of 64 events or a millisecond since the
-// last time, so that where events are slow each is seen at once.
+// Commit is called after an event or a batch. now is the last reading of a monotonic
+// clock in nanoseconds; 0 if there is none. Commit publishes the records after 64 events
+// or a millisecond, so that slow events become visible one by one.
 func (p *Probe) Commit(now int64) {
-	if p != nil && (p.events >= seldom || now-p.flushed >= soon) {
+	if p != nil && (p.events >= flushEvents || now-p.flushed >= flushNanos) {
 		p.Flush()
 		p.flushed = now
 	}
 }
 
-// Flush makes what was told visible. It is to be called before the goroutine
-// ends, and may be before it waits for long.
+// Flush publishes all records. Call it before the goroutine blocks for long.
 func (p *Probe) Flush() {
 	if p == nil {
 		return
@@ -193,8 +188,7 @@ func (p *Probe) push(r uint64) {
 	p.head++
 }
 
-// makeRoom looks how much has been folded, and folds what is there where that is
-// nothing.
+// makeRoom reads how far the ring is folded, and folds it itself if it is full.
 func (p *Probe) makeRoom() {
 	if p.room = p.tail.Load() + ringSize; p.room > p.head {
 		return
@@ -204,8 +198,8 @@ func (p *Probe) makeRoom() {
 	p.room = p.tail.Load() + ringSize
 }
 
-// fold takes in the probe's new records, oldest first. It is called under the
-// lock of the set, so that only one goroutine is in it.
+// fold adds the published records to the set, oldest first. The caller holds the set's
+// lock.
 func (p *Probe) fold() {
 	tail, head := p.tail.Load(), p.published.Load()
 	for ; tail != head; tail++ {

@@ -197,7 +197,7 @@ func TestNothingIsLost(t *testing.T) {
 		"released": {snap.Events(Released, Modified), n},
 		"popped":   {snap.Events(Popped, Added), 2 * n},
 		"others":   {snap.Events(Released, Added), 0},
-		"deltas":   {snap.Deltas(), 2 * n},
+		"deltas":   {snap.Total(Popped), 2 * n},
 		"late":     {snap.Late, n / 4},
 		"missed":   {snap.Missed, 7 * probes},
 		"latency":  {snap.Histograms[0].Count, n},
@@ -230,11 +230,11 @@ func TestWhenVisible(t *testing.T) {
 			t.Errorf("%d are seen, want %d", got, want)
 		}
 	}
-	tell(seldom-1, 0, 0)
-	tell(1, 0, seldom)
-	tell(1, soon-1, 0)
-	tell(1, soon, 2)
-	tell(3, 2*soon-1, 0)
+	tell(flushEvents-1, 0, 0)
+	tell(1, 0, flushEvents)
+	tell(1, flushNanos-1, 0)
+	tell(1, flushNanos, 2)
+	tell(3, 2*flushNanos-1, 0)
 	p.Flush()
 	tell(1, 0, 3)
 }

@@ -11,12 +11,12 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// Labels of everything that is told of a variant; see [metric.CommonLabels].
+// Labels of a variant's metrics; see [metric.CommonLabels].
 type Labels struct {
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
 }
 
-// Values in the order of [metric.CommonLabels].
+// Values returns the labels in the order of [metric.CommonLabels].
 func (l Labels) Values() []string {
 	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source}
 }
@@ -24,16 +24,15 @@ func (l Labels) Values() []string {
 // Verdict on a cell: a status and a cause as in bench/lab.
 type Verdict struct{ Status, Cause string }
 
-// Set is what is known of one variant on one storm, from all its probes. It may be
-// used from several goroutines. The nil Set does nothing and has nil probes.
+// Set is the state of one variant under one storm. It is safe for concurrent use. The
+// nil Set does nothing and returns nil probes.
 type Set struct {
-	labels  Labels
-	created time.Time
+	labels   Labels
+	created  time.Time
+	upstream *Upstream
 
-	mu sync.Mutex
-
-	probes []*Probe
-
+	mu          sync.Mutex
+	probes      []*Probe
 	spare       []*[ringSize]uint64
 	counts      [counters]uint64
 	hists       [histograms]histogram
@@ -50,7 +49,7 @@ type Set struct {
 	sampling    *Sampling
 }
 
-// New returns an empty set, idle.
+// New returns an empty set in phase idle.
 func New(labels Labels) *Set {
 	return &Set{
 		labels: labels, created: time.Now(), phase: metric.Idle,
@@ -60,12 +59,12 @@ func New(labels Labels) *Set {
 
 type contextKey struct{}
 
-// With returns a context in which pipelines find the set.
+// With returns a context that carries the set to pipelines.
 func With(ctx context.Context, s *Set) context.Context {
 	return context.WithValue(ctx, contextKey{}, s)
 }
 
-// From returns the context's set; nil where it has none.
+// From returns the context's set; nil if there is none.
 func From(ctx context.Context) *Set {
 	s, _ := ctx.Value(contextKey{}).(*Set)
 	return s
@@ -74,8 +73,16 @@ func From(ctx context.Context) *Set {
 // Labels of the set.
 func (s *Set) Labels() Labels { return s.labels }
 
-// Probe returns a probe for the goroutine that is going to use it; nil for the nil
-// Set. It is to be closed.
+// Upstream returns the metrics under client-go's names; nil for the nil Set.
+func (s *Set) Upstream() *Upstream {
+	if s == nil {
+		return nil
+	}
+	return s.upstream
+}
+
+// Probe returns a probe for the calling goroutine, which must close it; nil for the nil
+// Set.
 func (s *Set) Probe() *Probe {
 	if s == nil {
 		return nil
@@ -92,31 +99,39 @@ func (s *Set) Probe() *Probe {
 	return p
 }
 
-// Close folds what is left of the probe; it must not be used any more.
+// Close folds the remaining records. The probe must not be used afterwards.
 func (p *Probe) Close() {
 	if p == nil {
 		return
 	}
 	p.Flush()
-	s := p.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.fold()
-	s.probes = slices.DeleteFunc(s.probes, func(o *Probe) bool { return o == p })
-	s.spare, p.ring = append(s.spare, p.ring), nil
+	p.set.locked(func() {
+		p.fold()
+		p.set.probes = slices.DeleteFunc(p.set.probes, func(o *Probe) bool { return o == p })
+		p.set.spare, p.ring = append(p.set.spare, p.ring), nil
+	})
 }
 
-// Fold takes in what the probes have told since the last time.
-func (s *Set) Fold() {
+// Fold moves the probes' published records into the set.
+func (s *Set) Fold() { s.locked(s.fold) }
+
+func (s *Set) fold() {
+	for _, p := range s.probes {
+		p.fold()
+	}
+}
+
+// locked calls f under the lock; it is a no-op for the nil Set.
+func (s *Set) locked(f func()) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fold()
+	f()
 }
 
-// count adds to a counter, that of a way to those of its stages.
+// count adds to a counter. The counter of a way adds to each of its stages.
 func (s *Set) count(c counter, n uint64) {
 	if c < through || c >= late {
 		s.counts[c] += n
@@ -128,70 +143,39 @@ func (s *Set) count(c counter, n uint64) {
 	}
 }
 
-func (s *Set) fold() {
-	for _, p := range s.probes {
-		p.fold()
-	}
-}
+// Phase sets the variant's phase: one of [metric.Phases].
+func (s *Set) Phase(phase string) { s.locked(func() { s.phase = phase }) }
 
-// Phase says what the variant is in now: one of [metric.Phases].
-func (s *Set) Phase(phase string) {
-	if s != nil {
-		s.locked(func() { s.phase = phase })
-	}
-}
-
-// Round says that a counted round is finished.
-func (s *Set) Round() {
-	if s != nil {
-		s.locked(func() { s.rounds++ })
-	}
-}
+// Round counts a finished round.
+func (s *Set) Round() { s.locked(func() { s.rounds++ }) }
 
 // Judge sets the verdict.
-func (s *Set) Judge(v Verdict) {
-	if s != nil {
-		s.locked(func() { s.verdict = v })
-	}
-}
+func (s *Set) Judge(v Verdict) { s.locked(func() { s.verdict = v }) }
 
-// Relist says that the source was asked for n more lists.
-func (s *Set) Relist(n int) {
-	if s != nil {
-		s.locked(func() { s.relists += uint64(max(n, 0)) })
-	}
-}
+// Relist counts n lists after the source's first.
+func (s *Set) Relist(n int) { s.locked(func() { s.relists += uint64(max(n, 0)) }) }
 
-// Fault says that one was injected n times; name is one of loadgen/fault.
+// Fault counts n injections of a fault: a name of loadgen/fault.
 func (s *Set) Fault(name string, n int) {
-	if s != nil {
-		s.locked(func() { s.faults[name] += uint64(max(n, 0)) })
-	}
+	s.locked(func() { s.faults[name] += uint64(max(n, 0)) })
 }
 
-// WatchError says that n watches broke, by which fault: a name of
-// loadgen/fault, or [metric.OtherFault].
+// WatchError counts n broken watches by fault: a name of loadgen/fault, or
+// [metric.OtherFault].
 func (s *Set) WatchError(fault string, n int) {
-	if s != nil {
-		s.locked(func() { s.watchErrors[fault] += uint64(max(n, 0)) })
-	}
+	s.locked(func() { s.watchErrors[fault] += uint64(max(n, 0)) })
 }
 
-// Depth has depth looked at by [Set.Look] from now on, and takes objects of the
-// mean size given to wait there; nil ends that, and the depth is 0. depth must be
-// safe to be called at any time until then, and a moment longer.
+// Depth sets the function that [Set.Look] calls for the queue depth, and the mean size
+// of a queued object. A nil function resets the depth to 0. Look may still be calling
+// the previous function when Depth returns.
 func (s *Set) Depth(depth func() int, objectBytes float64) {
-	if s != nil {
-		s.locked(func() { s.depth, s.depthNow, s.objectBytes = depth, 0, objectBytes })
-	}
+	s.locked(func() { s.depth, s.depthNow, s.objectBytes = depth, 0, objectBytes })
 }
 
-// Look asks how deep the queue is. A queue may make it wait for its lock, so that
-// scraping doesn't ask.
+// Look reads the queue depth. It may block on the queue's lock, which is why a scrape
+// does not call it.
 func (s *Set) Look() {
-	if s == nil {
-		return
-	}
 	var depth func() int
 	s.locked(func() { depth = s.depth })
 	if depth == nil {
@@ -205,13 +189,59 @@ func (s *Set) Look() {
 	})
 }
 
-func (s *Set) locked(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
+// Sampling selects the events of a round that are traced. The nil Sampling selects
+// none.
+type Sampling struct {
+	// Every is a power of two: events whose number is a multiple are traced.
+	Every uint64
+	// IDs returns the IDs of an event's trace and span.
+	IDs func(seq uint64) (trace, span string)
+	// Journey exports the spans of an event.
+	Journey func(Journey)
 }
 
-// Snapshot is what a set knew at one moment.
+// Sampled reports whether an event is traced.
+func (s *Sampling) Sampled(seq uint64) bool { return s != nil && seq&(s.Every-1) == 0 }
+
+// Journey is an event's way through a pipeline.
+type Journey struct {
+	Seq       uint64
+	Type, Key string
+	// Intended is the zero time in unpaced cells.
+	Intended time.Time
+	Stages   []Arrival
+	// Into is the event that this one was coalesced into; 0 for none.
+	Into uint64
+}
+
+// Arrival at a stage.
+type Arrival struct {
+	Stage string
+	At    time.Time
+}
+
+// Sampler sets the function that selects the traced events of a round with a given
+// number of events; nil for none.
+func (s *Set) Sampler(sampler func(events int) *Sampling) {
+	s.locked(func() { s.sampler, s.sampling = sampler, nil })
+}
+
+// Begin announces a round with a number of events. It is called before [Set.Probe].
+func (s *Set) Begin(events int) {
+	s.locked(func() {
+		if s.sampler != nil {
+			s.sampling = s.sampler(events)
+		}
+	})
+}
+
+// Sampling returns the round's sampling; nil for none.
+func (s *Set) Sampling() (out *Sampling) {
+	s.locked(func() { out = s.sampling })
+	return out
+}
+
+// Snapshot is a copy of a set's state.
 type Snapshot struct {
 	Labels  Labels
 	Created time.Time
@@ -227,27 +257,27 @@ type Snapshot struct {
 	Histograms          []HistogramSnapshot
 }
 
-// Events that came to a stage, by type.
+// Events returns the number of events of a type that reached a stage.
 func (s *Snapshot) Events(stage Stage, t Type) uint64 { return s.counts[stageCounter(stage, t)] }
 
-// Deltas is how many deltas, objects or notifications came out of the variant.
-func (s *Snapshot) Deltas() (n uint64) {
+// Total returns the number of events of all types that reached a stage. At Popped these
+// are the deltas, objects or notifications that the variant returned.
+func (s *Snapshot) Total(stage Stage) (n uint64) {
 	for t := range types {
-		n += s.Events(Popped, t)
+		n += s.Events(stage, t)
 	}
 	return n
 }
 
-// HistogramSnapshot is a histogram of which something has been recorded, in the
-// unit of its metric.
+// HistogramSnapshot is a non-empty histogram, in the unit of its metric.
 type HistogramSnapshot struct {
 	Histogram Histogram
 	Count     uint64
 	Sum       float64
-
-	Zero    uint64
+	Zero      uint64
+	// Buckets has the counts by the index of a native histogram of [metric.Schema].
 	Buckets map[int]int64
-
+	// Exemplars has the newest traced event of each octave.
 	Exemplars map[int]Exemplar
 }
 
@@ -258,7 +288,7 @@ type Exemplar struct {
 	At              time.Time
 }
 
-// CountUpTo returns how many values are not above 2^e.
+// CountUpTo returns the number of values up to 2^e.
 func (h *HistogramSnapshot) CountUpTo(e int) uint64 {
 	n := h.Zero
 	for b, c := range h.Buckets {
@@ -269,8 +299,8 @@ func (h *HistogramSnapshot) CountUpTo(e int) uint64 {
 	return n
 }
 
-// Quantile returns the upper end of the bucket in which the quantile q lies, at
-// most 9 % above it; NaN where there is nothing, 0 for zero.
+// Quantile returns the upper bound of the bucket that holds quantile q, at most 9 %
+// above the value; NaN for an empty histogram.
 func (h *HistogramSnapshot) Quantile(q float64) float64 {
 	if h.Count == 0 {
 		return math.NaN()
@@ -288,8 +318,8 @@ func (h *HistogramSnapshot) Quantile(q float64) float64 {
 	return math.NaN()
 }
 
-// Snapshot folds and returns a copy. Counts of different figures may be some
-// events apart while the pipeline runs; the buckets of a histogram always add up.
+// Snapshot folds and returns a copy. Two counts may differ by some events while the
+// pipeline runs; the buckets of a histogram always add up to its count.
 func (s *Set) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,24 +341,21 @@ func (s *Set) Snapshot() *Snapshot {
 }
 
 func (h *histogram) snapshot(which Histogram) (HistogramSnapshot, bool) {
-	// Divided, as the quotient is the float nearest to the decimal.
+	// Dividing by the whole number gives the float nearest to the decimal.
 	unit := math.Round(1 / meanings[which].scale)
-	out := HistogramSnapshot{Histogram: which, Count: h.zero, Zero: h.zero, Sum: float64(h.sum) / unit, Buckets: map[int]int64{}}
+	out := HistogramSnapshot{
+		Histogram: which, Count: h.zero, Zero: h.zero, Sum: float64(h.sum) / unit,
+		Buckets: map[int]int64{}, Exemplars: map[int]Exemplar{},
+	}
 	for i, n := range h.buckets {
 		if n > 0 {
 			out.Buckets[i+lowest] = int64(n)
 			out.Count += n
 		}
 	}
-	if out.Count == 0 {
-		return out, false
-	}
 	for octave, e := range h.exemplars {
-		if out.Exemplars == nil {
-			out.Exemplars = map[int]Exemplar{}
-		}
 		trace, span := e.trace.IDs(e.seq)
 		out.Exemplars[octave] = Exemplar{Value: float64(e.value) / unit, TraceID: trace, SpanID: span, At: e.at}
 	}
-	return out, true
+	return out, out.Count > 0
 }

@@ -14,10 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/telemetry"
-	"watchlab/bench/telemetry/otlp"
-	"watchlab/bench/telemetry/push"
-	"watchlab/bench/telemetry/pyro"
-	"watchlab/bench/telemetry/serve"
+	"watchlab/bench/telemetry/live"
 )
 
 // telemetryFlags say who is to be told of a run while it goes on.
@@ -61,13 +58,13 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 		Warn: func(text string) { fmt.Fprintf(stderr, "watchlab: %s\n", text) },
 	})
 	switch {
-	case errors.Is(err, serve.ErrAddress):
+	case errors.Is(err, live.ErrAddress):
 		return nil, badFlag("metrics-addr", err)
-	case errors.Is(err, push.ErrURL):
+	case errors.Is(err, telemetry.ErrPushURL):
 		return nil, badFlag("push-metrics", err)
-	case errors.Is(err, pyro.ErrURL):
+	case errors.Is(err, telemetry.ErrPyroscopeURL):
 		return nil, badFlag("pyroscope", err)
-	case errors.Is(err, otlp.ErrVariable):
+	case errors.Is(err, telemetry.ErrVariable):
 		return nil, usageError{err}
 	case err != nil:
 		return nil, err

@@ -1,4 +1,4 @@
-package otlp
+package telemetry
 
 import (
 	"context"
@@ -18,17 +18,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.uber.org/goleak"
 
-	"watchlab/bench/telemetry/expose"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
 	"watchlab/bench/telemetry/probe"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestAsked: what is exported, by the variables.
-func TestAsked(t *testing.T) {
+// TestProtocolFor: the variables select the exported signals and their protocol.
+func TestProtocolFor(t *testing.T) {
 	const endpoint = "http://localhost:4318"
 	for _, test := range []struct {
 		env             map[string]string
@@ -48,14 +45,14 @@ func TestAsked(t *testing.T) {
 			for k, v := range test.env {
 				t.Setenv(k, v)
 			}
-			gotTraces, err := asked(traces)
-			gotMetrics, err2 := asked(metrics)
+			gotTraces, err := protocolFor("TRACES")
+			gotMetrics, err2 := protocolFor("METRICS")
 			if err = errors.Join(err, err2); test.bad != "" {
 				if !errors.Is(err, ErrVariable) || !strings.Contains(err.Error(), test.bad) {
 					t.Errorf("%v: %v, want one that wraps %v and names %s", test.env, err, ErrVariable, test.bad)
 				}
-				if e, err := New(t.Context(), Options{}); e != nil || err == nil {
-					t.Errorf("New: %v, %v", e, err)
+				if s, err := Start(t.Context(), Options{}); s != nil || !errors.Is(err, ErrVariable) {
+					t.Errorf("Start: %v, %v", s, err)
 				}
 				return
 			}
@@ -66,35 +63,34 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestOff: where nothing is asked for, everything can be called and nothing
-// happens.
+// TestOff: without variables, spans are no-ops and nothing is sampled.
 func TestOff(t *testing.T) {
-	e, err := New(t.Context(), Options{})
-	if e != nil || err != nil {
+	e, err := newExporter(t.Context(), "r", "", nil, nil)
+	if err != nil || len(e.shutdown) != 0 {
 		t.Fatalf("%v, %v", e, err)
 	}
-	run := e.StartRun(t.Context(), "r")
-	cell := run.StartCell("c", probe.Labels{}, "max", 1)
-	if s := cell.Sampling(1000); s != nil {
+	e.startRun(t.Context(), "r")
+	cell := e.startCell("c", probe.Labels{}, "max", 1)
+	if s := cell.sampling(1000); s != nil {
 		t.Errorf("sampling %v", s)
 	}
-	cell.Judge(probe.Verdict{})
+	cell.invalid("invalid", "")
 	cell.End()
-	run.End(nil)
-	if err := e.Close(t.Context()); err != nil || e.Traced() {
+	e.endRun(nil)
+	if err := e.close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSpans: run, cell, event and stages, each the child of the one before, with
-// their times, and a link from what was coalesced to what it was coalesced into.
+// TestSpans: the spans of run, cell, event and stages form a tree and have their times. A
+// coalesced event links to the event that it was coalesced into.
 func TestSpans(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
-	e := &Exporter{ids: new(identities)}
-	e.traces = trace.NewTracerProvider(trace.WithSyncer(kept), trace.WithIDGenerator(e.ids))
-	run := e.StartRun(t.Context(), "test")
-	cell := run.StartCell("Informer/impl=ring", probe.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
-	s := cell.Sampling(16 << 10)
+	e := &exporter{}
+	e.setTraces(trace.WithSyncer(kept))
+	e.startRun(t.Context(), "test")
+	cell := e.startCell("Informer/impl=ring", probe.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
+	s := cell.sampling(16 << 10)
 	if s.Every != 1024 {
 		t.Errorf("every %d", s.Every)
 	}
@@ -104,14 +100,14 @@ func TestSpans(t *testing.T) {
 	}})
 	s.Journey(probe.Journey{Seq: 1030, Type: "DELETED", Stages: []probe.Arrival{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
 	s.Journey(probe.Journey{Seq: 2048, Type: "ADDED"})
-	cell.Judge(probe.Verdict{Status: "invalid", Cause: "lost"})
+	cell.invalid("invalid", "lost")
 	cell.End()
-	run.End(errors.New("it broke"))
+	e.endRun(errors.New("it broke"))
 	spans := map[string]tracetest.SpanStub{}
 	for _, sp := range kept.GetSpans() {
 		spans[sp.Name] = sp
 	}
-	if err := e.Close(t.Context()); err != nil {
+	if err := e.close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for name, parent := range map[string]string{
@@ -144,7 +140,7 @@ func TestSpans(t *testing.T) {
 	if len(event.Links) != 1 || event.Links[0].SpanContext.SpanID() != spans["event DELETED"].SpanContext.SpanID() {
 		t.Errorf("links %v", event.Links)
 	}
-	if got := spans["cell Informer/impl=ring"]; got.Status.Code != codes.Error || !has(got.Attributes, attrCause.String("lost")) || !has(got.Attributes, attrRound.Int(2)) {
+	if got := spans["cell Informer/impl=ring"]; got.Status.Code != codes.Error || !has(got.Attributes, attribute.String("watchlab.verdict.cause", "lost")) || !has(got.Attributes, attribute.Int("watchlab.round", 2)) {
 		t.Errorf("cell: %v %v", got.Status, got.Attributes)
 	}
 	if got := spans["run test"]; got.Status.Description != "it broke" || got.Parent.IsValid() {
@@ -162,23 +158,25 @@ func has(all []attribute.KeyValue, want attribute.KeyValue) bool {
 }
 
 func TestSamplingStep(t *testing.T) {
-	e := &Exporter{ids: new(identities), traces: trace.NewTracerProvider()}
-	defer func() { _ = e.Close(context.Background()) }()
-	cell := e.StartRun(t.Context(), "r").StartCell("c", probe.Labels{}, "max", 1)
+	e := &exporter{}
+	e.setTraces()
+	defer func() { _ = e.close(context.Background()) }()
+	e.startRun(t.Context(), "r")
+	cell := e.startCell("c", probe.Labels{}, "max", 1)
 	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
-		if got := cell.Sampling(events).Every; got != want {
+		if got := cell.sampling(events).Every; got != want {
 			t.Errorf("%d events: every %d, want %d", events, got, want)
 		}
 	}
-	if cell.Sampling(0) != nil {
+	if cell.sampling(0) != nil {
 		t.Error("no events are sampled")
 	}
 }
 
-// TestMetrics: what is gathered has the same figures as OpenTelemetry's metrics;
-// the buckets of a native histogram hold what they held.
+// TestMetrics: OpenTelemetry's metrics have the gathered values. Exponential histograms
+// have the buckets and exemplars of the native ones.
 func TestMetrics(t *testing.T) {
-	r := expose.New("test", "abc")
+	r := live.New("test", "abc")
 	s := r.Set(probe.Labels{Variant: "ring"})
 	s.Sampler(func(int) *probe.Sampling {
 		return &probe.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
@@ -192,7 +190,7 @@ func TestMetrics(t *testing.T) {
 	}
 	p.ObserveEvent(probe.ReleasedHandled, time.Second, 7)
 	p.Close()
-	r.Upstream().Workqueue().NewLatencyMetric("q").Observe(1e-6)
+	s.Upstream().NewLatencyMetric("q").Observe(1e-6)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +200,7 @@ func TestMetrics(t *testing.T) {
 		got[m.Name] = m
 	}
 	events := got[metric.Events.Name].Data.(metricdata.Sum[float64])
-	if p := events.DataPoints[0]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 4 {
+	if p := events.DataPoints[0]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 9 {
 		t.Errorf("events %+v", events)
 	}
 	h := got[metric.Staleness.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
@@ -236,8 +234,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestHTTP: over a real connection, traces and metrics come to their paths, and
-// Close leaves nothing behind.
+// TestHTTP: traces and metrics reach their paths, and close leaves no goroutine.
 func TestHTTP(t *testing.T) {
 	var traced, measured atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -256,12 +253,13 @@ func TestHTTP(t *testing.T) {
 	}))
 	defer s.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", s.URL)
-	e, err := New(t.Context(), Options{Run: "r", Commit: "abc", Metrics: expose.New("r", "abc"), Warn: func(err error) { t.Error(err) }})
+	e, err := newExporter(t.Context(), "r", "abc", live.New("r", "abc"), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.StartRun(t.Context(), "r").End(nil)
-	if err := e.Close(t.Context()); err != nil {
+	e.startRun(t.Context(), "r")
+	e.endRun(nil)
+	if err := e.close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if traced.Load() == 0 || measured.Load() == 0 {
@@ -269,22 +267,23 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestDown: nobody there is told, once asked, and Close doesn't hang.
-func TestDown(t *testing.T) {
+// TestUnreachable: close returns an error in time.
+func TestUnreachable(t *testing.T) {
 	for _, protocol := range []string{httpProtocol, grpcProtocol} {
 		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
 			t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
-			e, err := New(t.Context(), Options{Metrics: prometheus.NewRegistry()})
+			e, err := newExporter(t.Context(), "", "", prometheus.NewRegistry(), func(error) {})
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.StartRun(t.Context(), "r").End(nil)
+			e.startRun(t.Context(), "r")
+			e.endRun(nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := e.Close(ctx); err == nil {
-				t.Error("nobody says that nobody is there")
+			if err := e.close(ctx); err == nil {
+				t.Error("no error")
 			}
 		})
 	}

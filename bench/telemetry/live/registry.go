@@ -1,11 +1,13 @@
-// Package expose makes Prometheus metrics of what probes tell. The names and help
-// texts are those of package metric.
+// Package live shows a run while it is in progress.
 //
-// A [Registry] is a prometheus.Gatherer: each Gather folds what is new and copies
-// the counts, so that pipelines pay nothing for being looked at. Its latencies have
-// native and classic buckets at once, filled from the same counts. Besides, it has
-// the Go runtime's metrics and the process's, and upstream's under their own names.
-package expose
+//  1. A [Registry] turns the snapshots of package probe into Prometheus metrics under the
+//     names and help texts of package metric. It also has the metrics of the Go runtime and
+//     of the process, and client-go's own. Pipelines pay nothing for a scrape: it folds the
+//     new records and copies the counts.
+//  2. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
+//     and readiness.
+//  3. The page draws a [Sample] a second, which is the difference of two snapshots.
+package live
 
 import (
 	"regexp"
@@ -21,14 +23,13 @@ import (
 	"watchlab/bench/telemetry/probe"
 )
 
-// Registry has all metrics of a run. It may be used from several goroutines.
+// Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
 	run, commit string
 	registry    *prometheus.Registry
-	upstream    *Upstream
+	upstream    *probe.Upstream
 
-	mu sync.Mutex
-
+	mu       sync.Mutex
 	sets     []*probe.Set
 	cells    int
 	progress float64
@@ -40,20 +41,19 @@ var (
 	_ prometheus.Collector = (*Registry)(nil)
 )
 
-// Finished is what a cell has measured: medians of its counted rounds.
+// Finished has the medians of a finished cell over its counted rounds.
 type Finished struct {
-	Labels probe.Labels
-
+	Labels          probe.Labels
 	Rate            string
 	EventsPerSecond float64
-
+	// Quantiles of the headline latency in seconds, by [metric.Quantiles].
 	Quantiles map[string]float64
 }
 
-// New returns the registry of a run of this program, built from a commit.
+// New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.upstream = newUpstream(r.registry)
+	r.upstream = probe.NewUpstream(r.registry)
 	r.registry.MustRegister(
 		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -65,8 +65,8 @@ func New(run, commit string) *Registry {
 	return r
 }
 
-// Set returns the set of a variant, a new one where there is none yet. Its run is
-// the registry's.
+// Set returns the set of a variant and creates it on the first call. It replaces the
+// label run by the registry's.
 func (r *Registry) Set(labels probe.Labels) *probe.Set {
 	labels.Run = r.run
 	r.mu.Lock()
@@ -76,7 +76,7 @@ func (r *Registry) Set(labels probe.Labels) *probe.Set {
 			return s
 		}
 	}
-	s := probe.New(labels)
+	s := r.upstream.NewSet(labels)
 	r.sets = append(r.sets, s)
 	return s
 }
@@ -88,81 +88,60 @@ func (r *Registry) Sets() []*probe.Set {
 	return slices.Clone(r.sets)
 }
 
-// Run is the name of the run.
-func (r *Registry) Run() string { return r.run }
-
-// Done is the share of the run's plays that is finished.
-func (r *Registry) Done() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.progress
-}
-
-// Upstream returns the metrics that have client-go's names.
-func (r *Registry) Upstream() *Upstream { return r.upstream }
-
-// Progress sets how many cells the run has, and which share of its plays is
-// finished.
+// Progress sets the number of cells and the finished share of the run.
 func (r *Registry) Progress(cells int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cells, r.progress = cells, share
 }
 
-// Finish sets what a cell has measured, in place of what it had measured before.
-func (r *Registry) Finish(f Finished) {
-	f.Labels.Run = r.run
+// Finish sets a cell's figures and replaces earlier ones.
+func (r *Registry) Finish(f Finished) { r.replace(f.Labels, f.Rate, f) }
+
+// Withdraw removes a cell's figures, after its verdict turned invalid.
+func (r *Registry) Withdraw(labels probe.Labels, rate string) { r.replace(labels, rate) }
+
+func (r *Registry) replace(labels probe.Labels, rate string, by ...Finished) {
+	labels.Run = r.run
+	for i := range by {
+		by[i].Labels = labels
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.finished = append(slices.DeleteFunc(r.finished, f.same), f)
+	r.finished = append(slices.DeleteFunc(r.finished, func(f Finished) bool { return f.Labels == labels && f.Rate == rate }), by...)
 }
 
-// Withdraw takes a cell's figures back, as its verdict has turned.
-func (r *Registry) Withdraw(labels probe.Labels, rate string) {
-	f := Finished{Labels: labels, Rate: rate}
-	f.Labels.Run = r.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.finished = slices.DeleteFunc(r.finished, f.same)
-}
-
-func (f *Finished) same(o Finished) bool { return f.Labels == o.Labels && f.Rate == o.Rate }
-
-// Gather returns all metrics as they are now.
+// Gather returns the present value of all metrics.
 func (r *Registry) Gather() ([]*dto.MetricFamily, error) { return r.registry.Gather() }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (r *Registry) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range descs {
 		ch <- d
 	}
 }
 
-// Collect is part of prometheus.Collector. The sets are read one after the
-// other.
+// Collect implements prometheus.Collector. It reads the sets one after the other.
 func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	sets, cells, progress, finished := slices.Clone(r.sets), r.cells, r.progress, slices.Clone(r.finished)
 	r.mu.Unlock()
-	put(ch, metric.Cells, float64(cells), r.run)
-	put(ch, metric.Progress, progress, r.run)
-	put(ch, metric.BuildInfo, 1, r.run, r.commit, runtime.Version())
+	gauge(ch, metric.Cells, float64(cells), r.run)
+	gauge(ch, metric.Progress, progress, r.run)
+	gauge(ch, metric.BuildInfo, 1, r.run, r.commit, runtime.Version())
 	for _, s := range sets {
 		collectSet(ch, s.Snapshot())
 	}
 	for _, f := range finished {
-		values := f.Labels.Values()
-		put(ch, metric.EventsPerSecond, f.EventsPerSecond, append(values, f.Rate, r.commit)...)
-		for _, q := range metric.Quantiles() {
-			if v, ok := f.Quantiles[q]; ok {
-				put(ch, metric.LatencyQuantile, v, append(f.Labels.Values(), q, f.Rate, r.commit)...)
-			}
+		gauge(ch, metric.EventsPerSecond, f.EventsPerSecond, append(f.Labels.Values(), f.Rate, r.commit)...)
+		for q, v := range f.Quantiles {
+			gauge(ch, metric.LatencyQuantile, v, append(f.Labels.Values(), q, f.Rate, r.commit)...)
 		}
 	}
 }
 
-// collectSet puts out what a set knows. Counters by stage, type or fault are there
-// from when they are not 0, as most combinations never are.
+// collectSet emits the metrics of a set. It omits counters by stage, type or fault that
+// are 0, as most combinations never occur.
 func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
 	count := func(m metric.Metric, n uint64, own ...string) {
@@ -181,30 +160,30 @@ func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
 	for name, n := range s.WatchErrors {
 		count(metric.WatchErrors, n, name)
 	}
-	count(metric.Deltas, s.Deltas())
+	count(metric.Deltas, s.Total(probe.Popped))
 	count(metric.Relists, s.Relists)
 	count(metric.GeneratorLate, s.Late)
 	count(metric.GeneratorMissed, s.Missed)
 	count(metric.Rounds, s.Rounds)
 
-	put(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
-	put(ch, metric.QueueBytes, s.QueueBytes, with()...)
+	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
+	gauge(ch, metric.QueueBytes, s.QueueBytes, with()...)
 	for _, p := range metric.Phases() {
 		is := 0.0
 		if p == s.Phase {
 			is = 1
 		}
-		put(ch, metric.Phase, is, with(p)...)
+		gauge(ch, metric.Phase, is, with(p)...)
 	}
 	if v := s.Verdict; v.Status != "" {
-		put(ch, metric.Verdict, 1, with(v.Status, v.Cause)...)
+		gauge(ch, metric.Verdict, 1, with(v.Status, v.Cause)...)
 	}
 	for i := range s.Histograms {
 		ch <- newHistogram(s, &s.Histograms[i])
 	}
 }
 
-// descs of all metrics that the collector puts out.
+// descs of the metrics that the collector emits.
 var descs = func() map[string]*prometheus.Desc {
 	out := map[string]*prometheus.Desc{}
 	for _, m := range metric.Own() {
@@ -213,6 +192,6 @@ var descs = func() map[string]*prometheus.Desc {
 	return out
 }()
 
-func put(ch chan<- prometheus.Metric, m metric.Metric, v float64, labels ...string) {
+func gauge(ch chan<- prometheus.Metric, m metric.Metric, v float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(descs[m.Name], prometheus.GaugeValue, v, labels...)
 }

@@ -1,8 +1,7 @@
-package pyro
+package telemetry
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,15 +11,12 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
-	"go.uber.org/goleak"
 
 	labels "watchlab/bench/profile"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// receiver is what takes pushes to /ingest and decodes them.
-type receiver struct {
+// pyroscopeServer decodes uploads to /ingest.
+type pyroscopeServer struct {
 	*httptest.Server
 	mu     sync.Mutex
 	names  []string
@@ -28,8 +24,8 @@ type receiver struct {
 	labels map[string]map[string]bool
 }
 
-func newReceiver(t *testing.T) *receiver {
-	r := &receiver{types: map[string]bool{}, labels: map[string]map[string]bool{}}
+func newPyroscope(t *testing.T) *pyroscopeServer {
+	r := &pyroscopeServer{types: map[string]bool{}, labels: map[string]map[string]bool{}}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != "/ingest" {
 			t.Errorf("path %s", req.URL.Path)
@@ -67,8 +63,7 @@ func newReceiver(t *testing.T) *receiver {
 
 var sink uint64
 
-// work keeps the CPU busy long enough to be sampled, and two goroutines at odds over
-// a lock.
+// work uses enough CPU to be sampled, in two goroutines that contend for a lock.
 func work(ctx context.Context) {
 	labels.Do(ctx, "", func(ctx context.Context) {
 		labels.Do(ctx, "handle", func(context.Context) {
@@ -91,16 +86,16 @@ func work(ctx context.Context) {
 	})
 }
 
-// TestPush: profiles of all kinds come to /ingest under the run's name and tags, as
-// pprof, and samples of the CPU with the stage's labels.
-func TestPush(t *testing.T) {
-	r := newReceiver(t)
-	p, err := Start(Options{URL: r.URL, Tags: map[string]string{"run": "test"}, Warn: func(err error) { t.Error(err) }})
+// TestProfiler: pprof profiles of all kinds arrive with the run's tags, and CPU samples
+// with the labels of their stage.
+func TestProfiler(t *testing.T) {
+	r := newPyroscope(t)
+	p, err := startProfiler(r.URL, map[string]string{"run": "test"}, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	work(labels.With(t.Context(), "deltafifo", "ring", "gang"))
-	if err := p.Stop(); err != nil {
+	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
 	r.mu.Lock()
@@ -125,8 +120,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestGarbage: a server that answers nonsense, or an error without an end, is told
-// of and doesn't harm.
+// TestGarbage: an endless error is truncated.
 func TestGarbage(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -140,30 +134,19 @@ func TestGarbage(t *testing.T) {
 	defer s.Close()
 	var mu sync.Mutex
 	longest := 0
-	p, err := Start(Options{URL: s.URL, Warn: func(err error) {
+	p, err := startProfiler(s.URL, nil, func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		longest = max(longest, len(err.Error()))
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	work(t.Context())
-	if err := p.Stop(); err != nil {
+	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if longest == 0 || longest > 2*answer {
+	if longest == 0 || longest > 2*maxAnswer {
 		t.Errorf("the longest warning has %d bytes", longest)
-	}
-}
-
-func TestBadURL(t *testing.T) {
-	for _, u := range []string{"", "localhost:4040", "http://", "ftp://x", "%"} {
-		if _, err := Start(Options{URL: u}); !errors.Is(err, ErrURL) {
-			t.Errorf("%q: %v, want one that wraps %v", u, err, ErrURL)
-		}
-	}
-	if err := (*Profiler)(nil).Stop(); err != nil {
-		t.Error(err)
 	}
 }

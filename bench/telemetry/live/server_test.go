@@ -1,4 +1,4 @@
-package serve
+package live
 
 import (
 	"context"
@@ -9,17 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"watchlab/bench/telemetry/expose"
 	"watchlab/bench/telemetry/probe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// get returns the status, the content type and the body. The connection is not
-// kept.
+// get returns the status, the content type and the body. It closes the connection.
 func get(t *testing.T, url, accept string) (int, string, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -42,8 +39,8 @@ func get(t *testing.T, url, accept string) (int, string, string) {
 
 func start(t *testing.T, opts Options) *Server {
 	t.Helper()
-	if opts.Metrics == nil {
-		opts.Metrics = prometheus.NewRegistry()
+	if opts.Registry == nil {
+		opts.Registry = New("test", "")
 	}
 	s, err := Start(opts)
 	if err != nil {
@@ -57,14 +54,13 @@ func start(t *testing.T, opts Options) *Server {
 	return s
 }
 
-// TestFormats: a client gets the format that it asks for; only protobuf has native
-// histograms.
+// TestFormats: the server negotiates the format.
 func TestFormats(t *testing.T) {
-	r := expose.New("test", "")
+	r := New("test", "")
 	p := r.Set(probe.Labels{Variant: "ring"}).Probe()
 	p.Observe(probe.ReleasedHandled, time.Millisecond)
 	p.Close()
-	s := start(t, Options{Addr: "127.0.0.1:0", Metrics: r})
+	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
 	for accept, want := range map[string]string{
 		"": "text/plain",
 		"application/openmetrics-text;version=1.0.0":                                                                 "application/openmetrics-text",
@@ -93,8 +89,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestPprof: profiles tell much of a process, so that they are on loopback alone
-// unless they are asked for.
+// TestPprof: pprof profiles expose a process, so addresses other than the loopback need
+// the option.
 func TestPprof(t *testing.T) {
 	for _, test := range []struct {
 		addr  string
@@ -108,7 +104,7 @@ func TestPprof(t *testing.T) {
 		s := start(t, Options{Addr: test.addr, Pprof: test.pprof})
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 			if got, _, _ := get(t, s.URL()+path, ""); got != test.want {
-				t.Errorf("%s, asked for %v: %s is %d, want %d", test.addr, test.pprof, path, got, test.want)
+				t.Errorf("%s, Pprof %v: %s is %d, want %d", test.addr, test.pprof, path, got, test.want)
 			}
 		}
 	}
@@ -118,39 +114,24 @@ func TestBadAddress(t *testing.T) {
 	s := start(t, Options{Addr: "127.0.0.1:0"})
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	for _, addr := range []string{taken, "nonsense", "127.0.0.1:99999"} {
-		if _, err := Start(Options{Addr: addr, Metrics: prometheus.NewRegistry()}); !errors.Is(err, ErrAddress) {
+		if _, err := Start(Options{Addr: addr}); !errors.Is(err, ErrAddress) {
 			t.Errorf("%s: %v, want one that wraps %v", addr, err, ErrAddress)
 		}
 	}
 }
 
-// TestCloseCutsOff: what is served for ever doesn't keep the server from
-// closing.
+// TestCloseCutsOff: an endless response does not block Close.
 func TestCloseCutsOff(t *testing.T) {
-	begun := make(chan struct{})
-	s, err := Start(Options{Addr: "127.0.0.1:0", Metrics: prometheus.NewRegistry(), Extra: map[string]http.Handler{
-		"GET /ever": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			close(begun)
-			<-r.Context().Done()
-		}),
-	}})
+	s := start(t, Options{Addr: "127.0.0.1:0"})
+	defer http.DefaultClient.CloseIdleConnections()
+	res, err := http.Get(s.URL() + "/samples")
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := make(chan struct{})
-	go func() {
-		defer close(asked)
-		res, err := http.Get(s.URL() + "/ever")
-		if err == nil {
-			_ = res.Body.Close()
-		}
-	}()
-	<-begun
+	defer func() { _ = res.Body.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	<-asked
-	http.DefaultClient.CloseIdleConnections()
 }

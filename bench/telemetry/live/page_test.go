@@ -1,4 +1,4 @@
-package dash
+package live
 
 import (
 	"bufio"
@@ -11,21 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"watchlab/bench/telemetry/expose"
 	"watchlab/bench/telemetry/metric"
 	"watchlab/bench/telemetry/probe"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var labels = probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "queue", Storm: "gang", Source: "memory"}
-
-// TestSample: rates and quantiles are of what came in between; what didn't is
+// TestSample: rates and quantiles cover the time between two samples; unknown ones are
 // null.
 func TestSample(t *testing.T) {
-	r := expose.New("test", "")
+	r := New("test", "")
 	r.Progress(3, 0.5)
 	set := r.Set(labels)
 	p := set.Probe()
@@ -33,9 +26,9 @@ func TestSample(t *testing.T) {
 	p.Count(probe.Released, probe.Added, 1000)
 	p.Observe(probe.ReleasedHandled, time.Second)
 	p.Flush()
-	look := newSampler(r)
+	sampler := newSampler(r)
 	t0 := time.UnixMilli(1_800_000_000_000)
-	first := look.sample(t0)
+	first := sampler.sample(t0)
 	if v := first.Variants[0]; v.Released != nil || v.P99 != nil || first.Seconds != 0 {
 		t.Errorf("the first sample has rates: %+v", v)
 	}
@@ -52,9 +45,9 @@ func TestSample(t *testing.T) {
 		p.Value(probe.BatchSize, 4)
 	}
 	p.Flush()
-	second := look.sample(t0.Add(2 * time.Second))
+	second := sampler.sample(t0.Add(2 * time.Second))
 	v := second.Variants[0]
-	if v.Group != "deltafifo · in-order · queue · gang · memory" || v.Name != "ring" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
+	if v.Group != "deltafifo · in-order · informer · gang · memory" || v.Name != "ring" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
 		t.Errorf("%+v", v)
 	}
 	for name, got := range map[string]struct {
@@ -74,23 +67,23 @@ func TestSample(t *testing.T) {
 	if second.Run != "test" || second.Progress != 0.5 || second.Heap == 0 || second.Gorout == 0 {
 		t.Errorf("%+v", second)
 	}
-	// From the intended release where there is one.
+	// Latency starts at the intended release if there is one.
 	p.Observe(probe.IntendedHandled, 4*time.Second)
 	p.Observe(probe.ReleasedHandled, time.Second)
 	p.Flush()
-	if v := look.sample(t0.Add(3 * time.Second)).Variants[0]; *v.P50 < 4 || *v.Released != 0 || v.PerEvent != nil {
+	if v := sampler.sample(t0.Add(3 * time.Second)).Variants[0]; *v.P50 < 4 || *v.Released != 0 || v.PerEvent != nil {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestStream: samples come one after the other until the viewer goes, and no more
-// than four look at once.
+// TestStream: each of four viewers gets samples until it disconnects; a fifth is
+// refused.
 func TestStream(t *testing.T) {
-	r := expose.New("test", "")
-	s := httptest.NewServer(handler(r, time.Millisecond))
+	r := New("test", "")
+	s := httptest.NewServer(samplesHandler(r, time.Millisecond))
 	defer s.Close()
 	defer http.DefaultClient.CloseIdleConnections()
-	for range viewers {
+	for range maxViewers {
 		res, err := http.Get(s.URL + "/samples")
 		if err != nil {
 			t.Fatal(err)
@@ -121,10 +114,10 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestPage: the page needs nothing from elsewhere, names no place of a machine, and
-// every id that its script looks for is there.
+// TestPage: the page refers to no other server, and its script uses only existing ids and
+// fields.
 func TestPage(t *testing.T) {
-	s := httptest.NewServer(Handler(expose.New("test", "")))
+	s := httptest.NewServer(pageHandler())
 	defer s.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	get := func(path string) string {
@@ -134,7 +127,7 @@ func TestPage(t *testing.T) {
 		}
 		defer func() { _ = res.Body.Close() }()
 		body, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK || res.Header.Get("Content-Security-Policy") != policy {
+		if err != nil || res.StatusCode != http.StatusOK || res.Header.Get("Content-Security-Policy") != contentPolicy {
 			t.Fatalf("%s: %d %v %v", path, res.StatusCode, res.Header, err)
 		}
 		return string(body)

@@ -1,0 +1,142 @@
+package live
+
+import (
+	"math"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/telemetry/probe"
+)
+
+// Sample has the figures since the previous sample.
+type Sample struct {
+	Run      string    `json:"run"`
+	At       int64     `json:"at"` // Unix milliseconds
+	Seconds  float64   `json:"seconds"`
+	Progress float64   `json:"progress"`
+	Heap     uint64    `json:"heapBytes"`
+	Gorout   uint64    `json:"goroutines"`
+	Variants []Variant `json:"variants"`
+}
+
+// Variant is one variant's part of a sample. Unknown figures are null.
+type Variant struct {
+	Group   string `json:"group"`
+	Name    string `json:"name"`
+	Phase   string `json:"phase"`
+	Verdict string `json:"verdict"`
+	Rounds  uint64 `json:"rounds"`
+
+	Depth int     `json:"queueDepth"`
+	Bytes float64 `json:"queueBytes"`
+
+	Released  *float64 `json:"releasedPerSecond"`
+	Handled   *float64 `json:"handledPerSecond"`
+	P50       *float64 `json:"latencyP50"`
+	P99       *float64 `json:"latencyP99"`
+	Lag       *float64 `json:"generatorLagP99"`
+	PerEvent  *float64 `json:"deltasPerEvent"`
+	Batch     *float64 `json:"batchSize"`
+	Staleness *float64 `json:"stalenessP99"`
+}
+
+// sampler makes samples; it keeps the previous snapshots.
+type sampler struct {
+	registry *Registry
+	at       time.Time
+	last     map[probe.Labels]*probe.Snapshot
+	runtime  []metrics.Sample
+}
+
+func newSampler(r *Registry) *sampler {
+	return &sampler{
+		registry: r, last: map[probe.Labels]*probe.Snapshot{},
+		runtime: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}},
+	}
+}
+
+func (s *sampler) sample(now time.Time) Sample {
+	r := s.registry
+	r.mu.Lock()
+	sets, progress := slices.Clone(r.sets), r.progress
+	r.mu.Unlock()
+	out := Sample{Run: r.run, At: now.UnixMilli(), Progress: progress, Variants: []Variant{}}
+	if !s.at.IsZero() {
+		out.Seconds = now.Sub(s.at).Seconds()
+	}
+	s.at = now
+	metrics.Read(s.runtime)
+	out.Heap, out.Gorout = s.runtime[0].Value.Uint64(), s.runtime[1].Value.Uint64()
+	for _, set := range sets {
+		snap := set.Snapshot()
+		out.Variants = append(out.Variants, variant(snap, s.last[snap.Labels], out.Seconds))
+		s.last[snap.Labels] = snap
+	}
+	return out
+}
+
+// variant compares two snapshots; before is nil for the first.
+func variant(now, before *probe.Snapshot, seconds float64) Variant {
+	l := now.Labels
+	v := Variant{
+		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source),
+		Name:  l.Variant, Phase: now.Phase, Verdict: join(": ", now.Verdict.Status, now.Verdict.Cause),
+		Rounds: now.Rounds, Depth: now.QueueDepth, Bytes: now.QueueBytes,
+	}
+	if before == nil || seconds <= 0 {
+		return v
+	}
+	added := func(stage probe.Stage) float64 { return float64(now.Total(stage) - before.Total(stage)) }
+	v.Released = number(added(probe.Released) / seconds)
+	last := probe.Handled
+	if now.Total(probe.Handled) == 0 {
+		last = probe.Popped
+	}
+	v.Handled = number(added(last) / seconds)
+	v.PerEvent = number(added(probe.Popped) / added(probe.Enqueued))
+	latency := since(now, before, probe.IntendedHandled)
+	if latency.Count == 0 {
+		latency = since(now, before, probe.ReleasedHandled)
+	}
+	v.P50, v.P99 = number(latency.Quantile(0.5)), number(latency.Quantile(0.99))
+	lag, stale := since(now, before, probe.GeneratorLag), since(now, before, probe.Staleness)
+	v.Lag, v.Staleness = number(lag.Quantile(0.99)), number(stale.Quantile(0.99))
+	batch := since(now, before, probe.BatchSize)
+	v.Batch = number(batch.Sum / float64(batch.Count))
+	return v
+}
+
+// since returns the part of a histogram between two snapshots.
+func since(now, before *probe.Snapshot, which probe.Histogram) probe.HistogramSnapshot {
+	find := func(s *probe.Snapshot) (out probe.HistogramSnapshot) {
+		if i := slices.IndexFunc(s.Histograms, func(h probe.HistogramSnapshot) bool { return h.Histogram == which }); i >= 0 {
+			out = s.Histograms[i]
+		}
+		return out
+	}
+	a, b := find(now), find(before)
+	out := probe.HistogramSnapshot{
+		Histogram: which, Count: a.Count - b.Count, Sum: a.Sum - b.Sum, Zero: a.Zero - b.Zero, Buckets: map[int]int64{},
+	}
+	for i, n := range a.Buckets {
+		if n -= b.Buckets[i]; n > 0 {
+			out.Buckets[i] = n
+		}
+	}
+	return out
+}
+
+// number returns nil for values that JSON lacks.
+func number(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// join joins the non-empty parts.
+func join(sep string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), sep)
+}

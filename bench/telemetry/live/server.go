@@ -1,0 +1,194 @@
+package live
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	_ "net/http/pprof" // handlers on http.DefaultServeMux
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// ErrAddress is returned for an address that the server cannot listen on.
+var ErrAddress = errors.New("cannot listen")
+
+// Options of a server.
+type Options struct {
+	// Addr is host:port; port 0 selects a free one.
+	Addr     string
+	Registry *Registry
+	// Pprof serves /debug/pprof on addresses other than the loopback too.
+	Pprof bool
+	// Warn receives errors while serving.
+	Warn func(string)
+}
+
+const (
+	// headerTimeout bounds the time a client takes for its request header.
+	headerTimeout = 5 * time.Second
+	// maxScrapes and maxViewers bound concurrent requests; further ones get 503. They
+	// limit the CPU that observers take from the measured pipeline.
+	maxScrapes = 2
+	maxViewers = 4
+	// sampleEvery is the interval of the page's samples.
+	sampleEvery = time.Second
+	// writeTimeout bounds the time a viewer takes for a sample.
+	writeTimeout = 5 * time.Second
+)
+
+// Server serves until it is closed:
+//
+//	/             the live page
+//	/samples      server-sent events, one a second: a [Sample] in JSON
+//	/metrics      OpenMetrics, Prometheus text, or protobuf with native histograms,
+//	              by content negotiation
+//	/healthz      200 while the process answers
+//	/readyz       200 during a run, else 503
+//	/debug/pprof  the Go runtime's pprof profiles, on loopback addresses or on request
+type Server struct {
+	listener net.Listener
+	server   *http.Server
+	ready    atomic.Bool
+	ended    chan struct{}
+}
+
+// Start listens and serves. The error wraps [ErrAddress].
+func Start(opts Options) (*Server, error) {
+	l, err := net.Listen("tcp", opts.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	if opts.Warn == nil {
+		opts.Warn = func(string) {}
+	}
+	s := &Server{listener: l, ended: make(chan struct{})}
+	errorLog := log.New(warner(opts.Warn), "", 0)
+	s.server = &http.Server{Handler: s.mux(opts, errorLog), ReadHeaderTimeout: headerTimeout, ErrorLog: errorLog}
+	go func() {
+		defer close(s.ended)
+		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			opts.Warn(err.Error())
+		}
+	}()
+	return s, nil
+}
+
+func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(opts.Registry, promhttp.HandlerOpts{
+		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, ErrorLog: errorLog, ErrorHandling: promhttp.ContinueOnError,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.ready.Load() {
+			http.Error(w, "no run is in progress", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+	if a, ok := s.listener.Addr().(*net.TCPAddr); opts.Pprof || ok && a.IP.IsLoopback() {
+		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
+		mux.Handle("POST /debug/pprof/symbol", http.DefaultServeMux)
+	}
+	mux.Handle("GET /", pageHandler())
+	mux.Handle("GET /samples", samplesHandler(opts.Registry, sampleEvery))
+	return mux
+}
+
+// Ready sets whether a run is in progress.
+func (s *Server) Ready(is bool) { s.ready.Store(is) }
+
+// URL of the server, with the actual port.
+func (s *Server) URL() string {
+	a := s.listener.Addr().(*net.TCPAddr)
+	host := a.IP.String()
+	if a.IP.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
+}
+
+// Close lets running requests finish until ctx ends, and then closes their connections.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.server.Shutdown(ctx)
+	if err != nil {
+		err = s.server.Close()
+	}
+	<-s.ended
+	return err
+}
+
+// warner is an io.Writer that calls a function.
+type warner func(string)
+
+func (w warner) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
+}
+
+//go:embed page
+var page embed.FS
+
+// contentPolicy restricts the page to resources of this server.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func pageHandler() http.Handler {
+	files, err := fs.Sub(page, "page")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	static := http.FileServerFS(files)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Security-Policy", contentPolicy)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-cache")
+		static.ServeHTTP(w, req)
+	})
+}
+
+// samplesHandler streams samples to each viewer until it disconnects.
+func samplesHandler(r *Registry, every time.Duration) http.HandlerFunc {
+	seats := make(chan struct{}, maxViewers)
+	return func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case seats <- struct{}{}:
+			defer func() { <-seats }()
+		default:
+			http.Error(w, fmt.Sprintf("the page already has %d viewers", maxViewers), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		out := http.NewResponseController(w)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		sampler := newSampler(r)
+		for {
+			data, err := json.Marshal(sampler.sample(time.Now()))
+			if err != nil {
+				return
+			}
+			// A connection without deadlines lets a slow viewer keep its seat.
+			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+				return
+			}
+			if err := out.Flush(); err != nil {
+				return
+			}
+			select {
+			case <-req.Context().Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package probe
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
+// client-go's, they are updated while events are handled and cost more than a probe, so
+// pipelines use them in paced cells only.
+type Upstream struct {
+	gauges     map[string]*prometheus.GaugeVec
+	counters   map[string]*prometheus.CounterVec
+	histograms map[string]*prometheus.HistogramVec
+}
+
+// NewUpstream registers the metrics.
+func NewUpstream(r prometheus.Registerer) *Upstream {
+	u := &Upstream{
+		gauges: map[string]*prometheus.GaugeVec{}, counters: map[string]*prometheus.CounterVec{},
+		histograms: map[string]*prometheus.HistogramVec{},
+	}
+	for _, m := range metric.Upstream() {
+		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
+		switch m.Kind {
+		case metric.Gauge:
+			u.gauges[m.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+			r.MustRegister(u.gauges[m.Name])
+		case metric.Counter:
+			u.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
+			r.MustRegister(u.counters[m.Name])
+		case metric.Histogram:
+			u.histograms[m.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+			r.MustRegister(u.histograms[m.Name])
+		}
+	}
+	return u
+}
+
+// NewSet returns an empty set with these upstream metrics.
+func (u *Upstream) NewSet(labels Labels) *Set {
+	s := New(labels)
+	s.upstream = u
+	return s
+}
+
+// UpstreamName returns the value of the label name for a variant, for example
+// "deltafifo/ring/in-order".
+func (l Labels) UpstreamName() string {
+	return strings.TrimSuffix(l.Family+"/"+l.Variant+"/"+l.Delivery, "/")
+}
+
+// Informer holds the metrics of one informer.
+type Informer struct {
+	Queued, Version prometheus.Gauge
+	Processing      prometheus.Observer
+}
+
+// Informer returns the metrics of an informer for a resource.
+func (u *Upstream) Informer(name string, r schema.GroupVersionResource) Informer {
+	labels := []string{name, r.Group, r.Version, r.Resource}
+	return Informer{
+		Queued:     u.gauges[metric.InformerQueuedItems.Name].WithLabelValues(labels...),
+		Version:    u.gauges[metric.InformerStoreResourceVersion.Name].WithLabelValues(labels...),
+		Processing: u.histograms[metric.InformerProcessingLatency.Name].WithLabelValues(labels...),
+	}
+}
+
+var _ workqueue.MetricsProvider = (*Upstream)(nil)
+
+// The methods of client-go's workqueue.MetricsProvider.
+
+func (u *Upstream) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return u.gauges[metric.WorkqueueDepth.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewAddsMetric(name string) workqueue.CounterMetric {
+	return u.counters[metric.WorkqueueAdds.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return u.histograms[metric.WorkqueueQueueDuration.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return u.histograms[metric.WorkqueueWorkDuration.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return u.gauges[metric.WorkqueueUnfinishedWork.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return u.gauges[metric.WorkqueueLongestRunning.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return u.counters[metric.WorkqueueRetries.Name].WithLabelValues(name)
+}

@@ -1,0 +1,167 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"math/bits"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"watchlab/bench/telemetry/metric"
+	"watchlab/bench/telemetry/probe"
+)
+
+// scope is the name of the instrumentation.
+const scope = "watchlab/bench/telemetry"
+
+// The prefix of attributes, and those of more than one kind of span.
+const (
+	attrPrefix = "watchlab."
+	attrSeq    = attribute.Key(attrPrefix + "event.seq")
+)
+
+// startRun starts the span of the run, the parent of the spans of its cells.
+func (e *exporter) startRun(ctx context.Context, name string) {
+	// A new root: the caller's trace, if any, is not the collector's.
+	e.run, _ = e.tracer.Start(ctx, "run "+name, trace.WithNewRoot(), trace.WithAttributes(attribute.String(attrPrefix+metric.Run, name)))
+}
+
+func (e *exporter) endRun(err error) {
+	span := trace.SpanFromContext(e.run)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// cellSpan is the span of one round of a cell, the parent of the spans of its events.
+type cellSpan struct {
+	trace.Span
+	tracer trace.Tracer
+	ctx    context.Context
+}
+
+// startCell starts the span of a round; round 0 is the warm-up.
+func (e *exporter) startCell(name string, l probe.Labels, rate string, round int) *cellSpan {
+	attrs := []attribute.KeyValue{attribute.String(attrPrefix+metric.Rate, rate), attribute.Int(attrPrefix+"round", round)}
+	for i, v := range l.Values() {
+		if v != "" {
+			attrs = append(attrs, attribute.String(attrPrefix+metric.CommonLabels()[i], v))
+		}
+	}
+	ctx, span := e.tracer.Start(e.run, "cell "+name, trace.WithAttributes(attrs...))
+	return &cellSpan{Span: span, tracer: e.tracer, ctx: ctx}
+}
+
+// invalid marks the round as invalid.
+func (c *cellSpan) invalid(status, cause string) {
+	c.SetAttributes(attribute.String(attrPrefix+"verdict.status", status), attribute.String(attrPrefix+"verdict.cause", cause))
+	c.SetStatus(codes.Error, cause)
+}
+
+const (
+	// tracedEvents is the approximate number of traced events a round.
+	tracedEvents = 16
+	// minStep: unpaced cells stamp every 64th event, and the traced events must be among
+	// them.
+	minStep = 64
+)
+
+// sampling selects about tracedEvents of a number of events, at even intervals; nil if
+// the round's span is not sampled.
+func (c *cellSpan) sampling(events int) *probe.Sampling {
+	if !c.SpanContext().IsSampled() || events <= 0 {
+		return nil
+	}
+	step := uint64(1) << max(0, bits.Len64(uint64(events)/tracedEvents)-1)
+	if events >= minStep {
+		step = max(step, minStep)
+	}
+	return &probe.Sampling{
+		Every: step,
+		IDs: func(seq uint64) (string, string) {
+			return c.SpanContext().TraceID().String(), c.eventID(seq).String()
+		},
+		Journey: c.journey,
+	}
+}
+
+// eventID derives the ID of an event's span, so that exemplars and links can refer to a
+// span that does not exist yet.
+func (c *cellSpan) eventID(seq uint64) (out trace.SpanID) {
+	h := fnv.New64a()
+	id := c.SpanContext().SpanID()
+	_, _ = h.Write(id[:])
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, seq))
+	binary.BigEndian.PutUint64(out[:], max(h.Sum64(), 1))
+	return out
+}
+
+// journey exports the span of an event, with a child for each interval between two
+// stages.
+func (c *cellSpan) journey(j probe.Journey) {
+	if len(j.Stages) == 0 {
+		return
+	}
+	stages := j.Stages
+	if !j.Intended.IsZero() {
+		stages = append([]probe.Arrival{{Stage: "intended", At: j.Intended}}, stages...)
+	}
+	start, end := stages[0].At, stages[0].At
+	for _, a := range stages {
+		end = later(end, a.At)
+	}
+	attrs := []attribute.KeyValue{attrSeq.Int64(int64(j.Seq)), attribute.String(attrPrefix+"event.type", j.Type)}
+	if j.Key != "" {
+		attrs = append(attrs, attribute.String(attrPrefix+"event.key", j.Key))
+	}
+	opts := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithAttributes(attrs...)}
+	if j.Into != 0 {
+		into := trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: c.SpanContext().TraceID(), SpanID: c.eventID(j.Into), TraceFlags: trace.FlagsSampled,
+		})
+		opts = append(opts, trace.WithLinks(trace.Link{
+			SpanContext: into, Attributes: []attribute.KeyValue{attribute.Bool(attrPrefix+"coalesced", true), attrSeq.Int64(int64(j.Into))},
+		}))
+	}
+	ctx, span := c.tracer.Start(context.WithValue(c.ctx, spanIDKey{}, c.eventID(j.Seq)), "event "+j.Type, opts...)
+	ctx = context.WithValue(ctx, spanIDKey{}, nil)
+	for i, to := range stages[1:] {
+		from := stages[i]
+		_, child := c.tracer.Start(ctx, from.Stage+"→"+to.Stage, trace.WithTimestamp(from.At))
+		child.End(trace.WithTimestamp(later(from.At, to.At)))
+	}
+	span.End(trace.WithTimestamp(end))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return a
+	}
+	return b
+}
+
+// spanIDKey is the context's key for the ID of a new span.
+type spanIDKey struct{}
+
+// spanIDs generates random IDs, or takes the span's from the context.
+type spanIDs struct{}
+
+func (g spanIDs) NewIDs(ctx context.Context) (t trace.TraceID, _ trace.SpanID) {
+	binary.BigEndian.PutUint64(t[:8], max(rand.Uint64(), 1))
+	binary.BigEndian.PutUint64(t[8:], rand.Uint64())
+	return t, g.NewSpanID(ctx, t)
+}
+
+func (spanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) (s trace.SpanID) {
+	if id, ok := ctx.Value(spanIDKey{}).(trace.SpanID); ok {
+		return id
+	}
+	binary.BigEndian.PutUint64(s[:], max(rand.Uint64(), 1))
+	return s
+}
