@@ -101,7 +101,7 @@ CLUSTER ?= watchlab
 WORKERS ?= 2
 # FLAGS of watchlab run, and the name, pods, mode and overlay of the load Job.
 RUN     ?= kind
-SHARDS  ?= 4
+PODS    ?= 4
 MODE    ?= self
 OVERLAY ?= kind
 STORM   ?= recorded-gang
@@ -125,8 +125,8 @@ image-load: ## Build the image for one architecture and load it into the kind cl
 kubeconfig:
 	@KIND=$(KIND) scripts/kind/kubeconfig.sh $(CLUSTER) $(KUBE)
 
-kind-run: build kubeconfig ## Play a storm from SHARDS=4 pods (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
-	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --shards $(SHARDS) --image $(IMAGE) -- $(FLAGS)
+kind-run: build kubeconfig ## Play a storm from PODS=4 pods (FLAGS=, STORM=recorded-gang, MODE=self, OVERLAY=kind, RUN=kind)
+	$(BIN)/watchlab cluster run $(IN) --name $(RUN) --overlay $(OVERLAY) --mode $(MODE) --pods $(PODS) --image $(IMAGE) -- $(FLAGS)
 
 kind-results: build kubeconfig ## Merge the pods' results into results/ and delete the run from the cluster
 	$(BIN)/watchlab cluster collect $(IN) --name $(RUN)

@@ -25,7 +25,6 @@ import (
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/share"
 )
 
 // driven is a control plane with a stand-in for the kubelet, and the command that is
@@ -104,9 +103,9 @@ func (d *driven) collected(name string) *lab.Outcome {
 }
 
 // nothingLeft fails where there is anything of a run, in any namespace.
-func (d *driven) nothingLeft(plan share.Plan) {
+func (d *driven) nothingLeft(plan fleet.Plan) {
 	d.t.Helper()
-	if plan.Mode == share.Cluster {
+	if plan.Mode == fleet.ModeCluster {
 		// They end in their own time.
 		programs.Eventually(d.t, "the writers' namespaces are gone", func() error {
 			list, err := d.client.CoreV1().Namespaces().List(d.t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
@@ -118,7 +117,7 @@ func (d *driven) nothingLeft(plan share.Plan) {
 	}
 	client := dynamic.NewForConfigOrDie(d.cp.Config())
 	selectors := []string{fleet.RunLabel + "=" + plan.Run}
-	if plan.Mode == share.Cluster {
+	if plan.Mode == fleet.ModeCluster {
 		selectors = append(selectors, plan.WrittenBy())
 	}
 	for _, r := range []schema.GroupVersionResource{
@@ -154,7 +153,7 @@ func TestClusterRun(t *testing.T) {
 
 	t.Run("Self", func(t *testing.T) {
 		d.t = t
-		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--shards", "3", "--", "--storm", storm}, smallRun...)
+		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--pods", "3", "--", "--storm", storm}, smallRun...)
 		_, stderr := d.must(0, args...)
 		for _, want := range []string{"3 shards", "3 succeeded", "cluster collect"} {
 			if !strings.Contains(stderr, want) {
@@ -162,11 +161,11 @@ func TestClusterRun(t *testing.T) {
 			}
 		}
 		s := d.state("mine")
-		if !s.Over || s.Count(fleet.Succeeded) != 3 || s.Delivered() != 3 {
+		if !s.Over || s.Count(fleet.Succeeded) != 3 || s.Uploaded() != 3 {
 			t.Errorf("status: %+v", s)
 		}
-		for _, sh := range s.Shards {
-			if sh.Where != "done" || sh.Node != standInNode || sh.Failures != 0 {
+		for _, sh := range s.Pods {
+			if sh.Progress != "done" || sh.Node != standInNode || sh.Failures != 0 {
 				t.Errorf("shard: %+v", sh)
 			}
 		}
@@ -209,7 +208,7 @@ func TestClusterRun(t *testing.T) {
 
 	t.Run("SharedServer", func(t *testing.T) {
 		d.t = t
-		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--shards", "2", "--",
+		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--pods", "2", "--",
 			"--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1")
 		d.believed("shared", 2)
 		s := d.state("shared")
@@ -219,11 +218,11 @@ func TestClusterRun(t *testing.T) {
 
 	t.Run("Cluster", func(t *testing.T) {
 		d.t = t
-		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--shards", "2", "--writers", "2", "--",
+		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--pods", "2", "--writers", "2", "--",
 			"--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
 		d.believed("written", 2)
 		s := d.state("written")
-		if len(s.Shards) != 4 || !s.Shards[3].Writer {
+		if len(s.Pods) != 4 || !s.Pods[3].Writer {
 			t.Errorf("status: %+v", s)
 		}
 		d.must(0, "clean", "--name", "written")
@@ -248,7 +247,7 @@ func TestClusterRun(t *testing.T) {
 func (d *driven) believed(name string, shards int) {
 	d.t.Helper()
 	s := d.state(name)
-	if s.Count(fleet.Succeeded) != shards || s.Delivered() != shards {
+	if s.Count(fleet.Succeeded) != shards || s.Uploaded() != shards {
 		d.t.Errorf("status: %+v", s)
 	}
 	for _, c := range d.collected(name).Comparisons {
@@ -272,13 +271,13 @@ func (d *driven) killed(t *testing.T) {
 			once.Do(func() { _ = process.Kill() })
 		}
 	}
-	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--shards", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	d.pods.spoil = nil
 	if !strings.Contains(stderr, "shard 1: ") {
 		t.Errorf("nothing is said of the shard that was killed:\n%s", stderr)
 	}
 	s := d.state("killed")
-	if s.Count(fleet.Succeeded) != 2 || s.Shards[1].Failures != 1 || s.Shards[0].Failures != 0 {
+	if s.Count(fleet.Succeeded) != 2 || s.Pods[1].Failures != 1 || s.Pods[0].Failures != 0 {
 		t.Errorf("status: %+v", s)
 	}
 	d.collected("killed")
@@ -291,7 +290,7 @@ func (d *driven) badInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := specOf(share.Self, "kind", "configmap", "watchlab", "bad")
+	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "bad")
 	spec.PodMonitor = false
 	spec.Plan.Args = []string{"--storm=no-such-storm"}
 	if err := f.Start(t.Context(), spec); err != nil {
@@ -300,7 +299,7 @@ func (d *driven) badInput(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s, err := f.Follow(ctx, spec.Ref(), func(fleet.State) {}, func(err error) { t.Error(err) })
-	if err != nil || !s.Over || s.Failure == "" || s.Count(fleet.GivenUp) != 2 || s.Shards[0].Failures != 1 || s.Shards[0].Reason != "exit code 2" {
+	if err != nil || !s.Over || s.Failure == "" || s.Count(fleet.GivenUp) != 2 || s.Pods[0].Failures != 1 || s.Pods[0].Reason != "exit code 2" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if code, _, stderr := d.verb("collect", "--name", "bad"); code != 1 {
@@ -311,7 +310,7 @@ func (d *driven) badInput(t *testing.T) {
 // interrupted: Ctrl-C leaves the run going, and says how to get at it.
 func (d *driven) interrupted(t *testing.T) {
 	d.t = t
-	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--shards", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	out := new(output)
 	cmd.Stderr = out
 	if err := cmd.Start(); err != nil {
@@ -342,7 +341,7 @@ func (d *driven) claim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := specOf(share.Self, "kind", "configmap", "watchlab", "claimed")
+	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "claimed")
 	spec.PodMonitor = false
 	spec.Plan.Args = []string{"--storm=no-such-storm"}
 	errs := make([]error, 5)
@@ -377,7 +376,7 @@ func (d *driven) foreign(t *testing.T) {
 	if _, err := d.client.CoreV1().ConfigMaps("theirs").Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d.must(0, append([]string{"run", "--overlay", "kind", "--namespace", "theirs", "--name", "guest", "--shards", "1", "--wait=false", "--", "--storm", "recorded-gang"}, smallRun...)...)
+	d.must(0, append([]string{"run", "--overlay", "kind", "--namespace", "theirs", "--name", "guest", "--pods", "1", "--wait=false", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	d.must(0, "clean", "--namespace", "theirs", "--all")
 	ns, err := d.client.CoreV1().Namespaces().Get(t.Context(), "theirs", metav1.GetOptions{})
 	if err != nil || ns.DeletionTimestamp != nil || ns.UID != made.UID || len(ns.Labels) != len(made.Labels) {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
@@ -134,7 +134,7 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 }
 
 // deliverAll delivers n shards, so many at the same time, and returns the bytes.
-func deliverAll(tb testing.TB, to delivery.Sink, of []*lab.Shard, n, atOnce int) int64 {
+func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Shard, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
 	var workers sync.WaitGroup
@@ -142,9 +142,9 @@ func deliverAll(tb testing.TB, to delivery.Sink, of []*lab.Shard, n, atOnce int)
 	for range atOnce {
 		workers.Go(func() {
 			for i := range next {
-				p, err := delivery.Encode("scale", nth(of, i, n))
+				p, err := upload.Encode("scale", nth(of, i, n))
 				if err == nil {
-					err = to.Deliver(tb.Context(), p)
+					err = to.Upload(tb.Context(), p)
 				}
 				if err != nil {
 					tb.Error(err)
@@ -184,16 +184,16 @@ func TestCollectFromARealServer(t *testing.T) {
 		noise[i] = byte(i*i>>7) ^ byte(i*2654435761>>13)
 	}
 	of[1].Outcome.Env.Args = []string{fmt.Sprintf("%x", noise)}
-	maps := delivery.ConfigMaps{Client: client, Namespace: "results"}
-	folder := delivery.Folder(t.TempDir())
-	for _, sink := range []delivery.Sink{maps, maps, folder} {
+	maps := upload.ConfigMaps{Client: client, Namespace: "results"}
+	folder := upload.Dir(t.TempDir())
+	for _, sink := range []upload.Sink{maps, maps, folder} {
 		deliverAll(t, sink, of, shards, 4)
 	}
 	var merged []*lab.Outcome
-	for _, r := range []delivery.Reader{maps, folder} {
-		c, err := delivery.Collect(t.Context(), r, "", shards, t.TempDir(), lab.MergeOptions{})
-		if err != nil || len(c.Damaged) > 0 || c.Parcels != shards || c.Run != "scale" {
-			t.Fatalf("%d parcels of %q, damaged %v, error %v", c.Parcels, c.Run, c.Damaged, err)
+	for _, r := range []upload.Reader{maps, folder} {
+		c, err := upload.Collect(t.Context(), r, "", shards, t.TempDir(), lab.MergeOptions{})
+		if err != nil || len(c.Damaged) > 0 || c.Bundles != shards || c.Run != "scale" {
+			t.Fatalf("%d bundles of %q, damaged %v, error %v", c.Bundles, c.Run, c.Damaged, err)
 		}
 		merged = append(merged, c.Outcome)
 	}
@@ -203,7 +203,7 @@ func TestCollectFromARealServer(t *testing.T) {
 	if got := len(merged[0].Merged.Shards); got != shards {
 		t.Errorf("%d shards are merged", got)
 	}
-	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: delivery.ShardLabel})
+	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: upload.PodLabel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +214,11 @@ func TestCollectFromARealServer(t *testing.T) {
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := delivery.Collect(t.Context(), maps, "scale", shards, t.TempDir(), lab.MergeOptions{})
+	c, err := upload.Collect(t.Context(), maps, "scale", shards, t.TempDir(), lab.MergeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[delivery.ShardLabel] {
+	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[upload.PodLabel] {
 		t.Errorf("missing: %v", missing)
 	}
 }
@@ -248,7 +248,7 @@ func BenchmarkCollect(b *testing.B) {
 	for _, way := range []string{"folder", "configmap"} {
 		for _, n := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("way=%s/shards=%d", way, n), func(b *testing.B) {
-				var sink delivery.Sink = delivery.Folder(b.TempDir())
+				var sink upload.Sink = upload.Dir(b.TempDir())
 				var counts counting
 				var client kubernetes.Interface
 				before := 0.0
@@ -259,7 +259,7 @@ func BenchmarkCollect(b *testing.B) {
 					client, counts = countedClient(b, cp)
 					makeNamespace(b, client, fmt.Sprintf("results-%d", n))
 					before = stored(b, client)
-					sink = delivery.ConfigMaps{Client: client, Namespace: fmt.Sprintf("results-%d", n)}
+					sink = upload.ConfigMaps{Client: client, Namespace: fmt.Sprintf("results-%d", n)}
 				}
 				for b.Loop() {
 					if client != nil {
@@ -277,11 +277,11 @@ func BenchmarkCollect(b *testing.B) {
 					peak := watchHeap(b)
 					began = time.Now()
 					cpu := cpuTime(b)
-					c, err := delivery.Collect(b.Context(), sink.(delivery.Reader), "", n, b.TempDir(), lab.MergeOptions{})
+					c, err := upload.Collect(b.Context(), sink.(upload.Reader), "", n, b.TempDir(), lab.MergeOptions{})
 					took := time.Since(began)
 					b.ReportMetric(peak(), "peak-heap-B")
-					if err != nil || c.Parcels != n || len(c.Outcome.Merged.Missing) > 0 {
-						b.Fatalf("%d parcels: %v", c.Parcels, err)
+					if err != nil || c.Bundles != n || len(c.Outcome.Merged.Missing) > 0 {
+						b.Fatalf("%d bundles: %v", c.Bundles, err)
 					}
 					b.ReportMetric(took.Seconds(), "collect-s")
 					b.ReportMetric((cpuTime(b) - cpu).Seconds(), "collect-cpu-s")

@@ -30,7 +30,6 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
-	"watchlab/loadgen/share"
 )
 
 // site is a real API server that manifests are applied to.
@@ -133,18 +132,18 @@ func (s *site) installPodMonitors() {
 }
 
 // specOf is a run of a mode with an overlay.
-func specOf(mode share.Mode, overlay, deliver, namespace, run string) fleet.Spec {
+func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
-		Plan: share.Plan{
-			Run: run, Mode: mode, Shards: 2, Args: []string{"--storm=gang"}, Deliver: deliver,
+		Plan: fleet.Plan{
+			Run: run, Mode: mode, Pods: 2, Args: []string{"--storm=gang"}, Upload: deliver,
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay, PodMonitor: true,
 	}
 	switch mode {
-	case share.SharedServer:
+	case fleet.ModeSharedServer:
 		s.Plan.Server, s.Token, s.Serve = fleet.ServerName(run), "secret", []string{"--storm=gang"}
-	case share.Cluster:
+	case fleet.ModeCluster:
 		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}
 	}
 	return s
@@ -159,7 +158,7 @@ func TestManifests(t *testing.T) {
 	s.installPodMonitors()
 	n := 0
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
-		for _, mode := range share.Modes() {
+		for _, mode := range fleet.Modes() {
 			deliveries := []string{"configmap"}
 			if overlay == "" {
 				deliveries = append(deliveries, "dir=/results", "s3=http://store/bucket")
@@ -181,7 +180,7 @@ func TestManifests(t *testing.T) {
 
 	t.Run("Kustomize", s.kustomize)
 	t.Run("Strict", func(t *testing.T) {
-		objects, err := fleet.Build(specOf(share.Self, "kind", "configmap", "lab-1", "strict"))
+		objects, err := fleet.Build(specOf(fleet.ModeSelf, "kind", "configmap", "lab-1", "strict"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +283,7 @@ func (d deed) String() string {
 // runs.
 func (s *site) rbac(t *testing.T) {
 	const namespace, run = "rights", "mine"
-	for _, mode := range share.Modes() {
+	for _, mode := range fleet.Modes() {
 		objects, err := fleet.Build(specOf(mode, "kind", "configmap", namespace, run))
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +320,7 @@ func (s *site) rbac(t *testing.T) {
 		{"patch", rbac, "clusterroles", ""}, {"patch", rbac, "roles", namespace}, {"list", "", "events", namespace},
 	}
 	for account, may := range map[string][]deed{
-		"watchlab-shard":        shards,
+		"watchlab-load":         shards,
 		"watchlab-mine-watcher": append(watchers, shards...),
 		"watchlab-mine-writer":  append(writers, shards...),
 		"watchlab-server":       nil,

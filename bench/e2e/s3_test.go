@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"watchlab/bench/e2e/programs"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/cmd/watchlab/cli"
 )
@@ -52,31 +52,31 @@ func TestCollectFromS3(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	of := playedShards(t, 1)
 	url := "s3://results/some/prefix?endpoint=" + endpoint
-	way, err := delivery.ParseWay("s3=" + url)
+	way, err := upload.ParseTarget("s3=" + url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := way.Sink(delivery.Surroundings{Getenv: os.Getenv})
+	sink, err := way.Sink(upload.Environment{Getenv: os.Getenv})
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := delivery.Folder(t.TempDir())
-	for _, to := range []delivery.Sink{sink, sink, folder} {
+	folder := upload.Dir(t.TempDir())
+	for _, to := range []upload.Sink{sink, sink, folder} {
 		deliverAll(t, to, of, shards, 4)
 	}
 	// Larger than one request is for.
 	large := nth(of, 0, 1)
 	large.Outcome.Env.Args = []string{strings.Repeat("x", 1<<20)}
-	p, err := delivery.Encode("large", large)
+	p, err := upload.Encode("large", large)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Data = append(bytes.Clone(p.Data), make([]byte, 40<<20)...)
-	if err := sink.Deliver(t.Context(), p); err != nil {
+	if err := sink.Upload(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 
-	want, err := delivery.Collect(t.Context(), folder, "scale", shards, t.TempDir(), lab.MergeOptions{Name: "scale"})
+	want, err := upload.Collect(t.Context(), folder, "scale", shards, t.TempDir(), lab.MergeOptions{Name: "scale"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,28 +94,28 @@ func TestCollectFromS3(t *testing.T) {
 	}
 
 	// What isn't whole there is named, and so is what can't be had.
-	reader := sink.(delivery.Reader)
-	damaged, err := reader.Read(t.Context(), "large", func(delivery.Parcel) error { return errors.New("taken") })
+	reader := sink.(upload.Reader)
+	damaged, err := reader.Read(t.Context(), "large", func(upload.Bundle) error { return errors.New("taken") })
 	if err != nil || len(damaged) != 1 || !strings.Contains(damaged[0].String(), "s3://results/some/prefix/large/") {
 		t.Errorf("damaged: %v, error %v", damaged, err)
 	}
-	files, err := filepath.Glob(filepath.Join(bucket, "some/prefix/scale/*.wlshard"))
+	files, err := filepath.Glob(filepath.Join(bucket, "some/prefix/scale/*.wlresult"))
 	if err != nil || len(files) != shards {
 		t.Errorf("%d files: %v", len(files), err)
 	}
 	for name, url := range map[string]string{
 		"no bucket": "s3://none?endpoint=" + endpoint, "no server": "s3://results?endpoint=http://127.0.0.1:1",
 	} {
-		store, err := delivery.OpenS3(url, os.Getenv)
+		store, err := upload.OpenS3(url, os.Getenv)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := delivery.Encode("scale", nth(of, 0, 1))
+		p, err := upload.Encode("scale", nth(of, 0, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		if err := store.Deliver(ctx, p); err == nil {
+		if err := store.Upload(ctx, p); err == nil {
 			t.Errorf("%s: delivered", name)
 		} else {
 			t.Logf("%s: %v", name, err)

@@ -22,10 +22,10 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
+	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 )
 
@@ -35,7 +35,7 @@ type shards struct {
 	cp      *controlplane.ControlPlane
 	client  kubernetes.Interface
 	program string
-	plan    share.Plan
+	plan    fleet.Plan
 	file    string
 	env     []string
 	args    []string
@@ -45,7 +45,7 @@ type shards struct {
 	output map[string]*bytes.Buffer
 }
 
-func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *shards {
+func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *shards {
 	t.Helper()
 	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: programs.Watchlab(t), plan: plan, output: map[string]*bytes.Buffer{}}
 	s.plan.Args = append(slices.Clone(plan.Args), "--metrics-addr=127.0.0.1:0")
@@ -67,10 +67,10 @@ func newShards(t *testing.T, cp *controlplane.ControlPlane, plan share.Plan) *sh
 // start begins a shard, as pod of that name.
 func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 	s.Helper()
-	args := slices.Concat([]string{"shard", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig()}, s.args)
+	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig()}, s.args)
 	cmd := exec.CommandContext(s.Context(), s.program, args...)
 	cmd.Env = slices.Concat(os.Environ(), s.env, []string{
-		share.IndexVar + "=" + strconv.Itoa(index), share.PodVar + "=" + pod, share.NodeVar + "=node", share.NamespaceVar + "=" + s.plan.Run,
+		fleet.IndexVar + "=" + strconv.Itoa(index), fleet.PodVar + "=" + pod, fleet.NodeVar + "=node", fleet.NamespaceVar + "=" + s.plan.Run,
 	})
 	out := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -96,9 +96,9 @@ func (s *shards) wait(cmd *exec.Cmd, pod string) {
 // delivered reads what was delivered, by index.
 func (s *shards) delivered() []*lab.Shard {
 	s.Helper()
-	all := make([]*lab.Shard, s.plan.Shards)
-	damaged, err := delivery.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p delivery.Parcel) error {
-		shard, err := p.Shard()
+	all := make([]*lab.Shard, s.plan.Pods)
+	damaged, err := upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
+		shard, err := p.PodResult()
 		if err == nil && all[shard.Index] != nil {
 			err = fmt.Errorf("shard %d has delivered twice", shard.Index)
 		}
@@ -171,9 +171,9 @@ func TestShards(t *testing.T) {
 	}
 }
 
-func selfPlan(run string) share.Plan {
-	return share.Plan{
-		Run: run, Mode: share.Self, Shards: 3, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
+func selfPlan(run string) fleet.Plan {
+	return fleet.Plan{
+		Run: run, Mode: fleet.ModeSelf, Pods: 3, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Args: []string{"--family=queue", "--impl=clientgo-fifo,ring", "--storm=recorded-nodeloss", "--events=20000", "--rounds=2", "--pace=max,20000"},
 	}
 }
@@ -183,8 +183,8 @@ func selfPlan(run string) share.Plan {
 func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	s := newShards(t, cp, selfPlan("meeting"))
 	var cmds []*exec.Cmd
-	for i := range s.plan.Shards {
-		cmds = append(cmds, s.start("shard", i, fmt.Sprintf("pod-%d", i)))
+	for i := range s.plan.Pods {
+		cmds = append(cmds, s.start("pod", i, fmt.Sprintf("pod-%d", i)))
 	}
 	for i, cmd := range cmds {
 		s.wait(cmd, fmt.Sprintf("pod-%d", i))
@@ -230,14 +230,14 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("shard-killed")
 	plan.Args = append(plan.Args, "--rounds=4")
 	s := newShards(t, cp, plan)
-	first, second := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
-	victim := s.start("shard", 2, "pod-2")
+	first, second := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
+	victim := s.start("pod", 2, "pod-2")
 	s.reached(barrier.Member{Index: 2}, 5)
 	if err := victim.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = victim.Wait() // It was killed.
-	again := s.start("shard", 2, "pod-2-again")
+	again := s.start("pod", 2, "pod-2-again")
 	s.wait(first, "pod-0")
 	s.wait(second, "pod-1")
 	s.wait(again, "pod-2-again")
@@ -260,9 +260,9 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 // it, and say so.
 func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("leader-killed")
-	plan.Shards, plan.Barrier.Duration = 2, 2*time.Second
+	plan.Pods, plan.Barrier.Duration = 2, 2*time.Second
 	s := newShards(t, cp, plan)
-	leader, other := s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")
+	leader, other := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
 	s.reached(barrier.Member{Index: 1}, 3)
 	if err := leader.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -270,8 +270,8 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	_ = leader.Wait() // It was killed.
 	s.wait(other, "pod-1")
 	var got *lab.Shard
-	if _, err := (delivery.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p delivery.Parcel) (err error) {
-		got, err = p.Shard()
+	if _, err := (upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
+		got, err = p.PodResult()
 		return err
 	}); err != nil || got == nil {
 		t.Fatalf("%v, %v", got, err)
@@ -289,7 +289,7 @@ func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("refusing")
 	plan.Args = append(plan.Args, "--budget=1m")
 	s := newShards(t, cp, plan)
-	cmd := s.start("shard", 0, "pod-0")
+	cmd := s.start("pod", 0, "pod-0")
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if out := s.output["pod-0"].String(); !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "--budget is not for shards") {
@@ -312,8 +312,8 @@ func (s *shards) leases() []coordinationv1.Lease {
 // Shards watch one simulated API server, which plays the whole storm to each of them, once
 // in every round.
 func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := share.Plan{
-		Run: "shared", Mode: share.SharedServer, Shards: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: 30 * time.Second},
+	plan := fleet.Plan{
+		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=6s", "--rounds=2"}, Server: "storm-server",
 	}
 	s := newShards(t, cp, plan)
@@ -329,7 +329,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	s.args = []string{"--token-file", token}
 	s.env = []string{"STORM_SERVER_SERVICE_HOST=127.0.0.1", "STORM_SERVER_SERVICE_PORT=" + port}
 	// The shards are there before the server is.
-	cmds := []*exec.Cmd{s.start("shard", 0, "pod-0"), s.start("shard", 1, "pod-1")}
+	cmds := []*exec.Cmd{s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")}
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -368,14 +368,14 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 // Two writers make their shares of a storm in the real cluster, in each round anew, and
 // two shards watch what both make. Nothing is left of it.
 func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := share.Plan{
-		Run: "written", Mode: share.Cluster, Shards: 2, Writers: 2, Deliver: delivery.ConfigMapWay, Barrier: metav1.Duration{Duration: time.Minute},
+	plan := fleet.Plan{
+		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: time.Minute},
 		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=8s", "--rounds=1", "--storm=recorded-gang", "--pace=100"},
 	}
 	s := newShards(t, cp, plan)
 	pods := []string{"pod-0", "pod-1", "writer-0", "writer-1"}
 	cmds := []*exec.Cmd{
-		s.start("shard", 0, pods[0]), s.start("shard", 1, pods[1]), s.start("writer", 0, pods[2]), s.start("writer", 1, pods[3]),
+		s.start("pod", 0, pods[0]), s.start("pod", 1, pods[1]), s.start("writer", 0, pods[2]), s.start("writer", 1, pods[3]),
 	}
 	for i, cmd := range cmds {
 		s.wait(cmd, pods[i])

@@ -25,7 +25,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/loadgen/share"
+	"watchlab/bench/fleet"
 )
 
 // standIn is what stands in for a kubelet: it binds each pod of our Jobs and
@@ -260,9 +260,9 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 		}
 		args = append(args, s.here(a, pod, root))
 	}
-	if args[0] == "shard" {
+	if args[0] == "pod" {
 		// Defaults that are places in the pod.
-		args = append(args, "--metrics-addr=127.0.0.1:0", "--token-file="+filepath.Join(root, share.TokenFile))
+		args = append(args, "--metrics-addr=127.0.0.1:0", "--token-file="+filepath.Join(root, fleet.TokenFile))
 	}
 	cmd := exec.Command(s.program, args...)
 	cmd.Env, cmd.Dir = env, filepath.Join(root, "tmp")

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/dashboards"
-	"watchlab/loadgen/share"
+
 	"watchlab/scripts/deploy"
 )
 
@@ -66,7 +66,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("%w: %s %s: %w", ErrOverlay, u.GetKind(), u.GetName(), err)
 		}
 	}
-	if s.Plan.Mode == share.SharedServer {
+	if s.Plan.Mode == ModeSharedServer {
 		objects = append(objects, s.token())
 	}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
@@ -134,12 +134,12 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 func (s Spec) components() []string {
 	var names []string
 	switch s.Plan.Mode {
-	case share.SharedServer:
+	case ModeSharedServer:
 		names = append(names, "shared-server")
-	case share.Cluster:
+	case ModeCluster:
 		names = append(names, "cluster")
 	}
-	switch how, _, _ := strings.Cut(s.Plan.Deliver, "="); how {
+	switch how, _, _ := strings.Cut(s.Plan.Upload, "="); how {
 	case "dir":
 		names = append(names, "results-volume")
 	case "s3":

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/fleet"
-	"watchlab/loadgen/share"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -29,29 +28,29 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // spec is a run in each of the modes.
-func spec(mode share.Mode) fleet.Spec {
+func spec(mode fleet.Mode) fleet.Spec {
 	s := fleet.Spec{
-		Plan: share.Plan{
-			Run: "mine", Mode: mode, Shards: 3, Args: []string{"--storm=/etc/watchlab/mine.yaml", "--pace=max,2000"},
-			Deliver: "configmap", Barrier: metav1.Duration{Duration: time.Minute},
+		Plan: fleet.Plan{
+			Run: "mine", Mode: mode, Pods: 3, Args: []string{"--storm=/etc/watchlab/mine.yaml", "--pace=max,2000"},
+			Upload: "configmap", Barrier: metav1.Duration{Duration: time.Minute},
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
 		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
 	}
 	switch mode {
-	case share.SharedServer:
+	case fleet.ModeSharedServer:
 		s.Plan.Server, s.Token = fleet.ServerName("mine"), "secret"
 		s.Serve = []string{"--storm=/etc/watchlab/mine.yaml"}
-	case share.Cluster:
+	case fleet.ModeCluster:
 		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}
-		s.Plan.Deliver = "dir=/kept"
+		s.Plan.Upload = "dir=/kept"
 	}
 	return s
 }
 
 // TestBuild: what is applied for a run of each mode, to the letter.
 func TestBuild(t *testing.T) {
-	for _, mode := range share.Modes() {
+	for _, mode := range fleet.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			objects, err := fleet.Build(spec(mode))
 			if err != nil {
@@ -109,13 +108,13 @@ func TestOverlays(t *testing.T) {
 		t.Fatalf("overlays %q", have)
 	}
 	for _, overlay := range append(fleet.Overlays(), "") {
-		modes := share.Modes()
+		modes := fleet.Modes()
 		if overlay != "kind" {
 			modes = modes[:1] // Each takes a second, with the race detector.
 		}
 		for _, mode := range modes {
 			s := spec(mode)
-			s.Overlay, s.Plan.Shards, s.PodMonitor = overlay, 7, true
+			s.Overlay, s.Plan.Pods, s.PodMonitor = overlay, 7, true
 			objects, err := fleet.Build(s)
 			if err != nil {
 				t.Errorf("%s, mode %s: %v", overlay, mode, err)
@@ -147,8 +146,8 @@ func TestOverlays(t *testing.T) {
 		}
 	}
 	// large lets five of its hundred fail: so many of any number.
-	s := spec(share.Self)
-	s.Overlay, s.Plan.Shards = "large", 1000
+	s := spec(fleet.ModeSelf)
+	s.Overlay, s.Plan.Pods = "large", 1000
 	objects, err := fleet.Build(s)
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +166,7 @@ func TestOwnOverlay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := spec(share.Self)
+	s := spec(fleet.ModeSelf)
 	s.Overlay = dir
 	write("resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/template/spec/nodeSelector\",\"value\":{\"pool\":\"x\"}}]'\n")
 	objects, err := fleet.Build(s)
@@ -197,7 +196,7 @@ func TestBuildRefuses(t *testing.T) {
 		want error
 		says string
 	}{
-		"run":         {func(s *fleet.Spec) { s.Plan.Run = "Mine" }, share.ErrPlan, "Mine"},
+		"run":         {func(s *fleet.Spec) { s.Plan.Run = "Mine" }, fleet.ErrPlan, "Mine"},
 		"namespace":   {func(s *fleet.Spec) { s.Namespace = "a/b" }, fleet.ErrSpec, `namespace "a/b"`},
 		"image":       {func(s *fleet.Spec) { s.Image = "a b" }, fleet.ErrSpec, `"a b"`},
 		"overlay":     {func(s *fleet.Spec) { s.Overlay = "none" }, fleet.ErrOverlay, "kind, "},
@@ -205,18 +204,18 @@ func TestBuildRefuses(t *testing.T) {
 		"plan's name": {func(s *fleet.Spec) { s.Files["plan.yaml"] = nil }, fleet.ErrSpec, "plan.yaml"},
 		"too large":   {func(s *fleet.Spec) { s.Files["x"] = make([]byte, 1<<20) }, fleet.ErrSpec, "ConfigMap"},
 	} {
-		s := spec(share.Self)
+		s := spec(fleet.ModeSelf)
 		tt.edit(&s)
 		if _, err := fleet.Build(s); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s := spec(share.Cluster)
+	s := spec(fleet.ModeCluster)
 	s.Resource = schema.GroupResource{}
 	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
 		t.Errorf("no resource: %v", err)
 	}
-	s = spec(share.SharedServer)
+	s = spec(fleet.ModeSharedServer)
 	s.Token = ""
 	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
 		t.Errorf("no token: %v", err)

@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"watchlab/loadgen/share"
 )
 
 // resources of a run, in the order in which they are deleted: what makes pods first,
@@ -80,9 +78,9 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	}
 	plan, err := f.plan(ctx, ref)
 	switch {
-	case errors.Is(err, ErrNoRun), errors.Is(err, share.ErrPlan):
+	case errors.Is(err, ErrNoRun), errors.Is(err, ErrPlan):
 		// Without a plan it had no writers, or somebody has been here before.
-		plan = share.Plan{}
+		plan = Plan{}
 	case err != nil:
 		return err
 	}
@@ -95,7 +93,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	if err := f.gone(ctx, pods, ref.Namespace, ref.selector()); err != nil {
 		return err
 	}
-	if plan.Mode == share.Cluster {
+	if plan.Mode == ModeCluster {
 		if err := f.removeWritten(ctx, ref, plan); err != nil {
 			return err
 		}
@@ -119,7 +117,7 @@ func (f *Fleet) noRun(ref Ref, runs []string) error {
 
 // removeWritten removes what a run has outside of its namespace: what its writers made,
 // and then their rights.
-func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan share.Plan) error {
+func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan Plan) error {
 	if err := f.remove(ctx, namespaces, "", plan.WrittenBy()); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"watchlab/loadgen/share"
 	"watchlab/scripts/deploy"
 )
 
@@ -131,7 +130,7 @@ func (s Spec) editPlan(m *corev1.ConfigMap) error {
 
 // editJob says how many pods there are, and of what image.
 func (s Spec) editJob(j *batchv1.Job) error {
-	n := int32(s.Plan.Shards)
+	n := int32(s.Plan.Pods)
 	if j.Name == s.Ref().object(writerSuffix) {
 		n = int32(s.Plan.Writers)
 	}
@@ -161,7 +160,7 @@ func (s Spec) editPod(p *corev1.PodSpec) error {
 	if s.Image != "" {
 		c.Image = s.Image
 	}
-	if how, dir, _ := strings.Cut(s.Plan.Deliver, "="); how == "dir" {
+	if how, dir, _ := strings.Cut(s.Plan.Upload, "="); how == "dir" {
 		for i := range c.VolumeMounts {
 			if c.VolumeMounts[i].Name == "results" {
 				c.VolumeMounts[i].MountPath = dir
@@ -182,8 +181,8 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	for i := range d.Spec.Template.Spec.Containers {
 		if c := &d.Spec.Template.Spec.Containers[i]; c.Name == containerName {
 			c.Args = slices.Concat([]string{
-				"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", share.ServerPort), "--tls=false", "--token-file=" + share.TokenFile,
-				fmt.Sprintf("--start=watches:%d", s.Plan.Shards), "--repeat=forever",
+				"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--token-file=" + TokenFile,
+				fmt.Sprintf("--start=watches:%d", s.Plan.Pods), "--repeat=forever",
 			}, s.Serve)
 		}
 	}
@@ -199,7 +198,7 @@ func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	return nil
 }
 
-// token is the Secret that the simulated API server and its watchers share.
+// token is the Secret that the simulated API server and its watchers
 func (s Spec) token() *unstructured.Unstructured {
 	secret := &unstructured.Unstructured{Object: map[string]any{
 		"type": string(corev1.SecretTypeOpaque), "stringData": map[string]any{"token": s.Token},

@@ -13,27 +13,25 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/loadgen/share"
 )
 
-// plan reads what a run's shards were told. The error wraps [ErrNoRun] where there is
+// plan reads what a run's pods were told. The error wraps [ErrNoRun] where there is
 // none.
-func (f *Fleet) plan(ctx context.Context, ref Ref) (share.Plan, error) {
+func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	m, err := f.client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		runs, err := f.Runs(ctx, ref.Namespace)
 		if err != nil {
-			return share.Plan{}, err
+			return Plan{}, err
 		}
-		return share.Plan{}, f.noRun(ref, runs)
+		return Plan{}, f.noRun(ref, runs)
 	}
 	if err != nil {
-		return share.Plan{}, fmt.Errorf("fleet: %w", err)
+		return Plan{}, fmt.Errorf("fleet: %w", err)
 	}
-	p, err := share.ParsePlan([]byte(m.Data[planName]))
+	p, err := ParsePlan([]byte(m.Data[planName]))
 	if err != nil {
-		return share.Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.Name, err)
+		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.Name, err)
 	}
 	return p, nil
 }
@@ -45,7 +43,7 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	v, opts := seen{plan: plan}, metav1.ListOptions{LabelSelector: ref.selector()}
+	v, opts := objects{plan: plan}, metav1.ListOptions{LabelSelector: ref.selector()}
 	jobs, err := f.client.BatchV1().Jobs(ref.Namespace).List(ctx, opts)
 	if err != nil {
 		return State{}, fmt.Errorf("fleet: %w", err)
@@ -75,7 +73,7 @@ func pointers[T any](items []T) []*T {
 }
 
 // Follow watches a run until it is over, and returns its last state: four watches,
-// whatever the number of shards. show is called with each state that differs from the
+// whatever the number of pods. show is called with each state that differs from the
 // one before, from one goroutine; states that follow each other within a moment are one.
 // When ctx ends, its error is returned with the last state; the run goes on. What can't
 // be reached is tried again for as long as ctx lasts, and told to warn.
@@ -91,7 +89,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	}
 	var last State
 	for {
-		v, err := w.seen()
+		v, err := w.objects()
 		if err != nil {
 			return last, fmt.Errorf("fleet: %w", err)
 		}
@@ -187,8 +185,8 @@ func (w *watched) stop() {
 }
 
 // seen is what there is now.
-func (w *watched) seen() (seen, error) {
-	var v seen
+func (w *watched) objects() (objects, error) {
+	var v objects
 	var errs []error
 	each := func(at int, take func(runtime.Object) bool) {
 		for _, o := range w.informers[at].GetStore().List() {

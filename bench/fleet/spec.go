@@ -7,13 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"watchlab/loadgen/share"
 )
 
 // Spec says which run is made.
 type Spec struct {
-	Plan share.Plan
+	Plan Plan
 
 	Files map[string][]byte
 
@@ -36,7 +34,7 @@ type Spec struct {
 func (s Spec) Ref() Ref { return Ref{Namespace: s.Namespace, Run: s.Plan.Run} }
 
 // planName is the key of the plan in its ConfigMap.
-var planName = path.Base(share.PlanFile)
+var planName = path.Base(PlanFile)
 
 // maxFiles is what a ConfigMap holds: the API server takes 1 MiB of data, and etcd
 // 1.5 MB a request.
@@ -70,12 +68,12 @@ func (s Spec) check() error {
 		return invalid("the files have %d bytes together (allowed: %d, as they travel in a ConfigMap)", size, maxFiles-planRoom)
 	}
 	switch {
-	case s.Plan.Mode == share.Cluster && s.Resource.Resource == "":
-		return invalid("mode %s needs a resource", share.Cluster)
-	case s.Plan.Mode == share.SharedServer && s.Plan.Server != s.Ref().object(serverSuffix):
+	case s.Plan.Mode == ModeCluster && s.Resource.Resource == "":
+		return invalid("mode %s needs a resource", ModeCluster)
+	case s.Plan.Mode == ModeSharedServer && s.Plan.Server != s.Ref().object(serverSuffix):
 		return invalid("server %q (it is called %s)", s.Plan.Server, s.Ref().object(serverSuffix))
-	case s.Plan.Mode == share.SharedServer && s.Token == "":
-		return invalid("mode %s needs a token", share.SharedServer)
+	case s.Plan.Mode == ModeSharedServer && s.Token == "":
+		return invalid("mode %s needs a token", ModeSharedServer)
 	}
 	return nil
 }

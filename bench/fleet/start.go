@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-
-	"watchlab/loadgen/share"
 )
 
 // PodMonitors reports whether the cluster has the kind.
@@ -121,7 +119,7 @@ func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	if len(left.Items) > 0 {
 		return fmt.Errorf("%w: %s", ErrExists, ref)
 	}
-	if s.Plan.Mode != share.Cluster {
+	if s.Plan.Mode != ModeCluster {
 		return nil
 	}
 	roles, err := f.client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: ref.selector(), Limit: 1})
@@ -130,7 +128,7 @@ func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	}
 	if len(roles.Items) > 0 {
 		return fmt.Errorf("%w: %s in namespace %s; in mode %s a name is taken for the whole cluster",
-			ErrExists, ref.Run, roles.Items[0].Labels[NamespaceLabel], share.Cluster)
+			ErrExists, ref.Run, roles.Items[0].Labels[NamespaceLabel], ModeCluster)
 	}
 	spaces, err := f.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: s.Plan.WrittenBy(), Limit: 1})
 	if err != nil {

@@ -12,121 +12,117 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"watchlab/loadgen/share"
+	"watchlab/bench/fleet/barrier"
+	"watchlab/bench/fleet/upload"
 )
 
-// Phase is how far a shard is.
+// Phase is the state of one index of a Job.
 type Phase string
 
 // The phases.
 const (
-	// Absent: there is no pod of it, or none any more.
+	// Absent: the index has no pod.
 	Absent Phase = "absent"
-	// Waiting: its pod waits for a node, or its image.
+	// Waiting: the pod waits for a node or for its image.
 	Waiting Phase = "waiting"
-	// Running: its pod runs.
+	// Running: the pod runs.
 	Running Phase = "running"
-	// Failed: its last pod failed; unless the Job gives it up, another follows.
+	// Failed: the last pod failed. The Job may retry.
 	Failed Phase = "failed"
-	// GivenUp: it failed too often, or for bad input.
+	// GivenUp: the Job does not retry the index.
 	GivenUp Phase = "given up"
-	// Succeeded: it has come to its end.
+	// Succeeded: a pod of the index succeeded.
 	Succeeded Phase = "succeeded"
 )
 
-// Shard is what the cluster knows of one.
-type Shard struct {
+// Pod is the state of one index of a Job of the run.
+type Pod struct {
+	// Writer is true for a writer of mode cluster.
 	Writer bool
 	Index  int
 
-	Pod, Node string
-	Phase     Phase
-
+	// Name and Node are those of the last pod.
+	Name, Node string
+	Phase      Phase
+	// Reason says why the phase is not a better one.
 	Reason string
-
+	// Failures counts failed pods of the index.
 	Failures int
-
-	Where string
-
-	Delivered bool
+	// Progress is the pod's own report, from its Lease.
+	Progress string
+	// Uploaded is true if the complete result is in ConfigMaps.
+	Uploaded bool
 }
 
 // State is what the cluster knows of a run.
 type State struct {
 	Ref
-	Plan share.Plan
-
-	Shards []Shard
-
-	Over bool
-
+	Plan Plan
+	// Pods are those that play, by index, then the writers.
+	Pods []Pod
+	// Over is true when the Job has ended. Failure says why it failed.
+	Over    bool
 	Failure string
 }
 
-// Count returns how many of the shards that play, not of those that write, have a
-// phase.
-func (s State) Count(p Phase) int {
+// Count returns the number of playing pods in a phase.
+func (s State) Count(phase Phase) int {
+	return s.count(func(p Pod) bool { return !p.Writer && p.Phase == phase })
+}
+
+// Uploaded returns the number of complete results in ConfigMaps.
+func (s State) Uploaded() int { return s.count(func(p Pod) bool { return p.Uploaded }) }
+
+func (s State) count(is func(Pod) bool) int {
 	n := 0
-	for _, sh := range s.Shards {
-		if !sh.Writer && sh.Phase == p {
+	for _, p := range s.Pods {
+		if is(p) {
 			n++
 		}
 	}
 	return n
 }
 
-// Delivered returns how many results are there. Only those in ConfigMaps are seen.
-func (s State) Delivered() int {
-	n := 0
-	for _, sh := range s.Shards {
-		if sh.Delivered {
-			n++
-		}
-	}
-	return n
-}
-
-// seen is what was seen of a run, in no order.
-type seen struct {
-	plan   share.Plan
+// objects are the objects of a run, in no order.
+type objects struct {
+	plan   Plan
 	jobs   []*batchv1.Job
 	pods   []*corev1.Pod
 	leases []*coordinationv1.Lease
 	maps   []*metav1.PartialObjectMetadata
 }
 
-// state makes of it what can be told.
-func (v seen) state(ref Ref) State {
-	s := State{Ref: ref, Plan: v.plan}
+// state derives the state of the run.
+func (o objects) state(ref Ref) State {
+	s := State{Ref: ref, Plan: o.plan}
 	for _, role := range []struct {
 		writer bool
 		n      int
 		job    string
-	}{{false, v.plan.Shards, ref.object("")}, {true, v.plan.Writers, ref.object(writerSuffix)}} {
-		at := slices.IndexFunc(v.jobs, func(j *batchv1.Job) bool { return j.Name == role.job })
+	}{{false, o.plan.Pods, ref.object("")}, {true, o.plan.Writers, ref.object(writerSuffix)}} {
 		var job *batchv1.Job
-		if at >= 0 {
-			job = v.jobs[at]
+		if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == role.job }); i >= 0 {
+			job = o.jobs[i]
 		}
-		shards := make([]Shard, role.n)
-		for i := range shards {
-			shards[i] = Shard{Writer: role.writer, Index: i, Phase: Absent}
+		pods := make([]Pod, role.n)
+		for i := range pods {
+			pods[i] = Pod{Writer: role.writer, Index: i, Phase: Absent}
 		}
-		v.fromPods(shards, role.job)
+		o.readPods(pods, role.job)
 		if job != nil {
-			fromJob(shards, job)
+			readJob(pods, job)
 		}
 		if !role.writer {
-			v.delivered(shards)
+			o.readConfigMaps(pods)
 			s.Over, s.Failure = ended(job)
 		}
-		v.where(shards)
-		s.Shards = append(s.Shards, shards...)
+		o.readLeases(pods)
+		s.Pods = append(s.Pods, pods...)
 	}
 	return s
 }
 
-// ended reports whether a Job has, and why it failed.
+// ended reports whether a Job has ended, and why it failed.
 func ended(job *batchv1.Job) (over bool, failure string) {
 	if job == nil {
 		return true, ""
@@ -145,41 +141,40 @@ func ended(job *batchv1.Job) (over bool, failure string) {
 	return false, ""
 }
 
-// fromPods tells of the last pod of each shard, and of how many failed.
-func (v seen) fromPods(shards []Shard, job string) {
-	pods := make([][]*corev1.Pod, len(shards))
-	for _, p := range v.pods {
+// readPods fills in the last pod of each index and its failures.
+func (o objects) readPods(pods []Pod, job string) {
+	byIndex := make([][]*corev1.Pod, len(pods))
+	for _, p := range o.pods {
 		i, err := strconv.Atoi(p.Labels[batchv1.JobCompletionIndexAnnotation])
-		if err == nil && i >= 0 && i < len(shards) && p.Labels[batchv1.JobNameLabel] == job {
-			pods[i] = append(pods[i], p)
+		if err == nil && i >= 0 && i < len(pods) && p.Labels[batchv1.JobNameLabel] == job {
+			byIndex[i] = append(byIndex[i], p)
 		}
 	}
-	for i, of := range pods {
-		if len(of) == 0 {
+	for i, attempts := range byIndex {
+		if len(attempts) == 0 {
 			continue
 		}
-		last := slices.MaxFunc(of, func(a, b *corev1.Pod) int {
+		last := slices.MaxFunc(attempts, func(a, b *corev1.Pod) int {
 			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(failures(a), failures(b)), cmp.Compare(a.Name, b.Name))
 		})
-		sh := &shards[i]
-		sh.Pod, sh.Node = last.Name, last.Spec.NodeName
-		sh.Phase, sh.Reason = phase(last)
-		for _, p := range of {
-			if p.Status.Phase == corev1.PodFailed {
-				sh.Failures++
+		p := &pods[i]
+		p.Name, p.Node = last.Name, last.Spec.NodeName
+		p.Phase, p.Reason = phase(last)
+		for _, a := range attempts {
+			if a.Status.Phase == corev1.PodFailed {
+				p.Failures++
 			}
 		}
-		// A failed pod may be gone; the Job controller notes on each pod how many there
-		// were before it.
+		// The Job controller deletes failed pods, and notes their number on the next one.
 		before := failures(last)
 		if last.Status.Phase == corev1.PodFailed {
 			before++
 		}
-		sh.Failures = max(sh.Failures, before)
+		p.Failures = max(p.Failures, before)
 	}
 }
 
-// failures is how many pods of its index had failed before the pod was made.
+// failures returns the number of pods of the index that failed before this one.
 func failures(p *corev1.Pod) int {
 	n, err := strconv.Atoi(p.Annotations[batchv1.JobIndexFailureCountAnnotation])
 	if err != nil {
@@ -188,13 +183,13 @@ func failures(p *corev1.Pod) int {
 	return n
 }
 
-// phase tells how far a pod is, and why no further.
+// phase returns the phase of a pod and its reason.
 func phase(p *corev1.Pod) (is Phase, reason string) {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
 		return Succeeded, ""
 	case corev1.PodFailed:
-		return Failed, why(p)
+		return Failed, failureReason(p)
 	case corev1.PodRunning:
 		return Running, ""
 	}
@@ -211,8 +206,7 @@ func phase(p *corev1.Pod) (is Phase, reason string) {
 	return Waiting, ""
 }
 
-// why a pod failed.
-func why(p *corev1.Pod) string {
+func failureReason(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
 			return c.Reason
@@ -229,30 +223,30 @@ func why(p *corev1.Pod) string {
 	return p.Status.Reason
 }
 
-// fromJob tells what the Job knows for good, when pods are gone, too.
-func fromJob(shards []Shard, job *batchv1.Job) {
-	for _, i := range indexes(job.Status.CompletedIndexes, len(shards)) {
-		shards[i].Phase, shards[i].Reason = Succeeded, ""
+// readJob fills in the final phases. The Job keeps them after its pods are gone.
+func readJob(pods []Pod, job *batchv1.Job) {
+	for _, i := range indexes(job.Status.CompletedIndexes, len(pods)) {
+		pods[i].Phase, pods[i].Reason = Succeeded, ""
 	}
 	if job.Status.FailedIndexes != nil {
-		for _, i := range indexes(*job.Status.FailedIndexes, len(shards)) {
-			shards[i].Phase = GivenUp
+		for _, i := range indexes(*job.Status.FailedIndexes, len(pods)) {
+			pods[i].Phase = GivenUp
 		}
 	}
 }
 
-// indexes reads what a Job's status has of them, such as 0-2,5. What is no index below
-// n is left out.
+// indexes parses the indexes of a Job's status, such as "0-2,5". It drops everything
+// that is not an index below n.
 func indexes(text string, n int) []int {
 	var all []int
 	for part := range strings.SplitSeq(text, ",") {
-		from, to, many := strings.Cut(part, "-")
+		from, to, isRange := strings.Cut(part, "-")
 		first, err := strconv.Atoi(from)
 		if err != nil {
 			continue
 		}
 		last := first
-		if many {
+		if isRange {
 			if last, err = strconv.Atoi(to); err != nil {
 				continue
 			}
@@ -262,4 +256,37 @@ func indexes(text string, n int) []int {
 		}
 	}
 	return all
+}
+
+// readLeases fills in the progress of each pod.
+func (o objects) readLeases(pods []Pod) {
+	for _, l := range o.leases {
+		p, ok := barrier.Read(l)
+		if ok && p.Index >= 0 && p.Index < len(pods) && pods[p.Index].Writer == p.Writer {
+			pods[p.Index].Progress = p.String()
+		}
+	}
+}
+
+// readConfigMaps finds the pods with all parts of one bundle.
+func (o objects) readConfigMaps(pods []Pod) {
+	parts := map[string]map[int]bool{}
+	for _, m := range o.maps {
+		index, err := strconv.Atoi(m.Labels[upload.PodLabel])
+		if err != nil || index < 0 || index >= len(pods) {
+			continue
+		}
+		var part, n int
+		if _, err := fmt.Sscanf(m.Annotations[upload.PartAnnotation], "%d/%d", &part, &n); err != nil {
+			continue
+		}
+		bundle := strconv.Itoa(index) + " " + m.Annotations[upload.BundleAnnotation]
+		if parts[bundle] == nil {
+			parts[bundle] = map[int]bool{}
+		}
+		parts[bundle][part] = true
+		if len(parts[bundle]) == n {
+			pods[index].Uploaded = true
+		}
+	}
 }

@@ -11,13 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"watchlab/bench/fleet/delivery"
-	"watchlab/loadgen/share"
+	"watchlab/bench/fleet/upload"
 )
 
 var (
 	testRef  = Ref{Namespace: "lab", Run: "mine"}
-	testPlan = share.Plan{Run: "mine", Mode: share.Self, Shards: 4, Deliver: "configmap"}
+	testPlan = Plan{Run: "mine", Mode: ModeSelf, Pods: 4, Upload: "configmap"}
 )
 
 // podOf returns a pod of a shard's, its nth.
@@ -43,11 +42,11 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 	return p
 }
 
-func part(shard int, parcel, part string) *metav1.PartialObjectMetadata {
+func part(shard int, bundle, part string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name:        "watchlab-mine-result-" + strconv.Itoa(shard) + parcel + part[:1],
-		Labels:      map[string]string{RunLabel: "mine", delivery.ShardLabel: strconv.Itoa(shard)},
-		Annotations: map[string]string{delivery.ParcelAnnotation: parcel, delivery.PartAnnotation: part},
+		Name:        "watchlab-mine-result-" + strconv.Itoa(shard) + bundle + part[:1],
+		Labels:      map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(shard)},
+		Annotations: map[string]string{upload.BundleAnnotation: bundle, upload.PartAnnotation: part},
 	}}
 }
 
@@ -57,7 +56,7 @@ func TestState(t *testing.T) {
 		Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"},
 	}}}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}
-	v := seen{
+	v := objects{
 		plan: testPlan, jobs: []*batchv1.Job{job},
 		pods: []*corev1.Pod{
 			podOf(1, 1, corev1.PodRunning), exited(podOf(1, 0, corev1.PodFailed), 137, "OOMKilled"),
@@ -70,18 +69,18 @@ func TestState(t *testing.T) {
 		},
 	}
 	got := v.state(testRef)
-	want := []Shard{
-		{Index: 0, Pod: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Delivered: true},
+	want := []Pod{
+		{Index: 0, Name: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Uploaded: true},
 
-		{Index: 1, Pod: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
-		{Index: 2, Pod: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
-		{Index: 3, Pod: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
+		{Index: 1, Name: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
+		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
+		{Index: 3, Name: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
 	}
-	if !reflect.DeepEqual(got.Shards, want) || got.Over || got.Failure != "" {
+	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Failure != "" {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	if got.Count(Running) != 1 || got.Count(Absent) != 0 || got.Delivered() != 1 {
-		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Delivered())
+	if got.Count(Running) != 1 || got.Count(Absent) != 0 || got.Uploaded() != 1 {
+		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Uploaded())
 	}
 
 	// What the Job knows for good stands when the pods are gone.
@@ -92,12 +91,12 @@ func TestState(t *testing.T) {
 	}
 	v.pods = nil
 	got = v.state(testRef)
-	if !got.Over || got.Failure != "FailedIndexes: Job has failed indexes" || got.Count(Succeeded) != 3 || got.Shards[2].Phase != GivenUp {
+	if !got.Over || got.Failure != "FailedIndexes: Job has failed indexes" || got.Count(Succeeded) != 3 || got.Pods[2].Phase != GivenUp {
 		t.Errorf("over: %+v", got)
 	}
 	// So does what was delivered, when the Job is gone.
 	v.jobs = nil
-	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Delivered() != 1 {
+	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Uploaded() != 1 {
 		t.Errorf("gone: %+v", got)
 	}
 }
@@ -105,22 +104,22 @@ func TestState(t *testing.T) {
 // TestStateOfWriters: they are told of, and not counted among those that play.
 func TestStateOfWriters(t *testing.T) {
 	plan := testPlan
-	plan.Mode, plan.Shards, plan.Writers = share.Cluster, 1, 1
+	plan.Mode, plan.Pods, plan.Writers = ModeCluster, 1, 1
 	writer := podOf(0, 0, corev1.PodRunning)
 	writer.Name, writer.Labels[batchv1.JobNameLabel] = "watchlab-mine-writer-0-x", "watchlab-mine-writer"
 	complete := batchv1.JobStatus{CompletedIndexes: "0", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
-	got := seen{
+	got := objects{
 		plan: plan, pods: []*corev1.Pod{writer},
 		jobs: []*batchv1.Job{
 			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine-writer"}, Status: complete},
 			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
 		},
 	}.state(testRef)
-	want := []Shard{
+	want := []Pod{
 		{Phase: Absent},
-		{Writer: true, Pod: "watchlab-mine-writer-0-x", Node: "n0", Phase: Succeeded},
+		{Writer: true, Name: "watchlab-mine-writer-0-x", Node: "n0", Phase: Succeeded},
 	}
-	if !reflect.DeepEqual(got.Shards, want) || got.Over || got.Count(Succeeded) != 0 {
+	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Count(Succeeded) != 0 {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 }

@@ -25,6 +25,9 @@ import (
 // only share there is: the whole.
 type Of struct{ Index, Of int }
 
+// MaxShares is the largest number of shares.
+const MaxShares = 10_000
+
 // ErrShare is wrapped by the errors for what is no share.
 var ErrShare = errors.New("invalid share")
 
@@ -49,8 +52,8 @@ func (o Of) Validate() error {
 	switch {
 	case o.Whole():
 		return nil
-	case o.Of > MaxShards:
-		return fmt.Errorf("%w %v: %d shares (allowed: 1 to %d)", ErrShare, o, o.Of, MaxShards)
+	case o.Of > MaxShares:
+		return fmt.Errorf("%w %v: %d shares (allowed: 1 to %d)", ErrShare, o, o.Of, MaxShares)
 	case o.Of < 1 || o.Index < 0 || o.Index >= o.Of:
 		return fmt.Errorf("%w %v: of %d shares, the first is 0 and the last %d", ErrShare, o, o.Of, o.Of-1)
 	}

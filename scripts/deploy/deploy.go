@@ -1,15 +1,14 @@
-// Package deploy holds the manifests of runs in a cluster, as kustomize has them:
+// Package deploy embeds the manifests of load Jobs, for kustomize:
 //
-//	base         a namespace, the rights of its shards, its network policy, and an
-//	             example of a run: a plan and an Indexed Job
-//	components   what is put to it: the other modes (shared-server, cluster), the ways
-//	             of delivering (results-volume, s3), a PodMonitor
-//	overlays     where it is to run: kind, large, …
+//	base         namespace, access, network policy, and an example run: a plan and an
+//	             Indexed Job
+//	components   the other modes (shared-server, cluster), upload targets
+//	             (results-volume, s3), a PodMonitor
+//	overlays     target clusters: kind, large, …
 //
-// kubectl takes them as they are (kubectl apply -k scripts/deploy/overlays/kind);
-// package fleet makes runs of them. Objects of one run carry its name in the label
-// watchlab.dev/run, and as the middle of theirs; all others are shared by the runs of
-// a namespace.
+// `kubectl apply -k scripts/deploy/overlays/kind` applies the example. Package fleet
+// builds runs from the same files. The label watchlab.dev/run and the object names hold
+// the name of the run. All runs of a namespace share the other objects.
 package deploy
 
 import "embed"
@@ -19,10 +18,10 @@ import "embed"
 //go:embed base components overlays
 var Files embed.FS
 
-// What the manifests name things, before a run has a name of its own.
+// Names in the manifests. Package fleet replaces them.
 const (
-	// Namespace is where everything is.
+	// Namespace holds all objects.
 	Namespace = "watchlab"
-	// Run is the name of the example's run.
+	// Run is the name of the example run.
 	Run = "example"
 )

@@ -208,7 +208,7 @@ var long = []string{
 // are merged, and both the cluster and the report tell of it.
 func testKilled(t *testing.T, c *cluster) {
 	const run, victim = "killed", 2
-	args := append([]string{"--name", run, "--overlay", "kind", "--shards", "4", "--barrier", "45s", "--wait=false", "--"}, long...)
+	args := append([]string{"--name", run, "--overlay", "kind", "--pods", "4", "--barrier", "45s", "--wait=false", "--"}, long...)
 	if code, _ := c.watchlab(t, "run", args...); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
@@ -294,12 +294,12 @@ func testObserved(t *testing.T, c *cluster) {
 	const run = "observed"
 	// What observes comes with a first, short run, so that it is there for the whole of
 	// the next one.
-	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "SHARDS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
+	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "PODS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
 	there := map[string]bool{}
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
 		there[name] = c.ready(t, name)
 	}
-	args := append([]string{"--name", run, "--overlay", "kind-observed", "--shards", "4", "--wait=false", "--"}, long...)
+	args := append([]string{"--name", run, "--overlay", "kind-observed", "--pods", "4", "--wait=false", "--"}, long...)
 	if code, _ := c.watchlab(t, "run", args...); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
@@ -386,7 +386,7 @@ func (c *cluster) log(t *testing.T, name string) string {
 
 // testSharedServer: one simulated API server, and pods that watch it.
 func testSharedServer(t *testing.T, c *cluster) {
-	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "SHARDS=2", "MODE=shared-server",
+	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "PODS=2", "MODE=shared-server",
 		"FLAGS=--family deltafifo --delivery in-order --storm recorded-gang --for 10s --rounds 2")
 	_, m := c.collected(t, said)
 	allThere(t, m, 2)
@@ -395,7 +395,7 @@ func testSharedServer(t *testing.T, c *cluster) {
 // testWriters: writers make pods in this very cluster, and shards play the real API
 // server's stream of them.
 func testWriters(t *testing.T, c *cluster) {
-	said := c.make(t, "kind-run", "kind-results", "RUN=written", "SHARDS=2", "MODE=cluster",
+	said := c.make(t, "kind-run", "kind-results", "RUN=written", "PODS=2", "MODE=cluster",
 		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
 	_, m := c.collected(t, said)
 	allThere(t, m, 2)
@@ -429,7 +429,7 @@ func writtenFor(labels map[string]string) bool {
 // leases, and the stream of these is played.
 func testFakeNodes(t *testing.T, c *cluster) {
 	const nodes = 500
-	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--shards", "1", "--",
+	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--pods", "1", "--",
 		"--family", "queue", "--storm", "recorded-gang", "--rounds", "1", "--impl", "ring"); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}

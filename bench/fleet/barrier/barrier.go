@@ -1,31 +1,26 @@
-// Package barrier lets the shards of a run begin each play at the same time: they
-// meet by Leases, in a cluster or wherever there is an API server.
+// Package barrier starts each cell of a run at the same time in all pods of a load Job.
+// The pods meet by Leases, in a cluster or at any API server.
 //
-//  1. Each member, a shard or a writer of the storm, [Join]s: it has a Lease of its own.
-//  2. Before a play it comes to [Barrier.Meet] and writes into its Lease how far it is:
-//     the position of the play in the run's order, which is the same for all.
-//  3. The leader, shard 0, waits until all members have come so far. Then it writes
-//     into the start Lease what starts and when, a little ahead of its own clock.
-//  4. All others watch that Lease, and begin at the time that stands there.
+//  1. Each member, a pod or a writer, calls [Join] and owns a Lease.
+//  2. Before a cell it calls [Barrier.Meet], which writes the position of the cell into
+//     its Lease. Positions are the same for all members and never decrease.
+//  3. The leader, pod 0, waits for all members. It then writes position and start time
+//     into the start Lease, a little ahead of its own clock ([Ahead]).
+//  4. All members watch that Lease and start at that time.
 //
-// Positions never go back. Who is behind the start, as a pod is that was begun again,
-// goes on at once and is told by how much it is late. Whom the leader has waited for
-// for as long as [Options].Wait it waits for no more, until it has caught up by itself;
-// the start names who is absent. When the leader doesn't come, the others wait for
-// twice as long, as the leader may itself be waiting, then go on, each by itself, and
-// name everybody as absent; they look at each further meeting whether it is back. So
-// nobody waits for ever, and when all are there, nobody waits longer than for the
-// slowest.
+// A member behind the start position, such as a retried pod, continues at once; its
+// lateness is reported. The leader waits [Options].Wait for a member, then skips it until
+// it catches up, and names it absent. If the leader does not come, each member waits
+// 2×Wait, since the leader may itself be waiting, then continues alone, names all others
+// absent, and looks for the leader at each further meeting. No member waits forever.
 //
-// How exact it is: a start is told some 200 ms ahead (see [Ahead]), and each member
-// begins by its own clock. Clocks of nodes have to be kept in step, as NTP does, to a
-// few milliseconds. A clock that is ahead shows as lateness; one that is behind makes
-// its member begin late by what the watch takes, as nobody waits longer than starts are
-// told ahead, and that is not seen.
+// Accuracy: a start is announced about 200 ms ahead, and each member uses its own clock.
+// NTP keeps clocks within a few milliseconds. A fast clock shows as lateness. A slow
+// clock delays its member by the latency of the watch at most, and does not show.
 //
-// What it costs the API server, with n members, of which each has one watch: to join, a
-// read and a write, a list and the watch for each; in each meeting n+1 writes and one
-// read, and n+1 events for the leader and one for each other; to leave, a write for each.
+// Cost for the API server with n members: to join, one read, one write, one list and one
+// watch each; for each meeting n+1 writes and one read, n+1 watch events for the leader and
+// one for each other member; to leave, one write each.
 package barrier
 
 import (
@@ -42,28 +37,28 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// ErrReplaced is wrapped by the error for a member whose Lease somebody else has
-// taken, such as the pod that was to replace it, or that was deleted.
+// ErrReplaced is wrapped by the error for a member that lost its Lease: another pod took
+// it, or it was deleted.
 var ErrReplaced = errors.New("replaced")
 
-// Member is a shard, or a writer of the storm.
+// Member is a pod of the run, or a writer of mode cluster.
 type Member struct {
 	Writer bool
 	Index  int
 }
 
-// leader writes the starts.
+// leader announces the starts.
 var leader = Member{}
 
-// String returns "shard 2" or "writer 0".
+// String returns "pod 2" or "writer 0".
 func (m Member) String() string {
 	if m.Writer {
 		return "writer " + strconv.Itoa(m.Index)
 	}
-	return "shard " + strconv.Itoa(m.Index)
+	return "pod " + strconv.Itoa(m.Index)
 }
 
-// Options say who meets.
+// Options configure [Join].
 type Options struct {
 	Client    kubernetes.Interface
 	Namespace string
@@ -73,7 +68,7 @@ type Options struct {
 	Self   Member
 	Holder string
 
-	Shards, Writers int
+	Pods, Writers int
 
 	Plays int
 
@@ -82,7 +77,7 @@ type Options struct {
 	Warn func(string)
 }
 
-// Start is how a play began.
+// Start describes the start of a cell.
 type Start struct {
 	Position int
 
@@ -91,13 +86,13 @@ type Start struct {
 	Absent []Member
 }
 
-// Ahead is how long before a start of so many members it is told to them: 200 ms and
-// 2 ms for each, and two seconds at most.
+// Ahead returns the time between the announcement of a start and the start: 200 ms plus
+// 2 ms for each member, at most two seconds.
 func Ahead(members int) time.Duration {
 	return min(200*time.Millisecond+time.Duration(members)*2*time.Millisecond, 2*time.Second)
 }
 
-// Barrier is where one member meets the others. Its methods are for one goroutine.
+// Barrier is one member's end of the barrier. One goroutine calls its methods.
 type Barrier struct {
 	opts    Options
 	leases  coordinationclient.LeaseInterface
@@ -125,9 +120,8 @@ type Barrier struct {
 	changed chan struct{}
 }
 
-// Join takes this member's Lease, from the process before it where there was one, and
-// reads how far the others are. The error is ctx's or the API server's, which is asked
-// again for as long as Wait.
+// Join creates this member's Lease, or takes it over from its predecessor, and lists the
+// others. It retries for Wait. The error is that of ctx or of the API server.
 func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(string) {}
@@ -136,7 +130,7 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace), lost: map[Member]bool{}, places: map[Member]Place{}, changed: make(chan struct{}),
 		synced: make(chan struct{}), last: -1, start: start{position: -1},
 	}
-	for i := range opts.Shards {
+	for i := range opts.Pods {
 		b.members = append(b.members, Member{Index: i})
 	}
 	for i := range opts.Writers {
@@ -165,13 +159,12 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	return nil, err
 }
 
-// Attempt is how many processes have had this member's Lease before.
+// Attempt returns the number of predecessors that owned this member's Lease.
 func (b *Barrier) Attempt() int { return b.attempt }
 
-// Meet waits until all members have come to the position, and for the start. play says
-// what is about to start, for people. The error is ctx's, or wraps [ErrReplaced]. Where
-// the API server doesn't answer for as long as Wait, it is told in Warn, and nobody is
-// waited for.
+// Meet waits for all members at the position, and for the start. play describes the cell
+// for people. The error is that of ctx, or wraps [ErrReplaced]. If the API server does not
+// answer within Wait, Meet warns and starts alone.
 func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
 	came := time.Now()
 	err := b.tell(ctx, func(p *Place) { p.Position, p.Play = position, play })
@@ -181,15 +174,15 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, e
 	case errors.Is(err, ErrReplaced):
 		return Start{}, err
 	case err != nil:
-		b.opts.Warn(fmt.Sprintf("%v: %s begins alone", err, play))
+		b.opts.Warn(fmt.Sprintf("%v: %s starts alone", err, play))
 		return b.alone(position), nil
 	}
 	last := b.last
 	b.last = position
-	// A start that the leader finds is that of a process before it.
+	// A start that the leader finds is that of its predecessor.
 	s := b.started()
 	if s.position >= last {
-		// The leader is no further behind than this one.
+		// The leader is back.
 		delete(b.lost, leader)
 	}
 	if s.position > position || s.position == position && b.opts.Self == leader {
@@ -201,22 +194,22 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, e
 	return b.follow(ctx, position, came)
 }
 
-// alone is the start of one who waits for nobody.
+// alone is the start of a member that waits for no other.
 func (b *Barrier) alone(position int) Start {
 	return Start{Position: position, Absent: b.others(b.members)}
 }
 
-// behind is the start of one to whom the others are ahead.
+// behind is the start of a member that others are ahead of.
 func (b *Barrier) behind(s start) Start {
 	return Start{Position: s.position, Late: max(time.Since(s.at), 0), Absent: b.others(s.absent)}
 }
 
-// others are the members without this one.
+// others returns the members without this one.
 func (b *Barrier) others(members []Member) []Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m == b.opts.Self })
 }
 
-// lead waits for the others and has them start.
+// lead waits for the others and announces the start.
 func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start, error) {
 	timeout := time.NewTimer(b.opts.Wait - time.Since(came))
 	defer timeout.Stop()
@@ -226,7 +219,7 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 		if len(missing) == 0 || !waiting {
 			for _, m := range missing {
 				b.lost[m] = true
-				b.opts.Warn(fmt.Sprintf("%v did not come within %v, and is not waited for any more", m, b.opts.Wait))
+				b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v and is skipped", m, b.opts.Wait))
 			}
 			absent = append(gone, missing...)
 			break
@@ -252,8 +245,8 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 	return b.begin(ctx, s)
 }
 
-// missing are the members that have not come so far and are waited for, and those that
-// have not and are not. changed is closed when that may have changed.
+// missing returns the members before the position: those that the leader waits for, and
+// those that it skips. It closes changed when the result may differ.
 func (b *Barrier) missing(position int) (missing, gone []Member, changed chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,7 +278,7 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 			delete(b.lost, leader)
 			return b.begin(ctx, s)
 		case s.position > position:
-			// This one wasn't waited for, or the leader left this play out.
+			// The leader skipped this member, or this cell.
 			delete(b.lost, leader)
 			return b.behind(s), nil
 		case s.left || b.lost[leader]:
@@ -295,16 +288,16 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 		case <-changed:
 		case <-timeout.C:
 			b.lost[leader] = true
-			b.opts.Warn(fmt.Sprintf("%v did not come within %v: this one goes on by itself", leader, 2*b.opts.Wait))
+			b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v: this pod continues alone", leader, 2*b.opts.Wait))
 		case <-ctx.Done():
 			return Start{}, ctx.Err()
 		}
 	}
 }
 
-// begin waits until a start.
+// begin waits for the start time.
 func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
-	// Not longer than starts are told ahead, whatever the clocks say.
+	// A slow clock must not delay the start by more than the announcement.
 	if d := min(time.Until(s.at), b.ahead); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -323,8 +316,8 @@ func (b *Barrier) started() start {
 	return b.start
 }
 
-// Leave has nobody wait for this member any more, and ends the watch. done says that
-// it has come to its end, rather than failed.
+// Leave removes this member from the barrier and ends the watch. done is true if the
+// member has finished, and false if it failed.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
 	err := b.tell(ctx, func(p *Place) { p.Left, p.Done = true, done })
 	if b.opts.Self == leader && err == nil {
@@ -335,12 +328,12 @@ func (b *Barrier) Leave(ctx context.Context, done bool) error {
 	b.cancel()
 	b.watching.Wait()
 	if errors.Is(err, ErrReplaced) {
-		return nil // Nobody waits for this process.
+		return nil // The successor owns the Lease.
 	}
 	return err
 }
 
-// inOrder has shards before writers.
+// inOrder sorts pods before writers.
 func inOrder(a, b Member) int {
 	switch {
 	case a.Writer == b.Writer:

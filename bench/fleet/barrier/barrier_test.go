@@ -34,7 +34,7 @@ const (
 type place struct {
 	*testing.T
 	client *fake.Clientset
-	shards int
+	pods   int
 	begun  time.Time
 
 	mu sync.Mutex
@@ -43,19 +43,19 @@ type place struct {
 	warnings []string
 }
 
-func in(t *testing.T, shards int, play func(*place)) {
+func in(t *testing.T, pods int, play func(*place)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		play(&place{T: t, client: fake.NewClientset(), shards: shards, begun: time.Now(), starts: map[barrier.Member][]string{}})
+		play(&place{T: t, client: fake.NewClientset(), pods: pods, begun: time.Now(), starts: map[barrier.Member][]string{}})
 	})
 }
 
-func shard(i int) barrier.Member { return barrier.Member{Index: i} }
+func pod(i int) barrier.Member { return barrier.Member{Index: i} }
 
 func (p *place) options(m barrier.Member) barrier.Options {
 	return barrier.Options{
 		Client: p.client, Namespace: "lab", Run: "test", Self: m, Holder: fmt.Sprintf("pod of %v", m),
-		Shards: p.shards, Plays: plays, Wait: wait,
+		Pods: p.pods, Plays: plays, Wait: wait,
 		Warn: func(text string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -127,12 +127,12 @@ func (p *place) expect(m barrier.Member, starts ...string) {
 func TestAllMeet(t *testing.T) {
 	in(t, 3, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 0, time.Second, 0, 1, 2) })
-		members.Go(func() { p.play(shard(1), 10*time.Second, 3*time.Second, 0, 1, 2) })
-		members.Go(func() { p.play(shard(2), 5*time.Second, 2*time.Second, 0, 1, 2) })
+		members.Go(func() { p.play(pod(0), 0, time.Second, 0, 1, 2) })
+		members.Go(func() { p.play(pod(1), 10*time.Second, 3*time.Second, 0, 1, 2) })
+		members.Go(func() { p.play(pod(2), 5*time.Second, 2*time.Second, 0, 1, 2) })
 		members.Wait()
 		for i := range 3 {
-			p.expect(shard(i), "0 at 10.206s", "1 at 13.412s", "2 at 16.618s")
+			p.expect(pod(i), "0 at 10.206s", "1 at 13.412s", "2 at 16.618s")
 		}
 		if len(p.warnings) > 0 {
 			t.Error(p.warnings)
@@ -142,21 +142,21 @@ func TestAllMeet(t *testing.T) {
 
 // Who doesn't come is waited for once, and named; when it is there, it is waited for
 // again.
-func TestOneIsLeftBehind(t *testing.T) {
+func TestLatePodIsSkipped(t *testing.T) {
 	in(t, 3, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 0, 10*time.Second, 0, 1, 2, 3, 4) })
-		members.Go(func() { p.play(shard(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
+		members.Go(func() { p.play(pod(0), 0, 10*time.Second, 0, 1, 2, 3, 4) })
+		members.Go(func() { p.play(pod(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
 
-		members.Go(func() { p.play(shard(2), 65*time.Second, 10*time.Second, 0, 3, 4) })
+		members.Go(func() { p.play(pod(2), 65*time.Second, 10*time.Second, 0, 3, 4) })
 		members.Wait()
 		together := []string{
-			"0 at 1m0.206s without [shard 2]", "1 at 1m10.412s without [shard 2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s",
+			"0 at 1m0.206s without [pod 2]", "1 at 1m10.412s without [pod 2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s",
 		}
-		p.expect(shard(0), together...)
-		p.expect(shard(1), together...)
-		p.expect(shard(2), "0 at 1m5s late 4.794s", "3 at 1m30.824s", "4 at 1m41.03s")
-		if want := []string{"shard 2 did not come within 1m0s, and is not waited for any more"}; !slices.Equal(p.warnings, want) {
+		p.expect(pod(0), together...)
+		p.expect(pod(1), together...)
+		p.expect(pod(2), "0 at 1m5s late 4.794s", "3 at 1m30.824s", "4 at 1m41.03s")
+		if want := []string{"pod 2 missed the barrier timeout 1m0s and is skipped"}; !slices.Equal(p.warnings, want) {
 			t.Errorf("warnings %q", p.warnings)
 		}
 	})
@@ -167,28 +167,28 @@ func TestOneIsLeftBehind(t *testing.T) {
 func TestOneIsBegunAgain(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 0, 10*time.Second, 0, 1, 2, 3) })
+		members.Go(func() { p.play(pod(0), 0, 10*time.Second, 0, 1, 2, 3) })
 		members.Go(func() {
-			first := p.join(shard(1))
-			p.meet(first, shard(1), 0)
+			first := p.join(pod(1))
+			p.meet(first, pod(1), 0)
 			time.Sleep(10 * time.Second)
-			p.meet(first, shard(1), 1)
+			p.meet(first, pod(1), 1)
 
 			time.Sleep(5 * time.Second)
-			second := p.join(shard(1))
+			second := p.join(pod(1))
 			if first.Attempt() != 0 || second.Attempt() != 1 {
 				t.Errorf("attempts %d and %d", first.Attempt(), second.Attempt())
 			}
 			for at := range 4 {
-				p.meet(second, shard(1), at)
+				p.meet(second, pod(1), at)
 				time.Sleep(2 * time.Second)
 			}
 			p.leave(second, true)
 			_ = first.Leave(context.Background(), false)
 		})
 		members.Wait()
-		p.expect(shard(0), "0 at 204ms", "1 at 10.408s", "2 at 20.612s", "3 at 30.816s")
-		p.expect(shard(1), "0 at 204ms", "1 at 10.408s",
+		p.expect(pod(0), "0 at 204ms", "1 at 10.408s", "2 at 20.612s", "3 at 30.816s")
+		p.expect(pod(1), "0 at 204ms", "1 at 10.408s",
 			"0 at 15.408s late 5s", "1 at 17.408s late 7s", "2 at 20.612s", "3 at 30.816s")
 	})
 }
@@ -198,12 +198,12 @@ func TestOneIsBegunAgain(t *testing.T) {
 func TestTheLeaderIsLost(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 150*time.Second, 10*time.Second, 3, 4) })
-		members.Go(func() { p.play(shard(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
+		members.Go(func() { p.play(pod(0), 150*time.Second, 10*time.Second, 3, 4) })
+		members.Go(func() { p.play(pod(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
 		members.Wait()
-		p.expect(shard(1), "0 at 2m0s without [shard 0]", "1 at 2m10s without [shard 0]", "2 at 2m20s without [shard 0]",
-			"3 at 2m30s without [shard 0]", "4 at 2m40.408s")
-		p.expect(shard(0), "3 at 2m30.204s", "4 at 2m40.408s")
+		p.expect(pod(1), "0 at 2m0s without [pod 0]", "1 at 2m10s without [pod 0]", "2 at 2m20s without [pod 0]",
+			"3 at 2m30s without [pod 0]", "4 at 2m40.408s")
+		p.expect(pod(0), "3 at 2m30.204s", "4 at 2m40.408s")
 	})
 }
 
@@ -212,22 +212,22 @@ func TestTheLeaderIsBegunAgain(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
 		members.Go(func() {
-			first := p.join(shard(0))
-			p.meet(first, shard(0), 0)
+			first := p.join(pod(0))
+			p.meet(first, pod(0), 0)
 			time.Sleep(10 * time.Second)
-			p.meet(first, shard(0), 1)
-			second := p.join(shard(0))
+			p.meet(first, pod(0), 1)
+			second := p.join(pod(0))
 			for at := range 3 {
-				p.meet(second, shard(0), at)
+				p.meet(second, pod(0), at)
 				time.Sleep(10 * time.Second)
 			}
 			p.leave(second, true)
 			_ = first.Leave(context.Background(), false)
 		})
-		members.Go(func() { p.play(shard(1), 0, 10*time.Second, 0, 1, 2) })
+		members.Go(func() { p.play(pod(1), 0, 10*time.Second, 0, 1, 2) })
 		members.Wait()
-		p.expect(shard(0), "0 at 204ms", "1 at 10.408s", "0 at 10.408s late 0s", "1 at 20.408s late 10s", "2 at 30.612s")
-		p.expect(shard(1), "0 at 204ms", "1 at 10.408s", "2 at 30.612s")
+		p.expect(pod(0), "0 at 204ms", "1 at 10.408s", "0 at 10.408s late 0s", "1 at 20.408s late 10s", "2 at 30.612s")
+		p.expect(pod(1), "0 at 204ms", "1 at 10.408s", "2 at 30.612s")
 	})
 }
 
@@ -235,26 +235,26 @@ func TestTheLeaderIsBegunAgain(t *testing.T) {
 func TestOneLeaves(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 0, time.Second, 0, 1) })
-		members.Go(func() { p.play(shard(1), 0, 0, 0) })
+		members.Go(func() { p.play(pod(0), 0, time.Second, 0, 1) })
+		members.Go(func() { p.play(pod(1), 0, 0, 0) })
 		members.Wait()
-		p.expect(shard(0), "0 at 204ms", "1 at 1.408s without [shard 1]")
+		p.expect(pod(0), "0 at 204ms", "1 at 1.408s without [pod 1]")
 	})
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
-		members.Go(func() { p.play(shard(0), 0, 0, 0) })
-		members.Go(func() { p.play(shard(1), 0, time.Second, 0, 1) })
+		members.Go(func() { p.play(pod(0), 0, 0, 0) })
+		members.Go(func() { p.play(pod(1), 0, time.Second, 0, 1) })
 		members.Wait()
-		p.expect(shard(1), "0 at 204ms", "1 at 1.204s without [shard 0]")
+		p.expect(pod(1), "0 at 204ms", "1 at 1.204s without [pod 0]")
 	})
 }
 
-// Writers meet with the shards, and are named apart.
+// Writers meet with the pods, and are named apart.
 func TestWritersMeet(t *testing.T) {
 	in(t, 1, func(p *place) {
 		writer := barrier.Member{Writer: true}
 		var members sync.WaitGroup
-		for _, m := range []barrier.Member{shard(0), writer} {
+		for _, m := range []barrier.Member{pod(0), writer} {
 			opts := p.options(m)
 			opts.Writers = 2
 			members.Go(func() {
@@ -269,64 +269,64 @@ func TestWritersMeet(t *testing.T) {
 			})
 		}
 		members.Wait()
-		for _, m := range []barrier.Member{shard(0), writer} {
+		for _, m := range []barrier.Member{pod(0), writer} {
 			p.expect(m, "0 at 1m0.206s without [writer 1]")
 		}
 	})
 }
 
-// Where the API server is away, plays begin without the others rather than never.
-func TestTheAPIServerIsAway(t *testing.T) {
+// Without an API server a pod starts alone.
+func TestWithoutAPIServer(t *testing.T) {
 	in(t, 2, func(p *place) {
-		b := p.join(shard(1))
+		b := p.join(pod(1))
 		p.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewServiceUnavailable("it is being started")
 		})
-		p.meet(b, shard(1), 0)
-		if len(p.warnings) != 1 || !strings.Contains(p.warnings[0], "it is being started: a play begins alone") {
+		p.meet(b, pod(1), 0)
+		if len(p.warnings) != 1 || !strings.Contains(p.warnings[0], "it is being started: a play starts alone") {
 			t.Errorf("warnings %q", p.warnings)
 		}
 		if at := time.Since(p.begun).Round(time.Millisecond); at != wait {
 			t.Errorf("it began after %v", at)
 		}
-		p.expect(shard(1), "0 at 1m0s without [shard 0]")
+		p.expect(pod(1), "0 at 1m0s without [pod 0]")
 		_ = b.Leave(context.Background(), false)
 	})
 }
 
-// What may not be done is not tried again and again.
+// Forbidden requests are not retried.
 func TestForbidden(t *testing.T) {
 	in(t, 2, func(p *place) {
 		p.client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no"))
 		})
-		_, err := barrier.Join(p.Context(), p.options(shard(0)))
+		_, err := barrier.Join(p.Context(), p.options(pod(0)))
 		if !apierrors.IsForbidden(err) || time.Since(p.begun) > 0 {
 			t.Errorf("after %v: %v", time.Since(p.begun), err)
 		}
 	})
 }
 
-// Who waits ends with the context.
+// The context ends a wait.
 func TestInterrupted(t *testing.T) {
 	for i := range 2 {
 		in(t, 3, func(p *place) {
-			b := p.join(shard(i))
+			b := p.join(pod(i))
 			ctx, cancel := context.WithTimeout(p.Context(), time.Second)
 			defer cancel()
 			if _, err := b.Meet(ctx, 0, "a play"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("shard %d: %v", i, err)
+				t.Errorf("pod %d: %v", i, err)
 			}
 			p.leave(b, false)
 		})
 	}
 }
 
-// A Lease says where its member is, for whoever looks at it.
-func TestALeaseTells(t *testing.T) {
+// A Lease shows the progress of its member.
+func TestLeaseShowsProgress(t *testing.T) {
 	in(t, 1, func(p *place) {
 		read := func() (barrier.Place, string) {
-			l, err := p.client.CoordinationV1().Leases("lab").Get(p.Context(), barrier.LeaseName("test", shard(0)), metav1.GetOptions{})
+			l, err := p.client.CoordinationV1().Leases("lab").Get(p.Context(), barrier.LeaseName("test", pod(0)), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,11 +336,11 @@ func TestALeaseTells(t *testing.T) {
 			}
 			return where, where.String()
 		}
-		b := p.join(shard(0))
-		if where, text := read(); text != "joined" || where.Position != -1 || where.Plays != plays || where.Holder != "pod of shard 0" {
+		b := p.join(pod(0))
+		if where, text := read(); text != "joined" || where.Position != -1 || where.Plays != plays || where.Holder != "pod of pod 0" {
 			t.Errorf("%s: %+v", text, where)
 		}
-		p.meet(b, shard(0), 2)
+		p.meet(b, pod(0), 2)
 		if where, text := read(); text != "play 3 of 5, a play" || where.Left {
 			t.Errorf("%s: %+v", text, where)
 		}
@@ -350,7 +350,7 @@ func TestALeaseTells(t *testing.T) {
 		}
 	})
 	for _, l := range []*coordinationv1.Lease{
-		{}, {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{barrier.MemberLabel: "shard-1"}}},
+		{}, {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{barrier.MemberLabel: "pod-1"}}},
 		{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{barrier.MemberLabel: "sheep-1"}, Annotations: map[string]string{"watchlab.dev/position": "1"}}},
 	} {
 		if p, ok := barrier.Read(l); ok {

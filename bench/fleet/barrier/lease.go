@@ -15,11 +15,9 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// What the Leases of a run have. [cluster.RunLabel] is on each of them, with the run's
-// name.
+// Labels and annotations of the Leases of a run. All carry [cluster.RunLabel].
 const (
-	// MemberLabel is on the Lease of a member: "shard-2" or "writer-0". That of the
-	// starts hasn't got it.
+	// MemberLabel names the member, "pod-2" or "writer-0". The start Lease lacks it.
 	MemberLabel = "watchlab.dev/member"
 
 	positionAnnotation = "watchlab.dev/position"
@@ -29,11 +27,11 @@ const (
 	atAnnotation       = "watchlab.dev/at"
 	absentAnnotation   = "watchlab.dev/absent"
 
-	// What stands in leftAnnotation.
+	// Values of leftAnnotation.
 	leftDone, leftFailed = "done", "failed"
 )
 
-// LeaseName is the name of a member's Lease.
+// LeaseName returns the name of a member's Lease.
 func LeaseName(run string, m Member) string {
 	if m.Writer {
 		return fmt.Sprintf("watchlab-%s-writer-%d", run, m.Index)
@@ -41,10 +39,10 @@ func LeaseName(run string, m Member) string {
 	return fmt.Sprintf("watchlab-%s-%d", run, m.Index)
 }
 
-// StartName is the name of the Lease with the starts.
+// StartName returns the name of the start Lease.
 func StartName(run string) string { return "watchlab-" + run + "-start" }
 
-// Place is how far a member is.
+// Place is the progress of a member.
 type Place struct {
 	Member
 
@@ -59,7 +57,7 @@ type Place struct {
 	Since time.Time
 }
 
-// String returns a few words, such as "play 12 of 40, round 2 of Queue/impl=cond".
+// String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
 func (p Place) String() string {
 	switch {
 	case p.Done:
@@ -72,11 +70,11 @@ func (p Place) String() string {
 	return fmt.Sprintf("play %d of %d, %s", p.Position+1, p.Plays, p.Play)
 }
 
-// Read reads a member's Lease; false where it is none.
+// Read parses a member's Lease. It returns false for another Lease.
 func Read(l *coordinationv1.Lease) (Place, bool) {
 	kind, index, _ := strings.Cut(l.Labels[MemberLabel], "-")
 	i, err := strconv.Atoi(index)
-	if err != nil || kind != "shard" && kind != "writer" {
+	if err != nil || kind != "pod" && kind != "writer" {
 		return Place{}, false
 	}
 	position, err := strconv.Atoi(l.Annotations[positionAnnotation])
@@ -94,7 +92,7 @@ func Read(l *coordinationv1.Lease) (Place, bool) {
 	return p, true
 }
 
-// put writes a place into its Lease.
+// put writes the place into its Lease.
 func (p Place) put(l *coordinationv1.Lease) {
 	l.Annotations = map[string]string{
 		positionAnnotation: strconv.Itoa(p.Position), playsAnnotation: strconv.Itoa(p.Plays), playAnnotation: p.Play,
@@ -110,7 +108,7 @@ func (p Place) put(l *coordinationv1.Lease) {
 	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &p.Holder, new(int32(p.Attempt))
 }
 
-// value is what p points to, the zero value where that is nowhere.
+// value returns *p, or the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -118,7 +116,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// start is what the start Lease says.
+// start is the content of the start Lease.
 type start struct {
 	position int
 	at       time.Time
@@ -127,7 +125,7 @@ type start struct {
 	left bool
 }
 
-// readStart reads the start Lease; false where it is none.
+// readStart parses the start Lease. It returns false for another Lease.
 func readStart(l *coordinationv1.Lease) (start, bool) {
 	position, err := strconv.Atoi(l.Annotations[positionAnnotation])
 	if err != nil {
@@ -163,15 +161,15 @@ func (s start) put(l *coordinationv1.Lease, holder string) {
 	l.Spec.RenewTime, l.Spec.HolderIdentity = &now, &holder
 }
 
-// label names a member as labels and annotations have it.
+// label returns the form of a member in labels and annotations.
 func label(m Member) string {
 	if m.Writer {
 		return "writer-" + strconv.Itoa(m.Index)
 	}
-	return "shard-" + strconv.Itoa(m.Index)
+	return "pod-" + strconv.Itoa(m.Index)
 }
 
-// take makes this member's Lease, or takes it over from the process before it.
+// take creates this member's Lease, or takes it over from its predecessor.
 func (b *Barrier) take(ctx context.Context) error {
 	o := b.opts
 	p := Place{Member: o.Self, Holder: o.Holder, Position: -1, Plays: o.Plays}
@@ -217,11 +215,11 @@ func (b *Barrier) lease(name string) *coordinationv1.Lease {
 	}}
 }
 
-// tell writes where this member is into its Lease.
+// tell updates this member's Lease.
 func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 	p, _ := Read(b.own)
 	edit(&p)
-	return b.try(ctx, "say where it is", func(ctx context.Context) error {
+	return b.try(ctx, "report its position", func(ctx context.Context) error {
 		l := b.own.DeepCopy()
 		p.put(l)
 		updated, err := b.leases.Update(ctx, l, metav1.UpdateOptions{})
@@ -235,7 +233,7 @@ func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 				return err
 			}
 			if other, ok := Read(now); !ok || other.Holder != p.Holder || other.Attempt != p.Attempt {
-				return fmt.Errorf("%w: %v is %s now", ErrReplaced, b.opts.Self, other.Holder)
+				return fmt.Errorf("%w: %s owns the Lease of %v", ErrReplaced, other.Holder, b.opts.Self)
 			}
 			b.own = now
 			return errAgain
@@ -246,11 +244,10 @@ func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 	})
 }
 
-// announce writes a start. One that is further, which another process in this place
-// has written, stays.
+// announce writes a start. It keeps a later start, which a successor wrote.
 func (b *Barrier) announce(ctx context.Context, s start) error {
 	o := b.opts
-	return b.try(ctx, "tell the start", func(ctx context.Context) error {
+	return b.try(ctx, "announce the start", func(ctx context.Context) error {
 		l, err := b.leases.Get(ctx, StartName(o.Run), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -274,14 +271,14 @@ func (b *Barrier) announce(ctx context.Context, s start) error {
 	})
 }
 
-// errAgain has a request made again at once.
-var errAgain = errors.New("others write at the same time")
+// errAgain requests an immediate retry.
+var errAgain = errors.New("concurrent write")
 
-// requestLimit is how long one attempt may take.
+// requestLimit is the timeout of one attempt.
 const requestLimit = 10 * time.Second
 
-// try does what may fail for a while, until it doesn't or Wait is over. The error
-// is ctx's, wraps [ErrReplaced], or is the last that there was.
+// try retries do until it succeeds or Wait has passed. The error is that of ctx, wraps
+// [ErrReplaced], or is the last one.
 func (b *Barrier) try(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Wait)
 	defer cancel()
@@ -293,7 +290,7 @@ func (b *Barrier) try(ctx context.Context, what string, do func(context.Context)
 		case err == nil || errors.Is(err, ErrReplaced):
 			return err
 		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-			// It will not pass.
+			// A retry cannot help.
 			return fmt.Errorf("barrier: %v could not %s: %w", b.opts.Self, what, err)
 		case errors.Is(err, errAgain):
 			pause = 10 * time.Millisecond

@@ -16,8 +16,8 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// watch follows the Leases of the run: the leader all of them, another member that of
-// the starts.
+// watch follows the Leases of the run. The leader watches all of them, another member
+// the start Lease.
 func (b *Barrier) watch(ctx context.Context) {
 	limit := func(opts *metav1.ListOptions) {
 		if b.opts.Self == leader {
@@ -44,7 +44,7 @@ func (b *Barrier) watch(ctx context.Context) {
 	b.watching.Go(func() { r.RunWithContext(ctx) })
 }
 
-// heard takes in what the watch hears.
+// heard is the reflector store that reads the Leases.
 type heard struct{ b *Barrier }
 
 var _ cache.ReflectorStore = heard{}
@@ -52,12 +52,12 @@ var _ cache.ReflectorStore = heard{}
 func (h heard) Add(o any) error    { return h.take([]any{o}) }
 func (h heard) Update(o any) error { return h.take([]any{o}) }
 
-// Delete does nothing: nobody comes back to where he was.
+// Delete does nothing: positions never decrease.
 func (h heard) Delete(any) error { return nil }
 
 func (h heard) Resync() error { return nil }
 
-// Replace takes in a list. What is not on it stays as it was.
+// Replace reads a list. Members that it lacks keep their place.
 func (h heard) Replace(leases []any, _ string) error {
 	err := h.take(leases)
 	h.b.sync.Do(func() { close(h.b.synced) })
@@ -73,7 +73,7 @@ func (h heard) take(leases []any) error {
 			continue
 		}
 		if l.Name == StartName(h.b.opts.Run) {
-			// A watch that was resumed late may tell an earlier one.
+			// A resumed watch may deliver an older start.
 			if s, ok := readStart(l); ok && s.position >= h.b.start.position {
 				h.b.start = s
 			}

@@ -115,7 +115,7 @@ costs.`,
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "log client-go's own messages up to this level; -1 for none")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newShard(), newDash(args), newCompare(), newGate(), newReport(), newProfile(),
+	root.AddCommand(newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newDash(args), newCompare(), newGate(), newReport(), newProfile(),
 		newKnee(args), newScale(args), newSurface(args), newStudy(args), newCluster())
 	return root
 }

@@ -21,7 +21,6 @@ import (
 	"watchlab/bench/fleet"
 	"watchlab/bench/report"
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -30,11 +29,11 @@ import (
 // clusterRunFlags are the flags of cluster run.
 type clusterRunFlags struct {
 	place   placeFlags
-	shards  int
+	pods    int
 	writers int
 	image   string
 	mode    string
-	deliver string
+	upload  string
 	overlay string
 	barrier time.Duration
 	wait    bool
@@ -48,7 +47,7 @@ const defaultBarrier = 2 * time.Minute
 func newClusterRun() *cobra.Command {
 	var f clusterRunFlags
 	var modes []string
-	for _, m := range share.Modes() {
+	for _, m := range fleet.Modes() {
 		modes = append(modes, string(m))
 	}
 	cmd := &cobra.Command{
@@ -80,7 +79,7 @@ refused something; 2 for bad input, before anything is applied; 130 after Ctrl-C
   watchlab cluster run --context dev --mode cluster --writers 2 -- --family deltafifo --storm rollout --nodes 5 --pace 50
 
   # What would be applied?
-  watchlab cluster run --context dev --overlay large --shards 100 --dry-run -- --storm mine.yaml`,
+  watchlab cluster run --context dev --overlay large --pods 100 --dry-run -- --storm mine.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
 				return usageError{fmt.Errorf("%s takes no argument %q; flags of run stand after --", cmd.CommandPath(), args[0])}
@@ -90,11 +89,11 @@ refused something; 2 for bad input, before anything is applied; 130 after Ctrl-C
 	}
 	f.place.add(cmd)
 	fl := cmd.Flags()
-	fl.IntVar(&f.shards, "shards", 4, "pods that play")
-	fl.IntVar(&f.writers, "writers", 1, "pods that write, for --mode "+string(share.Cluster))
+	fl.IntVar(&f.pods, "pods", 4, "pods that play")
+	fl.IntVar(&f.writers, "writers", 1, "pods that write, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default: the manifests', watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(share.Self), strings.Join(modes, ", "))
-	fl.StringVar(&f.deliver, "deliver", "configmap", "where results go: configmap, log, dir=PATH (of the volume watchlab-results), s3=URL (with the Secret watchlab-s3)")
+	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), strings.Join(modes, ", "))
+	fl.StringVar(&f.upload, "upload", "configmap", "where results go: configmap, log, dir=PATH (of the volume watchlab-results), s3=URL (with the Secret watchlab-s3)")
 	fl.StringVar(&f.overlay, "overlay", "", "manifests: "+strings.Join(fleet.Overlays(), ", ")+", or a folder with a kustomization that stands on ../../base (default: the base, Guaranteed with 2 CPUs each)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "how long shards wait for each other before each play; 0 for not at all")
 	fl.BoolVar(&f.wait, "wait", true, "watch the run until it is over")
@@ -127,7 +126,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Shards, "shard"))
+	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "shard"))
 	if !f.wait {
 		f.goOn(stderr, spec.Plan.Run)
 		return nil
@@ -144,8 +143,8 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	fmt.Fprintf(stderr, "  %s\n", f.place.again("collect", spec.Plan.Run))
-	if n := state.Count(fleet.Succeeded); n < spec.Plan.Shards {
-		return fmt.Errorf("%d of %d shards came to their end: %s", n, spec.Plan.Shards, strings.Join(unfinished(state), "; "))
+	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
+		return fmt.Errorf("%d of %d shards came to their end: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
 	}
 	return nil
 }
@@ -153,7 +152,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 // unfinished names the shards that didn't come to their end, and why.
 func unfinished(s fleet.State) []string {
 	var all []string
-	for _, sh := range s.Shards {
+	for _, sh := range s.Pods {
 		if sh.Phase == fleet.Succeeded || sh.Writer {
 			continue
 		}
@@ -181,7 +180,7 @@ func (f *clusterRunFlags) blame(err error) error {
 	switch {
 	case errors.Is(err, fleet.ErrOverlay):
 		return badFlag("overlay", err)
-	case errors.Is(err, share.ErrPlan), errors.Is(err, fleet.ErrSpec):
+	case errors.Is(err, fleet.ErrPlan), errors.Is(err, fleet.ErrSpec):
 		return usageError{err}
 	}
 	return err
@@ -205,17 +204,17 @@ func printObjects(w io.Writer, spec fleet.Spec) error {
 // spec checks all flags, those of run included, and says which run they make.
 func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
 	none := fleet.Spec{}
-	mode := share.Mode(f.mode)
+	mode := fleet.Mode(f.mode)
 	given := cmd.Flags().Changed
-	if !slices.Contains(share.Modes(), mode) {
-		return none, badFlag("mode", oneOf(f.mode, string(share.Self), string(share.SharedServer), string(share.Cluster)))
+	if !slices.Contains(fleet.Modes(), mode) {
+		return none, badFlag("mode", oneOf(f.mode, string(fleet.ModeSelf), string(fleet.ModeSharedServer), string(fleet.ModeCluster)))
 	}
 	if f.place.name == "" && !given("name") {
 		f.place.name = runNow(time.Now())
 	}
 	spec := fleet.Spec{
-		Plan: share.Plan{
-			Run: f.place.name, Mode: mode, Shards: f.shards, Deliver: f.deliver, Barrier: metav1.Duration{Duration: f.barrier},
+		Plan: fleet.Plan{
+			Run: f.place.name, Mode: mode, Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay,
 	}
@@ -223,9 +222,9 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 		flag string
 		err  error
 	}{
-		{"name", share.CheckRun(f.place.name)},
-		{"deliver", share.CheckDeliver(f.deliver)},
-		{"shards", atLeastOne(f.shards)},
+		{"name", fleet.CheckRun(f.place.name)},
+		{"upload", fleet.CheckUpload(f.upload)},
+		{"pods", atLeastOne(f.pods)},
 		{"writers", atLeastOne(f.writers)},
 	} {
 		if check.err != nil {
@@ -233,13 +232,13 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 		}
 	}
 	switch mode {
-	case share.Cluster:
+	case fleet.ModeCluster:
 		spec.Plan.Writers = f.writers
-	case share.SharedServer:
+	case fleet.ModeSharedServer:
 		spec.Plan.Server, spec.Token = fleet.ServerName(f.place.name), apiserver.NewToken()
 	}
-	if mode != share.Cluster && given("writers") {
-		return none, badFlag("writers", fmt.Errorf("needs --mode %s", share.Cluster))
+	if mode != fleet.ModeCluster && given("writers") {
+		return none, badFlag("writers", fmt.Errorf("needs --mode %s", fleet.ModeCluster))
 	}
 	flags, err := f.checkRun(cmd, c, args)
 	if err != nil {
@@ -296,25 +295,25 @@ func (f *clusterRunFlags) checkRun(cmd *cobra.Command, c *cluster.Cluster, args 
 		return none, err
 	}
 	shipped := shippedFlags{FlagSet: flags.Flags()}
-	mode := share.Mode(f.mode)
+	mode := fleet.Mode(f.mode)
 	flags.Flags().Visit(func(fl *pflag.Flag) {
 		if why, is := refused(fl.Name); is && err == nil {
 			err = badFlag(fl.Name, fmt.Errorf("is not for a run in a cluster: %s", why))
 		}
-		if mode == share.Self || err != nil {
+		if mode == fleet.ModeSelf || err != nil {
 			return
 		}
 		switch {
 		case fl.Name == "source":
 			err = badFlag("source", fmt.Errorf("--mode %s has its own", mode))
-		case fl.Name == "resource" && mode == share.Cluster:
+		case fl.Name == "resource" && mode == fleet.ModeCluster:
 			err = badFlag("resource", errors.New("is the storm's"))
-		case fl.Name == "pace" && mode == share.SharedServer:
+		case fl.Name == "pace" && mode == fleet.ModeSharedServer:
 			err = badFlag("pace", errors.New("the simulated API server plays the storm in its own time"))
 		}
 	})
-	if err == nil && mode == share.Self && liveSource(run.source) {
-		err = badFlag("source", fmt.Errorf("%s needs --mode %s", run.source, share.Cluster))
+	if err == nil && mode == fleet.ModeSelf && liveSource(run.source) {
+		err = badFlag("source", fmt.Errorf("%s needs --mode %s", run.source, fleet.ModeCluster))
 	}
 	if err == nil && slices.Contains(run.filenames, "-") {
 		err = badFlag("filename", errors.New("- is not for a run in a cluster, whose shards read it each"))
@@ -323,13 +322,13 @@ func (f *clusterRunFlags) checkRun(cmd *cobra.Command, c *cluster.Cluster, args 
 		return none, err
 	}
 	switch mode {
-	case share.Self:
+	case fleet.ModeSelf:
 		if _, err = run.plan(flags); err == nil && run.family == "" {
 			err = badFlag("family", errors.New("is needed, or --storm or --pipeline: the quick study has no storm to share"))
 		}
-	case share.SharedServer:
+	case fleet.ModeSharedServer:
 		shipped.resource, err = f.checkShared(cmd, run, flags)
-	case share.Cluster:
+	case fleet.ModeCluster:
 		if err = f.replan(cmd, append(slices.Clone(args), "--source="+applySource)); err == nil {
 			shipped.resource, err = run.stormResource(flags)
 		}
@@ -440,9 +439,9 @@ func spellList(fl *pflag.Flag, values []string) []string {
 
 // pack writes down what the shards and the simulated API server are told, and reads
 // the files that go with it.
-func (f shippedFlags) pack(mode share.Mode) (args, serve []string, files map[string][]byte, err error) {
+func (f shippedFlags) pack(mode fleet.Mode) (args, serve []string, files map[string][]byte, err error) {
 	p := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if mode == share.SharedServer {
+	if mode == fleet.ModeSharedServer {
 		if storm := f.Lookup("storm"); !storm.Changed {
 			serve = spell(storm) // serve has no default for it.
 		}
@@ -467,7 +466,7 @@ func (f shippedFlags) pack(mode share.Mode) (args, serve []string, files map[str
 				spelled = spellList(fl, names)
 			}
 		}
-		if mode == share.SharedServer && slices.Contains(stormFlagsOfServe, fl.Name) {
+		if mode == fleet.ModeSharedServer && slices.Contains(stormFlagsOfServe, fl.Name) {
 			serve = append(serve, spelled...)
 		}
 		args = append(args, spelled...)
@@ -529,5 +528,5 @@ func (p *packer) add(name string) (string, error) {
 		return "", err
 	}
 	p.files[base], p.from[base] = data, name
-	return path.Join(share.PlanDir, base), nil
+	return path.Join(fleet.PlanDir, base), nil
 }

@@ -28,20 +28,20 @@ func fleetTable(w io.Writer, s fleet.State) error {
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "SHARD\tPOD\tNODE\tPHASE\tFAILURES\tWHERE\tDELIVERED")
-	for _, sh := range s.Shards {
+	for _, sh := range s.Pods {
 		phase := string(sh.Phase)
 		if sh.Reason != "" {
 			phase += " (" + sh.Reason + ")"
 		}
 		fmt.Fprintln(tw, strings.Join([]string{
-			shardName(sh), dash(sh.Pod), dash(sh.Node), phase, strconv.Itoa(sh.Failures), dash(sh.Where), delivered(s, sh),
+			shardName(sh), dash(sh.Name), dash(sh.Node), phase, strconv.Itoa(sh.Failures), dash(sh.Progress), delivered(s, sh),
 		}, "\t"))
 	}
 	return tw.Flush()
 }
 
 // shardName is a shard as a reader finds it again: by its index.
-func shardName(sh fleet.Shard) string {
+func shardName(sh fleet.Pod) string {
 	if sh.Writer {
 		return "writer " + strconv.Itoa(sh.Index)
 	}
@@ -49,14 +49,14 @@ func shardName(sh fleet.Shard) string {
 }
 
 // delivered says where a shard's result is.
-func delivered(s fleet.State, sh fleet.Shard) string {
+func delivered(s fleet.State, sh fleet.Pod) string {
 	switch {
 	case sh.Writer:
 		return "-"
-	case s.Plan.Deliver != "configmap":
-		return "by " + s.Plan.Deliver
+	case s.Plan.Upload != "configmap":
+		return "by " + s.Plan.Upload
 	}
-	return yesNo(sh.Delivered)
+	return yesNo(sh.Uploaded)
 }
 
 // fleetLine says in a line how far a run is.
@@ -67,9 +67,9 @@ func fleetLine(s fleet.State) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, p))
 		}
 	}
-	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Shards, "shard"), strings.Join(parts, ", "))
-	if s.Plan.Deliver == "configmap" {
-		line += "; " + report.Plural(s.Delivered(), "result") + " delivered"
+	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Pods, "shard"), strings.Join(parts, ", "))
+	if s.Plan.Upload == "configmap" {
+		line += "; " + report.Plural(s.Uploaded(), "result") + " delivered"
 	}
 	return line
 }
@@ -87,7 +87,7 @@ func (f *follower) show(s fleet.State) {
 	if f.failures == nil {
 		f.failures, f.waits = map[string]int{}, map[string]bool{}
 	}
-	for _, sh := range s.Shards {
+	for _, sh := range s.Pods {
 		name := shardName(sh)
 		if sh.Phase == fleet.Waiting && sh.Reason != "" && !f.waits[sh.Reason] {
 			f.waits[sh.Reason] = true
@@ -101,14 +101,14 @@ func (f *follower) show(s fleet.State) {
 		if sh.Reason != "" {
 			why = ": " + sh.Reason
 		}
-		what := "its pod " + sh.Pod + " failed"
+		what := "its pod " + sh.Name + " failed"
 		switch sh.Phase {
 		case fleet.GivenUp:
 			what += ", and it is given up"
 		case fleet.Failed:
 			what += ", and it is tried again"
 		default:
-			what = fmt.Sprintf("it has failed %d times, and pod %s tries again", sh.Failures, sh.Pod)
+			what = fmt.Sprintf("it has failed %d times, and pod %s tries again", sh.Failures, sh.Name)
 		}
 		fmt.Fprintf(f.w, "watchlab: shard %s: %s%s\n", name, what, why)
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"watchlab/bench/fleet"
-	"watchlab/loadgen/share"
 )
 
 // unasked is the kubeconfig of a cluster that must not be asked for anything but what
@@ -56,15 +55,15 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--name", "Mine", "--"), []string{"--name", "Mine"}},
 		{with(with([]string{"run"}, place...), "--name", "a-name-that-is-too-long", "--"), []string{"--name", "20"}},
 		{with(with([]string{"run"}, place...), "--mode", "x", "--"), []string{"--mode", "self, shared-server, cluster"}},
-		{with(with([]string{"run"}, place...), "--shards", "0", "--"), []string{"--shards", "0 is less than 1"}},
+		{with(with([]string{"run"}, place...), "--pods", "0", "--"), []string{"--pods", "0 is less than 1"}},
 		{with(with([]string{"run"}, place...), "--writers", "2", "--", "--storm", "recorded-gang"), []string{"--writers", "cluster"}},
-		{with(with([]string{"run"}, place...), "--deliver", "mail", "--"), []string{"--deliver", `"mail"`}},
+		{with(with([]string{"run"}, place...), "--upload", "mail", "--"), []string{"--upload", `"mail"`}},
 		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", "recorded-gang"), []string{"--overlay", "kind"}},
 		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
 		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "nowhere"), []string{"--storm", "nowhere"}},
 		{with(with([]string{"run"}, place...), "--"), []string{"--family", "quick study"}},
-		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"--out", "deliver"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"--out", "upload"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "-f", "-"), []string{"--filename"}},
@@ -109,9 +108,9 @@ func TestPack(t *testing.T) {
 	}
 	shipped := shippedFlags{FlagSet: flags.Flags()}
 	shipped.resource.Resource = "pods"
-	for mode, want := range map[share.Mode][2]string{
-		share.Self: {"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml", ""},
-		share.SharedServer: {
+	for mode, want := range map[fleet.Mode][2]string{
+		fleet.ModeSelf: {"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml", ""},
+		fleet.ModeSharedServer: {
 			"--resource=pods --faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml",
 			"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --storm=/etc/watchlab/mine.yaml",
 		},
@@ -131,7 +130,7 @@ func TestPack(t *testing.T) {
 	if _, flags, err = f.parse(cmd, []string{"--storm", mine, "-f", other}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := (shippedFlags{FlagSet: flags.Flags()}).pack(share.Self); err == nil || !strings.Contains(err.Error(), "one name") {
+	if _, _, _, err := (shippedFlags{FlagSet: flags.Flags()}).pack(fleet.ModeSelf); err == nil || !strings.Contains(err.Error(), "one name") {
 		t.Errorf("two files of one name: %v", err)
 	}
 }
@@ -140,15 +139,15 @@ func TestPack(t *testing.T) {
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
 	f := follower{w: &out}
-	state := func(shards ...fleet.Shard) fleet.State {
-		return fleet.State{Plan: share.Plan{Shards: len(shards), Deliver: "configmap"}, Shards: shards}
+	state := func(pods ...fleet.Pod) fleet.State {
+		return fleet.State{Plan: fleet.Plan{Pods: len(pods), Upload: "configmap"}, Pods: pods}
 	}
-	waiting := fleet.Shard{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable"}
-	f.show(state(fleet.Shard{Phase: fleet.Running}, waiting))
-	f.show(state(fleet.Shard{Phase: fleet.Running, Where: "play 1"}, waiting))
-	f.show(state(fleet.Shard{Phase: fleet.Failed, Reason: "exit code 1", Pod: "a", Failures: 1}, waiting))
-	f.show(state(fleet.Shard{Phase: fleet.Running, Pod: "b", Failures: 1}, waiting))
-	f.show(state(fleet.Shard{Phase: fleet.Succeeded, Pod: "b", Failures: 1, Delivered: true}, fleet.Shard{Index: 1, Phase: fleet.GivenUp, Pod: "c", Failures: 1, Reason: "exit code 2"}))
+	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable"}
+	f.show(state(fleet.Pod{Phase: fleet.Running}, waiting))
+	f.show(state(fleet.Pod{Phase: fleet.Running, Progress: "play 1"}, waiting))
+	f.show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
+	f.show(state(fleet.Pod{Phase: fleet.Running, Name: "b", Failures: 1}, waiting))
+	f.show(state(fleet.Pod{Phase: fleet.Succeeded, Name: "b", Failures: 1, Uploaded: true}, fleet.Pod{Index: 1, Phase: fleet.GivenUp, Name: "c", Failures: 1, Reason: "exit code 2"}))
 	want := `watchlab: shard 1 waits: Unschedulable
 watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
 watchlab: shard 0: its pod a failed, and it is tried again: exit code 1

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -38,8 +38,8 @@ type collectFlags struct {
 	output   string
 }
 
-// shardsDir is where --keep-shards puts what was delivered, in the results folder.
-const shardsDir = "shards"
+// podsDir is where --keep-pods puts what was delivered, in the results folder.
+const podsDir = "pods"
 
 func newCollect() *cobra.Command {
 	f := collectFlags{output: "table"}
@@ -71,17 +71,17 @@ for bad input, and for shards that can't be merged, before anything is written.`
   watchlab cluster collect --from-s3 's3://results/storms?endpoint=https://minio.example:9000' --name mine
 
   # What is there, with all that was delivered kept beside it
-  watchlab cluster collect --context kind-watchlab --name mine --partial --keep-shards`,
+  watchlab cluster collect --context kind-watchlab --name mine --partial --keep-pods`,
 		RunE: f.run,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.place.add(cmd)
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.fromLogs, "from-logs", nil, "logs of the shards, files or - for standard input, rather than those that the cluster has; arguments are more of them")
-	fl.StringVar(&f.fromDir, "from-dir", "", "folder that shards delivered to (dir=PATH), or that --keep-shards made")
+	fl.StringVar(&f.fromDir, "from-dir", "", "folder that shards delivered to (dir=PATH), or that --keep-pods made")
 	fl.StringVar(&f.fromS3, "from-s3", "", "S3-compatible store that shards delivered to (s3=URL): s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	fl.BoolVar(&f.partial, "partial", false, "show figures although shards are missing")
-	fl.BoolVar(&f.keep, "keep-shards", false, "keep what each shard delivered, in "+shardsDir+"/ of the results folder")
+	fl.BoolVar(&f.keep, "keep-pods", false, "keep what each shard delivered, in "+podsDir+"/ of the results folder")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
 	fl.StringVarP(&f.output, "output", "o", f.output, "table, json or bench")
 	return cmd
@@ -89,7 +89,7 @@ for bad input, and for shards that can't be merged, before anything is written.`
 
 // collection is what is to be collected.
 type collection struct {
-	reader delivery.Reader
+	reader upload.Reader
 
 	run string
 
@@ -116,16 +116,16 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	of := 0
 	opts := lab.MergeOptions{Name: c.run, Partial: f.partial}
 	if c.state != nil {
-		of, opts.Args = c.state.Plan.Shards, planArgs(*c.state)
+		of, opts.Args = c.state.Plan.Pods, planArgs(*c.state)
 	}
-	got, err := delivery.Collect(cmd.Context(), c.reader, c.run, of, spool, opts)
+	got, err := upload.Collect(cmd.Context(), c.reader, c.run, of, spool, opts)
 	for _, d := range got.Damaged {
 		fmt.Fprintf(stderr, "watchlab: %s\n", d)
 	}
 	switch {
-	case errors.Is(err, delivery.ErrRuns):
+	case errors.Is(err, upload.ErrRuns):
 		return badFlag("name", fmt.Errorf("is needed: %w in %s", err, c.from))
-	case errors.Is(err, delivery.ErrNone):
+	case errors.Is(err, upload.ErrNone):
 		return c.nothing(stderr, f)
 	case errors.Is(err, lab.ErrShards):
 		return usageError{fmt.Errorf("%s: %w", c.from, err)}
@@ -186,9 +186,9 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, erro
 		if err != nil {
 			return collection{}, badFlag("from-dir", err)
 		}
-		return collection{reader: delivery.Folder(f.fromDir), run: f.place.name, from: f.fromDir}, nil
+		return collection{reader: upload.Dir(f.fromDir), run: f.place.name, from: f.fromDir}, nil
 	case given("from-s3"):
-		store, err := delivery.OpenS3(f.fromS3, os.Getenv)
+		store, err := upload.OpenS3(f.fromS3, os.Getenv)
 		if err != nil {
 			return collection{}, badFlag("from-s3", err)
 		}
@@ -215,7 +215,7 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		return collection{}, err
 	}
 	c := collection{run: ref.Run, state: &state}
-	way, err := delivery.ParseWay(state.Plan.Deliver)
+	way, err := upload.ParseTarget(state.Plan.Upload)
 	if err != nil {
 		return collection{}, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
 	}
@@ -227,15 +227,15 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		return collection{}, err
 	}
 	switch way.Kind {
-	case delivery.ConfigMapWay:
+	case upload.ConfigMapTarget:
 		c.from = "the ConfigMaps of namespace " + ref.Namespace
-		c.reader = delivery.ConfigMaps{Client: client, Namespace: ref.Namespace}
-	case delivery.LogWay:
+		c.reader = upload.ConfigMaps{Client: client, Namespace: ref.Namespace}
+	case upload.LogTarget:
 		c.from = "the logs of the pods of namespace " + ref.Namespace
 		c.reader, err = podLogs(cmd.Context(), client, ref)
-	case delivery.S3Way:
+	case upload.S3Target:
 		c.from = way.To
-		if c.reader, err = delivery.OpenS3(way.To, os.Getenv); err != nil {
+		if c.reader, err = upload.OpenS3(way.To, os.Getenv); err != nil {
 			return collection{}, usageError{fmt.Errorf("run %s delivers to %s: %w", ref.Run, way.To, err)}
 		}
 	default:
@@ -245,18 +245,18 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 }
 
 // podLogs are the logs of all pods of a run, of those that have ended, too.
-func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (delivery.Logs, error) {
+func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (upload.Logs, error) {
 	pods, err := client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + ref.Run})
 	if err != nil {
 		return nil, err
 	}
-	var logs delivery.Logs
+	var logs upload.Logs
 	for _, p := range pods.Items {
 		if p.Status.Phase == corev1.PodPending {
 			continue
 		}
 		for _, container := range p.Spec.Containers {
-			logs = append(logs, delivery.NamedLog{
+			logs = append(logs, upload.NamedLog{
 				Name: "pod " + p.Name,
 				Open: func(ctx context.Context) (io.ReadCloser, error) {
 					return client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container.Name}).Stream(ctx)
@@ -268,11 +268,11 @@ func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (d
 }
 
 // logs opens the files that were named.
-func (f *collectFlags) logs(cmd *cobra.Command, names []string) (delivery.Logs, error) {
-	var logs delivery.Logs
+func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, error) {
+	var logs upload.Logs
 	for _, name := range names {
 		if name == "-" {
-			logs = append(logs, delivery.NamedLog{Name: "standard input", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }})
+			logs = append(logs, upload.NamedLog{Name: "standard input", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }})
 			continue
 		}
 		info, err := os.Stat(name)
@@ -282,7 +282,7 @@ func (f *collectFlags) logs(cmd *cobra.Command, names []string) (delivery.Logs, 
 		if err != nil {
 			return nil, badFlag("from-logs", err)
 		}
-		logs = append(logs, delivery.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }})
+		logs = append(logs, upload.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }})
 	}
 	if len(logs) == 0 {
 		return nil, badFlag("from-logs", errors.New("names no file"))
@@ -293,11 +293,11 @@ func (f *collectFlags) logs(cmd *cobra.Command, names []string) (delivery.Logs, 
 // planArgs is how the run was started, as far as its plan tells.
 func planArgs(s fleet.State) []string {
 	p := s.Plan
-	args := []string{"cluster", "run", "--name", p.Run, "--mode", string(p.Mode), "--shards", fmt.Sprint(p.Shards)}
+	args := []string{"cluster", "run", "--name", p.Run, "--mode", string(p.Mode), "--pods", fmt.Sprint(p.Pods)}
 	if p.Writers > 0 {
 		args = append(args, "--writers", fmt.Sprint(p.Writers))
 	}
-	return append(append(args, "--deliver", p.Deliver, "--"), p.Args...)
+	return append(append(args, "--upload", p.Upload, "--"), p.Args...)
 }
 
 // nothing says that no shard has delivered, and why not, as far as that is known.
@@ -310,7 +310,7 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 		return fmt.Errorf("no whole result%s is in %s", of, c.from)
 	}
 	fmt.Fprintf(stderr, "watchlab: no whole result%s is in %s\n", of, c.from)
-	missing := make([]int, c.state.Plan.Shards)
+	missing := make([]int, c.state.Plan.Pods)
 	for i := range missing {
 		missing[i] = i
 	}
@@ -328,8 +328,8 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 		}
 		line := fmt.Sprintf("watchlab: shard %d is missing", i)
 		if c.state != nil {
-			if at := slices.IndexFunc(c.state.Shards, func(s fleet.Shard) bool { return !s.Writer && s.Index == i }); at >= 0 {
-				line += ": " + shardState(c.state.Shards[at])
+			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return !s.Writer && s.Index == i }); at >= 0 {
+				line += ": " + shardState(c.state.Pods[at])
 			}
 		}
 		fmt.Fprintln(stderr, line)
@@ -340,25 +340,25 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 }
 
 // shardState is what the cluster says of a shard.
-func shardState(s fleet.Shard) string {
+func shardState(s fleet.Pod) string {
 	parts := []string{string(s.Phase)}
 	if s.Reason != "" {
 		parts[0] += " (" + s.Reason + ")"
 	}
-	if s.Pod != "" {
-		parts = append(parts, "pod "+s.Pod)
+	if s.Name != "" {
+		parts = append(parts, "pod "+s.Name)
 	}
 	if s.Node != "" {
 		parts = append(parts, "node "+s.Node)
 	}
-	if s.Where != "" {
-		parts = append(parts, s.Where)
+	if s.Progress != "" {
+		parts = append(parts, s.Progress)
 	}
 	return strings.Join(parts, ", ")
 }
 
 // write writes the results folder, shows the run, and says what there is to know.
-func (f *collectFlags) write(cmd *cobra.Command, c collection, got delivery.Collected, show func(io.Writer, *lab.Outcome) error) error {
+func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collected, show func(io.Writer, *lab.Outcome) error) error {
 	o, stderr := got.Outcome, cmd.ErrOrStderr()
 	dir := f.out
 	if dir == "" {
@@ -371,7 +371,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got delivery.Coll
 	}
 	err := report.Write(dir, o)
 	if f.keep {
-		err = errors.Join(err, got.Keep(filepath.Join(dir, shardsDir)))
+		err = errors.Join(err, got.Keep(filepath.Join(dir, podsDir)))
 	}
 	if err = errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 )
 
@@ -38,12 +38,12 @@ func collectable(t *testing.T) []*lab.Shard {
 	return shards
 }
 
-func deliverTo(t *testing.T, s delivery.Sink, run string, shards ...*lab.Shard) {
+func deliverTo(t *testing.T, s upload.Sink, run string, shards ...*lab.Shard) {
 	t.Helper()
 	for _, shard := range shards {
-		p, err := delivery.Encode(run, shard)
+		p, err := upload.Encode(run, shard)
 		if err == nil {
-			err = s.Deliver(t.Context(), p)
+			err = s.Upload(t.Context(), p)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -64,9 +64,9 @@ func collected(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestCollectVerb(t *testing.T) {
 	shards := collectable(t)
 	dir, work := t.TempDir(), t.TempDir()
-	deliverTo(t, delivery.Folder(dir), "mine", shards...)
+	deliverTo(t, upload.Dir(dir), "mine", shards...)
 	var log bytes.Buffer
-	deliverTo(t, delivery.NewLog(&log), "mine", shards[1])
+	deliverTo(t, upload.NewLog(&log), "mine", shards[1])
 	logs := filepath.Join(work, "logs.txt")
 	if err := os.WriteFile(logs, log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestCollectVerb(t *testing.T) {
 		shown bool
 		says  []string
 	}{
-		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-shards"}, exitOK, true,
+		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-pods"}, exitOK, true,
 			[]string{"2 shards are merged; results are in " + out("all")}},
 		"missing": {[]string{"--from-logs", logs, "--out", out("missing")}, exitInvalid, false,
 			[]string{"shard 0 is missing\n", "1 of 2 shards are merged"}},
@@ -119,7 +119,7 @@ func TestCollectVerb(t *testing.T) {
 		})
 	}
 	// What was kept can be collected again.
-	code, _, stderr := collected(t, "--from-dir", filepath.Join(out("all"), shardsDir), "--out", out("again"))
+	code, _, stderr := collected(t, "--from-dir", filepath.Join(out("all"), podsDir), "--out", out("again"))
 	if code != exitOK {
 		t.Errorf("what was kept: exit code %d: %s", code, stderr)
 	}
@@ -137,16 +137,16 @@ func TestCollectVerb(t *testing.T) {
 func TestCollectTellsOfDamage(t *testing.T) {
 	shards := collectable(t)
 	dir := t.TempDir()
-	deliverTo(t, delivery.Folder(dir), "mine", shards...)
+	deliverTo(t, upload.Dir(dir), "mine", shards...)
 	retried, later := *shards[0], *shards[0].Outcome
 	later.Started = later.Started.Add(time.Hour)
 	retried.Attempt, retried.Pod, retried.Outcome = 1, "mine-0-again", &later
-	deliverTo(t, delivery.Folder(dir), "mine", &retried)
-	if err := os.WriteFile(filepath.Join(dir, "mine", "x.wlshard"), []byte("half a res"), 0o600); err != nil {
+	deliverTo(t, upload.Dir(dir), "mine", &retried)
+	if err := os.WriteFile(filepath.Join(dir, "mine", "x.wlresult"), []byte("half a res"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, _, stderr := collected(t, "--from-dir", dir, "--out", filepath.Join(t.TempDir(), "out"))
-	for _, want := range []string{"x.wlshard: not a whole result", "shard 0: attempt 1 (pod mine-0-again) is not merged"} {
+	for _, want := range []string{"x.wlresult: damaged result", "shard 0: attempt 1 (pod mine-0-again) is not merged"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q: %s", want, stderr)
 		}
@@ -160,13 +160,13 @@ func TestCollectTellsOfDamage(t *testing.T) {
 func TestCollectRefusesInput(t *testing.T) {
 	shards := collectable(t)
 	dir, empty := t.TempDir(), t.TempDir()
-	deliverTo(t, delivery.Folder(dir), "mine", shards[0])
-	deliverTo(t, delivery.Folder(dir), "other", shards[0])
+	deliverTo(t, upload.Dir(dir), "mine", shards[0])
+	deliverTo(t, upload.Dir(dir), "other", shards[0])
 	mixed := t.TempDir()
 	other := *shards[1].Outcome
 	other.Env.Commit = "another"
 	shards[1].Outcome = &other
-	deliverTo(t, delivery.Folder(mixed), "mine", shards...)
+	deliverTo(t, upload.Dir(mixed), "mine", shards...)
 	out := filepath.Join(t.TempDir(), "out")
 	for name, tc := range map[string]struct {
 		args []string

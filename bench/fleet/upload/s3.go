@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"bytes"
@@ -16,24 +16,24 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3Store keeps parcels as objects of an S3-compatible store,
-// <prefix>/<run>/<index>-of-<shards>-<id>.wlshard. It is named
+// S3Store stores bundles as objects <prefix>/<run>/<index>-of-<pods>-<id>.wlresult of an
+// S3-compatible store. Its URL is
 //
 //	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]
 //
-// What the URL leaves out comes from the standard variables: AWS_ENDPOINT_URL_S3 or
-// AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION; without an endpoint it is Amazon's.
-// Buckets are addressed by path, except Amazon's own, unless lookup says otherwise.
+// Defaults come from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or
+// AWS_DEFAULT_REGION; the default endpoint is Amazon's. Buckets are addressed by path at
+// other endpoints, unless lookup says otherwise.
 //
-// Credentials are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; where
-// there are none, those of the pod's web identity or of the machine. They never stand in
-// the URL. Writing takes s3:PutObject, reading s3:ListBucket and s3:GetObject.
+// Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else
+// from the web identity of the pod or from the machine. The URL never holds them. Writing
+// needs s3:PutObject, reading s3:ListBucket and s3:GetObject.
 type S3Store struct {
 	client         *minio.Client
 	bucket, prefix string
 }
 
-// place is where an S3-compatible store is.
+// place is the parsed URL of a store.
 type place struct {
 	bucket, prefix   string
 	endpoint, region string
@@ -41,28 +41,28 @@ type place struct {
 	lookup           minio.BucketLookupType
 }
 
-// amazon is the endpoint where none is named.
+// amazon is the default endpoint.
 const amazon = "https://s3.amazonaws.com"
 
-// parseS3 reads the URL of a store. The error wraps [ErrWay].
+// parseS3 parses the URL of a store. The error wraps [ErrTarget].
 func parseS3(text string, getenv func(string) string) (place, error) {
 	bad := func(format string, args ...any) (place, error) {
-		return place{}, fmt.Errorf("%w: s3=%s: %s", ErrWay, redact(text), fmt.Sprintf(format, args...))
+		return place{}, fmt.Errorf("%w: s3=%s: %s", ErrTarget, redact(text), fmt.Sprintf(format, args...))
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return bad("it is no URL")
+		return bad("not a URL")
 	case u.Scheme != "s3" || u.Host == "":
 		return bad("want s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]")
 	case u.User != nil:
-		return bad("credentials are told by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not by the URL")
+		return bad("credentials belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not in the URL")
 	}
 	p := place{bucket: u.Host, prefix: strings.Trim(u.Path, "/")}
 	query := u.Query()
 	for key := range query {
 		if !slices.Contains([]string{"endpoint", "region", "lookup"}, key) {
-			return bad("it has no %q (have endpoint, region, lookup)", key)
+			return bad("unknown parameter %q (have endpoint, region, lookup)", key)
 		}
 	}
 	from := cmp.Or(query.Get("endpoint"), getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL"))
@@ -81,13 +81,13 @@ func parseS3(text string, getenv func(string) string) (place, error) {
 		return bad("lookup %q (allowed: path, dns)", lookup)
 	}
 	if from != "" {
-		// Others than Amazon have one, and it needs no name.
+		// Other stores have one region.
 		p.region = cmp.Or(p.region, "us-east-1")
 	}
 	return p, nil
 }
 
-// redact takes credentials out of a URL that is told.
+// redact removes credentials from a URL.
 func redact(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
@@ -95,8 +95,8 @@ func redact(text string) string {
 	return "…"
 }
 
-// OpenS3 opens the store of a URL; nothing is sent. getenv is os.Getenv. The error wraps
-// [ErrWay].
+// OpenS3 returns the store of a URL. It sends nothing. getenv is os.Getenv. The error wraps
+// [ErrTarget].
 func OpenS3(text string, getenv func(string) string) (*S3Store, error) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -111,14 +111,14 @@ func OpenS3(text string, getenv func(string) string) (*S3Store, error) {
 	}
 	client, err := minio.New(p.endpoint, &minio.Options{Creds: creds, Secure: p.secure, Region: p.region, BucketLookup: p.lookup})
 	if err != nil {
-		return nil, fmt.Errorf("%w: s3=%s: %w", ErrWay, redact(text), err)
+		return nil, fmt.Errorf("%w: s3=%s: %w", ErrTarget, redact(text), err)
 	}
 	return &S3Store{client: client, bucket: p.bucket, prefix: p.prefix}, nil
 }
 
-// Deliver implements [Sink]. An object is there whole or not at all. What the store
-// refuses for good is not tried again.
-func (s *S3Store) Deliver(ctx context.Context, p Parcel) error {
+// Upload implements [Sink]. S3 stores an object completely or not at all. Upload does not
+// retry a permanent refusal.
+func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 	name := s.name(fileName(p))
 	_, err := s.client.PutObject(ctx, s.bucket, name, bytes.NewReader(p.Data), int64(len(p.Data)), minio.PutObjectOptions{
 		ContentType: "application/octet-stream",
@@ -138,10 +138,9 @@ func (s *S3Store) name(file string) string {
 	return s.prefix + "/" + file
 }
 
-// Read implements [Reader]. Requests: one for 1,000 names, and one for each parcel of
-// the run.
-func (s *S3Store) Read(ctx context.Context, run string, take func(Parcel) error) ([]Damage, error) {
-	// Listing goes on in the background until this ends.
+// Read implements [Reader]. It sends one request for 1,000 names and one for each bundle.
+func (s *S3Store) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
+	// This ends the listing goroutine.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wanted := runs{asked: run}
@@ -194,7 +193,7 @@ func (s *S3Store) get(ctx context.Context, name string) ([]byte, error) {
 	return data, errors.Join(err, o.Close())
 }
 
-// gone reports whether an object was taken away since it was listed.
+// gone reports whether an object was deleted after the listing.
 func gone(err error) bool {
 	return err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusNotFound
 }

@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"context"
@@ -15,49 +15,46 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The labels of the ConfigMaps that results are in, and what stands in them.
+// Labels, annotations and keys of the ConfigMaps with results.
 const (
 	// RunLabel is on every object of a run.
 	RunLabel = "watchlab.dev/run"
-	// ShardLabel is the index of the shard that a result is of. Only results have it.
-	ShardLabel = "watchlab.dev/shard"
-	// PartAnnotation says which part of how many it is, from 1: "2/3"; ParcelAnnotation
-	// tells the parcel from others; OfAnnotation is how many shards there are.
+	// PodLabel holds the index of the pod. Only results carry it.
+	PodLabel = "watchlab.dev/pod"
+	// PartAnnotation holds part and parts, from 1: "2/3". BundleAnnotation holds the ID.
+	// OfAnnotation holds the number of pods.
 	PartAnnotation   = "watchlab.dev/part"
-	ParcelAnnotation = "watchlab.dev/parcel"
+	BundleAnnotation = "watchlab.dev/bundle"
 	OfAnnotation     = "watchlab.dev/of"
-	// dataKey is the part's place in binaryData.
+	// dataKey is the key of the part in binaryData.
 	dataKey = "part"
 )
 
 const (
-	// mapPart of a parcel's bytes go into one ConfigMap: the API server takes 1 MiB in
-	// all (MaxSecretSize in its validation).
+	// mapPart is the number of bytes in a ConfigMap: the API server accepts 1 MiB in all
+	// (MaxSecretSize in its validation).
 	mapPart = 900_000
-	// mapPage is how many ConfigMaps are read at a time: 18 MB.
+	// mapPage is the number of ConfigMaps in a page: 18 MB.
 	mapPage = 20
 )
 
-// ConfigMaps keeps parcels in the cluster itself: each in as many immutable ConfigMaps
-// as it needs, named by its checksum. They belong to nothing, so that they are there
-// when the Job's objects are gone; `watchlab cluster clean` takes them away.
+// ConfigMaps stores each bundle in immutable ConfigMaps named by its checksum. They have no
+// owner and outlive the Job; `watchlab cluster clean` deletes them.
 //
-// Writing takes the permission to create ConfigMaps and no other, reading that to list
-// them. All of it lies in etcd, and goes to everybody who watches ConfigMaps.
+// Writing needs permission to create ConfigMaps, reading to list them. etcd stores the
+// data, and every watch on ConfigMaps receives it.
 type ConfigMaps struct {
 	Client    kubernetes.Interface
 	Namespace string
 }
 
-// again is how writes are tried again, for as long as it takes: all shards come to their
-// end at once.
+// again is the backoff of writes. All pods finish at the same time.
 func again() wait.DelayFunc {
 	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}.DelayFunc()
 }
 
-// Deliver implements [Sink]. What the API server refuses for good, as it forbids it or
-// has no such namespace, is not tried again.
-func (c ConfigMaps) Deliver(ctx context.Context, p Parcel) error {
+// Upload implements [Sink]. It does not retry a permanent refusal.
+func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 	parts := (len(p.Data) + mapPart - 1) / mapPart
 	yes := true
 	for i := range parts {
@@ -65,9 +62,9 @@ func (c ConfigMaps) Deliver(ctx context.Context, p Parcel) error {
 			ObjectMeta: metav1.ObjectMeta{
 				Name:      fmt.Sprintf("watchlab-%s-result-%d-%s-%d", p.Run, p.Index, p.ID(), i+1),
 				Namespace: c.Namespace,
-				Labels:    map[string]string{RunLabel: p.Run, ShardLabel: strconv.Itoa(p.Index)},
+				Labels:    map[string]string{RunLabel: p.Run, PodLabel: strconv.Itoa(p.Index)},
 				Annotations: map[string]string{
-					PartAnnotation: fmt.Sprintf("%d/%d", i+1, parts), ParcelAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
+					PartAnnotation: fmt.Sprintf("%d/%d", i+1, parts), BundleAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
 				},
 			},
 			Immutable:  &yes,
@@ -95,8 +92,8 @@ func (c ConfigMaps) Deliver(ctx context.Context, p Parcel) error {
 	return nil
 }
 
-// passing reports whether the API server may take at another time what it doesn't now.
-// What is no answer of an API server is: it can't be reached.
+// passing reports whether a retry may succeed. An error without a status comes from an
+// unreachable API server.
 func passing(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -111,10 +108,10 @@ func passing(err error) bool {
 	return false
 }
 
-// Read implements [Reader]. It reads page by page, so that what it holds is a page and
-// the parts of parcels that are not complete. Requests: one for 20 ConfigMaps.
-func (c ConfigMaps) Read(ctx context.Context, run string, take func(Parcel) error) ([]Damage, error) {
-	selector := ShardLabel
+// Read implements [Reader]. It reads pages of 20 ConfigMaps and holds one page and the parts
+// of incomplete bundles.
+func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
+	selector := PodLabel
 	if run != "" {
 		selector = labels.Set{RunLabel: run}.String() + "," + selector
 	}
@@ -126,8 +123,8 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Parcel) erro
 	for {
 		list, err := c.Client.CoreV1().ConfigMaps(c.Namespace).List(ctx, opts)
 		if next, ok := expired(err); ok {
-			// Where it has got to is too old for the API server. Parcels don't change, so that
-			// the rest may be of a later version.
+			// The continue token expired. ConfigMaps are immutable, so a later version is
+			// as good.
 			opts.Continue = next
 			continue
 		}
@@ -147,8 +144,8 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Parcel) erro
 				damaged = append(damaged, Damage{Where: m.Name, Of: h, Why: err.Error()})
 				continue
 			}
-			id := m.Annotations[ParcelAnnotation]
-			whole, ok := a.of(id, h, parts).add(part, m.BinaryData[dataKey], parts)
+			id := m.Annotations[BundleAnnotation]
+			whole, ok := a.bundle(id, h, parts).add(part, m.BinaryData[dataKey], parts)
 			if !ok || taken[id] {
 				continue
 			}
@@ -168,7 +165,7 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Parcel) erro
 	}
 }
 
-// expired returns where a list goes on whose place is too old.
+// expired returns the token that continues an expired list.
 func expired(err error) (next string, ok bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
@@ -178,17 +175,17 @@ func expired(err error) (next string, ok bool) {
 	return next, next != ""
 }
 
-// partOf reads which part of what a ConfigMap says that it is.
+// partOf parses the labels and annotations of a ConfigMap.
 func partOf(m *corev1.ConfigMap) (h Header, part, parts int, err error) {
 	h = unknown()
 	h.Run = m.Labels[RunLabel]
-	var shard, of int
-	if _, err := fmt.Sscanf(m.Labels[ShardLabel]+" "+m.Annotations[OfAnnotation]+" "+m.Annotations[PartAnnotation], "%d %d %d/%d", &shard, &of, &part, &parts); err != nil {
-		return h, 0, 0, errors.New("its labels and annotations don't say which part of which result it is")
+	var index, of int
+	if _, err := fmt.Sscanf(m.Labels[PodLabel]+" "+m.Annotations[OfAnnotation]+" "+m.Annotations[PartAnnotation], "%d %d %d/%d", &index, &of, &part, &parts); err != nil {
+		return h, 0, 0, errors.New("labels or annotations of the part are missing")
 	}
-	h.Index, h.Of = shard, of
-	if part < 1 || part > parts || parts > maxContents/mapPart || m.Annotations[ParcelAnnotation] == "" {
-		return h, 0, 0, fmt.Errorf("it is said to be part %d of %d", part, parts)
+	h.Index, h.Of = index, of
+	if part < 1 || part > parts || parts > maxContents/mapPart || m.Annotations[BundleAnnotation] == "" {
+		return h, 0, 0, fmt.Errorf("invalid part %d of %d", part, parts)
 	}
 	return h, part, parts, nil
 }

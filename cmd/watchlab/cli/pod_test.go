@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
-	"watchlab/loadgen/share"
 )
 
 // planned writes a plan, and sets the environment of one of its pods.
@@ -19,8 +19,8 @@ func planned(t *testing.T, index, plan string) (file string) {
 	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(share.IndexVar, index)
-	t.Setenv(share.PodVar, "pod-"+index)
+	t.Setenv(fleet.IndexVar, index)
+	t.Setenv(fleet.PodVar, "pod-"+index)
 	return file
 }
 
@@ -31,18 +31,18 @@ func TestShardsWithoutACluster(t *testing.T) {
 		plan := planned(t, index, `
 run: alone
 mode: self
-shards: 2
+pods: 2
 args: [--family=queue, --impl=cond, --storm=`+tiny+`, --rounds=1, --events=2000, --metrics-addr=127.0.0.1:0]
-deliver: dir=`+dir+`
+upload: dir=`+dir+`
 barrier: 0s
 `)
-		if code, _, errs := call(t, "shard", "--plan", plan); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
+		if code, _, errs := call(t, "pod", "--plan", plan); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
 			t.Fatalf("shard %s: exit code %d, stderr %q", index, code, errs)
 		}
 	}
 	var parts []lab.Shard
-	damaged, err := delivery.Folder(dir).Read(context.Background(), "alone", func(p delivery.Parcel) error {
-		s, err := p.Shard()
+	damaged, err := upload.Dir(dir).Read(context.Background(), "alone", func(p upload.Bundle) error {
+		s, err := p.PodResult()
 		if err == nil {
 			parts = append(parts, *s)
 		}
@@ -62,14 +62,14 @@ barrier: 0s
 }
 
 func TestShardRefuses(t *testing.T) {
-	const plan = "run: a\nmode: self\nshards: 2\ndeliver: log\nbarrier: 0s\n"
+	const plan = "run: a\nmode: self\npods: 2\nupload: log\nbarrier: 0s\n"
 	for _, tc := range []struct {
 		name, index, plan string
 		args              []string
 		want              string
 	}{
 		{"no index", "", plan + "args: [--family=queue]", nil, `JOB_COMPLETION_INDEX is ""`},
-		{"index", "2", plan + "args: [--family=queue]", nil, "shards 0 to 1"},
+		{"index", "2", plan + "args: [--family=queue]", nil, "pods 0 to 1"},
 		{"plan", "0", "run: a\nmode: none\n", nil, "--plan: "},
 		{"field", "0", plan + "args: []\nhurry: true", nil, "hurry"},
 		{"role", "0", plan + "args: [--family=queue]", []string{"--role", "cook"}, "--role: "},
@@ -85,7 +85,7 @@ func TestShardRefuses(t *testing.T) {
 		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "args: [--family=queue]", nil, "--plan: "},
 		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "args: [--family=queue]", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
 	} {
-		code, out, errs := call(t, append([]string{"shard", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)
+		code, out, errs := call(t, append([]string{"pod", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)
 		if code != exitUsage || out != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q, want one line with %q", tc.name, code, out, errs, tc.want)
 		}

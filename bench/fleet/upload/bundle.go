@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"bytes"
@@ -17,21 +17,20 @@ import (
 	"watchlab/bench/lab"
 )
 
-// Format is the version of parcels that this package writes.
+// Format is the version of the bundle format.
 const Format = 1
 
 const (
-	// magic begins a parcel; its format, the checksum of what follows the line, and a
-	// line break come after it.
-	magic = "watchlab-shard "
-	// maxHeader and maxContents bound what is believed of a parcel's sizes.
+	// magic starts the first line, which holds the format and the checksum of the rest.
+	magic = "watchlab-bundle "
+	// maxHeader and maxContents limit the sizes that a reader accepts.
 	maxHeader   = 64 << 10
 	maxContents = 1 << 30
-	// idLength of a checksum's digits tell parcels apart.
+	// idLength is the number of checksum digits in an ID.
 	idLength = 16
 )
 
-// Header says what a parcel holds, without unpacking it.
+// Header describes the content of a bundle.
 type Header struct {
 	Run string `json:"run"`
 
@@ -49,8 +48,8 @@ type Header struct {
 	Size int64 `json:"size"`
 }
 
-// Parcel is a result, packed.
-type Parcel struct {
+// Bundle is an encoded result.
+type Bundle struct {
 	Header
 
 	Data []byte
@@ -59,32 +58,30 @@ type Parcel struct {
 	contents []byte
 }
 
-// ID tells a parcel from all others, those of other attempts of its shard included.
-func (p Parcel) ID() string { return p.sum[:idLength] }
+// ID identifies a bundle, also among the attempts of one pod.
+func (p Bundle) ID() string { return p.sum[:idLength] }
 
-// contents is what is packed. Histograms have no place in the JSON form of a result:
-// they stand in a list, in the order in which [histograms] comes by.
+// contents is the compressed part. The JSON form of a result has no histograms: they are
+// in a list, in the order of [histograms].
 type contents struct {
 	Shard      *lab.Shard `json:"shard"`
 	Env        lab.Env    `json:"env"`
 	Histograms []string   `json:"histograms"`
 }
 
-// Encode packs what a shard of a run measured. What follows from the rounds, the
-// medians and pooled latencies of cells, is left out.
-//
-// O(n) in time and memory, n being the size of the result. Compressed, a round of a cell
-// takes some four kilobytes (see docs/scale.md).
-func Encode(run string, s *lab.Shard) (Parcel, error) {
+// Encode encodes the result of a pod. It omits medians and pooled latencies, which follow
+// from the rounds. Time and memory are linear in the size of the result. A round of a cell
+// takes about 4 kB compressed (docs/scale.md).
+func Encode(run string, s *lab.Shard) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
-		return Parcel{}, errors.New("a shard without an outcome can't be delivered")
+		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
 	}
 	sent := slim(*s)
 	c := contents{Shard: &sent, Env: s.Outcome.Env}
 	histograms(sent.Outcome, func(q *cell.Quantiles) { c.Histograms = append(c.Histograms, q.Histogram) })
 	text, err := json.Marshal(c)
 	if err != nil {
-		return Parcel{}, fmt.Errorf("pack the result: %w", err)
+		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
 	o := s.Outcome
 	head := Header{
@@ -93,12 +90,12 @@ func Encode(run string, s *lab.Shard) (Parcel, error) {
 	}
 	header, err := json.Marshal(head)
 	if err != nil {
-		return Parcel{}, fmt.Errorf("pack the result: %w", err)
+		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
 	body := append(header, '\n')
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return Parcel{}, err
+		return Bundle{}, err
 	}
 	at := len(body)
 	body = enc.EncodeAll(text, body)
@@ -106,10 +103,10 @@ func Encode(run string, s *lab.Shard) (Parcel, error) {
 	data := fmt.Appendf(nil, "%s%d %s\n", magic, Format, sum)
 	at += len(data)
 	data = append(data, body...)
-	return Parcel{Header: head, Data: data, sum: sum, contents: data[at:]}, nil
+	return Bundle{Header: head, Data: data, sum: sum, contents: data[at:]}, nil
 }
 
-// slim copies a shard down to its cells, without what follows from their rounds.
+// slim copies the result without the parts that follow from the rounds.
 func slim(s lab.Shard) lab.Shard {
 	o := *s.Outcome
 	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
@@ -119,7 +116,7 @@ func slim(s lab.Shard) lab.Shard {
 		for j := range c.Cells {
 			c.Cells[j].Latency, c.Cells[j].Medians = nil, nil
 			if len(c.Cells[j].Rounds) > 0 {
-				// That of the median round.
+				// It is that of the median round.
 				c.Cells[j].Lag = nil
 			}
 		}
@@ -128,7 +125,7 @@ func slim(s lab.Shard) lab.Shard {
 	return s
 }
 
-// histograms comes by all distributions of an outcome.
+// histograms calls each with every histogram of an outcome.
 func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 	for i := range o.Comparisons {
 		for j := range o.Comparisons[i].Cells {
@@ -149,41 +146,40 @@ func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 	}
 }
 
-// Decode reads a parcel and checks that it is whole, without unpacking it. The parcel
-// keeps data. The error wraps [ErrParcel], and [ErrFormat] where it is of another
-// version.
-func Decode(data []byte) (Parcel, error) {
+// Decode parses a bundle and verifies its checksum. It does not decompress it. The bundle
+// retains data. The error wraps [ErrBundle], and [ErrFormat] for another format.
+func Decode(data []byte) (Bundle, error) {
 	line, body, ok := bytes.Cut(data[:min(len(data), maxHeader)], []byte("\n"))
 	if !ok || !bytes.HasPrefix(line, []byte(magic)) {
-		return Parcel{}, fmt.Errorf("%w: it doesn't begin with %q", ErrParcel, strings.TrimSpace(magic))
+		return Bundle{}, fmt.Errorf("%w: it doesn't begin with %q", ErrBundle, strings.TrimSpace(magic))
 	}
 	var format int
 	var sum string
 	if _, err := fmt.Sscanf(string(line[len(magic):]), "%d %64s", &format, &sum); err != nil {
-		return Parcel{}, fmt.Errorf("%w: its first line is broken", ErrParcel)
+		return Bundle{}, fmt.Errorf("%w: its first line is broken", ErrBundle)
 	}
 	if format != Format {
-		return Parcel{}, fmt.Errorf("%w: %d, want %d", ErrFormat, format, Format)
+		return Bundle{}, fmt.Errorf("%w: %d, want %d", ErrFormat, format, Format)
 	}
 	header, _, ok := bytes.Cut(body, []byte("\n"))
 	body = data[len(line)+1:]
 	if !ok || checksum(body) != sum {
-		return Parcel{}, fmt.Errorf("%w: its checksum is not that of its contents", ErrParcel)
+		return Bundle{}, fmt.Errorf("%w: its checksum is not that of its contents", ErrBundle)
 	}
-	p := Parcel{Data: data, sum: sum, contents: body[len(header)+1:]}
+	p := Bundle{Data: data, sum: sum, contents: body[len(header)+1:]}
 	if err := json.Unmarshal(header, &p.Header); err != nil {
-		return Parcel{}, fmt.Errorf("%w: its header: %w", ErrParcel, err)
+		return Bundle{}, fmt.Errorf("%w: its header: %w", ErrBundle, err)
 	}
 	if p.Of < 1 || p.Index < 0 || p.Index >= p.Of || p.Size < 0 || p.Size > maxContents {
-		return Parcel{}, fmt.Errorf("%w: its header tells of shard %d/%d with %d bytes", ErrParcel, p.Index, p.Of, p.Size)
+		return Bundle{}, fmt.Errorf("%w: invalid header: pod %d/%d, %d bytes", ErrBundle, p.Index, p.Of, p.Size)
 	}
 	return p, nil
 }
 
-// Shard unpacks the result. The error wraps [ErrParcel].
-func (p Parcel) Shard() (*lab.Shard, error) {
+// Shard unpacks the result. The error wraps [ErrBundle].
+func (p Bundle) PodResult() (*lab.Shard, error) {
 	broken := func(err error) (*lab.Shard, error) {
-		return nil, fmt.Errorf("%w: shard %d/%d: %w", ErrParcel, p.Index, p.Of, err)
+		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
 	}
 	dec, err := zstd.NewReader(bytes.NewReader(p.contents), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContents))
 	if err != nil {

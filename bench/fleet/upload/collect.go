@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"context"
@@ -11,40 +11,38 @@ import (
 	"watchlab/bench/lab"
 )
 
-// ErrNone is wrapped by the error of [Collect] where no whole result was found.
+// ErrNone is returned by [Collect] if no complete result exists.
 var ErrNone = errors.New("no result was found")
 
-// Collected is what came of collecting a run.
+// Collected is the result of [Collect].
 type Collected struct {
 	Run     string
 	Outcome *lab.Outcome
 
 	Damaged []Damage
 
-	Parcels int
+	Bundles int
 	Bytes   int64
 	Spool   string
 }
 
-// Collect reads all parcels of a run and merges those that count ([lab.Choose]); see
-// [Reader] for an empty run. of is how many shards there have to be, 0 where that is
-// known from the parcels only.
+// Collect reads all bundles of a run and merges one for each pod ([lab.Choose]). See
+// [Reader] for an empty name. of is the expected number of pods, or 0 if unknown.
 //
-// Parcels are put into the folder spool first, which has to exist, so that no more than
-// a few are held in memory at a time, whatever the number of shards. The error wraps
-// [ErrNone] or [ErrRuns], or [lab.ErrShards] where the shards are not of one run; then,
-// Collected says what is known.
+// Bundles go to the existing directory spool first, so that memory does not grow with the
+// number of pods. The error wraps [ErrNone], [ErrRuns], or [lab.ErrShards] for bundles of
+// different runs; Collected then holds what is known.
 func Collect(ctx context.Context, r Reader, run string, of int, spool string, opts lab.MergeOptions) (Collected, error) {
 	c := Collected{Run: run, Spool: spool}
-	into := Folder(spool)
+	into := Dir(spool)
 	var heads []Header
 	var files []string
-	damaged, err := r.Read(ctx, run, func(p Parcel) error {
+	damaged, err := r.Read(ctx, run, func(p Bundle) error {
 		if err := into.put(p); err != nil {
 			return err
 		}
 		heads, files = append(heads, p.Header), append(files, into.path(p))
-		c.Parcels++
+		c.Bundles++
 		c.Bytes += int64(len(p.Data))
 		return nil
 	})
@@ -75,7 +73,7 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 		if err := ctx.Err(); err != nil {
 			return c, err
 		}
-		s, err := shardOf(files[i])
+		s, err := resultIn(files[i])
 		if err == nil {
 			err = m.Add(*s)
 		}
@@ -84,7 +82,7 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 		}
 	}
 	for _, i := range passed {
-		s, err := shardOf(files[i])
+		s, err := resultIn(files[i])
 		if err != nil {
 			return c, err
 		}
@@ -94,8 +92,8 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 	return c, err
 }
 
-// sameProgram refuses results of several programs before they are unpacked, which those
-// of another program need not be able to be.
+// sameProgram refuses results of several builds before it decodes them. Their contents may
+// be incompatible.
 func sameProgram(heads []Header, of int) error {
 	first := heads[0]
 	for _, h := range heads {
@@ -103,13 +101,13 @@ func sameProgram(heads []Header, of int) error {
 		case h.Commit != first.Commit:
 			return &lab.MixedError{What: "the program's commit", A: first.Commit, IndexA: first.Index, B: h.Commit, IndexB: h.Index}
 		case of > 0 && h.Of != of:
-			return fmt.Errorf("%w: there are to be %d, and shard %d is one of %d", lab.ErrShards, of, h.Index, h.Of)
+			return fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShards, of, h.Index, h.Of)
 		}
 	}
 	return nil
 }
 
-func shardOf(path string) (*lab.Shard, error) {
+func resultIn(path string) (*lab.Shard, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -118,10 +116,10 @@ func shardOf(path string) (*lab.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Shard()
+	return p.PodResult()
 }
 
-// Keep moves the collected parcels into a folder, from which [Folder] reads them again.
+// Keep copies the collected bundles into a directory that [Dir] can read.
 func (c Collected) Keep(dir string) error {
 	return filepath.WalkDir(c.Spool, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

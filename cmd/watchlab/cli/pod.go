@@ -16,8 +16,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
@@ -26,12 +27,12 @@ import (
 
 // The roles of a pod.
 const (
-	shardRole  = "shard"
+	podRole    = "pod"
 	writerRole = "writer"
 )
 
-// shardFlags are the flags of shard.
-type shardFlags struct {
+// podFlags are the flags of shard.
+type podFlags struct {
 	plan        string
 	role        string
 	tokenFile   string
@@ -39,16 +40,16 @@ type shardFlags struct {
 	metricsAddr string
 }
 
-func newShard() *cobra.Command {
-	f := shardFlags{}
+func newPod() *cobra.Command {
+	f := podFlags{}
 	cmd := &cobra.Command{
-		Use:   "shard",
+		Use:   "pod",
 		Short: "Be one of the shards of a run: what the pods of its Job do",
-		Long: `shard plays one shard's part of a run, waits for the others before each play, and
+		Long: `pod plays one shard's part of a run, waits for the others before each play, and
 delivers what it measured. It is what the pods of an Indexed Job run, but does so
 anywhere: the plan says what is played (see watchlab cluster run, which writes it),
-and the environment which shard this is: ` + share.IndexVar + `, and
-` + share.PodVar + `, ` + share.NodeVar + ` and ` + share.NamespaceVar + ` where that is known.
+and the environment which shard this is: ` + fleet.IndexVar + `, and
+` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` where that is known.
 
 In mode self a shard plays its share of the storm; in mode shared-server it watches
 the simulated API server of the run; in mode cluster it watches what the writers of the
@@ -58,7 +59,7 @@ Exit code: 0 once the result is delivered, whatever the verdicts in it say; 1 if
 something failed; 2 for bad input; 130 if it was ended before its time, with what was
 finished delivered.`,
 		Example: `  # The second of four shards, by hand
-  ` + share.IndexVar + `=1 watchlab shard --plan plan.yaml --kubeconfig ~/.kube/config`,
+  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := f.shard(os.LookupEnv)
@@ -69,19 +70,19 @@ finished delivered.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.plan, "plan", share.PlanFile, "the run's plan")
-	fl.StringVar(&f.role, "role", shardRole, "what this pod is: "+shardRole+", or "+writerRole+" in mode cluster")
-	fl.StringVar(&f.tokenFile, "token-file", share.TokenFile, "file with the token of the simulated API server, in mode shared-server")
+	fl.StringVar(&f.plan, "plan", fleet.PlanFile, "the run's plan")
+	fl.StringVar(&f.role, "role", podRole, "what this pod is: "+podRole+", or "+writerRole+" in mode cluster")
+	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "file with the token of the simulated API server, in mode shared-server")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account; elsewhere as kubectl finds it)")
-	fl.StringVar(&f.metricsAddr, "metrics-addr", share.MetricsAddr, "host:port to serve metrics and probes on, from the start; that of the plan's flags comes first")
+	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "host:port to serve metrics and probes on, from the start; that of the plan's flags comes first")
 	return cmd
 }
 
 // shard is one of the shards, or writers, of a run.
 type shard struct {
-	flags     shardFlags
-	plan      share.Plan
-	way       delivery.Way
+	flags     podFlags
+	plan      fleet.Plan
+	way       upload.Target
 	index     int
 	pod, node string
 	lookup    func(string) (string, bool)
@@ -95,32 +96,32 @@ type shard struct {
 }
 
 // shard reads the plan, and which shard this is of it.
-func (f shardFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
+func (f podFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
 	s := &shard{flags: f, lookup: lookup}
 	var err error
-	if s.plan, err = share.ReadPlan(f.plan); err != nil {
+	if s.plan, err = fleet.ReadPlan(f.plan); err != nil {
 		return nil, badFlag("plan", err)
 	}
-	if s.way, err = delivery.ParseWay(s.plan.Deliver); err != nil {
+	if s.way, err = upload.ParseTarget(s.plan.Upload); err != nil {
 		return nil, badFlag("plan", fmt.Errorf("%s: %w", f.plan, err))
 	}
-	count := s.plan.Shards
+	count := s.plan.Pods
 	switch {
-	case f.role == writerRole && s.plan.Mode == share.Cluster:
+	case f.role == writerRole && s.plan.Mode == fleet.ModeCluster:
 		count = s.plan.Writers
 	case f.role == writerRole:
 		return nil, badFlag("role", fmt.Errorf("mode %s has no writers", s.plan.Mode))
-	case f.role != shardRole:
-		return nil, badFlag("role", oneOf(f.role, shardRole, writerRole))
+	case f.role != podRole:
+		return nil, badFlag("role", oneOf(f.role, podRole, writerRole))
 	}
-	text, _ := lookup(share.IndexVar)
+	text, _ := lookup(fleet.IndexVar)
 	s.index, err = strconv.Atoi(text)
 	if err != nil || s.index < 0 || s.index >= count {
-		return nil, usageError{fmt.Errorf("%s is %q, where %s has %ss 0 to %d", share.IndexVar, text, f.plan, f.role, count-1)}
+		return nil, usageError{fmt.Errorf("%s is %q, where %s has %ss 0 to %d", fleet.IndexVar, text, f.plan, f.role, count-1)}
 	}
-	s.node, _ = lookup(share.NodeVar)
-	s.namespace, _ = lookup(share.NamespaceVar)
-	if s.pod, _ = lookup(share.PodVar); s.pod == "" {
+	s.node, _ = lookup(fleet.NodeVar)
+	s.namespace, _ = lookup(fleet.NamespaceVar)
+	if s.pod, _ = lookup(fleet.PodVar); s.pod == "" {
 		// Whoever it is, it is not the other one with this index.
 		host, _ := os.Hostname()
 		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
@@ -130,7 +131,7 @@ func (f shardFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
 
 // shardRefuses are the flags of run that are not for shards.
 var shardRefuses = map[string]string{
-	"out":     "results go where the plan's deliver says",
+	"out":     "results go where the plan's upload says",
 	"resume":  "a shard that fails is begun again",
 	"profile": "profiles are files of a results folder, which shards have none of",
 	"memory":  "a pod is a process of its own already",
@@ -159,18 +160,18 @@ func (s *shard) parse() error {
 		return err
 	}
 	switch f := s.playing; {
-	case s.plan.Mode == share.Self && liveSource(f.source):
+	case s.plan.Mode == fleet.ModeSelf && liveSource(f.source):
 		return s.bad(fmt.Errorf("--source %s is not for mode %s", f.source, s.plan.Mode))
-	case s.plan.Mode != share.Self && s.given.Flags().Changed("source") && f.source != clusterSource:
+	case s.plan.Mode != fleet.ModeSelf && s.given.Flags().Changed("source") && f.source != clusterSource:
 		return s.bad(fmt.Errorf("--source %s is not for mode %s", f.source, s.plan.Mode))
 	}
 	if s.playing.telemetry.addr == "" {
 		s.playing.telemetry.addr = s.flags.metricsAddr
 	}
-	if s.plan.Mode != share.Self {
+	if s.plan.Mode != fleet.ModeSelf {
 		return nil
 	}
-	return s.given.Flags().Set("share", share.Of{Index: s.index, Of: s.plan.Shards}.String())
+	return s.given.Flags().Set("share", share.Of{Index: s.index, Of: s.plan.Pods}.String())
 }
 
 // bad says that the plan is wrong.
@@ -180,7 +181,7 @@ func (s *shard) bad(err error) error {
 
 // connect makes the client of the cluster that the run is in, where it needs one.
 func (s *shard) connect() error {
-	if s.plan.Barrier.Duration == 0 && s.way.Kind != delivery.ConfigMapWay && s.plan.Mode != share.Cluster {
+	if s.plan.Barrier.Duration == 0 && s.way.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
 		return nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -211,7 +212,7 @@ func (s *shard) run(cmd *cobra.Command) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	sink, err := s.way.Sink(delivery.Surroundings{Client: s.client, Namespace: s.namespace, Log: stdout, Getenv: os.Getenv})
+	sink, err := s.way.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout, Getenv: os.Getenv})
 	if err != nil {
 		return badFlag("plan", fmt.Errorf("%s: deliver: %w", s.flags.plan, err))
 	}
@@ -239,11 +240,11 @@ func (s *shard) run(cmd *cobra.Command) error {
 
 // check plans what can be planned without the cluster.
 func (s *shard) check() (*plan, error) {
-	if s.plan.Mode == share.Self {
+	if s.plan.Mode == fleet.ModeSelf {
 		return s.playing.plan(s.given)
 	}
 	s.playing.source = clusterSource
-	if s.plan.Mode == share.SharedServer {
+	if s.plan.Mode == fleet.ModeSharedServer {
 		s.playing.faults = nil // They are the server's.
 	}
 	p, err := s.playing.check(s.given)
@@ -272,7 +273,7 @@ func (s *shard) join(ctx context.Context, plays int, stderr io.Writer) (*barrier
 	return barrier.Join(ctx, barrier.Options{
 		Client: s.client, Namespace: s.namespace, Run: s.plan.Run,
 		Self: barrier.Member{Writer: s.flags.role == writerRole, Index: s.index}, Holder: s.pod,
-		Shards: s.plan.Shards, Writers: s.plan.Writers, Plays: plays, Wait: s.plan.Barrier.Duration,
+		Pods: s.plan.Pods, Writers: s.plan.Writers, Plays: plays, Wait: s.plan.Barrier.Duration,
 		Warn: func(text string) { fmt.Fprintf(stderr, "watchlab: %s\n", text) },
 	})
 }
@@ -295,7 +296,7 @@ const (
 )
 
 // play plays the comparisons, and delivers what came of them.
-func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, sink delivery.Sink, stdout, stderr io.Writer) (err error) {
+func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
 	if err := s.listen(ctx, p); err != nil {
 		return err
 	}
@@ -305,7 +306,7 @@ func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, s
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(ctx, b, err == nil)) }()
-	mine := lab.Shard{Index: s.index, Of: s.plan.Shards, Pod: s.pod, Node: s.node, Whole: wholes(p.comparisons)}
+	mine := lab.Shard{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.comparisons)}
 	if b != nil {
 		mine.Attempt = b.Attempt()
 		opts.Gate = s.gate(b, &mine.Starts)
@@ -362,20 +363,20 @@ func (s *shard) gate(b *barrier.Barrier, starts *[]lab.Start) func(context.Conte
 }
 
 // deliver hands over what was measured, even if the run was ended before its time.
-func (s *shard) deliver(ctx context.Context, sink delivery.Sink, mine *lab.Shard, stderr io.Writer) error {
+func (s *shard) deliver(ctx context.Context, sink upload.Sink, mine *lab.Shard, stderr io.Writer) error {
 	limit := deliverLimit
 	if ctx.Err() != nil {
 		limit = endLimit
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	parcel, err := delivery.Encode(s.plan.Run, mine)
+	bundle, err := upload.Encode(s.plan.Run, mine)
 	if err == nil {
-		err = sink.Deliver(ctx, parcel)
+		err = sink.Upload(ctx, bundle)
 	}
 	if err != nil {
 		return fmt.Errorf("the result could not be delivered: %w", err)
 	}
-	fmt.Fprintf(stderr, "watchlab: shard %d/%d delivered %d bytes to %s\n", s.index, s.plan.Shards, len(parcel.Data), s.way.Kind)
+	fmt.Fprintf(stderr, "watchlab: shard %d/%d delivered %d bytes to %s\n", s.index, s.plan.Pods, len(bundle.Data), s.way.Kind)
 	return nil
 }

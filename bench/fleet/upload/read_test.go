@@ -1,4 +1,4 @@
-package delivery_test
+package upload_test
 
 import (
 	"bytes"
@@ -23,15 +23,15 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 )
 
-// The sizes of parcels that don't fit into one line, and into one ConfigMap.
+// The sizes of bundles that don't fit into one line, and into one ConfigMap.
 const lines, maps = 150_000, 1_200_000
 
-// large is a parcel of about that size.
-func large(t testing.TB, index, size int) delivery.Parcel {
+// large is a bundle of about that size.
+func large(t testing.TB, index, size int) upload.Bundle {
 	t.Helper()
 	s := shard(index, 2, 0)
 	// What can't be compressed.
@@ -41,7 +41,7 @@ func large(t testing.TB, index, size int) delivery.Parcel {
 		noise[i] = byte(' ' + 1 + rng.IntN(90))
 	}
 	s.Outcome.Env.Args = []string{string(noise)}
-	p, err := delivery.Encode("mine", s)
+	p, err := upload.Encode("mine", s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func large(t testing.TB, index, size int) delivery.Parcel {
 	return p
 }
 
-// names are the parcels that a reader finds, sorted, and what it finds damaged.
-func names(t testing.TB, r delivery.Reader, run string) (found, damaged []string) {
+// names are the bundles that a reader finds, sorted, and what it finds damaged.
+func names(t testing.TB, r upload.Reader, run string) (found, damaged []string) {
 	t.Helper()
-	broken, err := r.Read(t.Context(), run, func(p delivery.Parcel) error {
+	broken, err := r.Read(t.Context(), run, func(p upload.Bundle) error {
 		found = append(found, fmt.Sprintf("%d/%d#%d", p.Index, p.Of, p.Attempt))
-		_, err := p.Shard()
+		_, err := p.PodResult()
 		return err
 	})
 	if err != nil {
@@ -70,49 +70,49 @@ func names(t testing.TB, r delivery.Reader, run string) (found, damaged []string
 	return found, damaged
 }
 
-func deliver(t testing.TB, s delivery.Sink, parcels ...delivery.Parcel) {
+func store(t testing.TB, s upload.Sink, bundles ...upload.Bundle) {
 	t.Helper()
-	for _, p := range parcels {
-		if err := s.Deliver(t.Context(), p); err != nil {
+	for _, p := range bundles {
+		if err := s.Upload(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // logOf is a log that holds text.
-func logOf(name, text string) delivery.Logs {
-	return delivery.Logs{{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}}
+func logOf(name, text string) upload.Logs {
+	return upload.Logs{{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}}
 }
 
-func logged(t testing.TB, parcels ...delivery.Parcel) string {
+func logged(t testing.TB, bundles ...upload.Bundle) string {
 	var b bytes.Buffer
-	deliver(t, delivery.NewLog(&b), parcels...)
+	store(t, upload.NewLog(&b), bundles...)
 	return b.String()
 }
 
 // TestEveryWay: what is delivered is found again, once, whatever its size, and however
 // often it was delivered.
 func TestEveryWay(t *testing.T) {
-	parcels := []delivery.Parcel{parcel(t, 0, 2, 0), parcel(t, 0, 2, 1), large(t, 1, maps)}
+	bundles := []upload.Bundle{bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), large(t, 1, maps)}
 	var log bytes.Buffer
-	inMaps := delivery.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
+	inMaps := upload.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
 	for name, way := range map[string]struct {
-		sink delivery.Sink
-		read func() delivery.Reader
+		sink upload.Sink
+		read func() upload.Reader
 	}{
-		"folder":     {delivery.Folder(filepath.Join(t.TempDir(), "a/b")), nil},
-		"log":        {delivery.NewLog(&log), func() delivery.Reader { return logOf("pod", log.String()) }},
+		"folder":     {upload.Dir(filepath.Join(t.TempDir(), "a/b")), nil},
+		"log":        {upload.NewLog(&log), func() upload.Reader { return logOf("pod", log.String()) }},
 		"configmaps": {inMaps, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			deliver(t, way.sink, parcels...)
-			deliver(t, way.sink, parcels[2], parcels[0])
+			store(t, way.sink, bundles...)
+			store(t, way.sink, bundles[2], bundles[0])
 			other := shard(0, 1, 0)
-			p, err := delivery.Encode("other", other)
+			p, err := upload.Encode("other", other)
 			if err != nil {
 				t.Fatal(err)
 			}
-			reader, ok := way.sink.(delivery.Reader)
+			reader, ok := way.sink.(upload.Reader)
 			if !ok {
 				reader = way.read()
 			}
@@ -122,19 +122,19 @@ func TestEveryWay(t *testing.T) {
 					t.Errorf("run %q: found %v, damaged %v", run, found, damaged)
 				}
 			}
-			deliver(t, way.sink, p)
+			store(t, way.sink, p)
 			if !ok {
 				reader = way.read()
 			}
 			if found, _ := names(t, reader, "mine"); !slices.Equal(found, want) {
 				t.Errorf("found %v", found)
 			}
-			take := func(delivery.Parcel) error { return nil }
-			if _, err := reader.Read(t.Context(), "", take); !errors.Is(err, delivery.ErrRuns) || !strings.Contains(err.Error(), `["mine" "other"]`) {
+			take := func(upload.Bundle) error { return nil }
+			if _, err := reader.Read(t.Context(), "", take); !errors.Is(err, upload.ErrRuns) || !strings.Contains(err.Error(), `["mine" "other"]`) {
 				t.Errorf("which of two runs: %v", err)
 			}
 			enough := errors.New("enough")
-			if _, err := reader.Read(t.Context(), "mine", func(delivery.Parcel) error { return enough }); !errors.Is(err, enough) {
+			if _, err := reader.Read(t.Context(), "mine", func(upload.Bundle) error { return enough }); !errors.Is(err, enough) {
 				t.Errorf("take's error: %v", err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -190,9 +190,9 @@ func TestLogsOfAllKinds(t *testing.T) {
 	}
 }
 
-// TestDamagedLogs: what is cut, changed or mixed is found, named, and harms no other.
+// TestDamagedLogs: damage is reported and does not affect other bundles.
 func TestDamagedLogs(t *testing.T) {
-	whole, broken := logged(t, parcel(t, 0, 2, 0)), logged(t, large(t, 1, lines))
+	whole, broken := logged(t, bundle(t, 0, 2, 0)), logged(t, large(t, 1, lines))
 	lines := strings.SplitAfter(broken, "\n")
 	n := len(lines) - 1
 	with := func(at int, line string) string {
@@ -201,18 +201,18 @@ func TestDamagedLogs(t *testing.T) {
 		return strings.Join(out, "")
 	}
 	for name, tc := range map[string]struct{ text, says string }{
-		"cut":                  {strings.Join(lines[:5], ""), fmt.Sprintf("5 of %d parts are there", n)},
-		"cut within a line":    {broken[:len(broken)-100], fmt.Sprintf("%d of %d parts are there; part %d: its checksum", n-1, n, n)},
+		"cut":                  {strings.Join(lines[:5], ""), fmt.Sprintf("5 of %d parts are present", n)},
+		"cut within a line":    {broken[:len(broken)-100], fmt.Sprintf("%d of %d parts are present; part %d: its checksum", n-1, n, n)},
 		"a letter changed":     {with(3, lines[3][:200]+"#"+lines[3][201:]), "part 4: "},
 		"two lines in one":     {with(3, lines[3][:8000]+strings.TrimSuffix(lines[4], "\n")+lines[3][8000:]), "part 5: its checksum"},
 		"a line in the middle": {with(3, lines[3][:8000]+"\nwatchlab: 50 %\n"+lines[3][8000:]), "part 4: its checksum"},
-		"rotated away":         {strings.Join(lines[7:], ""), fmt.Sprintf("%d of %d parts are there", n-7, n)},
+		"rotated away":         {strings.Join(lines[7:], ""), fmt.Sprintf("%d of %d parts are present", n-7, n)},
 		"nonsense of parts":    {strings.Replace(strings.Join(lines[:2], ""), fmt.Sprintf(" 1/%d ", n), fmt.Sprintf(" 0/%d ", n), 1), fmt.Sprintf("1 of %d parts", n)},
-		"other numbers":        {strings.Replace(broken, fmt.Sprintf(" 2/%d ", n), fmt.Sprintf(" 2/%d ", n+1), 1), fmt.Sprintf("it is said to have %d parts, and %d", n, n+1)},
+		"other numbers":        {strings.Replace(broken, fmt.Sprintf(" 2/%d ", n), fmt.Sprintf(" 2/%d ", n+1), 1), fmt.Sprintf("parts disagree on their number: %d, %d", n, n+1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, damaged := names(t, logOf("the pod", tc.text+"\n"+whole), "mine")
-			if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], "the pod: shard 1/2: ") || !strings.Contains(damaged[0], tc.says) {
+			if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], "the pod: pod 1/2: ") || !strings.Contains(damaged[0], tc.says) {
 				t.Errorf("found %v, damaged %v; want %q", found, damaged, tc.says)
 			}
 
@@ -222,15 +222,15 @@ func TestDamagedLogs(t *testing.T) {
 			}
 		})
 	}
-	failing := delivery.Logs{{Name: "gone", Open: func(context.Context) (io.ReadCloser, error) { return nil, errors.New("no such pod") }}}
+	failing := upload.Logs{{Name: "gone", Open: func(context.Context) (io.ReadCloser, error) { return nil, errors.New("no such pod") }}}
 	if found, damaged := names(t, append(failing, logOf("pod", whole)...), ""); len(found) != 1 || !slices.Equal(damaged, []string{"gone: no such pod"}) {
 		t.Errorf("found %v, damaged %v", found, damaged)
 	}
 }
 
 func TestALogTakesNoMore(t *testing.T) {
-	p := delivery.Parcel{Data: make([]byte, delivery.MaxLog+1)}
-	if err := delivery.NewLog(io.Discard).Deliver(t.Context(), p); !errors.Is(err, delivery.ErrTooLarge) {
+	p := upload.Bundle{Data: make([]byte, upload.MaxLog+1)}
+	if err := upload.NewLog(io.Discard).Upload(t.Context(), p); !errors.Is(err, upload.ErrTooLarge) {
 		t.Error(err)
 	}
 }
@@ -238,8 +238,8 @@ func TestALogTakesNoMore(t *testing.T) {
 // TestDamagedFiles: a file that isn't whole is named; so is none that is being written.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
-	f := delivery.Folder(dir)
-	deliver(t, f, parcel(t, 0, 2, 0), parcel(t, 1, 2, 0))
+	f := upload.Dir(dir)
+	store(t, f, bundle(t, 0, 2, 0), bundle(t, 1, 2, 0))
 	files, err := filepath.Glob(filepath.Join(dir, "mine/*"))
 	if err != nil || len(files) != 2 || filepath.Base(files[0])[:7] != "0-of-2-" {
 		t.Fatal(files, err)
@@ -251,26 +251,26 @@ func TestDamagedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, damaged := names(t, f, "")
-	if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], files[1]+": not a whole result") {
+	if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], files[1]+": damaged result") {
 		t.Errorf("found %v, damaged %v", found, damaged)
 	}
-	if _, err := delivery.Folder(filepath.Join(dir, "none")).Read(t.Context(), "", nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := upload.Dir(filepath.Join(dir, "none")).Read(t.Context(), "", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
-// TestDamagedConfigMaps: a result that isn't whole is told of, with what is there.
+// TestDamagedConfigMaps: an incomplete result is reported with its parts.
 func TestDamagedConfigMaps(t *testing.T) {
 	client := fake.NewClientset()
-	c := delivery.ConfigMaps{Client: client, Namespace: "lab"}
-	deliver(t, c, parcel(t, 0, 2, 0), large(t, 1, maps))
+	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
+	store(t, c, bundle(t, 0, 2, 0), large(t, 1, maps))
 	stored := client.CoreV1().ConfigMaps("lab")
 	list, err := stored.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range list.Items {
-		if m.Labels[delivery.ShardLabel] != "1" || m.Annotations[delivery.PartAnnotation] != "1/2" {
+		if m.Labels[upload.PodLabel] != "1" || m.Annotations[upload.PartAnnotation] != "1/2" {
 			continue
 		}
 		if m.Immutable == nil || !*m.Immutable || len(m.OwnerReferences) > 0 || len(m.BinaryData["part"]) != 900_000 {
@@ -285,7 +285,7 @@ func TestDamagedConfigMaps(t *testing.T) {
 		}
 	}
 	found, damaged := names(t, c, "")
-	if want := []string{"namespace lab: shard 1/2: 1 of 2 parts are there", "odd: its labels and annotations don't say which part of which result it is"}; !slices.Equal(found, []string{"0/2#0"}) || !slices.Equal(damaged, want) {
+	if want := []string{"namespace lab: pod 1/2: 1 of 2 parts are present", "odd: labels or annotations of the part are missing"}; !slices.Equal(found, []string{"0/2#0"}) || !slices.Equal(damaged, want) {
 		t.Errorf("found %v, damaged %v", found, damaged)
 	}
 }
@@ -294,10 +294,10 @@ func TestDamagedConfigMaps(t *testing.T) {
 // too old to be asked for.
 func TestConfigMapsPageByPage(t *testing.T) {
 	client := fake.NewClientset()
-	c := delivery.ConfigMaps{Client: client, Namespace: "lab"}
+	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
 	var want []string
 	for i := range 4 {
-		deliver(t, c, parcel(t, i, 4, 0))
+		store(t, c, bundle(t, i, 4, 0))
 		want = append(want, fmt.Sprintf("%d/4#0", i))
 	}
 	all, err := client.CoreV1().ConfigMaps("lab").List(t.Context(), metav1.ListOptions{})
@@ -334,7 +334,7 @@ func TestConfigMapsPageByPage(t *testing.T) {
 // told at once.
 func TestConfigMapsAreTriedAgain(t *testing.T) {
 	resource := corev1.Resource("configmaps")
-	p := parcel(t, 0, 1, 0)
+	p := bundle(t, 0, 1, 0)
 	for name, tc := range map[string]struct {
 		err   error
 		times int
@@ -359,7 +359,7 @@ func TestConfigMapsAreTriedAgain(t *testing.T) {
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
 				defer cancel()
-				err := delivery.ConfigMaps{Client: client, Namespace: "lab"}.Deliver(ctx, p)
+				err := upload.ConfigMaps{Client: client, Namespace: "lab"}.Upload(ctx, p)
 				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || tc.tries > 0 && tries != tc.tries {
 					t.Errorf("%d tries, error %v", tries, err)
 				}
@@ -371,15 +371,15 @@ func TestConfigMapsAreTriedAgain(t *testing.T) {
 // TestCollect: of several attempts the one that counts is merged, the others and what is
 // damaged are told of.
 func TestCollect(t *testing.T) {
-	from := delivery.Folder(t.TempDir())
-	deliver(t, from, parcel(t, 0, 2, 0), parcel(t, 0, 2, 1), parcel(t, 1, 2, 0))
+	from := upload.Dir(t.TempDir())
+	store(t, from, bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), bundle(t, 1, 2, 0))
 	spool := t.TempDir()
-	c, err := delivery.Collect(t.Context(), from, "", 2, spool, lab.MergeOptions{})
+	c, err := upload.Collect(t.Context(), from, "", 2, spool, lab.MergeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := c.Outcome.Merged
-	if c.Run != "mine" || c.Parcels != 3 || c.Bytes == 0 || len(m.Shards) != 2 || m.Shards[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
+	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shards) != 2 || m.Shards[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
 		t.Errorf("%+v: %+v", c, m)
 	}
 	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
@@ -389,7 +389,7 @@ func TestCollect(t *testing.T) {
 	if err := c.Keep(kept); err != nil {
 		t.Fatal(err)
 	}
-	again, err := delivery.Collect(t.Context(), delivery.Folder(kept), "", 2, t.TempDir(), lab.MergeOptions{})
+	again, err := upload.Collect(t.Context(), upload.Dir(kept), "", 2, t.TempDir(), lab.MergeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,24 +401,24 @@ func TestCollect(t *testing.T) {
 func TestCollectRefuses(t *testing.T) {
 	other := shard(1, 2, 0)
 	other.Outcome.Env.Commit = "def"
-	mixed, err := delivery.Encode("mine", other)
+	mixed, err := upload.Encode("mine", other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		parcels []delivery.Parcel
+		bundles []upload.Bundle
 		of      int
 		want    error
 		says    string
 	}{
-		"nothing":       {nil, 2, delivery.ErrNone, ""},
-		"mixed commits": {[]delivery.Parcel{parcel(t, 0, 2, 0), mixed}, 2, lab.ErrShards, `"def-dirty"`},
-		"other numbers": {[]delivery.Parcel{parcel(t, 0, 3, 0)}, 2, lab.ErrShards, "shard 0 is one of 3"},
+		"nothing":       {nil, 2, upload.ErrNone, ""},
+		"mixed commits": {[]upload.Bundle{bundle(t, 0, 2, 0), mixed}, 2, lab.ErrShards, `"def-dirty"`},
+		"other numbers": {[]upload.Bundle{bundle(t, 0, 3, 0)}, 2, lab.ErrShards, "pod 0 belongs to 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			from := delivery.Folder(t.TempDir())
-			deliver(t, from, tc.parcels...)
-			c, err := delivery.Collect(t.Context(), from, "", tc.of, t.TempDir(), lab.MergeOptions{})
+			from := upload.Dir(t.TempDir())
+			store(t, from, tc.bundles...)
+			c, err := upload.Collect(t.Context(), from, "", tc.of, t.TempDir(), lab.MergeOptions{})
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) || c.Outcome != nil {
 				t.Errorf("error %v", err)
 			}

@@ -1,4 +1,4 @@
-package delivery_test
+package upload_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/fleet/delivery"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 )
 
@@ -68,9 +68,9 @@ func shard(index, of, attempt int) *lab.Shard {
 	return s
 }
 
-func parcel(t testing.TB, index, of, attempt int) delivery.Parcel {
+func bundle(t testing.TB, index, of, attempt int) upload.Bundle {
 	t.Helper()
-	p, err := delivery.Encode("mine", shard(index, of, attempt))
+	p, err := upload.Encode("mine", shard(index, of, attempt))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,25 +83,25 @@ func TestAShardComesBack(t *testing.T) {
 	sent := shard(2, 4, 1)
 	c := &sent.Outcome.Comparisons[0].Cells[0]
 	c.Medians, c.Latency, c.Lag = c.Samples("").Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
-	p, err := delivery.Encode("mine", sent)
+	p, err := upload.Encode("mine", sent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Medians) == 0 || c.Lag == nil {
 		t.Error("the shard that was packed has changed")
 	}
-	read, err := delivery.Decode(p.Data)
+	read, err := upload.Decode(p.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := delivery.Header{
+	want := upload.Header{
 		Run: "mine", Index: 2, Of: 4, Attempt: 1, Pod: "mine-2-1", Node: "node-a",
 		Commit: "abc-dirty", Started: began.Add(time.Hour), Finished: true, Size: p.Size,
 	}
 	if diff := cmp.Diff(want, read.Header); diff != "" || read.ID() != p.ID() {
 		t.Errorf("header (-want +got):\n%s", diff)
 	}
-	got, err := read.Shard()
+	got, err := read.PodResult()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,97 +109,97 @@ func TestAShardComesBack(t *testing.T) {
 	if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-sent +got):\n%s", diff)
 	}
-	again, err := delivery.Encode("mine", sent)
+	again, err := upload.Encode("mine", sent)
 	if err != nil || !bytes.Equal(again.Data, p.Data) {
-		t.Errorf("packed again it is another parcel (%v)", err)
+		t.Errorf("packed again it is another bundle (%v)", err)
 	}
 }
 
 func TestEncodeRefuses(t *testing.T) {
 	for name, s := range map[string]*lab.Shard{"no shard": nil, "no outcome": {Of: 1}} {
-		if _, err := delivery.Encode("mine", s); err == nil {
+		if _, err := upload.Encode("mine", s); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-// TestDecodeFindsChanges: every bit of a parcel counts.
+// TestDecodeFindsChanges: every bit of a bundle counts.
 func TestDecodeFindsChanges(t *testing.T) {
-	whole := parcel(t, 0, 2, 0).Data
+	whole := bundle(t, 0, 2, 0).Data
 	for i := range whole {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1 << (i % 8)
-		if _, err := delivery.Decode(changed); !errors.Is(err, delivery.ErrParcel) {
+		if _, err := upload.Decode(changed); !errors.Is(err, upload.ErrBundle) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 	}
 	for n := range whole {
-		if _, err := delivery.Decode(whole[:n]); !errors.Is(err, delivery.ErrParcel) {
+		if _, err := upload.Decode(whole[:n]); !errors.Is(err, upload.ErrBundle) {
 			t.Fatalf("cut after %d bytes: %v", n, err)
 		}
 	}
-	if _, err := delivery.Decode(append(bytes.Clone(whole), 0)); !errors.Is(err, delivery.ErrParcel) {
+	if _, err := upload.Decode(append(bytes.Clone(whole), 0)); !errors.Is(err, upload.ErrBundle) {
 		t.Errorf("a byte too many: %v", err)
 	}
-	other := bytes.Replace(whole, []byte("watchlab-shard 1 "), []byte("watchlab-shard 2 "), 1)
-	if _, err := delivery.Decode(other); !errors.Is(err, delivery.ErrFormat) {
+	other := bytes.Replace(whole, []byte("watchlab-bundle 1 "), []byte("watchlab-bundle 2 "), 1)
+	if _, err := upload.Decode(other); !errors.Is(err, upload.ErrFormat) {
 		t.Errorf("another format: %v", err)
 	}
 }
 
-// FuzzDecode: what isn't a parcel is an error, never a panic.
+// FuzzDecode: what isn't a bundle is an error, never a panic.
 func FuzzDecode(f *testing.F) {
-	f.Add(parcel(f, 0, 2, 0).Data)
-	f.Add([]byte("watchlab-shard 1 abc\n{}\n"))
+	f.Add(bundle(f, 0, 2, 0).Data)
+	f.Add([]byte("watchlab-bundle 1 abc\n{}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := delivery.Decode(data)
+		p, err := upload.Decode(data)
 		if err == nil {
-			_, err = p.Shard()
+			_, err = p.PodResult()
 		}
-		if err != nil && !errors.Is(err, delivery.ErrParcel) {
+		if err != nil && !errors.Is(err, upload.ErrBundle) {
 			t.Error(err)
 		}
 	})
 }
 
-func TestWays(t *testing.T) {
+func TestTargets(t *testing.T) {
 	for text, want := range map[string]string{
 		"configmap": "", "log": "", "dir=/results": "", "s3=s3://bucket/a/b": "", "s3=s3://b?endpoint=http://[::1]:9000&region=x&lookup=path": "",
 		"": "allowed: configmap", "pvc": "allowed", "dir": "allowed", "dir=": "allowed", "log=x": "allowed", "configmap=": "allowed",
-		"s3": "allowed", "s3=": "want s3://", "s3=http://x/y": "want s3://", "s3=s3://": "want s3://", "s3=s3://%zz": "no URL",
-		"s3=s3://id:secret@bucket": "AWS_ACCESS_KEY_ID", "s3=s3://b?ssl=no": `no "ssl"`, "s3=s3://b?endpoint=host:9000": "want http://HOST",
+		"s3": "allowed", "s3=": "want s3://", "s3=http://x/y": "want s3://", "s3=s3://": "want s3://", "s3=s3://%zz": "not a URL",
+		"s3=s3://id:secret@bucket": "AWS_ACCESS_KEY_ID", "s3=s3://b?ssl=no": `unknown parameter "ssl"`, "s3=s3://b?endpoint=host:9000": "want http://HOST",
 		"s3=s3://b?endpoint=http://h/path": "want http://HOST", "s3=s3://b?lookup=x": "lookup",
 	} {
-		w, err := delivery.ParseWay(text)
+		w, err := upload.ParseTarget(text)
 		if want == "" {
 			if err != nil || w.String() != text {
 				t.Errorf("%q: %q, %v", text, w, err)
 			}
 			continue
 		}
-		if !errors.Is(err, delivery.ErrWay) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+		if !errors.Is(err, upload.ErrTarget) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)
 		}
 	}
 }
 
-// TestWaysNeedSurroundings: what a way lacks is said before anything is measured.
-func TestWaysNeedSurroundings(t *testing.T) {
+// TestTargetsNeedSurroundings: what a way lacks is said before anything is measured.
+func TestTargetsNeedSurroundings(t *testing.T) {
 	for _, text := range []string{"configmap", "log"} {
-		w, err := delivery.ParseWay(text)
+		w, err := upload.ParseTarget(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sink, err := w.Sink(delivery.Surroundings{}); err == nil || sink != nil {
+		if sink, err := w.Sink(upload.Environment{}); err == nil || sink != nil {
 			t.Errorf("%s: %v, %v", text, sink, err)
 		}
 	}
 	for _, text := range []string{"dir=" + t.TempDir(), "s3=s3://bucket?endpoint=http://127.0.0.1:1"} {
-		w, err := delivery.ParseWay(text)
+		w, err := upload.ParseTarget(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Sink(delivery.Surroundings{Getenv: os.Getenv}); err != nil {
+		if _, err := w.Sink(upload.Environment{Getenv: os.Getenv}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

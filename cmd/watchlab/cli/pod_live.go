@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
@@ -31,9 +32,9 @@ const defaultFamily = string(impls.DeltaFIFO)
 // listen plans the comparisons of a live stream, where the shard has one.
 func (s *shard) listen(ctx context.Context, p *plan) error {
 	switch s.plan.Mode {
-	case share.SharedServer:
+	case fleet.ModeSharedServer:
 		return s.listenToServer(ctx, p)
-	case share.Cluster:
+	case fleet.ModeCluster:
 		written, err := s.written()
 		if err != nil {
 			return err
@@ -141,7 +142,7 @@ func (s *shard) server() string {
 	}
 	port, ok := s.lookup(name + "_SERVICE_PORT")
 	if !ok {
-		port = strconv.Itoa(share.ServerPort)
+		port = strconv.Itoa(fleet.ServerPort)
 	}
 	return "http://" + net.JoinHostPort(host, port)
 }
@@ -222,7 +223,7 @@ func (s *shard) write(ctx context.Context, p *plan, stderr io.Writer) (err error
 	}
 	mine := share.Of{Index: s.index, Of: s.plan.Writers}
 	part := what.storm.Select(0, mine.Has)
-	writer, err := cluster.NewWriter(what.cluster, what.resource, share.WriterRun(s.plan.Run, s.index))
+	writer, err := cluster.NewWriter(what.cluster, what.resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
 		return badFlag("storm", err)
 	}

@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"bufio"
@@ -15,36 +15,34 @@ import (
 )
 
 const (
-	// frameMark begins a frame: a part of a parcel on a line of a log.
+	// frameMark starts a frame: a part of a bundle in a line of a log.
 	frameMark = "watchlab-result "
-	// maxLine is how long a line of a container's log may be: above 16 KiB, container
-	// runtimes write it as several (the CRI's logging format).
+	// maxLine is the longest line: container runtimes split lines above 16 KiB (CRI
+	// logging format).
 	maxLine = 16 << 10
-	// framePart of a parcel's bytes go into one frame. As base64 they take 4/3 of
-	// that; what is left of the line is for what stands before them, and for a prefix
-	// that a log's reader may add.
+	// framePart is the number of bytes in a frame. base64 takes 4/3 of it. The rest of the
+	// line is for the head of the frame and for a prefix of the log.
 	framePart = 11_700
-	// MaxLog is the largest parcel that goes into a log. The kubelet begins another
-	// file at 10 MiB (containerLogMaxSize), and the API server returns the last one
-	// only: the frames, and what else the pod has to say, have to fit.
+	// MaxLog is the largest bundle in a log. The kubelet rotates a log at 10 MiB
+	// (containerLogMaxSize) and the API server returns only the last file.
 	MaxLog = 6 << 20
 )
 
-// Log writes parcels as lines: "watchlab-result RUN INDEX/OF ID PART/PARTS CRC BASE64",
-// each below 16 KiB and in a single write, so that lines of others stand between, not
-// within. PART counts from 1, CRC is CRC-32C of the part's bytes in hexadecimal.
+// Log writes a bundle as lines "watchlab-result RUN INDEX/OF ID PART/PARTS CRC BASE64". Each
+// is below 16 KiB and a single write, so that other output never splits a line. PART counts
+// from 1. CRC is the hexadecimal CRC-32C of the part.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// NewLog returns the sink for lines that go to w.
+// NewLog returns a sink that writes to w.
 func NewLog(w io.Writer) *Log { return &Log{w: w} }
 
-// Deliver implements [Sink]. The error wraps [ErrTooLarge] above [MaxLog].
-func (l *Log) Deliver(ctx context.Context, p Parcel) error {
+// Upload implements [Sink]. The error wraps [ErrTooLarge] above [MaxLog].
+func (l *Log) Upload(ctx context.Context, p Bundle) error {
 	if len(p.Data) > MaxLog {
-		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; deliver to dir=PATH or s3=URL)", len(p.Data), ErrTooLarge, MaxLog)
+		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; upload to dir=PATH or s3=URL)", len(p.Data), ErrTooLarge, MaxLog)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,22 +65,21 @@ func (l *Log) Deliver(ctx context.Context, p Parcel) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frame is a part of a parcel.
+// frame is a part of a bundle.
 type frame struct {
 	id, run                string
 	index, of, part, parts int
 	data                   []byte
 }
 
-// headForm is what stands between the mark and the base64.
+// headForm matches the head of a frame, between the mark and the base64.
 var headForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) `)
 
-// maxHead is longer than what headForm finds.
+// maxHead exceeds the longest match of headForm.
 const maxHead = 160
 
-// parseFrame reads a line, wherever the frame stands in it: behind a time, a pod's name,
-// or within the JSON of Docker's log files. found is false where there is none, and err
-// says what is wrong with one.
+// parseFrame finds the frame in a line, also behind a timestamp or a pod name and in the
+// JSON of Docker's logs. found is false without a frame. err describes a damaged one.
 func parseFrame(line []byte) (f frame, found bool, err error) {
 	at := bytes.LastIndex(line, []byte(frameMark))
 	if at < 0 {
@@ -116,12 +113,11 @@ func notBase64(c rune) bool {
 	return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '+' && c != '/' && c != '='
 }
 
-// assembly puts parcels together from parts that come in any order, any number of
-// times.
+// assembly joins bundles from parts in any order, with duplicates.
 type assembly struct {
 	where string
 
-	parcels map[string]*assembled
+	bundles map[string]*assembled
 	ids     []string
 }
 
@@ -134,27 +130,27 @@ type assembled struct {
 }
 
 func newAssembly(where string) *assembly {
-	return &assembly{where: where, parcels: map[string]*assembled{}}
+	return &assembly{where: where, bundles: map[string]*assembled{}}
 }
 
-// of returns the parcel that a part belongs to.
-func (a *assembly) of(id string, h Header, parts int) *assembled {
-	p, ok := a.parcels[id]
+// bundle returns the bundle of a part.
+func (a *assembly) bundle(id string, h Header, parts int) *assembled {
+	p, ok := a.bundles[id]
 	if !ok {
 		p = &assembled{Header: h, parts: make([][]byte, parts)}
-		a.parcels[id] = p
+		a.bundles[id] = p
 		a.ids = append(a.ids, id)
 	}
 	return p
 }
 
-// add takes a part in, and returns the parcel's bytes once all are there: true once.
+// add adds a part. It returns the bytes of the bundle, once, when all parts are present.
 func (p *assembled) add(part int, data []byte, parts int) ([]byte, bool) {
 	switch {
 	case p.done:
 		return nil, false
 	case parts != len(p.parts):
-		p.why = fmt.Sprintf("it is said to have %d parts, and %d", len(p.parts), parts)
+		p.why = fmt.Sprintf("parts disagree on their number: %d, %d", len(p.parts), parts)
 		return nil, false
 	}
 	if p.parts[part-1] == nil {
@@ -172,15 +168,15 @@ func (p *assembled) add(part int, data []byte, parts int) ([]byte, bool) {
 	return whole, true
 }
 
-// damaged are the parcels that have not come whole.
+// damaged returns the incomplete bundles.
 func (a *assembly) damaged() []Damage {
 	var out []Damage
 	for _, id := range a.ids {
-		p := a.parcels[id]
+		p := a.bundles[id]
 		if p.done {
 			continue
 		}
-		why := fmt.Sprintf("%d of %d parts are there", p.have, len(p.parts))
+		why := fmt.Sprintf("%d of %d parts are present", p.have, len(p.parts))
 		if p.why != "" {
 			why += "; " + p.why
 		}
@@ -189,19 +185,18 @@ func (a *assembly) damaged() []Damage {
 	return out
 }
 
-// NamedLog is a log to read.
+// NamedLog is a readable log.
 type NamedLog struct {
 	Name string
 	Open func(context.Context) (io.ReadCloser, error)
 }
 
-// Logs reads the frames of logs: files of `kubectl logs`, the node's own files, or what
-// the API server has of pods. A parcel has to be in one of them with all its parts.
+// Logs reads frames from logs: output of `kubectl logs`, files of a node, or logs from the
+// API server. All parts of a bundle must be in one log.
 type Logs []NamedLog
 
-// Read implements [Reader]. A log that can't be read to its end is told of as damage,
-// unless ctx has ended.
-func (l Logs) Read(ctx context.Context, run string, take func(Parcel) error) ([]Damage, error) {
+// Read implements [Reader]. It reports an unreadable log as damage, unless ctx has ended.
+func (l Logs) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
 	wanted := runs{asked: run}
 	taken := map[string]bool{}
 	var damaged []Damage
@@ -222,22 +217,22 @@ func (l Logs) Read(ctx context.Context, run string, take func(Parcel) error) ([]
 			h := Header{Run: f.run, Index: f.index, Of: f.of}
 			if err != nil {
 				if f.part >= 1 && f.part <= f.parts && f.parts <= MaxLog/framePart+1 {
-					a.of(f.id, h, f.parts).why = fmt.Sprintf("part %d: %v", f.part, err)
+					a.bundle(f.id, h, f.parts).why = fmt.Sprintf("part %d: %v", f.part, err)
 				}
 				return true
 			}
-			p := a.of(f.id, h, f.parts)
+			p := a.bundle(f.id, h, f.parts)
 			whole, ok := p.add(f.part, f.data, f.parts)
 			if !ok || taken[f.id] {
 				return true
 			}
-			parcel, err := Decode(whole)
+			bundle, err := Decode(whole)
 			if err != nil {
 				damaged = append(damaged, Damage{Where: log.Name, Of: h, Why: err.Error()})
 				return true
 			}
 			taken[f.id] = true
-			takeErr = take(parcel)
+			takeErr = take(bundle)
 			return takeErr == nil
 		})
 		if takeErr != nil {
@@ -254,7 +249,7 @@ func (l Logs) Read(ctx context.Context, run string, take func(Parcel) error) ([]
 	return unrepaired(damaged, taken), nil
 }
 
-// lines calls each with the lines of a log, until it returns false.
+// lines calls each for every line, until it returns false.
 func (l NamedLog) lines(ctx context.Context, each func([]byte) bool) error {
 	r, err := l.Open(ctx)
 	if err != nil {
@@ -263,8 +258,8 @@ func (l NamedLog) lines(ctx context.Context, each func([]byte) bool) error {
 	in := bufio.NewReaderSize(r, 4*maxLine)
 	for {
 		line, err := in.ReadSlice('\n')
-		// What is longer than the buffer is none of ours: its pieces are looked at one by
-		// one, and a frame that lies across two of them is found to be broken.
+		// A line beyond the buffer is foreign. A frame across two of its pieces fails its
+		// checksum.
 		if len(line) > 0 && !each(line) {
 			return r.Close()
 		}

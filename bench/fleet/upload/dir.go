@@ -1,4 +1,4 @@
-package delivery
+package upload
 
 import (
 	"context"
@@ -10,27 +10,26 @@ import (
 	"strings"
 )
 
-// fileEnding is that of parcels in folders and stores.
-const fileEnding = ".wlshard"
+// fileEnding marks the files and objects of bundles.
+const fileEnding = ".wlresult"
 
-// Folder keeps parcels in files, <run>/<index>-of-<shards>-<id>.wlshard under it: for a
-// volume that all shards mount, or for one machine. Files are written beside their
-// place first, synced, and renamed, so that a file of that name is whole even if the
-// machine fails.
-type Folder string
+// Dir stores bundles as files <run>/<index>-of-<pods>-<id>.wlresult: on a volume that all
+// pods mount, or on one machine. It writes a temporary file, syncs it and renames it, so
+// that each file of that name is complete even after a crash.
+type Dir string
 
-// fileName is where a parcel stands in a folder or a store. The index has as many
-// digits as the last one, so that names sort by it.
-func fileName(p Parcel) string {
+// fileName returns the path of a bundle in a directory or store. Zero padding makes names
+// sort by index.
+func fileName(p Bundle) string {
 	return fmt.Sprintf("%s/%0*d-of-%d-%s%s", p.Run, len(fmt.Sprint(p.Of-1)), p.Index, p.Of, p.ID(), fileEnding)
 }
 
-func (f Folder) path(p Parcel) string {
+func (f Dir) path(p Bundle) string {
 	return filepath.Join(string(f), filepath.FromSlash(fileName(p)))
 }
 
-// Deliver implements [Sink].
-func (f Folder) Deliver(_ context.Context, p Parcel) error {
+// Upload implements [Sink].
+func (f Dir) Upload(_ context.Context, p Bundle) error {
 	path := f.path(p)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -41,7 +40,7 @@ func (f Folder) Deliver(_ context.Context, p Parcel) error {
 	}
 	_, err = file.Write(p.Data)
 	if err == nil {
-		// CreateTemp lets nobody else read it, and the one who collects is somebody else.
+		// CreateTemp restricts the mode; the collector may run as another user.
 		err = file.Chmod(0o644)
 	}
 	if err == nil {
@@ -57,8 +56,8 @@ func (f Folder) Deliver(_ context.Context, p Parcel) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// put writes a parcel that would be fetched again after a failure.
-func (f Folder) put(p Parcel) error {
+// put writes a bundle without syncing it: the spool can be fetched again.
+func (f Dir) put(p Bundle) error {
 	path := f.path(p)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -66,19 +65,19 @@ func (f Folder) put(p Parcel) error {
 	return os.WriteFile(path, p.Data, 0o644)
 }
 
-// syncDir makes a rename last.
+// syncDir makes a rename durable.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	// Some file systems can't, and then there is nothing to be done.
+	// Some file systems do not support it.
 	_ = dir.Sync()
 	return dir.Close()
 }
 
-// Read implements [Reader]. Parcels are found at any depth.
-func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) ([]Damage, error) {
+// Read implements [Reader]. It finds bundles at any depth.
+func (f Dir) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
 	wanted := runs{asked: run}
 	var damaged []Damage
 	err := filepath.WalkDir(string(f), func(path string, d fs.DirEntry, err error) error {
@@ -88,7 +87,7 @@ func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) (
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, fileEnding) {
 			return err
 		}
-		p, why, err := readParcel(path)
+		p, why, err := readBundle(path)
 		switch {
 		case err != nil:
 			return err
@@ -107,11 +106,11 @@ func (f Folder) Read(ctx context.Context, run string, take func(Parcel) error) (
 	return damaged, err
 }
 
-// readParcel reads a file; why says why it isn't whole.
-func readParcel(path string) (p Parcel, why string, err error) {
+// readBundle reads a file. why describes its damage.
+func readBundle(path string) (p Bundle, why string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Parcel{}, "", err
+		return Bundle{}, "", err
 	}
 	if p, err = Decode(data); err != nil {
 		why = err.Error()

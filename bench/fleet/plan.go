@@ -1,0 +1,194 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/source/cluster"
+)
+
+// Mode says what the pods of a run do with the storm.
+type Mode string
+
+// The modes.
+const (
+	// ModeSelf: each pod plays its share of the storm through its own pipelines.
+	ModeSelf Mode = "self"
+	// ModeSharedServer: one simulated API server plays the whole storm. Each pod watches
+	// all of it.
+	ModeSharedServer Mode = "shared-server"
+	// ModeCluster: each writer writes its share of the storm to the real cluster. Each
+	// pod watches all of it.
+	ModeCluster Mode = "cluster"
+)
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{ModeSelf, ModeSharedServer, ModeCluster} }
+
+// Paths and addresses in a pod.
+const (
+	// PlanDir is the mount of the run's ConfigMap: the plan and the files that it names.
+	PlanDir = "/etc/watchlab"
+	// PlanFile is the plan.
+	PlanFile = PlanDir + "/plan.yaml"
+	// TokenFile holds the token of the simulated API server of mode shared-server. The
+	// server and the pods mount the same Secret.
+	TokenFile = "/etc/watchlab-token/token"
+	// ServerPort is the port of the simulated API server's Service: plain HTTP.
+	ServerPort = 8080
+	// MetricsAddr serves metrics and probes from the start of the pod.
+	MetricsAddr = "0.0.0.0:9464"
+)
+
+// The environment variables of a pod.
+const (
+	// IndexVar is the completion index. The Job controller sets it.
+	IndexVar = "JOB_COMPLETION_INDEX"
+	// PodVar, NodeVar and NamespaceVar come from the downward API.
+	PodVar       = "WATCHLAB_POD"
+	NodeVar      = "WATCHLAB_NODE"
+	NamespaceVar = "WATCHLAB_NAMESPACE"
+)
+
+// Limits of a plan.
+const (
+	// MaxRun is the longest name of a run. Object names contain it.
+	MaxRun = 20
+	// MaxPods is the largest number of pods.
+	MaxPods = 10_000
+	// MaxWriters is the largest number of writers: a selector names each ([Plan.WrittenBy]).
+	MaxWriters = 100
+)
+
+// Plan is the same for all pods of a run. Each pod mounts its YAML form as [PlanFile].
+type Plan struct {
+	Run  string `json:"run"`
+	Mode Mode   `json:"mode"`
+
+	Pods int `json:"pods"`
+
+	Writers int `json:"writers,omitempty"`
+
+	Args []string `json:"args"`
+
+	Upload string `json:"upload"`
+
+	Barrier metav1.Duration `json:"barrier"`
+
+	Server string `json:"server,omitempty"`
+}
+
+// ErrPlan is wrapped by the error for an invalid plan.
+var ErrPlan = errors.New("invalid plan")
+
+// ReadPlan reads a plan from a file. The error names the file and wraps [ErrPlan], or is
+// that of the file system.
+func ReadPlan(path string) (Plan, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Plan{}, err
+	}
+	p, err := ParsePlan(data)
+	if err != nil {
+		return Plan{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// ParsePlan reads a plan from YAML. It refuses unknown and duplicate fields. The error
+// wraps [ErrPlan].
+func ParsePlan(data []byte) (Plan, error) {
+	var p Plan
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		return Plan{}, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	return p, p.Validate()
+}
+
+// YAML returns the form that [ParsePlan] reads.
+func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
+
+// Validate checks all fields but Args. The error wraps [ErrPlan].
+func (p Plan) Validate() error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrPlan, fmt.Sprintf(format, args...))
+	}
+	if err := CheckRun(p.Run); err != nil {
+		return err
+	}
+	switch {
+	case !slices.Contains(Modes(), p.Mode):
+		return invalid("mode %q (have %v)", p.Mode, Modes())
+	case p.Pods < 1 || p.Pods > MaxPods:
+		return invalid("%d pods (allowed: 1 to %d)", p.Pods, MaxPods)
+	case p.Mode == ModeCluster && (p.Writers < 1 || p.Writers > MaxWriters):
+		return invalid("%d writers (mode %s needs 1 to %d)", p.Writers, p.Mode, MaxWriters)
+	case p.Mode != ModeCluster && p.Writers != 0:
+		return invalid("%d writers (mode %s has none)", p.Writers, p.Mode)
+	case p.Mode == ModeSharedServer && p.Server == "":
+		return invalid("no server (mode %s needs one)", p.Mode)
+	case p.Mode != ModeSharedServer && p.Server != "":
+		return invalid("server %q (mode %s has none)", p.Server, p.Mode)
+	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
+		return invalid("barrier %v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
+	}
+	if p.Server != "" {
+		if problems := validation.IsDNS1035Label(p.Server); len(problems) > 0 {
+			return invalid("server %q: %s", p.Server, problems[0])
+		}
+	}
+	return CheckUpload(p.Upload)
+}
+
+// maxBarrier limits the barrier timeout. A run with a lost pod would seem to hang.
+const maxBarrier = time.Hour
+
+// CheckRun checks the name of a run. The error wraps [ErrPlan].
+func CheckRun(name string) error {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return fmt.Errorf("%w: run %q: %s", ErrPlan, name, problems[0])
+	}
+	if len(name) > MaxRun {
+		return fmt.Errorf("%w: run %q has %d characters (allowed: %d)", ErrPlan, name, len(name), MaxRun)
+	}
+	return nil
+}
+
+// CheckUpload checks the form of an upload target: configmap, log, dir=PATH, s3=URL. The
+// error wraps [ErrPlan].
+func CheckUpload(target string) error {
+	kind, to, has := strings.Cut(target, "=")
+	switch {
+	case !has && (kind == "configmap" || kind == "log"), has && to != "" && (kind == "dir" || kind == "s3"):
+		return nil
+	}
+	return fmt.Errorf("%w: upload %q (allowed: configmap, log, dir=PATH, s3=URL)", ErrPlan, target)
+}
+
+// WriterRun returns the value of [cluster.RunLabel] on the objects and namespaces of a
+// writer. It differs from the name of the run, so that a watch never takes the pods of
+// the run for pods of the storm.
+func WriterRun(run string, index int) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(run)) // It never fails.
+	return fmt.Sprintf("%s-%08x-%d", strings.TrimRight(run[:min(len(run), 6)], "-"), h.Sum32(), index)
+}
+
+// WrittenBy returns the label selector for the objects of the plan's writers.
+// WrittenBy returns the label selector for the objects of the plan's writers.
+func (p Plan) WrittenBy() string {
+	names := make([]string, p.Writers)
+	for i := range names {
+		names[i] = WriterRun(p.Run, i)
+	}
+	return cluster.RunLabel + " in (" + strings.Join(names, ",") + ")"
+}

@@ -1,0 +1,92 @@
+package fleet_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/fleet"
+)
+
+func plan() fleet.Plan {
+	return fleet.Plan{
+		Run: "nodeloss", Mode: fleet.ModeSelf, Pods: 4, Args: []string{"--storm", "/etc/watchlab/storm.yaml"},
+		Upload: "configmap", Barrier: metav1.Duration{Duration: 2 * time.Minute},
+	}
+}
+
+func TestPlanIsReadAsWritten(t *testing.T) {
+	data, err := plan().YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := fleet.ReadPlan(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(plan(), got); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlansThatAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*fleet.Plan){
+		"run":                 func(p *fleet.Plan) { p.Run = "" },
+		"long run":            func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
+		"run with dots":       func(p *fleet.Plan) { p.Run = "a.b" },
+		"mode":                func(p *fleet.Plan) { p.Mode = "both" },
+		"pods":                func(p *fleet.Plan) { p.Pods = 0 },
+		"too many shards":     func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
+		"writers":             func(p *fleet.Plan) { p.Writers = 1 },
+		"no writers":          func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
+		"server":              func(p *fleet.Plan) { p.Server = "storm" },
+		"no server":           func(p *fleet.Plan) { p.Mode = fleet.ModeSharedServer },
+		"server with a dot":   func(p *fleet.Plan) { p.Mode, p.Server = fleet.ModeSharedServer, "a.b" },
+		"barrier":             func(p *fleet.Plan) { p.Barrier.Duration = -1 },
+		"endless barrier":     func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
+		"upload":              func(p *fleet.Plan) { p.Upload = "" },
+		"deliver to nowhere":  func(p *fleet.Plan) { p.Upload = "dir=" },
+		"deliver to a friend": func(p *fleet.Plan) { p.Upload = "mail=a@b" },
+	} {
+		p := plan()
+		change(&p)
+		if err := p.Validate(); !errors.Is(err, fleet.ErrPlan) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
+		if _, err := fleet.ParsePlan([]byte(text)); !errors.Is(err, fleet.ErrPlan) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Each writer has a name of its own, that is no longer than a writer's may be, and that
+// no other run's writers have.
+func TestNamesOfWriters(t *testing.T) {
+	seen := map[string]bool{}
+	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {
+		p := fleet.Plan{Run: run, Mode: fleet.ModeCluster, Writers: 3}
+		for i := range p.Writers {
+			name := fleet.WriterRun(run, i)
+			if seen[name] || len(name) > fleet.MaxRun || fleet.CheckRun(name) != nil || name == run {
+				t.Errorf("writer %d of %s is called %q", i, run, name)
+			}
+			seen[name] = true
+			if !slices.Contains(strings.FieldsFunc(p.WrittenBy(), func(r rune) bool { return strings.ContainsRune("(), ", r) }), name) {
+				t.Errorf("%s doesn't select what %s writes", p.WrittenBy(), name)
+			}
+		}
+	}
+}
