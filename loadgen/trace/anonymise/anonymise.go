@@ -1,43 +1,40 @@
-// Package anonymise replaces what a recording says of the cluster that it was
-// recorded in.
+// Package anonymise replaces what a recording reveals about its cluster.
 //
-// What is kept is on a list; every other string is replaced:
+// These are kept:
 //
-//   - Numbers, booleans, null, and everything's size: a replacement has the
-//     length of what it replaces, in characters, in bytes of UTF-8 and in bytes
-//     of the JSON.
-//   - Names of fields that client-go's types have, kinds and API versions that
-//     it knows or that the recorded resource has.
-//   - Times; durations and quantities in fields of these types, percentages
-//     where a number could stand, resource versions.
-//   - Values of enumerations: constants of the type that the field has (Running,
-//     NoSchedule), and for type and reason, which are plain strings, those of a
-//     list. Of a custom resource, whose types are not known, those of all types.
+//   - Numbers, booleans, null, and all sizes: a replacement has the length of the
+//     original in characters, in bytes of UTF-8 and in bytes of JSON.
+//   - Names of fields that client-go's types have; kinds and API versions that
+//     client-go knows or that the recorded resource has.
+//   - Times; durations and quantities in fields of these types; percentages in
+//     fields that may hold a number; resource versions.
+//   - Values of enumerations: constants of the field's type (Running, NoSchedule).
+//     For type and reason, which are plain strings, listed values; in custom
+//     resources, whose types are unknown, the constants of all types.
 //   - Label, annotation and taint keys, resource names, field managers, event
-//     sources and field paths that Kubernetes itself defines; 127.0.0.1, ::1,
-//     0.0.0.0 and ::; true, false and Unknown.
+//     sources and field paths that Kubernetes defines; 127.0.0.1, ::1, 0.0.0.0 and
+//     ::; true, false and Unknown.
 //
-// The rest is replaced word by word: a word is a run of letters and digits, and
-// what stands between words stays. A word's replacement depends on the word and
-// on a random key alone, so the same name becomes the same pseudonym wherever it
-// stands, a pod's name goes on to begin with that of its ReplicaSet, and a
-// selector goes on to select. Lower case stays lower case, upper case stays upper
-// case, digits stay digits: what was a valid name, identifier or image is one.
-// Different words have different replacements, and no word is its own. UUIDs
-// become UUIDs and long hexadecimal numbers such. IP addresses become IP
-// addresses, and those of one network (by whole bytes) such of one network.
+// All other strings are replaced word by word. A word is a run of letters and
+// digits; characters between words stay. The replacement, a pseudonym, follows
+// from the HMAC of the word under a random key. So a name has the same pseudonym
+// everywhere, the name of a pod still starts with that of its ReplicaSet, and
+// selectors still select. Characters stay in their class (lower case, upper case,
+// digits), so names, identifiers and images stay valid. Different words have
+// different pseudonyms, and no word is its own. UUIDs become UUIDs, and long
+// hexadecimal numbers such numbers. IP addresses of one network (by whole bytes)
+// become IP addresses of one network.
 //
-// Values that are nobody's name are replaced as a whole, so that their words
-// can't be found elsewhere: the data of Secrets and ConfigMaps, environment
-// values, commands and arguments.
+// Values that contain no names are replaced as a whole: the data of Secrets and
+// ConfigMaps, environment values, commands and arguments.
 //
 // # What it does not hide
 //
-// The shape: how many objects of which kinds there are, what refers to what,
-// how long names are and where their dashes are, numbers (ports, replicas,
-// resource requests), times. Somebody who knows the cluster can recognise it,
-// and a short word has few others to be replaced by: of a single digit, ten.
-// Lengths of secrets stay what they are.
+// The shape: the numbers of objects and kinds, references, the lengths of names
+// and secrets, the places of dashes, numbers (ports, replicas, resource requests)
+// and times. A person who knows the cluster can recognise it. A short word has few
+// pseudonyms: a single digit has nine, and all single digits move by the same
+// distance, as the last bytes of addresses of one network do.
 package anonymise
 
 import (
@@ -58,23 +55,21 @@ var ErrObject = errors.New("not JSON")
 // KeySize is the length of a key in bytes.
 const KeySize = 32
 
-// Anonymiser replaces names and values by its key. It is for one goroutine.
-// Its memory does not grow with what it has seen.
+// Anonymiser replaces names and values. It is for one goroutine. Its memory has a
+// limit that does not depend on the recording.
 type Anonymiser struct {
-	words *words
-	types types
-
-	roots map[schema.GroupVersionKind]*node
+	pseudonyms *pseudonyms
+	types      types
+	roots      map[schema.GroupVersionKind]*node
 
 	text, opaque, bytes memo
 	scratch             []unit
 }
 
-// memo is a cache that is emptied when it is full: what it holds follows from
-// the key.
+// memo is a cache. It is emptied when it is full.
 type memo map[string]string
 
-// memoSize bounds a memo's entries, memoLength their length.
+// memoSize limits the entries of a memo, memoLength their length.
 const (
 	memoSize   = 1 << 16
 	memoLength = 1 << 10
@@ -90,7 +85,7 @@ func (m memo) put(k, v string) {
 	m[k] = v
 }
 
-// New returns an anonymiser with a random key, which nobody ever learns.
+// New returns an anonymiser with a random key, which is kept nowhere else.
 func New() (*Anonymiser, error) {
 	var key [KeySize]byte
 	if _, err := rand.Read(key[:]); err != nil {
@@ -99,21 +94,21 @@ func New() (*Anonymiser, error) {
 	return WithKey(key), nil
 }
 
-// WithKey returns an anonymiser with a given key: two with the same key replace
-// alike. Whoever has the key can undo what was done.
+// WithKey returns an anonymiser with a given key. Two with the same key give the same
+// pseudonyms. The key allows to find the originals.
 func WithKey(key [KeySize]byte) *Anonymiser {
 	return &Anonymiser{
-		words: newWords(key), types: types{}, roots: map[schema.GroupVersionKind]*node{},
+		pseudonyms: newPseudonyms(key), types: types{}, roots: map[schema.GroupVersionKind]*node{},
 		text: memo{}, opaque: memo{}, bytes: memo{},
 	}
 }
 
-// Frame returns the frame with its object replaced; the object that it was
-// given is not changed. Of a break, the message is replaced.
+// Frame returns the frame with a copy of its object in which names and values are
+// replaced. In a break, it replaces the message.
 func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	if f.Break != nil {
 		b := *f.Break
-		if f.Break.Reason != trace.Unreadable { // That one is this program's own.
+		if f.Break.Reason != trace.Unreadable { // That message is the reader's own.
 			b.Message = a.String(b.Message)
 		}
 		f.Break = &b
@@ -128,9 +123,9 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	return f, err
 }
 
-// Object returns the object, which is of the given kind, with everything
-// replaced that is not known to be harmless. The result has the length of the
-// object. The error wraps [ErrObject].
+// Object returns a copy of an object of the given kind, of the same length, in which
+// every string is replaced that is not known to be harmless. The error wraps
+// [ErrObject].
 func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
@@ -146,16 +141,12 @@ func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte
 	return r.out, nil
 }
 
-// String returns what the anonymiser makes of a name or a text.
+// String returns the replacement of a name or a text.
 func (a *Anonymiser) String(s string) string {
 	units := make([]unit, 0, len(s))
 	for _, c := range s {
 		units = append(units, unit{r: c})
 	}
-	a.words.text(units)
-	out := make([]rune, len(units))
-	for i, u := range units {
-		out[i] = u.r
-	}
-	return string(out)
+	a.pseudonyms.text(units)
+	return plainString(units)
 }

@@ -341,7 +341,7 @@ func compare(t testing.TB, was, is any, f func(was, is string)) {
 // shape is a string with its letters and digits made alike.
 func shape(s string) string {
 	return strings.Map(func(r rune) rune {
-		if c := symbolOf(unit{r: r}).class; c != nobody {
+		if c := symbolOf(unit{r: r}).class; c != none {
 			return rune(c)
 		}
 		return r
@@ -357,7 +357,7 @@ func eachWord(was, is string, f func(was, is string)) {
 	a, b := []rune(was), []rune(is)
 	for i := 0; i < len(a) && len(a) == len(b); {
 		n := 0
-		for i+n < len(a) && symbolOf(unit{r: a[i+n]}).class != nobody {
+		for i+n < len(a) && symbolOf(unit{r: a[i+n]}).class != none {
 			n++
 		}
 		// Of what is replaced as a whole, or of a UUID, a short part may be
@@ -664,10 +664,10 @@ func TestText(t *testing.T) {
 
 func units(s string) []unit { return appendUnits(nil, []byte(s)) }
 
-// TestWordsArePermuted: different words have different replacements, and none is
+// TestWordsAreUnique: different words have different replacements, and none is
 // its own, for all words of up to three characters of some shapes.
-func TestWordsArePermuted(t *testing.T) {
-	w := newWords(testKey)
+func TestWordsAreUnique(t *testing.T) {
+	w := newPseudonyms(testKey)
 	for _, shape := range []string{"d", "l", "u", "dd", "ld", "ul", "dld", "2", "lll"} {
 		if shape == "lll" && raced {
 			continue
@@ -690,7 +690,7 @@ func TestWordsArePermuted(t *testing.T) {
 		seen := map[string]string{}
 		for _, s := range all {
 			u := units(s)
-			w.permuteUnits("word", u)
+			w.each("word", u, symbolOf)
 			got := plainString(u)
 			if got == s {
 				t.Fatalf("%q is its own replacement", s)
@@ -705,7 +705,7 @@ func TestWordsArePermuted(t *testing.T) {
 
 // TestBase64: data stays data of that length.
 func TestBase64(t *testing.T) {
-	w := newWords(testKey)
+	w := newPseudonyms(testKey)
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data")
 		text := base64.StdEncoding.EncodeToString(data)

@@ -3,6 +3,7 @@ package anonymise
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -10,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rewriter copies valid JSON and replaces strings on the way. Besides them,
-// every byte stays where it is.
+// rewriter copies valid JSON and replaces strings. All other bytes stay.
 type rewriter struct {
 	a    *Anonymiser
 	kind schema.GroupVersionKind
@@ -34,7 +34,7 @@ func (r *rewriter) space() {
 	}
 }
 
-// punctuation copies one byte, with white space around it.
+// punctuation copies one byte and the white space around it.
 func (r *rewriter) punctuation() byte {
 	r.space()
 	c := r.in[r.at]
@@ -44,7 +44,7 @@ func (r *rewriter) punctuation() byte {
 	return c
 }
 
-// token takes the string at the current place, without its quotes.
+// token reads the string at the current place, without its quotes.
 func (r *rewriter) token() []byte {
 	start := r.at + 1
 	for r.at = start; r.in[r.at] != '"'; r.at++ {
@@ -57,8 +57,7 @@ func (r *rewriter) token() []byte {
 	return t
 }
 
-// value copies a value which the node says of what type it is; key is that
-// under which it stands.
+// value copies a value of the given schema. key is its key in the object.
 func (r *rewriter) value(n *node, key string) {
 	r.space()
 	switch r.in[r.at] {
@@ -107,7 +106,7 @@ func (r *rewriter) object(n *node) {
 	}
 }
 
-// key writes an object's key and returns what is known of its value.
+// key writes an object's key and returns the schema of its value.
 func (r *rewriter) key(n *node, t []byte) (child *node, name string) {
 	name = unquoted(t)
 	switch n.kind {
@@ -117,53 +116,52 @@ func (r *rewriter) key(n *node, t []byte) (child *node, name string) {
 			return child, name
 		}
 	case mapNode:
-		if n.keys[name] || !n.data && keptKeys[name] {
+		if n.keys[name] || !n.data && keptKey(name) {
 			r.out = append(r.out, t...)
 		} else {
-			r.replaced(r.a.text, t, (*words).text)
+			r.replaced(r.a.text, t, (*pseudonyms).text)
 		}
 		return n.elem(), ""
 	case managedNode:
 		return r.managed(n, t, name), ""
 	}
-	// Nobody knows whether it is a field or a name: a field that others have
-	// too is no secret.
-	if fieldNames()[name] || keptKeys[name] || resourceNames()[name] {
+	// It may be a field or a name. A field that other types have is no secret.
+	if fieldNames()[name] || keptKey(name) || resourceNames()[name] {
 		r.out = append(r.out, t...)
 	} else {
-		r.replaced(r.a.text, t, (*words).text)
+		r.replaced(r.a.text, t, (*pseudonyms).text)
 	}
 	return untyped, name
 }
 
-// managed writes a key of managed fields, where fields, list elements and set
-// members are keys; n is about the type that the fields are of.
+// managed writes a key of managed fields, in which fields, list elements and set
+// members are keys. n is the schema that they are about.
 func (r *rewriter) managed(n *node, t []byte, name string) *node {
-	of := n.managed
-	if of == nil {
-		of = r.root
+	about := n.managed
+	if about == nil {
+		about = r.root
 	}
 	prefix, rest, _ := strings.Cut(name, ":")
 	switch {
 	case name == ".", prefix == "i" && digits(rest):
 		r.out = append(r.out, t...)
-		return managedOf(of)
+		return managedOf(about)
 	case prefix == "f" && bytes.HasPrefix(t, []byte("f:")):
 		r.out = append(r.out, "f:"...)
-		child, _ := r.key(of, t[2:])
+		child, _ := r.key(about, t[2:])
 		return managedOf(child)
 	case prefix == "k" || prefix == "v":
-		elem := of.element()
+		elem := about.element()
 		if r.inner(elem, t) {
 			return managedOf(elem)
 		}
 	}
-	r.replaced(r.a.text, t, (*words).text)
+	r.replaced(r.a.text, t, (*pseudonyms).text)
 	return managedOf(untyped)
 }
 
-// inner writes a key which has JSON after its first two characters; it returns
-// false where it hasn't.
+// inner writes a key with JSON after its first two characters; it returns false for
+// any other.
 func (r *rewriter) inner(n *node, t []byte) bool {
 	units := appendUnits(nil, t)
 	if len(units) < 3 || units[1].r != ':' {
@@ -176,8 +174,7 @@ func (r *rewriter) inner(n *node, t []byte) bool {
 	sub := rewriter{a: r.a, kind: r.kind, root: r.root, in: []byte(old)}
 	sub.value(n, "")
 	sub.space()
-	// Characters were replaced one by one, so that each can be written as the
-	// old one was.
+	// Each character replaces one, so that it can be written in the same form.
 	i := 2
 	for _, c := range string(sub.out) {
 		if i == len(units) {
@@ -204,32 +201,32 @@ func (r *rewriter) text(l leaf, t []byte) {
 	}
 	switch l.kind {
 	case opaqueLeaf:
-		r.replaced(r.a.opaque, t, (*words).whole)
+		r.replaced(r.a.opaque, t, (*pseudonyms).whole)
 	case bytesLeaf:
-		r.replaced(r.a.bytes, t, func(w *words, s []unit) {
-			if !w.base64(s) {
-				w.whole(s)
+		r.replaced(r.a.bytes, t, func(p *pseudonyms, s []unit) {
+			if !p.base64(s) {
+				p.whole(s)
 			}
 		})
 	default:
-		r.replaced(r.a.text, t, (*words).text)
+		r.replaced(r.a.text, t, (*pseudonyms).text)
 	}
 }
 
 // replaced writes the replacement of a string.
-func (r *rewriter) replaced(m memo, t []byte, how func(*words, []unit)) {
+func (r *rewriter) replaced(m memo, t []byte, replace func(*pseudonyms, []unit)) {
 	if s, ok := m[string(t)]; ok {
 		r.out = append(r.out, s...)
 		return
 	}
 	r.a.scratch = appendUnits(r.a.scratch[:0], t)
-	how(r.a.words, r.a.scratch)
+	replace(r.a.pseudonyms, r.a.scratch)
 	start := len(r.out)
 	r.out = appendToken(r.out, r.a.scratch)
 	m.put(string(t), string(r.out[start:]))
 }
 
-// unquoted returns the string that a JSON string without its quotes stands for.
+// unquoted returns the value of a JSON string without its quotes.
 func unquoted(t []byte) string {
 	if bytes.IndexByte(t, '\\') < 0 {
 		return string(t)
@@ -237,15 +234,14 @@ func unquoted(t []byte) string {
 	return plainString(appendUnits(nil, t))
 }
 
-// appendUnits takes a JSON string without its quotes apart.
+// appendUnits splits a JSON string without its quotes into characters.
 func appendUnits(s []unit, t []byte) []unit {
 	for len(t) > 0 {
 		if t[0] != '\\' {
 			c, n := utf8.DecodeRune(t)
 			u := unit{r: c}
 			if c == utf8.RuneError && n == 1 {
-				// Not UTF-8: encoding/json takes it for U+FFFD, and so is it
-				// written.
+				// Invalid UTF-8, which encoding/json reads as U+FFFD.
 				u = unit{r: rune(t[0]), form: kept}
 			}
 			s = append(s, u)
@@ -280,20 +276,11 @@ var shortEscapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f
 var letters = map[rune]byte{'"': '"', '\\': '\\', '/': '/', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 
 func hex4(t []byte) rune {
-	var v rune
-	for _, c := range t {
-		v <<= 4
-		switch {
-		case c <= '9':
-			v |= rune(c - '0')
-		default:
-			v |= rune(c|0x20-'a') + 10
-		}
-	}
-	return v
+	v, _ := strconv.ParseUint(string(t), 16, 16) // The JSON is valid.
+	return rune(v)
 }
 
-// appendToken writes units as they were written before.
+// appendToken writes units in their forms.
 func appendToken(b []byte, s []unit) []byte {
 	for _, u := range s {
 		switch u.form {

@@ -3,6 +3,7 @@ package anonymise
 import (
 	"reflect"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -14,23 +15,24 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// node is what is known of a value.
+// node is the schema of a value.
 type node struct {
 	kind nodeKind
-
-	of     reflect.Type
+	// A struct's type and fields, or the type or schema of a map's or slice's
+	// elements.
+	typ    reflect.Type
 	fields map[string]*node
 	inside *node
-
-	keys map[string]bool
+	// keys are keys of a map that are kept. The keys of data are all replaced.
+	keys words
 	data bool
 	leaf leaf
-
-	managed *node
-
+	// managed is the schema that managed fields are about; nil for the object
+	// that has them. asManaged caches the schema of managed fields of this one.
+	managed   *node
 	asManaged *node
 
-	in types
+	types types
 }
 
 type nodeKind int
@@ -44,48 +46,45 @@ const (
 	managedNode
 )
 
-// untyped is what nothing is known of.
-var untyped = &node{}
+var (
+	untyped        = &node{}
+	managedUntyped = &node{kind: managedNode, managed: untyped}
+	managedRoot    = &node{kind: managedNode}
+)
 
-// managedUntyped are managed fields of what nothing is known of.
-var managedUntyped = &node{kind: managedNode, managed: untyped}
-
-// ownFields are managed fields of the object that they stand in.
-var ownFields = &node{kind: managedNode}
-
-// types are what an anonymiser knows of Go types.
+// types caches the schemas of Go types.
 type types map[reflect.Type]*node
 
 func managedOf(n *node) *node {
 	switch {
 	case n == untyped:
 		return managedUntyped
-	case n.asManaged == nil && n.in == nil:
-		return &node{kind: managedNode, managed: n} // Shared, and not to be changed.
+	case n.asManaged == nil && n.types == nil:
+		return &node{kind: managedNode, managed: n} // n is shared and must not be changed.
 	case n.asManaged == nil:
 		n.asManaged = &node{kind: managedNode, managed: n}
 	}
 	return n.asManaged
 }
 
-// field returns what is known of a struct's field; nil where it has none of that
-// name.
+// field returns the schema of a struct's field; nil where it has none of that name.
 func (n *node) field(name string) *node {
 	if n.fields == nil {
 		n.fields = map[string]*node{}
-		n.addFields(n.of)
+		n.addFields(n.typ)
 	}
 	return n.fields[name]
 }
 
-// elem returns what is known of a map's or a slice's elements.
+// elem returns the schema of a map's or a slice's elements.
 func (n *node) elem() *node {
 	if n.inside != nil {
 		return n.inside
 	}
-	return n.in.nodeOf(n.of)
+	return n.types.nodeOf(n.typ)
 }
 
+// element returns the schema of a JSON array's elements.
 func (n *node) element() *node {
 	switch n.kind {
 	case sliceNode:
@@ -108,18 +107,32 @@ func (n *node) leafFor(key string) leaf {
 	}
 }
 
-// rootOf returns what is known of a kind: all, or at least the metadata.
+// rootOf returns the schema of a kind: all of it, or the metadata where the type is
+// unknown.
 func (in types) rootOf(kind schema.GroupVersionKind) *node {
 	if o, err := scheme.Scheme.New(kind); err == nil {
 		return in.nodeOf(reflect.TypeOf(o).Elem())
 	}
-	n := &node{kind: structNode, fields: map[string]*node{}, in: in}
+	n := &node{kind: structNode, fields: map[string]*node{}, types: in}
 	n.addFields(reflect.TypeFor[metav1.TypeMeta]())
 	n.fields["metadata"] = in.nodeOf(reflect.TypeFor[metav1.ObjectMeta]())
 	return n
 }
 
-// nodeOf returns what is known of a type.
+// leafTypes are the types that are strings in JSON, or anything.
+var leafTypes = map[reflect.Type]node{
+	reflect.TypeFor[metav1.Time]():          {kind: leafNode},
+	reflect.TypeFor[metav1.MicroTime]():     {kind: leafNode},
+	reflect.TypeFor[metav1.Duration]():      {kind: leafNode, leaf: leaf{kind: durationLeaf}},
+	reflect.TypeFor[resource.Quantity]():    {kind: leafNode, leaf: leaf{kind: quantityLeaf}},
+	reflect.TypeFor[intstr.IntOrString]():   {kind: leafNode, leaf: leaf{kind: percentLeaf}},
+	reflect.TypeFor[[]byte]():               {kind: leafNode, leaf: leaf{kind: bytesLeaf}},
+	reflect.TypeFor[metav1.FieldsV1]():      {},
+	reflect.TypeFor[runtime.RawExtension](): {},
+	reflect.TypeFor[runtime.Unknown]():      {},
+}
+
+// nodeOf returns the schema of a type.
 func (in types) nodeOf(t reflect.Type) *node {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -127,37 +140,23 @@ func (in types) nodeOf(t reflect.Type) *node {
 	if n, ok := in[t]; ok {
 		return n
 	}
-	n := &node{of: t, in: in}
+	n := &node{}
 	in[t] = n
-	switch t {
-	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
-		n.kind = leafNode
-		return n
-	case reflect.TypeFor[metav1.Duration]():
-		n.kind, n.leaf.kind = leafNode, durationLeaf
-		return n
-	case reflect.TypeFor[resource.Quantity]():
-		n.kind, n.leaf.kind = leafNode, quantityLeaf
-		return n
-	case reflect.TypeFor[intstr.IntOrString]():
-		n.kind, n.leaf.kind = leafNode, percentLeaf
-		return n
-	case reflect.TypeFor[[]byte]():
-		n.kind, n.leaf.kind = leafNode, bytesLeaf
-		return n
-	case reflect.TypeFor[metav1.FieldsV1](), reflect.TypeFor[runtime.RawExtension](), reflect.TypeFor[runtime.Unknown]():
+	if known, ok := leafTypes[t]; ok {
+		*n = known
+		n.typ, n.types = t, in
 		return n
 	}
+	n.typ, n.types = t, in
 	switch t.Kind() {
 	case reflect.Struct:
 		n.kind = structNode
 	case reflect.Map:
-		n.kind, n.of = mapNode, t.Elem()
-		n.keys = enumeration(t.Key())
+		n.kind, n.typ, n.keys = mapNode, t.Elem(), enumeration(t.Key())
 	case reflect.Slice, reflect.Array:
-		n.kind, n.of = sliceNode, t.Elem()
+		n.kind, n.typ = sliceNode, t.Elem()
 	case reflect.String:
-		n.kind, n.leaf = leafNode, leaf{kind: textLeaf, values: enumeration(t)}
+		n.kind, n.leaf = leafNode, leaf{values: enumeration(t)}
 	}
 	return n
 }
@@ -166,86 +165,70 @@ func (in types) nodeOf(t reflect.Type) *node {
 func (n *node) addFields(t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		ft := f.Type
+		if ft.Kind() == reflect.Pointer {
+			ft = ft.Elem()
+		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-":
 			continue
 		case strings.Contains(options, "inline") || name == "" && f.Anonymous:
-			ft := f.Type
-			if ft.Kind() == reflect.Pointer {
-				ft = ft.Elem()
-			}
 			n.addFields(ft)
 			continue
 		case name == "":
 			name = f.Name
 		}
-		child := n.in.nodeOf(f.Type)
-		child = stringField(name, f.Type, child)
-		if special := specialFields[fieldOf{t, name}]; special != nil {
+		child := n.types.nodeOf(ft)
+		// The names of some string fields say more than their type.
+		if l := untypedLeaf(name); ft == reflect.TypeFor[string]() && (l.kind != textLeaf && l.kind != quantityLeaf || l.values != nil) {
+			child = &node{kind: leafNode, leaf: l}
+		}
+		if special := specialFields()[fieldOf{t, name}]; special != nil {
 			child = special
 		}
 		n.fields[name] = child
 	}
 }
 
-// stringField is about fields that are plain strings and hold something else.
-func stringField(name string, t reflect.Type, child *node) *node {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t != reflect.TypeFor[string]() {
-		return child
-	}
-	if l := untypedLeaf(name); l.kind != textLeaf || l.values != nil {
-		if l.kind == quantityLeaf {
-			return child
-		}
-		return &node{kind: leafNode, leaf: l}
-	}
-	return child
-}
-
 type fieldOf struct {
-	t    reflect.Type
+	typ  reflect.Type
 	name string
 }
 
-var (
-	opaque      = &node{kind: leafNode, leaf: leaf{kind: opaqueLeaf}}
-	opaqueSlice = &node{kind: sliceNode, inside: opaque}
-	opaqueData  = &node{kind: mapNode, inside: opaque, data: true}
-	bytesData   = &node{kind: mapNode, inside: &node{kind: leafNode, leaf: leaf{kind: bytesLeaf}}, data: true}
-	component   = &node{kind: leafNode, leaf: leaf{kind: textLeaf, values: set(components...)}}
-)
-
-// specialFields are those that their type says nothing about.
-var specialFields = map[fieldOf]*node{
-	{reflect.TypeFor[v1.Secret](), "data"}:       bytesData,
-	{reflect.TypeFor[v1.Secret](), "stringData"}: opaqueData,
-
-	{reflect.TypeFor[v1.ConfigMap](), "data"}:       opaqueData,
-	{reflect.TypeFor[v1.ConfigMap](), "binaryData"}: bytesData,
-
-	{reflect.TypeFor[v1.EnvVar](), "value"}:                       opaque,
-	{reflect.TypeFor[v1.Container](), "command"}:                  opaqueSlice,
-	{reflect.TypeFor[v1.Container](), "args"}:                     opaqueSlice,
-	{reflect.TypeFor[v1.EphemeralContainerCommon](), "command"}:   opaqueSlice,
-	{reflect.TypeFor[v1.EphemeralContainerCommon](), "args"}:      opaqueSlice,
-	{reflect.TypeFor[v1.ExecAction](), "command"}:                 opaqueSlice,
-	{reflect.TypeFor[v1.EventSource](), "component"}:              component,
-	{reflect.TypeFor[v1.Event](), "reportingComponent"}:           component,
-	{reflect.TypeFor[eventsv1.Event](), "reportingController"}:    component,
-	{reflect.TypeFor[metav1.ManagedFieldsEntry](), "manager"}:     component,
-	{reflect.TypeFor[metav1.ManagedFieldsEntry](), "subresource"}: {kind: leafNode, leaf: leaf{values: set("status", "scale")}},
-	{reflect.TypeFor[metav1.ManagedFieldsEntry](), "fieldsType"}:  {kind: leafNode, leaf: leaf{values: set("FieldsV1")}},
-	{reflect.TypeFor[v1.ObjectFieldSelector](), "fieldPath"}:      {kind: leafNode, leaf: leaf{values: set(fieldPaths...)}},
-	{reflect.TypeFor[v1.ServiceSpec](), "clusterIP"}:              {kind: leafNode, leaf: leaf{values: set("None")}},
-	{reflect.TypeFor[v1.ServiceSpec](), "clusterIPs"}:             {kind: sliceNode, inside: &node{kind: leafNode, leaf: leaf{values: set("None")}}},
-	{reflect.TypeFor[v1.ResourceFieldSelector](), "resource"}:     {kind: leafNode, leaf: leaf{values: set("limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage")}},
-	{reflect.TypeFor[v1.NodeSystemInfo](), "architecture"}:        {kind: leafNode, leaf: leaf{values: set("amd64", "arm64")}},
-	{reflect.TypeFor[v1.NodeSystemInfo](), "operatingSystem"}:     {kind: leafNode, leaf: leaf{values: set("linux", "windows")}},
-	{reflect.TypeFor[metav1.ObjectMeta](), "finalizers"}:          {kind: sliceNode, inside: &node{kind: leafNode, leaf: leaf{values: keptKeys}}},
-	{reflect.TypeFor[v1.NamespaceSpec](), "finalizers"}:           {kind: sliceNode, inside: &node{kind: leafNode, leaf: leaf{values: set("kubernetes")}}},
-	{reflect.TypeFor[metav1.ManagedFieldsEntry](), "fieldsV1"}:    ownFields,
-}
+// specialFields returns the schemas of fields whose type does not say enough.
+var specialFields = sync.OnceValue(func() map[fieldOf]*node {
+	keep := func(values words) *node { return &node{kind: leafNode, leaf: leaf{values: values}} }
+	list := func(n *node) *node { return &node{kind: sliceNode, inside: n} }
+	data := func(n *node) *node { return &node{kind: mapNode, inside: n, data: true} }
+	opaque := &node{kind: leafNode, leaf: leaf{kind: opaqueLeaf}}
+	bytes := &node{kind: leafNode, leaf: leaf{kind: bytesLeaf}}
+	component := keep(vocabulary()["component"])
+	return map[fieldOf]*node{
+		{reflect.TypeFor[v1.Secret](), "data"}:                        data(bytes),
+		{reflect.TypeFor[v1.Secret](), "stringData"}:                  data(opaque),
+		{reflect.TypeFor[v1.ConfigMap](), "data"}:                     data(opaque),
+		{reflect.TypeFor[v1.ConfigMap](), "binaryData"}:               data(bytes),
+		{reflect.TypeFor[v1.EnvVar](), "value"}:                       opaque,
+		{reflect.TypeFor[v1.Container](), "command"}:                  list(opaque),
+		{reflect.TypeFor[v1.Container](), "args"}:                     list(opaque),
+		{reflect.TypeFor[v1.EphemeralContainerCommon](), "command"}:   list(opaque),
+		{reflect.TypeFor[v1.EphemeralContainerCommon](), "args"}:      list(opaque),
+		{reflect.TypeFor[v1.ExecAction](), "command"}:                 list(opaque),
+		{reflect.TypeFor[v1.EventSource](), "component"}:              component,
+		{reflect.TypeFor[v1.Event](), "reportingComponent"}:           component,
+		{reflect.TypeFor[eventsv1.Event](), "reportingController"}:    component,
+		{reflect.TypeFor[metav1.ManagedFieldsEntry](), "manager"}:     component,
+		{reflect.TypeFor[metav1.ManagedFieldsEntry](), "subresource"}: keep(set("status", "scale")),
+		{reflect.TypeFor[metav1.ManagedFieldsEntry](), "fieldsType"}:  keep(set("FieldsV1")),
+		{reflect.TypeFor[metav1.ManagedFieldsEntry](), "fieldsV1"}:    managedRoot,
+		{reflect.TypeFor[v1.ObjectFieldSelector](), "fieldPath"}:      keep(vocabulary()["fieldPath"]),
+		{reflect.TypeFor[v1.ServiceSpec](), "clusterIP"}:              keep(set("None")),
+		{reflect.TypeFor[v1.ServiceSpec](), "clusterIPs"}:             list(keep(set("None"))),
+		{reflect.TypeFor[v1.ResourceFieldSelector](), "resource"}:     keep(set("limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage")),
+		{reflect.TypeFor[v1.NodeSystemInfo](), "architecture"}:        keep(set("amd64", "arm64")),
+		{reflect.TypeFor[v1.NodeSystemInfo](), "operatingSystem"}:     keep(set("linux", "windows")),
+		{reflect.TypeFor[metav1.ObjectMeta](), "finalizers"}:          list(keep(vocabulary()["key"])),
+		{reflect.TypeFor[v1.NamespaceSpec](), "finalizers"}:           list(keep(set("kubernetes"))),
+	}
+})
