@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/trace"
-	"watchlab/loadgen/trace/stats"
 )
 
 func newTrace() *cobra.Command {
@@ -258,13 +257,13 @@ func (s *summary) table(w io.Writer) error {
 		}
 		fmt.Fprintf(tw, "anonymised\t%s\n", yesNo(h.Anonymised))
 		if s.Stored > 0 {
-			fmt.Fprintf(tw, "blocks\t%d of %s, %s of lines (%.1f×)\n", s.Blocks, stats.Bytes(s.Stored), stats.Bytes(s.Text), float64(s.Text)/float64(s.Stored))
+			fmt.Fprintf(tw, "blocks\t%d of %s, %s of lines (%.1f×)\n", s.Blocks, trace.FormatBytes(s.Stored), trace.FormatBytes(s.Text), float64(s.Text)/float64(s.Stored))
 		}
 	}
 	fmt.Fprintf(tw, "span\t%v to %v\n\n", s.FirstNs.Round(time.Millisecond), s.LastNs.Round(time.Millisecond))
 	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tADDED\tMODIFIED\tDELETED\tBOOKMARKS\tERRORS\tKEYS\tBYTES")
 	for _, r := range s.Resources {
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Resource, r.Initial, r.Added, r.Modified, r.Deleted, r.Bookmarks, r.Errors, r.Keys, stats.Bytes(r.Bytes))
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Resource, r.Initial, r.Added, r.Modified, r.Deleted, r.Bookmarks, r.Errors, r.Keys, trace.FormatBytes(r.Bytes))
 	}
 	if len(s.Breaks) > 0 {
 		fmt.Fprintln(tw, "\nBREAK AT\tRESOURCE\tREASON\tDOWN\tADDED\tMODIFIED\tDELETED\tMESSAGE")
@@ -717,7 +716,7 @@ func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in [2]*input, shift [2
 }
 
 func newTraceStats() *cobra.Command {
-	var svg, png string
+	var svg string
 	output := "table"
 	overwrite := false
 	cmd := &cobra.Command{
@@ -733,20 +732,16 @@ distribution that fits best, and the mix of events.`,
 			if output != "table" && output != "json" {
 				return badFlag("output", oneOf(output, "table", "json"))
 			}
-			pictures := map[string]string{"svg": svg, "png": png}
-			for kind, path := range pictures {
-				if path == "" {
-					continue
-				}
-				if _, err := os.Lstat(path); err == nil && !overwrite {
-					return badFlag(kind, fmt.Errorf("%s exists (--overwrite replaces it)", path))
+			if svg != "" {
+				if _, err := os.Lstat(svg); err == nil && !overwrite {
+					return badFlag("svg", fmt.Errorf("%s exists (--overwrite replaces it)", svg))
 				}
 			}
 			in, err := openTrace(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			all := stats.New(args[0])
+			all := trace.NewStats(args[0])
 			err = errors.Join(in.each(cmd, all.Add), in.close())
 			if err != nil {
 				return err
@@ -759,13 +754,10 @@ distribution that fits best, and the mix of events.`,
 			} else {
 				err = all.Table(cmd.OutOrStdout())
 			}
-			for kind, path := range pictures {
-				if path == "" || err != nil {
-					continue
-				}
+			if svg != "" && err == nil {
 				var out *outFile
-				if out, err = create(path, ".tmp", overwrite); err == nil {
-					if err = all.Picture(out, kind); err != nil {
+				if out, err = create(svg, ".tmp", overwrite); err == nil {
+					if _, err = out.Write(traceSVG(all)); err != nil {
 						err = errors.Join(err, out.discard())
 					} else {
 						err = out.keep()
@@ -775,9 +767,8 @@ distribution that fits best, and the mix of events.`,
 			return errors.Join(err, told(cmd.ErrOrStderr(), in.faults))
 		},
 	}
-	cmd.Flags().StringVar(&svg, "svg", "", "file for a picture of rates and skew")
-	cmd.Flags().StringVar(&png, "png", "", "file for the same picture")
+	cmd.Flags().StringVar(&svg, "svg", "", "SVG file for charts of rates and skew")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace the pictures where there are any")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace the SVG file if it exists")
 	return cmd
 }

@@ -1,6 +1,4 @@
-// Package stats measures recordings: how many events there are a second, how
-// large objects are and how events are spread over keys.
-package stats
+package trace
 
 import (
 	"cmp"
@@ -13,75 +11,77 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
-
-	"watchlab/loadgen/trace"
 )
 
-// Recording is what was measured of all resources. Frames go in with Add;
-// Finish, once, works out the rest.
-type Recording struct {
-	Name      string      `json:"name"`
-	Resources []*Resource `json:"resources"`
+// Stats measures a recording: rates, object sizes, and the distribution of events
+// over keys. Frames go in with Add; Finish, once, computes the fields.
+type Stats struct {
+	Name      string           `json:"name"`
+	Resources []*ResourceStats `json:"resources"`
 }
 
-// Resource is what was measured of one, after its initial list.
-type Resource struct {
+// ResourceStats measures the events of one resource after its initial list.
+type ResourceStats struct {
 	Resource string `json:"resource"`
-
-	Initial int `json:"initial"`
+	Initial  int    `json:"initial"`
 
 	Added    int `json:"added"`
 	Modified int `json:"modified"`
 	Deleted  int `json:"deleted"`
 
-	Seconds float64 `json:"seconds"`
-
+	// The length, the mean rate, and the highest number of events in one of the
+	// seconds of the recording.
+	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"perSecond"`
 	Peak      int     `json:"peak"`
 	PeakAt    int     `json:"peakAt"`
 
+	// The sizes of the objects, with those of the initial list.
 	SizeMin int64 `json:"sizeMin"`
 	SizeP50 int64 `json:"sizeP50"`
 	SizeP99 int64 `json:"sizeP99"`
 	SizeMax int64 `json:"sizeMax"`
 	Bytes   int64 `json:"bytes"`
 
+	// The events of the busiest key, the fraction of the events that the busiest
+	// tenth of the keys has, and the most likely exponent of Zipf's distribution.
 	Keys      int     `json:"keys"`
 	MostOfOne int     `json:"mostOfOne"`
 	TopTenth  float64 `json:"topTenth"`
+	Zipf      float64 `json:"zipf"`
 
-	Zipf float64 `json:"zipf"`
+	// Rate has the events of each second, Counts those of each key from the
+	// busiest to the quietest.
+	Rate   []int `json:"-"`
+	Counts []int `json:"-"`
 
-	rate  []int
-	sizes []int64
-
-	pending     []event
+	sizes       []int64
+	pending     []keyEvent // those that may turn out to be the initial list
 	ended       bool
 	first, last time.Duration
 	perKey      map[string]int
-	counts      []int
 }
 
-type event struct {
+type keyEvent struct {
 	at  time.Duration
 	typ watch.EventType
 	key string
 }
 
-// New returns an empty measurement.
-func New(name string) *Recording { return &Recording{Name: name} }
+// NewStats returns empty statistics.
+func NewStats(name string) *Stats { return &Stats{Name: name} }
 
-// Add takes a frame. The error is about an object that is none. Memory grows
-// with the events, some 50 bytes for each.
-func (m *Recording) Add(f trace.Frame) error {
+// Add counts a frame. It returns an error for an invalid object. Memory grows by
+// about 50 bytes per event.
+func (m *Stats) Add(f Frame) error {
 	if f.Break != nil || f.Type == watch.Error {
 		return nil
 	}
 	name := f.Resource.String()
-	i := slices.IndexFunc(m.Resources, func(r *Resource) bool { return r.Resource == name })
+	i := slices.IndexFunc(m.Resources, func(r *ResourceStats) bool { return r.Resource == name })
 	if i < 0 {
 		i = len(m.Resources)
-		m.Resources = append(m.Resources, &Resource{Resource: name, perKey: map[string]int{}})
+		m.Resources = append(m.Resources, &ResourceStats{Resource: name, perKey: map[string]int{}})
 	}
 	r := m.Resources[i]
 	if f.Type == watch.Bookmark {
@@ -96,9 +96,8 @@ func (m *Recording) Add(f trace.Frame) error {
 	}
 	r.sizes = append(r.sizes, int64(len(f.Object)))
 	r.Bytes += int64(len(f.Object))
-	e := event{f.Offset, f.Type, key}
+	e := keyEvent{f.Offset, f.Type, key}
 	if !r.ended {
-		// Whether there is an initial list shows at its end.
 		r.pending = append(r.pending, e)
 		return nil
 	}
@@ -106,8 +105,8 @@ func (m *Recording) Add(f trace.Frame) error {
 	return nil
 }
 
-func (r *Resource) count(e event) {
-	if len(r.counts) == 0 && r.Added+r.Modified+r.Deleted == 0 {
+func (r *ResourceStats) count(e keyEvent) {
+	if r.Added+r.Modified+r.Deleted == 0 {
 		r.first = e.at
 	}
 	r.last = e.at
@@ -121,17 +120,17 @@ func (r *Resource) count(e event) {
 	}
 	r.perKey[e.key]++
 	second := int(min(e.at/time.Second, maxSeconds-1))
-	if n := second + 1 - len(r.rate); n > 0 {
-		r.rate = append(r.rate, make([]int, n)...)
+	if n := second + 1 - len(r.Rate); n > 0 {
+		r.Rate = append(r.Rate, make([]int, n)...)
 	}
-	r.rate[second]++
+	r.Rate[second]++
 }
 
-// maxSeconds bounds the memory of a recording whose times are absurd: a month.
+// maxSeconds limits the memory for a recording with absurd times: a month.
 const maxSeconds = 31 * 24 * 3600
 
-// Finish works out what follows from all frames.
-func (m *Recording) Finish() {
+// Finish computes the statistics of all frames.
+func (m *Stats) Finish() {
 	for _, r := range m.Resources {
 		for _, e := range r.pending {
 			r.count(e)
@@ -141,13 +140,13 @@ func (m *Recording) Finish() {
 	}
 }
 
-func (r *Resource) finish() {
+func (r *ResourceStats) finish() {
 	events := r.Added + r.Modified + r.Deleted
 	r.Seconds = (r.last - r.first).Seconds()
 	if r.Seconds > 0 {
 		r.PerSecond = float64(events) / r.Seconds
 	}
-	for i, n := range r.rate {
+	for i, n := range r.Rate {
 		if n > r.Peak {
 			r.Peak, r.PeakAt = n, i
 		}
@@ -157,25 +156,25 @@ func (r *Resource) finish() {
 		r.SizeMin, r.SizeP50, r.SizeP99, r.SizeMax = r.sizes[0], r.sizes[(n-1)/2], r.sizes[(n-1)*99/100], r.sizes[n-1]
 	}
 	for _, n := range r.perKey {
-		r.counts = append(r.counts, n)
+		r.Counts = append(r.Counts, n)
 	}
-	slices.SortFunc(r.counts, func(a, b int) int { return cmp.Compare(b, a) })
-	r.Keys = len(r.counts)
+	slices.SortFunc(r.Counts, func(a, b int) int { return cmp.Compare(b, a) })
+	r.Keys = len(r.Counts)
 	if r.Keys == 0 {
 		return
 	}
-	r.MostOfOne = r.counts[0]
+	r.MostOfOne = r.Counts[0]
 	top := 0
-	for _, n := range r.counts[:(r.Keys+9)/10] {
+	for _, n := range r.Counts[:(r.Keys+9)/10] {
 		top += n
 	}
 	r.TopTenth = float64(top) / float64(events)
-	r.Zipf = zipf(r.counts)
+	r.Zipf = zipf(r.Counts)
 }
 
-// zipf returns the exponent for which the counts, sorted from the largest, are
-// likeliest, between 0 and 5. The likelihood has one maximum, which is where its
-// slope is 0.
+// zipf returns the exponent, between 0 and 5, for which the counts are likeliest.
+// They are sorted from the largest. The likelihood has one maximum, where its slope
+// is 0.
 func zipf(counts []int) float64 {
 	if len(counts) < 2 {
 		return 0
@@ -210,8 +209,8 @@ func zipf(counts []int) float64 {
 	return (low + high) / 2
 }
 
-// Bytes writes a number of bytes with a unit.
-func Bytes(n int64) string {
+// FormatBytes writes a number of bytes with a unit.
+func FormatBytes(n int64) string {
 	switch {
 	case n < 1000:
 		return fmt.Sprintf("%d B", n)
@@ -224,19 +223,19 @@ func Bytes(n int64) string {
 	}
 }
 
-// Table writes the measurement, and a chart of each resource's rate.
-func (m *Recording) Table(w io.Writer) error {
+// Table writes the statistics and a line of bars for each resource's rate.
+func (m *Stats) Table(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tEVENTS\tADDED\tMODIFIED\tDELETED\tEVENTS/S\tPEAK/S\tAT\tKEYS\tMOST OF ONE\tTOP 10%\tZIPF")
 	for _, r := range m.Resources {
 		events := r.Added + r.Modified + r.Deleted
 		fmt.Fprintf(tw, "%s\t%d\t%d\t%s\t%s\t%s\t%.1f\t%d\t%ds\t%d\t%d\t%.0f%%\t%.2f\n", r.Resource, r.Initial, events,
-			share(r.Added, events), share(r.Modified, events), share(r.Deleted, events),
+			percent(r.Added, events), percent(r.Modified, events), percent(r.Deleted, events),
 			r.PerSecond, r.Peak, r.PeakAt, r.Keys, r.MostOfOne, 100*r.TopTenth, r.Zipf)
 	}
 	fmt.Fprintln(tw, "\nRESOURCE\tOBJECTS\tMIN\tMEDIAN\tP99\tMAX")
 	for _, r := range m.Resources {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Resource, Bytes(r.Bytes), Bytes(r.SizeMin), Bytes(r.SizeP50), Bytes(r.SizeP99), Bytes(r.SizeMax))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Resource, FormatBytes(r.Bytes), FormatBytes(r.SizeMin), FormatBytes(r.SizeP50), FormatBytes(r.SizeP99), FormatBytes(r.SizeMax))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -245,29 +244,20 @@ func (m *Recording) Table(w io.Writer) error {
 		if r.Peak == 0 {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "\n%s: events a second, %d to %d s, peak %d\n%s\n", r.Resource, 0, len(r.rate), r.Peak, chart(r.rate, chartWidth)); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s: events a second, %d to %d s, peak %d\n%s\n", r.Resource, 0, len(r.Rate), r.Peak, bars(r.Rate)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func share(n, of int) string {
-	if of == 0 {
-		return "0%"
-	}
-	return fmt.Sprintf("%.0f%%", 100*float64(n)/float64(of))
+func percent(n, all int) string {
+	return fmt.Sprintf("%.0f%%", 100*float64(n)/float64(max(all, 1)))
 }
 
-// chartWidth is how many columns a chart has at most.
-const chartWidth = 72
-
-// chart draws counts as a line of bars, each column the highest of its seconds.
-func chart(rate []int, width int) string {
-	width = min(width, len(rate))
-	if width == 0 {
-		return ""
-	}
+// bars draws counts as a line of at most 72 bars, each the highest of its seconds.
+func bars(rate []int) string {
+	width := min(72, len(rate))
 	columns := make([]int, width)
 	most := 0
 	for i, n := range rate {
@@ -275,15 +265,15 @@ func chart(rate []int, width int) string {
 		columns[c] = max(columns[c], n)
 		most = max(most, n)
 	}
-	bars := []rune(" ▁▂▃▄▅▆▇█")
+	levels := []rune(" ▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, n := range columns {
 		i := 0
 		if n > 0 {
-			// What happened at all is seen.
-			i = max(1, (n*(len(bars)-1)+most/2)/most)
+			// A second with any event has a bar.
+			i = max(1, (n*(len(levels)-1)+most/2)/most)
 		}
-		b.WriteRune(bars[i])
+		b.WriteRune(levels[i])
 	}
 	return b.String()
 }

@@ -1,0 +1,71 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+var podsResource = Resource{Version: "v1", Resource: "pods", Kind: "Pod"}
+
+func podFrame(at time.Duration, t watch.EventType, name string) Frame {
+	return Frame{Offset: at, Type: t, Resource: podsResource, Object: fmt.Appendf(nil, `{"metadata":{"namespace":"ns","name":%q}}`, name)}
+}
+
+func TestStats(t *testing.T) {
+	m := NewStats("x")
+	for _, f := range []Frame{
+		podFrame(0, watch.Added, "a"), podFrame(0, watch.Added, "b"),
+		{Type: watch.Bookmark, Resource: podsResource, Object: []byte(`{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}`)},
+		podFrame(time.Second, watch.Modified, "a"), podFrame(3*time.Second, watch.Modified, "a"), podFrame(3*time.Second, watch.Added, "c"),
+		{Offset: 4 * time.Second, Resource: podsResource, Break: &Break{Reason: Relisted}},
+		podFrame(5*time.Second, watch.Deleted, "a"),
+	} {
+		if err := m.Add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Finish()
+	r := m.Resources[0]
+	got := fmt.Sprintf("%d initial, %d+%d+%d in %g s, %g/s, peak %d at %d; %d keys, %d of one, %.2f", r.Initial, r.Added, r.Modified, r.Deleted, r.Seconds, r.PerSecond, r.Peak, r.PeakAt, r.Keys, r.MostOfOne, r.TopTenth)
+	if want := "2 initial, 1+2+1 in 4 s, 1/s, peak 2 at 3; 2 keys, 3 of one, 0.75"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var table bytes.Buffer
+	if err := m.Table(&table); err != nil || !strings.Contains(table.String(), " ▄ █ ▄") {
+		t.Errorf("%v:\n%s", err, table.String())
+	}
+	if fmt.Sprint(r.Rate, r.Counts) != "[0 1 0 2 0 1] [3 1]" {
+		t.Errorf("rate %v, counts %v", r.Rate, r.Counts)
+	}
+}
+
+func TestEmptyStats(t *testing.T) {
+	m := NewStats("x")
+	m.Finish()
+	var b bytes.Buffer
+	if err := m.Table(&b); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestZipf: finds the exponent of the counts.
+func TestZipf(t *testing.T) {
+	for _, s := range []float64{0, 0.5, 1, 1.5} {
+		counts := make([]int, 200)
+		for i := range counts {
+			counts[i] = int(math.Round(1e7 * math.Pow(float64(i+1), -s)))
+		}
+		if got := zipf(counts); math.Abs(got-s) > 0.01 {
+			t.Errorf("exponent %.3f, want %g", got, s)
+		}
+	}
+	if got := zipf([]int{5}); got != 0 {
+		t.Errorf("of one key: %g", got)
+	}
+}
