@@ -49,37 +49,31 @@ var ErrMisuse = errors.New("recorder misused")
 // nor used from several goroutines at once. Mistakes do not panic: they are
 // kept, and [Recorder.Result] returns them.
 type Recorder struct {
-	shared bool
-
-	alone        bool
-	begun, ended bool
-	start, stop  time.Time
-	before       usage
-	after        usage
-	memStats     *runtime.MemStats
-	perf         *perf
-	counted      []Note
-	watcher      *watcher
-	memory       *Memory
-
+	shared                     bool
+	alone                      bool
+	begun, ended               bool
+	start, stop                time.Time
+	before                     usage
+	after                      usage
+	memStats                   *runtime.MemStats
+	perf                       *perf
+	counted                    []Note
+	watcher                    *watcher
+	memory                     *Memory
 	starting, stopping, ending func()
-
-	summed              bool
-	eventsIn, deltasOut uint64
-
-	boundaries []*boundary
-	byName     map[Boundary]*boundary
-	last       *boundary
-	lag        *durations
-	late       uint64
-	missed     uint64
-
-	budget, over time.Duration
-	notes        []Note
-	timeline     []Moment
-
-	misuse []error
-	seen   map[string]bool
+	summed                     bool
+	eventsIn, deltasOut        uint64
+	boundaries                 []*boundary
+	byName                     map[Boundary]*boundary
+	last                       *boundary
+	lag                        *durations
+	late                       uint64
+	missed                     uint64
+	budget, over               time.Duration
+	notes                      []Note
+	timeline                   []Moment
+	misuse                     []error
+	seen                       map[string]bool
 }
 
 type boundary struct {

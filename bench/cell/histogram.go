@@ -19,22 +19,18 @@ const (
 // Quantiles sum a distribution of durations up: P50 to P999 within the
 // histogram's three significant digits, all else exactly.
 type Quantiles struct {
-	Count uint64 `json:"count"`
-
-	Sum  uint64        `json:"sumNs,omitempty"`
-	Mean time.Duration `json:"meanNs"`
-	P50  time.Duration `json:"p50Ns"`
-	P90  time.Duration `json:"p90Ns"`
-	P99  time.Duration `json:"p99Ns"`
-	P999 time.Duration `json:"p999Ns"`
-
-	Min time.Duration `json:"minNs,omitempty"`
-	Max time.Duration `json:"maxNs"`
-
-	Clamped  uint64 `json:"clamped,omitempty"`
-	Negative uint64 `json:"negative,omitempty"`
-
-	Histogram string `json:"-"`
+	Count     uint64        `json:"count"`
+	Sum       uint64        `json:"sumNs,omitempty"`
+	Mean      time.Duration `json:"meanNs"`
+	P50       time.Duration `json:"p50Ns"`
+	P90       time.Duration `json:"p90Ns"`
+	P99       time.Duration `json:"p99Ns"`
+	P999      time.Duration `json:"p999Ns"`
+	Min       time.Duration `json:"minNs,omitempty"`
+	Max       time.Duration `json:"maxNs"`
+	Clamped   uint64        `json:"clamped,omitempty"`
+	Negative  uint64        `json:"negative,omitempty"`
+	Histogram string        `json:"-"`
 }
 
 // durations is a histogram that loses nothing.

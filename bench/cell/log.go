@@ -20,11 +20,9 @@ var ErrLog = errors.New("not a log of histograms")
 // it.
 type Interval struct {
 	Boundary Boundary
-
-	Round int
-
-	Started time.Time
-	Elapsed time.Duration
+	Round    int
+	Started  time.Time
+	Elapsed  time.Duration
 	Quantiles
 }
 

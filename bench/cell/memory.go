@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"watchlab/bench/host"
 )
 
 // sampleEvery is how often the heap is looked at: a peak of less than that may be
@@ -17,15 +15,12 @@ const sampleEvery = 2 * time.Millisecond
 // watcher watches what the process takes. It is used by one recorder, which
 // stops it.
 type watcher struct {
-	quit atomic.Bool
-	done sync.WaitGroup
-
-	sample []metrics.Sample
-
+	quit       atomic.Bool
+	done       sync.WaitGroup
+	sample     []metrics.Sample
 	heap, peak uint64
-
-	rss   uint64
-	reset bool
+	rss        uint64
+	reset      bool
 }
 
 // watch gives back to the system what isn't used, and begins. It takes as long as
@@ -34,9 +29,9 @@ func watch() *watcher {
 	debug.FreeOSMemory()
 	w := &watcher{
 		sample: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}},
-		reset:  host.ResetPeakRSS() == nil,
+		reset:  ResetPeakRSS() == nil,
 	}
-	w.rss, _ = host.PeakRSS(host.Root())
+	w.rss, _ = PeakRSS(Root())
 	w.heap = w.look()
 	w.peak = w.heap
 	// A goroutine's first sleep allocates, so that one is waited for. Channels and
@@ -61,7 +56,7 @@ func (w *watcher) stop() Memory {
 	m := Memory{HeapBytes: w.heap, PeakHeapBytes: max(w.peak, w.look())}
 	// A peak that couldn't be reset tells of this measurement only where it has
 	// been exceeded.
-	if rss, ok := host.PeakRSS(host.Root()); ok && (w.reset || rss > w.rss) {
+	if rss, ok := PeakRSS(Root()); ok && (w.reset || rss > w.rss) {
 		m.PeakRSSBytes = rss
 	}
 	return m

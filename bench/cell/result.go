@@ -9,71 +9,50 @@ import (
 // Result is what one measurement found. Its JSON form is part of run.json;
 // durations are whole nanoseconds there.
 type Result struct {
-	EventsIn  uint64 `json:"eventsIn"`
-	DeltasOut uint64 `json:"deltasOut"`
-
-	Elapsed time.Duration `json:"elapsedNs"`
-
-	EventsPerSecond float64 `json:"eventsPerSecond"`
-
-	DeltasPerEvent float64 `json:"deltasPerEvent"`
-
-	Shared bool `json:"shared,omitempty"`
-
-	AllocsPerEvent float64 `json:"allocsPerEvent"`
-	BytesPerEvent  float64 `json:"bytesPerEvent"`
-
-	CPUSecondsPerEvent float64 `json:"cpuSecondsPerEvent"`
-
-	GCs     uint32        `json:"gcs"`
-	GCPause time.Duration `json:"gcPauseNs"`
-
-	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
-
-	LockWait time.Duration `json:"lockWaitNs"`
-
-	Memory *Memory `json:"memory,omitempty"`
-
-	Host Host `json:"host,omitzero"`
-
-	Counters []Note `json:"counters,omitempty"`
-
-	Latency []Latency `json:"latency,omitempty"`
-
-	Lag *Lag `json:"lag,omitempty"`
-
-	Notes []Note `json:"notes,omitempty"`
-
-	Timeline []Moment `json:"timeline,omitempty"`
+	EventsIn           uint64        `json:"eventsIn"`
+	DeltasOut          uint64        `json:"deltasOut"`
+	Elapsed            time.Duration `json:"elapsedNs"`
+	EventsPerSecond    float64       `json:"eventsPerSecond"`
+	DeltasPerEvent     float64       `json:"deltasPerEvent"`
+	Shared             bool          `json:"shared,omitempty"`
+	AllocsPerEvent     float64       `json:"allocsPerEvent"`
+	BytesPerEvent      float64       `json:"bytesPerEvent"`
+	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"`
+	GCs                uint32        `json:"gcs"`
+	GCPause            time.Duration `json:"gcPauseNs"`
+	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"`
+	LockWait           time.Duration `json:"lockWaitNs"`
+	Memory             *Memory       `json:"memory,omitempty"`
+	Host               Host          `json:"host,omitzero"`
+	Counters           []Note        `json:"counters,omitempty"`
+	Latency            []Latency     `json:"latency,omitempty"`
+	Lag                *Lag          `json:"lag,omitempty"`
+	Notes              []Note        `json:"notes,omitempty"`
+	Timeline           []Moment      `json:"timeline,omitempty"`
 }
 
 // Memory is what a process took at its height, between Begin and End.
 type Memory struct {
 	HeapBytes     uint64 `json:"heapBytes"`
 	PeakHeapBytes uint64 `json:"peakHeapBytes"`
-
-	PeakRSSBytes uint64 `json:"peakRSSBytes,omitempty"`
+	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"`
 }
 
 // Host is what happened to the machine and to the process between Begin and End
 // that no variant is to blame for.
 type Host struct {
-	StealShare float64 `json:"stealShare,omitempty"`
-
-	Throttled time.Duration `json:"throttledNs,omitempty"`
-
-	GCLimited bool `json:"gcLimited,omitempty"`
+	StealShare float64       `json:"stealShare,omitempty"`
+	Throttled  time.Duration `json:"throttledNs,omitempty"`
+	GCLimited  bool          `json:"gcLimited,omitempty"`
 }
 
 // Moment is one stretch of a measurement: what happened in it, and what was
 // waiting at its end.
 type Moment struct {
-	At time.Duration `json:"atNs"`
-
-	Released uint64 `json:"released"`
-	Handled  uint64 `json:"handled"`
-
-	Depth uint64 `json:"depth"`
+	At       time.Duration `json:"atNs"`
+	Released uint64        `json:"released"`
+	Handled  uint64        `json:"handled"`
+	Depth    uint64        `json:"depth"`
 }
 
 // Latency is how long events stayed between two stages.
@@ -86,12 +65,10 @@ type Latency struct {
 // before its time is one of zero lag, counted in Negative.
 type Lag struct {
 	Quantiles
-
 	Budget    time.Duration `json:"budgetNs"`
 	Late      uint64        `json:"late"`
 	LateShare float64       `json:"lateShare"`
-
-	Missed uint64 `json:"missed"`
+	Missed    uint64        `json:"missed"`
 }
 
 // Note is a figure of the workload's own.

@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"time"
-
-	"watchlab/bench/host"
 )
 
 // usage are the process's and the machine's totals at one moment.
@@ -14,14 +12,12 @@ type usage struct {
 	mallocs, bytes uint64
 	gcs            uint32
 	gcPause        time.Duration
-
-	pauses *metrics.Float64Histogram
-
-	gcLimited uint64
-	lockWait  time.Duration
-	rusage    rusage
-	cpu       *host.CPUTimes
-	throttled time.Duration
+	pauses         *metrics.Float64Histogram
+	gcLimited      uint64
+	lockWait       time.Duration
+	rusage         rusage
+	cpu            *CPUTimes
+	throttled      time.Duration
 }
 
 // readMemory reads what was allocated. ReadMemStats stops the world and so sees
@@ -53,8 +49,8 @@ func (u *usage) readRuntime() {
 
 // readHost reads what the machine tells.
 func (u *usage) readHost() {
-	root := host.Root()
-	u.cpu, u.throttled = host.ReadCPUTimes(root), host.Throttled(root)
+	root := Root()
+	u.cpu, u.throttled = ReadCPUTimes(root), Throttled(root)
 }
 
 // longest returns the upper edge of the last bucket that has grown between two
@@ -80,6 +76,6 @@ func longest(before, after *metrics.Float64Histogram) time.Duration {
 // hostBetween says what befell the machine between two readings.
 func hostBetween(before, after usage) Host {
 	h := Host{Throttled: max(after.throttled-before.throttled, 0), GCLimited: after.gcLimited != before.gcLimited}
-	h.StealShare, _ = host.StealShare(before.cpu, after.cpu)
+	h.StealShare, _ = StealShare(before.cpu, after.cpu)
 	return h
 }

@@ -21,8 +21,7 @@ import (
 // the commit is ignored, as that is what usually differs.
 type Options struct {
 	Table, Row, Col, Ignore, Filter string
-
-	Alpha, Confidence float64
+	Alpha, Confidence               float64
 }
 
 // Defaults compares files.
@@ -41,24 +40,18 @@ func (e *OptionError) Unwrap() error { return e.Err }
 
 // Tables are what comes out, one for each unit and value of Options.Table.
 type Tables struct {
-	Tables []*Table
-
+	Tables   []*Table
 	Warnings []string
-
-	Refused []string
+	Refused  []string
 }
 
 // Table is one unit's table.
 type Table struct {
-	Unit string
-
-	Keys []KeyValue
-
+	Unit       string
+	Keys       []KeyValue
 	Rows, Cols []benchproc.Key
-
-	Cells map[Place]*Cell
-
-	Sums []Sum
+	Cells      map[Place]*Cell
+	Sums       []Sum
 }
 
 // KeyValue is one part of a table's key.
@@ -72,19 +65,14 @@ type Place struct{ Row, Col benchproc.Key }
 
 // Cell is the rounds of one row and column.
 type Cell struct {
-	Sample  *benchmath.Sample
-	Summary benchmath.Summary
-
-	Base *Cell
-
-	Test benchmath.Comparison
-
+	Sample        *benchmath.Sample
+	Summary       benchmath.Summary
+	Base          *Cell
+	Test          benchmath.Comparison
 	MinDetectable float64
-
-	Warnings []error
-
-	residue map[benchproc.Key]bool
-	classes map[string]bool
+	Warnings      []error
+	residue       map[benchproc.Key]bool
+	classes       map[string]bool
 }
 
 // Sum is a column's geometric mean and that of its ratios to the first column;
@@ -121,13 +109,11 @@ type builder struct {
 	filter                       *benchproc.Filter
 	byTable, byRow, byCol, byAll *benchproc.Projection
 	unit                         *benchproc.Field
-
-	reader benchfmt.Reader
-	tables map[benchproc.Key]*Table
-
-	classes map[[2]string]string
-	refused []refusal
-	out     Tables
+	reader                       benchfmt.Reader
+	tables                       map[benchproc.Key]*Table
+	classes                      map[[2]string]string
+	refused                      []refusal
+	out                          Tables
 }
 
 // refusal is a cell that is not compared.

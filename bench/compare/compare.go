@@ -39,10 +39,8 @@ var (
 // Input is one column's worth of measurements, where columns are files.
 type Input struct {
 	Label string
-
-	Path string
-
-	Run *lab.Outcome
+	Path  string
+	Run   *lab.Outcome
 }
 
 // Open finds the inputs. Each argument is a file in benchmark format, or a

@@ -18,7 +18,6 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/compare"
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -155,7 +154,7 @@ func TestGolden(t *testing.T) {
 		if err := write(&got); err != nil {
 			t.Fatal(err)
 		}
-		golden.Check(t, name, got.String())
+		golden(t, name, got.String())
 	}
 }
 

@@ -21,8 +21,7 @@ type (
 		Geomean []jsonSum  `json:"geomean"`
 	}
 	jsonRow struct {
-		Name string `json:"name"`
-
+		Name  string      `json:"name"`
 		Cells []*jsonCell `json:"cells"`
 	}
 	jsonCell struct {

@@ -9,11 +9,9 @@ import (
 
 // Attempt tells one result of a shard from others of the same shard.
 type Attempt struct {
-	Index int
-
-	Number int
-	Pod    string
-
+	Index    int
+	Number   int
+	Pod      string
 	Started  time.Time
 	Finished bool
 }

@@ -19,21 +19,15 @@ import (
 // planned with, then what More returns, each of which is played over all rounds
 // before the next is asked for.
 type contest struct {
-	r *runner
-
+	r            *runner
 	index, first int
-
 	Comparison
-	tallies []*tally
-
+	tallies   []*tally
 	baselines map[string]string
-
-	warm map[string]bool
-
-	until time.Duration
-
-	closed   bool
-	withheld map[string][]Round
+	warm      map[string]bool
+	until     time.Duration
+	closed    bool
+	withheld  map[string][]Round
 }
 
 func (c *contest) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }

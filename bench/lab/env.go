@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"time"
 
-	"watchlab/bench/host"
+	"watchlab/bench/cell"
 )
 
 // Build says which program measured.
 type Build struct {
 	Commit string `json:"commit,omitempty"`
-
-	Dirty bool `json:"dirty"`
+	Dirty  bool   `json:"dirty"`
 }
 
 // Revision returns the commit, with -dirty where the source differed from it.
@@ -34,36 +33,25 @@ func (b Build) Revision() string {
 // Env is where a run took place; its JSON form is env.json. What the system
 // does not tell is left out.
 type Env struct {
-	Started time.Time `json:"started"`
-
+	Started time.Time   `json:"started"`
 	Resumed []time.Time `json:"resumed,omitempty"`
-
-	Args []string `json:"args"`
+	Args    []string    `json:"args"`
 	Build
-
-	GoVersion string `json:"goVersion"`
-	GOOS      string `json:"goos"`
-	GOARCH    string `json:"goarch"`
-
-	CPU        string `json:"cpu,omitempty"`
-	Cores      int    `json:"cores"`
-	GOMAXPROCS int    `json:"gomaxprocs"`
-
-	GOGC       string `json:"gogc"`
-	GOMEMLIMIT *int64 `json:"gomemlimit,omitempty"`
-
-	Kernel string `json:"kernel,omitempty"`
-
-	Governor string `json:"governor,omitempty"`
-
-	LoadAverage []float64 `json:"loadAverage,omitempty"`
-
-	Limits host.Limits `json:"limits"`
-
-	Before *host.CPUTimes `json:"cpuTimesBefore,omitempty"`
-	After  *host.CPUTimes `json:"cpuTimesAfter,omitempty"`
-
-	StealShare *float64 `json:"stealShare,omitempty"`
+	GoVersion   string         `json:"goVersion"`
+	GOOS        string         `json:"goos"`
+	GOARCH      string         `json:"goarch"`
+	CPU         string         `json:"cpu,omitempty"`
+	Cores       int            `json:"cores"`
+	GOMAXPROCS  int            `json:"gomaxprocs"`
+	GOGC        string         `json:"gogc"`
+	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`
+	Kernel      string         `json:"kernel,omitempty"`
+	Governor    string         `json:"governor,omitempty"`
+	LoadAverage []float64      `json:"loadAverage,omitempty"`
+	Limits      cell.Limits    `json:"limits"`
+	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"`
+	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`
+	StealShare  *float64       `json:"stealShare,omitempty"`
 }
 
 // captureEnv reads the environment. root is the file system's root; what
@@ -76,15 +64,15 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 		GoVersion:   runtime.Version(),
 		GOOS:        runtime.GOOS,
 		GOARCH:      runtime.GOARCH,
-		CPU:         host.CPUModel(root),
+		CPU:         cell.CPUModel(root),
 		Cores:       runtime.NumCPU(),
 		GOMAXPROCS:  runtime.GOMAXPROCS(0),
 		GOGC:        gogc(),
-		Kernel:      host.Line(root, "proc/sys/kernel/osrelease"),
-		Governor:    host.Line(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-		LoadAverage: host.LoadAverage(root),
-		Limits:      host.ReadLimits(root),
-		Before:      host.ReadCPUTimes(root),
+		Kernel:      cell.FirstLine(root, "proc/sys/kernel/osrelease"),
+		Governor:    cell.FirstLine(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		LoadAverage: cell.LoadAverage(root),
+		Limits:      cell.ReadLimits(root),
+		Before:      cell.ReadCPUTimes(root),
 	}
 	// A negative limit only asks for the one in force.
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
@@ -98,8 +86,8 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 
 // finish reads what is known at the end only.
 func (e *Env) finish(root fs.FS) {
-	e.After = host.ReadCPUTimes(root)
-	if share, ok := host.StealShare(e.Before, e.After); ok {
+	e.After = cell.ReadCPUTimes(root)
+	if share, ok := cell.StealShare(e.Before, e.After); ok {
 		e.StealShare = &share
 	}
 }

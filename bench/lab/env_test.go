@@ -5,7 +5,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"watchlab/bench/host"
+	"watchlab/bench/cell"
 )
 
 func files(m map[string]string) fstest.MapFS {
@@ -32,7 +32,7 @@ func TestCaptureEnv(t *testing.T) {
 	if e.Args == nil || len(e.LoadAverage) != 3 || e.LoadAverage[0] != 0.5 || e.Started != now || e.GOGC == "" {
 		t.Errorf("%+v", e)
 	}
-	if e.Before == nil || *e.Before != (host.CPUTimes{Steal: 35, Total: 1000}) {
+	if e.Before == nil || *e.Before != (cell.CPUTimes{Steal: 35, Total: 1000}) {
 		t.Errorf("before %+v", e.Before)
 	}
 	root["proc/stat"].Data = []byte("cpu  150 0 50 820 10 0 5 65 7 0\n")

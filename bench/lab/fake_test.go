@@ -35,8 +35,7 @@ type fake struct {
 	check    func() error
 	teardown func() error
 	note     string
-
-	log *[]string
+	log      *[]string
 }
 
 func (f *fake) step(name string) {

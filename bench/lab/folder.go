@@ -27,13 +27,10 @@ import (
 // cells would disturb the next measurement, and a process that dies loses
 // nothing that it has written.
 type folder struct {
-	dir string
-
-	bench  *os.File
-	writer *stats.Writer
-
-	lock *os.File
-
+	dir      string
+	bench    *os.File
+	writer   *stats.Writer
+	lock     *os.File
 	withheld map[string][]Round
 }
 

@@ -28,7 +28,6 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 // handover is what a process that played a cell tells the one that asked for it.
 type handover struct {
 	Result cell.Result
-
 	Err    string
 	Broken []Cause
 }

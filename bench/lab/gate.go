@@ -9,8 +9,7 @@ import (
 // Play is a play of a cell that is set up and about to run; of all cells of a round,
 // where they are played together.
 type Play struct {
-	Position int
-
+	Position   int
 	Comparison int
 	Cell       string
 	Round      int
@@ -60,13 +59,10 @@ func (c *contest) plays(rounds int) int {
 // meeting lets those run at once that are set up at different times. A nil one lets
 // them run as they come.
 type meeting struct {
-	gate func(context.Context) error
-
-	begun chan struct{}
-	err   error
-
-	mu sync.Mutex
-
+	gate           func(context.Context) error
+	begun          chan struct{}
+	err            error
+	mu             sync.Mutex
 	missing, there int
 }
 

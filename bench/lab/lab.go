@@ -59,17 +59,12 @@ type Label struct {
 
 // Cell is one variant × one storm × one set of knobs.
 type Cell struct {
-	Name string
-
-	Labels []Label
-
+	Name       string
+	Labels     []Label
 	Guarantees string
-
-	Class string
-
-	Baseline bool
-
-	New func() (Workload, error)
+	Class      string
+	Baseline   bool
+	New        func() (Workload, error)
 }
 
 // BenchName returns the cell's name as benchmarks have it; see
@@ -81,20 +76,13 @@ func (c Cell) BenchName() string { return benchName(c.Name, c.Labels) }
 // is taken from the unpaced cell, latency from the paced one, where there are
 // both.
 type Comparison struct {
-	Family string
-
-	Title string
-
-	Latency cell.Boundary
-
-	Input string
-
-	Whole string
-	Cells []Cell
-
+	Family   string
+	Title    string
+	Latency  cell.Boundary
+	Input    string
+	Whole    string
+	Cells    []Cell
 	Together bool
-
-	Begin func(cells int) error
-
-	More func(played []CellResult) []Cell
+	Begin    func(cells int) error
+	More     func(played []CellResult) []Cell
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"watchlab/bench/host"
+	"watchlab/bench/cell"
 )
 
 // ErrShards is wrapped by the errors of [Merge] for shards of which no run can be
@@ -35,24 +35,20 @@ func (e *MixedError) Unwrap() error { return ErrShards }
 // MergeOptions say how shards are merged.
 type MergeOptions struct {
 	Name string
-
 	Args []string
 
 	// Experiment replaces that of the shards, each of which has its share; see
 	// [Options].
 	Experiment json.RawMessage
-
-	Partial bool
+	Partial    bool
 }
 
 // Merged tells what an outcome was merged of.
 type Merged struct {
-	Of      int           `json:"of"`
-	Shards  []MergedShard `json:"shards"`
-	Missing []int         `json:"missing,omitempty"`
-
-	Partial bool `json:"partial,omitempty"`
-
+	Of         int           `json:"of"`
+	Shards     []MergedShard `json:"shards"`
+	Missing    []int         `json:"missing,omitempty"`
+	Partial    bool          `json:"partial,omitempty"`
 	PassedOver []MergedShard `json:"passedOver,omitempty"`
 }
 
@@ -70,25 +66,22 @@ func (m Merged) String() string {
 
 // MergedShard is what is told of a shard of a [Merged] outcome.
 type MergedShard struct {
-	Index   int           `json:"index"`
-	Pod     string        `json:"pod,omitempty"`
-	Node    string        `json:"node,omitempty"`
-	Attempt int           `json:"attempt,omitempty"`
-	Started time.Time     `json:"started"`
-	Spent   time.Duration `json:"spentNs,omitempty"`
-
-	Interrupted bool `json:"interrupted,omitempty"`
-
-	CPU        string   `json:"cpu,omitempty"`
-	GOARCH     string   `json:"goarch,omitempty"`
-	Cores      int      `json:"cores,omitempty"`
-	GOMAXPROCS int      `json:"gomaxprocs,omitempty"`
-	Kernel     string   `json:"kernel,omitempty"`
-	StealShare *float64 `json:"stealShare,omitempty"`
-
-	Starts int           `json:"starts,omitempty"`
-	Late   time.Duration `json:"lateNs,omitempty"`
-	Alone  int           `json:"alone,omitempty"`
+	Index       int           `json:"index"`
+	Pod         string        `json:"pod,omitempty"`
+	Node        string        `json:"node,omitempty"`
+	Attempt     int           `json:"attempt,omitempty"`
+	Started     time.Time     `json:"started"`
+	Spent       time.Duration `json:"spentNs,omitempty"`
+	Interrupted bool          `json:"interrupted,omitempty"`
+	CPU         string        `json:"cpu,omitempty"`
+	GOARCH      string        `json:"goarch,omitempty"`
+	Cores       int           `json:"cores,omitempty"`
+	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`
+	Kernel      string        `json:"kernel,omitempty"`
+	StealShare  *float64      `json:"stealShare,omitempty"`
+	Starts      int           `json:"starts,omitempty"`
+	Late        time.Duration `json:"lateNs,omitempty"`
+	Alone       int           `json:"alone,omitempty"`
 }
 
 // Merge makes one run of what several shards measured at the same time: a cell of it is
@@ -138,22 +131,18 @@ func Merge(shards []Shard, opts MergeOptions) (*Outcome, error) {
 // Merger merges shards that come one by one, and holds no more than a few of them at a
 // time besides what they add up to.
 type Merger struct {
-	opts MergeOptions
-	out  *Outcome
-
-	first  int
-	whole  []string
-	merged Merged
-
-	inputs []map[string]int
-	cells  []*mergedCell
-
+	opts    MergeOptions
+	out     *Outcome
+	first   int
+	whole   []string
+	merged  Merged
+	inputs  []map[string]int
+	cells   []*mergedCell
 	pending []pendingShard
 	titles  []bool
-
-	rounds []int
-	steal  *float64
-	cpus   map[string]int
+	rounds  []int
+	steal   *float64
+	cpus    map[string]int
 }
 
 type pendingShard struct {
@@ -364,7 +353,7 @@ func (m *Merger) span(o *Outcome) {
 		with.Env.GOMEMLIMIT = nil
 	}
 	if !reflect.DeepEqual(with.Env.Limits, o.Env.Limits) {
-		with.Env.Limits = host.Limits{}
+		with.Env.Limits = cell.Limits{}
 	}
 }
 

@@ -14,11 +14,9 @@ type mergedCell struct {
 	comparison, place int
 	result            CellResult
 	rounds            map[int]*mergedRound
-
-	shards int
-
-	verdicts []shardVerdict
-	lag      *cell.Lag
+	shards            int
+	verdicts          []shardVerdict
+	lag               *cell.Lag
 }
 
 type shardVerdict struct {
@@ -221,15 +219,12 @@ func numbers(indexes []int) string {
 
 // together says whether shards began a play at the same time.
 type together struct {
-	common int
-	alone  []int
-
-	absent []int
-
+	common           int
+	alone            []int
+	absent           []int
 	earliest, latest time.Duration
 	last             int
-
-	played []int
+	played           []int
 }
 
 // begun notes how a shard began the play. A start without a cell is that of all cells

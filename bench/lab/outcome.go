@@ -30,36 +30,25 @@ const (
 // A cell whose verdict is invalid has neither rounds nor medians: nothing that
 // it measured is kept.
 type Outcome struct {
-	Format int `json:"format"`
-
-	Name string `json:"name"`
-
-	Started time.Time  `json:"started"`
-	Ended   *time.Time `json:"ended,omitempty"`
-
-	Seed int64 `json:"seed"`
-
-	Rounds int `json:"rounds"`
-
-	Budget time.Duration `json:"budgetNs,omitempty"`
-	Spent  time.Duration `json:"spentNs,omitempty"`
-
-	Fresh bool `json:"fresh,omitempty"`
-
-	Interrupted bool `json:"interrupted"`
+	Format      int           `json:"format"`
+	Name        string        `json:"name"`
+	Started     time.Time     `json:"started"`
+	Ended       *time.Time    `json:"ended,omitempty"`
+	Seed        int64         `json:"seed"`
+	Rounds      int           `json:"rounds"`
+	Budget      time.Duration `json:"budgetNs,omitempty"`
+	Spent       time.Duration `json:"spentNs,omitempty"`
+	Fresh       bool          `json:"fresh,omitempty"`
+	Interrupted bool          `json:"interrupted"`
 
 	// Experiment is [Options].Experiment.
-	Experiment json.RawMessage `json:"experiment,omitempty"`
-
+	Experiment  json.RawMessage    `json:"experiment,omitempty"`
 	Comparisons []ComparisonResult `json:"comparisons"`
-
-	Knees    []stats.Knee    `json:"knees,omitempty"`
-	Scalings []stats.Scaling `json:"scalings,omitempty"`
-	Surfaces []stats.Surface `json:"surfaces,omitempty"`
-
-	Merged *Merged `json:"merged,omitempty"`
-
-	Env Env `json:"-"`
+	Knees       []stats.Knee       `json:"knees,omitempty"`
+	Scalings    []stats.Scaling    `json:"scalings,omitempty"`
+	Surfaces    []stats.Surface    `json:"surfaces,omitempty"`
+	Merged      *Merged            `json:"merged,omitempty"`
+	Env         Env                `json:"-"`
 
 	// Dir is the results folder; empty where nothing is written.
 	Dir string `json:"-"`
@@ -67,53 +56,37 @@ type Outcome struct {
 
 // ComparisonResult is what came of a [Comparison].
 type ComparisonResult struct {
-	Family string `json:"family"`
-	Title  string `json:"title"`
-
+	Family  string        `json:"family"`
+	Title   string        `json:"title"`
 	Latency cell.Boundary `json:"latency,omitempty"`
-
-	Input string `json:"input,omitempty"`
-
-	Rounds int          `json:"rounds,omitempty"`
-	Cells  []CellResult `json:"cells"`
+	Input   string        `json:"input,omitempty"`
+	Rounds  int           `json:"rounds,omitempty"`
+	Cells   []CellResult  `json:"cells"`
 }
 
 // CellResult is what came of a [Cell].
 type CellResult struct {
-	Name   string  `json:"name"`
-	Labels []Label `json:"labels"`
-
-	Guarantees string `json:"guarantees,omitempty"`
-
-	Class string `json:"class,omitempty"`
-
-	Again string `json:"again,omitempty"`
-
-	Baseline bool `json:"baseline,omitempty"`
-
-	Seed int64 `json:"seed"`
-
-	Verdict Verdict `json:"verdict"`
-
-	Rounds []Round `json:"rounds,omitempty"`
-
-	Lag *cell.Lag `json:"lag,omitempty"`
-
-	Latency []cell.Latency `json:"latency,omitempty"`
-
-	Medians map[string]stats.Summary `json:"medians,omitempty"`
+	Name       string                   `json:"name"`
+	Labels     []Label                  `json:"labels"`
+	Guarantees string                   `json:"guarantees,omitempty"`
+	Class      string                   `json:"class,omitempty"`
+	Again      string                   `json:"again,omitempty"`
+	Baseline   bool                     `json:"baseline,omitempty"`
+	Seed       int64                    `json:"seed"`
+	Verdict    Verdict                  `json:"verdict"`
+	Rounds     []Round                  `json:"rounds,omitempty"`
+	Lag        *cell.Lag                `json:"lag,omitempty"`
+	Latency    []cell.Latency           `json:"latency,omitempty"`
+	Medians    map[string]stats.Summary `json:"medians,omitempty"`
 }
 
 // Round is one cell's measurement in one round.
 type Round struct {
-	Round int `json:"round"`
-
-	Place int `json:"place"`
-
+	Round   int           `json:"round"`
+	Place   int           `json:"place"`
 	Started time.Time     `json:"started"`
 	Took    time.Duration `json:"tookNs,omitempty"`
-
-	Result cell.Result `json:"result"`
+	Result  cell.Result   `json:"result"`
 }
 
 // Status is the short form of a verdict.
@@ -159,9 +132,7 @@ var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit
 // Verdict says whether a cell's figures may be believed, and why not.
 type Verdict struct {
 	Status Status `json:"status"`
-
-	Cause Cause `json:"cause,omitempty"`
-
+	Cause  Cause  `json:"cause,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
 

@@ -5,17 +5,12 @@ import "time"
 // Progress tells how far a run is.
 type Progress struct {
 	Family, Title, Cell string
-
-	Round, Rounds int
-
-	Profiling bool
-
-	Done, Total int
-
-	Left time.Duration
-
-	Finished, Skipped bool
-	Verdict           Verdict
+	Round, Rounds       int
+	Profiling           bool
+	Done, Total         int
+	Left                time.Duration
+	Finished, Skipped   bool
+	Verdict             Verdict
 }
 
 // took sums up how long plays took.

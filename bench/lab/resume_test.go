@@ -20,7 +20,6 @@ import (
 type told struct {
 	round int
 	plays map[string]int
-
 	n, at int
 	stop  func()
 }

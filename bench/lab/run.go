@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/host"
 )
 
 var (
@@ -23,37 +22,24 @@ var (
 
 // Options of a run.
 type Options struct {
-	Name string
-
-	Rounds int
-
-	Budget time.Duration
-
-	Seed int64
-
-	NoAA bool
-
-	Dir string
-
-	Resume bool
-
-	Fresh func(ctx context.Context, cell string) (cell.Result, error)
-
-	Gate func(ctx context.Context, p Play) error
-
-	Profile Profiler
-
+	Name     string
+	Rounds   int
+	Budget   time.Duration
+	Seed     int64
+	NoAA     bool
+	Dir      string
+	Resume   bool
+	Fresh    func(ctx context.Context, cell string) (cell.Result, error)
+	Gate     func(ctx context.Context, p Play) error
+	Profile  Profiler
 	Progress func(Progress)
-
-	Build Build
-
-	Args []string
+	Build    Build
+	Args     []string
 
 	// Experiment says what is played, as JSON. Package lab does not read it: it
 	// stands in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
-
-	Now func() time.Time
+	Now        func() time.Time
 }
 
 // Profiler takes profiles of what is measured, between Start and stop. Their errors
@@ -79,7 +65,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		opts.Now = time.Now
 	}
 	r := &runner{opts: opts, names: map[string]bool{}, began: time.Now()}
-	env := captureEnv(host.Root(), opts.Now(), opts.Build, opts.Args)
+	env := captureEnv(cell.Root(), opts.Now(), opts.Build, opts.Args)
 	err := r.open(comparisons, env)
 	if err != nil || r.over {
 		return r.out, errors.Join(err, r.folder.abandon())
@@ -92,7 +78,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	ended := opts.Now()
 	r.out.Ended = &ended
 	r.out.Spent = r.spent()
-	r.out.Env.finish(host.Root())
+	r.out.Env.finish(cell.Root())
 	return r.out, errors.Join(err, r.folder.close(r.out))
 }
 
@@ -134,18 +120,14 @@ func validate(comparisons []Comparison, opts Options) error {
 
 // runner is a run in progress.
 type runner struct {
-	opts     Options
-	out      *Outcome
-	folder   *folder
-	contests []*contest
-
-	names map[string]bool
-
-	over bool
-
-	began  time.Time
-	before time.Duration
-
+	opts        Options
+	out         *Outcome
+	folder      *folder
+	contests    []*contest
+	names       map[string]bool
+	over        bool
+	began       time.Time
+	before      time.Duration
 	done, total int
 	all         took
 }

@@ -15,11 +15,9 @@ import (
 type tally struct {
 	failed bool
 	rounds []Round
-
 	closed bool
-
-	left int
-	took took
+	left   int
+	took   took
 }
 
 func (t *tally) has(round int) bool {
@@ -36,11 +34,10 @@ type turn struct {
 	tally        *tally
 	round, place int
 	progress     Progress
-
-	started  time.Time
-	clock    time.Time
-	measured cell.Result
-	err      error
+	started      time.Time
+	clock        time.Time
+	measured     cell.Result
+	err          error
 }
 
 func (c *contest) turn(i, round, place int) *turn {

@@ -10,7 +10,6 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/profile"
 )
 
@@ -116,7 +115,7 @@ func TestCompareText(t *testing.T) {
 			if err := table.Text(&got, tc.n); err != nil {
 				t.Fatal(err)
 			}
-			golden.Check(t, name+".txt", got.String())
+			golden(t, name+".txt", got.String())
 		})
 	}
 }

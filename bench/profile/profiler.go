@@ -24,7 +24,6 @@ type Profiler struct {
 	dir   string
 	kinds []Kind
 	busy  bool
-
 	plays map[string]int
 }
 

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -117,7 +116,7 @@ func TestBrief(t *testing.T) {
 				t.Fatal(err)
 			}
 			fits(t, b.String())
-			golden.Check(t, name, b.String())
+			golden(t, name, b.String())
 		})
 	}
 }

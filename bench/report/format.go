@@ -180,9 +180,8 @@ type table struct {
 // grid is a table before it is laid out.
 type grid struct {
 	header []string
-
-	left []bool
-	rows [][]string
+	left   []bool
+	rows   [][]string
 }
 
 func (g *grid) column(name string, left bool) {

@@ -67,8 +67,7 @@ type link struct{ ID, Text string }
 type term struct {
 	Name   string
 	Values []string
-
-	Code bool
+	Code   bool
 }
 
 // section is a comparison, or one of the sweeps: its first table, the legend, the
@@ -76,9 +75,8 @@ type term struct {
 type section struct {
 	ID, Heading, Intro string
 	Tables             []htmlTable
-
-	Legend, More []string
-	Panels       []panel
+	Legend, More       []string
+	Panels             []panel
 }
 
 // panel holds the charts of cells that may be compared with each other. Its legend
@@ -88,9 +86,8 @@ type panel struct {
 	Open      bool
 	Notes     []string
 	Legend    []series
-
-	Choices []string
-	Figures []figure
+	Choices   []string
+	Figures   []figure
 }
 
 // series is an entry of a legend.
@@ -103,11 +100,10 @@ type series struct {
 // figure is a chart with its words.
 type figure struct {
 	ID, Kind, Title, Caption string
-
-	Choice string
-	SVG    template.HTML
-	Parts  []chart.Part
-	Table  htmlTable
+	Choice                   string
+	SVG                      template.HTML
+	Parts                    []chart.Part
+	Table                    htmlTable
 }
 
 // htmlTable is a table whose first column names the row.

@@ -52,9 +52,8 @@ func stylesOf(o *lab.Outcome) map[string]chart.Style {
 // group are rows that differ in variant and rate alone, so that they may be drawn
 // in one chart.
 type group struct {
-	title string
-	rows  []row
-
+	title  string
+	rows   []row
 	wanted cell.Boundary
 	styles map[string]chart.Style
 }

@@ -3,6 +3,8 @@ package report_test
 import (
 	"bytes"
 	"encoding/xml"
+	"flag"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,7 +15,6 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
-	"watchlab/bench/report/reporttest"
 )
 
 func html(t *testing.T, o *lab.Outcome) string {
@@ -37,7 +38,7 @@ func figuresOf(page string) map[string]int {
 // TestHTMLShowsWhatTheRunHas: each part of a run is on the page, in the order in
 // which it is read.
 func TestHTMLShowsWhatTheRunHas(t *testing.T) {
-	page := html(t, reporttest.Outcome())
+	page := html(t, fixture())
 	at := 0
 	for _, id := range []string{"asked", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
@@ -66,7 +67,7 @@ func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 
 // TestHTMLStandsAlone: the page asks for nothing that isn't in it.
 func TestHTMLStandsAlone(t *testing.T) {
-	page := html(t, reporttest.Outcome())
+	page := html(t, fixture())
 	for _, m := range regexp.MustCompile(`(?:src|href|url|xlink:href)\s*[=(]\s*["']?([^"')> ]+)`).FindAllStringSubmatch(page, -1) {
 		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:") {
 			t.Errorf("the page asks for %s", m[1])
@@ -82,7 +83,7 @@ func TestHTMLStandsAlone(t *testing.T) {
 func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 	const poison = 7654321
 	for _, broken := range []bool{false, true} {
-		o := reporttest.Outcome()
+		o := fixture()
 		c := &o.Comparisons[0]
 		for i := range c.Cells {
 			cl := &c.Cells[i]
@@ -109,9 +110,9 @@ func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 // TestHTMLStormBehindCurves: what was released is drawn wherever a variant has a
 // timeline, be it the first or not.
 func TestHTMLStormBehindCurves(t *testing.T) {
-	o := reporttest.Outcome()
+	o := fixture()
 	for i := range o.Comparisons[0].Cells {
-		if cl := &o.Comparisons[0].Cells[i]; cl.Label("impl") == reporttest.Impls[0] {
+		if cl := &o.Comparisons[0].Cells[i]; cl.Label("impl") == fixtureImpls[0] {
 			for j := range cl.Rounds {
 				cl.Rounds[j].Result.Timeline = nil
 			}
@@ -124,7 +125,7 @@ func TestHTMLStormBehindCurves(t *testing.T) {
 
 // TestHTMLWithoutHistograms: quantiles are drawn and no distribution is made up.
 func TestHTMLWithoutHistograms(t *testing.T) {
-	o := reporttest.Outcome()
+	o := fixture()
 	for i := range o.Comparisons {
 		for j := range o.Comparisons[i].Cells {
 			cl := &o.Comparisons[i].Cells[j]
@@ -147,7 +148,7 @@ func TestHTMLWithoutHistograms(t *testing.T) {
 // TestHTMLRefusesABrokenHistogram: a page with a hole that nobody mentions would
 // be worse than none.
 func TestHTMLRefusesABrokenHistogram(t *testing.T) {
-	o := reporttest.Outcome()
+	o := fixture()
 	for i := range o.Comparisons[0].Cells {
 		for j := range o.Comparisons[0].Cells[i].Latency {
 			o.Comparisons[0].Cells[i].Latency[j].Histogram = "no histogram"
@@ -160,7 +161,7 @@ func TestHTMLRefusesABrokenHistogram(t *testing.T) {
 
 // TestHTMLEscapes: names are words, whatever they hold.
 func TestHTMLEscapes(t *testing.T) {
-	o := reporttest.Outcome()
+	o := fixture()
 	const nasty = `<script>alert(1)</script>`
 	o.Name = nasty
 	o.Comparisons[0].Title = nasty
@@ -205,9 +206,9 @@ func TestHTMLOfLittle(t *testing.T) {
 // TestHTMLIsTheSameEachTime: a page that is made again from the same run does not
 // differ.
 func TestHTMLIsTheSameEachTime(t *testing.T) {
-	first := html(t, reporttest.Outcome())
+	first := html(t, fixture())
 	for range 5 {
-		if html(t, reporttest.Outcome()) != first {
+		if html(t, fixture()) != first {
 			t.Fatal("two pages of one run differ")
 		}
 	}
@@ -215,7 +216,7 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 
 // TestHTMLStages: an event's way is made of the steps, not of the whole.
 func TestHTMLStages(t *testing.T) {
-	page := html(t, reporttest.Outcome())
+	page := html(t, fixture())
 	i := strings.Index(page, `data-kind="stages"`)
 	header := page[i : i+strings.Index(page[i:], "</figure>")]
 	for _, stage := range []string{"released→enqueued", "enqueued→popped", "popped→handled"} {
@@ -226,7 +227,19 @@ func TestHTMLStages(t *testing.T) {
 	if strings.Contains(header, "intended→handled") {
 		t.Error("the whole stands among its parts")
 	}
-	if !slices.Contains(reporttest.Impls, "ring") || !strings.Contains(header, "ring, enqueued→popped: ") {
+	if !slices.Contains(fixtureImpls, "ring") || !strings.Contains(header, "ring, enqueued→popped: ") {
 		t.Error("ring has no share")
+	}
+}
+
+var pageFile = flag.String("page", "", "write the fixture's page to this file")
+
+// TestFixturePage writes the page that bench/e2e/browser opens in a browser.
+func TestFixturePage(t *testing.T) {
+	if *pageFile == "" {
+		t.Skip("no -page")
+	}
+	if err := os.WriteFile(*pageFile, []byte(html(t, fixture())), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -12,12 +12,9 @@ import (
 
 // verdictView is what the page says first.
 type verdictView struct {
-	Tiles []tile
-
-	Pairs []note
-
-	Notes []note
-
+	Tiles   []tile
+	Pairs   []note
+	Notes   []note
 	Winners htmlTable
 }
 

@@ -93,13 +93,11 @@ func Write(dir string, o *lab.Outcome) error {
 // tableView is a comparison, ready to be laid out.
 type tableView struct {
 	family, title string
-
-	shared string
-	grid   grid
-	legend []string
-	rows   []row
-
-	costs, noted grid
+	shared        string
+	grid          grid
+	legend        []string
+	rows          []row
+	costs, noted  grid
 }
 
 // more are the further tables that have rows.

@@ -17,8 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/host"
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/stats"
@@ -144,7 +142,7 @@ func outcome() *lab.Outcome {
 			Started: start, Args: []string{"run", "--family", "deltafifo", "--storm", "a b"},
 			Build: lab.Build{Commit: "abc1234", Dirty: true}, GoVersion: "go1.26", GOOS: "linux", GOARCH: "amd64",
 			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", Kernel: "6.8.0", Governor: "performance",
-			LoadAverage: []float64{0.5, 0.25, 1}, Limits: host.Limits{CgroupVersion: 2, MemoryBytes: &memory, CPUs: &cpus},
+			LoadAverage: []float64{0.5, 0.25, 1}, Limits: cell.Limits{CgroupVersion: 2, MemoryBytes: &memory, CPUs: &cpus},
 			StealShare: &steal,
 		},
 	}
@@ -188,7 +186,7 @@ func TestGolden(t *testing.T) {
 			if err := write(&got, outcome()); err != nil {
 				t.Fatal(err)
 			}
-			golden.Check(t, name, got.String())
+			golden(t, name, got.String())
 		})
 	}
 }

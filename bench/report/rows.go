@@ -14,10 +14,8 @@ import (
 // or from a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
-
-	fast, slow stats.Samples
-
-	wait cell.Quantiles
+	fast, slow          stats.Samples
+	wait                cell.Quantiles
 }
 
 // rowsOf groups the cells of a comparison: those whose labels are equal save

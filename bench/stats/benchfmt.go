@@ -20,20 +20,16 @@ var ErrFormat = errors.New("not in benchmark format")
 // Config is what stands at the head of a file; empty values are left out.
 type Config struct {
 	GOOS, GOARCH, Pkg, CPU string
-
-	Commit string
-
-	GOMAXPROCS int
-
-	Shards string
+	Commit                 string
+	GOMAXPROCS             int
+	Shards                 string
 }
 
 // Writer writes measurements as benchfmt, one line each.
 type Writer struct {
-	cfg  Config
-	out  *benchfmt.Writer
-	file []benchfmt.Config
-
+	cfg       Config
+	out       *benchfmt.Writer
+	file      []benchfmt.Config
 	described map[string]bool
 }
 
@@ -119,13 +115,10 @@ func suffix(name string, procs int) string {
 
 // File is what a benchfmt file holds.
 type File struct {
-	Config map[string]string
-
-	Names []string
-
+	Config  map[string]string
+	Names   []string
 	Samples map[string]Samples
-
-	Iters map[string][]int
+	Iters   map[string][]int
 }
 
 // Read reads a file back. fileName stands in errors, which wrap [ErrFormat]

@@ -11,27 +11,20 @@ type Objective struct {
 
 // Knee is the highest rate at which a variant holds an objective.
 type Knee struct {
-	Cell string `json:"cell"`
-	Impl string `json:"impl"`
-
-	Objective Objective `json:"objective"`
-
-	Held   float64 `json:"held"`
-	Failed float64 `json:"failed,omitempty"`
-
-	Limit string `json:"limit"`
-
-	Points []KneePoint `json:"points"`
+	Cell      string      `json:"cell"`
+	Impl      string      `json:"impl"`
+	Objective Objective   `json:"objective"`
+	Held      float64     `json:"held"`
+	Failed    float64     `json:"failed,omitempty"`
+	Limit     string      `json:"limit"`
+	Points    []KneePoint `json:"points"`
 }
 
 // KneePoint is one rate that was tried.
 type KneePoint struct {
-	Rate float64 `json:"rate"`
-
+	Rate    float64            `json:"rate"`
 	Latency map[string]float64 `json:"latency,omitempty"`
-
-	Rounds int `json:"rounds"`
-	Holds  int `json:"holds"`
-
-	Verdict string `json:"verdict,omitempty"`
+	Rounds  int                `json:"rounds"`
+	Holds   int                `json:"holds"`
+	Verdict string             `json:"verdict,omitempty"`
 }

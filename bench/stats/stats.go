@@ -37,13 +37,10 @@ const (
 
 // Summary sums the rounds of one figure up.
 type Summary struct {
-	N int `json:"n"`
-
-	Median float64 `json:"median"`
-
-	Lo *float64 `json:"lo,omitempty"`
-	Hi *float64 `json:"hi,omitempty"`
-
+	N      int      `json:"n"`
+	Median float64  `json:"median"`
+	Lo     *float64 `json:"lo,omitempty"`
+	Hi     *float64 `json:"hi,omitempty"`
 	Spread *float64 `json:"spread,omitempty"`
 }
 
@@ -71,15 +68,11 @@ func Median(values []float64) float64 { return Summarize(values).Median }
 
 // Comparison holds one figure of a cell against the baseline's.
 type Comparison struct {
-	Ratio float64
-
-	P float64
-
-	Testable bool
-
+	Ratio       float64
+	P           float64
+	Testable    bool
 	Significant bool
-
-	Lo, Hi float64
+	Lo, Hi      float64
 }
 
 // Compare holds values against base. Neither is changed.

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/perf/benchunit"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/stats"
 )
 
@@ -167,7 +166,7 @@ func write(t *testing.T) []byte {
 }
 
 func TestWriteIsGolden(t *testing.T) {
-	golden.Check(t, "bench.txt", string(write(t)))
+	golden(t, "bench.txt", string(write(t)))
 }
 
 func TestReadsBackWhatItWrote(t *testing.T) {

@@ -5,8 +5,11 @@ package browser
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,7 +24,6 @@ import (
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
-	"watchlab/bench/report/reporttest"
 )
 
 // screenshots is where pictures of the pages are kept, for those who look.
@@ -157,7 +159,34 @@ func render(t *testing.T, o *lab.Outcome) []byte {
 	return b.Bytes()
 }
 
+// The names in the fixture of bench/report.
+var (
+	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
+	lossy        = "lossy"
+	fixtureRates = []string{"10000", "50000", "200000"}
+)
+
+// fixture is the page that the tests of bench/report render.
 func fixture(t *testing.T) []byte {
 	t.Helper()
-	return render(t, reporttest.Outcome())
+	page, err := fixturePage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page
 }
+
+var fixturePage = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "watchlab-page-")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "page.html")
+	cmd := exec.Command("go", "test", "-count=1", "-run=^TestFixturePage$", "./bench/report", "-page="+file)
+	cmd.Dir = filepath.Join("..", "..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	page, err := os.ReadFile(file)
+	return page, errors.Join(err, os.RemoveAll(dir))
+})

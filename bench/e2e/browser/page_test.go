@@ -15,7 +15,6 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/report/reporttest"
 )
 
 // drawn is a figure of the page, as the browser has it.
@@ -39,13 +38,13 @@ const figures = `[...document.querySelectorAll("figure")].map(f => ({
 // TestCharts: each chart is there, with its series, and nothing is complained of.
 func TestCharts(t *testing.T) {
 	b := open(t, fixture(t))
-	sound := reporttest.Impls
-	all := append(slices.Clone(sound), reporttest.Lossy)
+	sound := fixtureImpls
+	all := append(slices.Clone(sound), lossy)
 	type want struct {
 		count  int
 		series []string
 	}
-	rates := len(reporttest.Rates)
+	rates := len(fixtureRates)
 	// In the fixture's first panel; a broken variant stands in lists as "invalid" but
 	// has no curve.
 	first := map[string]want{
@@ -166,13 +165,13 @@ func TestPaces(t *testing.T) {
 	shown := func() []string {
 		return eval[[]string](b, `[...new Set([...document.querySelectorAll("#c1 figure[data-choice]")].filter(f => f.offsetParent).map(f => f.dataset.choice))]`)
 	}
-	last := reporttest.Rates[len(reporttest.Rates)-1]
+	last := fixtureRates[len(fixtureRates)-1]
 	if got := shown(); !slices.Equal(got, []string{last}) {
 		t.Errorf("%v are shown at first, want %s", got, last)
 	}
 	b.do(chromedp.Focus(`#c1 .choices input:checked`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
-	if got := shown(); !slices.Equal(got, reporttest.Rates[1:2]) {
-		t.Errorf("%v are shown after the arrow key, want %v", got, reporttest.Rates[1:2])
+	if got := shown(); !slices.Equal(got, fixtureRates[1:2]) {
+		t.Errorf("%v are shown after the arrow key, want %v", got, fixtureRates[1:2])
 	}
 	b.sound()
 }
@@ -183,15 +182,15 @@ func TestFigures(t *testing.T) {
 	said := func() string { return eval[string](b, `document.getElementById("said").textContent`) }
 	shown := func() bool { return eval[bool](b, `!document.getElementById("tip").hidden`) }
 	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") || !shown() {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") || !shown() {
 		t.Errorf("%q is said first", got)
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowDown))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[1]+": ") {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[1]+": ") {
 		t.Errorf("%q is said one below", got)
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowUp))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") {
 		t.Errorf("%q is said one above", got)
 	}
 	b.do(chromedp.KeyEvent(kb.Escape))

@@ -17,13 +17,11 @@ type Bars struct {
 
 // Bar is one figure. A bar without a value is written with its note alone.
 type Bar struct {
-	Name  string
-	Style Style
-	Value *float64
-
-	Lo, Hi *float64
-	Rounds []float64
-
+	Name      string
+	Style     Style
+	Value     *float64
+	Lo, Hi    *float64
+	Rounds    []float64
 	Note, Tip string
 }
 

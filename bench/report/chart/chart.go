@@ -45,8 +45,7 @@ type Table struct {
 // Style is how a series is told from the others: by colour, by the form of its
 // marks, and by its line, so that none of them alone is needed.
 type Style struct {
-	Slot int
-
+	Slot   int
 	Dashed bool
 }
 

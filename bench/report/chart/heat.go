@@ -10,18 +10,14 @@ import (
 // the more. Several maps with one Scale can be compared by eye.
 type Heat struct {
 	Name, Description string
-
-	X, Y   string
-	Xs, Ys []string
-
-	Unit   string
-	Format func(float64) string
-
-	Values  [][]float64
-	Missing string
-
-	Low, High float64
-	Style     Style
+	X, Y              string
+	Xs, Ys            []string
+	Unit              string
+	Format            func(float64) string
+	Values            [][]float64
+	Missing           string
+	Low, High         float64
+	Style             Style
 }
 
 // Empty reports whether there is no figure.

@@ -12,29 +12,24 @@ type Lines struct {
 	X, Y              Axis
 	Series            []Curve
 	Rules             []Rule
-
-	Height float64
+	Height            float64
 }
 
 // Curve is one series. Its points are drawn in their order.
 type Curve struct {
-	Name   string
-	Style  Style
-	Points []Point
-
+	Name             string
+	Style            Style
+	Points           []Point
 	Path, Area, Step bool
-
-	Background bool
+	Background       bool
 }
 
 // Point is one figure of a curve.
 type Point struct {
-	X, Y float64
-
+	X, Y   float64
 	Lo, Hi float64
-
-	Mark bool
-	Tip  string
+	Mark   bool
+	Tip    string
 }
 
 // Rule is a line across the chart: an objective, a knee, a peak.
@@ -42,9 +37,8 @@ type Rule struct {
 	Vertical bool
 	At       float64
 	Label    string
-
-	Series string
-	Style  Style
+	Series   string
+	Style    Style
 }
 
 // Margins of charts with two axes.

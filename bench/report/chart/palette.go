@@ -11,19 +11,13 @@ const Slots = 10
 
 // Theme is a set of colours, each as #rrggbb.
 type Theme struct {
-	Page, Panel string
-
+	Page, Panel             string
 	Text, Muted, Line, Grid string
-
-	Accent string
-
-	Good, Warn, Bad string
-
-	Series [Slots]string
-
-	Cold, Hot string
-
-	OnCold, OnHot string
+	Accent                  string
+	Good, Warn, Bad         string
+	Series                  [Slots]string
+	Cold, Hot               string
+	OnCold, OnHot           string
 }
 
 // The themes. A test holds words to a contrast of 4.5 and drawings to one of 3

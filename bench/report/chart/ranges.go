@@ -10,16 +10,14 @@ import (
 type Ranges struct {
 	Name, Description string
 	Axis              Axis
-
-	Marks []string
-	Rows  []Range
+	Marks             []string
+	Rows              []Range
 }
 
 // Range is one distribution.
 type Range struct {
-	Name  string
-	Style Style
-
+	Name   string
+	Style  Style
 	Values []float64
 	Note   string
 }

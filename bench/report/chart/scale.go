@@ -7,15 +7,11 @@ import (
 
 // Axis says how figures become places.
 type Axis struct {
-	Label string
-
-	Log bool
-
-	Zero bool
-
+	Label  string
+	Log    bool
+	Zero   bool
 	Format func(float64) string
-
-	Ticks []Tick
+	Ticks  []Tick
 }
 
 // Tick is a place on an axis, and what is written there.

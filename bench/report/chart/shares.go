@@ -9,19 +9,16 @@ import (
 // how large it is stands beside it.
 type Shares struct {
 	Name, Description string
-
-	Unit   string
-	Format func(float64) string
-
-	Parts []string
-	Rows  []Share
+	Unit              string
+	Format            func(float64) string
+	Parts             []string
+	Rows              []Share
 }
 
 // Share is one whole.
 type Share struct {
-	Name  string
-	Style Style
-
+	Name   string
+	Style  Style
 	Values []float64
 	Note   string
 }

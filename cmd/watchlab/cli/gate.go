@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/gate"
+	comparison "watchlab/bench/compare"
 )
 
 // errRegressed ends a gate that has said what regressed.
@@ -50,15 +50,15 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 			if err != nil {
 				return badFlag("rules", err)
 			}
-			old, err := gate.Open(against)
+			old, err := comparison.OpenRun(against)
 			if err != nil {
 				return badFlag("against", err)
 			}
-			now, err := gate.Open(args[0])
+			now, err := comparison.OpenRun(args[0])
 			if err != nil {
 				return usageError{err}
 			}
-			verdict, err := gate.Judge(old, now, name, rules)
+			verdict, err := comparison.Judge(old, now, name, rules)
 			if err != nil {
 				return badFlag("rules", err)
 			}
@@ -81,7 +81,7 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 		Short: "Print the default rules, to start a file of your own",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(gate.Default)
+			_, err := cmd.OutOrStdout().Write(comparison.DefaultRules)
 			return err
 		},
 	})
@@ -89,11 +89,11 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 }
 
 // gateRules reads the rules, and says how they are called.
-func gateRules(file string) ([]gate.Rule, string, error) {
+func gateRules(file string) ([]comparison.Rule, string, error) {
 	if file == "" {
-		rules, err := gate.Parse(gate.DefaultName, gate.Default)
-		return rules, gate.DefaultName, err
+		rules, err := comparison.ParseRules(comparison.DefaultRulesName, comparison.DefaultRules)
+		return rules, comparison.DefaultRulesName, err
 	}
-	rules, err := gate.ReadFile(file)
+	rules, err := comparison.ReadRules(file)
 	return rules, file, err
 }

@@ -1,5 +1,4 @@
-// Package golden compares what tests made with files under testdata.
-package golden
+package stats_test
 
 import (
 	"flag"
@@ -12,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Check compares what was made with testdata/name, which -update writes first.
-func Check(t testing.TB, name, got string) {
+// golden compares got with testdata/name, which -update writes first.
+func golden(t testing.TB, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {

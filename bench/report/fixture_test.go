@@ -1,6 +1,4 @@
-// Package reporttest makes runs to test reports with: small ones that have
-// everything a report can show. No figure in them was measured.
-package reporttest
+package report_test
 
 import (
 	"fmt"
@@ -13,32 +11,32 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/host"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
-// The names that the run is made of, for those that count what is drawn.
+// The names in the fixture. bench/e2e/browser has the same.
 var (
-	// Impls are the variants of the first comparison; the first is its baseline.
-	Impls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
-	// Lossy is a variant of the first comparison that lost an event, so that none of
+	// fixtureImpls are the variants of the first comparison; the first is its baseline.
+	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
+	// lossy is a variant of the first comparison that lost an event, so that none of
 	// its figures may be shown.
-	Lossy = "lossy"
-	// Rates that the first comparison's cells were paced at.
-	Rates = []string{"10000", "50000", "200000"}
-	// Poison stands in every figure of Lossy's, were there any.
-	Poison = 7654321.0
+	lossy = "lossy"
+	// fixtureRates are the rates that the first comparison's cells were paced at.
+	fixtureRates = []string{"10000", "50000", "200000"}
+	// poison would be every figure of lossy.
+	poison = 7654321.0
 )
 
 var started = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// whole is made once, as histograms take their time.
+// whole is built once, as histograms take their time.
 var whole = sync.OnceValue(build)
 
-// Outcome returns the run: two comparisons, knees, scalings and surfaces. It is the
-// same every time, and the caller's own down to the rounds' latencies.
-func Outcome() *lab.Outcome {
+// fixture returns a small run that has everything a report can show: two comparisons,
+// knees, scalings and surfaces. No figure in it was measured. It is the same every
+// time, and the caller's own down to the rounds' latencies.
+func fixture() *lab.Outcome {
 	o := *whole()
 	o.Comparisons = slices.Clone(o.Comparisons)
 	for i := range o.Comparisons {
@@ -67,15 +65,15 @@ func build() *lab.Outcome {
 			Started: started, Args: []string{"run", "--family", "deltafifo", "--storm", "gang", "--pace", "max,10000,50000,200000"},
 			Build: lab.Build{Commit: "0123456789ab"}, GoVersion: "go1.26.8", GOOS: "linux", GOARCH: "amd64",
 			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", Kernel: "6.18.0", Governor: "performance",
-			LoadAverage: []float64{0.5, 0.25, 1}, Limits: host.Limits{CgroupVersion: 2, MemoryBytes: &limit, CPUs: &cpus}, StealShare: &steal,
+			LoadAverage: []float64{0.5, 0.25, 1}, Limits: cell.Limits{CgroupVersion: 2, MemoryBytes: &limit, CPUs: &cpus}, StealShare: &steal,
 		},
 	}
 	o.Knees, o.Scalings, o.Surfaces = knees(), scalings(), surfaces()
 	return o
 }
 
-// made says what a variant's figures are to look like.
-type made struct {
+// shape says what a variant's figures are to look like.
+type shape struct {
 	impl       string
 	perSecond  float64
 	allocs     float64
@@ -90,18 +88,18 @@ func deltaFIFO() lab.ComparisonResult {
 	c := lab.ComparisonResult{Family: "deltafifo", Title: "queue pipeline on gang", Input: "sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0"}
 	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 14 % apart (allowed: 10 %)"}
 	lost := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event of default/pod-7"}
-	for _, m := range []made{
-		{Impls[0], 1.6e6, 3.2, 12 * time.Microsecond, 1.3, 260_000, lab.Verdict{}},
-		{Impls[1], 6.1e6, 0.02, 5 * time.Microsecond, 0.9, 900_000, lab.Verdict{}},
-		{Impls[2], 9.4e6, 0.011, 4 * time.Microsecond, 0.8, 1_200_000, noisy},
-		{Impls[3], 1.62e6, 0.3, 9 * time.Microsecond, 1.1, 700_000, lab.Verdict{}},
-		{Lossy, Poison, Poison, time.Duration(Poison), 1, 1, lost},
+	for _, m := range []shape{
+		{fixtureImpls[0], 1.6e6, 3.2, 12 * time.Microsecond, 1.3, 260_000, lab.Verdict{}},
+		{fixtureImpls[1], 6.1e6, 0.02, 5 * time.Microsecond, 0.9, 900_000, lab.Verdict{}},
+		{fixtureImpls[2], 9.4e6, 0.011, 4 * time.Microsecond, 0.8, 1_200_000, noisy},
+		{fixtureImpls[3], 1.62e6, 0.3, 9 * time.Microsecond, 1.1, 700_000, lab.Verdict{}},
+		{lossy, poison, poison, time.Duration(poison), 1, 1, lost},
 	} {
-		for _, rate := range append([]string{lab.Unpaced}, Rates...) {
-			c.Cells = append(c.Cells, m.cell("DeltaFIFO", guarantees, "total", rate, m.impl == Impls[0]))
+		for _, rate := range append([]string{lab.Unpaced}, fixtureRates...) {
+			c.Cells = append(c.Cells, m.cell("DeltaFIFO", guarantees, "total", rate, m.impl == fixtureImpls[0]))
 		}
 	}
-	again := made{Impls[0], 1.59e6, 3.2, 12 * time.Microsecond, 1.3, 260_000, lab.Verdict{}}.cell("DeltaFIFO", guarantees, "total", lab.Unpaced, false)
+	again := shape{fixtureImpls[0], 1.59e6, 3.2, 12 * time.Microsecond, 1.3, 260_000, lab.Verdict{}}.cell("DeltaFIFO", guarantees, "total", lab.Unpaced, false)
 	again.Again = again.BenchName()
 	again.Labels[0].Value += "-again"
 	c.Cells = append(c.Cells, again)
@@ -111,7 +109,7 @@ func deltaFIFO() lab.ComparisonResult {
 func merge() lab.ComparisonResult {
 	c := lab.ComparisonResult{Family: "merge", Title: "kubelet pipeline on nodeloss <110 pods>"}
 	slow := lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "at rate 400, 14.7 % of the releases were more than 1ms late in the median round (allowed: 1 %)"}
-	for _, m := range []made{
+	for _, m := range []shape{
 		{"reference", 2.2e3, 1268, 450 * time.Microsecond, 0.6, 2000, slow},
 		{"cond", 9.1e4, 40, 20 * time.Microsecond, 0.7, 80_000, lab.Verdict{}},
 	} {
@@ -120,7 +118,7 @@ func merge() lab.ComparisonResult {
 	return c
 }
 
-func (m made) cell(name, guarantees, class, rate string, baseline bool) lab.CellResult {
+func (m shape) cell(name, guarantees, class, rate string, baseline bool) lab.CellResult {
 	c := lab.CellResult{
 		Name: name, Guarantees: guarantees, Class: class, Baseline: baseline, Seed: 7, Verdict: m.verdict,
 		Labels: []lab.Label{{Key: "impl", Value: m.impl}, {Key: "delivery", Value: "in-order"}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: rate}},
@@ -147,7 +145,7 @@ func (m made) cell(name, guarantees, class, rate string, baseline bool) lab.Cell
 		}
 		all, err := cell.MergeHistograms(parts...)
 		if err != nil {
-			panic(err) // The histograms were made here.
+			panic(err) // The histograms come from above.
 		}
 		c.Latency = append(c.Latency, cell.Latency{Boundary: l.Boundary, Quantiles: all})
 	}
@@ -155,7 +153,7 @@ func (m made) cell(name, guarantees, class, rate string, baseline bool) lab.Cell
 	return c
 }
 
-func (m made) result(random *rand.Rand, rate string) cell.Result {
+func (m shape) result(random *rand.Rand, rate string) cell.Result {
 	const events = 4000
 	perSecond := m.perSecond * (1 + 0.03*random.NormFloat64())
 	p50 := float64(m.p50)
@@ -194,7 +192,7 @@ func (m made) result(random *rand.Rand, rate string) cell.Result {
 	return r
 }
 
-func (m made) timeline(released float64) []cell.Moment {
+func (m shape) timeline(released float64) []cell.Moment {
 	const stretch = 50 * time.Millisecond
 	var out []cell.Moment
 	depth := 0.0
@@ -216,7 +214,7 @@ func quantiles(values []float64) cell.Quantiles {
 	for _, v := range values {
 		longest = max(longest, int64(v))
 		if err := h.RecordValue(int64(v)); err != nil {
-			panic(err) // The values were made here.
+			panic(err) // The values come from above.
 		}
 	}
 	encoded, err := h.EncodeV2()
@@ -234,7 +232,7 @@ func knees() []stats.Knee {
 	var out []stats.Knee
 	for i, capacity := range []float64{240_000, 800_000, 1_100_000} {
 		k := stats.Knee{
-			Cell: "DeltaFIFO/impl=" + Impls[i] + "/delivery=in-order/storm=gang", Impl: Impls[i],
+			Cell: "DeltaFIFO/impl=" + fixtureImpls[i] + "/delivery=in-order/storm=gang", Impl: fixtureImpls[i],
 			Objective: stats.Objective{Unit: stats.UnitP99, Most: time.Millisecond}, Limit: "latency",
 		}
 		for rate := 50_000.0; ; rate *= 2 {
@@ -260,7 +258,7 @@ func knees() []stats.Knee {
 func scalings() []stats.Scaling {
 	var out []stats.Scaling
 	for i, kappa := range []float64{0.05, 0.004} {
-		s := stats.Scaling{Cell: "DeltaFIFO/impl=" + Impls[i] + "/storm=gang", Impl: Impls[i], Over: "producers"}
+		s := stats.Scaling{Cell: "DeltaFIFO/impl=" + fixtureImpls[i] + "/storm=gang", Impl: fixtureImpls[i], Over: "producers"}
 		const lambda, sigma = 1.2e6, 0.2
 		at := func(x float64) float64 { return lambda * x / (1 + sigma*(x-1) + kappa*x*(x-1)) }
 		for _, n := range []float64{1, 2, 4, 8, 16} {
@@ -274,14 +272,14 @@ func scalings() []stats.Scaling {
 		out = append(out, s)
 	}
 	return append(out, stats.Scaling{
-		Cell: "DeltaFIFO/impl=" + Impls[2] + "/storm=gang", Impl: Impls[2], Over: "keys", Why: "keys are no workers, so the law does not apply",
+		Cell: "DeltaFIFO/impl=" + fixtureImpls[2] + "/storm=gang", Impl: fixtureImpls[2], Over: "keys", Why: "keys are no workers, so the law does not apply",
 		Points: []stats.ScalePoint{{N: 100, EventsPerSecond: []float64{9e6}}, {N: 1000, EventsPerSecond: []float64{8e6}}, {N: 10000, EventsPerSecond: []float64{5e6}}},
 	})
 }
 
 func surfaces() []stats.Surface {
 	var out []stats.Surface
-	for i, impl := range Impls[:2] {
+	for i, impl := range fixtureImpls[:2] {
 		s := stats.Surface{
 			Cell: "DeltaFIFO/impl=" + impl + "/storm=hotkey", Impl: impl, X: "batch-size", Y: "skew", Unit: stats.UnitEventsPerSec,
 			Xs: []string{"1", "10", "100", "1000"}, Ys: []string{"0", "0.8", "1.1"},
@@ -289,7 +287,7 @@ func surfaces() []stats.Surface {
 		for y := range s.Ys {
 			var line []*stats.Summary
 			for x := range s.Xs {
-				if impl == Impls[0] && y == 2 && x == 3 {
+				if impl == fixtureImpls[0] && y == 2 && x == 3 {
 					line = append(line, nil)
 					continue
 				}

@@ -1,4 +1,4 @@
-package gate
+package compare
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 
 // Text writes the verdict: a line for each finding, save for what held or
 // improved, which is counted.
-func (v *Verdict) Text(w io.Writer) error {
+func (v *Judgement) Text(w io.Writer) error {
 	var b bytes.Buffer
-	counts := map[Kind]int{}
+	counts := map[FindingKind]int{}
 	for i := range v.Findings {
 		f := &v.Findings[i]
 		counts[f.Kind]++
@@ -80,7 +80,7 @@ func figureOf(v float64, metric string, perBaseline bool) string {
 }
 
 // JSON writes all findings.
-func (v *Verdict) JSON(w io.Writer) error {
+func (v *Judgement) JSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)

@@ -22,7 +22,7 @@
 // multiples of the baseline's in the same round of the same run. Where the noise
 // hides a change that is not allowed, the finding is [Blind]: the gate says so
 // rather than that all is well.
-package gate
+package compare
 
 import (
 	"errors"
@@ -32,57 +32,48 @@ import (
 	"golang.org/x/perf/benchfmt"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/compare"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
 // Run is what one side of the gate measured.
 type Run struct {
-	Name string
-
-	Cells []*Cell
-
+	Name    string
+	Cells   []*gateCell
 	Machine map[string]string
-
-	Folder bool
-
-	byName map[string]*Cell
+	Folder  bool
+	byName  map[string]*gateCell
 }
 
 // Cell is a benchmark of a run.
-type Cell struct {
-	Name string
-
-	Samples stats.Samples
-
-	Verdict lab.Verdict
-	Class   string
-	Input   string
-
+type gateCell struct {
+	Name     string
+	Samples  stats.Samples
+	Verdict  lab.Verdict
+	Class    string
+	Input    string
 	result   benchfmt.Result
 	rounds   []lab.Round
 	headline cell.Boundary
-
-	baseline *Cell
+	baseline *gateCell
 }
 
 // Open reads a run from a results folder or a file in benchmark format. Errors
-// wrap [compare.ErrInput] or [stats.ErrFormat].
-func Open(path string) (*Run, error) {
-	inputs, err := compare.Open([]string{path})
+// wrap [ErrInput] or [stats.ErrFormat].
+func OpenRun(path string) (*Run, error) {
+	inputs, err := Open([]string{path})
 	if err != nil {
 		return nil, err
 	}
 	in := inputs[0]
-	r := &Run{Name: in.Label, Machine: map[string]string{}, byName: map[string]*Cell{}, Folder: in.Run != nil}
+	r := &Run{Name: in.Label, Machine: map[string]string{}, byName: map[string]*gateCell{}, Folder: in.Run != nil}
 	if r.Folder {
 		r.readOutcome(in.Run)
 	} else if err := r.readFile(in.Path); err != nil {
 		return nil, err
 	}
 	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("%w: %s has no benchmarks", compare.ErrInput, path)
+		return nil, fmt.Errorf("%w: %s has no benchmarks", ErrInput, path)
 	}
 	return r, nil
 }
@@ -90,7 +81,7 @@ func Open(path string) (*Run, error) {
 func (r *Run) readFile(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("%w: %w", compare.ErrInput, err)
+		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	read, err := stats.Read(file, path)
 	if err = errors.Join(err, file.Close()); err != nil {
@@ -100,7 +91,7 @@ func (r *Run) readFile(path string) error {
 		r.know(key, read.Config[key])
 	}
 	for _, name := range read.Names {
-		r.add(&Cell{Name: name, Samples: read.Samples[name], Verdict: lab.Verdict{Status: lab.Valid}}, read.Config)
+		r.add(&gateCell{Name: name, Samples: read.Samples[name], Verdict: lab.Verdict{Status: lab.Valid}}, read.Config)
 	}
 	return nil
 }
@@ -116,13 +107,13 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 	keys := map[string]string{"goos": config.GOOS, "goarch": config.GOARCH, "pkg": config.Pkg, "cpu": config.CPU, "commit": config.Commit}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		baselines, contestants := map[string]*Cell{}, map[*Cell]string{}
+		baselines, contestants := map[string]*gateCell{}, map[*gateCell]string{}
 		for j := range c.Cells {
 			cl := &c.Cells[j]
 			if cl.Again != "" {
 				continue
 			}
-			mine := &Cell{
+			mine := &gateCell{
 				Name: cl.BenchName(), Samples: cl.Samples(c.Latency), Verdict: cl.Verdict, Class: cl.Class, Input: c.Input,
 				rounds: cl.Rounds, headline: c.Latency,
 			}
@@ -146,7 +137,7 @@ func (r *Run) know(key, value string) {
 	}
 }
 
-func (r *Run) add(c *Cell, config map[string]string) {
+func (r *Run) add(c *gateCell, config map[string]string) {
 	c.result.Name = benchfmt.Name(c.Name)
 	for key, value := range config {
 		if value != "" {
@@ -159,7 +150,7 @@ func (r *Run) add(c *Cell, config map[string]string) {
 
 // values are the figures of a metric, as they are or as multiples of the
 // baseline's in the same round.
-func (c *Cell) values(metric string, perBaseline bool) []float64 {
+func (c *gateCell) values(metric string, perBaseline bool) []float64 {
 	if !perBaseline {
 		return c.Samples[metric]
 	}

@@ -1,4 +1,4 @@
-package gate
+package compare
 
 import (
 	_ "embed"
@@ -19,23 +19,15 @@ import (
 
 // Rule says how much a metric of some cells may change for the worse.
 type Rule struct {
-	Metric string
-
-	Cells string
-
-	Change float64
-
-	Floor float64
-
+	Metric      string
+	Cells       string
+	Change      float64
+	Floor       float64
 	PerBaseline bool
-
-	Better stats.Direction
-
-	Because string
-
-	Line int
-
-	filter *benchproc.Filter
+	Better      stats.Direction
+	Because     string
+	Line        int
+	filter      *benchproc.Filter
 }
 
 // String names the rule's figure.
@@ -58,41 +50,40 @@ func (r *Rule) allows() string {
 // ErrRule is wrapped by the errors for rules that cannot be used.
 var ErrRule = errors.New("bad rule")
 
-// FileError is an error of a rules file.
-type FileError struct {
+// RuleError is an error of a rules file.
+type RuleError struct {
 	File string
-
 	Line int
 	Err  error
 }
 
-func (e *FileError) Error() string {
+func (e *RuleError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
 }
-func (e *FileError) Unwrap() error { return e.Err }
+func (e *RuleError) Unwrap() error { return e.Err }
 
 // Default is a file of rules for results folders that watchlab writes.
 //
 //go:embed gate.yaml
-var Default []byte
+var DefaultRules []byte
 
-// DefaultName is how the default rules are called in findings and errors.
-const DefaultName = "default rules"
+// DefaultRulesName is how the default rules are called in findings and errors.
+const DefaultRulesName = "default rules"
 
 // ReadFile reads rules from a file; see [Parse].
-func ReadFile(path string) ([]Rule, error) {
+func ReadRules(path string) ([]Rule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		var p *os.PathError
 		if errors.As(err, &p) {
 			err = p.Err // Without the path, which stands before it.
 		}
-		return nil, &FileError{File: path, Err: err}
+		return nil, &RuleError{File: path, Err: err}
 	}
-	return Parse(path, data)
+	return ParseRules(path, data)
 }
 
 // Parse reads rules from YAML:
@@ -107,15 +98,15 @@ func ReadFile(path string) ([]Rule, error) {
 //	  because: throughput is what the variant is for
 //
 // It is strict: a field that there isn't, or one that is missing, is an error.
-// Errors are a [*FileError] with the line, wrapping [ErrRule]. file is the name
+// Errors are a [*RuleError] with the line, wrapping [ErrRule]. file is the name
 // that they show.
-func Parse(file string, data []byte) ([]Rule, error) {
+func ParseRules(file string, data []byte) ([]Rule, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, syntaxError(file, err)
 	}
 	fail := func(at *yaml.Node, format string, args ...any) ([]Rule, error) {
-		return nil, &FileError{File: file, Line: at.Line, Err: fmt.Errorf("%w: %w", ErrRule, fmt.Errorf(format, args...))}
+		return nil, &RuleError{File: file, Line: at.Line, Err: fmt.Errorf("%w: %w", ErrRule, fmt.Errorf(format, args...))}
 	}
 	if len(doc.Content) == 0 {
 		return fail(&doc, "there is none")
@@ -170,7 +161,7 @@ var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]+): `)
 // syntaxError takes the line out of the parser's text, which has it nowhere
 // else.
 func syntaxError(file string, err error) error {
-	e := &FileError{File: file, Err: fmt.Errorf("%w: %w", ErrRule, err)}
+	e := &RuleError{File: file, Err: fmt.Errorf("%w: %w", ErrRule, err)}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		e.Line, _ = strconv.Atoi(m[1]) // Digits are what it takes.
 		e.Err = fmt.Errorf("%w: %s", ErrRule, strings.TrimPrefix(err.Error(), m[0]))
@@ -193,7 +184,7 @@ func (r *Rule) set(key, value string) error {
 			err = fmt.Errorf("%s is no limit (want less than 100%%)", value)
 		}
 	case "floor":
-		r.Floor, err = positive(value)
+		r.Floor, err = fromZero(value)
 	case "per":
 		if r.PerBaseline = value == "baseline"; !r.PerBaseline {
 			err = fmt.Errorf("%q is not baseline", value)
@@ -215,14 +206,14 @@ func (r *Rule) set(key, value string) error {
 // share reads "10%" and "0.1".
 func share(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	v, err := positive(strings.TrimSpace(number))
+	v, err := fromZero(strings.TrimSpace(number))
 	if percent {
 		v /= 100
 	}
 	return v, err
 }
 
-func positive(text string) (float64, error) {
+func fromZero(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v >= 0) || math.IsInf(v, 1) {
 		return 0, fmt.Errorf("%q is not a number from 0 on", text)
@@ -231,7 +222,7 @@ func positive(text string) (float64, error) {
 }
 
 // matches reports whether the rule is for a cell.
-func (r *Rule) matches(c *Cell) bool {
+func (r *Rule) matches(c *gateCell) bool {
 	if r.filter == nil {
 		return true
 	}

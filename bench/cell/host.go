@@ -3,7 +3,7 @@
 //
 // All of it takes the root of a file system, so that a test can make a machine up.
 // What isn't told, or can't be read, is left out: no figure depends on it.
-package host
+package cell
 
 import (
 	"io/fs"
@@ -15,9 +15,9 @@ import (
 // Root is the root of the machine's own file system.
 func Root() fs.FS { return os.DirFS("/") }
 
-// Line returns the first line of a file, without the spaces around it; "" where it
+// FirstLine returns the first line of a file, without the spaces around it; "" where it
 // can't be read.
-func Line(root fs.FS, name string) string {
+func FirstLine(root fs.FS, name string) string {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {
 		return ""
@@ -49,7 +49,7 @@ func CPUModel(root fs.FS) string {
 
 // LoadAverage returns the load over 1, 5 and 15 minutes; nil where it isn't told.
 func LoadAverage(root fs.FS) []float64 {
-	fields := strings.Fields(Line(root, "proc/loadavg"))
+	fields := strings.Fields(FirstLine(root, "proc/loadavg"))
 	if len(fields) < 3 {
 		return nil
 	}
@@ -76,7 +76,7 @@ type CPUTimes struct {
 // returns nil where they aren't told.
 func ReadCPUTimes(root fs.FS) *CPUTimes {
 	const steal = 8
-	fields := strings.Fields(Line(root, "proc/stat"))
+	fields := strings.Fields(FirstLine(root, "proc/stat"))
 	if len(fields) <= steal || fields[0] != "cpu" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package gate
+package compare
 
 import (
 	"errors"
@@ -13,80 +13,68 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Kind says what was found.
-type Kind string
+// FindingKind says what was found.
+type FindingKind string
 
 // The kinds. The first four fail the gate.
 const (
 	// Regressed: the figure is worse by more than is allowed, and that is no chance.
-	Regressed Kind = "regressed"
+	Regressed FindingKind = "regressed"
 	// Broken: the new run's cell broke an invariant or ended in an error.
-	Broken Kind = "broken"
+	Broken FindingKind = "broken"
 	// Missing: the new run doesn't have the cell, or the cell the figure.
-	Missing Kind = "missing"
+	Missing FindingKind = "missing"
 	// Changed: the cell isn't what it was: its guarantees, or what it is played.
-	Changed Kind = "changed"
+	Changed FindingKind = "changed"
 	// Untold: the figure could not be judged, as the machine was in the way or one
 	// side has too few rounds.
-	Untold Kind = "untold"
+	Untold FindingKind = "untold"
 	// Blind: no regression was found, but one of more than is allowed might have
 	// been missed.
-	Blind Kind = "blind"
+	Blind FindingKind = "blind"
 	// Improved: the figure is better by more than is allowed for the worse.
-	Improved Kind = "improved"
+	Improved FindingKind = "improved"
 	// Held: the figure is within what is allowed.
-	Held Kind = "held"
+	Held FindingKind = "held"
 )
 
 // kinds in the order in which they are told.
-var kinds = []Kind{Regressed, Broken, Missing, Changed, Untold, Blind, Improved, Held}
+var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Untold, Blind, Improved, Held}
 
 // fails reports whether the kind fails the gate.
-func (k Kind) fails() bool { return slices.Index(kinds, k) < slices.Index(kinds, Untold) }
+func (k FindingKind) fails() bool { return slices.Index(kinds, k) < slices.Index(kinds, Untold) }
 
 // Finding is what was found of one figure of one cell.
 type Finding struct {
-	Kind   Kind   `json:"kind"`
-	Cell   string `json:"cell"`
-	Metric string `json:"metric"`
-
-	PerBaseline bool `json:"perBaseline,omitempty"`
-
-	Old    float64  `json:"old,omitempty"`
-	New    float64  `json:"new,omitempty"`
-	Change *float64 `json:"change,omitempty"`
-
-	Lo *float64 `json:"lo,omitempty"`
-	Hi *float64 `json:"hi,omitempty"`
-
-	Allowed float64 `json:"allowed"`
-
-	P        *float64 `json:"p,omitempty"`
-	Adjusted *float64 `json:"adjustedP,omitempty"`
-
-	MinDetectable *float64 `json:"minDetectable,omitempty"`
-
-	Why string `json:"why,omitempty"`
-
-	Because string `json:"because"`
-	Line    int    `json:"line"`
-
-	rule        *Rule
-	beyond      bool
-	uncorrected float64
+	Kind          FindingKind `json:"kind"`
+	Cell          string      `json:"cell"`
+	Metric        string      `json:"metric"`
+	PerBaseline   bool        `json:"perBaseline,omitempty"`
+	Old           float64     `json:"old,omitempty"`
+	New           float64     `json:"new,omitempty"`
+	Change        *float64    `json:"change,omitempty"`
+	Lo            *float64    `json:"lo,omitempty"`
+	Hi            *float64    `json:"hi,omitempty"`
+	Allowed       float64     `json:"allowed"`
+	P             *float64    `json:"p,omitempty"`
+	Adjusted      *float64    `json:"adjustedP,omitempty"`
+	MinDetectable *float64    `json:"minDetectable,omitempty"`
+	Why           string      `json:"why,omitempty"`
+	Because       string      `json:"because"`
+	Line          int         `json:"line"`
+	rule          *Rule
+	beyond        bool
+	uncorrected   float64
 }
 
 // Verdict is what the gate found.
-type Verdict struct {
-	Old   string `json:"old"`
-	New   string `json:"new"`
-	Rules string `json:"rules"`
-
-	Failed bool `json:"failed"`
-
+type Judgement struct {
+	Old      string    `json:"old"`
+	New      string    `json:"new"`
+	Rules    string    `json:"rules"`
+	Failed   bool      `json:"failed"`
 	Findings []Finding `json:"findings"`
-
-	Notes []string `json:"notes,omitempty"`
+	Notes    []string  `json:"notes,omitempty"`
 }
 
 // The errors of a gate that cannot be held.
@@ -100,20 +88,20 @@ var (
 	ErrMachine = errors.New("the runs are of different machines")
 )
 
-// Judge holds the new run against the old one. Errors are a [*FileError] of the
+// Judge holds the new run against the old one. Errors are a [*RuleError] of the
 // rule, wrapping [ErrNothing], [ErrBaseline] or [ErrMachine].
 //
 // Time: O(rules · cells), and for each pair that of two tests.
-func Judge(old, now *Run, file string, rules []Rule) (*Verdict, error) {
-	v := &Verdict{Old: old.Name, New: now.Name, Rules: file}
+func Judge(old, now *Run, file string, rules []Rule) (*Judgement, error) {
+	v := &Judgement{Old: old.Name, New: now.Name, Rules: file}
 	differs := machineDiffers(old, now)
 	for i := range rules {
 		rule := &rules[i]
-		fail := func(err error) (*Verdict, error) {
-			return nil, &FileError{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
+		fail := func(err error) (*Judgement, error) {
+			return nil, &RuleError{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
 		}
 		switch {
-		case rule.PerBaseline && !(old.Folder && now.Folder) && file == DefaultName:
+		case rule.PerBaseline && !(old.Folder && now.Folder) && file == DefaultRulesName:
 			v.Notes = append(v.Notes, fmt.Sprintf("%s was not judged: %v", rule, ErrBaseline))
 			continue
 		case rule.PerBaseline && !(old.Folder && now.Folder):
@@ -130,12 +118,12 @@ func Judge(old, now *Run, file string, rules []Rule) (*Verdict, error) {
 				v.Findings, found = append(v.Findings, f), true
 			}
 		}
-		if !found && file != DefaultName {
+		if !found && file != DefaultRulesName {
 			return fail(fmt.Errorf("%s: %w in %s", rule.Cells, ErrNothing, old.Name))
 		}
 	}
 	if len(v.Findings) == 0 {
-		return nil, &FileError{File: file, Err: fmt.Errorf("%w in %s", ErrNothing, old.Name)}
+		return nil, &RuleError{File: file, Err: fmt.Errorf("%w in %s", ErrNothing, old.Name)}
 	}
 	correct(v.Findings)
 	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind) })
@@ -162,13 +150,13 @@ func machineDiffers(old, now *Run) string {
 
 // judge looks at one cell. False where the old run has no figure, and says
 // nothing about why.
-func judge(rule *Rule, was, is *Cell) (Finding, bool) {
+func judge(rule *Rule, was, is *gateCell) (Finding, bool) {
 	f := Finding{
 		Cell: was.Name, Metric: rule.Metric, PerBaseline: rule.PerBaseline,
 		Allowed: rule.Change, Because: rule.Because, Line: rule.Line, rule: rule,
 	}
 	before := was.values(rule.Metric, rule.PerBaseline)
-	told := func(k Kind, why string) (Finding, bool) {
+	told := func(k FindingKind, why string) (Finding, bool) {
 		f.Kind, f.Why = k, why
 		return f, true
 	}
@@ -200,7 +188,7 @@ func judge(rule *Rule, was, is *Cell) (Finding, bool) {
 }
 
 // unbelievable reports whether a cell has no figures that may be believed.
-func unbelievable(c *Cell) bool {
+func unbelievable(c *gateCell) bool {
 	return c.Verdict.Status == lab.Invalid || c.Verdict.Status == lab.Unplayed
 }
 
@@ -330,7 +318,7 @@ func correct(findings []Finding) {
 }
 
 // note tells what is of the runs as wholes.
-func (v *Verdict) note(old, now *Run, differs string) {
+func (v *Judgement) note(old, now *Run, differs string) {
 	if differs != "" {
 		v.Notes = append(v.Notes, "different machines: "+differs)
 	}

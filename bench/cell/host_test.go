@@ -1,4 +1,4 @@
-package host_test
+package cell_test
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"watchlab/bench/host"
+	"watchlab/bench/cell"
 )
 
 func files(m map[string]string) fstest.MapFS {
@@ -25,25 +25,25 @@ func TestMachine(t *testing.T) {
 		"proc/stat":        "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3\n",
 		"proc/self/status": "Name:\tx\nVmPeak:\t  999 kB\nVmHWM:\t   12345 kB\nVmRSS:\t   100 kB\n",
 	})
-	if got := host.CPUModel(root); got != "Some CPU @ 2 GHz" {
+	if got := cell.CPUModel(root); got != "Some CPU @ 2 GHz" {
 		t.Errorf("model %q", got)
 	}
-	if got := host.LoadAverage(root); !slices.Equal(got, []float64{0.5, 0.25, 1}) {
+	if got := cell.LoadAverage(root); !slices.Equal(got, []float64{0.5, 0.25, 1}) {
 		t.Errorf("load %v", got)
 	}
-	before := host.ReadCPUTimes(root)
-	if before == nil || *before != (host.CPUTimes{Steal: 35, Total: 1000}) {
+	before := cell.ReadCPUTimes(root)
+	if before == nil || *before != (cell.CPUTimes{Steal: 35, Total: 1000}) {
 		t.Errorf("times %+v", before)
 	}
-	if share, ok := host.StealShare(before, &host.CPUTimes{Steal: 65, Total: 1100}); !ok || share != 0.3 {
+	if share, ok := cell.StealShare(before, &cell.CPUTimes{Steal: 65, Total: 1100}); !ok || share != 0.3 {
 		t.Errorf("share %v, %v; want 30 of 100 ticks", share, ok)
 	}
-	for _, after := range []*host.CPUTimes{nil, before, {Steal: 30, Total: 1100}, {Steal: 36, Total: 1019}} {
-		if share, ok := host.StealShare(before, after); ok {
+	for _, after := range []*cell.CPUTimes{nil, before, {Steal: 30, Total: 1100}, {Steal: 36, Total: 1019}} {
+		if share, ok := cell.StealShare(before, after); ok {
 			t.Errorf("share %v until %+v, where it can't be told", share, after)
 		}
 	}
-	if got, ok := host.PeakRSS(root); !ok || got != 12345<<10 {
+	if got, ok := cell.PeakRSS(root); !ok || got != 12345<<10 {
 		t.Errorf("peak %d, %v", got, ok)
 	}
 }
@@ -62,11 +62,11 @@ func TestNothingToldIsLeftOut(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			rss, ok := host.PeakRSS(root)
-			l := host.ReadLimits(root)
-			if host.CPUModel(root) != "" || host.LoadAverage(root) != nil || host.ReadCPUTimes(root) != nil || ok || rss != 0 ||
-				host.Throttled(root) != 0 || l.MemoryBytes != nil || l.CPUs != nil {
-				t.Errorf("told: rss %d, throttled %v, limits %+v", rss, host.Throttled(root), l)
+			rss, ok := cell.PeakRSS(root)
+			l := cell.ReadLimits(root)
+			if cell.CPUModel(root) != "" || cell.LoadAverage(root) != nil || cell.ReadCPUTimes(root) != nil || ok || rss != 0 ||
+				cell.Throttled(root) != 0 || l.MemoryBytes != nil || l.CPUs != nil {
+				t.Errorf("told: rss %d, throttled %v, limits %+v", rss, cell.Throttled(root), l)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func TestThrottled(t *testing.T) {
 		}, 1234},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := host.Throttled(files(tc.files)); got != tc.want {
+			if got := cell.Throttled(files(tc.files)); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
@@ -130,7 +130,7 @@ func TestLimits(t *testing.T) {
 		"none": {map[string]string{}, 0, none, none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := host.ReadLimits(files(tc.files))
+			got := cell.ReadLimits(files(tc.files))
 			memory, cpus := int64(none), float64(none)
 			if got.MemoryBytes != nil {
 				memory = *got.MemoryBytes

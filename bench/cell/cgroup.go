@@ -1,4 +1,4 @@
-package host
+package cell
 
 import (
 	"io/fs"
@@ -12,11 +12,9 @@ import (
 // Limits are what a container's control group allows; nil means no limit is
 // set, or none is visible.
 type Limits struct {
-	CgroupVersion int `json:"cgroupVersion,omitempty"`
-
-	MemoryBytes *int64 `json:"memoryBytes,omitempty"`
-
-	CPUs *float64 `json:"cpus,omitempty"`
+	CgroupVersion int      `json:"cgroupVersion,omitempty"`
+	MemoryBytes   *int64   `json:"memoryBytes,omitempty"`
+	CPUs          *float64 `json:"cpus,omitempty"`
 }
 
 // mount is where control groups stand.
@@ -62,7 +60,7 @@ func ReadLimits(root fs.FS) Limits {
 	}
 	read := func(mount, group, file string) string {
 		for _, dir := range []string{path.Join(mount, group), mount} {
-			if line := Line(root, path.Join(dir, file)); line != "" {
+			if line := FirstLine(root, path.Join(dir, file)); line != "" {
 				return line
 			}
 		}

@@ -1,4 +1,4 @@
-package gate_test
+package compare_test
 
 import (
 	"bytes"
@@ -14,16 +14,13 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/compare"
-	"watchlab/bench/gate"
-	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 )
 
 // machine is how a run's figures come about.
 type machine struct {
-	rng    *rand.Rand
-	rounds int
-
+	rng          *rand.Rand
+	rounds       int
 	speed, noise float64
 	cpu          string
 }
@@ -64,7 +61,7 @@ func slow(c *lab.CellResult, by float64) {
 }
 
 // open writes the outcome into a folder and reads it as the gate does.
-func open(t *testing.T, o *lab.Outcome) *gate.Run {
+func open(t *testing.T, o *lab.Outcome) *compare.Run {
 	t.Helper()
 	dir := t.TempDir()
 	var env, run bytes.Buffer
@@ -76,16 +73,16 @@ func open(t *testing.T, o *lab.Outcome) *gate.Run {
 			t.Fatal(err)
 		}
 	}
-	r, err := gate.Open(dir)
+	r, err := compare.OpenRun(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func rules(t *testing.T, text string) []gate.Rule {
+func rules(t *testing.T, text string) []compare.Rule {
 	t.Helper()
-	r, err := gate.Parse("gate.yaml", []byte(text))
+	r, err := compare.ParseRules("gate.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +97,13 @@ const (
 )
 
 // judge holds two outcomes against each other and returns the findings by cell.
-func judge(t *testing.T, old, now *lab.Outcome, text string) (*gate.Verdict, map[string]gate.Finding) {
+func judge(t *testing.T, old, now *lab.Outcome, text string) (*compare.Judgement, map[string]compare.Finding) {
 	t.Helper()
-	v, err := gate.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, text))
+	v, err := compare.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	byCell := map[string]gate.Finding{}
+	byCell := map[string]compare.Finding{}
 	for _, f := range v.Findings {
 		byCell[f.Cell] = f
 	}
@@ -121,11 +118,11 @@ func TestAPlantedSlowdownIsNamed(t *testing.T) {
 			now := newMachine(2).outcome(30)
 			slow(&now.Comparisons[0].Cells[3], 0.15)
 			v, found := judge(t, newMachine(1).outcome(30), now, text)
-			if f := found[third]; !v.Failed || f.Kind != gate.Regressed || *f.Change > -0.1 || *f.Change < -0.16 || f.Because == "" || *f.P > 0.001 {
+			if f := found[third]; !v.Failed || f.Kind != compare.Regressed || *f.Change > -0.1 || *f.Change < -0.16 || f.Because == "" || *f.P > 0.001 {
 				t.Errorf("failed: %v, %+v", v.Failed, f)
 			}
 			for cell, f := range found {
-				if cell != third && f.Kind != gate.Held && f.Kind != gate.Blind {
+				if cell != third && f.Kind != compare.Held && f.Kind != compare.Blind {
 					t.Errorf("%s: %s %v", cell, f.Kind, *f.Change)
 				}
 			}
@@ -144,7 +141,7 @@ func TestFewRoundsAndManyCells(t *testing.T) {
 	now := play(8)
 	slow(&now.Comparisons[0].Cells[3], 0.3)
 	v, found := judge(t, play(7), now, relative)
-	if f := found[third]; !v.Failed || f.Kind != gate.Regressed {
+	if f := found[third]; !v.Failed || f.Kind != compare.Regressed {
 		t.Errorf("failed: %v, %+v", v.Failed, f)
 	}
 }
@@ -163,8 +160,8 @@ func TestNeverOnNoise(t *testing.T) {
 				return m.outcome(cells)
 			}
 			old, now := open(t, play(2*seed)), open(t, play(2*seed+1))
-			v, err1 := gate.Judge(old, now, "gate.yaml", rules(t, throughput))
-			s, err2 := gate.Judge(old, now, "gate.yaml", rules(t, nothingAllowed))
+			v, err1 := compare.Judge(old, now, "gate.yaml", rules(t, throughput))
+			s, err2 := compare.Judge(old, now, "gate.yaml", rules(t, nothingAllowed))
 			if err := errors.Join(err1, err2); err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +172,7 @@ func TestNeverOnNoise(t *testing.T) {
 				failed++
 			}
 			for _, f := range v.Findings {
-				if f.Kind == gate.Blind {
+				if f.Kind == compare.Blind {
 					blind++
 				}
 			}
@@ -208,55 +205,55 @@ func TestKinds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text   string
 		change func(old, now *lab.ComparisonResult)
-		want   gate.Kind
+		want   compare.FindingKind
 		fails  bool
 	}{
-		"missing cell": {throughput, func(_, now *lab.ComparisonResult) { now.Cells = append(now.Cells[:3:3], now.Cells[4:]...) }, gate.Missing, true},
+		"missing cell": {throughput, func(_, now *lab.ComparisonResult) { now.Cells = append(now.Cells[:3:3], now.Cells[4:]...) }, compare.Missing, true},
 		"broken": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
-		}, gate.Broken, true},
+		}, compare.Broken, true},
 		"the machine was in the way": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal}
-		}, gate.Untold, false},
+		}, compare.Untold, false},
 		"the old one was broken": {throughput, func(old, _ *lab.ComparisonResult) {
 			old.Cells[3].Rounds, old.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
-		}, gate.Untold, false},
-		"other guarantees":       {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, gate.Changed, true},
-		"another storm":          {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, gate.Changed, true},
-		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, gate.Untold, false},
-		"faster":                 {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, gate.Improved, false},
-		"within what is allowed": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, gate.Held, false},
+		}, compare.Untold, false},
+		"other guarantees":       {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, compare.Changed, true},
+		"another storm":          {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, compare.Changed, true},
+		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.Untold, false},
+		"faster":                 {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, compare.Improved, false},
+		"within what is allowed": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, compare.Held, false},
 		"beyond, but its near end isn't": {throughput, func(old, now *lab.ComparisonResult) {
 			plant(&old.Cells[3], []float64{100, 100, 101, 99, 100, 102, 98, 100})
 			plant(&now.Cells[3], []float64{94, 93, 96, 90, 97, 92, 94, 88})
-		}, gate.Held, false},
+		}, compare.Held, false},
 		"more, but its near end isn't beyond": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(old, now *lab.ComparisonResult) {
 			for i, v := range []float64{2, 2, 2.02, 1.98, 2, 2.04, 1.96, 2} {
 				old.Cells[3].Rounds[i].Result.AllocsPerEvent = v
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = v + []float64{0.11, 0.13, 0.07, 0.2, 0.06, 0.14, 0.1, 0.24}[i]
 			}
-		}, gate.Held, false},
+		}, compare.Held, false},
 		"noise": {throughput, func(old, now *lab.ComparisonResult) {
 			plant(&old.Cells[3], []float64{100, 130, 80, 99, 120, 60, 98, 100})
 			plant(&now.Cells[3], []float64{94, 60, 120, 90, 80, 92, 130, 70})
-		}, gate.Blind, false},
+		}, compare.Blind, false},
 		"one more allocation": {allocs, func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 3
 			}
-		}, gate.Regressed, true},
-		"allocations as they were": {allocs, func(_, _ *lab.ComparisonResult) {}, gate.Held, false},
+		}, compare.Regressed, true},
+		"allocations as they were": {allocs, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
 		"less than the floor": {"rules:\n- {metric: allocs/op, change: 1%, floor: 0.05, because: x}\n", func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 2.04
 			}
-		}, gate.Held, false},
+		}, compare.Held, false},
 		"bytes where there were none": {bytesOp, func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.BytesPerEvent = 8
 			}
-		}, gate.Regressed, true},
-		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, gate.Untold, false},
+		}, compare.Regressed, true},
+		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, compare.Untold, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, now := newMachine(1).outcome(5), newMachine(2).outcome(5)
@@ -296,22 +293,22 @@ func TestRefuses(t *testing.T) {
 	if err := os.WriteFile(file, []byte("BenchmarkDeltaFIFO/impl=x01/rate=max 1 5 ns/op 7 events/s 2 allocs/op\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := gate.Open(file)
+	bare, err := compare.OpenRun(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		now  *gate.Run
+		now  *compare.Run
 		text string
 		want error
 	}{
-		"matches nothing": {old, throughput + "- {metric: allocs/op, cells: '/impl:nobody', change: 1%, because: x}\n", gate.ErrNothing},
-		"no such metric":  {old, throughput + "- {metric: list-ns, change: 1%, because: x}\n", gate.ErrNothing},
-		"another machine": {open(t, other.outcome(2)), throughput, gate.ErrMachine},
-		"no baselines":    {bare, relative, gate.ErrBaseline},
+		"matches nothing": {old, throughput + "- {metric: allocs/op, cells: '/impl:nobody', change: 1%, because: x}\n", compare.ErrNothing},
+		"no such metric":  {old, throughput + "- {metric: list-ns, change: 1%, because: x}\n", compare.ErrNothing},
+		"another machine": {open(t, other.outcome(2)), throughput, compare.ErrMachine},
+		"no baselines":    {bare, relative, compare.ErrBaseline},
 	} {
-		_, err := gate.Judge(old, tc.now, "gate.yaml", rules(t, tc.text))
-		var at *gate.FileError
+		_, err := compare.Judge(old, tc.now, "gate.yaml", rules(t, tc.text))
+		var at *compare.RuleError
 		if !errors.Is(err, tc.want) || !errors.As(err, &at) || at.Line == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -319,12 +316,12 @@ func TestRefuses(t *testing.T) {
 	// What is counted can be held against another machine's, and so can what is per
 	// baseline.
 	for _, text := range []string{allocs, relative} {
-		if v, err := gate.Judge(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
+		if v, err := compare.Judge(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	for _, path := range []string{"missing", t.TempDir()} {
-		if _, err := gate.Open(path); !errors.Is(err, compare.ErrInput) {
+		if _, err := compare.OpenRun(path); !errors.Is(err, compare.ErrInput) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -333,23 +330,23 @@ func TestRefuses(t *testing.T) {
 // TestDefaultRules: they can be read, and hold of a run against itself; of bare
 // files, those that can be are.
 func TestDefaultRules(t *testing.T) {
-	r, err := gate.Parse(gate.DefaultName, gate.Default)
+	r, err := compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules)
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := open(t, newMachine(1).outcome(3))
-	if v, err := gate.Judge(run, run, gate.DefaultName, r); err != nil || v.Failed {
+	if v, err := compare.Judge(run, run, compare.DefaultRulesName, r); err != nil || v.Failed {
 		t.Errorf("%v, %+v", err, v)
 	}
 	file := filepath.Join(t.TempDir(), "bench.txt")
 	if err := os.WriteFile(file, []byte(strings.Repeat("BenchmarkX 1 5 ns/op 2 allocs/op\n", 4)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := gate.Open(file)
+	bare, err := compare.OpenRun(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := gate.Judge(bare, bare, gate.DefaultName, r); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
+	if v, err := compare.Judge(bare, bare, compare.DefaultRulesName, r); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
 		t.Errorf("%v, %+v", err, v)
 	}
 }
@@ -381,13 +378,13 @@ func TestParseNamesTheLine(t *testing.T) {
 		"list for a value": {head + "- metric: [p99-ns]\n", 5, "one value"},
 		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 5, "floor"},
 	} {
-		_, err := gate.Parse("gate.yaml", []byte(tc.text))
-		var at *gate.FileError
-		if !errors.As(err, &at) || at.Line != tc.line || !errors.Is(err, gate.ErrRule) || !strings.Contains(err.Error(), tc.want) {
+		_, err := compare.ParseRules("gate.yaml", []byte(tc.text))
+		var at *compare.RuleError
+		if !errors.As(err, &at) || at.Line != tc.line || !errors.Is(err, compare.ErrRule) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
 		}
 	}
-	if _, err := gate.ReadFile("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
+	if _, err := compare.ReadRules("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
 		t.Errorf("%v", err)
 	}
 }
@@ -397,7 +394,7 @@ func TestNothingTold(t *testing.T) {
 	m := newMachine(1)
 	m.rounds = 1
 	run := open(t, m.outcome(2))
-	v, err := gate.Judge(run, run, "gate.yaml", rules(t, throughput))
+	v, err := compare.Judge(run, run, "gate.yaml", rules(t, throughput))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +412,7 @@ func TestTextIsGolden(t *testing.T) {
 	c.Cells[5].Class = "order per-key"
 	plant(&c.Cells[2], []float64{300, 330, 180, 299, 420, 260, 198, 300})
 	c.Cells = append(c.Cells[:1:1], c.Cells[2:]...)
-	v, err := gate.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, throughput))
+	v, err := compare.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, throughput))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,8 +421,8 @@ func TestTextIsGolden(t *testing.T) {
 	if err := v.Text(&got); err != nil {
 		t.Fatal(err)
 	}
-	golden.Check(t, "gate.txt", got.String())
-	var decoded gate.Verdict
+	golden(t, "gate.txt", got.String())
+	var decoded compare.Judgement
 	got.Reset()
 	if err := v.JSON(&got); err != nil {
 		t.Fatal(err)
