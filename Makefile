@@ -50,7 +50,7 @@ mutants: ## Break the variants on purpose; the tests must fail (impls/conformanc
 SOAK ?= 10m
 
 soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m)
-	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance/soak -soak $(SOAK)
+	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance -soak $(SOAK)
 
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m

@@ -31,7 +31,7 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
-	"watchlab/impls/conformance/mergetest/pods"
+	"watchlab/impls/conformance/mergetest"
 )
 
 const (
@@ -176,7 +176,7 @@ type deliveryObject struct {
 var (
 	// podObject is a recorded pod of 11.6 kB of JSON that nothing schedules.
 	podObject = deliveryObject{"pod-12kB", "pods", 1000, func(i int) runtime.Object {
-		p := pods.Realistic(i)
+		p := mergetest.RealisticPod(i)
 		p.ObjectMeta = metav1.ObjectMeta{
 			Name: fmt.Sprintf("delivery-%03d", i), Labels: p.Labels, Annotations: p.Annotations,
 		}

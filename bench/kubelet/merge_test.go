@@ -9,7 +9,6 @@ import (
 
 	"watchlab/bench/kubelet"
 	"watchlab/impls/conformance/mergetest"
-	"watchlab/impls/conformance/mergetest/mergebench"
 	"watchlab/impls/merge"
 )
 
@@ -32,5 +31,5 @@ func TestDifferential(t *testing.T) {
 // BenchmarkMerge is BenchmarkMerge of the root module with the real kubelet
 // among the variants.
 func BenchmarkMerge(b *testing.B) {
-	mergebench.Run(b, merge.Variants())
+	mergetest.Benchmark(b, merge.Variants())
 }

@@ -12,9 +12,9 @@ import (
 // shardMutants are those of sharded.
 func shardMutants() []Mutant {
 	return []Mutant{
-		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing_lost,_reordered_or_duplicated_among_producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),
-		shardMutant("two-hands", "gives a shard back before process has returned", "several_consumers", "././0", func(q *sharded) Queue { return &twoHands{q} }),
-		shardMutant("forgotten-shard", "forgets a shard that was added to while a consumer had it", "nothing_lost,_reordered_or_duplicated_among_producers", "./true/0", func(q *sharded) Queue { return &forgottenShard{q} }),
+		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing lost, reordered or duplicated among producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),
+		shardMutant("two-hands", "gives a shard back before process has returned", "concurrent consumers", "././0", func(q *sharded) Queue { return &twoHands{q} }),
+		shardMutant("forgotten-shard", "forgets a shard that was added to while a consumer had it", "nothing lost, reordered or duplicated among producers", "./true/0", func(q *sharded) Queue { return &forgottenShard{q} }),
 		shardMutant("torn-over-shards", "replaces one shard after the other", "linearizable", "././0/./none", func(q *sharded) Queue { return &shardByShard{q} }),
 	}
 }

@@ -24,16 +24,16 @@ type Mutant struct {
 // is one of ours with a method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("aliased", "hands over pods as owned that it shares", "NoSharedMemory", newAliased),
-		mutant("lost-wake-up", "doesn't wake the caller that attends and has no room to send", "Unlocked", newLostWakeUp),
-		mutant("counted-late", "counts a call after its request can be merged", "ConcurrentSources", newCountedLate),
-		mutant("no-remove", "doesn't tell of the pods that a SET lacks", "Order", newBrokenCond(noRemove)),
-		mutant("stale-pointer", "knows a removed pod by its pointer", "RemovedAndBack", newBrokenCond(stalePointer)),
-		mutant("reconcile-first", "tells RECONCILE before ADD", "Order", newBrokenCond(reconcileFirst)),
-		mutant("given-up-lost", "drops what a caller had to say that gave up", "GivenUpMerge", newGivenUpLost),
-		mutant("torn-snapshot", "takes a snapshot one source after the other", "SnapshotsAmidUpdates", newTornSnapshot),
-		mutant("trusts-all", "takes the word of every source for what a generation covers", "GenerationsTrusted", newBrokenCond(trustsAll)),
-		mutant("owner-left", "leaves its goroutine behind", "Closed", newOwnerLeft),
+		mutant("aliased", "hands over pods as owned that it shares", "owned pods share no memory", newAliased),
+		mutant("lost-wake-up", "doesn't wake the caller that attends and has no room to send", "a slow receiver does not block other sources", newLostWakeUp),
+		mutant("counted-late", "counts a call after its request can be merged", "concurrent sources", newCountedLate),
+		mutant("no-remove", "doesn't tell of the pods that a SET lacks", "notification order", newBrokenCond(noRemove)),
+		mutant("stale-pointer", "knows a removed pod by its pointer", "removed pods come back", newBrokenCond(stalePointer)),
+		mutant("reconcile-first", "tells RECONCILE before ADD", "notification order", newBrokenCond(reconcileFirst)),
+		mutant("given-up-lost", "drops what a caller had to say that gave up", "a Merge that is given up takes effect", newGivenUpLost),
+		mutant("torn-snapshot", "takes a snapshot one source after the other", "snapshots during updates", newTornSnapshot),
+		mutant("trusts-all", "takes the word of every source for what a generation covers", "generations are trusted", newBrokenCond(trustsAll)),
+		mutant("owner-left", "leaves its goroutine behind", "Close", newOwnerLeft),
 	}
 }
 

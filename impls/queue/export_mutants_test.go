@@ -23,20 +23,20 @@ type Mutant struct {
 // is one of ours with a method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("lost-wake-up", "does not wake the consumer for an update", "each wait is woken", condVariant(), newNoSignal),
-		mutant("moved-back", "gives a key that is updated a new place", "keys in the order in which they began to wait", condVariant(), newMovedBack),
-		mutant("synced-early", "counts a key of the initial list before process returns", "has synced only when process has returned", condVariant(), newSyncedEarly),
-		mutant("one-too-many", "accepts one key more than the capacity", "exactly capacity is accepted", condVariant(), newOneTooMany),
-		mutant("no-room-told", "does not wake who waits for room", "a producer waits for room", condVariant(), newNoRoomTold),
-		mutant("lost-at-close", "drops the last key at Close", "close keeps what waits", ringVariant(), newLostAtClose),
-		mutant("stale", "looks at the line only when nothing else waits", "pop looks at what came last", ringVariant(), newStale),
-		mutant("late-end", "reports the end before what came with Close", "close keeps what waits", ringVariant(), newLateEnd),
-		mutant("owner-left", "leaves its goroutine behind", "close ends what the queue runs", channelVariant(), newOwnerLeft),
-		mutant("unguarded-close", "closes the channel while producers send", "close amid pushes", channelVariant(), newUnguardedClose),
-		mutant("two-hands", "lets go of a key before process returns", "several consumers", shardedVariant(), newTwoHands),
-		mutant("torn-replace", "replaces one shard after the other", "replace at one moment", shardedVariant(), newTornReplace),
-		mutant("forgotten-key", "wakes nobody for a key that was in hand", "the others go on past a key in hand", shardedVariant(), newForgottenKey),
-		mutant("unfair", "takes from the first shard that has something", "nobody starves", shardedVariant(), newUnfair),
+		mutant("lost-wake-up", "does not wake the consumer for an update", "every wait is woken", condVariant(), newNoSignal),
+		mutant("moved-back", "gives a key that is updated a new place", "objects keep their queue position", condVariant(), newMovedBack),
+		mutant("synced-early", "counts a key of the initial list before process returns", "HasSynced waits for process", condVariant(), newSyncedEarly),
+		mutant("one-too-many", "accepts one key more than the capacity", "capacity is exact", condVariant(), newOneTooMany),
+		mutant("no-room-told", "does not wake who waits for room", "a producer blocks when full", condVariant(), newNoRoomTold),
+		mutant("lost-at-close", "drops the last key at Close", "queued events survive Close", ringVariant(), newLostAtClose),
+		mutant("stale", "looks at the line only when nothing else waits", "Pop sees the latest call", ringVariant(), newStale),
+		mutant("late-end", "reports the end before what came with Close", "queued events survive Close", ringVariant(), newLateEnd),
+		mutant("owner-left", "leaves its goroutine behind", "no goroutine leaks", channelVariant(), newOwnerLeft),
+		mutant("unguarded-close", "closes the channel while producers send", "Close during pushes", channelVariant(), newUnguardedClose),
+		mutant("two-hands", "lets go of a key before process returns", "concurrent consumers", shardedVariant(), newTwoHands),
+		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
+		mutant("forgotten-key", "wakes nobody for a key that was in hand", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
+		mutant("unfair", "takes from the first shard that has something", "no key starves", shardedVariant(), newUnfair),
 	}
 }
 

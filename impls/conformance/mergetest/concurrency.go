@@ -25,24 +25,24 @@ func statusOf(n int) merge.PodUpdate {
 	return merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}}
 }
 
-// ledger checks that of each source everything is told once, in order: an ADD
+// checker tests that of each source everything is told once, in order: an ADD
 // and then the statuses from 1 on.
-type ledger struct {
+type checker struct {
 	*rig
 	statuses map[string]int
 
 	asked, snapshots atomic.Int64
 }
 
-func (r *rig) newLedger() *ledger { return &ledger{rig: r, statuses: make(map[string]int)} }
+func (r *rig) newChecker() *checker { return &checker{rig: r, statuses: make(map[string]int)} }
 
-func (l *ledger) sync() {
+func (l *checker) sync() {
 	l.asked.Add(1)
 	l.Sync()
 }
 
 // note notes a notification that isn't a snapshot.
-func (l *ledger) note(update merge.PodUpdate) {
+func (l *checker) note(update merge.PodUpdate) {
 	last, known := l.statuses[update.Source]
 	switch {
 	case update.Op == merge.ADD && !known && len(update.Pods) == 1:
@@ -59,7 +59,7 @@ func (l *ledger) note(update merge.PodUpdate) {
 
 // receive notes notifications until the merger is closed. before is called
 // before each is received.
-func (l *ledger) receive(before func()) (received <-chan struct{}) {
+func (l *checker) receive(before func()) (received <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -84,7 +84,7 @@ func (l *ledger) receive(before func()) (received <-chan struct{}) {
 
 // finish checks, when all calls have ended, that so many sources have told so
 // many statuses. What was left unsent goes out before a snapshot.
-func (l *ledger) finish(received <-chan struct{}, sources, rounds int) {
+func (l *checker) finish(received <-chan struct{}, sources, rounds int) {
 	l.Helper()
 	l.sync()
 	for range 1000 {
@@ -112,7 +112,7 @@ func (l *ledger) finish(received <-chan struct{}, sources, rounds int) {
 // order, whether it comes through a channel or by a call.
 func (r *rig) concurrentSources() {
 	const sources, rounds = 6, 60
-	l := r.newLedger()
+	l := r.newChecker()
 	received := l.receive(func() {})
 	var senders sync.WaitGroup
 	for i := range sources {
@@ -141,7 +141,7 @@ func (r *rig) concurrentSources() {
 func (r *rig) stallingReceiver() {
 	const sources, rounds = 4, 30
 	random := rand.New(rand.NewPCG(1, 1))
-	l := r.newLedger()
+	l := r.newChecker()
 	received := l.receive(func() {
 		if random.IntN(4) == 0 {
 			advance(time.Duration(random.IntN(1000)) * time.Millisecond)
@@ -175,7 +175,7 @@ func (r *rig) stallingReceiver() {
 func (r *rig) impatientCallers() {
 	const sources, rounds = 4, 40
 	random := rand.New(rand.NewPCG(3, 1))
-	l := r.newLedger()
+	l := r.newChecker()
 	received := l.receive(func() {
 		advance(time.Duration(random.IntN(300)) * time.Millisecond)
 	})
@@ -262,7 +262,7 @@ func (r *rig) snapshotsAmidUpdates() {
 func (r *rig) closeAmidCalls() {
 	const sources = 4
 	m := r.with(func(*merge.Options) {})
-	l := m.newLedger()
+	l := m.newChecker()
 	var all sync.WaitGroup
 	enough := make(chan struct{})
 	all.Go(func() {

@@ -250,7 +250,7 @@ func (r *rig) closed() {
 	sent := m.fill()
 	var waiting sync.WaitGroup
 	calls := 1
-	if unlocked(m.arrangement) {
+	if unlocked(m.setup) {
 		calls = 4
 	}
 	for i := range calls {
@@ -306,8 +306,8 @@ func (r *rig) refuses() {
 	r.Close()
 }
 
-// options: what isn't supported is refused, and the error says what is.
-func (s Suite) options(t *testing.T, v merge.Variant) {
+// testOptions: unsupported options are refused.
+func (s Suite) testOptions(t *testing.T, v merge.Variant) {
 	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}, {HandOver: "given"}, {HandOver: impls.Lent}, {Trust: "nobody"}}
 	taken := []merge.Options{
 		{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {HandOver: impls.Owned}, {Trust: merge.TrustVersions},

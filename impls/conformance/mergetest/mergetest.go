@@ -1,171 +1,141 @@
-// Package mergetest is the conformance suite of the merge family. Every
-// variant runs it, upstream's own included: where a baseline fails a check, the
-// check is wrong, or stands behind a field of [Suite] that says why.
+// Package mergetest is the conformance suite of family merge. [Run] runs it; a
+// [Suite] leaves out what an upstream baseline cannot do.
 //
-//	func TestConformance(t *testing.T) {
-//		for _, v := range merge.Variants() {
-//			t.Run(v.Name, func(t *testing.T) { mergetest.Run(t, v) })
-//		}
-//	}
-//
-// A pod that was sent is not sent again once it has changed, not even as a copy,
-// and no two sources get the same one: kubelet writes into what it receives.
-// Whatever changes gets a resourceVersion that was never used before, as from an
-// API server.
+// In the checks, a pod that was sent is not sent again after it has changed, not
+// even as a copy, and no two sources send the same one, because kubelet writes to
+// pods that it receives. A changed pod has a resourceVersion that was never used
+// before, as from an API server.
 //
 // Every check runs in a bubble of testing/synctest: waiting is exact, the clock
-// stands still unless a check moves it, and a goroutine that doesn't end, or
-// spins, fails the check. It runs for each capacity, and for each way to hand
-// pods over; those about concurrency run with 1, 2 and 8 processors. In every
-// check, all that is told is written over where it is the receiver's own, and
-// must stay as it is where it is shared.
+// stands still unless a check advances it, and a goroutine that does not end, or
+// spins, fails the check. In every check the receiver writes to each pod that it
+// owns, and compares each pod that is shared with what it was.
 //
-// [Compare] holds variants against each other on random updates, [CompareBytes]
-// on those that a fuzzer makes up.
-//
-// The package imports no more than k8s.io/api and apimachinery, so that it can
-// be linked with any release of them.
+// [Compare] compares variants on random updates, [CompareBytes] on those of a
+// fuzzer. [Benchmark] measures variants.
 package mergetest
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 
 	"watchlab/impls"
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
-// Suite is the suite with what a variant can't be held to. The zero value
-// leaves nothing out.
+// Suite is the suite without what a baseline cannot do. The zero value leaves
+// nothing out.
 type Suite struct {
+	// WritesReceived: the merger writes to pods that it receives.
 	WritesReceived bool
-
+	// FixedCapacity: Options.Capacity cannot be set.
 	FixedCapacity bool
-
+	// OwnedOnly: pods are owned by the receiver, and nothing else can be set.
 	OwnedOnly bool
 }
 
-// Run runs the whole suite on a variant. Baselines, which are as upstream is,
-// are not asked to share what they hand over.
+// Run runs the suite on a variant. Baselines are not tested with shared pods.
 func Run(t *testing.T, v merge.Variant) { Suite{OwnedOnly: v.Baseline()}.Run(t, v) }
 
-// check is something that is promised.
-type check struct {
-	name string
-	run  func(*rig)
-
-	applies func(arrangement) bool
-
-	parallel bool
-}
-
-// arrangement is what a check runs with.
-type arrangement struct {
+// setup is a variant with one set of options.
+type setup struct {
 	Suite
 	variant merge.Variant
 	options merge.Options
 }
 
-func unlocked(a arrangement) bool       { return a.variant.Guarantees[0].Unlocked }
-func sharing(a arrangement) bool        { return a.options.HandOver == impls.Shared }
-func owningOnce(a arrangement) bool     { return !sharing(a) && a.options.Capacity == 0 }
-func sharingOnce(a arrangement) bool    { return sharing(a) && a.options.Capacity == 0 }
-func leavesReceived(a arrangement) bool { return !a.WritesReceived }
-func trusting(a arrangement) bool       { return a.options.Trust == merge.TrustGenerations }
-func comparing(a arrangement) bool      { return !trusting(a) }
-func ownChannel(a arrangement) bool     { return !a.FixedCapacity }
+func unlocked(s setup) bool       { return s.variant.Guarantees[0].Unlocked }
+func sharing(s setup) bool        { return s.options.HandOver == impls.Shared }
+func owningOnce(s setup) bool     { return !sharing(s) && s.options.Capacity == 0 }
+func sharingOnce(s setup) bool    { return sharing(s) && s.options.Capacity == 0 }
+func leavesReceived(s setup) bool { return !s.WritesReceived }
+func trusting(s setup) bool       { return s.options.Trust == merge.TrustGenerations }
+func comparing(s setup) bool      { return !trusting(s) }
+func ownChannel(s setup) bool     { return !s.FixedCapacity }
 
-var checks = []check{
-	{name: "Order", run: (*rig).order},
-	{name: "FirstSET", run: (*rig).firstSET},
-	{name: "FirstSETInSnapshots", run: (*rig).firstSETInSnapshots},
-	{name: "Upsert", run: (*rig).upsert},
-	{name: "Remove", run: (*rig).remove},
-	{name: "SnapshotMode", run: (*rig).snapshotMode},
-	{name: "SnapshotAndUpdatesMode", run: (*rig).snapshotAndUpdatesMode},
-	{name: "Semantics", run: (*rig).semantics},
-	{name: "FirstMetadataStays", run: (*rig).firstMetadataStays},
-	{name: "Duplicates", run: (*rig).duplicates},
-	{name: "DuplicatesByKnownPointers", run: (*rig).duplicatesByKnownPointers},
-	{name: "DuplicateUIDs", run: (*rig).duplicateUIDs},
-	{name: "NamesMove", run: (*rig).namesMove},
-	{name: "Annotations", run: (*rig).annotations},
-	{name: "MirrorAnnotation", run: (*rig).mirrorAnnotation},
-	{name: "GracefulDelete", run: (*rig).gracefulDelete},
-	{name: "Reconcile", run: (*rig).reconcile},
-	{name: "KnownPointers", run: (*rig).knownPointers},
-	{name: "KnownVersions", run: (*rig).knownVersions},
-	{name: "GenerationsLookedAt", run: (*rig).generationsLookedAt, applies: comparing},
-	{name: "GenerationsTrusted", run: (*rig).generationsTrusted, applies: trusting},
-	{name: "BigFreshLists", run: (*rig).bigFreshLists},
-	{name: "OftenCompared", run: (*rig).oftenCompared},
-	{name: "RemovedAndBack", run: (*rig).removedAndBack},
-	{name: "DeliveredIsReceivers", run: (*rig).deliveredIsReceivers},
-	{name: "NoSharedMemory", run: (*rig).noSharedMemory, applies: owningOnce},
-	{name: "NothingCopied", run: (*rig).nothingCopied, applies: sharingOnce},
-	{name: "ReceivedUnwritten", run: (*rig).receivedUnwritten, applies: leavesReceived},
-	{name: "SeenAllSources", run: (*rig).seenAllSources},
-	{name: "Refused", run: (*rig).refused},
-	{name: "RefusedOnChannel", run: (*rig).refusedOnChannel},
-	{name: "SourcesApart", run: (*rig).sourcesApart},
-	{name: "Channel", run: (*rig).channel},
-	{name: "Capacity", run: (*rig).capacity, applies: ownChannel},
-	{name: "Idle", run: (*rig).idle},
-	{name: "GoroutinesEnd", run: (*rig).goroutinesEnd},
-	{name: "Closed", run: (*rig).closed},
-	{name: "GivenUpMerge", run: (*rig).givenUpMerge},
-	{name: "GivenUpBeforehand", run: (*rig).givenUpBeforehand, applies: unlocked},
-	{name: "Unlocked", run: (*rig).unlocked, applies: unlocked},
-	{name: "ConcurrentSources", run: (*rig).concurrentSources, parallel: true},
-	{name: "StallingReceiver", run: (*rig).stallingReceiver, applies: unlocked, parallel: true},
-	{name: "ImpatientCallers", run: (*rig).impatientCallers, applies: unlocked, parallel: true},
-	{name: "SnapshotsAmidUpdates", run: (*rig).snapshotsAmidUpdates, parallel: true},
-	{name: "CloseAmidCalls", run: (*rig).closeAmidCalls, parallel: true},
+var checks = []conformance.Check[setup]{
+	{Name: "notification order", Run: bubble((*rig).order)},
+	{Name: "first SET", Run: bubble((*rig).firstSET)},
+	{Name: "first SET in snapshot modes", Run: bubble((*rig).firstSETInSnapshots)},
+	{Name: "ADD, UPDATE, DELETE and SET upsert", Run: bubble((*rig).upsert)},
+	{Name: "REMOVE goes by UID", Run: bubble((*rig).remove)},
+	{Name: "snapshot mode", Run: bubble((*rig).snapshotMode)},
+	{Name: "snapshot-and-updates mode", Run: bubble((*rig).snapshotAndUpdatesMode)},
+	{Name: "what makes a pod differ", Run: bubble((*rig).semantics)},
+	{Name: "first metadata is kept", Run: bubble((*rig).firstMetadataStays)},
+	{Name: "duplicate names", Run: bubble((*rig).duplicates)},
+	{Name: "duplicate names by known pointers", Run: bubble((*rig).duplicatesByKnownPointers)},
+	{Name: "duplicate UIDs", Run: bubble((*rig).duplicateUIDs)},
+	{Name: "names move", Run: bubble((*rig).namesMove)},
+	{Name: "kubelet's annotations", Run: bubble((*rig).annotations)},
+	{Name: "mirror annotation", Run: bubble((*rig).mirrorAnnotation)},
+	{Name: "graceful delete", Run: bubble((*rig).gracefulDelete)},
+	{Name: "RECONCILE", Run: bubble((*rig).reconcile)},
+	{Name: "known pointers", Run: bubble((*rig).knownPointers)},
+	{Name: "known versions", Run: bubble((*rig).knownVersions)},
+	{Name: "generations are not trusted", For: comparing, Run: bubble((*rig).generationsLookedAt)},
+	{Name: "generations are trusted", For: trusting, Run: bubble((*rig).generationsTrusted)},
+	{Name: "big lists of copies", Run: bubble((*rig).bigFreshLists)},
+	{Name: "pods compared often", Run: bubble((*rig).oftenCompared)},
+	{Name: "removed pods come back", Run: bubble((*rig).removedAndBack)},
+	{Name: "the receiver may write to what it owns", Run: bubble((*rig).deliveredIsReceivers)},
+	{Name: "owned pods share no memory", For: owningOnce, Run: bubble((*rig).noSharedMemory)},
+	{Name: "shared pods are not copied", For: sharingOnce, Run: bubble((*rig).nothingCopied)},
+	{Name: "received pods are not written to", For: leavesReceived, Run: bubble((*rig).receivedUnwritten)},
+	{Name: "SeenAllSources", Run: bubble((*rig).seenAllSources)},
+	{Name: "invalid updates are refused", Run: bubble((*rig).refused)},
+	{Name: "invalid updates on a channel", Run: bubble((*rig).refusedOnChannel)},
+	{Name: "sources are separate", Run: bubble((*rig).sourcesApart)},
+	{Name: "one channel per source", Run: bubble((*rig).channel)},
+	{Name: "capacity is exact", For: ownChannel, Run: bubble((*rig).capacity)},
+	{Name: "an idle merger sleeps", Run: bubble((*rig).idle)},
+	{Name: "goroutines end with their context", Run: bubble((*rig).goroutinesEnd)},
+	{Name: "Close", Run: bubble((*rig).closed)},
+	{Name: "a Merge that is given up takes effect", Run: bubble((*rig).givenUpMerge)},
+	{Name: "a Merge with a canceled context takes effect", For: unlocked, Run: bubble((*rig).givenUpBeforehand)},
+	{Name: "a slow receiver does not block other sources", For: unlocked, Run: bubble((*rig).unlocked)},
+	{Name: "concurrent sources", Concurrent: true, Run: bubble((*rig).concurrentSources)},
+	{Name: "stalling receiver", For: unlocked, Concurrent: true, Run: bubble((*rig).stallingReceiver)},
+	{Name: "impatient callers", For: unlocked, Concurrent: true, Run: bubble((*rig).impatientCallers)},
+	{Name: "snapshots during updates", Concurrent: true, Run: bubble((*rig).snapshotsAmidUpdates)},
+	{Name: "Close during calls", Concurrent: true, Run: bubble((*rig).closeAmidCalls)},
 }
 
-// Run runs the suite on a variant.
+// bubble runs a check with a merger in a bubble.
+func bubble(check func(*rig)) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, s)
+			defer r.finish()
+			check(r)
+		})
+	}
+}
+
+// Run runs the suite on a variant, with each of several capacities and each
+// ownership that it supports.
 func (s Suite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {
 		capacities = capacities[:1]
 	}
-	handovers := []impls.Ownership{impls.Owned, impls.Shared}
+	owners := []impls.Ownership{impls.Owned, impls.Shared}
 	if s.OwnedOnly {
-		handovers = handovers[:1]
+		owners = owners[:1]
 	}
-	for _, handover := range handovers {
+	for _, owner := range owners {
 		for _, capacity := range capacities {
-			a := arrangement{s, v, merge.Options{Capacity: capacity, HandOver: handover}}
-			t.Run(fmt.Sprintf("handover=%s/capacity=%d", handover, capacity), a.run)
-		}
-	}
-	if !s.OwnedOnly {
-		a := arrangement{s, v, merge.Options{HandOver: impls.Shared, Trust: merge.TrustGenerations}}
-		t.Run("handover=shared/trust=generations", a.run)
-	}
-	t.Run("Options", func(t *testing.T) { s.options(t, v) })
-}
-
-func (a arrangement) run(t *testing.T) {
-	for _, c := range checks {
-		if c.applies != nil && !c.applies(a) {
-			continue
-		}
-		if !c.parallel {
-			t.Run(c.name, func(t *testing.T) { a.inBubble(t, c.run) })
-			continue
-		}
-		for _, procs := range []int{1, 2, 8} {
-			t.Run(fmt.Sprintf("%s/procs=%d", c.name, procs), func(t *testing.T) {
-				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-				a.inBubble(t, c.run)
+			t.Run(fmt.Sprintf("handover=%s/capacity=%d", owner, capacity), func(t *testing.T) {
+				conformance.Run(t, setup{s, v, merge.Options{Capacity: capacity, HandOver: owner}}, checks)
 			})
 		}
 	}
-}
-
-func (a arrangement) inBubble(t *testing.T, run func(*rig)) {
-	synctest.Test(t, func(t *testing.T) { run(newRig(t, a)) })
+	if !s.OwnedOnly {
+		t.Run("handover=shared/trust=generations", func(t *testing.T) {
+			conformance.Run(t, setup{s, v, merge.Options{HandOver: impls.Shared, Trust: merge.TrustGenerations}}, checks)
+		})
+	}
+	t.Run("options", func(t *testing.T) { s.testOptions(t, v) })
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"watchlab/impls/conformance/mergetest/pods"
 	"watchlab/impls/merge"
 )
 
@@ -77,7 +76,7 @@ func (r *rig) deliveredIsReceivers() {
 // has, hands what is told to check as it comes, and returns what was sent to the
 // merger.
 func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
-	list := []*v1.Pod{pods.Realistic(1), pods.Realistic(2), pods.Realistic(3)}
+	list := []*v1.Pod{RealisticPod(1), RealisticPod(2), RealisticPod(3)}
 	next := func(op merge.Op, i int, change func(*v1.Pod)) {
 		if change != nil {
 			list[i] = list[i].DeepCopy()
@@ -105,8 +104,8 @@ func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 	for i := range 4 {
 		next(merge.SET, i%2, func(pod *v1.Pod) { pod.Status.Message += "+" })
 	}
-	next(merge.UPDATE, 1, pods.ChangeSpec)
-	next(merge.UPDATE, 1, pods.ChangeStatus)
+	next(merge.UPDATE, 1, ChangeSpec)
+	next(merge.UPDATE, 1, ChangeStatus)
 	next(merge.SET, 2, markDeleted)
 	next(merge.REMOVE, 2, nil)
 	return received

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"testing/synctest"
 	"time"
 
@@ -18,44 +17,64 @@ import (
 	"watchlab/impls/merge"
 )
 
-// rig is a merger under test with what is around it.
+// tb is what rigs need of a testing.T or rapid.T.
+type tb interface {
+	Helper()
+	Failed() bool
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// rig is a merger under test with its recorder and its receiver.
 type rig struct {
-	*testing.T
-	arrangement
+	tb
+	setup
 	merge.Merger
 	events *events
 	ctx    context.Context
+	// ends are called when the check ends.
+	ends []func()
 	receiver
 }
 
-// newRig builds a merger; the recorder is the rig's. The merger is closed when
-// the check has ended.
-func newRig(t *testing.T, a arrangement) *rig {
+func newRig(t tb, s setup) *rig {
 	t.Helper()
-	r := &rig{T: t, arrangement: a, events: &events{}, ctx: t.Context()}
-	r.receiver.shares = sharing(a)
-	opts := a.options
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &rig{tb: t, setup: s, events: &events{}, ctx: ctx}
+	r.receiver.shares = sharing(s)
+	opts := s.options
 	opts.Recorder = r.events
-	m, err := a.variant.New(opts)
+	m, err := s.variant.New(opts)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", s.variant.Name, err)
 	}
 	r.Merger = m
-	t.Cleanup(func() {
-		m.Close()
-		for _, diff := range r.spoilt() {
-			t.Errorf("something that was told as shared has been written to (-told +now):\n%s", diff)
-		}
-	})
+	r.ends = append(r.ends, cancel, m.Close)
 	return r
 }
 
-// with returns another rig of the same arrangement with other options.
+// finish closes the merger and those of [rig.with], and compares shared pods with
+// what they were.
+func (r *rig) finish() {
+	r.Helper()
+	for _, end := range r.ends {
+		end()
+	}
+	for _, diff := range r.written() {
+		r.Errorf("%s: a shared pod was written to (-sent +now):\n%s", r.variant.Name, diff)
+	}
+}
+
+// with returns another rig of the same setup with other options.
 func (r *rig) with(set func(*merge.Options)) *rig {
 	r.Helper()
-	a := r.arrangement
-	set(&a.options)
-	return newRig(r.T, a)
+	s := r.setup
+	set(&s.options)
+	other := newRig(r.tb, s)
+	r.ends = append(r.ends, other.finish)
+	return other
 }
 
 func (r *rig) withMode(mode merge.Mode) *rig {
@@ -63,7 +82,7 @@ func (r *rig) withMode(mode merge.Mode) *rig {
 	return r.with(func(o *merge.Options) { o.Mode = mode })
 }
 
-// events is a recorder that writes down what it is told.
+// events is a recorder that keeps its events.
 type events struct {
 	mu    sync.Mutex
 	lines []string
@@ -89,19 +108,18 @@ func (e *events) take() []string {
 	return lines
 }
 
-// receiver does with what it is told what a receiver may do.
+// receiver does what the receiver of notifications may do.
 type receiver struct {
 	shares bool
 
-	mu sync.Mutex
-
+	mu     sync.Mutex
 	shared []sharedPod
 }
 
-type sharedPod struct{ told, then *v1.Pod }
+type sharedPod struct{ sent, then *v1.Pod }
 
-// take returns an update that the check can keep. What was told is written
-// over, where it is the receiver's, or watched.
+// take returns an update that the check can keep. It writes to pods that the
+// receiver owns and remembers those that are shared.
 func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 	pods := slices.Clone(update.Pods)
 	if pods == nil && update.Pods != nil {
@@ -120,20 +138,20 @@ func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 		r.shared = append(r.shared, sharedPod{pod, pods[i]})
 		r.mu.Unlock()
 	}
-	// The list is the receiver's in any case.
+	// The receiver owns the list in any case.
 	clear(update.Pods)
 	update.Pods = pods
 	return update
 }
 
-// spoilt returns what has become of shared pods that are not as they were.
-func (r *receiver) spoilt() []string {
+// written returns the changes of shared pods.
+func (r *receiver) written() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var diffs []string
 	for _, s := range r.shared {
-		if !reflect.DeepEqual(s.told, s.then) {
-			diffs = append(diffs, cmp.Diff(s.then, s.told))
+		if !reflect.DeepEqual(s.sent, s.then) {
+			diffs = append(diffs, cmp.Diff(s.then, s.sent))
 		}
 	}
 	return diffs
@@ -189,8 +207,8 @@ func (r *rig) sent() []merge.PodUpdate {
 	}
 }
 
-// noop changes nothing. A channel takes it when it is done with what came
-// before.
+// noop changes nothing. A channel takes it when the update before has been
+// merged.
 var noop = merge.PodUpdate{Op: merge.REMOVE}
 
 // push sends updates through a channel and returns what they make the merger
@@ -223,7 +241,7 @@ func (r *rig) state() map[string]*v1.Pod {
 	return held
 }
 
-// placeOf returns the source and UID of a pod that was told.
+// placeOf returns the source and UID of a pod that was sent.
 func placeOf(pod *v1.Pod) string {
 	return pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
 }
@@ -258,7 +276,7 @@ func (r *rig) expectHeld(want ...string) {
 }
 
 // show returns updates as lines such as "ADD api a b". The pods of snapshots
-// and removals, whose order isn't promised, are sorted.
+// and removals, whose order is not guaranteed, are sorted.
 func show(updates []merge.PodUpdate) string {
 	lines := make([]string, len(updates))
 	for i, update := range updates {

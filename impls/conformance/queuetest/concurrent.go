@@ -14,42 +14,48 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/queue"
+	"watchlab/impls/deltafifo"
 )
 
-// concurrentChecks: whatever the interleaving.
+// concurrentChecks hold for every interleaving.
 var concurrentChecks = []check{
-	{name: "nothing lost or reordered among producers", concurrent: true, run: concurrentProducers},
-	{name: "nothing stale is handed over", concurrent: true, run: nothingStale},
-	{name: "several consumers", concurrent: true, run: severalConsumers},
-	{name: "several keys in process at once", applies: manyAtOnce, places: 64, run: severalInProcess},
-	{name: "the others go on past a key in hand", applies: manyAtOnce, places: 3, run: pastAKeyInHand},
-	{name: "close waits for a key in hand that waits", applies: manyAtOnce, run: closeWithKeyInHand},
-	{name: "nobody starves", places: 60, run: nobodyStarves},
-	{name: "close amid pushes", applies: ours, concurrent: true, run: closeAmidPushes},
-	{name: "context ends amid pushes", applies: bounded, concurrent: true, run: contextAmidPushes},
-	{name: "replace at one moment", concurrent: true, run: replaceAtOneMoment},
-	{name: "has synced after all of the list", applies: unlocked, concurrent: true, run: syncedAfterAll},
-	{name: "random operations", run: randomOperations},
-	{name: "linearizable", applies: func(b bed) bool { return b.Capacity <= 7 }, concurrent: true, run: linearizable},
+	{Name: "nothing lost, reordered or duplicated among producers", Concurrent: true, Run: concurrentProducers},
+	{Name: "nothing stale is popped", For: objects, Concurrent: true, Run: nothingStale},
+	{Name: "concurrent consumers", Concurrent: true, Run: concurrentConsumers},
+	{Name: "several keys in process at once", For: all(manyAtOnce, room(64)), Run: severalInProcess},
+	{Name: "consumers pass over a key in process", For: all(objects, manyAtOnce, room(3)), Run: passOver},
+	{Name: "Close waits for a queued key in process", For: all(objects, manyAtOnce), Run: closeWithKeyInProcess},
+	{Name: "no key starves", For: room(60), Run: noKeyStarves},
+	// Upstream accepts calls after Close.
+	{Name: "Close during pushes", For: ours, Concurrent: true, Run: closeDuringPushes},
+	{Name: "context ends during pushes", For: bounded, Concurrent: true, Run: contextDuringPushes},
+	{Name: "Len never understates", For: all(deltas, ours), Concurrent: true, Run: lenNeverUnderstates},
+	{Name: "Replace during pushes", For: all(deltas, deletesSeen), Concurrent: true, Run: replaceDuringPushes},
+	{Name: "Replace is atomic", For: objects, Concurrent: true, Run: replaceIsAtomic},
+	{Name: "HasSynced after the whole list", For: all(objects, unlocked), Concurrent: true, Run: syncedAfterAll},
+	{Name: "random operations", For: func(s setup) bool { return s.path == byPop }, Run: randomOperations},
+	{Name: "linearizable", For: linearizableSetup, Concurrent: true, Run: linearizable},
 }
 
-// concurrentProducers plays versions of many keys from several goroutines, each
-// the author of its own keys: versions of a key come out ascending, the last one
-// in any case.
-func concurrentProducers(t *testing.T, b bed) {
-	const producers, keysEach, versions = 4, 9, 40
-	r := b.new(t)
+// concurrentProducers pushes many keys from several goroutines, each with keys
+// of its own, into one consumer. A producer counts its events: each fault shows
+// as a step that is not the next.
+func concurrentProducers(t *testing.T, s setup) {
+	const producers, keysEach, each = 4, 7, 140
+	r := s.new(t)
 	r.watchdog()
 	var wg sync.WaitGroup
 	for p := range producers {
 		wg.Go(func() {
-			for v := 1; v <= versions; v++ {
-				for k := range keysEach {
-					if err := r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, k), v)); err != nil {
-						t.Errorf("producer %d: %v", p, err)
-						return
-					}
+			for n := range each {
+				obj := pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)
+				put := r.queue.Update
+				if n < keysEach {
+					put = r.queue.Add
+				}
+				if err := put(obj); err != nil {
+					t.Errorf("producer %d: %v", p, err)
+					return
 				}
 			}
 		})
@@ -58,41 +64,47 @@ func concurrentProducers(t *testing.T, b bed) {
 		wg.Wait()
 		r.queue.Close()
 	}()
-	last := map[string]int{}
-	for {
-		_, err := r.queue.Pop(func(obj any, _ bool) error {
-			if v := version(obj); v <= last[keyOf(obj)] {
-				t.Errorf("%s: version %d came after %d", keyOf(obj), v, last[keyOf(obj)])
-			}
-			last[keyOf(obj)] = version(obj)
-			return nil
-		})
-		if err != nil {
-			break
+	r.popAll()
+	// With in-order delivery a producer's events stay in order whatever their
+	// key.
+	sequence, first, step := func(name string, n int) (string, int) { return name, n % keysEach }, 0, keysEach
+	if inOrder(s) {
+		sequence, step = func(name string, _ int) (string, int) { return name[:2], 0 }, 1
+	}
+	next := map[string]int{}
+	for _, d := range r.deltas(0) {
+		n := version(d.Object)
+		name, start := sequence(keyOf(d.Object), n)
+		want, begun := next[name]
+		if !begun {
+			want = first + start
+		}
+		if n != want && !(latest(s) && n > want) {
+			t.Fatalf("%s: event %d came where %d was next", name, n, want)
+		}
+		next[name] = n + step
+	}
+	for name, n := range next {
+		if n < each {
+			t.Errorf("%s: lost events from %d on", name, n)
 		}
 	}
-	if len(last) != producers*keysEach {
-		t.Errorf("%d keys came out, want %d", len(last), producers*keysEach)
-	}
-	for name, v := range last {
-		if v != versions {
-			t.Errorf("%s: the last version that came out is %d, want %d", name, v, versions)
-		}
+	if want := producers * keysEach / step * min(step, keysEach); !inOrder(s) && len(next) != want {
+		t.Errorf("popped %d keys, want %d", len(next), want)
 	}
 }
 
-// nothingStale: a Pop that begins after a call has returned must not overlook
-// what that brought, nor hand over what that took out.
-func nothingStale(t *testing.T, b bed) {
+// nothingStale: a Pop that begins after a call has returned sees its effect.
+func nothingStale(t *testing.T, s setup) {
 	const producers, keysEach, versions = 4, 3, 60
-	r := b.new(t)
+	r := s.new(t)
 	r.watchdog()
-	// said[key] is what the last call that returned said: a version, or the
-	// negative of one if the key was deleted.
-	said := map[string]*atomic.Int64{}
+	// last[key] is the version of the last call that returned, negative where
+	// that was a delete.
+	last := map[string]*atomic.Int64{}
 	for p := range producers {
 		for k := range keysEach {
-			said[fmt.Sprintf("p%d-k%d", p, k)] = new(atomic.Int64)
+			last[fmt.Sprintf("p%d-k%d", p, k)] = new(atomic.Int64)
 		}
 	}
 	var wg sync.WaitGroup
@@ -103,10 +115,10 @@ func nothingStale(t *testing.T, b bed) {
 				name := fmt.Sprintf("p%d-k%d", p, rng.IntN(keysEach))
 				if rng.IntN(3) == 0 {
 					r.do(r.queue.Delete(pod(name, v)))
-					said[name].Store(int64(-v))
+					last[name].Store(int64(-v))
 				} else {
 					r.do(r.queue.Update(pod(name, v)))
-					said[name].Store(int64(v))
+					last[name].Store(int64(v))
 				}
 			}
 		})
@@ -116,100 +128,109 @@ func nothingStale(t *testing.T, b bed) {
 		r.queue.Close()
 	}()
 	before := map[string]int64{}
-	for turn := 0; ; turn++ {
-		for range turn % 8 {
-			runtime.Gosched() // So that something comes to wait.
+	r.during = func(deltas []cache.Delta) {
+		key, v := keyOf(deltas[0].Object), int64(version(deltas[0].Object))
+		if told := before[key]; v < told || told < 0 && v <= -told {
+			t.Errorf("%s: a Pop that began after the call of version %d delivered %d", key, told, v)
 		}
-		for name, v := range said {
+	}
+	for turn, err := 0, error(nil); err == nil; turn++ {
+		for range turn % 8 {
+			runtime.Gosched() // Some keys are queued meanwhile.
+		}
+		for name, v := range last {
 			before[name] = v.Load()
 		}
-		_, err := r.queue.Pop(func(obj any, _ bool) error {
-			v, told := int64(version(obj)), before[keyOf(obj)]
-			if v < told || told < 0 && v <= -told {
-				t.Errorf("%s: version %d was handed over by a Pop that began after %d had been said", keyOf(obj), v, told)
-			}
-			return nil
-		})
-		if err != nil {
-			break
-		}
+		err = r.pop()
 	}
 }
 
-// severalConsumers: those that take at once don't get the same twice, nor lose
-// anything between them; a key is in one's hands at a time, and where the
-// guarantees speak of one consumer, so is the queue.
-func severalConsumers(t *testing.T, b bed) {
-	const consumers, producers, keysEach, versions = 4, 2, 5, 60
-	r := b.new(t)
+// concurrentConsumers: several consumers receive each event once between them,
+// a key is in process at one of them at a time, and where the guarantees are for
+// one consumer, so is the queue.
+func concurrentConsumers(t *testing.T, s setup) {
+	const consumers, producers, keysEach, each = 4, 2, 5, 150
+	r := s.new(t)
 	r.watchdog()
 	var mu sync.Mutex
 	inProcess := map[string]bool{}
-	last := map[string]int{}
+	seen := map[string][]int{}
 	var processing atomic.Int32
-	process := func(obj any, _ bool) error {
-		key, v := keyOf(obj), version(obj)
-		if n := processing.Add(1); n > 1 && !b.manyAtOnce() {
+	process := func(p popped) error {
+		if n := processing.Add(1); n > 1 && oneAtATime(s) {
 			t.Errorf("%d consumers process at once", n)
 		}
+		defer processing.Add(-1)
 		mu.Lock()
-		if inProcess[key] {
-			t.Errorf("%s is in two consumers' hands", key)
+		for _, d := range p.deltas {
+			if inProcess[keyOf(d.Object)] && (ours(s) || s.objects) {
+				t.Errorf("%s is in process twice", keyOf(d.Object))
+			}
 		}
-		if v <= last[key] {
-			t.Errorf("%s: version %d came after %d", key, v, last[key])
+		for _, d := range p.deltas {
+			seen[keyOf(d.Object)] = append(seen[keyOf(d.Object)], version(d.Object))
+			inProcess[keyOf(d.Object)] = true
 		}
-		inProcess[key], last[key] = true, v
 		mu.Unlock()
 		runtime.Gosched()
 		mu.Lock()
-		inProcess[key] = false
+		for _, d := range p.deltas {
+			inProcess[keyOf(d.Object)] = false
+		}
 		mu.Unlock()
-		processing.Add(-1)
 		return nil
 	}
-	var takers, givers sync.WaitGroup
+	var consuming, producing sync.WaitGroup
 	for range consumers {
-		takers.Go(func() {
-			for {
-				if _, err := r.queue.Pop(process); err != nil {
-					if !errors.Is(err, cache.ErrFIFOClosed) {
-						t.Error(err)
-					}
-					return
-				}
+		consuming.Go(func() {
+			var err error
+			for err == nil {
+				err = s.popFrom(r.queue, s.path, process)
+			}
+			if !errors.Is(err, cache.ErrFIFOClosed) {
+				t.Error(err)
 			}
 		})
 	}
 	for p := range producers {
-		givers.Go(func() {
-			for v := 1; v <= versions; v++ {
-				for k := range keysEach {
-					if err := r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, k), v)); err != nil {
-						t.Error(err)
-					}
+		producing.Go(func() {
+			for n := range each {
+				if err := r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)); err != nil {
+					t.Error(err)
 				}
 			}
 		})
 	}
-	givers.Wait()
+	producing.Wait()
 	r.queue.Close()
-	takers.Wait()
-	for key, v := range last {
-		if v != versions {
-			t.Errorf("%s: the last version that came out is %d, want %d", key, v, versions)
+	consuming.Wait()
+	for key, versions := range seen {
+		if upstream(s) {
+			slices.Sort(versions) // It may call process of several consumers at once.
+		}
+		last := versions[0]%keysEach - keysEach
+		for _, v := range versions {
+			if v != last+keysEach && !(latest(s) && v > last) {
+				t.Fatalf("%s: event %d came after %d", key, v, last)
+			}
+			last = v
+		}
+		if last < each-keysEach {
+			t.Errorf("%s: lost events after %d", key, last)
 		}
 	}
-	if len(last) != producers*keysEach {
-		t.Errorf("%d keys came out, want %d", len(last), producers*keysEach)
+	if len(seen) != producers*keysEach {
+		t.Errorf("popped %d keys, want %d", len(seen), producers*keysEach)
 	}
 }
 
-// severalInProcess: several consumers are handed keys at once.
-func severalInProcess(t *testing.T, b bed) {
+func severalInProcess(t *testing.T, s setup) {
+	consumers := int32(4)
+	if deltas(s) {
+		s.Shards, consumers = 4, 2
+	}
 	synctest.Test(t, func(t *testing.T) {
-		const consumers = 4
-		r := b.new(t)
+		r := s.new(t)
 		for i := range 64 {
 			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
 		}
@@ -217,7 +238,7 @@ func severalInProcess(t *testing.T, b bed) {
 		release := make(chan struct{})
 		for range consumers {
 			go func() {
-				_, _ = r.queue.Pop(func(any, bool) error {
+				_ = s.popFrom(r.queue, s.path, func(popped) error {
 					inside.Add(1)
 					<-release
 					return nil
@@ -227,43 +248,42 @@ func severalInProcess(t *testing.T, b bed) {
 		}
 		synctest.Wait()
 		if n := inside.Load(); n != consumers {
-			t.Errorf("%d of %d consumers are in process, though 64 keys waited", n, consumers)
+			t.Errorf("%d of %d consumers are in process with 64 keys queued", n, consumers)
 		}
 		close(release)
 		synctest.Wait()
 		if n := returned.Load(); n != consumers {
 			t.Errorf("%d of %d consumers returned", n, consumers)
 		}
+		r.queue.Close()
 	})
 }
 
-// pastAKeyInHand: a key that a consumer has in hand waits for that one, and
-// others are woken for the rest and, when that one is done, for the key.
-func pastAKeyInHand(t *testing.T, b bed) {
-	b.Shards = 1
+// passOver: a queued key that is in process waits for that consumer; other
+// consumers are woken for the other keys and, afterwards, for the key.
+func passOver(t *testing.T, s setup) {
+	s.Shards = 1
 	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
+		r := s.new(t)
 		hold := make(chan struct{})
 		var mu sync.Mutex
 		var got []string
-		consumer := func() {
-			for {
-				_, err := r.queue.Pop(func(obj any, _ bool) error {
-					mu.Lock()
-					got = append(got, word(obj))
-					mu.Unlock()
-					if word(obj) == "a@1" {
-						<-hold
-					}
-					return nil
-				})
-				if err != nil {
-					return
-				}
-			}
-		}
 		for range 3 {
-			go consumer()
+			go func() {
+				var err error
+				for err == nil {
+					err = s.popFrom(r.queue, byPop, func(p popped) error {
+						w := word(p.deltas[0])
+						mu.Lock()
+						got = append(got, w)
+						mu.Unlock()
+						if w == "a@1" {
+							<-hold
+						}
+						return nil
+					})
+				}
+			}()
 		}
 		expect := func(when string, want ...string) {
 			t.Helper()
@@ -271,30 +291,30 @@ func pastAKeyInHand(t *testing.T, b bed) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-				t.Errorf("%s, %v has been handed over, want %v", when, got, want)
+				t.Errorf("%s, popped %v, want %v", when, got, want)
 			}
 		}
 		r.do(r.queue.Add(pod("a", 1)))
 		synctest.Wait()
 		r.do(r.queue.Update(pod("a", 2)), r.queue.Add(pod("b", 3)), r.queue.Add(pod("c", 4)))
-		expect("while a is in hand", "a@1", "b@3", "c@4")
+		expect("while a is in process", "a@1", "b@3", "c@4")
 		if n := r.queue.Len(); n != 1 {
-			t.Errorf("length is %d while a key waits for its consumer, want 1", n)
+			t.Errorf("Len is %d while a key waits for its consumer, want 1", n)
 		}
 		r.do(r.queue.Update(pod("a", 5)), r.queue.Delete(pod("b", 6)), r.queue.Add(pod("d", 7)))
-		expect("while a is in hand", "a@1", "b@3", "c@4", "d@7")
+		expect("while a is in process", "a@1", "b@3", "c@4", "d@7")
 		close(hold)
-		expect("when it is let go", "a@1", "a@5", "b@3", "c@4", "d@7")
+		expect("afterwards", "a@1", "a@5", "b@3", "c@4", "d@7")
 	})
 }
 
-// closeWithKeyInHand: a consumer does not report the end while a key waits that
-// another has in hand.
-func closeWithKeyInHand(t *testing.T, b bed) {
+// closeWithKeyInProcess: a closed queue is not drained while a queued key is in
+// process.
+func closeWithKeyInProcess(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
+		r := s.new(t)
 		hold := make(chan struct{})
-		var handed, ended atomic.Int32
+		var delivered, ended atomic.Int32
 		r.do(r.queue.Add(pod("a", 1)))
 		go func() {
 			_, _ = r.queue.Pop(func(any, bool) error { <-hold; return nil })
@@ -304,63 +324,63 @@ func closeWithKeyInHand(t *testing.T, b bed) {
 		r.queue.Close()
 		for range 2 {
 			go func() {
-				for {
-					if _, err := r.queue.Pop(func(any, bool) error { handed.Add(1); return nil }); err != nil {
-						ended.Add(1)
-						return
-					}
+				var err error
+				for err == nil {
+					_, err = r.queue.Pop(func(any, bool) error { delivered.Add(1); return nil })
 				}
+				ended.Add(1)
 			}()
 		}
 		synctest.Wait()
-		if handed.Load() != 0 || ended.Load() != 0 {
-			t.Errorf("%d were handed the key in hand, %d told of the end", handed.Load(), ended.Load())
+		if delivered.Load() != 0 || ended.Load() != 0 {
+			t.Errorf("the key in process was delivered %d times, %d consumers saw the end", delivered.Load(), ended.Load())
 		}
 		close(hold)
 		synctest.Wait()
-		if handed.Load() != 1 || ended.Load() != 2 {
-			t.Errorf("then %d were handed the key and %d told of the end, want 1 and 2", handed.Load(), ended.Load())
+		if delivered.Load() != 1 || ended.Load() != 2 {
+			t.Errorf("then it was delivered %d times and %d consumers saw the end, want 1 and 2", delivered.Load(), ended.Load())
 		}
 	})
 }
 
-// nobodyStarves: keys that wait get their turn although another key, in
-// whichever shard, always has something new.
-func nobodyStarves(t *testing.T, b bed) {
+// noKeyStarves: queued keys are popped although another key, in any shard, is
+// updated before each pop.
+func noKeyStarves(t *testing.T, s setup) {
 	const others = 20
 	for i := range 8 {
 		hot := fmt.Sprintf("hot%d", i)
-		r := b.new(t)
+		r := s.new(t)
 		for i := range others {
 			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)), r.queue.Update(pod(hot, i)))
 		}
-		// A turn of everybody, and some of the hot one between.
 		for range 5 * others {
-			r.do(r.queue.Update(pod(hot, 0)), r.take())
+			r.do(r.queue.Update(pod(hot, 0)), r.pop())
 		}
-		for i := range others {
-			if w := fmt.Sprintf("k%d@%d", i, i); !slices.Contains(r.taken, w) {
-				t.Errorf("%s did not come within %d hand-overs beside %s", w, 5*others, hot)
-			}
+		seen := map[string]bool{}
+		for _, d := range r.deltas(0) {
+			seen[keyOf(d.Object)] = true
+		}
+		if len(seen) != others+1 {
+			t.Errorf("%d of %d keys were popped within %d pops beside %s", len(seen), others+1, 5*others, hot)
 		}
 	}
 }
 
-// pushers starts producers of keys that are all different, which end by an
-// error, and returns what was accepted once they have.
-func (r *rig) pushers(n int, accepted func(total int64)) (wait func(ended error) (words []string)) {
+// pushers starts producers of distinct keys, which end with an error. The
+// function that it returns waits for them and returns the accepted keys.
+func (r *rig) pushers(n int, accepted func(total int64)) (wait func(ended error) (keys []string)) {
 	var wg sync.WaitGroup
 	var total atomic.Int64
-	words := make([][]string, n)
+	keys := make([][]string, n)
 	errs := make([]error, n)
 	for p := range n {
 		wg.Go(func() {
 			for i := 0; ; i++ {
-				obj := pod(fmt.Sprintf("p%d-%d", p, i), i)
-				if errs[p] = r.queue.Add(obj); errs[p] != nil {
+				key := fmt.Sprintf("p%d-%d", p, i)
+				if errs[p] = r.queue.Add(pod(key, i)); errs[p] != nil {
 					return
 				}
-				words[p] = append(words[p], word(obj))
+				keys[p] = append(keys[p], key)
 				accepted(total.Add(1))
 			}
 		})
@@ -372,48 +392,41 @@ func (r *rig) pushers(n int, accepted func(total int64)) (wait func(ended error)
 				r.t.Errorf("producer %d ended with %v, want %v", p, err, ended)
 			}
 		}
-		return slices.Sorted(slices.Values(slices.Concat(words...)))
+		return slices.Sorted(slices.Values(slices.Concat(keys...)))
 	}
 }
 
-// takeAll takes until the queue is closed and drained, and compares with what
-// was accepted.
-func (r *rig) takeAll(accepted func() []string) {
+// popAccepted pops until the queue is closed and empty, and compares with the
+// accepted keys.
+func (r *rig) popAccepted(accepted func() []string) {
 	r.t.Helper()
-	var err error
-	for err == nil {
-		err = r.take()
+	r.popAll()
+	var got []string
+	for _, d := range r.deltas(0) {
+		got = append(got, keyOf(d.Object))
 	}
-	if !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Error(err)
+	slices.Sort(got)
+	want := accepted()
+	if slices.Equal(got, want) {
+		return
 	}
-	got := slices.Sorted(slices.Values(r.taken))
-	if want := accepted(); !slices.Equal(got, want) {
-		r.t.Errorf("%d objects were handed over, %d were accepted: %s", len(got), len(want), difference(got, want))
-	}
-}
-
-// difference says what is in one only of two sorted lists.
-func difference(got, want []string) string {
 	in := func(list []string, s string) bool { _, ok := slices.BinarySearch(list, s); return ok }
-	for _, s := range want {
-		if !in(got, s) {
-			return s + " was lost"
+	for _, key := range want {
+		if !in(got, key) {
+			r.t.Errorf("%s was accepted and lost", key)
 		}
 	}
-	for _, s := range got {
-		if !in(want, s) {
-			return s + " was refused, and handed over"
+	for _, key := range got {
+		if !in(want, key) {
+			r.t.Errorf("%s was refused and popped", key)
 		}
 	}
-	return "some came twice"
+	r.t.Errorf("popped %d keys, %d were accepted", len(got), len(want))
 }
 
-// closeAmidPushes: at whatever moment Close comes, what was accepted is handed
-// over, and what was refused is not.
-func closeAmidPushes(t *testing.T, b bed) {
+func closeDuringPushes(t *testing.T, s setup) {
 	for range 6 {
-		r := b.new(t)
+		r := s.new(t)
 		r.watchdog()
 		closeAt := 1 + rand.Int64N(100)
 		wait := r.pushers(4, func(total int64) {
@@ -421,20 +434,19 @@ func closeAmidPushes(t *testing.T, b bed) {
 				r.queue.Close()
 			}
 		})
-		r.takeAll(func() []string { return wait(cache.ErrFIFOClosed) })
+		r.popAccepted(func() []string { return wait(cache.ErrFIFOClosed) })
 	}
 }
 
-// contextAmidPushes: the same where the producers' context ends, which those see
-// that find no room.
-func contextAmidPushes(t *testing.T, b bed) {
-	for range max(1, 4-b.Capacity) {
+// contextDuringPushes ends the context, which producers see that find no room.
+func contextDuringPushes(t *testing.T, s setup) {
+	for range max(1, 4-s.Capacity) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := b.new(t, func(o *queue.Options) { o.Context = ctx })
+		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
 		r.watchdog()
 		cancelAt := 1 + rand.Int64N(100)
 		full := make(chan struct{})
-		r.during = func() {
+		r.during = func([]cache.Delta) {
 			if ctx.Err() != nil {
 				<-full
 			}
@@ -444,24 +456,120 @@ func contextAmidPushes(t *testing.T, b bed) {
 				cancel()
 			}
 		})
-		words := make(chan []string, 1)
+		keys := make(chan []string, 1)
 		go func() {
 			defer close(full)
 			<-ctx.Done()
-			words <- wait(context.Canceled)
+			keys <- wait(context.Canceled)
 			r.queue.Close()
 		}()
-		r.takeAll(func() []string { return <-words })
+		r.popAccepted(func() []string { return <-keys })
 		cancel()
 	}
 }
 
-// replaceAtOneMoment: who has seen an object of a list sees none of those that
-// it replaced. With several consumers the moment of a hand-over isn't known, so
-// that one takes.
-func replaceAtOneMoment(t *testing.T, b bed) {
+// lenNeverUnderstates: Len counts what was accepted and not popped, save for
+// what a pop is about to pass to process.
+func lenNeverUnderstates(t *testing.T, s setup) {
+	const producers, each = 2, 60
+	s.BatchSize = 3
+	popping := int64(1)
+	if batched(s) {
+		popping = int64(s.BatchSize)
+	}
+	r := s.new(t)
+	r.watchdog()
+	var accepted, delivered atomic.Int64
+	r.during = func(deltas []cache.Delta) {
+		delivered.Add(int64(len(deltas)))
+		runtime.Gosched()
+	}
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() {
+			for i := range each {
+				if err := r.queue.Add(pod(fmt.Sprintf("p%d-%d", p, i), i)); err != nil {
+					t.Error(err)
+				}
+				accepted.Add(1)
+			}
+		})
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for !isClosed(stop) {
+			before := accepted.Load()
+			length := int64(r.queue.Len())
+			if queued := before - delivered.Load(); length < 0 || queued > length+popping {
+				t.Errorf("Len is %d with %d queued", length, queued)
+				return
+			}
+			runtime.Gosched()
+		}
+	}()
+	go func() {
+		wg.Wait()
+		r.queue.Close()
+	}()
+	r.popAll()
+	close(stop)
+	<-stopped
+	if n := delivered.Load(); n != producers*each {
+		t.Errorf("popped %d events, want %d", n, producers*each)
+	}
+}
+
+// replaceDuringPushes: the store ends with the last list.
+func replaceDuringPushes(t *testing.T, s setup) {
+	const producers, keys, each = 3, 12, 60
+	seed := rand.Uint64()
+	r := s.new(t)
+	r.watchdog()
+	var version atomic.Int64
+	object := func(rng *rand.Rand) any {
+		return pod(fmt.Sprintf("k%d", rng.IntN(keys)), int(version.Add(1)))
+	}
+	var wg sync.WaitGroup
+	for p := range producers {
+		rng := rand.New(rand.NewPCG(seed, uint64(p)))
+		wg.Go(func() {
+			for range each {
+				put := []func(any) error{r.queue.Add, r.queue.Update, r.queue.Delete}[rng.IntN(3)]
+				err := put(object(rng))
+				if p == 0 {
+					switch rng.IntN(8) {
+					case 0:
+						err = errors.Join(err, r.queue.Replace([]any{object(rng), pod("listed", 1)}, "1"))
+					case 1:
+						err = errors.Join(err, r.queue.Resync())
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		if err := r.queue.Replace([]any{pod("k1", 100000), pod("last", 100001)}, "100001"); err != nil {
+			t.Error(err)
+		}
+		r.queue.Close()
+	}()
+	r.popAll()
+	if got, want := r.store.state(), []string{"k1@100000", "last@100001"}; !slices.Equal(got, want) {
+		t.Errorf("seed %d: the store ends with %v, want %v; popped %v", seed, got, want, r.all())
+	}
+}
+
+// replaceIsAtomic: a consumer that has seen an object of a list sees none of
+// those that the list replaced. There is one consumer, as the moment of a pop is
+// not known among several.
+func replaceIsAtomic(t *testing.T, s setup) {
 	const lists, keys = 60, 40
-	r := b.new(t)
+	r := s.new(t)
 	r.watchdog()
 	go func() {
 		for v := 1; v <= lists; v++ {
@@ -477,45 +585,40 @@ func replaceAtOneMoment(t *testing.T, b bed) {
 		r.queue.Close()
 	}()
 	newest, n := 0, 0
-	for {
-		_, err := r.queue.Pop(func(obj any, _ bool) error {
-			v := version(obj)
-			if v < newest {
-				t.Errorf("%s came after an object of list %d", word(obj), newest)
-			}
-			if v > newest {
-				newest, n = v, 0
-			}
-			n++
-			return nil
-		})
-		if err != nil {
-			break
+	r.during = func(deltas []cache.Delta) {
+		v := version(deltas[0].Object)
+		if v < newest {
+			t.Errorf("%s came after an object of list %d", word(deltas[0]), newest)
 		}
+		if v > newest {
+			newest, n = v, 0
+		}
+		n++
 	}
+	r.popAll()
 	if newest != lists || n != keys {
 		t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
 	}
 }
 
-// syncedAfterAll: however many consumers there are, nobody is told that the
-// initial list has been processed before the last process of it has returned,
-// and everybody afterwards.
-func syncedAfterAll(t *testing.T, b bed) {
+// syncedAfterAll: with several consumers, HasSynced is false until the last
+// process of the initial list has returned.
+func syncedAfterAll(t *testing.T, s setup) {
 	const keys, consumers = 50, 3
-	r := b.new(t)
+	r := s.new(t)
 	r.watchdog()
-	var list []any
+	var names []string
 	for k := range keys {
-		list = append(list, pod(fmt.Sprintf("k%d", k), 1))
+		names = append(names, fmt.Sprintf("k%d", k))
 	}
-	r.do(r.queue.Replace(list, "1"))
+	r.replace(names...)
 	var processed, synced atomic.Int32
 	var wg sync.WaitGroup
 	for range consumers {
 		wg.Go(func() {
-			for processed.Load() < keys {
-				_, err := r.queue.Pop(func(any, bool) error {
+			var err error
+			for err == nil && processed.Load() < keys {
+				_, err = r.queue.Pop(func(any, bool) error {
 					if r.queue.HasSynced() {
 						synced.Add(1)
 					}
@@ -525,9 +628,6 @@ func syncedAfterAll(t *testing.T, b bed) {
 					}
 					return nil
 				})
-				if err != nil {
-					return
-				}
 			}
 		})
 	}
@@ -535,14 +635,27 @@ func syncedAfterAll(t *testing.T, b bed) {
 	if n := synced.Load(); n > 0 {
 		t.Errorf("HasSynced was true inside %d of %d processes of the initial list", n, keys)
 	}
-	r.synced(true, "after all of the list")
+	r.synced(true, "after the whole list")
 }
 
-// randomOperations plays a few of them beside the model.
-func randomOperations(t *testing.T, b bed) {
-	seed := rand.Uint64()
-	ops := Random(rand.New(rand.NewPCG(seed, 0)), 2000, 12)
-	if err := Play(b.variant, b.Arrangement, Material{}, ops); err != nil {
-		t.Errorf("seed %d: %v\n%s", seed, err, Minimal(b.variant, b.Arrangement, Material{}, ops))
+// randomOperations compares a few random operations with the model, through
+// both Pop and PopBatch.
+func randomOperations(t *testing.T, s setup) {
+	sizes, n := []int{0, 3}, 400
+	if s.objects {
+		sizes, n = sizes[:1], 2000
+	}
+	for _, size := range sizes {
+		s.BatchSize = size
+		q, err := s.variant.New(s.options(newStore()))
+		if err != nil {
+			continue
+		}
+		q.Close()
+		seed := rand.Uint64()
+		ops := s.random(rand.New(rand.NewPCG(seed, 0)), n, 12)
+		if _, err := s.play(material{}, ops); err != nil {
+			t.Errorf("seed %d: %v\n%s", seed, err, s.minimal(material{}, ops))
+		}
 	}
 }

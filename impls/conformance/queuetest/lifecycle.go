@@ -3,162 +3,212 @@ package queuetest
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"runtime"
 	"testing"
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/conformance/internal/async"
-	"watchlab/impls/queue"
+	"watchlab/impls/conformance"
+	"watchlab/impls/deltafifo"
 )
 
-// lifecycleChecks: waiting, Close, the initial list, and a process that fails.
+// lifecycleChecks: waiting, closing, failing.
 var lifecycleChecks = []check{
-	{name: "take waits for an event", run: takeWaits},
-	{name: "each wait is woken", run: everyWaitWoken},
-	{name: "close unblocks", run: closeUnblocks},
-	{name: "close keeps what waits", places: 2, run: closeDrains},
-	{name: "close ends what the queue runs", places: 2, run: closeEnds},
-	{name: "what comes after close", applies: ours, run: afterClose},
-	{name: "objects without a key", run: keyErrors},
-	{name: "keys of a function", places: 4, run: keyFunction},
-	{name: "has synced", run: hasSynced},
-	{name: "has synced when the initial list is deleted", places: 1, run: hasSyncedDeleted},
-	{name: "has synced only when process has returned", applies: unlocked, run: hasSyncedLate},
-	{name: "a list that takes the place of the initial one", applies: ours, run: secondList},
-	{name: "initial list flag", run: initialFlag},
-	{name: "error of process", run: processError},
-	{name: "panic of process", run: processPanic},
+	{Name: "pop waits for an event", For: room(1), Run: popWaits},
+	{Name: "every wait is woken", For: room(1), Run: everyWaitWoken},
+	{Name: "Close unblocks pop", Run: closeUnblocks},
+	{Name: "queued events survive Close", For: room(3), Run: closeKeeps},
+	{Name: "calls after Close are refused", For: all(ours, room(1)), Run: closeRefuses},
+	{Name: "no goroutine leaks", For: room(3), Run: noGoroutineLeft},
+	{Name: "objects without a key", For: room(1), Run: keyErrors},
+	{Name: "keys of a function", For: all(objects, room(2)), Run: keyFunction},
+	{Name: "transformer", For: all(deltas, room(2)), Run: transformer},
+	{Name: "transformer errors", For: all(deltas, room(1)), Run: transformerErrors},
+	{Name: "process returns an error", For: room(1), Run: processError},
+	{Name: "process panics", For: room(1), Run: processPanic},
+	{Name: "process may produce", For: all(unlocked, room(3)), Run: processProduces},
+	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: producersGoOn},
+	{Name: "idle costs no CPU time", For: all(ours, idleSetup), Run: idleCost},
 }
 
-func takeWaits(t *testing.T, b bed) {
+func popWaits(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
-		result := async.Go(r.take)
+		r := s.new(t)
+		pop := conformance.Async(r.pop)
 		synctest.Wait()
-		if err, ok := result(); ok {
-			t.Fatalf("Pop of an empty queue returned %v", err)
+		if err, ok := pop.Returned(); ok {
+			t.Fatalf("pop of an empty queue returned %v", err)
 		}
-		r.do(r.queue.Delete(pod("a", 1)))
-		synctest.Wait()
-		if err, ok := result(); ok {
-			t.Fatalf("Pop returned %v after a delete", err)
+		if !inOrder(s) { // The delete of an unknown key is ignored.
+			r.do(r.queue.Delete(pod("a", 1)))
+			synctest.Wait()
+			if err, ok := pop.Returned(); ok {
+				t.Fatalf("pop returned %v after a delete", err)
+			}
 		}
-		r.do(r.queue.Add(pod("a", 2)))
+		r.do(r.queue.Add(pod("a", 1)))
 		synctest.Wait()
-		if err, ok := result(); !ok || err != nil {
-			t.Fatalf("Pop did not return after Add (returned=%t, err=%v)", ok, err)
+		if err, ok := pop.Returned(); !ok || err != nil {
+			t.Fatalf("pop did not return after Add (returned=%t, err=%v)", ok, err)
 		}
 	})
 }
 
-func everyWaitWoken(t *testing.T, b bed) {
-	for name, event := range map[string]func(*rig) error{
-		"Add":     func(r *rig) error { return r.queue.Add(pod("a", 1)) },
-		"Update":  func(r *rig) error { return r.queue.Update(pod("a", 1)) },
-		"Replace": func(r *rig) error { return r.queue.Replace([]any{pod("a", 1)}, "1") },
-	} {
+// everyWaitWoken puts the consumer to sleep before each kind of event: a
+// forgotten wake-up, or one kept for an earlier wait, leaves it asleep.
+func everyWaitWoken(t *testing.T, s setup) {
+	events := map[string]func(*rig) error{
+		"Add":     func(r *rig) error { return r.queue.Add(pod("b", 2)) },
+		"Update":  func(r *rig) error { return r.queue.Update(pod("b", 2)) },
+		"Replace": func(r *rig) error { return r.queue.Replace([]any{pod("a", 2)}, "2") },
+	}
+	if deletesSeen(s) {
+		events["Delete"] = func(r *rig) error { return r.queue.Delete(pod("a", 2)) }
+	}
+	if deltas(s) && deletesSeen(s) {
+		events["Resync"] = func(r *rig) error { return r.queue.Resync() }
+	}
+	for name, event := range events {
 		synctest.Test(t, func(t *testing.T) {
-			r := b.new(t)
+			r := s.new(t)
+			r.do(r.queue.Add(pod("a", 1)))
+			r.drain()
 			for i := range 3 {
-				result := async.Go(r.take)
+				r.store.apply(cache.Delta{Type: cache.Added, Object: pod("a", 1)})
+				pop := conformance.Async(r.pop)
 				synctest.Wait()
-
-				r.do(r.queue.Delete(pod("a", 0)), event(r))
+				if s.objects {
+					r.do(r.queue.Delete(pod("b", 0)))
+				}
+				r.do(event(r))
 				synctest.Wait()
-				if err, ok := result(); !ok || err != nil {
+				if err, ok := pop.Returned(); !ok || err != nil {
 					t.Fatalf("%s, round %d: the consumer was not woken (returned=%t, err=%v)", name, i, ok, err)
 				}
+				r.drain()
 			}
 		})
 	}
 }
 
-func closeUnblocks(t *testing.T, b bed) {
+func closeUnblocks(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
-		result := async.Go(r.take)
+		r := s.new(t)
+		pop := conformance.Async(r.pop)
 		synctest.Wait()
 		r.queue.Close()
 		synctest.Wait()
-		if err, ok := result(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("Pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
+		if err, ok := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Fatalf("pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
+		}
+		if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Fatalf("pop of a closed queue: %v", err)
 		}
 		r.queue.Close()
-		if closed, ok := r.queue.(interface{ IsClosed() bool }); ok && !closed.IsClosed() {
-			t.Error("IsClosed is false after Close")
-		}
 	})
 }
 
-func closeDrains(t *testing.T, b bed) {
-	r := b.new(t)
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)))
+// closeKeeps pops without Len, which might apply what Pop should.
+func closeKeeps(t *testing.T, s setup) {
+	r := s.new(t)
+	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("c", 3)))
 	r.queue.Close()
-	// Without a look at the length, which might put in order what Pop should.
-	r.do(r.take(), r.take())
-	slices.Sort(r.taken)
-	if want := []string{"a@1", "b@2"}; !slices.Equal(r.taken, want) {
-		t.Errorf("handed over %v, want %v", r.taken, want)
-	}
-	for range 2 {
-		if err := r.take(); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("Pop of a closed and drained queue returned %v", err)
-		}
+	r.popAll()
+	if got := r.all(); !r.same(got, []string{"Added a@1", "Added b@2", "Updated c@3"}) {
+		t.Errorf("a closed queue delivered %v", got)
 	}
 }
 
-// closeEnds: a queue that nobody drains leaves no goroutine behind, at which a
-// bubble would fail.
-func closeEnds(t *testing.T, b bed) {
-	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
-		r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)))
-		r.queue.Close()
-	})
-}
-
-func afterClose(t *testing.T, b bed) {
-	r := b.new(t)
+// closeRefuses: what is refused is not delivered.
+func closeRefuses(t *testing.T, s setup) {
+	r := s.new(t)
 	r.do(r.queue.Add(pod("a", 1)))
 	r.queue.Close()
-	for name, call := range map[string]func() error{
-		"Add":     func() error { return r.queue.Add(pod("b", 2)) },
-		"Update":  func() error { return r.queue.Update(pod("a", 2)) },
-		"Delete":  func() error { return r.queue.Delete(pod("a", 2)) },
-		"Replace": func() error { return r.queue.Replace([]any{pod("a", 2)}, "2") },
-	} {
+	if q, ok := r.queue.(interface{ IsClosed() bool }); ok && !q.IsClosed() {
+		t.Error("IsClosed is false after Close")
+	}
+	for name, call := range r.calls() {
 		if err := call(); !errors.Is(err, cache.ErrFIFOClosed) {
 			t.Errorf("%s after Close returned %v, want ErrFIFOClosed", name, err)
 		}
 	}
-	r.expect("a@1")
+	r.expect("Added a@1")
+	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+		t.Errorf("pop of a closed and empty queue: %v", err)
+	}
 }
 
-// nameless has no metadata, hence no key.
-type nameless struct{}
+// calls are the calls of a producer that queue something.
+func (r *rig) calls() map[string]func() error {
+	calls := map[string]func() error{
+		"Add":     func() error { return r.queue.Add(pod("new", 1)) },
+		"Update":  func() error { return r.queue.Update(pod("new", 1)) },
+		"Delete":  func() error { return r.queue.Delete(pod("a", 1)) },
+		"Replace": func() error { return r.queue.Replace([]any{pod("new", 1)}, "1") },
+	}
+	if deletesSeen(r.setup) {
+		calls["Resync"] = r.queue.Resync
+	}
+	if bookmark, ok := r.queue.(cache.ReflectorBookmarkStore); ok && atomicLists(r.setup) {
+		calls["Bookmark"] = func() error { return bookmark.Bookmark("6") }
+	}
+	return calls
+}
 
-func keyErrors(t *testing.T, b bed) {
-	r := b.new(t)
-	r.do(r.queue.Add(pod("kept", 1)))
-	for name, call := range map[string]func(any) error{
-		"Add": r.queue.Add, "Update": r.queue.Update, "Delete": r.queue.Delete,
-		"Replace": func(obj any) error { return r.queue.Replace([]any{pod("a", 1), obj}, "1") },
+// noGoroutineLeft: a closed queue leaves no goroutine, drained or not, idle or
+// with a waiting consumer.
+func noGoroutineLeft(t *testing.T, s setup) {
+	for name, use := range map[string]func(*rig){
+		"idle":    func(*rig) {},
+		"drained": func(r *rig) { r.do(r.queue.Add(pod("a", 1))); r.drain() },
+		"filled":  func(r *rig) { r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("c", 3))) },
+		"waiting": func(r *rig) { go func() { _ = r.pop() }(); synctest.Wait() },
 	} {
+		synctest.Test(t, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			r := s.new(t)
+			use(r)
+			r.queue.Close()
+			synctest.Wait()
+			for try := 0; try < 100_000 && runtime.NumGoroutine() > before; try++ {
+				runtime.Gosched()
+			}
+			if n := runtime.NumGoroutine(); n > before {
+				t.Errorf("%s: %d goroutines more than before", name, n-before)
+				r.drain()
+			}
+		})
+	}
+}
+
+func keyErrors(t *testing.T, s setup) {
+	r := s.new(t)
+	calls := map[string]func(any) error{"Add": r.queue.Add, "Update": r.queue.Update, "Delete": r.queue.Delete}
+	var before []any
+	if s.objects {
+		r.do(r.queue.Add(pod("kept", 1)))
+		before = append(before, pod("a", 1))
+	}
+	if !atomicLists(s) { // One that is atomic is one delta and needs no keys.
+		calls["Replace"] = func(obj any) error { return r.queue.Replace(append(before, obj), "1") }
+	}
+	for name, call := range calls {
 		var keyError cache.KeyError
 		if err := call(nameless{}); !errors.As(err, &keyError) {
 			t.Errorf("%s of an object without a key returned %v, want a KeyError", name, err)
 		}
 	}
-	r.expect("kept@1")
+	if s.objects {
+		r.expect("Added kept@1")
+	} else if n := r.queue.Len(); n != 0 {
+		t.Errorf("Len is %d after calls that failed", n)
+	}
 }
 
-// keyFunction: keys are what the function says, and otherwise those of
-// namespace and name, however odd these are.
-func keyFunction(t *testing.T, b bed) {
-	r := b.new(t, func(o *queue.Options) {
+func keyFunction(t *testing.T, s setup) {
+	r := s.new(t, func(o *deltafifo.Options) {
 		o.KeyFunction = func(obj any) (string, error) { return obj.(*v1.Pod).Labels["key"], nil }
 	})
 	labelled := func(name, key string) *v1.Pod {
@@ -167,151 +217,165 @@ func keyFunction(t *testing.T, b bed) {
 		return p
 	}
 	r.do(r.queue.Add(labelled("a", "x")), r.queue.Add(labelled("b", "y")), r.queue.Add(labelled("c", "x")))
-	r.expect("c@1", "b@1")
-
-	r = b.new(t)
-	spaced := func(namespace, name string, rv int) *v1.Pod {
-		p := pod(name, rv)
-		p.Namespace = namespace
-		return p
-	}
-	// The second has the key of the first, as upstream makes it.
-	r.do(r.queue.Add(spaced("n", "a", 1)), r.queue.Add(spaced("", "n/a", 2)), r.queue.Add(spaced("a", "n", 3)), r.queue.Add(spaced("", "", 4)))
-	r.expect("n/a@2", "a/n@3", "@4")
+	r.expect("Added c@1", "Added b@1")
 }
 
-func (r *rig) synced(want bool, when string) {
-	r.t.Helper()
-	done := false
-	checker := r.queue.HasSyncedChecker()
-	select {
-	case <-checker.Done():
-		done = true
-	default:
+func transformer(t *testing.T, s setup) {
+	calls := map[any]int{}
+	r := s.new(t, func(o *deltafifo.Options) {
+		o.Transformer = func(obj any) (any, error) {
+			if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone {
+				t.Errorf("the transformer received a tombstone")
+			}
+			calls[obj]++
+			return pod(keyOf(obj), version(obj)+100), nil
+		}
+	})
+	if q, ok := r.queue.(cache.TransformingStore); !ok || q.Transformer() == nil {
+		t.Error("the queue does not expose its transformer to the Reflector")
 	}
-	if got := r.queue.HasSynced(); got != want || done != want {
-		r.t.Errorf("HasSynced is %t and its checker done=%t %s, want %t", got, done, when, want)
+	r.do(r.queue.Replace([]any{pod("c", 3)}, "3"))
+	if atomicLists(s) {
+		r.drain()
+		if got := r.store.state(); fmt.Sprint(got) != "[c@103]" {
+			t.Errorf("after Replace the store has %v", got)
+		}
+	} else {
+		r.expect("Replaced c@103")
 	}
-	if checker.Name() == "" {
-		r.t.Error("HasSyncedChecker has no name")
+	r.do(r.queue.Add(pod("a", 1)), r.queue.Update(pod("b", 2)))
+	r.expect("Added a@101", "Updated b@102")
+	r.do(r.queue.Update(pod("a", 5)), r.queue.Delete(pod("a", 4)))
+	r.expect("Updated a@105", "Deleted a@104")
+	r.do(r.queue.Update(pod("b", 6)), r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "b", Obj: pod("b", 6)}))
+	r.expect("Updated b@106", "Deleted b@6†")
+	for obj, n := range calls {
+		if n != 1 {
+			t.Errorf("the transformer was applied %d times to %v", n, obj)
+		}
+	}
+	if s.known {
+		before := len(calls)
+		r.do(r.queue.Resync())
+		r.expect("Sync c@103")
+		if len(calls) != before {
+			t.Error("the transformer was applied to the object of a Sync")
+		}
 	}
 }
 
-func hasSynced(t *testing.T, b bed) {
-	for name, event := range map[string]func(*rig) error{
-		"Add":    func(r *rig) error { return r.queue.Add(pod("a", 1)) },
-		"Update": func(r *rig) error { return r.queue.Update(pod("a", 1)) },
-		"Delete": func(r *rig) error { return r.queue.Delete(pod("a", 1)) },
+func transformerErrors(t *testing.T, s setup) {
+	boom := errors.New("boom")
+	r := s.new(t, func(o *deltafifo.Options) {
+		o.Transformer = func(any) (any, error) { return nil, boom }
+	})
+	for name, call := range map[string]func(any) error{
+		"Add": r.queue.Add, "Update": r.queue.Update,
+		"Replace": func(obj any) error { return r.queue.Replace([]any{obj}, "1") },
 	} {
-		r := b.new(t)
-		r.synced(false, "before any event")
-		r.do(event(r))
-		r.synced(true, "after "+name+" came first")
-		r.replace("a")
-		r.synced(true, "after a list that came later")
+		// DeltaFIFO wraps with %v in Replace, hence the text.
+		if err := call(pod("a", 1)); err == nil || !errors.Is(err, boom) && name != "Replace" {
+			t.Errorf("%s returned %v, want the transformer's error", name, err)
+		}
 	}
-	// Long enough for every shard to have some.
-	var names []string
-	for i := range 100 {
-		names = append(names, fmt.Sprintf("k%d", i))
-	}
-	r := b.new(t)
-	r.replace(names...)
-	for i := range names {
-		r.synced(false, fmt.Sprintf("after %d of %d", i, len(names)))
-		r.do(r.take())
-	}
-	r.synced(true, "after the list")
-
-	r = b.new(t)
-	r.replace()
-	r.synced(true, "after an empty list")
-}
-
-func hasSyncedDeleted(t *testing.T, b bed) {
-	r := b.new(t)
-	r.replace("a", "b")
-	r.do(r.queue.Delete(pod("a", 10)), r.queue.Delete(pod("b", 11)), r.queue.Add(pod("c", 12)))
-	r.expect("c@12")
-	r.synced(true, "after the list was deleted and something else taken")
-}
-
-func hasSyncedLate(t *testing.T, b bed) {
-	r := b.new(t)
-	r.during = func() { r.synced(false, "while process has the initial list") }
-	r.replace("a")
-	r.drain()
-	r.synced(true, "after the list")
-
-	// A list that replaces the initial one while process has a part of that.
-	r = b.new(t)
-	r.replace("a")
-	r.during = func() {
-		r.during = nil
-		r.replace("b")
-	}
-	r.do(r.take())
-	r.synced(false, "before the list that took the initial one's place was taken")
-	r.drain()
-	r.synced(true, "after it")
-}
-
-func secondList(t *testing.T, b bed) {
-	r := b.new(t)
-	r.replace("a", "b", "c")
-	r.do(r.take())
-	r.replace("a", "d")
-	r.do(r.take())
-	r.synced(false, "after two of three keys, of which one was of a list that another replaced")
-	r.do(r.take())
-	r.synced(true, "after the second list")
-
-	r = b.new(t)
-	r.replace("a")
-	r.replace()
-	r.synced(true, "after an empty list took the place of the initial one")
-}
-
-func initialFlag(t *testing.T, b bed) {
-	r := b.new(t)
-	r.replace("a", "b")
-	r.do(r.take(), r.take())
-	r.do(r.queue.Add(pod("c", 10)))
-	r.drain()
-	r.replace("a")
-	r.drain()
-	if want := []bool{true, true, false, false}; !slices.Equal(r.initial, want) {
-		t.Errorf("isInInitialList was %v, want %v", r.initial, want)
+	if n := r.queue.Len(); n != 0 {
+		t.Errorf("Len is %d after calls that failed", n)
 	}
 }
 
-func processError(t *testing.T, b bed) {
-	r := b.new(t)
+func processError(t *testing.T, s setup) {
+	r := s.new(t)
 	boom := errors.New("boom")
 	r.do(r.queue.Add(pod("a", 1)))
-	obj, err := r.queue.Pop(func(any, bool) error { return boom })
-	if !errors.Is(err, boom) {
-		t.Errorf("Pop returned %v, want the error of process", err)
+	fail := func(any, bool) error { return boom }
+	var err error
+	if s.path == byBatch {
+		err = r.queue.(deltafifo.BatchQueue).PopBatch(func([]cache.Delta, bool) error { return boom }, fail)
+	} else {
+		var got any
+		got, err = r.queue.Pop(fail)
+		d, isDeltas := got.(cache.Deltas)
+		p, isPod := got.(*v1.Pod)
+		if !(lent(s) && got == nil || owned(s) && isDeltas && len(d) == 1 || s.objects && isPod && p.Name == "a") {
+			t.Errorf("Pop returned %v, want what process received, or nil where that is lent", got)
+		}
 	}
-	if p, ok := obj.(*v1.Pod); !ok || p.Name != "a" {
-		t.Errorf("Pop returned %v, want what process was handed", obj)
+	if !errors.Is(err, boom) {
+		t.Errorf("pop returned %v, want the error of process", err)
 	}
 	r.do(r.queue.Add(pod("b", 2)))
-	r.expect("b@2")
+	r.expect("Added b@2")
 }
 
-func processPanic(t *testing.T, b bed) {
-	r := b.new(t)
-	r.replace("a")
+func processPanic(t *testing.T, s setup) {
+	r := s.new(t)
+	r.do(r.queue.Replace([]any{pod("a", 1)}, "1"))
+	r.once(func([]cache.Delta) { panic("boom") })
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the panic of process was swallowed")
 			}
 		}()
-		_, _ = r.queue.Pop(func(any, bool) error { panic("boom") })
+		_ = r.pop()
 	}()
-	r.synced(true, "after process was done with the list, though by a panic")
+	r.synced(true, "after process was done with the initial list, though by a panic")
 	r.do(r.queue.Add(pod("a", 2)))
-	r.expect("a@2")
+	r.expect("Added a@2")
+}
+
+func processProduces(t *testing.T, s setup) {
+	r := s.new(t)
+	r.do(r.queue.Add(pod("a", 1)))
+	r.once(func([]cache.Delta) { r.do(r.queue.Update(pod("a", 2)), r.queue.Add(pod("b", 3))) })
+	r.expectEach("Added a@1", "Updated a@2", "Added b@3")
+}
+
+func producersGoOn(t *testing.T, s setup) {
+	r := s.new(t)
+	r.do(r.queue.Add(pod("a", 1)))
+	r.once(func([]cache.Delta) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 1000 {
+				_ = r.queue.Update(pod(fmt.Sprintf("k%d", i), i))
+			}
+		}()
+		<-done
+	})
+	if n := len(r.drain()); n != 1001 {
+		t.Errorf("popped %d events, want 1001", n)
+	}
+}
+
+// idleSetup leaves out options that make no difference to a sleeping queue.
+func idleSetup(s setup) bool {
+	if s.objects {
+		return s.Capacity <= 1
+	}
+	return s.path == byPop && !s.known && !lent(s) && !latest(s) && s.Capacity <= 7
+}
+
+// idleCost measures a queue whose consumer sleeps and, where it is bounded, one
+// whose producers sleep.
+func idleCost(t *testing.T, s setup) {
+	empty, full := s.new(t), s.new(t)
+	calls := []conformance.Call{conformance.Async(empty.pop)}
+	if bounded(s) {
+		for i := range s.Capacity {
+			full.do(full.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+		}
+		for range 2 {
+			calls = append(calls, conformance.Async(func() error { return full.queue.Add(pod("late", 1)) }))
+		}
+	}
+	conformance.Idle(t)
+	empty.queue.Close()
+	full.queue.Close()
+	for _, c := range calls {
+		if err := c.Wait(); !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Errorf("a call that Close ends returned %v", err)
+		}
+	}
 }

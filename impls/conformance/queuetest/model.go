@@ -8,243 +8,432 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/queue"
+	"watchlab/impls/deltafifo"
 )
 
-// Model is the contract as a sequential machine. Each method takes a call with
-// what it returned, and says whether the contract allows that. Where it leaves a
-// choice, what was returned tells which was made.
-type Model struct {
-	bed
+// model is a contract as a sequential machine. Each method takes a call with
+// what it returned and returns an error where the contract does not allow that.
+// Where the contract leaves a choice, what was returned says which was made.
+type model interface {
+	event(typ cache.DeltaType, obj any, err error) error
+	replace(list []any, resourceVersion string, err error) error
+	resync(err error) error
+	bookmark(resourceVersion string, err error) error
+	close()
+	// cancel is the end of the context of producers that wait for room.
+	cancel()
 
+	// popped is the call of process of a consumer, done the return of process;
+	// applied says whether the store was updated. afterDone returns the states
+	// that done may lead to, and leaves this one.
+	popped(consumer int, p popped) error
+	done(consumer int, applied bool)
+	afterDone(consumer int) []model
+	// ended is a pop that returned ErrFIFOClosed.
+	ended() error
+
+	len() int
+	// hasSynced also reports whether the contract determines the answer.
+	hasSynced() (synced, certain bool)
+	isClosed() bool
+	clone() model
+	// String returns the whole state: equal states give equal strings.
+	String() string
+}
+
+// newModel returns the model of an empty queue. A concurrent one knows the order
+// of calls only as far as a history does.
+func newModel(s setup, concurrent bool) model {
+	if s.objects {
+		return newObjectModel(s, concurrent)
+	}
+	return newDeltaModel(s, concurrent)
+}
+
+// deltaModel is the contract of family deltafifo. It leaves open what the
+// contract leaves open: how long a batch is within its bounds, the order of
+// tombstones, and with many consumers the order between keys. Its methods cost
+// what the queue's cost.
+type deltaModel struct {
+	setup
+	batchSize  int
 	concurrent bool
 
-	canceled bool
+	queued contents
+	// line are calls that were accepted and have not taken effect. Only a
+	// concurrent model delays them.
+	line  []item
+	store map[string]any
+	// process is what each consumer processes.
+	process map[int][]delta
 
-	waiting []waiting
+	closed, canceled bool
+	begun, synced    bool
+	initial          int // deltas or keys of the initial list to be processed
 
-	hands map[int]waiting
-
-	gone map[string]bool
-
-	lists int
-
-	begun, synced bool
-	epoch, left   int
-
-	uncertain bool
-	closed    bool
+	// used is how much capacity is in use, slack how much more may be: that of
+	// dropped deltas is given back some time before the queue is empty.
+	used, slack int
 }
 
-// waiting is a key that waits.
-type waiting struct {
-	key     string
-	version int
-
-	epoch, list int
-
-	placed bool
-
-	loose bool
+// item is a call of a producer that takes effect in its turn.
+type item struct {
+	kind    kind
+	delta   delta
+	list    []any
+	initial bool
 }
 
-// NewModel returns the model of an empty queue.
-func NewModel(v queue.Variant, a Arrangement) *Model {
-	return &Model{bed: bed{a, v}, hands: map[int]waiting{}, gone: map[string]bool{}}
+func (i item) String() string {
+	if i.kind == replace {
+		return word(cache.Delta{Type: "Replace", Object: cache.ReplacedAllInfo{Objects: i.list}}) + versions(i.list)
+	}
+	return i.delta.String()
 }
 
-func (m *Model) clone() *Model {
+// contents is what is queued, as a delivery has it.
+type contents interface {
+	event(m *deltaModel, d delta)
+	replace(m *deltaModel, list []any)
+	resync(m *deltaModel)
+	pop(m *deltaModel, p popped) ([]delta, error)
+	// mark marks everything as part of the initial list, and counts it.
+	mark() int
+	len() int
+	clone() contents
+	write(b *strings.Builder)
+}
+
+// delta is a queued one.
+type delta struct {
+	typ       cache.DeltaType
+	obj       any
+	placeless bool // uses no capacity: it is part of a list
+	initial   bool // part of the initial list
+	group     int  // deltas of one group, unless 0, come in any order
+}
+
+func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.obj}) }
+
+func newDeltaModel(s setup, concurrent bool) *deltaModel {
+	m := &deltaModel{
+		setup: s, batchSize: s.BatchSize, concurrent: concurrent,
+		queued: &lineModel{}, store: map[string]any{}, process: map[int][]delta{},
+	}
+	if m.batchSize == 0 {
+		m.batchSize = deltafifo.DefaultBatchSize
+	}
+	if perKey(s) {
+		m.queued = newKeysModel()
+	}
+	return m
+}
+
+func (m *deltaModel) clone() model { return m.copy() }
+
+func (m *deltaModel) copy() *deltaModel {
 	c := *m
-	c.waiting = slices.Clone(m.waiting)
-	c.hands = maps.Clone(m.hands)
-	c.gone = maps.Clone(m.gone)
+	c.queued = m.queued.clone()
+	c.line = slices.Clip(m.line)
+	c.store = maps.Clone(m.store)
+	c.process = maps.Clone(m.process)
 	return &c
 }
 
-// String tells a state from others.
-func (m *Model) String() string {
+func (m *deltaModel) String() string {
 	var b strings.Builder
-	for _, w := range m.waiting {
-		fmt.Fprintf(&b, "%s@%d e%d l%d %t %t, ", w.key, w.version, w.epoch, w.list, w.placed, w.loose)
+	m.queued.write(&b)
+	for _, i := range m.line {
+		fmt.Fprintf(&b, "<- %v ", i)
 	}
-	fmt.Fprintf(&b, "hands %v, gone %v, begun %t, synced %t, left %d of list %d, closed %t, canceled %t",
-		m.hands, slices.Sorted(maps.Keys(m.gone)), m.begun, m.synced, m.left, m.epoch, m.closed, m.canceled)
+	fmt.Fprintf(&b, " used=%d closed=%t canceled=%t store=%v", m.used, m.closed, m.canceled, state(m.store))
+	for _, c := range slices.Sorted(maps.Keys(m.process)) {
+		fmt.Fprintf(&b, " process %d=%v", c, m.process[c])
+	}
 	return b.String()
 }
 
-// Len returns how many keys wait.
-func (m *Model) Len() int { return len(m.waiting) }
+func (m *deltaModel) len() int                          { return m.queued.len() }
+func (m *deltaModel) hasSynced() (synced, certain bool) { return m.synced, true }
+func (m *deltaModel) close()                            { m.closed = true }
+func (m *deltaModel) isClosed() bool                    { return m.closed }
+func (m *deltaModel) cancel()                           { m.canceled = true }
 
-// HasSynced reports whether the initial list has been processed, and whether the
-// contract says so.
-func (m *Model) HasSynced() (synced, certain bool) { return m.synced, !m.uncertain }
-
-func (m *Model) find(key string) int {
-	return slices.IndexFunc(m.waiting, func(w waiting) bool { return w.key == key })
+func (m *deltaModel) event(typ cache.DeltaType, obj any, err error) error {
+	if _, ok := obj.(nameless); ok {
+		m.begin() // As upstream, it counts as the first call.
+		return wantKeyError(err)
+	}
+	if accepted, err := m.accept(err); !accepted {
+		return err
+	}
+	m.begin()
+	return m.push(item{delta: delta{typ: typ, obj: obj}})
 }
 
-// full reports whether a new key has to wait for room.
-func (m *Model) full() bool {
-	placed := 0
-	for _, w := range m.waiting {
-		if w.placed {
-			placed++
-		}
-	}
-	return m.Capacity > 0 && placed >= m.Capacity
-}
-
-// refused looks at the error of a call that was told to come or not to. needs
-// says that it needs room. It reports whether the call had no effect.
-func (m *Model) refused(err error, needs bool) (bool, error) {
-	switch {
-	case err == nil && m.closed && !m.upstream():
-		return false, errors.New("it was accepted after Close")
-	case err == nil && needs && m.full():
-		return false, fmt.Errorf("it was accepted, though %d keys wait", m.Len())
-	case err == nil:
-		return false, nil
-	}
-	// Whether one that is refused counts as the first is left open.
-	m.uncertain = m.uncertain || !m.begun
-	switch {
-	case errors.Is(err, cache.ErrFIFOClosed) && m.closed && !m.upstream():
-		return true, nil
-	case errors.Is(err, context.Canceled) && m.canceled && m.Capacity > 0 && (m.concurrent || needs && m.full()):
-		return true, nil
-	}
-	return true, fmt.Errorf("it returned %w, with %d keys waiting", err, m.Len())
-}
-
-// Put is Add and Update.
-func (m *Model) Put(key string, version int, err error) error {
-	at := m.find(key)
-	refused, unexpected := m.refused(err, at < 0)
-	if refused || unexpected != nil {
-		return unexpected
-	}
-	m.touch()
-	if at >= 0 {
-		m.waiting[at].version = version
-	} else {
-		m.waiting = append(m.waiting, waiting{key: key, version: version, placed: true, loose: m.gone[key]})
+func wantKeyError(err error) error {
+	var keyError cache.KeyError
+	if !errors.As(err, &keyError) {
+		return fmt.Errorf("an object without a key gave %w, want a KeyError", err)
 	}
 	return nil
 }
 
-// Delete is Delete.
-func (m *Model) Delete(key string, err error) error {
-	refused, unexpected := m.refused(err, false)
-	if refused || unexpected != nil {
-		return unexpected
-	}
-	m.touch()
-	if at := m.find(key); at >= 0 {
-		epoch := m.waiting[at].epoch
-		m.waiting = slices.Delete(m.waiting, at, at+1)
-		m.gone[key] = true
-		// What was deleted shows in HasSynced when it has been folded in: at the
-		// next Pop or Len, which may be a while.
-		m.uncertain = m.uncertain || epoch != 0 && (m.upstream() || m.concurrent)
-		m.leave(epoch)
-	}
-	return nil
-}
-
-// touch notes that something else than Replace came.
-func (m *Model) touch() {
+// begin is the first call, which is not a list.
+func (m *deltaModel) begin() {
 	if !m.begun {
 		m.begun, m.synced = true, true
 	}
 }
 
-// leave notes that a key is neither waiting nor in hand any more.
-func (m *Model) leave(epoch int) {
-	if epoch != 0 && epoch == m.epoch && !m.synced {
-		m.left--
-		m.synced = m.left == 0
+func (m *deltaModel) replace(list []any, resourceVersion string, err error) error {
+	if accepted, err := m.accept(err); !accepted {
+		return err
 	}
-}
-
-// Replace is Replace with objects of these keys, all of one version.
-func (m *Model) Replace(keys []string, version int, err error) error {
-	refused, unexpected := m.refused(err, false)
-	if refused || unexpected != nil {
-		return unexpected
-	}
-	epoch := 0
-	if !m.begun || !m.synced {
-		// A list that comes before the first one has been processed takes its
-		// place, if nobody is about to have processed that. Not so upstream.
-		m.uncertain = m.uncertain || m.begun && (m.upstream() || m.concurrent)
-		m.epoch++
-		epoch = m.epoch
-	}
+	i := item{kind: replace, list: list, initial: !m.begun}
 	m.begun = true
-	m.waiting, m.gone = nil, map[string]bool{}
-	m.lists++
-	for _, key := range keys {
-		if m.find(key) < 0 {
-			m.waiting = append(m.waiting, waiting{key: key, version: version, epoch: epoch, list: m.lists})
-		}
+	if atomicLists(m.setup) {
+		i.delta = delta{typ: cache.ReplacedAll, obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: list}}
 	}
-	if epoch != 0 {
-		m.left = m.Len()
-		m.synced = m.left == 0
+	return m.push(i)
+}
+
+func (m *deltaModel) resync(err error) error {
+	if !deletesSeen(m.setup) {
+		return err
+	}
+	if accepted, err := m.accept(err); !accepted {
+		return err
+	}
+	return m.push(item{kind: resync, delta: delta{typ: cache.SyncAll, obj: cache.SyncAllInfo{}}})
+}
+
+func (m *deltaModel) bookmark(resourceVersion string, err error) error {
+	if !atomicLists(m.setup) {
+		return err
+	}
+	if accepted, err := m.accept(err); !accepted {
+		return err
+	}
+	return m.push(item{delta: delta{typ: cache.Bookmark, obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}}})
+}
+
+// push puts an item in line, and returns an error where there was no room.
+func (m *deltaModel) push(i item) error {
+	m.line = append(m.line, i)
+	after := m
+	if m.concurrent {
+		if m.Capacity == 0 {
+			return nil
+		}
+		after = m.copy()
+	}
+	after.foldLine(len(after.line))
+	if m.Capacity > 0 && after.used > m.Capacity {
+		return fmt.Errorf("accepted with all %d in use", m.Capacity)
 	}
 	return nil
 }
 
-// Take is the moment at which a consumer is handed an object.
-func (m *Model) Take(consumer int, key string, version int, initial bool) error {
-	at := m.find(key)
-	if at < 0 {
-		return fmt.Errorf("%s@%d was handed over, which does not wait", key, version)
-	}
-	w := m.waiting[at]
-	if w.version != version {
-		return fmt.Errorf("%s@%d was handed over, the newest is %d", key, version, w.version)
-	}
-	if m.inHand(key) && !m.upstream() {
-		return fmt.Errorf("%s is in another consumer's hands", key)
-	}
-	for _, before := range m.waiting[:at] {
-		if m.fifo() && !w.loose && !m.inHand(before.key) && (w.list == 0 || w.list != before.list) {
-			return fmt.Errorf("%s was handed over before %s, which has waited longer", key, before.key)
+// foldLine lets the first n in line take effect.
+func (m *deltaModel) foldLine(n int) {
+	for _, i := range m.line[:n] {
+		switch {
+		case i.kind == replace && !atomicLists(m.setup):
+			m.slack++
+			m.queued.replace(m, i.list)
+		case i.kind == resync && !atomicLists(m.setup):
+			m.slack++
+			m.queued.resync(m)
+		default:
+			m.queued.event(m, i.delta)
+		}
+		if i.initial {
+			m.initial = m.queued.mark()
+			m.synced = m.initial == 0
 		}
 	}
-	if !m.concurrent && !m.uncertain && initial == m.synced {
-		return fmt.Errorf("isInInitialList is %t, HasSynced %t", initial, m.synced)
+	m.line = slices.Clone(m.line[n:])
+}
+
+// accept judges what a producer's call returned. It is accepted where that is
+// nil and may be nil.
+func (m *deltaModel) accept(err error) (accepted bool, unexpected error) {
+	switch {
+	case err == nil:
+		if m.closed && ours(m.setup) {
+			return false, errors.New("accepted after Close")
+		}
+		return true, nil
+	case errors.Is(err, cache.ErrFIFOClosed):
+		if !m.closed {
+			return false, fmt.Errorf("refused with %w before Close", err)
+		}
+		return false, nil
+	case errors.Is(err, context.Canceled) && bounded(m.setup):
+		if m.closed && !m.concurrent {
+			return false, errors.New("waited for room in a closed queue")
+		}
+		if m.concurrent && !m.canceled {
+			return false, errors.New("the wait ended before its context")
+		}
+		if most := m.used + m.slack; most < m.Capacity && !m.concurrent {
+			return false, fmt.Errorf("waited for room with at most %d of %d in use", most, m.Capacity)
+		}
+		return false, nil
+	default:
+		return false, fmt.Errorf("refused with %w", err)
 	}
-	m.waiting = slices.Delete(m.waiting, at, at+1)
-	m.hands[consumer] = w
+}
+
+// place counts a delta that is queued.
+func (m *deltaModel) place(d delta) {
+	if !d.placeless {
+		m.used++
+	}
+}
+
+// fold counts a delta that is dropped.
+func (m *deltaModel) fold(d delta) {
+	if !d.placeless {
+		m.used--
+		m.slack++
+	}
+}
+
+func (m *deltaModel) popped(c int, p popped) error {
+	m.foldLine(len(m.line))
+	switch {
+	case len(m.process[c]) > 0:
+		return fmt.Errorf("consumer %d pops while it processes", c)
+	case oneAtATime(m.setup) && len(m.process) > 0:
+		return errors.New("two consumers process at once")
+	case len(p.deltas) == 0:
+		return errors.New("nothing was popped")
+	case p.batch && len(p.deltas) == 1:
+		return errors.New("processBatch received one delta, which goes to process")
+	case p.batch && len(p.deltas) > m.batchSize:
+		return fmt.Errorf("a batch of %d, more than %d", len(p.deltas), m.batchSize)
+	}
+	for _, d := range p.deltas {
+		if key := keyOf(d.Object); len(m.process) > 0 && m.inProcess(key) != nil {
+			return fmt.Errorf("key %s is in process twice", key)
+		}
+	}
+	if fifo(m.setup) && !m.concurrent && p.initial == m.synced {
+		return fmt.Errorf("popped with isInInitialList=%t, though HasSynced is %t", p.initial, m.synced)
+	}
+	deltas, err := m.queued.pop(m, p)
+	if err != nil {
+		return err
+	}
+	// Between shards, later events may be popped before the last of the initial
+	// list.
+	if !fifo(m.setup) && !m.concurrent && p.initial != deltas[0].initial {
+		return fmt.Errorf("%v was popped with isInInitialList=%t", words(p.deltas), p.initial)
+	}
+	for _, d := range deltas {
+		if !d.placeless {
+			m.used--
+		}
+	}
+	m.process[c] = deltas
+	if m.queued.len() == 0 {
+		m.slack = 0
+	}
 	return nil
 }
 
-func (m *Model) inHand(key string) bool {
-	for _, h := range m.hands {
-		if h.key == key {
-			return true
+func (m *deltaModel) done(c int, applied bool) {
+	for _, d := range m.process[c] {
+		if d.initial {
+			m.initial--
+			m.synced = m.synced || m.initial == 0
+		}
+		if !applied || !m.known {
+			continue
+		}
+		if key := keyOf(d.obj); d.typ == cache.Deleted {
+			delete(m.store, key)
+		} else if o, ok := d.obj.(metav1.Object); ok {
+			m.store[key] = o
 		}
 	}
-	return false
+	delete(m.process, c)
 }
 
-// Done is the moment at which process has returned.
-func (m *Model) Done(consumer int) {
-	m.leave(m.hands[consumer].epoch)
-	delete(m.hands, consumer)
+// afterDone: a call that reads the store may have done so before it changed.
+func (m *deltaModel) afterDone(consumer int) []model {
+	var next []model
+	for n := range len(m.line) + 1 {
+		if n == 0 || m.line[n-1].kind == resync || m.line[n-1].kind == replace {
+			after := m.copy()
+			after.foldLine(n)
+			after.done(consumer, true)
+			next = append(next, after)
+		}
+	}
+	return next
 }
 
-// Close is Close.
-func (m *Model) Close() { m.closed = true }
-
-// Ended is a Pop that reports that the queue is closed and drained.
-func (m *Model) Ended() error {
-	if !m.closed || m.Len() > 0 {
-		return fmt.Errorf("a Pop returned ErrFIFOClosed, closed=%t, with %d keys waiting", m.closed, m.Len())
+func (m *deltaModel) ended() error {
+	if !m.closed {
+		return errors.New("pop returned ErrFIFOClosed before Close")
+	}
+	m.foldLine(len(m.line))
+	if n := m.queued.len(); n > 0 {
+		return fmt.Errorf("pop returned ErrFIFOClosed with %d queued: %v", n, m)
 	}
 	return nil
+}
+
+// inProcess returns the newest delta of a key that is in process, or nil.
+func (m *deltaModel) inProcess(key string) *delta {
+	if key == "" {
+		return nil
+	}
+	for _, deltas := range m.process {
+		for i := len(deltas) - 1; i >= 0; i-- {
+			if keyOf(deltas[i].obj) == key {
+				return &deltas[i]
+			}
+		}
+	}
+	return nil
+}
+
+// match compares what was popped with the front of what is wanted. Deltas that
+// may come in any order are brought into that of the pop.
+func match(got []cache.Delta, want []delta) error {
+	for n, d := range got {
+		for j := n + 1; n < len(want) && want[n].group > 0 && j < len(want) && want[j].group == want[n].group; j++ {
+			if want[j].is(d) {
+				want[n], want[j] = want[j], want[n]
+			}
+		}
+		if n == len(want) || !want[n].is(d) {
+			return fmt.Errorf("number %d of the pop %v is not next in %v", n, words(got), want[:min(len(want), n+20)])
+		}
+	}
+	return nil
+}
+
+// is reports whether this delta was popped: the same object, not an equal one.
+func (d delta) is(got cache.Delta) bool {
+	if d.typ != got.Type {
+		return false
+	}
+	switch want := d.obj.(type) {
+	case cache.DeletedFinalStateUnknown:
+		have, ok := got.Object.(cache.DeletedFinalStateUnknown)
+		return ok && have.Key == want.Key && have.Obj == want.Obj
+	case cache.ReplacedAllInfo:
+		have, ok := got.Object.(cache.ReplacedAllInfo)
+		return ok && have.ResourceVersion == want.ResourceVersion && slices.Equal(have.Objects, want.Objects)
+	default:
+		return got.Object == d.obj
+	}
 }

@@ -6,130 +6,131 @@ import (
 	"strings"
 )
 
-// Kind is what an [Op] does.
-type Kind uint8
+// kind is what an [op] does.
+type kind uint8
 
-// The kinds.
 const (
-	Add Kind = iota
-	Update
-	Delete
-	// Nameless is an Add of an object that has no key.
-	Nameless
-	// Replace lists some of the keys, some of them twice.
-	Replace
-	Resync
-	Take
-	// TakeFails is a Take whose process fails: by an error, or a panic if Arg is
+	add kind = iota
+	update
+	del
+	// bury is a Delete of a [cache.DeletedFinalStateUnknown].
+	bury
+	// addNameless is an Add of an object that has no key.
+	addNameless
+	// replace lists some of the keys, each in a new version; of family queue,
+	// some of them twice.
+	replace
+	// relist lists the newest version of each key, as a Reflector does.
+	relist
+	resync
+	bookmark
+	pop
+	popBatch
+	// popFails is a pop whose process fails: by an error, or a panic if arg is
 	// odd.
-	TakeFails
-	// Look compares what can be seen from outside: Len and HasSynced.
-	Look
-	Close
-	kinds
+	popFails
+	// look compares Len and HasSynced.
+	look
+	closeQueue
 )
 
 var kindNames = [...]string{
-	"Add", "Update", "Delete", "Nameless", "Replace", "Resync", "Take", "TakeFails", "Look", "Close",
+	"Add", "Update", "Delete", "Tombstone", "Nameless", "Replace", "Relist", "Resync", "Bookmark",
+	"Pop", "PopBatch", "PopFails", "Look", "Close",
 }
 
-func (k Kind) String() string { return kindNames[k] }
+func (k kind) String() string { return kindNames[k] }
 
-// Takes reports whether the operation takes from the queue.
-func (k Kind) Takes() bool { return k == Take || k == TakeFails }
+func (k kind) pops() bool { return k == pop || k == popBatch || k == popFails }
 
-// Op is one operation on a queue.
-type Op struct {
-	Kind Kind
+// The kinds of a family. Fuzz corpora depend on their order.
+var (
+	deltaKinds = []kind{
+		add, update, del, bury, addNameless, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
+	}
+	objectKinds = []kind{add, update, del, addNameless, replace, resync, pop, popFails, look, closeQueue}
+)
 
-	Within uint8
-
-	Arg uint32
+// kinds returns those of the setup's family.
+func (s setup) kinds() []kind {
+	if s.objects {
+		return objectKinds
+	}
+	return deltaKinds
 }
 
-// Decode makes operations of any bytes, two for each.
-func Decode(data []byte) []Op {
-	var ops []Op
+// op is one operation on a queue, small enough that a million fit.
+type op struct {
+	kind kind
+	// within is how many of the next operations happen inside process.
+	within uint8
+	arg    uint32
+}
+
+// decode makes operations of any bytes, two for each.
+func decode(kinds []kind, data []byte) []op {
+	var ops []op
 	for ; len(data) >= 2; data = data[2:] {
-		op := Op{Kind: Kind(data[0]%32) % kinds, Within: data[0] >> 6, Arg: uint32(data[1])}
-		if op.Kind == Close && data[0]%32 >= uint8(kinds) {
-			op.Kind = Update // Seldom enough that something comes before.
+		b := int(data[0] % 32)
+		o := op{kind: kinds[b%len(kinds)], within: data[0] >> 6, arg: uint32(data[1])}
+		if o.kind == closeQueue && b >= len(kinds) {
+			o.kind = update // Seldom enough that something comes before.
 		}
-		ops = append(ops, op)
+		ops = append(ops, o)
 	}
 	return ops
 }
 
-// Random makes n operations on so many keys, with few lists, as these are long.
-func Random(rng *rand.Rand, n, keys int) []Op {
-	ops := make([]Op, n)
+// random makes n operations on so many keys. Lists are rare, as they are most of
+// the cost.
+func (s setup) random(rng *rand.Rand, n, keys int) []op {
+	of := func(kinds, objectKinds []kind) kind {
+		if s.objects {
+			kinds = objectKinds
+		}
+		return kinds[rng.IntN(len(kinds))]
+	}
+	ops := make([]op, n)
 	for i := range ops {
-		op := Op{Arg: rng.Uint32()}
+		o := op{arg: rng.Uint32()}
 		switch roll := rng.IntN(100); {
 		case rng.IntN(8*keys) == 0:
-			op.Kind = Replace
+			o.kind = of([]kind{replace, relist, resync}, []kind{replace})
 		case roll < 8:
-			op.Kind = Add
+			o.kind = add
 		case roll < 46:
-			op.Kind = Update
+			o.kind = update
 		case roll < 56:
-			op.Kind = Delete
+			o.kind = of([]kind{del, del, bury}, []kind{del})
 		case roll < 60:
-			op.Kind = []Kind{Resync, Look, Nameless, TakeFails}[rng.IntN(4)]
+			o.kind = of([]kind{bookmark, look, addNameless, popFails}, []kind{resync, look, addNameless, popFails})
 		default:
-			op.Kind = Take
+			o.kind = of([]kind{pop, popBatch}, []kind{pop})
 		}
-		if op.Kind.Takes() && rng.IntN(4) == 0 {
-			op.Within = uint8(rng.IntN(4))
+		if o.kind.pops() && rng.IntN(4) == 0 {
+			o.within = uint8(rng.IntN(4))
 		}
-		ops[i] = op
+		ops[i] = o
 	}
 	return ops
 }
 
-// Format writes operations one a line, as the report of a failure has them.
-func Format(ops []Op) string {
+// format writes operations one a line.
+func format(ops []op) string {
 	var b strings.Builder
 	within := 0
-	for i, op := range ops {
+	for i, o := range ops {
 		fmt.Fprintf(&b, "%6d: ", i)
 		if within > 0 {
 			within--
 			b.WriteString("    ")
 		}
-		b.WriteString(op.Kind.String())
-		switch op.Kind {
-		case Add, Update, Delete, Replace, TakeFails:
-			fmt.Fprintf(&b, " %d", op.Arg)
-		}
-		if op.Kind.Takes() && op.Within > 0 {
-			fmt.Fprintf(&b, ", and the next %d inside process", op.Within)
-			within = int(op.Within)
+		fmt.Fprintf(&b, "%v %d", o.kind, o.arg)
+		if o.kind.pops() && o.within > 0 {
+			fmt.Fprintf(&b, ", and the next %d inside process", o.within)
+			within = int(o.within)
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-// Shrink leaves out what a failure does not need, by halves, quarters and so on
-// down to single operations. fails must be true of ops.
-func Shrink(ops []Op, fails func([]Op) bool) []Op {
-	for size := len(ops) / 2; size > 0; {
-		cut := false
-		for from := 0; from < len(ops); {
-			fewer := append(append([]Op(nil), ops[:from]...), ops[min(len(ops), from+size):]...)
-			if fails(fewer) {
-				ops, cut = fewer, true
-			} else {
-				from += size
-			}
-		}
-		// Single ones as long as that helps: one may be needed only by another.
-		if size > 1 {
-			size /= 2
-		} else if !cut {
-			return ops
-		}
-	}
-	return ops
 }

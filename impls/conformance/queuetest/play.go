@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -12,68 +15,62 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/queue"
+	"watchlab/impls/conformance"
+	"watchlab/impls/deltafifo"
 )
 
-// Material is what operations are about.
-type Material struct {
-	Keys int
-
-	Patience time.Duration
+// material is what operations are about.
+type material struct {
+	keys     int             // default 12
+	objects  []metav1.Object // if set, arg is an index, and of replace a length
+	patience time.Duration   // without progress the queue counts as hanging; default 20 s
 }
 
-// Player plays operations into a queue, one at a time, and holds what comes of
-// each to the [Model]. Where the queue is full it checks that it is, makes room
-// and tries again, so that all variants accept the same.
-type Player struct {
-	bed
-	material Material
-	queue    queue.Queue
-	model    *Model
+// player plays operations into a queue, one at a time, and compares the outcome
+// of each with the [model]. Where the queue is full it tests that, makes room and
+// tries again, so that all variants accept the same.
+type player struct {
+	setup
+	material
+	queue deltafifo.Queue
+	model model
+	store *store
+	truth map[string]any // the newest version of each key that was not deleted
+	late  []numbered     // operations for which there was no room inside process
 
-	late []numbered
-
-	next int
+	failed bool // some process has failed
+	begun  bool // some call has been accepted
+	next   int  // number of the last operation
 
 	steps atomic.Int64
 	stuck atomic.Bool
 	timer *time.Timer
 }
 
-// numbered is an operation with its number, which is the version of the objects
-// that it makes.
-type numbered struct {
-	Op
-	rv int
-}
-
-// NewPlayer returns a player with a new queue. The caller ends with [Player.End]
-// or, after an error, [Player.Stop].
-func NewPlayer(v queue.Variant, a Arrangement, m Material) (*Player, error) {
-	opts := a.Options()
-	// Who would wait for room is told at once that there is none.
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	opts.Context = ctx
-	q, err := v.New(opts)
+// newPlayer returns a player with a new queue. The caller ends with
+// [player.end] or, after an error, [player.stop].
+func (s setup) newPlayer(m material) (*player, error) {
+	p := &player{setup: s, material: m, model: newModel(s, false), store: newStore(), truth: map[string]any{}}
+	if m.keys == 0 {
+		p.keys = 12
+	}
+	if m.patience == 0 {
+		p.patience = 20 * time.Second
+	}
+	opts := s.options(p.store)
+	if bounded(s) || s.objects {
+		// Calls that would wait for room fail at once.
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		opts.Context = ctx
+	}
+	q, err := s.variant.New(opts)
 	if err != nil {
 		return nil, err
 	}
-	p := &Player{bed: bed{a, v}, material: m, queue: q, model: NewModel(v, a)}
-	p.model.canceled = true
-	if m.Keys == 0 {
-		p.material.Keys = 12
-	}
-	if m.Patience == 0 {
-		m.Patience = 20 * time.Second
-	}
-	p.watch(m.Patience)
-	return p, nil
-}
-
-func (p *Player) watch(patience time.Duration) {
+	p.queue = q
 	last := int64(-1)
-	p.timer = time.AfterFunc(patience, func() {
+	p.timer = time.AfterFunc(p.patience, func() {
 		now := p.steps.Load()
 		if now == last {
 			p.stuck.Store(true)
@@ -81,122 +78,181 @@ func (p *Player) watch(patience time.Duration) {
 			return
 		}
 		last = now
-		p.timer.Reset(patience)
+		p.timer.Reset(p.patience)
 	})
+	return p, nil
 }
 
-// Play plays operations into a new queue of a variant, drains and closes it. The
-// error says which operation went wrong, and how.
-func Play(v queue.Variant, a Arrangement, m Material, ops []Op) error {
-	p, err := NewPlayer(v, a, m)
+// play plays operations into a new queue, drains and closes it. The error says
+// which operation went wrong, and how. The state is that of the consumer's store
+// in the end.
+func (s setup) play(m material, ops []op) (state []string, err error) {
+	p, err := s.newPlayer(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := 0; i < len(ops); {
-		n, err := p.Do(ops[i:])
+		n, err := p.do(ops[i:])
 		if err != nil {
-			p.Stop()
-			return fmt.Errorf("operation %d, %v: %w", i, ops[i].Kind, err)
+			p.stop()
+			return nil, fmt.Errorf("operation %d, %v: %w", i, ops[i].kind, err)
 		}
 		i += n
 	}
-	return p.End()
+	err = p.end()
+	return p.store.state(), err
 }
 
-// Minimal reduces operations that [Play] fails with, and returns them as a
-// report has them, with the error that they still give.
-func Minimal(v queue.Variant, a Arrangement, m Material, ops []Op) string {
-	m.Patience = 200 * time.Millisecond
-	ops = Shrink(ops, func(ops []Op) bool { return Play(v, a, m, ops) != nil })
-	return fmt.Sprintf("reduced to %d operations, with the error: %v\n%s", len(ops), Play(v, a, m, ops), Format(ops))
+// minimal reduces operations that [setup.play] fails with, and returns them in
+// words, with the error that they still give.
+func (s setup) minimal(m material, ops []op) string {
+	m.patience = 200 * time.Millisecond
+	ops = conformance.Shrink(ops, func(ops []op) bool {
+		_, err := s.play(m, ops)
+		return err != nil
+	})
+	_, err := s.play(m, ops)
+	return fmt.Sprintf("reduced to %d operations, with the error: %v\n%s", len(ops), err, format(ops))
 }
 
-// Do does the first of the operations, and those that are to be done inside its
-// process, and returns how many that were.
-func (p *Player) Do(ops []Op) (done int, err error) {
+// numbered is an operation with its number, which is the version of its objects:
+// a second try does the same.
+type numbered struct {
+	op
+	rv int
+}
+
+// do does the first of the operations, and those that happen inside its process,
+// and returns how many that were.
+func (p *player) do(ops []op) (done int, err error) {
 	p.steps.Add(1)
-	op := ops[0]
-	if !op.Kind.Takes() {
+	o := ops[0]
+	within := ops[1:min(len(ops), 1+int(o.within))]
+	switch {
+	case !o.kind.pops():
+		within = nil
+	case p.model.len() == 0 && !p.model.isClosed():
 		p.next++
-		return 1, p.produce(numbered{op, p.next})
-	}
-	within := ops[1:min(len(ops), 1+int(op.Within))]
-	if !unlocked(p.bed) {
+		return 1, nil // It would wait.
+	case !unlocked(p.setup) || deltas(p.setup) && (upstream(p.setup) || o.kind == popFails):
+		// Where process fails, a call meanwhile sees the store with or without it.
 		within = nil
 	}
-	if p.model.Len() == 0 && !p.model.closed {
-		within = nil // It would wait.
-	}
-	steps := make([]numbered, 0, len(within))
-	for _, op := range within {
+	steps := make([]numbered, 1+len(within))
+	for i := range steps {
 		p.next++
-		steps = append(steps, numbered{op, p.next})
+		steps[i] = numbered{ops[i], p.next}
 	}
-	if p.model.Len() == 0 && !p.model.closed {
-		return 1, nil
+	if !o.kind.pops() {
+		return 1, p.produce(steps[0])
 	}
-	return 1 + len(within), p.take(op, steps)
+	return len(steps), p.pop(o, steps[1:])
 }
 
-// produce does what a producer does, making room for it.
-func (p *Player) produce(op numbered) error {
-	for {
-		refused, err := p.try(op)
-		if err != nil || !refused {
+// produce does an operation of a producer and makes room for it.
+func (p *player) produce(o numbered) error {
+	for tries := 0; ; tries++ {
+		refused, err := p.try(o)
+		switch {
+		case err != nil || !refused:
 			return err
+		case p.model.len() > 0:
+			err = p.pop(op{kind: pop}, nil)
+		case tries == 1000:
+			err = errors.New("nothing is queued, and there is no room")
+		default:
+			// Events that the queue will drop still use capacity.
+			err = p.look()
+			runtime.Gosched()
 		}
-		if err := p.take(Op{Kind: Take}, nil); err != nil {
+		if err != nil {
 			return fmt.Errorf("making room: %w", err)
 		}
 	}
 }
 
-// try does what a producer does, and reports whether there was no room for it.
-func (p *Player) try(op numbered) (refused bool, err error) {
-	got, err := p.call(op)
+// try does an operation of a producer and reports whether there was no room.
+func (p *player) try(o numbered) (refused bool, err error) {
+	got, err := p.call(o)
 	if p.stuck.Load() {
 		return false, errors.New("the queue hangs")
 	}
+	p.begun = p.begun || got == nil && o.kind <= relist
 	return errors.Is(got, context.Canceled), err
 }
 
-// call returns what the queue returned, and what the model says of it.
-func (p *Player) call(op numbered) (got, unexpected error) {
-	switch op.Kind {
-	case Add, Update:
-		obj := p.object(op.Arg, op.rv)
-		put := map[Kind]func(any) error{Add: p.queue.Add, Update: p.queue.Update}[op.Kind]
-		err := put(obj)
-		return err, p.model.Put(keyOf(obj), op.rv, err)
-	case Delete:
-		obj := p.object(op.Arg, op.rv)
-		err := p.queue.Delete(obj)
-		return err, p.model.Delete(keyOf(obj), err)
-	case Nameless:
-		var keyError cache.KeyError
-		if err := p.queue.Add(nameless{}); !errors.As(err, &keyError) {
-			return nil, fmt.Errorf("returned %w, want a KeyError", err)
+// call returns what the queue returned, and how the model objects to it.
+func (p *player) call(o numbered) (got, unexpected error) {
+	rv := strconv.Itoa(o.rv)
+	// Upstream would count these for the initial list.
+	early := upstream(p.setup) && deltas(p.setup) && !p.begun
+	switch o.kind {
+	case addNameless:
+		err := p.queue.Add(nameless{})
+		p.begun = true
+		return err, p.model.event(cache.Added, nameless{}, err)
+	case replace, relist:
+		list := p.list(o)
+		own := slices.Clone(list)
+		err := p.queue.Replace(own, rv)
+		if s := p.setup; s.objects {
+			clear(own) // The list is the caller's.
 		}
-	case Replace:
-		list, keys := p.list(op)
-		err := p.queue.Replace(list, strconv.Itoa(op.rv))
-		// The caller may do with the list what it wants.
-		clear(list)
-		return err, p.model.Replace(keys, op.rv, err)
-	case Resync:
-		return nil, p.queue.Resync()
-	case Look:
+		if err == nil {
+			clear(p.truth)
+			for _, obj := range list {
+				p.truth[keyOf(obj)] = obj
+			}
+		}
+		return err, p.model.replace(list, rv, err)
+	case resync:
+		if early {
+			return nil, nil
+		}
+		err := p.queue.Resync()
+		return err, p.model.resync(err)
+	case bookmark:
+		q, ok := p.queue.(cache.ReflectorBookmarkStore)
+		if !ok || early {
+			return nil, nil
+		}
+		err := q.Bookmark(rv)
+		return err, p.model.bookmark(rv, err)
+	case look:
 		return nil, p.look()
-	case Close:
+	case closeQueue:
 		p.queue.Close()
-		p.model.Close()
+		p.model.close()
+		return nil, nil
 	}
-	return nil, nil
+	obj := p.object(o.arg, o.rv)
+	typ, call := cache.Updated, p.queue.Update
+	switch o.kind {
+	case add:
+		typ, call = cache.Added, p.queue.Add
+	case del:
+		typ, call = cache.Deleted, p.queue.Delete
+	case bury:
+		typ, call = cache.Deleted, p.queue.Delete
+		obj = cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
+	}
+	err := call(obj)
+	switch {
+	case err != nil:
+	case typ == cache.Deleted:
+		delete(p.truth, keyOf(obj))
+	default:
+		p.truth[keyOf(obj)] = obj
+	}
+	return err, p.model.event(typ, obj, err)
 }
 
 // object returns the object that an operation is about.
-func (p *Player) object(arg uint32, rv int) any {
-	key := int(arg) % p.material.Keys
+func (p *player) object(arg uint32, rv int) any {
+	if p.material.objects != nil {
+		return p.material.objects[arg]
+	}
+	key := int(arg) % p.keys
 	return &metav1.ObjectMeta{
 		Namespace:       []string{"", "a", "b"}[key%3],
 		Name:            "k" + strconv.Itoa(key/3),
@@ -204,29 +260,40 @@ func (p *Player) object(arg uint32, rv int) any {
 	}
 }
 
-// list returns what a Replace lists: any half of the keys, or another share, and
-// some of them twice, of which the first must not be handed over.
-func (p *Player) list(op numbered) (list []any, keys []string) {
-	for key := range uint32(p.material.Keys) {
-		draw := (op.Arg + 1) * (key + 1) * 0x9e3779b1
+// list returns what a Replace lists: about half of the keys, or what the
+// operation says.
+func (p *player) list(o numbered) []any {
+	var list []any
+	switch {
+	case o.kind == replace && p.material.objects != nil:
+		for _, obj := range p.material.objects[:o.arg] {
+			list = append(list, obj)
+		}
+		return list
+	case o.kind == relist:
+		for _, key := range slices.Sorted(maps.Keys(p.truth)) {
+			list = append(list, p.truth[key])
+		}
+		return list
+	}
+	for key := range uint32(p.keys) {
+		draw := (o.arg + 1) * (key + 1) * 0x9e3779b1
 		if bits.OnesCount32(draw>>16)%2 != 0 {
 			continue
 		}
-		obj := p.object(key, op.rv)
-		if draw%5 == 0 {
-			list = append(list, p.object(key, op.rv-1))
+		if p.setup.objects && draw%5 == 0 {
+			list = append(list, p.object(key, o.rv-1)) // The second is the newer one.
 		}
-		list = append(list, obj)
-		keys = append(keys, keyOf(obj))
+		list = append(list, p.object(key, o.rv))
 	}
-	return list, keys
+	return list
 }
 
-func (p *Player) look() error {
-	if got, want := p.queue.Len(), p.model.Len(); got != want {
-		return fmt.Errorf("length is %d, want %d: %v", got, want, p.model)
+func (p *player) look() error {
+	if got, want := p.queue.Len(), p.model.len(); got != want {
+		return fmt.Errorf("Len is %d, want %d: %v", got, want, p.model)
 	}
-	want, certain := p.model.HasSynced()
+	want, certain := p.model.hasSynced()
 	if got := p.queue.HasSynced(); certain && got != want {
 		return fmt.Errorf("HasSynced is %t, want %t: %v", got, want, p.model)
 	}
@@ -235,50 +302,51 @@ func (p *Player) look() error {
 
 var errProcess = errors.New("process failed")
 
-// take takes once.
-func (p *Player) take(op Op, within []numbered) error {
-	fails := op.Kind == TakeFails
-	var wrong error
+// pop pops once.
+func (p *player) pop(o op, within []numbered) error {
+	path := byBatch
+	if _, ok := p.queue.(deltafifo.BatchQueue); !ok || o.kind == pop {
+		path = byPop
+	}
+	fails := o.kind == popFails
 	called := false
-	err := noPanic(func() error {
-		_, err := p.queue.Pop(func(obj any, initial bool) error {
+	var wrong error
+	err := recovered(func() error {
+		return p.popFrom(p.queue, path, func(got popped) error {
 			called = true
-			wrong = p.process(obj, initial, within)
-			switch {
-			case fails && op.Arg%2 == 1:
+			if wrong = p.process(got, within, fails); fails && o.arg%2 == 1 {
 				panic(errProcess)
-			case fails:
+			} else if fails {
 				return errProcess
 			}
 			return nil
 		})
-		return err
 	})
 	switch {
 	case p.stuck.Load():
-		return fmt.Errorf("the queue hangs, and should have handed over one of %v", p.model)
+		return fmt.Errorf("the queue hangs, with this queued: %v", p.model)
 	case wrong != nil:
 		return wrong
 	case !called && errors.Is(err, cache.ErrFIFOClosed):
-		return p.model.Ended()
+		return p.model.ended()
 	case !called:
-		return fmt.Errorf("a Pop returned %w without a hand-over", err)
+		return fmt.Errorf("pop returned %w and did not call process", err)
 	case fails != errors.Is(err, errProcess):
-		return fmt.Errorf("a Pop returned %w, process failed=%t", err, fails)
+		return fmt.Errorf("pop returned %w, process failed=%t", err, fails)
 	}
-	p.model.Done(0)
+	p.model.done(0, !fails)
 	late := p.late
 	p.late = nil
-	for _, op := range late {
-		if err := p.produce(op); err != nil {
-			return fmt.Errorf("%v, for which there was no room inside process: %w", op.Kind, err)
+	for _, o := range late {
+		if err := p.produce(o); err != nil {
+			return fmt.Errorf("%v, for which there was no room inside process: %w", o.kind, err)
 		}
 	}
 	return nil
 }
 
-// noPanic calls f and returns the error that it panicked with.
-func noPanic(f func() error) (err error) {
+// recovered calls f and returns the error that it panicked with.
+func recovered(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = r.(error)
@@ -287,54 +355,78 @@ func noPanic(f func() error) (err error) {
 	return f()
 }
 
-// process is the consumer. It does some operations, up to the first for which
-// there is no room: that waits, with what follows it, until process has
-// returned. Nobody takes inside process.
-func (p *Player) process(obj any, initial bool, within []numbered) error {
-	if err := p.model.Take(0, keyOf(obj), version(obj), initial); err != nil {
+// process is the consumer.
+func (p *player) process(got popped, within []numbered, fails bool) error {
+	if err := p.model.popped(0, got); err != nil {
 		return err
 	}
-	for i, op := range within {
-		if op.Kind.Takes() {
-			continue
+	kept := slices.Clone(got.deltas)
+	apply := func() {
+		for _, d := range got.deltas {
+			p.store.apply(d)
 		}
-		refused, err := p.try(op)
+	}
+	p.failed = p.failed || fails
+	// The store is updated before the operations inside process, or after.
+	before := !fails && p.next%2 == 0
+	if before {
+		apply()
+	}
+	if err := p.doWithin(within); err != nil {
+		return fmt.Errorf("inside process: %w", err)
+	}
+	for i, d := range got.deltas {
+		if w := word(d); w != word(kept[i]) {
+			return fmt.Errorf("a delta in process was changed from %s to %s", word(kept[i]), w)
+		}
+	}
+	if !before && !fails {
+		apply()
+	}
+	return nil
+}
+
+// doWithin does operations inside process, up to the first for which there is no
+// room: that one and the rest follow when process has returned.
+func (p *player) doWithin(ops []numbered) error {
+	ops = slices.DeleteFunc(slices.Clone(ops), func(o numbered) bool { return o.kind.pops() })
+	for i, o := range ops {
+		refused, err := p.try(o)
 		if err != nil {
-			return fmt.Errorf("inside process, %v: %w", op.Kind, err)
+			return fmt.Errorf("%v: %w", o.kind, err)
 		}
 		if refused {
-			for _, op := range within[i:] {
-				if !op.Kind.Takes() {
-					p.late = append(p.late, op)
-				}
-			}
+			p.late = ops[i:]
 			return nil
 		}
 	}
 	return nil
 }
 
-// End takes what waits, closes the queue and looks at what has come of it all.
-func (p *Player) End() error {
-	defer p.Stop()
-	for p.model.Len() > 0 {
-		if err := p.take(Op{Kind: Take}, nil); err != nil {
+// end drains and closes the queue, and compares the store with the truth.
+func (p *player) end() error {
+	defer p.stop()
+	for i := 0; p.model.len() > 0; i++ {
+		if err := p.pop(op{kind: []kind{pop, popBatch}[i%2]}, nil); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}
 	if err := p.look(); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
+	if deletesSeen(p.setup) && !p.failed && !slices.Equal(p.store.state(), state(p.truth)) {
+		return fmt.Errorf("the store ends with %v, want %v", p.store.state(), state(p.truth))
+	}
 	p.queue.Close()
-	p.model.Close()
-	if err := p.take(Op{Kind: Take}, nil); err != nil {
+	p.model.close()
+	if err := p.pop(op{kind: pop}, nil); err != nil {
 		return fmt.Errorf("after Close: %w", err)
 	}
 	return nil
 }
 
-// Stop ends the watchdog, and closes the queue. It may be called twice.
-func (p *Player) Stop() {
+// stop ends the watchdog and closes the queue. It may be called twice.
+func (p *player) stop() {
 	p.timer.Stop()
 	p.queue.Close()
 }

@@ -4,204 +4,254 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/conformance/internal/async"
-	"watchlab/impls/queue"
+	"watchlab/impls/conformance"
+	"watchlab/impls/deltafifo"
 )
 
-// roomChecks: capacity, and the producers that wait for room.
+// roomChecks: capacity, and producers that wait for room.
 var roomChecks = []check{
-	{name: "exactly capacity is accepted", applies: bounded, run: exactlyCapacity},
-	{name: "what brings no new key needs no room", applies: bounded, run: needsNoRoom},
-	{name: "what leaves makes room", applies: bounded, run: leaving},
-	{name: "a producer waits for room", applies: bounded, run: producerWaits},
-	{name: "the context ends the wait", applies: bounded, run: contextEndsWait},
-	{name: "close wakes producers", applies: bounded, run: closeWakesProducers},
+	{Name: "capacity is exact", For: bounded, Run: exactCapacity},
+	{Name: "a producer blocks when full", For: bounded, Run: producerWaits},
+	{Name: "the context ends the wait", For: bounded, Run: contextEndsWait},
+	{Name: "Close wakes blocked producers", For: bounded, Run: closeWakesProducers},
+	{Name: "events in process use no capacity", For: bounded, Run: inProcessUsesNone},
+	{Name: "Replace is queued as one item", For: all(deltas, bounded), Run: replaceOneItem},
+	{Name: "folded deltas free capacity", For: all(deltas, bounded, room(7)), Run: foldedFree},
+	{Name: "queued keys need no room", For: all(objects, bounded), Run: queuedKeysNeedNoRoom},
+	{Name: "keys that leave free capacity", For: all(objects, bounded), Run: leavingFrees},
 }
 
-// full returns a rig whose producers are told at once when there is no room,
-// with the queue full.
-func (b bed) full(t *testing.T) *rig {
-	t.Helper()
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := b.new(t, func(o *queue.Options) { o.Context = canceled })
-	r.fill(0)
-	return r
-}
-
-// fill adds keys, k0 and so on, until there is no room, and holds the queue to
-// its capacity, of which so many places are taken.
-func (r *rig) fill(taken int) {
-	r.t.Helper()
-	for i := taken; i <= r.Capacity; i++ {
-		err := r.queue.Add(pod(fmt.Sprintf("k%d", r.filled), i))
-		r.filled++
-		switch {
-		case i < r.Capacity && err != nil:
-			r.t.Fatalf("with %d of %d places taken, Add returned %v", i, r.Capacity, err)
-		case i == r.Capacity && !errors.Is(err, context.Canceled):
-			r.t.Fatalf("with all %d places taken, Add returned %v, want the error of the context", i, err)
+func exactCapacity(t *testing.T, s setup) {
+	r := s.full(t)
+	if deltas(s) {
+		for name, call := range r.calls() {
+			if err := call(); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a full queue returned %v, want the error of the context", name, err)
+			}
 		}
 	}
-}
-
-func exactlyCapacity(t *testing.T, b bed) {
-	r := b.full(t)
-	// After an error nothing was queued, and what is taken makes room again.
+	// A call that failed queued nothing, and a pop makes room again.
 	for range 3 {
-		if got := len(r.drain()); got != b.Capacity {
-			t.Fatalf("%d keys came out of a queue that accepted %d", got, b.Capacity)
+		if got := len(r.drain()); got != s.Capacity {
+			t.Fatalf("popped %d events of a queue that accepted %d", got, s.Capacity)
 		}
-		r.fill(0)
-	}
-	// What process has in hand takes no place.
-	once := true
-	r.during = func() {
-		if once {
-			once = false
-			r.fill(b.Capacity - 1)
-		}
-	}
-	r.do(r.take())
-	r.drain()
-}
-
-func needsNoRoom(t *testing.T, b bed) {
-	r := b.full(t)
-	// More than there are places on the way.
-	for i := range 3 * b.Capacity {
-		r.do(r.queue.Update(pod("k0", i)), r.queue.Delete(pod("nowhere", i)))
-	}
-	r.fill(b.Capacity)
-	r.do(r.queue.Delete(pod("k0", 1)))
-	r.fill(b.Capacity - 1)
-	// A list takes no places, nor does what is told of its keys later.
-	r.replace("a", "b", "c")
-	r.do(r.queue.Update(pod("a", 10)))
-	r.fill(0)
-	if n, want := r.queue.Len(), b.Capacity+3; n != want {
-		t.Errorf("length is %d, want %d", n, want)
-	}
-	r.drain()
-	r.fill(0)
-}
-
-// leaving: each way in which a key stops to wait makes room for one, and no
-// more.
-func leaving(t *testing.T, b bed) {
-	for range 20 {
-		r := b.full(t)
-		r.do(r.queue.Delete(pod("k0", 1)), r.queue.Delete(pod("k0", 1)))
-		r.fill(b.Capacity - 1)
-		r.do(r.take())
-		r.fill(b.Capacity - 1)
-		r.replace()
-		r.fill(0)
-		r.replace("k0", "a")
-		r.do(r.queue.Delete(pod("a", 10)), r.take())
-		r.fill(0)
-		r.drain()
-		r.fill(0)
+		r.fill("k", 0)
 	}
 }
 
-func producerWaits(t *testing.T, b bed) {
+// fillBlocking adds capacity keys to a queue whose producers wait.
+func (r *rig) fillBlocking() {
+	for i := range r.Capacity {
+		r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+	}
+}
+
+func producerWaits(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 3
-		r := b.new(t)
-		for i := range b.Capacity {
-			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
-		}
-		var results []func() (error, bool)
+		r := s.new(t)
+		r.fillBlocking()
+		var calls []conformance.Call
 		for i := range late {
-			results = append(results, async.Go(func() error { return r.queue.Add(pod(fmt.Sprintf("late%d", i), i)) }))
+			calls = append(calls, conformance.Async(func() error { return r.queue.Add(pod(fmt.Sprintf("late%d", i), i)) }))
 			synctest.Wait()
 		}
-		through := func() (n int) {
-			for _, result := range results {
-				if err, ok := result(); ok {
-					n++
+		accepted := 0
+		count := func() int {
+			for _, c := range calls {
+				if err, ok := c.Returned(); ok {
+					accepted++
 					r.do(err)
 				}
 			}
-			return n
+			return accepted
 		}
-		if n := through(); n > 0 {
+		if n := count(); n > 0 {
 			t.Fatalf("%d producers did not wait for room", n)
 		}
-
-		for range late {
-			r.do(r.take())
+		// A batch makes room for several.
+		for accepted < late {
+			before := len(r.deltas(0))
+			r.do(r.pop())
 			synctest.Wait()
-			if n := through(); n != 1 {
-				t.Errorf("%d producers went on when there was room for one", n)
+			if n, want := count(), min(late, len(r.deltas(0))); n != want || len(r.deltas(0)) == before {
+				t.Fatalf("%d producers were accepted when %d events had been popped", n, len(r.deltas(0)))
 			}
 		}
-		if got := r.queue.Len(); got != b.Capacity {
-			t.Errorf("%d keys wait, want %d", got, b.Capacity)
+		r.drain()
+		if got := len(r.deltas(0)); got != s.Capacity+late {
+			t.Errorf("popped %d events, want %d", got, s.Capacity+late)
 		}
+		r.queue.Close()
 	})
 }
 
-func contextEndsWait(t *testing.T, b bed) {
+// blocked calls methods of a full queue that wait for room.
+func (r *rig) blocked() []conformance.Call {
+	calls := []conformance.Call{
+		conformance.Async(func() error { return r.queue.Add(pod("late", 1)) }),
+		conformance.Async(func() error { return r.queue.Update(pod("later", 2)) }),
+	}
+	if deltas(r.setup) {
+		calls = append(calls,
+			conformance.Async(func() error { return r.queue.Delete(pod("k0", 2)) }),
+			conformance.Async(func() error { return r.queue.Replace([]any{pod("late", 3)}, "3") }))
+	}
+	synctest.Wait()
+	return calls
+}
+
+// ended tests that calls which waited have returned an error, and that the queue
+// has what it accepted before.
+func (r *rig) ended(calls []conformance.Call, want error) {
+	r.t.Helper()
+	synctest.Wait()
+	for i, c := range calls {
+		if err, ok := c.Returned(); !ok || !errors.Is(err, want) {
+			r.t.Errorf("producer %d: returned=%t, err=%v, want %v", i, ok, err, want)
+		}
+	}
+	if got := len(r.drain()); got != r.Capacity {
+		r.t.Errorf("popped %d events, want the %d that were accepted", got, r.Capacity)
+	}
+}
+
+func contextEndsWait(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		r := b.new(t, func(o *queue.Options) { o.Context = ctx })
-		for i := range b.Capacity {
-			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
-		}
-		results := []func() (error, bool){
-			async.Go(func() error { return r.queue.Update(pod("late", 1)) }),
-			async.Go(func() error { return r.queue.Add(pod("later", 2)) }),
-		}
-		synctest.Wait()
+		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
+		r.fillBlocking()
+		calls := r.blocked()
 		cancel()
-		synctest.Wait()
-		for i, result := range results {
-			if err, ok := result(); !ok || !errors.Is(err, context.Canceled) {
-				t.Errorf("producer %d: returned=%t, err=%v, want the error of the context", i, ok, err)
-			}
-		}
-		if got := len(r.drain()); got != b.Capacity {
-			t.Errorf("%d keys came out, want %d", got, b.Capacity)
-		}
-
+		r.ended(calls, context.Canceled)
+		// A call that finds room does not fail.
 		r.do(r.queue.Add(pod("last", 3)))
-		r.expect("last@3")
+		r.expect("Added last@3")
+		r.queue.Close()
 	})
 }
 
-// closeWakesProducers: those that wait are refused, and what was accepted is
-// handed over.
-func closeWakesProducers(t *testing.T, b bed) {
+func closeWakesProducers(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
-		r := b.new(t)
-		for i := range b.Capacity {
-			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
-		}
-		results := []func() (error, bool){
-			async.Go(func() error { return r.queue.Add(pod("late", 1)) }),
-			async.Go(func() error { return r.queue.Update(pod("later", 2)) }),
-		}
-		synctest.Wait()
+		r := s.new(t)
+		r.fillBlocking()
+		calls := r.blocked()
 		r.queue.Close()
-		synctest.Wait()
-		for i, result := range results {
-			if err, ok := result(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
-				t.Errorf("producer %d: returned=%t, err=%v, want ErrFIFOClosed", i, ok, err)
-			}
-		}
-		if got := len(r.drain()); got != b.Capacity {
-			t.Errorf("%d keys came out, want %d", got, b.Capacity)
-		}
-		if err := r.take(); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("Pop of a closed and drained queue: %v", err)
+		r.ended(calls, cache.ErrFIFOClosed)
+		if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Errorf("pop of a closed and empty queue: %v", err)
 		}
 	})
+}
+
+// inProcessUsesNone: a pop has made room before process is called.
+func inProcessUsesNone(t *testing.T, s setup) {
+	r := s.full(t)
+	r.once(func(deltas []cache.Delta) { r.fill("new", s.Capacity-len(deltas)) })
+	r.do(r.pop())
+	r.drain()
+}
+
+// replaceOneItem: however long its list, Replace waits for room for one and is
+// popped as a whole.
+func replaceOneItem(t *testing.T, s setup) {
+	synctest.Test(t, func(t *testing.T) {
+		r := s.new(t)
+		list := []any{}
+		for i := range s.Capacity + 5 {
+			list = append(list, pod(fmt.Sprintf("l%d", i), i))
+		}
+		r.do(r.queue.Replace(list, "1"))
+		r.drain()
+		want := r.store.state()
+		if len(want) != len(list) {
+			t.Fatalf("popped %d of %d objects of the list", len(want), len(list))
+		}
+		r.fillBlocking()
+		replace := conformance.Async(func() error { return r.queue.Replace(list, "2") })
+		synctest.Wait()
+		if err, ok := replace.Returned(); ok {
+			t.Fatalf("Replace did not wait for room: %v", err)
+		}
+		r.do(r.pop())
+		synctest.Wait()
+		if err, ok := replace.Returned(); !ok || err != nil {
+			t.Fatalf("Replace still waits though there is room (returned=%t, err=%v)", ok, err)
+		}
+		r.drain()
+		if got := r.store.state(); deletesSeen(s) && !slices.Equal(got, want) {
+			t.Errorf("the store ends with %v, want %v", got, want)
+		}
+		r.queue.Close()
+	})
+}
+
+// foldedFree: deltas that are dropped while they are queued give their room
+// back.
+func foldedFree(t *testing.T, s setup) {
+	r := s.full(t)
+	for range 20 {
+		r.drain()
+		r.do(r.queue.Add(pod("a", 1)), r.queue.Update(pod("a", 2)), r.queue.Delete(pod("a", 3)), r.queue.Delete(pod("a", 4)))
+		// A key that the queue may not know.
+		r.do(r.queue.Delete(pod("unknown", 5)), r.queue.Replace([]any{pod("b", 6)}, "6"))
+		if deletesSeen(s) {
+			r.do(r.queue.Resync())
+		}
+	}
+	r.drain()
+	r.fill("k", 0)
+	if got := len(r.drain()); got != s.Capacity {
+		t.Errorf("popped %d events, want %d", got, s.Capacity)
+	}
+}
+
+func queuedKeysNeedNoRoom(t *testing.T, s setup) {
+	r := s.full(t)
+	// More calls than a variant may buffer.
+	for i := range 3 * s.Capacity {
+		r.do(r.queue.Update(pod("k0", i)), r.queue.Delete(pod("unknown", i)))
+	}
+	r.fill("x", s.Capacity)
+	r.do(r.queue.Delete(pod("k0", 1)))
+	r.fill("y", s.Capacity-1)
+	// A list uses no capacity, nor do later updates of its keys.
+	r.replace("a", "b", "c")
+	r.do(r.queue.Update(pod("a", 10)))
+	r.fill("z", 0)
+	if n, want := r.queue.Len(), s.Capacity+3; n != want {
+		t.Errorf("Len is %d, want %d", n, want)
+	}
+	r.drain()
+	r.fill("k", 0)
+}
+
+// leavingFrees: each way in which a key leaves the queue makes room for one key.
+func leavingFrees(t *testing.T, s setup) {
+	names := 0
+	for range 20 {
+		r := s.full(t)
+		fill := func(used int) {
+			names++
+			r.fill(fmt.Sprintf("n%d-", names), used)
+		}
+		r.do(r.queue.Delete(pod("k0", 1)), r.queue.Delete(pod("k0", 1)))
+		fill(s.Capacity - 1)
+		r.do(r.pop())
+		fill(s.Capacity - 1)
+		r.replace()
+		fill(0)
+		r.replace("k0", "a")
+		r.do(r.queue.Delete(pod("a", 10)), r.pop())
+		fill(0)
+		r.drain()
+		fill(0)
+	}
 }

@@ -1,0 +1,120 @@
+// Package conformance is the engine of the conformance suites. A family brings
+// its model, its operations and its own checks; the engine brings what all
+// families need:
+//
+//  1. [Run] runs a family's [Check] list in one setup, those about concurrency
+//     with GOMAXPROCS 1, 2 and 8.
+//  2. [Async] observes a call that may block; [Watchdog] ends one that hangs;
+//     [Idle] measures the CPU time of one that sleeps.
+//  3. [Client] records a concurrent history and [Linearizable] checks it against
+//     a sequential [Machine] with porcupine.
+//  4. [Shrink] reduces a failing sequence of operations.
+//  5. RunMutants (build tag mutants) shows that each check fails for the variant
+//     that was broken for it; see mutants.md.
+//
+// The suites are in queuetest (families deltafifo and queue) and mergetest.
+// Every variant passes the suite of its family, the upstream baselines included:
+// where a baseline fails, the suite is wrong. A variant from another module calls
+// the suite from a test of its own:
+//
+//	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
+package conformance
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Check tests one guarantee in a setup S.
+type Check[S any] struct {
+	Name string
+	// For reports whether the check applies to a setup; nil means all.
+	For func(S) bool
+	// Concurrent checks depend on scheduling and run once per GOMAXPROCS value.
+	Concurrent bool
+	Run        func(*testing.T, S)
+}
+
+// Run runs the checks that apply to a setup, each as a subtest: sequential ones
+// as NAME, concurrent ones as procs=N/NAME.
+func Run[S any](t *testing.T, setup S, checks []Check[S]) {
+	run := func(t *testing.T, concurrent bool) {
+		for _, c := range checks {
+			if c.Concurrent == concurrent && (c.For == nil || c.For(setup)) {
+				t.Run(c.Name, func(t *testing.T) { c.Run(t, setup) })
+			}
+		}
+	}
+	run(t, false)
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			run(t, true)
+		})
+	}
+}
+
+// Call is a call that runs in a goroutine of its own.
+type Call struct{ done chan error }
+
+// Async starts f.
+func Async(f func() error) Call {
+	c := Call{make(chan error, 1)}
+	go func() { c.done <- f() }()
+	return c
+}
+
+// Returned reports whether the call has returned, and its error. It reports the
+// return once.
+func (c Call) Returned() (err error, ok bool) {
+	select {
+	case err := <-c.done:
+		return err, true
+	default:
+		return nil, false
+	}
+}
+
+// Wait returns the error of the call when it has returned.
+func (c Call) Wait() error { return <-c.done }
+
+// Patience is how long a concurrent check may block before [Watchdog] fails it.
+var Patience = time.Minute
+
+// Watchdog fails a test that still runs after [Patience] and calls unblock, so
+// that the test ends by itself.
+func Watchdog(t *testing.T, unblock func()) {
+	t.Helper()
+	timer := time.AfterFunc(Patience, func() {
+		t.Error("the watchdog closed the instance: a goroutine was not woken")
+		unblock()
+	})
+	t.Cleanup(func() { timer.Stop() })
+}
+
+// Shrink removes what a failure does not need from a sequence of operations: by
+// halves, quarters and so on down to single operations. fails must be true of
+// ops. It calls fails O(n log n) times for n operations that are needed.
+func Shrink[Op any](ops []Op, fails func([]Op) bool) []Op {
+	for size := len(ops) / 2; size > 0; {
+		cut := false
+		for from := 0; from < len(ops); {
+			fewer := append(append([]Op(nil), ops[:from]...), ops[min(len(ops), from+size):]...)
+			if fails(fewer) {
+				ops, cut = fewer, true
+			} else {
+				from += size
+			}
+		}
+		// Single operations are retried while that helps: one may be needed only
+		// by another.
+		if size > 1 {
+			size /= 2
+		} else if !cut {
+			return ops
+		}
+	}
+	return ops
+}

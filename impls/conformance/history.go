@@ -1,0 +1,151 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Machine is a sequential model of a family. States with the same String are
+// equal.
+type Machine[S fmt.Stringer] struct {
+	Init func() S
+	// Step returns the states that an operation may lead to, or an error that
+	// says why it cannot happen. It must not change the state it is given.
+	Step func(before S, in, out any) ([]S, error)
+	// Describe returns an operation and its output in words.
+	Describe func(in, out any) string
+}
+
+// described is a state with its String, which porcupine compares often.
+type described[S fmt.Stringer] struct {
+	state S
+	text  string
+}
+
+func (m Machine[S]) porcupine() porcupine.Model {
+	wrap := func(s S) any { return described[S]{s, s.String()} }
+	return (&porcupine.NondeterministicModel{
+		Init: func() []any { return []any{wrap(m.Init())} },
+		Step: func(s, in, out any) []any {
+			var next []any
+			states, _ := m.Step(s.(described[S]).state, in, out)
+			for _, s := range states {
+				next = append(next, wrap(s))
+			}
+			return next
+		},
+		Equal:             func(a, b any) bool { return a.(described[S]).text == b.(described[S]).text },
+		DescribeOperation: m.Describe,
+		DescribeState:     func(s any) string { return s.(described[S]).text },
+	}).ToModel()
+}
+
+// Linearizable fails where the history cannot be put into one order that the
+// machine allows: each call must seem to happen at one moment between its
+// beginning and its end. It logs the history, the longest order that was found,
+// and why no operation can come next.
+func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops []porcupine.Operation) {
+	t.Helper()
+	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, 20*time.Second)
+	if res == porcupine.Ok {
+		return
+	}
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	for _, op := range ops {
+		t.Logf("client %d, %d to %d: %s", op.ClientId, op.Call, op.Return, m.Describe(op.Input, op.Output))
+	}
+	var longest []porcupine.Operation
+	for _, order := range info.PartialLinearizationsOperations()[0] {
+		if len(order) > len(longest) {
+			longest = order
+		}
+	}
+	states := []S{m.Init()}
+	next := func(op porcupine.Operation) (after []S, errs []error) {
+		for _, s := range states {
+			more, err := m.Step(s, op.Input, op.Output)
+			after, errs = append(after, more...), append(errs, err)
+		}
+		return after, errs
+	}
+	t.Log("the longest order found:")
+	for _, op := range longest {
+		t.Logf("  %s", m.Describe(op.Input, op.Output))
+		states, _ = next(op)
+		ops = slices.DeleteFunc(ops, func(o porcupine.Operation) bool { return o.ClientId == op.ClientId && o.Call == op.Call })
+	}
+	for _, s := range states {
+		t.Logf("state after it: %v", s)
+	}
+	if len(ops) > 0 {
+		first := slices.MinFunc(ops, func(a, b porcupine.Operation) int { return int(a.Return - b.Return) })
+		for _, op := range ops {
+			if op.Call <= first.Return {
+				if after, errs := next(op); len(after) == 0 {
+					t.Logf("cannot be next: %s: %v", m.Describe(op.Input, op.Output), errors.Join(errs...))
+				}
+			}
+		}
+	}
+	t.Fatalf("seed %d: the history is %s", seed, res)
+}
+
+// Client records the operations of one client of a history.
+type Client struct {
+	*rand.Rand
+	id    int
+	start time.Time
+	ops   []porcupine.Operation
+}
+
+// Clients returns n clients that share a clock, each with random numbers of its
+// own.
+func Clients(seed uint64, n int) []*Client {
+	start := time.Now()
+	all := make([]*Client, n)
+	for i := range all {
+		all[i] = &Client{Rand: rand.New(rand.NewPCG(seed, uint64(i))), id: i, start: start}
+	}
+	return all
+}
+
+// Operations returns what the clients recorded.
+func Operations(clients []*Client) []porcupine.Operation {
+	var all []porcupine.Operation
+	for _, c := range clients {
+		all = append(all, c.ops...)
+	}
+	return all
+}
+
+// Now returns the time of the history's clock.
+func (c *Client) Now() int64 { return int64(time.Since(c.start)) }
+
+// Record records an operation that began at a time and has just ended.
+func (c *Client) Record(began int64, in, out any) {
+	c.ops = append(c.ops, porcupine.Operation{ClientId: c.id, Input: in, Call: began, Output: out, Return: c.Now()})
+}
+
+// Call records a call whose output is its error, or nil.
+func (c *Client) Call(in any, f func() error) {
+	began := c.Now()
+	if err := f(); err != nil {
+		c.Record(began, in, err)
+	} else {
+		c.Record(began, in, nil)
+	}
+}
+
+// Yield lets other goroutines run, now and then.
+func (c *Client) Yield() {
+	for range c.IntN(3) {
+		runtime.Gosched()
+	}
+}

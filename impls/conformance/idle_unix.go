@@ -1,0 +1,39 @@
+//go:build unix
+
+package conformance
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Idle fails where the process uses CPU time while everything that the caller
+// started sleeps. The bound tells spinning from sleeping and nothing finer. On
+// systems without getrusage it checks nothing.
+func Idle(t *testing.T) {
+	t.Helper()
+	const idle, most, tries = 200 * time.Millisecond, 5 * time.Millisecond, 3
+	runtime.GC()
+	<-time.After(idle / 10) // Goroutines that are about to sleep do so.
+	used := most + 1
+	for try := 0; try < tries && used > most; try++ {
+		before := cpuTime(t)
+		<-time.After(idle)
+		used = cpuTime(t) - before
+		t.Logf("idling for %v used %v of CPU time", idle, used)
+	}
+	if used > most {
+		t.Errorf("idling for %v used more than %v of CPU time, %d times", idle, most, tries)
+	}
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,59 @@
+package mergetest
+
+import (
+	_ "embed" // The exemplar.
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// exemplar is a running pod as a real API server (v1.36.3) sent it: the state
+// of the pod shop-1/web-1-544cbc67cf-2b7rl in the recording recorded-nodeloss (see
+// loadgen/trace/recorded). Two containers, an init container, probes, volumes,
+// affinity, managed fields; 11.6 kB.
+//
+//go:embed exemplar.json
+var exemplar []byte
+
+// RealisticPod returns pod number i of a node: a copy of a recorded pod with a
+// name, a UID and a resourceVersion of its own. Two calls with one number return
+// equal pods that share no memory, as pods do that were decoded one after the
+// other.
+func RealisticPod(i int) *v1.Pod {
+	pod := new(v1.Pod)
+	if err := json.Unmarshal(exemplar, pod); err != nil {
+		panic(fmt.Sprintf("mergetest: exemplar.json: %v", err)) // It is a part of the program.
+	}
+	// A typed client leaves these empty.
+	pod.TypeMeta = metav1.TypeMeta{}
+	pod.Name = fmt.Sprintf("%s%05d", pod.GenerateName, i)
+	pod.UID = types.UID(fmt.Sprintf("6f1c9a52-3b7e-4c1d-9a52-%012x", i))
+	pod.ResourceVersion = fmt.Sprint(1_000_000 + i)
+	return pod
+}
+
+// ChangeStatus changes the pod's status as a failed readiness probe does.
+func ChangeStatus(pod *v1.Pod) {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == v1.PodReady || c.Type == v1.ContainersReady {
+			c.Status = v1.ConditionFalse
+			c.Reason = "ContainersNotReady"
+			c.Message = "containers with unready status: [web]"
+			c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Add(time.Minute))
+		}
+	}
+	pod.Status.ContainerStatuses[0].Ready = false
+	pod.ResourceVersion += "1"
+}
+
+// ChangeSpec changes the image of the pod's first container.
+func ChangeSpec(pod *v1.Pod) {
+	pod.Spec.Containers[0].Image += "-patched"
+	pod.Generation++
+	pod.ResourceVersion += "1"
+}

@@ -1,0 +1,69 @@
+//go:build mutants
+
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Mutant names a variant that is broken on purpose and the check that finds it.
+type Mutant struct {
+	// Broken completes the sentence "the variant …".
+	Name, Broken, Check string
+	// In restricts the setups by a -test.run pattern of their subtests.
+	In string
+}
+
+const mutantVariable = "WATCHLAB_MUTANT"
+
+// RunMutants runs the calling test once per mutant, each in a process of its
+// own because a mutant may hang or panic, and fails where the check named passes
+// or mutants.md lacks the row. suite runs the family's suite on mutant i.
+func RunMutants(t *testing.T, family string, mutants []Mutant, suite func(t *testing.T, i int)) {
+	if name := os.Getenv(mutantVariable); name != "" {
+		Patience = 3 * time.Second
+		for i, m := range mutants {
+			if m.Name == name {
+				suite(t, i)
+				return
+			}
+		}
+		t.Fatalf("no mutant %q", name)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("../conformance/mutants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			row := fmt.Sprintf("| %s | %s | %s | %s |", family, m.Name, m.Broken, m.Check)
+			if !strings.Contains(string(table), row) {
+				t.Errorf("mutants.md lacks the row\n%s", row)
+			}
+			check := regexp.QuoteMeta(strings.ReplaceAll(m.Check, " ", "_"))
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.timeout", "60s",
+				"-test.run", "^TestMutants$/"+m.In+"/^(procs=.*|"+check+")$/^"+check+"$")
+			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
+			out, err := cmd.CombinedOutput()
+			// A panic of a goroutine of the check prints no FAIL line.
+			found := regexp.MustCompile(`(?s)--- FAIL: TestMutants/\S*/` + check + `[/ ]|` +
+				`=== RUN +TestMutants/\S*/` + check + `\S*\n.*panic: `).Match(out)
+			if err == nil || !found {
+				t.Errorf("a variant that %s passes %q (%v):\n%s", m.Broken, m.Check, err, out)
+			}
+		})
+	}
+}

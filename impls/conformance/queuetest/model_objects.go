@@ -1,0 +1,227 @@
+package queuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// objectModel is the contract of family queue.
+type objectModel struct {
+	setup
+	concurrent bool
+	canceled   bool
+
+	queued  []queuedKey
+	process map[int]queuedKey // by consumer
+	deleted map[string]bool   // keys that were deleted since the last list
+
+	lists         int
+	begun, synced bool
+	// epoch is the list that HasSynced waits for, left how many of its keys.
+	epoch, left int
+	// uncertain: the contract does not determine HasSynced.
+	uncertain bool
+	closed    bool
+}
+
+type queuedKey struct {
+	key         string
+	version     int
+	epoch, list int  // of the list that brought it, if any
+	placed      bool // it uses capacity
+	loose       bool // it was deleted before, so that its position is open
+}
+
+func newObjectModel(s setup, concurrent bool) *objectModel {
+	// The context of a player has ended.
+	return &objectModel{setup: s, concurrent: concurrent, canceled: !concurrent, process: map[int]queuedKey{}, deleted: map[string]bool{}}
+}
+
+func (m *objectModel) clone() model {
+	c := *m
+	c.queued = slices.Clone(m.queued)
+	c.process = maps.Clone(m.process)
+	c.deleted = maps.Clone(m.deleted)
+	return &c
+}
+
+func (m *objectModel) String() string {
+	var b strings.Builder
+	for _, w := range m.queued {
+		fmt.Fprintf(&b, "%s@%d e%d l%d %t %t, ", w.key, w.version, w.epoch, w.list, w.placed, w.loose)
+	}
+	fmt.Fprintf(&b, "process %v, deleted %v, begun %t, synced %t, left %d of list %d, closed %t, canceled %t",
+		m.process, slices.Sorted(maps.Keys(m.deleted)), m.begun, m.synced, m.left, m.epoch, m.closed, m.canceled)
+	return b.String()
+}
+
+func (m *objectModel) len() int                          { return len(m.queued) }
+func (m *objectModel) hasSynced() (synced, certain bool) { return m.synced, !m.uncertain }
+func (m *objectModel) close()                            { m.closed = true }
+func (m *objectModel) isClosed() bool                    { return m.closed }
+func (m *objectModel) cancel()                           { m.canceled = true }
+func (m *objectModel) resync(err error) error            { return err }
+func (m *objectModel) bookmark(string, error) error      { return errors.New("not in the contract") }
+
+func (m *objectModel) find(key string) int {
+	return slices.IndexFunc(m.queued, func(w queuedKey) bool { return w.key == key })
+}
+
+// full reports whether a new key has to wait for room.
+func (m *objectModel) full() bool {
+	placed := 0
+	for _, w := range m.queued {
+		if w.placed {
+			placed++
+		}
+	}
+	return bounded(m.setup) && placed >= m.Capacity
+}
+
+// refused judges the error of a call that needs room or does not, and reports
+// whether the call had no effect.
+func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
+	switch {
+	case err == nil && m.closed && ours(m.setup):
+		return false, errors.New("accepted after Close")
+	case err == nil && needsRoom && m.full():
+		return false, fmt.Errorf("accepted with %d keys queued", m.len())
+	case err == nil:
+		return false, nil
+	}
+	// Whether a refused call counts as the first is open.
+	m.uncertain = m.uncertain || !m.begun
+	switch {
+	case errors.Is(err, cache.ErrFIFOClosed) && m.closed && ours(m.setup):
+		return true, nil
+	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.setup) && (m.concurrent || needsRoom && m.full()):
+		return true, nil
+	}
+	return true, fmt.Errorf("returned %w with %d keys queued", err, m.len())
+}
+
+func (m *objectModel) event(typ cache.DeltaType, obj any, err error) error {
+	if _, ok := obj.(nameless); ok {
+		return wantKeyError(err)
+	}
+	key := keyOf(obj)
+	at := m.find(key)
+	if refused, unexpected := m.refused(err, typ != cache.Deleted && at < 0); refused || unexpected != nil {
+		return unexpected
+	}
+	if !m.begun {
+		m.begun, m.synced = true, true
+	}
+	switch {
+	case typ != cache.Deleted && at >= 0:
+		m.queued[at].version = version(obj)
+	case typ != cache.Deleted:
+		m.queued = append(m.queued, queuedKey{key: key, version: version(obj), placed: true, loose: m.deleted[key]})
+	case at >= 0:
+		epoch := m.queued[at].epoch
+		m.queued = slices.Delete(m.queued, at, at+1)
+		m.deleted[key] = true
+		// HasSynced may show a delete at the next Pop or Len only.
+		m.uncertain = m.uncertain || epoch != 0 && (upstream(m.setup) || m.concurrent)
+		m.leave(epoch)
+	}
+	return nil
+}
+
+// leave counts a key that is neither queued nor in process any more.
+func (m *objectModel) leave(epoch int) {
+	if epoch != 0 && epoch == m.epoch && !m.synced {
+		m.left--
+		m.synced = m.left == 0
+	}
+}
+
+func (m *objectModel) replace(list []any, _ string, err error) error {
+	if refused, unexpected := m.refused(err, false); refused || unexpected != nil {
+		return unexpected
+	}
+	epoch := 0
+	if !m.begun || !m.synced {
+		// A list that comes before the first one has been processed takes its
+		// place, unless that is about to have been processed. Not so upstream.
+		m.uncertain = m.uncertain || m.begun && (upstream(m.setup) || m.concurrent)
+		m.epoch++
+		epoch = m.epoch
+	}
+	m.begun = true
+	m.queued, m.deleted = nil, map[string]bool{}
+	m.lists++
+	for _, obj := range list {
+		key := keyOf(obj)
+		at := m.find(key)
+		if at < 0 {
+			at = len(m.queued)
+			m.queued = append(m.queued, queuedKey{key: key, epoch: epoch, list: m.lists})
+		}
+		m.queued[at].version = version(obj)
+	}
+	if epoch != 0 {
+		m.left = m.len()
+		m.synced = m.left == 0
+	}
+	return nil
+}
+
+func (m *objectModel) popped(consumer int, p popped) error {
+	key, version := keyOf(p.deltas[0].Object), version(p.deltas[0].Object)
+	at := m.find(key)
+	if at < 0 {
+		return fmt.Errorf("%s@%d was popped and is not queued", key, version)
+	}
+	w := m.queued[at]
+	if w.version != version {
+		return fmt.Errorf("%s@%d was popped, the newest is %d", key, version, w.version)
+	}
+	if m.inProcess(key) && ours(m.setup) {
+		return fmt.Errorf("%s is in process twice", key)
+	}
+	for _, before := range m.queued[:at] {
+		if fifo(m.setup) && !w.loose && !m.inProcess(before.key) && (w.list == 0 || w.list != before.list) {
+			return fmt.Errorf("%s was popped before %s, which was queued before", key, before.key)
+		}
+	}
+	if !m.concurrent && !m.uncertain && p.initial == m.synced {
+		return fmt.Errorf("isInInitialList is %t, HasSynced %t", p.initial, m.synced)
+	}
+	m.queued = slices.Delete(m.queued, at, at+1)
+	m.process[consumer] = w
+	return nil
+}
+
+func (m *objectModel) inProcess(key string) bool {
+	for _, w := range m.process {
+		if w.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *objectModel) done(consumer int, _ bool) {
+	m.leave(m.process[consumer].epoch)
+	delete(m.process, consumer)
+}
+
+func (m *objectModel) afterDone(consumer int) []model {
+	after := m.clone()
+	after.done(consumer, true)
+	return []model{after}
+}
+
+func (m *objectModel) ended() error {
+	if !m.closed || m.len() > 0 {
+		return fmt.Errorf("pop returned ErrFIFOClosed with closed=%t and %d keys queued", m.closed, m.len())
+	}
+	return nil
+}

@@ -1,0 +1,323 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"watchlab/impls"
+	"watchlab/impls/merge"
+)
+
+func mergeCells() []cell {
+	var cells []cell
+	for _, v := range merge.Variants() {
+		if v.Baseline() {
+			continue
+		}
+		cells = append(cells, cell{"merge/" + v.Name, func(t *testing.T, rng *rand.Rand, m *meter) {
+			o := merge.Options{
+				Capacity: []int{1, 7, 50}[rng.IntN(3)],
+				HandOver: []impls.Ownership{impls.Owned, impls.Shared}[rng.IntN(2)],
+			}
+			merger, err := v.New(o)
+			if err != nil {
+				t.Fatalf("New(%+v): %v", o, err)
+			}
+			playMerge(t, rng, m, merger, o.HandOver == impls.Owned)
+			if t.Failed() {
+				t.Logf("options: capacity %d, hand-over %s", o.Capacity, o.HandOver)
+			}
+		}})
+	}
+	return cells
+}
+
+// node is one episode of a merger.
+type node struct {
+	merge.Merger
+	owned bool
+
+	closed  chan struct{}
+	sources [producers]*source
+
+	mu sync.Mutex
+
+	held map[string]map[types.UID]int
+
+	ended  map[string]int
+	failed error
+}
+
+// source is what one producer has told. It is the producer's alone.
+type source struct {
+	name string
+
+	channel chan<- merge.PodUpdate
+	pods    map[types.UID]*v1.Pod
+
+	change int
+	events int
+}
+
+// playMerge plays an episode of some rounds, and in the last of them closes the
+// merger at random.
+func playMerge(t *testing.T, rng *rand.Rand, m *meter, merger merge.Merger, owned bool) {
+	n := &node{
+		Merger: merger, owned: owned, closed: make(chan struct{}),
+		held: map[string]map[types.UID]int{}, ended: map[string]int{},
+	}
+	for p := range producers {
+		s := &source{name: fmt.Sprintf("source%d", p), pods: map[types.UID]*v1.Pod{}}
+		if p%2 == 0 {
+			var err error
+			if s.channel, err = merger.Channel(t.Context(), s.name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.sources[p] = s
+	}
+	var receiver sync.WaitGroup
+	seed := rng.Uint64()
+	receiver.Go(func() { n.receive(rand.New(rand.NewPCG(seed, 0))) })
+	for round := range 1 + rng.IntN(10) {
+		before := n.events()
+		n.round(rng, 20+rng.IntN(200), round, nil)
+		if err := n.settled(round); err != nil {
+			t.Errorf("round %d: %v", round, err)
+			break
+		}
+		m.sample(n.events() - before)
+	}
+	before := n.events()
+	n.round(rng, 500, -1, time.After(time.Duration(rng.IntN(20_000))*time.Microsecond))
+	n.close()
+	receiver.Wait()
+	m.sample(n.events() - before)
+	if n.failed != nil {
+		t.Error(n.failed)
+	}
+}
+
+func (n *node) events() int {
+	total := 0
+	for _, s := range n.sources {
+		total += s.events
+	}
+	return total
+}
+
+func (n *node) close() {
+	n.mu.Lock()
+	select {
+	case <-n.closed:
+	default:
+		close(n.closed)
+	}
+	n.mu.Unlock()
+	n.Close()
+}
+
+// round lets each source tell of so many updates, and then of a pod that ends
+// the round.
+func (n *node) round(rng *rand.Rand, each, round int, closeAt <-chan time.Time) {
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for _, s := range n.sources {
+		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+		all.Go(func() {
+			for range each {
+				if !n.send(s, s.next(own)) {
+					return
+				}
+			}
+			if round >= 0 {
+				n.send(s, s.end(round))
+			}
+		})
+	}
+	var others sync.WaitGroup
+	others.Go(func() {
+		select {
+		case <-closeAt:
+			n.close()
+		case <-done:
+		}
+	})
+	all.Wait()
+	close(done)
+	others.Wait()
+}
+
+// send hands an update over and reports false where the merger was closed.
+func (n *node) send(s *source, u merge.PodUpdate) bool {
+	s.events++
+	if s.channel != nil {
+		select {
+		case s.channel <- u:
+			return true
+		case <-n.closed:
+			return false
+		}
+	}
+	err := n.Merge(context.Background(), s.name, u)
+	if err != nil && !errors.Is(err, merge.ErrClosed) {
+		n.fail(fmt.Errorf("%s: %w", s.name, err))
+	}
+	return err == nil
+}
+
+func (n *node) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failed == nil {
+		n.failed = err
+	}
+}
+
+const podsEach = 30
+
+// next makes an update: of one pod, or of all.
+func (s *source) next(rng *rand.Rand) merge.PodUpdate {
+	uid := types.UID(fmt.Sprintf("%s-%d", s.name, rng.IntN(podsEach)))
+	have := s.pods[uid]
+	switch roll := rng.IntN(10); {
+	case have != nil && roll == 0:
+		delete(s.pods, uid)
+		return merge.PodUpdate{Op: merge.REMOVE, Pods: []*v1.Pod{have}}
+	case roll < 4:
+		// The whole state, in any order, with one pod changed or gone.
+		if s.set(uid, have, rng); rng.IntN(8) == 0 {
+			delete(s.pods, uid)
+		}
+		u := merge.PodUpdate{Op: merge.SET}
+		for _, pod := range s.pods {
+			u.Pods = append(u.Pods, pod)
+		}
+		return u
+	default:
+		s.set(uid, have, rng)
+		return merge.PodUpdate{Op: []merge.Op{merge.ADD, merge.UPDATE}[rng.IntN(2)], Pods: []*v1.Pod{s.pods[uid]}}
+	}
+}
+
+// set changes a pod's status, and mostly its labels too.
+func (s *source) set(uid types.UID, have *v1.Pod, rng *rand.Rand) {
+	s.change++
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: string(uid), UID: uid}}
+	if have != nil {
+		pod = have.DeepCopy()
+	}
+	pod.ResourceVersion = strconv.Itoa(s.change)
+	pod.Status.Message = pod.ResourceVersion
+	if rng.IntN(3) > 0 {
+		pod.Labels = map[string]string{"change": pod.ResourceVersion}
+	}
+	s.pods[uid] = pod
+}
+
+// end makes the update that ends a round: a pod that comes after all others of
+// the source.
+func (s *source) end(round int) merge.PodUpdate {
+	s.change++
+	uid := types.UID(s.name + "-end")
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "n", Name: string(uid), UID: uid, ResourceVersion: strconv.Itoa(s.change),
+		Labels: map[string]string{"round": strconv.Itoa(round + 1)},
+	}}
+	pod.Status.Message = pod.ResourceVersion
+	s.pods[uid] = pod
+	return merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{pod}}
+}
+
+// receive takes until the merger is closed, slowly now and then.
+func (n *node) receive(rng *rand.Rand) {
+	for u := range n.Updates() {
+		if rng.IntN(1000) == 0 {
+			<-time.After(time.Duration(rng.IntN(4)) * time.Millisecond)
+		}
+		n.mu.Lock()
+		if err := n.take(u); err != nil && n.failed == nil {
+			n.failed = err
+		}
+		n.mu.Unlock()
+	}
+}
+
+func (n *node) take(u merge.PodUpdate) error {
+	held := n.held[u.Source]
+	if held == nil {
+		held = map[types.UID]int{}
+		n.held[u.Source] = held
+	}
+	for _, pod := range u.Pods {
+		if u.Op == merge.REMOVE {
+			if _, there := held[pod.UID]; !there {
+				return fmt.Errorf("%s: REMOVE of %s, which was not told", u.Source, pod.UID)
+			}
+			delete(held, pod.UID)
+			continue
+		}
+		change, err := strconv.Atoi(pod.Status.Message)
+		if err != nil {
+			return fmt.Errorf("%s: %s has a status that nobody told: %w", u.Source, pod.UID, err)
+		}
+		if last, there := held[pod.UID]; there && change <= last {
+			return fmt.Errorf("%s: %v of change %d of %s came after change %d", u.Source, u.Op, change, pod.UID, last)
+		}
+		held[pod.UID] = change
+		if round, err := strconv.Atoi(pod.Labels["round"]); err == nil {
+			n.ended[u.Source] = round
+		}
+		if n.owned {
+			// What is the receiver's it may write to.
+			pod.Status.Message, pod.Labels = "scribble", nil
+		}
+	}
+	return nil
+}
+
+// settled waits until the end of the round was told by all sources, and holds
+// what the receiver has to what they have.
+func (n *node) settled(round int) error {
+	for deadline := time.Now().Add(patience); !n.allEnded(round); {
+		if time.Now().After(deadline) {
+			return errors.New("the end of the round was not told")
+		}
+		<-time.After(time.Millisecond)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		held := n.held[s.name]
+		if len(held) != len(s.pods) {
+			return fmt.Errorf("%s: the receiver holds %d pods, want %d", s.name, len(held), len(s.pods))
+		}
+		for uid, pod := range s.pods {
+			if strconv.Itoa(held[uid]) != pod.ResourceVersion || pod.Status.Message != pod.ResourceVersion {
+				return fmt.Errorf("%s: the receiver holds change %d of %s, want %s (%s)", s.name, held[uid], uid, pod.ResourceVersion, pod.Status.Message)
+			}
+		}
+	}
+	return nil
+}
+
+func (n *node) allEnded(round int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if n.failed == nil && n.ended[s.name] != round+1 {
+			return false
+		}
+	}
+	return true
+}
