@@ -30,6 +30,7 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
+	"watchlab/dashboards"
 )
 
 // site is a real API server that manifests are applied to.
@@ -138,7 +139,7 @@ func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec
 			Run: run, Mode: mode, Pods: 2, Args: []string{"--storm=gang"}, Upload: deliver,
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
-		Namespace: namespace, Overlay: overlay, PodMonitor: true,
+		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,
 	}
 	switch mode {
 	case fleet.ModeSharedServer:

@@ -16,8 +16,6 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
-	"watchlab/dashboards"
-
 	"watchlab/scripts/deploy"
 )
 
@@ -92,8 +90,10 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	if err := load(memory, deploy.Files, deployDir); err != nil {
 		return nil, err
 	}
-	if err := load(memory, dashboards.Manifests, dashboardsDir); err != nil {
-		return nil, err
+	if s.Dashboards != nil {
+		if err := load(memory, s.Dashboards, dashboardsDir); err != nil {
+			return nil, err
+		}
 	}
 	// Components are put into the base, rather than on the overlay, so that what the
 	// overlay says of all pods is said of theirs, too.

@@ -36,6 +36,7 @@ func spec(mode fleet.Mode) fleet.Spec {
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
 		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
+		Dashboards: os.DirFS("../../dashboards"),
 	}
 	switch mode {
 	case fleet.ModeSharedServer:

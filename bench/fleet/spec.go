@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -20,6 +21,10 @@ type Spec struct {
 	Image string
 
 	Overlay string
+
+	// Dashboards has the kustomization of the dashboards, which the overlay
+	// kind-observed refers to; nil for none.
+	Dashboards fs.FS
 
 	Serve []string
 

@@ -20,6 +20,7 @@ import (
 
 	"watchlab/bench/fleet"
 	"watchlab/bench/report"
+	"watchlab/dashboards"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
@@ -216,7 +217,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 		Plan: fleet.Plan{
 			Run: f.place.name, Mode: mode, Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
 		},
-		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay,
+		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
 	}
 	for _, check := range []struct {
 		flag string
