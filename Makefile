@@ -34,8 +34,7 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 # sync. The command is not among them: its tests play whole runs through those that are.
 RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
 	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e))))
-# soak has its own target.
-PLAIN = $(filter-out $(patsubst ./%,watchlab/%,$(RACE)),$(shell $(GO) list ./...))
+PLAIN = $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(GO) list ./...))
 
 test: ## Vet and test; with the race detector where goroutines meet
 	$(GO) vet ./...

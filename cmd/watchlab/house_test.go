@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// layers lists what each folder of the tree may import (docs/architecture.md): the
+// command is over bench, bench over loadgen, loadgen over impls. bench also deploys the
+// files that dashboards and scripts embed. dashboards reads the names of metrics.
+var layers = map[string][]string{
+	"cmd":        {"bench", "loadgen", "impls", "scripts"},
+	"bench":      {"loadgen", "impls", "dashboards", "scripts"},
+	"loadgen":    {"impls"},
+	"impls":      {},
+	"dashboards": {"bench/telemetry"},
+	"scripts":    {},
+}
+
+// testLayers lists what tests of a folder may import in addition.
+var testLayers = map[string][]string{
+	// The variants play recorded storms.
+	"impls": {"loadgen/storm", "loadgen/trace"},
+}
+
+// exceptions are imports against the layers, each with its reason. Remove them.
+var exceptions = map[string]string{
+	"dashboards -> bench/lab": "names of verdicts",
+}
+
+// circles are folders that may import each other, each pair with its reason.
+var circles = map[string]string{
+	"loadgen/apiserver loadgen/source": "the server streams with source/stream, and source starts the server",
+}
+
+// limits are the sizes of the tree. One that is not enforced yet is only logged.
+var limits = []struct {
+	what     string
+	size     func(*testing.T) int64
+	most     int64
+	enforced bool
+}{
+	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 48, false},
+	{"go.mod files", func(t *testing.T) int64 {
+		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
+	}, 7, true},
+	{"lines of Go without tests", lines, 68_000, false},
+	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10, false},
+	{"bytes of results", func(t *testing.T) int64 { return bytesOf(t, "results") }, 5 << 20, false},
+}
+
+func TestLimits(t *testing.T) {
+	for _, l := range limits {
+		n := l.size(t)
+		switch {
+		case n > l.most && l.enforced:
+			t.Errorf("%s: %d, at most %d", l.what, n, l.most)
+		default:
+			t.Logf("%s: %d of %d", l.what, n, l.most)
+		}
+	}
+}
+
+type pkg struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+// TestLayers holds the import graph against the layers.
+func TestLayers(t *testing.T) {
+	packages := listed(t)
+	used := map[string]bool{}
+	for _, p := range packages {
+		from := p.ImportPath
+		allowed, ok := layers[top(from)]
+		if !ok {
+			t.Errorf("%s: folder %s has no layer", from, top(from))
+		}
+		check := func(to string, allowed []string) {
+			if top(to) == top(from) || within(to, allowed) {
+				return
+			}
+			edge := folder(from) + " -> " + folder(to)
+			if used[edge] = true; exceptions[edge] == "" {
+				t.Errorf("%s imports %s, against the layers", from, to)
+			}
+		}
+		for _, to := range p.Imports {
+			check(to, allowed)
+		}
+		for _, to := range slices.Concat(p.TestImports, p.XTestImports) {
+			check(to, slices.Concat(allowed, testLayers[top(from)]))
+		}
+	}
+	for edge := range exceptions {
+		if !used[edge] {
+			t.Errorf("the exception %s is not used: delete it", edge)
+		}
+	}
+}
+
+// TestFolderCircles finds folders of the second level that import each other, directly
+// or not. Go itself forbids that of packages.
+func TestFolderCircles(t *testing.T) {
+	imports := map[string]map[string]bool{}
+	for _, p := range listed(t) {
+		from := folder(p.ImportPath)
+		if imports[from] == nil {
+			imports[from] = map[string]bool{}
+		}
+		for _, to := range p.Imports {
+			if folder(to) != from {
+				imports[from][folder(to)] = true
+			}
+		}
+	}
+	reached := func(from string) map[string]bool {
+		seen := map[string]bool{}
+		var visit func(string)
+		visit = func(f string) {
+			for to := range imports[f] {
+				if !seen[to] {
+					seen[to] = true
+					visit(to)
+				}
+			}
+		}
+		visit(from)
+		return seen
+	}
+	used := map[string]bool{}
+	for a := range imports {
+		for b := range reached(a) {
+			if a >= b || !reached(b)[a] {
+				continue
+			}
+			if used[a+" "+b] = true; circles[a+" "+b] == "" {
+				t.Errorf("folders %s and %s import each other", a, b)
+			}
+		}
+	}
+	for pair := range circles {
+		if !used[pair] {
+			t.Errorf("the circle of %s is gone: delete it", pair)
+		}
+	}
+}
+
+// TestPublic: the example outside the tree imports only what is public, impls and the
+// command's Main.
+func TestPublic(t *testing.T) {
+	for _, p := range goList(t, filepath.Join(root, "examples", "variant")) {
+		for _, to := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if to != "cmd/watchlab/cli" && top(to) != "impls" {
+				t.Errorf("examples/variant imports %s, which is not public", to)
+			}
+		}
+	}
+}
+
+func listed(t *testing.T) []pkg { return goList(t, root) }
+
+// goList returns the packages of a module with those of their imports that are of this
+// repository, all without the module path.
+func goList(t *testing.T, dir string) []pkg {
+	t.Helper()
+	module := strings.TrimSpace(output(t, root, "list", "-m")) + "/"
+	relative := func(paths []string) (ours []string) {
+		for _, p := range paths {
+			if after, ok := strings.CutPrefix(p, module); ok {
+				ours = append(ours, after)
+			}
+		}
+		return ours
+	}
+	dec := json.NewDecoder(strings.NewReader(output(t, dir, "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")))
+	var all []pkg
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		p.Imports, p.TestImports, p.XTestImports = relative(p.Imports), relative(p.TestImports), relative(p.XTestImports)
+		all = append(all, p)
+	}
+}
+
+func output(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	var stderr strings.Builder
+	cmd.Dir, cmd.Stderr = dir, &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return string(out)
+}
+
+func top(p string) string { return strings.SplitN(p, "/", 2)[0] }
+
+// folder returns the first two elements of a path.
+func folder(p string) string {
+	parts := strings.Split(p, "/")
+	return strings.Join(parts[:min(2, len(parts))], "/")
+}
+
+func within(p string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return p == f || strings.HasPrefix(p, f+"/") })
+}
+
+// count returns the number of files below a folder that want takes.
+func count(t *testing.T, dir string, want func(string) bool) int64 {
+	t.Helper()
+	return sum(t, dir, func(p string, _ fs.DirEntry) int64 {
+		if want(p) {
+			return 1
+		}
+		return 0
+	})
+}
+
+func bytesOf(t *testing.T, dir string) int64 {
+	t.Helper()
+	return sum(t, dir, func(_ string, d fs.DirEntry) int64 {
+		info, err := d.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	})
+}
+
+func lines(t *testing.T) int64 {
+	return sum(t, ".", func(p string, _ fs.DirEntry) int64 {
+		if !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return 0
+		}
+		data, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int64(strings.Count(string(data), "\n"))
+	})
+}
+
+// sum adds a number of each file below a folder of the tree, bin and .git left out.
+func sum(t *testing.T, dir string, number func(string, fs.DirEntry) int64) (total int64) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(root, dir), func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin"):
+			return fs.SkipDir
+		case !d.IsDir():
+			total += number(p, d)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return total
+}

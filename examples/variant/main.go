@@ -1,0 +1,44 @@
+// Command variant is the watchlab command with one more variant of family queue.
+//
+//	go run . run --family queue --impl clientgo-fifo,counting
+package main
+
+import (
+	"os"
+	"sync/atomic"
+
+	"watchlab/cmd/watchlab/cli"
+	"watchlab/impls"
+	"watchlab/impls/queue"
+)
+
+func main() {
+	queue.Register(counting)
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// counting is the variant cond with a counter of added objects.
+var counting = queue.Variant{
+	Name:    "counting",
+	Summary: "cond with a counter of added objects",
+	Guarantees: []impls.Guarantees{{
+		Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
+		Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
+	}},
+	New: func(o queue.Options) (queue.Queue, error) {
+		q, err := queue.New("cond", o)
+		return &counter{Queue: q}, err
+	},
+}
+
+type counter struct {
+	queue.Queue
+
+	added atomic.Int64
+}
+
+// Add implements cache.Queue.
+func (c *counter) Add(obj any) error {
+	c.added.Add(1)
+	return c.Queue.Add(obj)
+}

@@ -1,0 +1,10 @@
+package main
+
+import (
+	"testing"
+
+	"watchlab/impls/conformance/queuetest"
+)
+
+// TestConformance runs the checks that every variant of the family passes.
+func TestConformance(t *testing.T) { queuetest.Run(t, counting) }
