@@ -21,7 +21,7 @@ import (
 
 	"watchlab/bench/profile"
 	"watchlab/impls/merge"
-	"watchlab/loadgen/source/static"
+	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
@@ -165,19 +165,19 @@ func (s *staticPods) change(i int) error {
 
 // run starts the sources; they end with ctx.
 func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.Merger) error {
-	opts := static.Options{NodeName: storm.NodeName, Period: staticPeriod, Report: func(err error) {
+	opts := source.StaticOptions{NodeName: storm.NodeName, Period: staticPeriod, Client: s.client, Report: func(err error) {
 		s.problems.CompareAndSwap(nil, &err)
 	}}
-	file, err := static.File(s.dir, static.FileOptions{Options: opts})
+	file, err := source.StaticFile(s.dir, opts)
 	if err != nil {
 		return err
 	}
-	url, err := static.HTTP("http://"+s.listener.Addr().String()+"/", static.HTTPOptions{Options: opts, Client: s.client})
+	url, err := source.StaticURL("http://"+s.listener.Addr().String()+"/", opts)
 	if err != nil {
 		return err
 	}
-	for source, src := range map[string]static.Source{merge.FileSource: file, merge.HTTPSource: url} {
-		ch, err := channelOf(ctx, merger, source)
+	for name, src := range map[string]source.StaticPods{merge.FileSource: file, merge.HTTPSource: url} {
+		ch, err := channelOf(ctx, merger, name)
 		if err != nil {
 			return err
 		}

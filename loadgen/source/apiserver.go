@@ -21,20 +21,17 @@ import (
 )
 
 // APIServer serves the storm from a simulated API server on loopback
-// ([apiserver.Server]) and lists and watches it with a real client-go REST
-// client: JSON, no compression, no TLS, no client-side rate limit. Each event
-// is encoded once, before Play (of a storm whose JSON is larger than the server's
-// budget, the rest as it is played), and decoded by client-go for every watch.
+// ([apiserver.Server]). It lists and watches with a real client-go REST client:
+// JSON, no compression, no TLS, no rate limit. Each event is encoded once, before
+// Play (events beyond the server's memory budget during Play), and client-go
+// decodes it for every watch.
 //
-// Play never waits for a watch, paced or not: what a watch has not read waits
-// in the server. An unpaced Play therefore releases everything at once, and
-// the socket and the decoder set the pace.
+// Play never waits for a watch: events wait in the server. An unpaced Play releases
+// everything at once, and the socket and the decoder set the pace.
 type APIServer struct {
-	storm  *storm.Storm
-	server *apiserver.Server
-
-	injector *fault.Injector
-
+	storm     *storm.Storm
+	server    *apiserver.Server
+	injector  *fault.Injector
 	transport *http.Transport
 	lw        cache.ListerWatcher
 
@@ -42,8 +39,8 @@ type APIServer struct {
 	closeErr  error
 }
 
-// NewAPIServer encodes the storm and starts its server. The kind of the storm
-// must be one that client-go's scheme knows.
+// NewAPIServer encodes the storm and starts its server. client-go's scheme must know
+// the kind of the storm.
 func NewAPIServer(s *storm.Storm) (*APIServer, error) {
 	prepared, err := prepareAPIServer(s)
 	if err != nil {
@@ -81,19 +78,14 @@ func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*A
 	if err != nil {
 		return nil, fmt.Errorf("apiserver source: %w", err)
 	}
-	src := &APIServer{
-		storm:     s,
-		server:    server,
-		injector:  injector,
-		transport: &http.Transport{DisableCompression: true},
-	}
+	src := &APIServer{storm: s, server: server, injector: injector, transport: &http.Transport{DisableCompression: true}}
 	if err := src.connect(url); err != nil {
 		return nil, errors.Join(fmt.Errorf("apiserver source: %w", err), server.Close())
 	}
 	return src, nil
 }
 
-// connect makes the client and what lists and watches with it.
+// connect makes the client and its ListerWatcher.
 func (a *APIServer) connect(url string) error {
 	gv := a.storm.Kind.GroupVersion()
 	config := &rest.Config{
@@ -116,7 +108,7 @@ func (a *APIServer) connect(url string) error {
 	if err != nil {
 		return err
 	}
-	// The way that generated clients and informers do it.
+	// As in generated clients and informers.
 	lw := cache.NewListWatchFromClient(client, a.storm.Resource.Resource, metav1.NamespaceAll, fields.Everything())
 	a.lw = cache.ToListWatcherWithWatchListSemantics(lw, client)
 	return nil
@@ -125,23 +117,22 @@ func (a *APIServer) connect(url string) error {
 // Name returns "apiserver".
 func (a *APIServer) Name() string { return APIServerName }
 
-// ListerWatcher lists and watches over HTTP, with WatchList where client-go
-// has it on.
+// ListerWatcher lists and watches over HTTP, with WatchList where client-go enables
+// it.
 func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
 
 // Server returns the simulated API server, for its address and its counters.
 func (a *APIServer) Server() *apiserver.Server { return a.server }
 
-// Injector returns what makes the server fail, to see what it did; nil where
-// there are no faults.
+// Injector returns the injector of the faults; nil where there are none.
 func (a *APIServer) Injector() *fault.Injector { return a.injector }
 
-// Relists returns how often the whole state was asked for after the first
-// time. A [fault.Relist] asks once, too.
+// Relists returns the number of requests of the whole state after the first. A
+// [fault.Relist] causes one, too.
 func (a *APIServer) Relists() int { return int(max(a.server.Snapshots()-1, 0)) }
 
-// Play releases the events after the initial list; see [Source] and
-// [APIServer]. The faults begin with it, and end with Close.
+// Play releases the events after the initial list; see [Source] and [APIServer].
+// Faults start with it and end with Close.
 func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
 	if a.injector != nil {
 		if err := a.injector.Start(); err != nil {
@@ -173,6 +164,6 @@ func (a *APIServer) Close() error {
 	return a.closeErr
 }
 
-// Disconnect closes all connections, as a failing network does. Clients are
-// free to connect again and to watch from where they were.
+// Disconnect closes all connections, like a failing network. Clients may connect
+// again and watch from their last version.
 func (a *APIServer) Disconnect() { a.server.Disconnect() }

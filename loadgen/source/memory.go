@@ -28,77 +28,53 @@ import (
 // ErrClosed is returned by lists and watches of a source that was closed.
 var ErrClosed = errors.New("source is closed")
 
-// window is how many events an unpaced [Memory] releases ahead of the slowest
-// watch, and how many the channel of a watch holds: enough to wake the other
-// side once per half of it rather than at every event.
+// window is the number of events that an unpaced [Memory] releases ahead of the
+// slowest watch, and the capacity of a watch's channel. It lets each side wake the
+// other once per half of it rather than at every event.
 const window = 128
 
-// Memory hands the storm's events over in this process: the objects as they
-// are, without a copy or an encoding. Each watch has one goroutine, which sends
-// to the watch's channel; this hop is inherent to watch.Interface.
+// Memory delivers the storm's events within the process, without a copy or an
+// encoding. Each watch has one goroutine, which sends to the watch's channel, as
+// watch.Interface requires.
 //
-// A paced Play is an open loop: it releases on schedule whether or not
-// anybody takes, and what a watch has not taken waits for it. An unpaced one is
-// a closed loop: it waits while nobody watches, or the slowest watch has 128
-// events to come beyond the 128 that lie in its channel. There, a release says when the source was allowed to go on,
-// not when the event was due, so that a latency counted from it says little.
+// A paced Play is an open loop: it releases on schedule, and events wait for a slow
+// watch. An unpaced one is a closed loop: it waits while there is no watch, or
+// while the slowest has 128 events to come beyond the 128 in its channel. Then the
+// time of a release does not say when the event was due, and a latency from it
+// means little.
 //
-// Lists are typed (such as *v1.PodList) where client-go's scheme knows the
-// kind; since such a list holds values, the structs of its items are copies.
-// Limits are ignored, as an API server's watch cache does with version 0.
-// Selectors are refused. There are no bookmarks but the one that ends the
-// initial events. Everything is retained, so that no watch is too late.
+// Lists are typed (such as *v1.PodList) where client-go's scheme knows the kind;
+// such a list contains copies of the structs. Limits are ignored, as in an API
+// server's watch cache with version 0. Selectors are refused. The only bookmark is
+// the one that ends the initial events. Everything is retained, so no watch is too
+// late.
 type Memory struct {
-	name string
-	kind schema.GroupVersionKind
-
+	name   string
+	kind   schema.GroupVersionKind
 	storm  *storm.Storm
-	stream history
-
-	invalid error
-
+	stream *stream.Stream
+	// invalid is the error of the storm.
+	invalid   error
 	snapshots atomic.Int64
+	feeds     sync.WaitGroup
 
-	mu sync.Mutex
-
-	watches map[*memoryWatch]struct{}
-
-	feeds sync.WaitGroup
+	mu      sync.Mutex
+	watches map[*memoryWatch]struct{} // nil after Close
 }
 
-// history is what a [Memory] shows: a storm of which a part is visible, or one
-// that is still being written.
-type history interface {
-	Events(from, to uint64) []storm.Event
-	State(at uint64) []int32
-	Start(version string, sendInitialEvents *bool, bookmarks bool) (stream.Start, error)
-	ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error)
-	Follow(at uint64) *stream.Follower
-	WaitRoom(ctx context.Context, window uint64) error
-	Raise(to uint64)
-	Visible() uint64
-}
-
-var (
-	_ history = (*stream.Stream)(nil)
-	_ history = (*stream.Log)(nil)
-)
-
-// NewMemory returns the in-process source of a storm. What is wrong with the
-// storm (see [storm.Storm.Validate]) is returned by Play and by each list and
-// watch.
+// NewMemory returns the in-process source of a storm. Play and each list and watch
+// return the error of an invalid storm (see [storm.Storm.Validate]).
 func NewMemory(s *storm.Storm) *Memory {
 	m := &Memory{name: "storm " + s.Name, kind: s.Kind, storm: s, watches: map[*memoryWatch]struct{}{}}
 	if m.invalid = s.Validate(); m.invalid != nil {
 		s = &storm.Storm{}
 	}
-	m.stream = stream.New(s, 0)
+	m.stream = stream.New(s)
 	return m
 }
 
-// NewLive returns a source of a log that somebody else writes: nothing is
-// released, and Play is not to be called.
-func NewLive(kind schema.GroupVersionKind, log *stream.Log) *Memory {
+// NewLive returns the source of a log that the caller writes. It has no Play.
+func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
 	return &Memory{
 		name: "live " + kind.Kind, kind: kind, storm: &storm.Storm{}, stream: log,
 		watches: map[*memoryWatch]struct{}{},
@@ -111,8 +87,7 @@ func (m *Memory) Name() string { return MemoryName }
 // ListerWatcher returns the source itself.
 func (m *Memory) ListerWatcher() cache.ListerWatcher { return memoryListerWatcher{m} }
 
-// Relists returns how often the whole state was asked for after the first
-// time.
+// Relists returns the number of requests of the whole state after the first.
 func (m *Memory) Relists() int { return int(max(m.snapshots.Load()-1, 0)) }
 
 // Play releases the events after the initial list; see [Source] and [Memory].
@@ -138,8 +113,8 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 	return nil
 }
 
-// Disconnect ends all watches, as a lost connection would. Clients are free to
-// watch again from where they were.
+// Disconnect ends all watches, like a lost connection. Clients may watch again from
+// their last version.
 func (m *Memory) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,8 +135,8 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// memoryListerWatcher is what a Memory shows to a Reflector. It says nothing
-// about WatchList, and so supports it (client-go v0.37,
+// memoryListerWatcher is a Memory's ListerWatcher. It supports WatchList, as it does
+// not deny it (client-go v0.37,
 // util/watchlist.DoesClientNotSupportWatchListSemantics).
 type memoryListerWatcher struct{ m *Memory }
 
@@ -183,7 +158,7 @@ func (lw memoryListerWatcher) WatchWithContext(ctx context.Context, opts metav1.
 	return lw.m.watch(ctx, opts)
 }
 
-// check refuses what a memory source cannot do.
+// check refuses options that a memory source does not support.
 func (m *Memory) check(opts metav1.ListOptions) error {
 	m.mu.Lock()
 	closed := m.watches == nil
@@ -199,7 +174,7 @@ func (m *Memory) check(opts metav1.ListOptions) error {
 	return nil
 }
 
-// object returns the object of the event with that index, which is visible.
+// object returns the object of the visible event with that index.
 func (m *Memory) object(i int32) runtime.Object {
 	return m.stream.Events(uint64(i), uint64(i)+1)[0].Object
 }
@@ -230,8 +205,8 @@ func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 	return list, nil
 }
 
-// listOf returns the typed list of the objects, or, for a kind that client-go
-// doesn't know, a list that holds them as they are.
+// listOf returns a typed list of the objects, or an untyped one for a kind that
+// client-go does not know.
 func (m *Memory) listOf(objects []runtime.Object) (runtime.Object, error) {
 	kind := m.kind
 	kind.Kind += "List"
@@ -254,10 +229,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		return nil, err
 	}
 	w := &memoryWatch{
-		memory: m,
-		start:  start,
-		ch:     make(chan watch.Event, window),
-		stop:   make(chan struct{}),
+		memory: m, start: start, ch: make(chan watch.Event, window), stop: make(chan struct{}),
 	}
 	if start.Mark {
 		if w.mark, err = m.bookmark(start.At); err != nil {
@@ -279,12 +251,12 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 }
 
 // bookmark returns the bookmark that ends the initial events: an object of the
-// storm's kind with nothing but a version and the annotation.
+// storm's kind with a version and the annotation.
 func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 	var o runtime.Object
 	switch {
 	case m.stream.Visible() > 0:
-		// Of the type of the objects, since a Reflector compares types.
+		// A Reflector compares its type with that of the objects.
 		o = reflect.New(reflect.TypeOf(m.object(0)).Elem()).Interface().(runtime.Object)
 	case scheme.Scheme.Recognizes(m.kind):
 		var err error
@@ -312,16 +284,13 @@ type memoryWatch struct {
 	memory   *Memory
 	follower *stream.Follower
 	start    stream.Start
-
-	mark runtime.Object
-	ch   chan watch.Event
-
-	stop chan struct{}
-
-	stopped atomic.Bool
+	mark     runtime.Object
+	ch       chan watch.Event
+	stop     chan struct{}
+	stopped  atomic.Bool
 }
 
-// Stop ends the watch; its channel is closed soon afterwards.
+// Stop ends the watch. Its channel closes soon afterwards.
 func (w *memoryWatch) Stop() {
 	if w.stopped.CompareAndSwap(false, true) {
 		close(w.stop)
@@ -331,7 +300,7 @@ func (w *memoryWatch) Stop() {
 // ResultChan returns the channel of events.
 func (w *memoryWatch) ResultChan() <-chan watch.Event { return w.ch }
 
-// feed sends what the watch is due until it is stopped.
+// feed sends the events of the watch until it stops.
 func (w *memoryWatch) feed(ctx context.Context) {
 	m := w.memory
 	defer func() {
@@ -375,13 +344,12 @@ func (w *memoryWatch) feed(ctx context.Context) {
 	}
 }
 
-// send returns false where the watch ended first.
+// send returns false where the watch ends first.
 func (w *memoryWatch) send(ctx context.Context, e watch.Event) bool {
 	if w.stopped.Load() {
 		return false
 	}
-	// Mostly there is room, and asking for one channel is cheaper than for
-	// three.
+	// There is usually room, and a select of one channel is cheaper than of three.
 	select {
 	case w.ch <- e:
 		return true

@@ -1,22 +1,24 @@
-// Package source is where a storm enters a pipeline: it gives a Reflector
-// something to list and watch, and releases the storm's events to it.
+// Package source is where a storm enters a pipeline: it lists and watches like an
+// API server and releases the storm's events.
 //
-//  1. New (or NewMemory, NewAPIServer) takes the storm and prepares all that
-//     is not to be measured; the apiserver source encodes every event here.
-//  2. A Reflector or informer is given ListerWatcher. What it lists first is
-//     the initial list: the state after the first Storm.Initial events.
-//  3. Play releases the rest, one by one, at the pacer's times.
-//  4. Close ends what still watches.
+//  1. [Prepare] does once what all sources of a storm need: the apiserver source
+//     encodes every event.
+//  2. The [Maker] returns a fresh source for each play.
+//  3. A Reflector or informer lists and watches ListerWatcher. The initial list is
+//     the state after the first Storm.Initial events.
+//  4. Play releases the other events one by one at the pacer's times.
+//  5. Close ends all watches.
 //
-// The two sources differ in what lies between the event and the Reflector:
-// with [Memory] one channel, with [APIServer] JSON over HTTP/1.1 on loopback
-// and client-go's own decoder. The difference of their figures is what the
-// wire costs.
+// The two sources differ in the way from the event to the Reflector: in [Memory] it
+// is one channel, in [APIServer] JSON over HTTP/1.1 on loopback and client-go's
+// decoder. The difference of their figures is the cost of the wire.
 //
-// Both follow the Kubernetes watch contract: a watch from resourceVersion n
-// gets every event after n, once, in order; any number of watches share one
-// stream; sendInitialEvents (client-go's WatchListClient) starts a watch with
-// the whole state and marks its end with an annotated bookmark.
+// Both follow the Kubernetes watch contract: a watch from resourceVersion n gets
+// every event after n, once, in order; any number of watches share one stream; with
+// sendInitialEvents (client-go's WatchListClient) a watch starts with the whole
+// state and an annotated bookmark.
+//
+// [StaticFile] and [StaticURL] are the kubelet's other two sources of pods.
 package source
 
 import (
@@ -32,17 +34,15 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Source feeds one storm to a Reflector. ListerWatcher and Relists may be
-// called at any time from any goroutine; Play once, from one goroutine.
+// Source feeds one storm to a Reflector. ListerWatcher and Relists may be called at
+// any time from any goroutine; Play once, from one goroutine.
 type Source interface {
 	Name() string
-
 	ListerWatcher() cache.ListerWatcher
-
+	// Play calls released, which may be nil, before it releases an event.
 	Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error
-
+	// Relists counts the requests of the whole state after the first.
 	Relists() int
-
 	Close() error
 }
 
@@ -55,29 +55,27 @@ const (
 // ErrUnknownSource is wrapped by the error for a name that is not a source.
 var ErrUnknownSource = errors.New("unknown source")
 
-// Names returns what New takes.
+// Names returns the names that New takes.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
-// Maker makes fresh sources of one storm, each to be used for one play.
+// Maker returns a fresh source of one storm, for one play.
 type Maker func() (Source, error)
 
-// ErrNoFaults is wrapped by the error for faults of a source that has none.
+// ErrNoFaults is wrapped by the error for faults of a source without a connection.
 var ErrNoFaults = errors.New("no faults here")
 
-// Options change how sources work. The zero value is a good default.
+// Options are the faults of a source and their seed.
 type Options struct {
 	Faults []fault.Spec
-
-	Seed int64
+	Seed   int64
 }
 
 // Prepare is [Options.Prepare] without options.
 func Prepare(name string, s *storm.Storm) (Maker, error) { return Options{}.Prepare(name, s) }
 
-// Prepare does, once, what all sources of that name need for a storm: the
-// apiserver source's events are encoded. The error says which names there are
-// and wraps [ErrUnknownSource], wraps [ErrNoFaults] or [fault.ErrSpec], or is
-// the storm's.
+// Prepare does once what all sources of that name need for a storm. The error is the
+// storm's, or wraps [ErrUnknownSource] and lists the names, or wraps [ErrNoFaults]
+// or [fault.ErrSpec].
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
@@ -86,7 +84,7 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 		}
 		return func() (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
-		// Before anything is encoded.
+		// Encoding takes a while, so it comes after this check.
 		if _, err := fault.New(o.Faults, o.Seed, nil); err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ type Options struct {
 // Log is the history and the state of one resource. It is safe for concurrent
 // use.
 type Log struct {
-	stream.Tide
+	stream.Position
 	rec    *Recording
 	maker  maker
 	opts   Options

@@ -39,7 +39,7 @@ type Tee struct {
 	resource Resource
 
 	like  runtime.Object
-	log   *stream.Log
+	log   *stream.Stream
 	line  *line
 	begun time.Time
 

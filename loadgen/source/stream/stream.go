@@ -1,47 +1,47 @@
-// Package stream makes a storm visible event by event: what has been released
-// so far, the state of the world at any point of it, and followers that are
-// woken when there is more.
+// Package stream makes the events of a storm visible one by one and answers the
+// questions of lists and watches about them: what is visible, what the state at a
+// version is, and when there is more.
 //
-// A resourceVersion is a position: the sequence number of the last event that
-// is part of what it names. Position 0 is before the first event.
-//
-// Nothing is copied for a follower, so any number of them cost the same, and
-// a follower that is slow holds up nobody.
+// A resourceVersion is a position: the sequence number of the last event that it
+// includes. Position 0 is before the first event. Nothing is copied for a watch,
+// so any number of them cost the same, and a slow one delays no other.
 package stream
 
 import (
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/storm"
 )
 
-// Stream is a storm of which the first events are visible. Its methods are
-// safe for concurrent use.
+// Stream is a storm whose first events are visible: a complete one ([New]) or one
+// that is still being written ([NewLog]). Its methods are safe for concurrent use.
 type Stream struct {
-	Tide
+	Position
+
+	// events has its final length, so that events never move.
 	events []storm.Event
-
-	initial uint64
-
-	retain uint64
-
+	// byKey has the indexes of all keys in order; nil for a log.
 	byKey []int32
+
+	mu      sync.Mutex
+	initial uint64
+	keys    map[string]int32
+	exists  []bool
+	refused uint64
+	sealed  bool
 }
 
-// New returns a stream of a valid storm (see [storm.Storm.Validate]) of which
-// the initial list is visible. A watch may start at most retain events back;
-// 0 or less means anywhere. O(events + keys × log keys).
-func New(s *storm.Storm, retain int) *Stream {
-	st := &Stream{
-		events:  s.Events,
-		initial: uint64(s.Initial),
-		retain:  uint64(max(retain, 0)),
-		byKey:   make([]int32, s.Keys),
-	}
+// New returns a stream of a valid storm (see [storm.Storm.Validate]) whose initial
+// list is visible. O(events + keys × log keys).
+func New(s *storm.Storm) *Stream {
+	st := &Stream{events: s.Events, initial: uint64(s.Initial), byKey: make([]int32, s.Keys), sealed: true}
 	keys := make([]string, s.Keys)
 	for i := range s.Events {
 		keys[s.Events[i].KeyIndex] = s.Events[i].Key
@@ -54,34 +54,113 @@ func New(s *storm.Storm, retain int) *Stream {
 	return st
 }
 
+// NewLog returns an empty stream for [Stream.Append]. It holds at most capacity
+// events.
+func NewLog(capacity int) *Stream {
+	return &Stream{events: make([]storm.Event, capacity), keys: make(map[string]int32)}
+}
+
+// Append adds an event of a key: obj is its object, deleted says that the object no
+// longer exists. The state of the key decides the type of the event; deleting an
+// object that does not exist is no event. The event has a copy of the object with
+// its number as resourceVersion. Append returns false where the log is full or
+// sealed. O(1).
+func (s *Stream) Append(key string, obj runtime.Object, deleted bool, at time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sealed {
+		return false
+	}
+	k, known := s.keys[key]
+	exists := known && s.exists[k]
+	e := storm.Event{At: at, Key: key, Type: watch.Modified}
+	switch {
+	case deleted && !exists:
+		return true
+	case deleted:
+		e.Type = watch.Deleted
+	case !exists:
+		e.Type = watch.Added
+	}
+	n := s.Visible()
+	if n == uint64(len(s.events)) {
+		s.refused++
+		return false
+	}
+	if !known {
+		k = int32(len(s.exists))
+		s.keys[key], s.exists = k, append(s.exists, false)
+	}
+	s.exists[k] = !deleted
+	e.KeyIndex, e.Seq = k, n+1
+	e.Object = storm.Renumber(obj, e.Seq)
+	s.events[n] = e
+	s.Raise(n + 1)
+	return true
+}
+
+// EndInitial makes all events so far the initial list.
+func (s *Stream) EndInitial() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.initial = s.Visible()
+}
+
+// Seal refuses all later events. It returns the last position.
+func (s *Stream) Seal() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed = true
+	return s.Visible()
+}
+
+// Refused returns the number of events that a full log refused.
+func (s *Stream) Refused() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+// Storm returns the events up to a position as a storm. It is valid where times
+// did not decrease, and shares the stream's events.
+func (s *Stream) Storm(upto uint64) *storm.Storm {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &storm.Storm{Initial: int(min(s.initial, upto)), Events: s.events[:upto:upto]}
+	for i := range out.Events {
+		out.Keys = max(out.Keys, int(out.Events[i].KeyIndex)+1)
+	}
+	return out
+}
+
 // Events returns the events after position from, up to position to. They are
 // shared and must not be changed.
 func (s *Stream) Events(from, to uint64) []storm.Event { return s.events[from:to] }
 
-// State returns the newest event of every key that is there at a position, as
-// indexes into the storm's events, in order of key. O(position + keys).
+// State returns the newest event of every key that exists at a position, as
+// indexes of events, in order of key. O(position + keys), in a log O(position +
+// keys × log keys).
 func (s *Stream) State(at uint64) []int32 {
 	last := make([]int32, len(s.byKey))
 	for i := range last {
 		last[i] = -1
 	}
-	live := 0
 	for i := range s.events[:at] {
 		e := &s.events[i]
-		was := last[e.KeyIndex] >= 0
-		if e.Type == watch.Deleted {
-			last[e.KeyIndex] = -1
-			if was {
-				live--
-			}
-			continue
+		for int(e.KeyIndex) >= len(last) {
+			last = append(last, -1)
 		}
 		last[e.KeyIndex] = int32(i)
-		if !was {
-			live++
+		if e.Type == watch.Deleted {
+			last[e.KeyIndex] = -1
 		}
 	}
-	state := make([]int32, 0, live)
+	if s.byKey == nil {
+		last = slices.DeleteFunc(last, func(i int32) bool { return i < 0 })
+		slices.SortFunc(last, func(a, b int32) int { return strings.Compare(s.events[a].Key, s.events[b].Key) })
+		return last
+	}
+	state := make([]int32, 0, len(last))
 	for _, k := range s.byKey {
 		if last[k] >= 0 {
 			state = append(state, last[k])
@@ -90,20 +169,10 @@ func (s *Stream) State(at uint64) []int32 {
 	return state
 }
 
-// Release makes the events up to seq visible and wakes the followers that wait
-// for more. It never blocks; a seq that is visible already, or beyond the end
-// of the storm, counts as the nearest that isn't. O(followers), and next to
-// nothing where none of them waits.
-func (s *Stream) Release(seq uint64) { s.Raise(min(seq, uint64(len(s.events)))) }
-
-// bounds are the positions that may be asked for.
 func (s *Stream) bounds() Bounds {
-	visible := s.Visible()
-	b := Bounds{Visible: visible, First: s.initial}
-	if s.retain > 0 && visible > s.retain {
-		b.Oldest = visible - s.retain
-	}
-	return b
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Bounds{Visible: s.Visible(), First: s.initial}
 }
 
 // Start reads the options of a watch; see [Bounds.Start].
@@ -111,8 +180,7 @@ func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) 
 	return s.bounds().Start(version, sendInitialEvents, bookmarks)
 }
 
-// ListAt returns the position of which a list shows the state; see
-// [Bounds.ListAt].
+// ListAt returns the position whose state a list returns; see [Bounds.ListAt].
 func (s *Stream) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	return s.bounds().ListAt(version, match)
 }

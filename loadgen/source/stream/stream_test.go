@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -77,7 +76,7 @@ func TestState(t *testing.T) {
 		part := *s
 		part.Events = s.Events[:at]
 		got, order := map[string]uint64{}, []string{}
-		for _, i := range New(s, 0).State(uint64(at)) {
+		for _, i := range New(s).State(uint64(at)) {
 			got[s.Events[i].Key] = s.Events[i].Seq
 			order = append(order, s.Events[i].Key)
 		}
@@ -123,9 +122,13 @@ func TestStart(t *testing.T) {
 		{version: "1.5", fails: isUnreadable},
 		{version: "18446744073709551616", fails: isUnreadable},
 	} {
-		st := New(s, tc.retain)
-		st.Release(visible)
-		got, err := st.Start(tc.version, tc.initial, tc.bookmarks)
+		st := New(s)
+		st.Raise(visible)
+		bounds := st.bounds()
+		if tc.retain > 0 {
+			bounds.Oldest = visible - uint64(tc.retain)
+		}
+		got, err := bounds.Start(tc.version, tc.initial, tc.bookmarks)
 		if tc.fails != nil {
 			if err == nil || !tc.fails(err) {
 				t.Errorf("%+v: error %v", tc, err)
@@ -137,18 +140,18 @@ func TestStart(t *testing.T) {
 		}
 	}
 	// Without an initial list, any state is the empty one, and all follows.
-	st := New(count(5), 0)
-	st.Release(4)
+	st := New(count(5))
+	st.Raise(4)
 	if got, err := st.Start("0", nil, true); err != nil || got != (Start{}) {
 		t.Errorf("Start(0) of a storm without an initial list = %+v, %v", got, err)
 	}
 }
 
-func TestRelease(t *testing.T) {
-	st := New(count(5), 0)
-	for _, step := range []struct{ seq, want uint64 }{{0, 0}, {3, 3}, {2, 3}, {3, 3}, {math.MaxUint64, 5}} {
-		if st.Release(step.seq); st.Visible() != step.want {
-			t.Errorf("Release(%d): visible %d, want %d", step.seq, st.Visible(), step.want)
+func TestRaise(t *testing.T) {
+	st := New(count(5))
+	for _, step := range []struct{ seq, want uint64 }{{0, 0}, {3, 3}, {2, 3}, {3, 3}} {
+		if st.Raise(step.seq); st.Visible() != step.want {
+			t.Errorf("Raise(%d): visible %d, want %d", step.seq, st.Visible(), step.want)
 		}
 	}
 }
@@ -157,7 +160,7 @@ func TestRelease(t *testing.T) {
 // are never left asleep.
 func TestFollowersAreWoken(t *testing.T) {
 	const n = 20_000
-	st := New(count(n), 0)
+	st := New(count(n))
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -186,7 +189,7 @@ func TestFollowersAreWoken(t *testing.T) {
 		})
 	}
 	for seq := range uint64(n) {
-		st.Release(seq + 1)
+		st.Raise(seq + 1)
 	}
 	wg.Wait()
 	if left := *st.followers.Load(); len(left) > 0 {
@@ -197,7 +200,7 @@ func TestFollowersAreWoken(t *testing.T) {
 // Whoever waits for room goes on as followers take, and is never left asleep.
 func TestRoomIsKept(t *testing.T) {
 	const n, window = 20_000, 16
-	st := New(count(n), 0)
+	st := New(count(n))
 	var wg sync.WaitGroup
 	for range 2 {
 		f := st.Follow(0)
@@ -223,7 +226,7 @@ func TestRoomIsKept(t *testing.T) {
 		if err := st.WaitRoom(t.Context(), window); err != nil {
 			t.Fatal(err)
 		}
-		st.Release(seq + 1)
+		st.Raise(seq + 1)
 	}
 	wg.Wait()
 }
@@ -250,7 +253,7 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 // made up for by the next event.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const n = 40_000
-	st := New(count(n), 0)
+	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	f := st.Follow(0)
@@ -272,7 +275,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	})
 	for seq := range uint64(n) {
 		spin(ctx, seq, func() bool { return f.seen.Load() == seq })
-		st.Release(seq + 1)
+		st.Raise(seq + 1)
 	}
 	wg.Wait()
 }
@@ -281,7 +284,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 // about to fall asleep.
 func TestNoRoomIsOverlooked(t *testing.T) {
 	const n, window = 150_000, 1
-	st := New(count(n), 0)
+	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	f := st.Follow(0)
@@ -294,7 +297,7 @@ func TestNoRoomIsOverlooked(t *testing.T) {
 		}
 	})
 	for seq := range uint64(n) {
-		st.Release(seq + 1)
+		st.Raise(seq + 1)
 		if err := st.WaitRoom(ctx, window); err != nil {
 			t.Errorf("waits for room at %d, of which %d is seen: %v", seq+1, f.seen.Load(), err)
 			break
@@ -306,7 +309,7 @@ func TestNoRoomIsOverlooked(t *testing.T) {
 
 func TestWaitRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := New(count(10), 0)
+		st := New(count(10))
 		done := make(chan error, 1)
 		wait := func(ctx context.Context) { go func() { done <- st.WaitRoom(ctx, 4) }() }
 		waits := func(want bool) {
@@ -327,14 +330,14 @@ func TestWaitRoom(t *testing.T) {
 		waits(true)
 		f := st.Follow(0)
 		waits(false)
-		st.Release(4)
+		st.Raise(4)
 		wait(t.Context())
 		waits(true)
 		f.Seen(1, 4)
 		waits(true)
 		f.Seen(2, 4)
 		waits(false)
-		st.Release(6)
+		st.Raise(6)
 		wait(t.Context())
 		waits(true)
 		other := st.Follow(6)

@@ -1,4 +1,4 @@
-package static_test
+package source_test
 
 import (
 	"context"
@@ -16,26 +16,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"watchlab/impls/merge"
 	"watchlab/loadgen/internal/pipenet"
-	"watchlab/loadgen/source/static"
+	"watchlab/loadgen/source"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 90 * time.Second
+// staticPatience is longer than the longest period of a test.
+const staticPatience = 90 * time.Second
 
 // pod is a manifest.
-func pod(name, image string) string {
+func staticPod(name, image string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  containers:\n  - name: c\n    image: \"%s\"\n", name, image)
 }
 
 // write puts a file in place in one step, as those who are careful do.
-func write(t testing.TB, path, text string) {
+func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
@@ -54,7 +52,7 @@ type receiver struct {
 	reports []string
 }
 
-func receive(t testing.TB, build func(report func(error)) (static.Source, error)) *receiver {
+func receiveStatic(t testing.TB, build func(report func(error)) (source.StaticPods, error)) *receiver {
 	t.Helper()
 	r := &receiver{t: t, updates: make(chan merge.PodUpdate)}
 	src, err := build(func(err error) {
@@ -76,30 +74,30 @@ func receive(t testing.TB, build func(report func(error)) (static.Source, error)
 }
 
 // next waits for an update and returns the images of its pods, by name.
-func (r *receiver) next(source string) map[string]string {
+func (r *receiver) next(from string) map[string]string {
 	r.t.Helper()
 	select {
 	case u := <-r.updates:
-		if u.Op != merge.SET || u.Source != source {
-			r.t.Fatalf("%v of %s, want SET of %s", u.Op, u.Source, source)
+		if u.Op != merge.SET || u.Source != from {
+			r.t.Fatalf("%v of %s, want SET of %s", u.Op, u.Source, from)
 		}
 		images := map[string]string{}
 		for _, p := range u.Pods {
 			images[p.Name] = p.Spec.Containers[0].Image
 		}
 		return images
-	case <-time.After(patience):
+	case <-time.After(staticPatience):
 		r.t.Fatal("no update came")
 		return nil
 	}
 }
 
 // until takes updates until one is as wanted.
-func (r *receiver) until(source string, want map[string]string) {
+func (r *receiver) until(from string, want map[string]string) {
 	r.t.Helper()
 	var got map[string]string
 	for range 1000 {
-		if got = r.next(source); cmp.Equal(want, got) {
+		if got = r.next(from); cmp.Equal(want, got) {
 			return
 		}
 	}
@@ -110,7 +108,7 @@ func (r *receiver) until(source string, want map[string]string) {
 // meanwhile.
 func (r *receiver) reported(text string) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(staticPatience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -130,24 +128,24 @@ func (r *receiver) reported(text string) {
 	}
 }
 
-func file(path string, poll bool, period time.Duration) func(func(error)) (static.Source, error) {
-	return func(report func(error)) (static.Source, error) {
-		return static.File(path, static.FileOptions{Options: static.Options{NodeName: "Node-1", Period: period, Report: report}, Poll: poll})
+func staticFile(path string, poll bool, period time.Duration) func(func(error)) (source.StaticPods, error) {
+	return func(report func(error)) (source.StaticPods, error) {
+		return source.StaticFile(path, source.StaticOptions{NodeName: "Node-1", Period: period, Report: report, Poll: poll})
 	}
 }
 
 // The system tells of changes long before the period is over.
 func TestFolderIsWatched(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "b.yaml"), pod("b", "1"))
-	r := receive(t, file(dir, false, time.Hour))
+	writeFile(t, filepath.Join(dir, "b.yaml"), staticPod("b", "1"))
+	r := receiveStatic(t, staticFile(dir, false, time.Hour))
 	r.until(merge.FileSource, map[string]string{"b-node-1": "1"})
 
-	write(t, filepath.Join(dir, "a.manifest"), pod("a", "1"))
+	writeFile(t, filepath.Join(dir, "a.manifest"), staticPod("a", "1"))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "1"})
-	write(t, filepath.Join(dir, "b.yaml"), pod("b", "2"))
+	writeFile(t, filepath.Join(dir, "b.yaml"), staticPod("b", "2"))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "2"})
-	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(pod("b", "3")), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(staticPod("b", "3")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
@@ -157,9 +155,9 @@ func TestFolderIsWatched(t *testing.T) {
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
 	// What can't be used changes nothing.
-	write(t, filepath.Join(dir, "a.manifest"), "kind: [")
+	writeFile(t, filepath.Join(dir, "a.manifest"), "kind: [")
 	r.reported("a.manifest:1: ")
-	write(t, filepath.Join(dir, "d.yaml"), pod("d", "1"))
+	writeFile(t, filepath.Join(dir, "d.yaml"), staticPod("d", "1"))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3", "d-node-1": "1"})
 	for _, name := range []string{"a.manifest", "c.yaml", "d.yaml"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
@@ -172,17 +170,17 @@ func TestFolderIsWatched(t *testing.T) {
 // A folder that comes to be, goes away and comes again.
 func TestFolderThatComesAndGoes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
-	r := receive(t, file(dir, false, 50*time.Millisecond))
+	r := receiveStatic(t, staticFile(dir, false, 50*time.Millisecond))
 	if got := r.next(merge.FileSource); len(got) > 0 {
 		t.Errorf("%v, want nothing", got)
 	}
-	r.reported("manifests: it doesn't exist")
+	r.reported("manifests: it does not exist")
 	for n := range 2 {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		image := fmt.Sprint(n)
-		write(t, filepath.Join(dir, "a"), pod("a", image))
+		writeFile(t, filepath.Join(dir, "a"), staticPod("a", image))
 		r.until(merge.FileSource, map[string]string{"a-node-1": image})
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
@@ -193,11 +191,11 @@ func TestFolderThatComesAndGoes(t *testing.T) {
 
 func TestSingleFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pod.yaml")
-	write(t, path, pod("a", "1"))
-	r := receive(t, file(path, false, time.Hour))
+	writeFile(t, path, staticPod("a", "1"))
+	r := receiveStatic(t, staticFile(path, false, time.Hour))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
 	for _, image := range []string{"2", "3"} { // It is another file each time.
-		write(t, path, pod("a", image))
+		writeFile(t, path, staticPod("a", image))
 		r.until(merge.FileSource, map[string]string{"a-node-1": image})
 	}
 }
@@ -208,27 +206,27 @@ func TestFolderIsPolled(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		write(t, filepath.Join(dir, "a"), pod("a", "1"))
-		write(t, filepath.Join(dir, ".hidden"), pod("hidden", "1"))
-		write(t, filepath.Join(dir, "broken"), "x")
+		writeFile(t, filepath.Join(dir, "a"), staticPod("a", "1"))
+		writeFile(t, filepath.Join(dir, ".hidden"), staticPod("hidden", "1"))
+		writeFile(t, filepath.Join(dir, "broken"), "x")
 		if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r := receive(t, file(dir, true, 0))
+		r := receiveStatic(t, staticFile(dir, true, 0))
 		for i, want := range []map[string]string{
 			{"a-node-1": "1"}, {"a-node-1": "1", "b-node-1": "1"}, {"b-node-1": "2"}, {}, {},
 		} {
 			if diff := cmp.Diff(want, r.next(merge.FileSource)); diff != "" {
 				t.Errorf("update %d (-want +got):\n%s", i, diff)
 			}
-			if at := time.Since(begun); at != time.Duration(i)*static.DefaultPeriod {
+			if at := time.Since(begun); at != time.Duration(i)*source.StaticPeriod {
 				t.Errorf("update %d after %v", i, at)
 			}
 			switch i {
 			case 0:
-				write(t, filepath.Join(dir, "b"), pod("b", "1"))
+				writeFile(t, filepath.Join(dir, "b"), staticPod("b", "1"))
 			case 1:
-				write(t, filepath.Join(dir, "b"), pod("b", "2"))
+				writeFile(t, filepath.Join(dir, "b"), staticPod("b", "2"))
 				_ = os.Remove(filepath.Join(dir, "a"))
 			case 2:
 				_ = os.Remove(filepath.Join(dir, "b"))
@@ -245,11 +243,11 @@ func TestAdoption(t *testing.T) {
 	var got []*v1.Pod
 	read := func(t *testing.T, node, name, text string) *v1.Pod {
 		t.Helper()
-		write(t, filepath.Join(dir, name), text)
+		writeFile(t, filepath.Join(dir, name), text)
 		updates := make(chan merge.PodUpdate)
-		src, err := static.File(filepath.Join(dir, name), static.FileOptions{Options: static.Options{
-			NodeName: node, Report: func(err error) { t.Error(err) },
-		}, Poll: true})
+		src, err := source.StaticFile(filepath.Join(dir, name), source.StaticOptions{
+			NodeName: node, Report: func(err error) { t.Error(err) }, Poll: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,45 +260,45 @@ func TestAdoption(t *testing.T) {
 		got = append(got, u.Pods[0])
 		return u.Pods[0]
 	}
-	p := read(t, "Node-1", "a", pod("web", "1"))
+	p := read(t, "Node-1", "a", staticPod("web", "1"))
 	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "Node-1" || p.Status.Phase != v1.PodPending {
 		t.Errorf("%s/%s on %s is %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
 	}
-	if p.UID == "" || p.Annotations[static.HashAnnotation] != string(p.UID) {
+	if p.UID == "" || p.Annotations[source.HashAnnotation] != string(p.UID) {
 		t.Errorf("UID %q, annotations %v", p.UID, p.Annotations)
 	}
 	want := []v1.Toleration{{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}
 	if diff := cmp.Diff(want, p.Spec.Tolerations); diff != "" {
 		t.Errorf("tolerations (-want +got):\n%s", diff)
 	}
-	if again := read(t, "Node-1", "a", pod("web", "1")); again.UID != p.UID {
+	if again := read(t, "Node-1", "a", staticPod("web", "1")); again.UID != p.UID {
 		t.Error("the same manifest makes another pod")
 	}
 	for what, other := range map[string]*v1.Pod{
-		"content": read(t, "Node-1", "a", pod("web", "2")),
-		"path":    read(t, "Node-1", "b", pod("web", "1")),
-		"node":    read(t, "Node-2", "a", pod("web", "1")),
+		"content": read(t, "Node-1", "a", staticPod("web", "2")),
+		"path":    read(t, "Node-1", "b", staticPod("web", "1")),
+		"node":    read(t, "Node-2", "a", staticPod("web", "1")),
 	} {
 		if other.UID == p.UID {
 			t.Errorf("another %s makes the same pod", what)
 		}
 	}
-	own := read(t, "Node-1", "c", strings.Replace(pod("web", "1"), "metadata:", "metadata:\n  uid: abc\n  namespace: kube-system", 1))
-	if own.UID != "abc" || own.Namespace != "kube-system" || own.Annotations[static.HashAnnotation] != "abc" {
+	own := read(t, "Node-1", "c", strings.Replace(staticPod("web", "1"), "metadata:", "metadata:\n  uid: abc\n  namespace: kube-system", 1))
+	if own.UID != "abc" || own.Namespace != "kube-system" || own.Annotations[source.HashAnnotation] != "abc" {
 		t.Errorf("%+v", own.ObjectMeta)
 	}
-	tolerant := read(t, "Node-1", "d", pod("web", "1")+"  tolerations:\n  - operator: Exists\n    effect: NoExecute\n    tolerationSeconds: 5\n")
+	tolerant := read(t, "Node-1", "d", staticPod("web", "1")+"  tolerations:\n  - operator: Exists\n    effect: NoExecute\n    tolerationSeconds: 5\n")
 	if diff := cmp.Diff(want, tolerant.Spec.Tolerations); diff != "" {
 		t.Errorf("tolerations (-want +got):\n%s", diff)
 	}
 }
 
 func TestWhatTheKubeletRefuses(t *testing.T) {
-	good := pod("web", "1")
+	good := staticPod("web", "1")
 	for want, text := range map[string]string{
 		"a name is needed":                    strings.Replace(good, "name: web", "generateName: web", 1),
 		"is not a pod":                        "apiVersion: v1\nkind: Node\nmetadata: {name: node1}",
-		"it has 2 pods, not one":              good + "---\n" + pod("other", "1"),
+		"it has 2 pods, not one":              good + "---\n" + staticPod("other", "1"),
 		"it has 0 pods, not one":              "# Nothing.",
 		`metadata.name "We_b-n"`:              strings.Replace(good, "name: web", "name: We_b", 1),
 		`metadata.namespace "a.b"`:            strings.Replace(good, "metadata:", "metadata:\n  namespace: a.b", 1),
@@ -312,9 +310,9 @@ func TestWhatTheKubeletRefuses(t *testing.T) {
 		"f:6: invalid manifest: did not find": strings.Replace(good, "containers:", "containers: [", 1),
 	} {
 		path := filepath.Join(t.TempDir(), "f")
-		write(t, path, text)
-		r := receive(t, func(report func(error)) (static.Source, error) {
-			return static.File(path, static.FileOptions{Options: static.Options{NodeName: "n", Report: report}, Poll: true})
+		writeFile(t, path, text)
+		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+			return source.StaticFile(path, source.StaticOptions{NodeName: "n", Report: report, Poll: true})
 		})
 		r.reported(want)
 	}
@@ -348,17 +346,16 @@ func TestHTTP(t *testing.T) {
 			transport.CloseIdleConnections()
 			serving.Wait()
 		}()
-		r := receive(t, func(report func(error)) (static.Source, error) {
-			return static.HTTP("http://node/manifest", static.HTTPOptions{
-				Options: static.Options{NodeName: "n", Report: report, Period: time.Minute},
-				Header:  http.Header{"Metadata-Flavor": {"x"}},
-				Client:  &http.Client{Transport: transport},
+		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+			return source.StaticURL("http://node/manifest", source.StaticOptions{
+				NodeName: "n", Report: report, Period: time.Minute,
+				Header: http.Header{"Metadata-Flavor": {"x"}}, Client: &http.Client{Transport: transport},
 			})
 		})
 		list := func(names ...string) string {
 			text := "apiVersion: v1\nkind: PodList\nitems:\n"
 			for _, n := range names {
-				text += "- " + strings.ReplaceAll(strings.TrimSpace(pod(n, "1")), "\n", "\n  ") + "\n"
+				text += "- " + strings.ReplaceAll(strings.TrimSpace(staticPod(n, "1")), "\n", "\n  ") + "\n"
 			}
 			if len(names) == 0 {
 				text = "apiVersion: v1\nkind: PodList\nitems: []\n"
@@ -373,9 +370,9 @@ func TestHTTP(t *testing.T) {
 			report string
 		}{
 			{200, "", map[string]string{}, "it is empty"},
-			{200, pod("a", "1"), map[string]string{"a-n": "1"}, ""},
-			{200, pod("a", "1"), nil, ""},
-			{500, pod("b", "1"), nil, "500 Internal Server Error"},
+			{200, staticPod("a", "1"), map[string]string{"a-n": "1"}, ""},
+			{200, staticPod("a", "1"), nil, ""},
+			{500, staticPod("b", "1"), nil, "500 Internal Server Error"},
 			{200, list("a", "b"), map[string]string{"a-n": "1", "b-n": "1"}, ""},
 			{200, "{", nil, "manifest:1: "},
 			{200, list("a", "b"), map[string]string{"a-n": "1", "b-n": "1"}, ""},
@@ -416,13 +413,13 @@ func TestHTTP(t *testing.T) {
 
 // The same manifest at another URL is another pod.
 func TestHTTPOverTCP(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(pod("a", "1"))) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(staticPod("a", "1"))) }))
 	defer srv.Close()
 	defer srv.Client().CloseIdleConnections()
 	uids := map[types.UID]string{}
 	for _, path := range []string{"/one", "/two"} {
-		r := receive(t, func(report func(error)) (static.Source, error) {
-			return static.HTTP(srv.URL+path, static.HTTPOptions{Options: static.Options{NodeName: "n", Report: report}, Client: srv.Client()})
+		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+			return source.StaticURL(srv.URL+path, source.StaticOptions{NodeName: "n", Report: report, Client: srv.Client()})
 		})
 		select {
 		case u := <-r.updates:
@@ -433,7 +430,7 @@ func TestHTTPOverTCP(t *testing.T) {
 				t.Errorf("%s and %s make the same pod", other, path)
 			}
 			uids[u.Pods[0].UID] = path
-		case <-time.After(patience):
+		case <-time.After(staticPatience):
 			t.Fatal("no update came")
 		}
 	}
@@ -441,21 +438,21 @@ func TestHTTPOverTCP(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, build := range map[string]func() error{
-		"no node": func() error { _, err := static.File("x", static.FileOptions{}); return err },
+		"no node": func() error { _, err := source.StaticFile("x", source.StaticOptions{}); return err },
 		"no path": func() error {
-			_, err := static.File("", static.FileOptions{Options: static.Options{NodeName: "n"}})
+			_, err := source.StaticFile("", source.StaticOptions{NodeName: "n"})
 			return err
 		},
 		"negative": func() error {
-			_, err := static.HTTP("http://x", static.HTTPOptions{Options: static.Options{NodeName: "n", Period: -1}})
+			_, err := source.StaticURL("http://x", source.StaticOptions{NodeName: "n", Period: -1})
 			return err
 		},
 		"no URL": func() error {
-			_, err := static.HTTP("ftp://x", static.HTTPOptions{Options: static.Options{NodeName: "n"}})
+			_, err := source.StaticURL("ftp://x", source.StaticOptions{NodeName: "n"})
 			return err
 		},
 	} {
-		if err := build(); !errors.Is(err, static.ErrOptions) {
+		if err := build(); !errors.Is(err, source.ErrStaticOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

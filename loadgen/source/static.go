@@ -1,0 +1,530 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5" //nolint:gosec // As the kubelet: a name, not a secret.
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/impls/merge"
+	"watchlab/loadgen/manifest"
+)
+
+// The kubelet's defaults: how often it reads a folder or a URL, how much of it at
+// most, and how long it waits for a URL.
+const (
+	StaticPeriod   = 20 * time.Second
+	StaticMaxBytes = 10 << 20
+	staticTimeout  = 10 * time.Second
+	// The time until the kubelet tries to watch a path again: at first, and at
+	// most.
+	staticRetry    = time.Second
+	staticMaxRetry = 20 * time.Second
+)
+
+// HashAnnotation has the hash of a static pod's manifest.
+const HashAnnotation = "kubernetes.io/config.hash"
+
+var (
+	// ErrStaticOptions is wrapped by the error for invalid options.
+	ErrStaticOptions = errors.New("invalid options")
+	// ErrStaticPod is wrapped by the error for a manifest that the kubelet cannot
+	// use.
+	ErrStaticPod = errors.New("invalid static pod")
+)
+
+// StaticOptions are the options of [StaticFile] and [StaticURL].
+type StaticOptions struct {
+	NodeName string
+	// Period is the time between two reads; 0 means StaticPeriod.
+	Period time.Duration
+	// Report receives every error; nil ignores them.
+	Report func(error)
+	// Poll reads files once per period only, without notifications.
+	Poll bool
+	// Header and Client are for the requests to a URL.
+	Header http.Header
+	Client *http.Client
+}
+
+// complete checks the options and sets the defaults.
+func (o StaticOptions) complete() (StaticOptions, error) {
+	switch {
+	case o.NodeName == "":
+		return o, fmt.Errorf("static: %w: NodeName is empty", ErrStaticOptions)
+	case o.Period < 0:
+		return o, fmt.Errorf("static: %w: Period %v is negative (0 means %v)", ErrStaticOptions, o.Period, StaticPeriod)
+	}
+	if o.Period == 0 {
+		o.Period = StaticPeriod
+	}
+	if o.Report == nil {
+		o.Report = func(error) {}
+	}
+	if o.Client == nil {
+		o.Client = &http.Client{Timeout: staticTimeout}
+	}
+	return o, nil
+}
+
+// StaticPods is one of the kubelet's other two sources of pods: manifests in a
+// folder ([StaticFile]) or behind a URL ([StaticURL]). Run sends the whole state of
+// the source as a SET to the channel of a merger, until ctx ends. It is called
+// once.
+//
+// The pods are those of the kubelet (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config, common.go, file.go, file_linux.go and http.go):
+//
+//   - A pod is bound to the node. The node's name in lower case becomes a suffix of
+//     its name, which is then unique among nodes. Its default namespace is default,
+//     its phase is Pending.
+//   - Its default UID is a hash of the manifest, of the node (files), and of the
+//     path or URL: another manifest makes another pod, the same manifest the same
+//     pod. The annotation kubernetes.io/config.hash has the UID. (The merger sets
+//     kubernetes.io/config.source and .seen.)
+//   - Pods of files tolerate every NoExecute taint.
+//   - Files that cannot be used are reported and left out.
+//   - An empty source, and a path that does not exist, is an empty SET, so that the
+//     source counts as seen.
+//
+// It differs in these points. The kubelet converts to its internal types, sets API
+// defaults and runs the validation of the API server, none of which can be
+// imported. Here defaults are missing, so hashes differ, and the checks are fewer:
+// names, and containers with names and images. A file or a URL may contain what
+// kubectl reads, such as a List. And three bugs are not repeated: a folder that
+// becomes empty is forgotten (the kubelet sends an empty state and then all pods
+// again with the next change), an answer after an empty one is new, and a path that
+// was replaced stays watched.
+type StaticPods interface {
+	Run(ctx context.Context, updates chan<- merge.PodUpdate)
+}
+
+// sendSet sends a state; it returns false where ctx ends first.
+func sendSet(ctx context.Context, updates chan<- merge.PodUpdate, source string, pods []*v1.Pod) bool {
+	select {
+	case updates <- merge.PodUpdate{Pods: pods, Op: merge.SET, Source: source}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read decodes the pods of a manifest and binds them to the node.
+func (o StaticOptions) read(source string, data []byte, isFile bool) ([]*v1.Pod, error) {
+	objects, err := manifest.Decode(source, data, true)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*v1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		pod, ok := obj.Object.(*v1.Pod)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s is not a pod", ErrStaticPod, obj)
+		}
+		at := obj.String()
+		if pod.Name == "" {
+			return nil, fmt.Errorf("%w: %s: a name is needed", ErrStaticPod, at)
+		}
+		if err := o.bind(pod, source, isFile); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrStaticPod, at, err)
+		}
+		if err := checkStatic(pod); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrStaticPod, at, err)
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// bind does what applyDefaults in the kubelet's common.go does.
+func (o StaticOptions) bind(pod *v1.Pod, source string, isFile bool) error {
+	if pod.UID == "" {
+		text, err := json.Marshal(pod) // Maps are sorted.
+		if err != nil {
+			return err
+		}
+		if isFile {
+			text = append(text, "host:"+o.NodeName+"file:"+source...)
+		} else {
+			text = append(text, "url:"+source...)
+		}
+		sum := md5.Sum(text) //nolint:gosec // As above.
+		pod.UID = types.UID(hex.EncodeToString(sum[:]))
+	}
+	pod.Name += "-" + strings.ToLower(o.NodeName)
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	pod.Spec.NodeName = o.NodeName
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, HashAnnotation, string(pod.UID))
+	if isFile {
+		tolerate := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+		i := slices.IndexFunc(pod.Spec.Tolerations, func(t v1.Toleration) bool { return t.MatchToleration(&tolerate) })
+		if i < 0 {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, tolerate)
+		} else {
+			pod.Spec.Tolerations[i] = tolerate
+		}
+	}
+	pod.Status.Phase = v1.PodPending
+	return nil
+}
+
+// checkStatic refuses pods that no kubelet can run.
+func checkStatic(pod *v1.Pod) error {
+	var errs []error
+	bad := func(field, value string, problems []string) {
+		if len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("%s %q: %s", field, value, strings.Join(problems, ", ")))
+		}
+	}
+	bad("metadata.name", pod.Name, validation.IsDNS1123Subdomain(pod.Name))
+	bad("metadata.namespace", pod.Namespace, validation.IsDNS1123Label(pod.Namespace))
+	if len(pod.Spec.Containers) == 0 {
+		errs = append(errs, errors.New("spec.containers: there are none"))
+	}
+	seen := map[string]bool{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		bad("the container's name", c.Name, validation.IsDNS1123Label(c.Name))
+		if seen[c.Name] {
+			errs = append(errs, fmt.Errorf("two containers are called %q", c.Name))
+		}
+		seen[c.Name] = true
+		if c.Image == "" {
+			errs = append(errs, fmt.Errorf("container %q has no image", c.Name))
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
+			errs = append(errs, errors.New("static pods may not use ClusterTrustBundle projected volume sources"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func readAtMost(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, StaticMaxBytes+1))
+	if err == nil && len(data) > StaticMaxBytes {
+		err = fmt.Errorf("%w: more than %d MiB", ErrStaticPod, StaticMaxBytes>>20)
+	}
+	return data, err
+}
+
+// staticURL reads static pods from a URL.
+type staticURL struct {
+	url  string
+	opts StaticOptions
+	last []byte
+}
+
+// StaticURL returns the source of a URL whose content is a pod or a list of pods,
+// as JSON or YAML. It sends a request at the start, and another one period after
+// each answer. It sends no SET for an answer with the bytes of the last one, nor
+// for one that is not 200 or not valid. An answer without bytes is the empty state.
+// The error wraps [ErrStaticOptions].
+func StaticURL(address string, opts StaticOptions) (StaticPods, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	if u, err := url.Parse(address); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("static: %w: %q is not an http or https URL", ErrStaticOptions, address)
+	}
+	return &staticURL{url: address, opts: opts}, nil
+}
+
+func (s *staticURL) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := s.read(ctx, updates); err != nil && ctx.Err() == nil {
+			s.opts.Report(err)
+		}
+		t.Reset(s.opts.Period)
+	}
+}
+
+func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return err
+	}
+	if s.opts.Header != nil {
+		req.Header = s.opts.Header.Clone()
+	}
+	res, err := s.opts.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // It is only read.
+	data, err := readAtMost(res.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", s.url, err)
+	case res.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s: the server says %s", s.url, res.Status)
+	case len(data) == 0:
+		sendSet(ctx, updates, merge.HTTPSource, nil)
+		s.last = nil // The next answer is new, even with the bytes of the one before.
+		return fmt.Errorf("%s: it is empty", s.url)
+	case bytes.Equal(data, s.last):
+		return nil
+	}
+	s.last = data
+	pods, err := s.opts.read(s.url, data, false)
+	if err != nil {
+		return err
+	}
+	var kind metav1.TypeMeta
+	if len(pods) == 0 && (yaml.Unmarshal(data, &kind) != nil || !strings.HasSuffix(kind.Kind, "List")) {
+		return fmt.Errorf("%s: %w: neither a pod nor a list of pods", s.url, ErrStaticPod)
+	}
+	sendSet(ctx, updates, merge.HTTPSource, pods)
+	return nil
+}
+
+// staticFile reads static pods from files.
+type staticFile struct {
+	path  string
+	opts  StaticOptions
+	store *cache.UndeltaStore
+	keys  map[string]string // key of each file's pod
+	ended bool              // ctx ended during a send
+
+	watcher *fsnotify.Watcher // nil while the path cannot be watched
+	pause   time.Duration
+}
+
+// StaticFile returns the source of a path, which may be created later: a file, or a
+// folder with one pod in each file. Files whose names start with a dot, and folders
+// below, are not read.
+//
+// It reads everything at the start and once per period. In between it reads each
+// file that changes. After each of these it sends a SET of all pods; the store is
+// client-go's UndeltaStore. A change that is not valid leaves the pod as it was
+// until everything is read again. The error wraps [ErrStaticOptions].
+func StaticFile(path string, opts StaticOptions) (StaticPods, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		return nil, fmt.Errorf("static: %w: no path", ErrStaticOptions)
+	}
+	return &staticFile{path: filepath.Clean(path), opts: opts, keys: map[string]string{}}, nil
+}
+
+func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
+	s.store = cache.NewUndeltaStore(func(objs []any) {
+		pods := make([]*v1.Pod, 0, len(objs))
+		for _, o := range objs {
+			pods = append(pods, o.(*v1.Pod))
+		}
+		slices.SortFunc(pods, func(a, b *v1.Pod) int {
+			return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+		})
+		s.ended = !sendSet(ctx, updates, merge.FileSource, pods)
+	}, cache.MetaNamespaceKeyFunc)
+
+	period := time.NewTicker(s.opts.Period)
+	defer period.Stop()
+	defer s.unwatch()
+	// It watches the path before it reads it, so that no change is lost.
+	retry := s.watch()
+	s.report(s.list())
+	for ctx.Err() == nil && !s.ended {
+		var events chan fsnotify.Event
+		var failures chan error
+		if s.watcher != nil {
+			events, failures = s.watcher.Events, s.watcher.Errors
+		}
+		select {
+		case <-ctx.Done():
+		case <-period.C:
+			s.report(s.list())
+		case e, ok := <-events:
+			switch {
+			case !ok:
+				retry = s.watch()
+			case e.Name == s.path && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
+				// Another path may be in its place.
+				retry = s.watch()
+				s.report(s.list())
+			default:
+				s.report(s.changed(e))
+			}
+		case err := <-failures:
+			s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
+			retry = s.watch()
+		case <-retry:
+			if retry = s.watch(); retry == nil {
+				s.report(s.list()) // For the changes before.
+			}
+		}
+	}
+}
+
+func (s *staticFile) report(err error) {
+	if err != nil && !s.ended {
+		s.opts.Report(err)
+	}
+}
+
+func (s *staticFile) unwatch() {
+	if s.watcher != nil {
+		_ = s.watcher.Close() // No change is lost: everything is read again.
+		s.watcher = nil
+	}
+}
+
+// watch starts to watch the path. Where it cannot, the channel says when to try
+// again.
+func (s *staticFile) watch() (retry <-chan time.Time) {
+	s.unwatch()
+	if s.opts.Poll {
+		return nil
+	}
+	if _, err := os.Stat(s.path); err != nil {
+		return time.After(staticRetry) // list reports the error.
+	}
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		if err = w.Add(s.path); err == nil {
+			s.watcher, s.pause = w, 0
+			return nil
+		}
+		_ = w.Close()
+	}
+	s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
+	s.pause = min(max(2*s.pause, staticRetry), staticMaxRetry)
+	return time.After(s.pause)
+}
+
+// list reads the whole path.
+func (s *staticFile) list() error {
+	info, err := os.Stat(s.path)
+	var paths []string
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.replace(nil)
+		return fmt.Errorf("%s: it does not exist", s.path)
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		pod, err := s.file(s.path)
+		if err == nil {
+			s.replace([]any{pod})
+		}
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s: it is neither a folder nor a file", s.path)
+	}
+	entries, err := os.ReadDir(s.path) // In the order of their names.
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			paths = append(paths, filepath.Join(s.path, e.Name()))
+		}
+	}
+	var pods []any
+	var errs []error
+	for _, path := range paths {
+		if pod, err := s.file(path); err == nil {
+			pods = append(pods, pod)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	s.replace(pods)
+	return errors.Join(errs...)
+}
+
+// replace replaces all pods.
+func (s *staticFile) replace(pods []any) {
+	_ = s.store.Replace(pods, "") // It can only fail for a key, which file has computed.
+}
+
+// file reads the pod of a file.
+func (s *staticFile) file(path string) (*v1.Pod, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is not a file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // It is only read.
+	data, err := readAtMost(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	pods, err := s.opts.read(path, data, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) != 1 {
+		return nil, fmt.Errorf("%s: %w: it has %d pods, not one", path, ErrStaticPod, len(pods))
+	}
+	s.keys[path], err = cache.MetaNamespaceKeyFunc(pods[0])
+	return pods[0], err
+}
+
+// changed reads a file that changed.
+func (s *staticFile) changed(e fsnotify.Event) error {
+	switch {
+	case strings.HasPrefix(filepath.Base(e.Name), "."):
+		return nil
+	case e.Has(fsnotify.Create), e.Has(fsnotify.Write), e.Has(fsnotify.Chmod):
+		pod, err := s.file(e.Name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // Its removal is the next event.
+		}
+		if err != nil {
+			return err
+		}
+		return s.store.Add(pod)
+	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
+		key, known := s.keys[e.Name]
+		if !known {
+			return nil
+		}
+		delete(s.keys, e.Name)
+		pod, exists, err := s.store.GetByKey(key)
+		if err != nil || !exists {
+			return err
+		}
+		return s.store.Delete(pod)
+	}
+	return nil
+}
