@@ -20,24 +20,22 @@ import (
 )
 
 const (
-	// deployDir and dashboardsDir are as in the source tree, in which an overlay finds
-	// the dashboards.
+	// The paths are those of the source tree: overlays refer to the dashboards.
 	deployDir     = "scripts/deploy"
 	dashboardsDir = "dashboards"
 	baseDir       = deployDir + "/base"
 	overlays      = "overlays"
 	overlaysDir   = deployDir + "/" + overlays
 	kustomization = "kustomization.yaml"
-	// ownOverlay is where an overlay of the user's stands: beside the others, so that
-	// it finds the base where they do.
-	ownOverlay = overlaysDir + "/the-users-own"
+	// ownOverlay is the place of a user's overlay. ../../base is the base there too.
+	ownOverlay = overlaysDir + "/own"
 )
 
-// Overlays are the overlays that are built in.
+// Overlays returns the names of the embedded overlays.
 func Overlays() []string {
 	entries, err := fs.ReadDir(deploy.Files, overlays)
 	if err != nil {
-		return nil // They are part of the program.
+		return nil // The files are embedded.
 	}
 	var names []string
 	for _, e := range entries {
@@ -48,9 +46,8 @@ func Overlays() []string {
 	return names
 }
 
-// Build returns the objects of a run, in the order in which they are to be applied:
-// the namespace first, what makes pods last. It talks to no cluster. The error wraps
-// [ErrSpec] or [ErrOverlay], or is the plan's.
+// Build returns the objects of a run in the order of their application: the namespace first,
+// Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or [ErrOverlay].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -71,7 +68,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// rank says when an object is applied: after what it refers to.
+// rank sorts objects behind those that they refer to.
 func rank(u *unstructured.Unstructured) int {
 	switch u.GetKind() {
 	case "Namespace":
@@ -95,8 +92,7 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	// Components are put into the base, rather than on the overlay, so that what the
-	// overlay says of all pods is said of theirs, too.
+	// Components belong to the base: the overlay then patches their pods too.
 	if err := compose(memory, s.components()); err != nil {
 		return nil, err
 	}
@@ -130,7 +126,7 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// components are those that the run needs.
+// components returns the components that the run needs.
 func (s Spec) components() []string {
 	var names []string
 	switch s.Plan.Mode {
@@ -139,7 +135,7 @@ func (s Spec) components() []string {
 	case ModeCluster:
 		names = append(names, "cluster")
 	}
-	switch how, _, _ := strings.Cut(s.Plan.Upload, "="); how {
+	switch kind, _, _ := strings.Cut(s.Plan.Upload, "="); kind {
 	case "dir":
 		names = append(names, "results-volume")
 	case "s3":
@@ -176,10 +172,10 @@ func compose(memory filesys.FileSystem, components []string) error {
 	return memory.WriteFile(file, data)
 }
 
-// loadOverlay reads the user's own overlay.
+// loadOverlay reads the user's overlay.
 func (s Spec) loadOverlay(memory filesys.FileSystem) error {
 	if _, err := os.Stat(filepath.Join(s.Overlay, kustomization)); err != nil {
-		return fmt.Errorf("%w: %q is neither one of %s nor a folder with a %s", ErrOverlay, s.Overlay, strings.Join(Overlays(), ", "), kustomization)
+		return fmt.Errorf("%w: %q is neither one of %s nor a directory with a %s", ErrOverlay, s.Overlay, strings.Join(Overlays(), ", "), kustomization)
 	}
 	if err := load(memory, os.DirFS(s.Overlay), ownOverlay); err != nil {
 		return fmt.Errorf("%w: %w", ErrOverlay, err)
@@ -187,11 +183,10 @@ func (s Spec) loadOverlay(memory filesys.FileSystem) error {
 	return nil
 }
 
-// maxOverlay is how large an overlay of the user's may be: a folder that was named by
-// mistake isn't read to its end.
+// maxOverlay limits the size of a user's overlay, against a wrong directory.
 const maxOverlay = 16 << 20
 
-// load puts the files of a folder into memory, below dir.
+// load copies files into memory, below dir.
 func load(memory filesys.FileSystem, files fs.FS, dir string) error {
 	size := 0
 	return fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
@@ -203,7 +198,7 @@ func load(memory filesys.FileSystem, files fs.FS, dir string) error {
 			return err
 		}
 		if size += len(data); size > maxOverlay {
-			return errors.New("it has more than 16 MiB of files")
+			return errors.New("more than 16 MiB of files")
 		}
 		return memory.WriteFile(path.Join(dir, name), data)
 	})

@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// resources of a run, in the order in which they are deleted: what makes pods first,
-// and last the plan, by which the run is found, so that an interrupted Clean can be
-// done again.
+// Resources of a run in the order of deletion. Jobs come first. The plan, by which a run is
+// found, comes last, so that an interrupted Clean can be repeated.
 var (
 	ofRun = []schema.GroupVersionResource{
 		{Group: "batch", Version: "v1", Resource: "jobs"},
@@ -30,12 +29,12 @@ var (
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	// ofCluster are those that are in no namespace.
+	// ofCluster are cluster-scoped.
 	ofCluster = []schema.GroupVersionResource{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	}
-	// shared are those that the runs of a namespace have together.
+	// shared are used by all runs of a namespace.
 	shared = []schema.GroupVersionResource{
 		{Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
@@ -46,11 +45,10 @@ var (
 	}
 )
 
-// Runs returns the names of the runs of a namespace of which there is anything left,
-// sorted.
+// Runs returns the sorted names of the runs that have objects in a namespace.
 func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	var names []string
-	// Metadata is enough, and results may be large.
+	// Results may be large: list only metadata.
 	for _, r := range append([]schema.GroupVersionResource{configMaps}, ofRun...) {
 		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: RunLabel})
 		if err != nil {
@@ -64,10 +62,9 @@ func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clean removes everything of a run, its results in ConfigMaps included, and what its
-// writers have made; not the volume that results were written to. It returns when the
-// API server has nothing left of it but namespaces that are being ended. The error
-// wraps [ErrNoRun] where there is nothing.
+// Clean deletes a run with its ConfigMaps and the objects of its writers. It keeps the results
+// volume. It returns when only terminating namespaces are left. The error wraps [ErrNoRun]
+// for an unknown run.
 func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	runs, err := f.Runs(ctx, ref.Namespace)
 	if err != nil {
@@ -79,7 +76,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	plan, err := f.plan(ctx, ref)
 	switch {
 	case errors.Is(err, ErrNoRun), errors.Is(err, ErrPlan):
-		// Without a plan it had no writers, or somebody has been here before.
+		// Without a plan the run has no writers, or an earlier Clean deleted it.
 		plan = Plan{}
 	case err != nil:
 		return err
@@ -89,7 +86,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 			return err
 		}
 	}
-	// Whoever still runs may write what is removed next.
+	// Running pods may still write the objects below.
 	if err := f.gone(ctx, pods, ref.Namespace, ref.selector()); err != nil {
 		return err
 	}
@@ -98,7 +95,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 			return err
 		}
 	}
-	// Leases may have been written while pods ended.
+	// Pods may have written Leases while they ended.
 	for _, r := range []schema.GroupVersionResource{{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, configMaps} {
 		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
 			return err
@@ -108,15 +105,14 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 }
 
 func (f *Fleet) noRun(ref Ref, runs []string) error {
-	have := "there is none there"
+	have := "none"
 	if len(runs) > 0 {
 		have = "have " + strings.Join(runs, ", ")
 	}
 	return fmt.Errorf("%w: %s (%s)", ErrNoRun, ref, have)
 }
 
-// removeWritten removes what a run has outside of its namespace: what its writers made,
-// and then their rights.
+// removeWritten deletes the objects of the writers, then their cluster-scoped rights.
 func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan Plan) error {
 	if err := f.remove(ctx, namespaces, "", plan.WrittenBy()); err != nil {
 		return err
@@ -129,9 +125,9 @@ func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan Plan) error {
 	return nil
 }
 
-// CleanAll removes all runs of a namespace and what they share, with its volume of
-// results; and the namespace, where it is ours, whose end is waited for. The error
-// wraps [ErrNoRun] where there is nothing of ours.
+// CleanAll deletes all runs of a namespace, their shared objects and the results volume. If
+// watchlab created the namespace, CleanAll deletes it and waits. The error wraps [ErrNoRun]
+// if nothing is found.
 func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -205,7 +201,7 @@ func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, names
 	return errors.Join(errs...)
 }
 
-// gone waits until nothing is left of what is selected.
+// gone waits until no selected object is left.
 func (f *Fleet) gone(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
 	return poll(ctx, r.Resource+" of "+selector, func() (bool, error) {
 		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
@@ -213,7 +209,7 @@ func (f *Fleet) gone(ctx context.Context, r schema.GroupVersionResource, namespa
 	})
 }
 
-// poll asks twice a second whether something is over, until ctx ends.
+// poll calls over twice a second, until it returns true or ctx ends.
 func poll(ctx context.Context, what string, over func() (bool, error)) error {
 	tick := time.NewTicker(time.Second / 2)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ import (
 	"watchlab/scripts/deploy"
 )
 
-// edit makes one of the example's objects one of the run's.
+// edit turns an object of the example into one of the run.
 func (s Spec) edit(u *unstructured.Unstructured) error {
 	ofRun := u.GetLabels()[RunLabel] == deploy.Run
 	s.rename(u)
@@ -42,8 +42,7 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// typed has an object edited as its own type, so that a field that it doesn't have is
-// refused rather than dropped.
+// typed edits an object as its Go type. It refuses unknown fields.
 func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	var o T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &o, true); err != nil {
@@ -56,15 +55,14 @@ func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	if err != nil {
 		return err
 	}
-	// What the API server says of it is not for us to apply.
+	// The status belongs to the API server.
 	delete(content, "status")
 	u.Object = content
 	return nil
 }
 
-// rename gives the run's names to all that has the example's, and the namespace's:
-// objects, and what refers to them. What ConfigMaps and Secrets hold isn't looked
-// into.
+// rename replaces the names of the example in objects and references. It skips the data of
+// ConfigMaps and Secrets.
 func (s Spec) rename(u *unstructured.Unstructured) {
 	const example = objectPrefix + deploy.Run
 	ref := s.Ref()
@@ -101,14 +99,14 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 	}
 }
 
-// label says of an object without a namespace in which one its run is.
+// label adds the namespace of the run to a cluster-scoped object.
 func (s Spec) label(u *unstructured.Unstructured) {
 	labels := u.GetLabels()
 	labels[NamespaceLabel] = s.Namespace
 	u.SetLabels(labels)
 }
 
-// editPlan puts the plan and its files into the ConfigMap.
+// editPlan writes the plan and its files into the ConfigMap.
 func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	plan, err := s.Plan.YAML()
 	if err != nil {
@@ -128,13 +126,13 @@ func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	return nil
 }
 
-// editJob says how many pods there are, and of what image.
+// editJob sets the number of pods and the image.
 func (s Spec) editJob(j *batchv1.Job) error {
 	n := int32(s.Plan.Pods)
 	if j.Name == s.Ref().object(writerSuffix) {
 		n = int32(s.Plan.Writers)
 	}
-	// An overlay that lets all indexes fail means all of them, however many.
+	// An overlay that allows all indexes to fail keeps that meaning.
 	if most := j.Spec.MaxFailedIndexes; most != nil {
 		if was := j.Spec.Completions; was != nil && *most >= *was {
 			*most = n
@@ -142,13 +140,13 @@ func (s Spec) editJob(j *batchv1.Job) error {
 		*most = min(*most, n)
 	}
 	j.Spec.Completions = &n
-	// They wait for each other, and so have to be there at the same time.
+	// The barrier needs all pods at the same time.
 	parallel := n
 	j.Spec.Parallelism = &parallel
 	return s.editPod(&j.Spec.Template.Spec)
 }
 
-// containerName is the container of the command in all pods.
+// containerName is the container of the command.
 const containerName = "watchlab"
 
 func (s Spec) editPod(p *corev1.PodSpec) error {
@@ -160,7 +158,7 @@ func (s Spec) editPod(p *corev1.PodSpec) error {
 	if s.Image != "" {
 		c.Image = s.Image
 	}
-	if how, dir, _ := strings.Cut(s.Plan.Upload, "="); how == "dir" {
+	if kind, dir, _ := strings.Cut(s.Plan.Upload, "="); kind == "dir" {
 		for i := range c.VolumeMounts {
 			if c.VolumeMounts[i].Name == "results" {
 				c.VolumeMounts[i].MountPath = dir
@@ -170,7 +168,7 @@ func (s Spec) editPod(p *corev1.PodSpec) error {
 	return nil
 }
 
-// editServer has the simulated API server begin when all shards watch it.
+// editServer makes the simulated API server start the storm when all pods watch.
 func (s Spec) editServer(d *appsv1.Deployment) error {
 	if d.Name != s.Ref().object(serverSuffix) {
 		return nil
@@ -189,10 +187,10 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	return nil
 }
 
-// editRole puts the storm's resource in the place of the example's: the first rule.
+// editRole puts the storm's resource into the first rule.
 func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	if len(r.Rules) == 0 {
-		return fmt.Errorf("no rule for the storm's resource")
+		return fmt.Errorf("the role has no rule for the storm's resource")
 	}
 	r.Rules[0].APIGroups, r.Rules[0].Resources = []string{s.Resource.Group}, []string{s.Resource.Resource}
 	return nil

@@ -1,22 +1,20 @@
-// Package fleet takes a run to a cluster: its shards are the pods of an Indexed Job
-// there.
+// Package fleet runs an experiment as a load Job in a cluster. Each pod of an Indexed Job
+// plays a share of it.
 //
 //		f, err := fleet.New(config)
 //		err = f.Start(ctx, fleet.Spec{Plan: plan, Namespace: "watchlab", Image: "watchlab:dev", Overlay: "kind"})
-//		state, err := f.Follow(ctx, ref, show)   // until its Job has ended
+//		state, err := f.Follow(ctx, ref, show)   // until the Job has ended
 //		err = f.Clean(ctx, ref)
 //
-//	 1. [Build] makes the objects from the manifests of scripts/deploy, which it has
-//	    with it: the base, the components that the mode and the delivery need, the
-//	    overlay.
-//	 2. [Fleet.Start] claims the run's name by creating its ConfigMap, which nobody else
-//	    can create then, and applies the rest by server-side apply, the Jobs last.
-//	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps, one
-//	    watch each, and shows each [State] that differs from the last.
+//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
+//	    the components for mode and upload target, the overlay.
+//	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name, and applies
+//	    the rest by server-side apply, Jobs last.
+//	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps, and shows
+//	    each [State] that differs from the last.
 //
-// Everything of a run carries its name as the label watchlab.dev/run; that is how it
-// is found again, and cleaned up. Nothing is kept on the side where it is started
-// from: whoever reaches the cluster can ask for its state, collect and clean.
+// All objects of a run carry the label watchlab.dev/run. The client keeps no state: any
+// client of the cluster can follow, collect and clean a run.
 package fleet
 
 import (
@@ -35,27 +33,25 @@ import (
 )
 
 const (
-	// RunLabel is on every object of a run.
+	// RunLabel holds the name of the run, on each of its objects.
 	RunLabel = cluster.RunLabel
-	// NamespaceLabel is on those objects that are in no namespace: it says in which the
-	// run is that they are for.
+	// NamespaceLabel holds the namespace of the run, on cluster-scoped objects.
 	NamespaceLabel = "watchlab.dev/namespace"
-	// nameLabel and appName are on everything that is applied.
+	// nameLabel holds appName on all objects.
 	nameLabel = "app.kubernetes.io/name"
 	appName   = "watchlab"
-	// Manager is the field manager of what is applied.
+	// Manager is the field manager of server-side apply.
 	Manager = cluster.Manager
 )
 
 var (
-	// ErrSpec is wrapped by the error for a run that can't be made of what was asked.
+	// ErrSpec is wrapped by the error for an invalid Spec.
 	ErrSpec = errors.New("invalid run")
-	// ErrOverlay is wrapped by the error for an overlay that there isn't, or that
-	// doesn't build.
+	// ErrOverlay is wrapped by the error for an overlay that is missing or does not build.
 	ErrOverlay = errors.New("invalid overlay")
-	// ErrExists is wrapped by the error for a run whose name is taken.
+	// ErrExists is wrapped by the error for a taken name.
 	ErrExists = errors.New("run exists")
-	// ErrNoRun is wrapped by the error for a run that there isn't.
+	// ErrNoRun is wrapped by the error for an unknown run.
 	ErrNoRun = errors.New("no such run")
 )
 
@@ -66,8 +62,7 @@ type Ref struct {
 
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
 
-// object is the name of an object of the run: of its Job and its ConfigMap where
-// suffix is empty.
+// object returns the name of an object of the run. Job and ConfigMap have no suffix.
 func (r Ref) object(suffix string) string {
 	name := objectPrefix + r.Run
 	if suffix != "" {
@@ -80,7 +75,7 @@ const objectPrefix = "watchlab-"
 
 func (r Ref) selector() string { return RunLabel + "=" + r.Run }
 
-// Fleet talks to one cluster. Its methods may be called at the same time.
+// Fleet is a client of one cluster. Its methods are safe for concurrent use.
 type Fleet struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
@@ -88,13 +83,13 @@ type Fleet struct {
 	mapper   meta.RESTMapper
 }
 
-// New returns the fleet of a cluster. Nothing is sent to it yet.
+// New returns the Fleet of a cluster. It sends no request.
 func New(config *rest.Config) (*Fleet, error) {
 	config = rest.CopyConfig(config)
 	if config.UserAgent == "" {
 		config.UserAgent = appName
 	}
-	// The API server says itself when it has too much to do.
+	// The API server limits requests itself (429).
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// plan reads what a run's pods were told. The error wraps [ErrNoRun] where there is
-// none.
+// plan reads the plan of a run. The error wraps [ErrNoRun] for an unknown run.
 func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	m, err := f.client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -36,8 +35,8 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	return p, nil
 }
 
-// Status returns what the cluster knows of a run: five lists. The error wraps
-// [ErrNoRun] where there is none.
+// Status returns the state of a run. It sends five requests. The error wraps [ErrNoRun] for
+// an unknown run.
 func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -72,11 +71,10 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// Follow watches a run until it is over, and returns its last state: four watches,
-// whatever the number of pods. show is called with each state that differs from the
-// one before, from one goroutine; states that follow each other within a moment are one.
-// When ctx ends, its error is returned with the last state; the run goes on. What can't
-// be reached is tried again for as long as ctx lasts, and told to warn.
+// Follow watches a run until it has ended, and returns its last state. It uses four watches.
+// It calls show, from one goroutine, for each state that differs from the last one; states
+// within 200 ms are one. When ctx ends, Follow returns its error and the last state; the run
+// continues. Watch errors go to warn; the informers retry.
 func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -106,7 +104,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 		case <-ctx.Done():
 			return last, ctx.Err()
 		}
-		// A Job's pods change at the same time.
+		// Pods of a Job change together: gather the changes.
 		select {
 		case <-time.After(moment):
 		case <-ctx.Done():
@@ -114,10 +112,10 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	}
 }
 
-// moment is how long changes are gathered before they are shown.
+// moment is the time for which Follow gathers changes.
 const moment = 200 * time.Millisecond
 
-// watched is what a Follow sees.
+// watched are the informers of Follow.
 type watched struct {
 	informers []cache.SharedIndexInformer
 	changed   chan struct{}
@@ -137,7 +135,7 @@ func (f *Fleet) watch(ref Ref, warn func(error)) *watched {
 		meta.ForResource(configMaps).Informer(),
 	}
 	for _, i := range w.informers {
-		// Both fail only for an informer that was started.
+		// Both fail only after the informer has started.
 		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			if !passing(err) {
 				warn(err)
@@ -155,8 +153,7 @@ func (f *Fleet) watch(ref Ref, warn func(error)) *watched {
 	return w
 }
 
-// passing reports whether the end of a watch is nothing to speak of: the informer lists
-// again.
+// passing reports whether a watch ended normally. The informer then lists again.
 func passing(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, context.Canceled)
 }
@@ -164,11 +161,11 @@ func passing(err error) bool {
 func (w *watched) touch() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // It is known already.
+	default: // A change is pending.
 	}
 }
 
-// synced waits until all have been listed, and reports whether they were.
+// synced waits for the initial lists and reports success.
 func (w *watched) synced(ctx context.Context) bool {
 	var synced []cache.InformerSynced
 	for _, i := range w.informers {
@@ -184,14 +181,14 @@ func (w *watched) stop() {
 	}
 }
 
-// seen is what there is now.
+// objects returns the current objects.
 func (w *watched) objects() (objects, error) {
 	var v objects
 	var errs []error
 	each := func(at int, take func(runtime.Object) bool) {
 		for _, o := range w.informers[at].GetStore().List() {
 			if r, ok := o.(runtime.Object); !ok || !take(r) {
-				errs = append(errs, fmt.Errorf("a %T was heard", o))
+				errs = append(errs, fmt.Errorf("unexpected object %T", o))
 			}
 		}
 	}

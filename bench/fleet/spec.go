@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Spec says which run is made.
+// Spec describes a run in a cluster.
 type Spec struct {
 	Plan Plan
 
@@ -41,11 +41,10 @@ func (s Spec) Ref() Ref { return Ref{Namespace: s.Namespace, Run: s.Plan.Run} }
 // planName is the key of the plan in its ConfigMap.
 var planName = path.Base(PlanFile)
 
-// maxFiles is what a ConfigMap holds: the API server takes 1 MiB of data, and etcd
-// 1.5 MB a request.
+// maxFiles is the limit of a ConfigMap: the API server accepts 1 MiB, etcd 1.5 MB a request.
 const maxFiles = 1 << 20
 
-// check refuses what can't be made. The error wraps [ErrSpec], or is the plan's.
+// check validates the Spec. The error wraps [ErrSpec] or [ErrPlan].
 func (s Spec) check() error {
 	if err := s.Plan.Validate(); err != nil {
 		return err
@@ -65,31 +64,31 @@ func (s Spec) check() error {
 			return invalid("file %q: %s", name, problems[0])
 		}
 		if name == planName {
-			return invalid("file %q has the name of the plan", name)
+			return invalid("file %q: the name is reserved for the plan", name)
 		}
 		size += len(name) + len(data)
 	}
 	if size > maxFiles-planRoom {
-		return invalid("the files have %d bytes together (allowed: %d, as they travel in a ConfigMap)", size, maxFiles-planRoom)
+		return invalid("the files have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
 	}
 	switch {
 	case s.Plan.Mode == ModeCluster && s.Resource.Resource == "":
 		return invalid("mode %s needs a resource", ModeCluster)
 	case s.Plan.Mode == ModeSharedServer && s.Plan.Server != s.Ref().object(serverSuffix):
-		return invalid("server %q (it is called %s)", s.Plan.Server, s.Ref().object(serverSuffix))
+		return invalid("server %q (want %s)", s.Plan.Server, s.Ref().object(serverSuffix))
 	case s.Plan.Mode == ModeSharedServer && s.Token == "":
 		return invalid("mode %s needs a token", ModeSharedServer)
 	}
 	return nil
 }
 
-// planRoom is left for the plan.
+// planRoom is reserved for the plan.
 const planRoom = 32 << 10
 
-// ServerName is the name of the Service of a run's simulated API server.
+// ServerName returns the name of the Service of the simulated API server.
 func ServerName(run string) string { return Ref{Run: run}.object(serverSuffix) }
 
-// Suffixes of the names of a run's objects.
+// Suffixes of object names.
 const (
 	serverSuffix = "server"
 	tokenSuffix  = "token"

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// PodMonitors reports whether the cluster has the kind.
+// PodMonitors reports whether the cluster knows the kind PodMonitor.
 func (f *Fleet) PodMonitors() (bool, error) {
 	_, err := f.mapper.RESTMapping(schema.GroupKind{Group: "monitoring.coreos.com", Kind: "PodMonitor"}, "v1")
 	if meta.IsNoMatchError(err) {
@@ -24,10 +24,9 @@ func (f *Fleet) PodMonitors() (bool, error) {
 	return err == nil, err
 }
 
-// Start makes a run: some ten requests, and two for each further Job. It returns once
-// the API server has everything; pods come later. A run whose name is taken wraps
-// [ErrExists], and is left as it is. If anything is refused, what was made of the run
-// is removed again.
+// Start creates a run with about ten requests. It returns when the API server has all
+// objects; pods follow. The error wraps [ErrExists] for a taken name. After any other
+// error Start deletes what it created.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	objects, err := Build(s)
 	if err != nil {
@@ -43,7 +42,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	isClaim := func(u *unstructured.Unstructured) bool {
 		return u.GetKind() == "ConfigMap" && u.GetName() == ref.object("")
 	}
-	// The namespace has to be there for the claim, and the claim before the rest.
+	// The order is: namespace, ConfigMap (the claim), the rest.
 	var first, rest []*unstructured.Unstructured
 	for _, u := range objects {
 		if u.GetKind() == "Namespace" || isClaim(u) {
@@ -69,11 +68,11 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 		claimed = true
 	}
 	if !claimed {
-		return fmt.Errorf("%w %q: it has no ConfigMap %s", ErrOverlay, s.Overlay, ref.object(""))
+		return fmt.Errorf("%w %q: ConfigMap %s is missing", ErrOverlay, s.Overlay, ref.object(""))
 	}
 	for _, u := range rest {
 		if err := f.apply(ctx, u); err != nil {
-			// The name is ours: what there is of it is, too.
+			// The claim is ours, so all objects of the run are.
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 			defer cancel()
 			return errors.Join(err, f.Clean(clean, ref))
@@ -82,10 +81,10 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// undoLimit is how long taking away a run that could not be started may last.
+// undoLimit is the timeout for deleting a run that failed to start.
 const undoLimit = time.Minute
 
-// spareNamespace leaves out the namespace where it is there and somebody else's.
+// spareNamespace drops the namespace from objects if another owner created it.
 func (f *Fleet) spareNamespace(ctx context.Context, s Spec, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, s.Namespace, metav1.GetOptions{})
 	switch {
@@ -107,9 +106,8 @@ func (f *Fleet) spareNamespace(ctx context.Context, s Spec, objects []*unstructu
 	return kept, nil
 }
 
-// nameFree refuses the name of a run of which something is left, results perhaps; and
-// in mode cluster, whose writers' namespaces and rights are the whole cluster's, that
-// of one in another namespace.
+// nameFree refuses the name of a run that left objects. In mode cluster, writers use
+// cluster-scoped objects, so that a name is taken in all namespaces.
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	ref := s.Ref()
 	left, err := f.client.CoreV1().ConfigMaps(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: ref.selector(), Limit: 1})
@@ -127,7 +125,7 @@ func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	if len(roles.Items) > 0 {
-		return fmt.Errorf("%w: %s in namespace %s; in mode %s a name is taken for the whole cluster",
+		return fmt.Errorf("%w: %s in namespace %s; mode %s uses a name for the whole cluster",
 			ErrExists, ref.Run, roles.Items[0].Labels[NamespaceLabel], ModeCluster)
 	}
 	spaces, err := f.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: s.Plan.WrittenBy(), Limit: 1})
@@ -135,12 +133,12 @@ func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	if len(spaces.Items) > 0 {
-		return fmt.Errorf("%w: namespace %s is left of a run called %s", ErrExists, spaces.Items[0].Name, ref.Run)
+		return fmt.Errorf("%w: namespace %s belongs to an earlier run %s", ErrExists, spaces.Items[0].Name, ref.Run)
 	}
 	return nil
 }
 
-// resource returns the client for objects like u.
+// resource returns the client for the kind of u.
 func (f *Fleet) resource(u *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := u.GroupVersionKind()
 	m, err := f.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -154,7 +152,7 @@ func (f *Fleet) resource(u *unstructured.Unstructured) (dynamic.ResourceInterfac
 	return client, nil
 }
 
-// apply applies an object. A field that its kind doesn't have is refused.
+// apply applies an object with strict field validation.
 func (f *Fleet) apply(ctx context.Context, u *unstructured.Unstructured) error {
 	client, err := f.resource(u)
 	if err != nil {
