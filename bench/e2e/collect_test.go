@@ -45,7 +45,7 @@ const (
 )
 
 // playedShards are shards of a run that were really played, one after the other.
-func playedShards(tb testing.TB, rounds int) []*lab.Shard {
+func playedShards(tb testing.TB, rounds int) []*lab.Share {
 	tb.Helper()
 	s, err := trace.Load("recorded-gang")
 	if err != nil {
@@ -57,7 +57,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Shard {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var shards []*lab.Shard
+	var shards []*lab.Share
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
@@ -70,7 +70,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Shard {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		shard := &lab.Shard{Index: i, Node: "node", Outcome: o}
+		shard := &lab.Share{Index: i, Node: "node", Outcome: o}
 		for _, c := range o.Comparisons[0].Cells {
 			for _, r := range c.Rounds {
 				shard.Starts = append(shard.Starts, lab.Start{Cell: c.BenchName(), Round: r.Round, Late: time.Duration(i) * time.Microsecond})
@@ -82,7 +82,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Shard {
 }
 
 // nth is shard i of so many, with what one of the played ones measured.
-func nth(of []*lab.Shard, i, n int) *lab.Shard {
+func nth(of []*lab.Share, i, n int) *lab.Share {
 	s := *of[i%len(of)]
 	o := *s.Outcome
 	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
@@ -134,7 +134,7 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 }
 
 // deliverAll delivers n shards, so many at the same time, and returns the bytes.
-func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Shard, n, atOnce int) int64 {
+func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
 	var workers sync.WaitGroup
@@ -200,7 +200,7 @@ func TestCollectFromARealServer(t *testing.T) {
 	if diff := cmp.Diff(merged[1], merged[0]); diff != "" {
 		t.Errorf("(-folder +ConfigMaps):\n%s", diff)
 	}
-	if got := len(merged[0].Merged.Shards); got != shards {
+	if got := len(merged[0].Merged.Shares); got != shards {
 		t.Errorf("%d shards are merged", got)
 	}
 	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: upload.PodLabel})

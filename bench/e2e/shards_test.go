@@ -94,9 +94,9 @@ func (s *shards) wait(cmd *exec.Cmd, pod string) {
 }
 
 // delivered reads what was delivered, by index.
-func (s *shards) delivered() []*lab.Shard {
+func (s *shards) delivered() []*lab.Share {
 	s.Helper()
-	all := make([]*lab.Shard, s.plan.Pods)
+	all := make([]*lab.Share, s.plan.Pods)
 	damaged, err := upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
 		shard, err := p.PodResult()
 		if err == nil && all[shard.Index] != nil {
@@ -119,9 +119,9 @@ func (s *shards) delivered() []*lab.Shard {
 }
 
 // merged merges them, and refuses cells that broke.
-func (s *shards) merged(all []*lab.Shard) *lab.Outcome {
+func (s *shards) merged(all []*lab.Share) *lab.Outcome {
 	s.Helper()
-	var parts []lab.Shard
+	var parts []lab.Share
 	for _, shard := range all {
 		parts = append(parts, *shard)
 	}
@@ -269,7 +269,7 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	_ = leader.Wait() // It was killed.
 	s.wait(other, "pod-1")
-	var got *lab.Shard
+	var got *lab.Share
 	if _, err := (upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
 		got, err = p.PodResult()
 		return err

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,12 +14,12 @@ import (
 	"watchlab/bench/cell"
 )
 
-// ErrShards is wrapped by the errors of [Merge] for shards of which no run can be
+// ErrShares is wrapped by the errors of [Merge] for shares of which no run can be
 // made.
-var ErrShards = errors.New("no run can be made of the shards")
+var ErrShares = errors.New("no run can be made of the shares")
 
-// MixedError says that two shards differ in what has to be the same in all of them. It
-// wraps [ErrShards].
+// MixedError says that two shares differ in what has to be the same in all of them. It
+// wraps [ErrShares].
 type MixedError struct {
 	What   string
 	A, B   string
@@ -27,17 +28,17 @@ type MixedError struct {
 }
 
 func (e *MixedError) Error() string {
-	return fmt.Sprintf("%v: %s is %q in shard %d, and %q in shard %d", ErrShards, e.What, e.A, e.IndexA, e.B, e.IndexB)
+	return fmt.Sprintf("%v: %s is %q in share %d, and %q in share %d", ErrShares, e.What, e.A, e.IndexA, e.B, e.IndexB)
 }
 
-func (e *MixedError) Unwrap() error { return ErrShards }
+func (e *MixedError) Unwrap() error { return ErrShares }
 
-// MergeOptions say how shards are merged.
+// MergeOptions say how shares are merged.
 type MergeOptions struct {
 	Name string
 	Args []string
 
-	// Experiment replaces that of the shards, each of which has its share; see
+	// Experiment replaces that of the shares, each of which has its share; see
 	// [Options].
 	Experiment json.RawMessage
 	Partial    bool
@@ -46,17 +47,17 @@ type MergeOptions struct {
 // Merged tells what an outcome was merged of.
 type Merged struct {
 	Of         int           `json:"of"`
-	Shards     []MergedShard `json:"shards"`
+	Shares     []MergedShare `json:"shares"`
 	Missing    []int         `json:"missing,omitempty"`
 	Partial    bool          `json:"partial,omitempty"`
-	PassedOver []MergedShard `json:"passedOver,omitempty"`
+	PassedOver []MergedShare `json:"passedOver,omitempty"`
 }
 
-// String is "4 shards", or "3 of 4 shards".
+// String is "4 shares", or "3 of 4 shares".
 func (m Merged) String() string {
-	n := fmt.Sprintf("%d shards", m.Of)
+	n := fmt.Sprintf("%d shares", m.Of)
 	if m.Of == 1 {
-		n = "1 shard"
+		n = "1 share"
 	}
 	if len(m.Missing) > 0 {
 		n = fmt.Sprintf("%d of %s", m.Of-len(m.Missing), n)
@@ -64,8 +65,8 @@ func (m Merged) String() string {
 	return n
 }
 
-// MergedShard is what is told of a shard of a [Merged] outcome.
-type MergedShard struct {
+// MergedShare is what is told of a share of a [Merged] outcome.
+type MergedShare struct {
 	Index       int           `json:"index"`
 	Pod         string        `json:"pod,omitempty"`
 	Node        string        `json:"node,omitempty"`
@@ -84,31 +85,31 @@ type MergedShard struct {
 	Alone       int           `json:"alone,omitempty"`
 }
 
-// Merge makes one run of what several shards measured at the same time: a cell of it is
-// that cell in all shards, and a round that round. Of several results of one shard, the
+// Merge makes one run of what several shares measured at the same time: a cell of it is
+// that cell in all shares, and a round that round. Of several results of one share, the
 // one counts that [Choose] chooses.
 //
 // Counts are added up, and so are distributions, exactly: quantiles are those of all
-// events together. The time is that of the shard that took longest, and events/s all
+// events together. The time is that of the share that took longest, and events/s all
 // events over that time. What is per event is weighted by events; memory is that of all
-// processes together, the largest beside it. A round that a shard lacks is left out.
+// processes together, the largest beside it. A round that a share lacks is left out.
 //
-// The verdict on a cell is the worst of the shards', each named; then that on the whole:
-// a cell is noisy where a round of it wasn't begun by all shards at the same time (within
-// [MaxSpread] of its length), and invalid, with [CauseShards], where shards are missing
+// The verdict on a cell is the worst of the shares', each named; then that on the whole:
+// a cell is noisy where a round of it wasn't begun by all shares at the same time (within
+// [MaxSpread] of its length), and invalid, with [CauseShares], where shares are missing
 // and opts don't say that a part will do.
 //
-// An error wraps [ErrShards], and is a *[MixedError] where shards differ in the program,
+// An error wraps [ErrShares], and is a *[MixedError] where shares differ in the program,
 // the seed, the rounds, the cells, or what their inputs are parts of. Where they ran may
 // differ, and is told. A search (Knees, Scalings, Surfaces) can't be merged.
 //
-// O(shards × rounds of all cells) in time, as many processors as there are, and the size
-// of all shards in memory; see [Merger] for less.
-func Merge(shards []Shard, opts MergeOptions) (*Outcome, error) {
-	attempts := make([]Attempt, len(shards))
-	for i, s := range shards {
+// O(shares × rounds of all cells) in time, as many processors as there are, and the size
+// of all shares in memory; see [Merger] for less.
+func Merge(shares []Share, opts MergeOptions) (*Outcome, error) {
+	attempts := make([]Attempt, len(shares))
+	for i, s := range shares {
 		if s.Outcome == nil {
-			return nil, fmt.Errorf("%w: shard %d has no outcome", ErrShards, s.Index)
+			return nil, fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
 		}
 		attempts[i] = s.attempt()
 	}
@@ -118,17 +119,17 @@ func Merge(shards []Shard, opts MergeOptions) (*Outcome, error) {
 	}
 	m := NewMerger(opts)
 	for _, i := range chosen {
-		if err := m.Add(shards[i]); err != nil {
+		if err := m.Add(shares[i]); err != nil {
 			return nil, err
 		}
 	}
 	for _, i := range passed {
-		m.PassOver(shards[i])
+		m.PassOver(shares[i])
 	}
 	return m.Outcome()
 }
 
-// Merger merges shards that come one by one, and holds no more than a few of them at a
+// Merger merges shares that come one by one, and holds no more than a few of them at a
 // time besides what they add up to.
 type Merger struct {
 	opts    MergeOptions
@@ -138,15 +139,15 @@ type Merger struct {
 	merged  Merged
 	inputs  []map[string]int
 	cells   []*mergedCell
-	pending []pendingShard
+	pending []pendingShare
 	titles  []bool
 	rounds  []int
 	steal   *float64
 	cpus    map[string]int
 }
 
-type pendingShard struct {
-	Shard
+type pendingShare struct {
+	Share
 	starts map[startKey]Start
 }
 
@@ -156,48 +157,48 @@ type startKey struct {
 	round      int
 }
 
-// pendingShards is how many are added up at once: each time, what they add up to is
+// pendingShares is how many are added up at once: each time, what they add up to is
 // taken apart and put together again.
-const pendingShards = 16
+const pendingShares = 16
 
-// NewMerger returns a merger without shards.
+// NewMerger returns a merger without shares.
 func NewMerger(opts MergeOptions) *Merger {
 	return &Merger{opts: opts, cpus: map[string]int{}}
 }
 
-// Add adds a shard, which the merger keeps for a while. Each index is added once. After
+// Add adds a share, which the merger keeps for a while. Each index is added once. After
 // an error the merger is of no use.
-func (m *Merger) Add(s Shard) error {
+func (m *Merger) Add(s Share) error {
 	if err := m.take(s); err != nil {
 		return err
 	}
-	p := pendingShard{Shard: s, starts: map[startKey]Start{}}
+	p := pendingShare{Share: s, starts: map[startKey]Start{}}
 	for _, st := range s.Starts {
 		p.starts[startKey{st.Comparison, st.Cell, st.Round}] = st
 	}
 	m.pending = append(m.pending, p)
-	if len(m.pending) < pendingShards {
+	if len(m.pending) < pendingShares {
 		return nil
 	}
 	return m.fold()
 }
 
-// PassOver notes a result that another one of its shard is taken instead of.
-func (m *Merger) PassOver(s Shard) {
+// PassOver notes a result that another one of its share is taken instead of.
+func (m *Merger) PassOver(s Share) {
 	m.merged.PassedOver = append(m.merged.PassedOver, told(s))
 }
 
-// take checks a shard against the first one, and notes what is told of it.
-func (m *Merger) take(s Shard) error {
+// take checks a share against the first one, and notes what is told of it.
+func (m *Merger) take(s Share) error {
 	switch {
 	case s.Outcome == nil:
-		return fmt.Errorf("%w: shard %d has no outcome", ErrShards, s.Index)
+		return fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
 	case s.Of < 1 || s.Index < 0 || s.Index >= s.Of:
-		return fmt.Errorf("%w: there is no shard %d of %d", ErrShards, s.Index, s.Of)
+		return fmt.Errorf("%w: there is no share %d of %d", ErrShares, s.Index, s.Of)
 	case len(s.Outcome.Knees)+len(s.Outcome.Scalings)+len(s.Outcome.Surfaces) > 0:
-		return fmt.Errorf("%w: shard %d searched for something, and what it played depends on what it found", ErrShards, s.Index)
-	case slices.ContainsFunc(m.merged.Shards, func(o MergedShard) bool { return o.Index == s.Index }):
-		return fmt.Errorf("%w: shard %d stands there twice", ErrShards, s.Index)
+		return fmt.Errorf("%w: share %d searched for something, and what it played depends on what it found", ErrShares, s.Index)
+	case slices.ContainsFunc(m.merged.Shares, func(o MergedShare) bool { return o.Index == s.Index }):
+		return fmt.Errorf("%w: share %d stands there twice", ErrShares, s.Index)
 	}
 	if m.out == nil {
 		m.begin(s)
@@ -210,19 +211,19 @@ func (m *Merger) take(s Shard) error {
 			continue
 		}
 		if other, ok := m.inputs[i][c.Input]; ok {
-			return fmt.Errorf("%w: shards %d and %d played the same part of the storm", ErrShards, other, s.Index)
+			return fmt.Errorf("%w: shares %d and %d played the same part of the storm", ErrShares, other, s.Index)
 		}
 		m.inputs[i][c.Input] = s.Index
 	}
-	m.merged.Shards = append(m.merged.Shards, told(s))
+	m.merged.Shares = append(m.merged.Shares, told(s))
 	m.span(o)
 	return nil
 }
 
-// told is what is told of a shard.
-func told(s Shard) MergedShard {
+// told is what is told of a share.
+func told(s Share) MergedShare {
 	o := s.Outcome
-	t := MergedShard{
+	t := MergedShare{
 		Index: s.Index, Pod: s.Pod, Node: s.Node, Attempt: s.Attempt, Started: o.Started, Spent: o.Spent, Interrupted: o.Interrupted,
 		CPU: o.Env.CPU, GOARCH: o.Env.GOARCH, Cores: o.Env.Cores, GOMAXPROCS: o.Env.GOMAXPROCS, Kernel: o.Env.Kernel, StealShare: o.Env.StealShare,
 		Starts: len(s.Starts),
@@ -236,8 +237,8 @@ func told(s Shard) MergedShard {
 	return t
 }
 
-// begin makes an outcome of the shape of the first shard's.
-func (m *Merger) begin(s Shard) {
+// begin makes an outcome of the shape of the first share's.
+func (m *Merger) begin(s Share) {
 	o := *s.Outcome
 	m.first, m.whole, m.merged.Of = s.Index, s.Whole, s.Of
 	m.out = &Outcome{
@@ -265,8 +266,8 @@ func (m *Merger) begin(s Shard) {
 	m.titles = make([]bool, len(o.Comparisons))
 }
 
-// compare refuses a shard that is not of the run of the first one.
-func (m *Merger) compare(s Shard) error {
+// compare refuses a share that is not of the run of the first one.
+func (m *Merger) compare(s Share) error {
 	o, with := s.Outcome, m.out
 	var err error
 	same := func(what string, a, b any) {
@@ -274,7 +275,7 @@ func (m *Merger) compare(s Shard) error {
 			err = &MixedError{What: what, A: fmt.Sprint(a), IndexA: m.first, B: fmt.Sprint(b), IndexB: s.Index}
 		}
 	}
-	same("the number of shards", m.merged.Of, s.Of)
+	same("the number of shares", m.merged.Of, s.Of)
 	same("the program's commit", with.Env.Revision(), o.Env.Revision())
 	same("Go", with.Env.GoVersion, o.Env.GoVersion)
 	same("the seed", with.Seed, o.Seed)
@@ -293,7 +294,7 @@ func (m *Merger) compare(s Shard) error {
 		is := with.Comparisons[i]
 		same("the family", is.Family, c.Family)
 		same("the latency of comparison "+c.Family, is.Latency, c.Latency)
-		// Titles may have figures of the shard's part.
+		// Titles may have figures of the share's part.
 		m.titles[i] = m.titles[i] || is.Title != c.Title
 		n := 0
 		for at+n < len(m.cells) && m.cells[at+n].comparison == i {
@@ -357,19 +358,19 @@ func (m *Merger) span(o *Outcome) {
 	}
 }
 
-// fold adds the pending shards up, cell by cell, with as many goroutines as there are
+// fold adds the pending shares up, cell by cell, with as many goroutines as there are
 // processors.
 func (m *Merger) fold() error {
-	shards := m.pending
+	shares := m.pending
 	m.pending = nil
-	slices.SortFunc(shards, func(a, b pendingShard) int { return a.Index - b.Index })
+	slices.SortFunc(shares, func(a, b pendingShare) int { return a.Index - b.Index })
 	errs := make([]error, len(m.cells))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(m.cells)) {
 		workers.Go(func() {
 			for i := range next {
-				errs[i] = m.cells[i].fold(shards)
+				errs[i] = m.cells[i].fold(shares)
 			}
 		})
 	}
@@ -381,11 +382,11 @@ func (m *Merger) fold() error {
 	return errors.Join(errs...)
 }
 
-// Outcome returns the run, once all shards were added. Without any shard there is none:
-// the error wraps [ErrShards].
+// Outcome returns the run, once all shares were added. Without any share there is none:
+// the error wraps [ErrShares].
 func (m *Merger) Outcome() (*Outcome, error) {
 	if m.out == nil {
-		return nil, fmt.Errorf("%w: there are none", ErrShards)
+		return nil, fmt.Errorf("%w: there are none", ErrShares)
 	}
 	if err := m.fold(); err != nil {
 		return nil, err
@@ -412,15 +413,15 @@ func (m *Merger) Outcome() (*Outcome, error) {
 	return o, nil
 }
 
-// finish works out what is told of all shards together.
+// finish works out what is told of all shares together.
 func (m *Merger) finish() {
 	o, t := m.out, &m.merged
-	byIndex := func(a, b MergedShard) int { return a.Index - b.Index }
-	slices.SortFunc(t.Shards, byIndex)
+	byIndex := func(a, b MergedShare) int { return a.Index - b.Index }
+	slices.SortFunc(t.Shares, byIndex)
 	slices.SortStableFunc(t.PassedOver, byIndex)
 	t.Missing = nil
 	for i, at := 0, 0; i < t.Of; i++ {
-		if at < len(t.Shards) && t.Shards[at].Index == i {
+		if at < len(t.Shares) && t.Shares[at].Index == i {
 			at++
 			continue
 		}
@@ -442,4 +443,84 @@ func (m *Merger) finish() {
 	if len(m.cpus) > 1 {
 		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(m.cpus))
 	}
+}
+
+// Share is what one of several processes did that play one storm together, each its
+// own part of it. [Merge] makes one run of all of them.
+type Share struct {
+	Index   int      `json:"index"`
+	Of      int      `json:"of"`
+	Pod     string   `json:"pod,omitempty"`
+	Node    string   `json:"node,omitempty"`
+	Attempt int      `json:"attempt,omitempty"`
+	Whole   []string `json:"whole,omitempty"`
+	Outcome *Outcome `json:"outcome"`
+	Starts  []Start  `json:"starts,omitempty"`
+}
+
+// Start is how a share began a play that all were to begin at the same time.
+type Start struct {
+	Comparison int           `json:"comparison"`
+	Cell       string        `json:"cell"`
+	Round      int           `json:"round"`
+	Late       time.Duration `json:"lateNs,omitempty"`
+	Absent     []int         `json:"absent,omitempty"`
+}
+
+// Attempt tells one result of a share from others of the same share.
+type Attempt struct {
+	Index    int
+	Number   int
+	Pod      string
+	Started  time.Time
+	Finished bool
+}
+
+func (s Share) attempt() Attempt {
+	o := s.Outcome
+	return Attempt{Index: s.Index, Number: s.Attempt, Pod: s.Pod, Started: o.Started, Finished: o.Ended != nil && !o.Interrupted}
+}
+
+// Choose says which of several results of each share counts: the first attempt that came
+// to its end, so that nobody has the choice; of those that none did, the last. It returns
+// their places, by index, and those of the others. What stands there twice, the same
+// attempt of the same pod begun at the same time, counts once. The error wraps
+// [ErrShares]: two different results claim to be the same attempt.
+func Choose(attempts []Attempt) (chosen, passed []int, err error) {
+	order := make([]int, len(attempts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := attempts[i], attempts[j]
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Number, b.Number), a.Started.Compare(b.Started), cmp.Compare(a.Pod, b.Pod))
+	})
+	for len(order) > 0 {
+		n := 1
+		for n < len(order) && attempts[order[n]].Index == attempts[order[0]].Index {
+			n++
+		}
+		of := order[:n]
+		order = order[n:]
+		best := of[len(of)-1]
+		if at := slices.IndexFunc(of, func(i int) bool { return attempts[i].Finished }); at >= 0 {
+			best = of[at]
+		}
+		chosen = append(chosen, best)
+		for k, i := range of {
+			a := attempts[i]
+			if k > 0 {
+				before := attempts[of[k-1]]
+				if a.Number == before.Number && a.Pod == before.Pod && !a.Started.Equal(before.Started) {
+					return nil, nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one begun at %s and one at %s",
+						ErrShares, a.Index, a.Number, a.Pod, before.Started.UTC().Format(time.RFC3339Nano), a.Started.UTC().Format(time.RFC3339Nano))
+				}
+			}
+			same := a.Number == attempts[best].Number && a.Pod == attempts[best].Pod && a.Started.Equal(attempts[best].Started)
+			if i != best && !same {
+				passed = append(passed, i)
+			}
+		}
+	}
+	return chosen, passed, nil
 }

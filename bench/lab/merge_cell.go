@@ -9,56 +9,56 @@ import (
 	"watchlab/bench/cell"
 )
 
-// mergedCell is a cell of all shards so far.
+// mergedCell is a cell of all shares so far.
 type mergedCell struct {
 	comparison, place int
 	result            CellResult
 	rounds            map[int]*mergedRound
-	shards            int
-	verdicts          []shardVerdict
+	shares            int
+	verdicts          []shareVerdict
 	lag               *cell.Lag
 }
 
-type shardVerdict struct {
-	shard int
+type shareVerdict struct {
+	share int
 	Verdict
 }
 
-// mergedRound is a round of the shards that have it.
+// mergedRound is a round of the shares that have it.
 type mergedRound struct {
 	Round
-	shards int
+	shares int
 	together
 }
 
-// fold adds shards to the cell, which is at place of its comparison.
-func (c *mergedCell) fold(shards []pendingShard) error {
+// fold adds shares to the cell, which is at place of its comparison.
+func (c *mergedCell) fold(shares []pendingShare) error {
 	parts := map[int][]cell.Result{}
-	for _, s := range shards {
+	for _, s := range shares {
 		found := &s.Outcome.Comparisons[c.comparison].Cells[c.place]
-		c.shards++
+		c.shares++
 		if found.Verdict.Status != Valid {
-			c.verdicts = append(c.verdicts, shardVerdict{s.Index, found.Verdict})
+			c.verdicts = append(c.verdicts, shareVerdict{s.Index, found.Verdict})
 		}
 		if found.Verdict.Status == Invalid {
 			c.lag = worstLag(c.lag, found.Lag)
 		}
 		for _, r := range found.Rounds {
 			if r.Result.EventsIn == 0 || r.Result.Elapsed <= 0 {
-				return fmt.Errorf("%w: shard %d measured nothing in round %d of %s", ErrShards, s.Index, r.Round, found.BenchName())
+				return fmt.Errorf("%w: share %d measured nothing in round %d of %s", ErrShares, s.Index, r.Round, found.BenchName())
 			}
 			parts[r.Round] = append(parts[r.Round], lift(r.Result))
 			c.round(r).begun(s, startKey{c.comparison, found.BenchName(), r.Round})
 		}
 	}
 	// What is not going to be shown need not be added up.
-	if slices.ContainsFunc(c.verdicts, func(v shardVerdict) bool { return v.Status == Invalid }) {
+	if slices.ContainsFunc(c.verdicts, func(v shareVerdict) bool { return v.Status == Invalid }) {
 		c.rounds = map[int]*mergedRound{}
 		return nil
 	}
 	for number, results := range parts {
 		r := c.rounds[number]
-		if r.shards > len(results) {
+		if r.shares > len(results) {
 			results = append(results, r.Result)
 		}
 		var err error
@@ -69,14 +69,14 @@ func (c *mergedCell) fold(shards []pendingShard) error {
 	return nil
 }
 
-// round counts a shard's round in.
+// round counts a share's round in.
 func (c *mergedCell) round(r Round) *mergedRound {
 	m := c.rounds[r.Round]
 	if m == nil {
 		m = &mergedRound{Round: Round{Round: r.Round, Place: r.Place, Started: r.Started}}
 		c.rounds[r.Round] = m
 	}
-	m.shards++
+	m.shares++
 	if r.Started.Before(m.Started) {
 		m.Started = r.Started
 	}
@@ -84,13 +84,13 @@ func (c *mergedCell) round(r Round) *mergedRound {
 	return m
 }
 
-// finish returns the cell of all shards.
+// finish returns the cell of all shares.
 func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 	var rounds []Round
 	apart := 0
 	why := ""
 	for _, r := range c.rounds {
-		if r.shards < c.shards {
+		if r.shares < c.shares {
 			continue
 		}
 		rounds = append(rounds, r.Round)
@@ -118,7 +118,7 @@ func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 
 // judge is the worst that there is to say of the cell.
 func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
-	var failed, blameless, unplayed, noisy []shardVerdict
+	var failed, blameless, unplayed, noisy []shareVerdict
 	for _, v := range c.verdicts {
 		switch {
 		case v.Failed():
@@ -134,21 +134,21 @@ func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
 	v := Verdict{Status: Valid}
 	switch all := judge(c.result.Labels, rounds); {
 	case len(failed) > 0:
-		v = Verdict{Invalid, causesOf(failed), shardDetails(failed, of.Of)}
+		v = Verdict{Invalid, causesOf(failed), shareDetails(failed, of.Of)}
 	case len(of.Missing) > 0 && !of.Partial:
-		return Verdict{Invalid, CauseShards, fmt.Sprintf("%s: missing %s", of, numbers(of.Missing))}
+		return Verdict{Invalid, CauseShares, fmt.Sprintf("%s: missing %s", of, numbers(of.Missing))}
 	case len(blameless) > 0:
-		v = Verdict{Invalid, blameless[0].Cause, shardDetails(blameless, of.Of)}
+		v = Verdict{Invalid, blameless[0].Cause, shareDetails(blameless, of.Of)}
 	case len(unplayed) > 0:
-		v = Verdict{Status: Unplayed, Detail: shardDetails(unplayed, of.Of)}
+		v = Verdict{Status: Unplayed, Detail: shareDetails(unplayed, of.Of)}
 	case len(rounds) == 0:
-		v = Verdict{Status: Unplayed, Detail: "no round was finished by all shards"}
+		v = Verdict{Status: Unplayed, Detail: "no round was finished by all shares"}
 	case all.Status == Invalid:
 		v = all
 	default:
 		details := []string{apart, all.Detail}
 		if len(noisy) > 0 {
-			details = append(details, shardDetails(noisy, of.Of))
+			details = append(details, shareDetails(noisy, of.Of))
 		}
 		details = slices.DeleteFunc(details, func(s string) bool { return s == "" })
 		if len(details) > 0 {
@@ -161,8 +161,8 @@ func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
 	return v
 }
 
-// causesOf joins the causes of several shards, in the order of the invariants.
-func causesOf(verdicts []shardVerdict) Cause {
+// causesOf joins the causes of several shares, in the order of the invariants.
+func causesOf(verdicts []shareVerdict) Cause {
 	var found []string
 	for _, v := range verdicts {
 		found = append(found, strings.Split(string(v.Cause), "+")...)
@@ -179,28 +179,28 @@ func causesOf(verdicts []shardVerdict) Cause {
 	return Cause(strings.Join(out, "+"))
 }
 
-// shardDetails tells what the first of several shards have to say, and how many say the
+// shareDetails tells what the first of several shares have to say, and how many say the
 // like.
-func shardDetails(verdicts []shardVerdict, of int) string {
-	slices.SortFunc(verdicts, func(a, b shardVerdict) int { return a.shard - b.shard })
+func shareDetails(verdicts []shareVerdict, of int) string {
+	slices.SortFunc(verdicts, func(a, b shareVerdict) int { return a.share - b.share })
 	first := verdicts[0]
-	detail := fmt.Sprintf("shard %d/%d: %s", first.shard, of, first.Verdict)
+	detail := fmt.Sprintf("share %d/%d: %s", first.share, of, first.Verdict)
 	if len(verdicts) == 1 {
 		return detail
 	}
 	var others []int
 	for _, v := range verdicts[1:] {
-		others = append(others, v.shard)
+		others = append(others, v.share)
 	}
 	return fmt.Sprintf("%s; and in %s", detail, numbers(others))
 }
 
-// numbers names shards, the first few of many.
+// numbers names shares, the first few of many.
 func numbers(indexes []int) string {
 	const most = 8
-	word := "shards "
+	word := "shares "
 	if len(indexes) == 1 {
-		word = "shard "
+		word = "share "
 	}
 	var b strings.Builder
 	b.WriteString(word)
@@ -217,7 +217,7 @@ func numbers(indexes []int) string {
 	return b.String()
 }
 
-// together says whether shards began a play at the same time.
+// together says whether shares began a play at the same time.
 type together struct {
 	common           int
 	alone            []int
@@ -227,9 +227,9 @@ type together struct {
 	played           []int
 }
 
-// begun notes how a shard began the play. A start without a cell is that of all cells
+// begun notes how a share began the play. A start without a cell is that of all cells
 // of the round.
-func (t *together) begun(s pendingShard, key startKey) {
+func (t *together) begun(s pendingShare, key startKey) {
 	t.played = append(t.played, s.Index)
 	start, ok := s.starts[key]
 	if !ok {
@@ -254,7 +254,7 @@ func (t *together) begun(s pendingShard, key startKey) {
 }
 
 // apart says why a play that took so long was not played at the same time; empty where
-// it was. One shard is by itself always.
+// it was. One share is by itself always.
 func (t *together) apart(elapsed time.Duration) string {
 	late := slices.DeleteFunc(slices.Clone(t.absent), func(i int) bool { return !slices.Contains(t.played, i) })
 	slices.Sort(late)
@@ -264,11 +264,11 @@ func (t *together) apart(elapsed time.Duration) string {
 	case len(t.played) == 1:
 		return ""
 	case t.common == 0:
-		return "the shards did not wait for each other"
+		return "the shares did not wait for each other"
 	case len(t.alone) > 0:
 		return numbers(t.alone) + " had no start in common with the others"
 	case float64(between) > MaxSpread*float64(elapsed):
-		return fmt.Sprintf("shard %d began %v after the first (allowed: %.0f %% of %v)", t.last, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
+		return fmt.Sprintf("share %d began %v after the first (allowed: %.0f %% of %v)", t.last, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
 	case len(late) > 0:
 		return numbers(late) + " had not come when the others began"
 	}

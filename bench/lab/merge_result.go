@@ -9,19 +9,19 @@ import (
 	"watchlab/bench/cell"
 )
 
-// The units of the notes that a merged cell has of its largest shard, where it has
+// The units of the notes that a merged cell has of its largest share, where it has
 // memory at all.
 const (
-	UnitShardHeap = "shard-peak-heap-B"
-	UnitShardRSS  = "shard-peak-RSS-B"
+	UnitShareHeap = "share-peak-heap-B"
+	UnitShareRSS  = "share-peak-RSS-B"
 )
 
-// lift makes of one shard's result one that others can be added to.
+// lift makes of one share's result one that others can be added to.
 func lift(r cell.Result) cell.Result {
 	if m := r.Memory; m != nil {
-		r.Notes = append(slices.Clip(r.Notes), cell.Note{Unit: UnitShardHeap, Value: float64(m.PeakHeapBytes)})
+		r.Notes = append(slices.Clip(r.Notes), cell.Note{Unit: UnitShareHeap, Value: float64(m.PeakHeapBytes)})
 		if m.PeakRSSBytes > 0 {
-			r.Notes = append(r.Notes, cell.Note{Unit: UnitShardRSS, Value: float64(m.PeakRSSBytes)})
+			r.Notes = append(r.Notes, cell.Note{Unit: UnitShareRSS, Value: float64(m.PeakRSSBytes)})
 		}
 	}
 	return r
@@ -192,7 +192,7 @@ func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
 			}
 			sum, err := cell.MergeHistograms(all...)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %s: %w", ErrShards, l.Boundary, err)
+				return nil, fmt.Errorf("%w: %s: %w", ErrShares, l.Boundary, err)
 			}
 			out = append(out, cell.Latency{Boundary: l.Boundary, Quantiles: sum})
 		}
@@ -215,7 +215,7 @@ func mergeLags(parts []cell.Result) (*cell.Lag, error) {
 	}
 	var err error
 	if sum.Quantiles, err = cell.MergeHistograms(all...); err != nil {
-		return nil, fmt.Errorf("%w: lag: %w", ErrShards, err)
+		return nil, fmt.Errorf("%w: lag: %w", ErrShares, err)
 	}
 	if sum.Count > 0 {
 		sum.LateShare = float64(sum.Late) / float64(sum.Count)

@@ -63,12 +63,12 @@ func measured(p part, takes time.Duration) cell.Result {
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// oneCell is a shard whose outcome has one cell, played over the rounds, begun with the
+// oneCell is a share whose outcome has one cell, played over the rounds, begun with the
 // others.
-func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Shard {
+func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Share {
 	ended := began.Add(time.Hour)
 	result := lab.CellResult{Name: "Queue", Labels: labels, Guarantees: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
-	s := lab.Shard{Index: index, Of: of, Pod: fmt.Sprintf("pod-%d", index), Node: "node-a", Whole: []string{"whole"}}
+	s := lab.Share{Index: index, Of: of, Pod: fmt.Sprintf("pod-%d", index), Node: "node-a", Whole: []string{"whole"}}
 	name := result.BenchName()
 	for i, r := range rounds {
 		result.Rounds = append(result.Rounds, lab.Round{Round: i + 1, Place: 1, Started: began.Add(time.Duration(index) * time.Second), Took: r.Elapsed, Result: r})
@@ -86,27 +86,27 @@ func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Shard
 
 var unpaced = []lab.Label{{Key: "impl", Value: "a"}}
 
-// steadyShards are shards of which each measured the same number of events in so long,
+// steadyShares are shares of which each measured the same number of events in so long,
 // over three rounds.
-func steadyShards(takes ...time.Duration) []lab.Shard {
-	var shards []lab.Shard
+func steadyShares(takes ...time.Duration) []lab.Share {
+	var shares []lab.Share
 	for i, d := range takes {
 		r := measured(part{latencies: []time.Duration{time.Microsecond, time.Millisecond}}, d)
-		shards = append(shards, oneCell(i, len(takes), unpaced, r, r, r))
+		shares = append(shares, oneCell(i, len(takes), unpaced, r, r, r))
 	}
-	return shards
+	return shares
 }
 
-func mustMerge(t *testing.T, shards []lab.Shard, opts lab.MergeOptions) *lab.Outcome {
+func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Outcome {
 	t.Helper()
-	o, err := lab.Merge(shards, opts)
+	o, err := lab.Merge(shares, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// TestMergeIsTheWhole: what shards measured of the parts of a storm is, merged, what one
+// TestMergeIsTheWhole: what shares measured of the parts of a storm is, merged, what one
 // process would have measured of all of it: every count and every bucket, whatever way
 // the parts were drawn, and in whatever order they come.
 func TestMergeIsTheWhole(t *testing.T) {
@@ -114,11 +114,11 @@ func TestMergeIsTheWhole(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		// More than are added up at once, every now and then.
 		of := 1 + rng.IntN(20)
-		shards := make([]lab.Shard, of)
+		shares := make([]lab.Share, of)
 		parts := make([]cell.Result, of)
 		var whole part
 		var longest time.Duration
-		for i := range shards {
+		for i := range shares {
 			var p part
 			for range 1 + rng.IntN(5) {
 				// Below zero and beyond the histogram's hour, too.
@@ -129,12 +129,12 @@ func TestMergeIsTheWhole(t *testing.T) {
 			takes := time.Duration(100+rng.IntN(5)) * time.Millisecond
 			longest = max(longest, takes)
 			parts[i] = measured(p, takes)
-			shards[i] = oneCell(i, of, unpaced, parts[i])
+			shares[i] = oneCell(i, of, unpaced, parts[i])
 		}
 		whole.lags = whole.latencies
 		want := measured(whole, longest)
-		rng.Shuffle(of, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-		o := mustMerge(t, shards, lab.MergeOptions{})
+		rng.Shuffle(of, func(i, j int) { shares[i], shares[j] = shares[j], shares[i] })
+		o := mustMerge(t, shares, lab.MergeOptions{})
 		c := o.Comparisons[0].Cells[0]
 		if c.Verdict.Status != lab.Valid || len(c.Rounds) != 1 {
 			t.Fatalf("seed %d: %s, %d rounds", seed, c.Verdict, len(c.Rounds))
@@ -166,7 +166,7 @@ func TestMergeIsTheWhole(t *testing.T) {
 		// in TestMergedFigures.
 		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
 		if diff := cmp.Diff(want, got, ignored); diff != "" {
-			t.Errorf("seed %d: %d shards are not the whole (-whole +merged):\n%s", seed, of, diff)
+			t.Errorf("seed %d: %d shares are not the whole (-whole +merged):\n%s", seed, of, diff)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestMergedFigures(t *testing.T) {
 	three := measured(part{latencies: make([]time.Duration, 3)}, 2*time.Second)
 	one.GCPauseMax, one.Host = 5, cell.Host{StealShare: 0.01, Throttled: 3}
 	one.Counters = append(one.Counters, cell.Note{Unit: "instructions/op", Value: 1})
-	o := mustMerge(t, []lab.Shard{oneCell(0, 2, unpaced, one), oneCell(1, 2, unpaced, three)}, lab.MergeOptions{})
+	o := mustMerge(t, []lab.Share{oneCell(0, 2, unpaced, one), oneCell(1, 2, unpaced, three)}, lab.MergeOptions{})
 	r := o.Comparisons[0].Cells[0].Rounds[0].Result
 	if r.EventsIn != 4 || r.DeltasOut != 8 || r.Elapsed != 2*time.Second || r.EventsPerSecond != 2 || r.DeltasPerEvent != 2 {
 		t.Errorf("%+v", r)
@@ -194,7 +194,7 @@ func TestMergedFigures(t *testing.T) {
 	}
 	want := []cell.Note{
 		{Unit: "relists", Value: 4}, {Unit: "reads/s", Value: 8}, {Unit: "wire-B/event", Value: 2.5}, {Unit: "staleness-p99-events", Value: 3},
-		{Unit: lab.UnitShardHeap, Value: 6}, {Unit: lab.UnitShardRSS, Value: 9},
+		{Unit: lab.UnitShareHeap, Value: 6}, {Unit: lab.UnitShareRSS, Value: 9},
 	}
 	if diff := cmp.Diff(want, r.Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
@@ -210,19 +210,19 @@ func TestMergedFigures(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfMergedCells: the worst of the shards', who is to blame, and what only all
+// TestVerdictsOfMergedCells: the worst of the shares', who is to blame, and what only all
 // together show.
 func TestVerdictsOfMergedCells(t *testing.T) {
 	const ms = time.Millisecond
-	verdict := func(shards []lab.Shard, i int, v lab.Verdict) {
-		c := &shards[i].Outcome.Comparisons[0].Cells[0]
+	verdict := func(shares []lab.Share, i int, v lab.Verdict) {
+		c := &shares[i].Outcome.Comparisons[0].Cells[0]
 		c.Verdict = v
 		if v.Status == lab.Invalid || v.Status == lab.Unplayed {
 			c.Rounds = nil
 		}
 	}
 	for name, tc := range map[string]struct {
-		change  func([]lab.Shard) []lab.Shard
+		change  func([]lab.Share) []lab.Share
 		partial bool
 		short   string
 		says    string
@@ -230,87 +230,87 @@ func TestVerdictsOfMergedCells(t *testing.T) {
 		failed  bool
 	}{
 		"all is well": {nil, false, "valid", "", 3, false},
-		"one lost events": {func(s []lab.Shard) []lab.Shard {
+		"one lost events": {func(s []lab.Share) []lab.Share {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"})
 			return s
-		}, false, "invalid: lost", "shard 1/3: invalid: lost: 1 event", 0, true},
-		"several broke what they promise": {func(s []lab.Shard) []lab.Shard {
+		}, false, "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
+		"several broke what they promise": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
 			return s
-		}, false, "invalid: lost+duplicated+error", "shard 0/3: invalid: error: no luck; and in shard 1", 0, true},
-		"a machine was in the way": {func(s []lab.Shard) []lab.Shard {
+		}, false, "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
+		"a machine was in the way": {func(s []lab.Share) []lab.Share {
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal, Detail: "12 %"})
 			return s
-		}, false, "invalid: steal", "shard 2/3: invalid: steal: 12 %", 0, false},
-		"to blame comes before blameless": {func(s []lab.Shard) []lab.Shard {
+		}, false, "invalid: steal", "share 2/3: invalid: steal: 12 %", 0, false},
+		"to blame comes before blameless": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
 			return s[:3]
-		}, false, "invalid: reordered", "shard 2/3", 0, true},
-		"one is noisy": {func(s []lab.Shard) []lab.Shard {
+		}, false, "invalid: reordered", "share 2/3", 0, true},
+		"one is noisy": {func(s []lab.Share) []lab.Share {
 			verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"})
 			return s
-		}, false, "noisy", "shard 2/3: noisy: 11 % apart", 3, false},
-		"one has not played it": {func(s []lab.Shard) []lab.Shard {
+		}, false, "noisy", "share 2/3: noisy: 11 % apart", 3, false},
+		"one has not played it": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"})
 			return s
-		}, false, "unplayed", "shard 0/3: unplayed: no time", 0, false},
-		"one lacks a round": {func(s []lab.Shard) []lab.Shard {
+		}, false, "unplayed", "share 0/3: unplayed: no time", 0, false},
+		"one lacks a round": {func(s []lab.Share) []lab.Share {
 			c := &s[1].Outcome.Comparisons[0].Cells[0]
 			c.Rounds = slices.Delete(c.Rounds, 1, 2)
 			return s
 		}, false, "valid", "", 2, false},
-		"no round in common": {func(s []lab.Shard) []lab.Shard {
+		"no round in common": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				c := &s[i].Outcome.Comparisons[0].Cells[0]
 				c.Rounds = c.Rounds[i : i+1]
 			}
 			return s
-		}, false, "unplayed", "no round was finished by all shards", 0, false},
-		"one is missing": {func(s []lab.Shard) []lab.Shard { return []lab.Shard{s[0], s[2]} },
-			false, "invalid: shards", "2 of 3 shards: missing shard 1", 0, false},
-		"all but one are missing": {func(s []lab.Shard) []lab.Shard { return s[1:2] },
-			false, "invalid: shards", "1 of 3 shards: missing shards 0, 2", 0, false},
-		"one is missing, and a part will do": {func(s []lab.Shard) []lab.Shard { return []lab.Shard{s[0], s[2]} },
-			true, "valid", "2 of 3 shards (missing shard 1)", 3, false},
-		"one is missing, one lost events": {func(s []lab.Shard) []lab.Shard {
+		}, false, "unplayed", "no round was finished by all shares", 0, false},
+		"one is missing": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
+			false, "invalid: shares", "2 of 3 shares: missing share 1", 0, false},
+		"all but one are missing": {func(s []lab.Share) []lab.Share { return s[1:2] },
+			false, "invalid: shares", "1 of 3 shares: missing shares 0, 2", 0, false},
+		"one is missing, and a part will do": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
+			true, "valid", "2 of 3 shares (missing share 1)", 3, false},
+		"one is missing, one lost events": {func(s []lab.Share) []lab.Share {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost})
 			return s[1:]
-		}, false, "invalid: lost", "2 of 3 shards (missing shard 0); shard 1/3", 0, true},
-		"one came late": {func(s []lab.Shard) []lab.Shard {
+		}, false, "invalid: lost", "2 of 3 shares (missing share 0); share 1/3", 0, true},
+		"one came late": {func(s []lab.Share) []lab.Share {
 			s[2].Starts[1].Late = 11 * ms
 			return s
-		}, false, "noisy", "in 1 of 3 rounds: shard 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
-		"a little late": {func(s []lab.Shard) []lab.Shard {
+		}, false, "noisy", "in 1 of 3 rounds: share 2 began 11ms after the first (allowed: 10 % of 100ms)", 3, false},
+		"a little late": {func(s []lab.Share) []lab.Share {
 			s[2].Starts[1].Late = 9 * ms
 			return s
 		}, false, "valid", "", 3, false},
-		"all came late": {func(s []lab.Shard) []lab.Shard {
+		"all came late": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				s[i].Starts[1].Late = time.Minute
 			}
 			return s
 		}, false, "valid", "", 3, false},
-		"nobody waited": {func(s []lab.Shard) []lab.Shard {
+		"nobody waited": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				s[i].Starts = nil
 			}
 			return s
-		}, false, "noisy", "in 3 of 3 rounds: the shards did not wait for each other", 3, false},
-		"one didn't wait": {func(s []lab.Shard) []lab.Shard {
+		}, false, "noisy", "in 3 of 3 rounds: the shares did not wait for each other", 3, false},
+		"one didn't wait": {func(s []lab.Share) []lab.Share {
 			s[1].Starts = s[1].Starts[:2]
 			return s
-		}, false, "noisy", "in 1 of 3 rounds: shard 1 had no start in common", 3, false},
-		"one was not waited for": {func(s []lab.Shard) []lab.Shard {
+		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common", 3, false},
+		"one was not waited for": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
 			return s
-		}, false, "noisy", "in 1 of 3 rounds: shard 1 had not come when the others began", 3, false},
-		"who was not waited for did not play": {func(s []lab.Shard) []lab.Shard {
+		}, false, "noisy", "in 1 of 3 rounds: share 1 had not come when the others began", 3, false},
+		"who was not waited for did not play": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
-			return []lab.Shard{s[0], s[2]}
-		}, true, "valid", "2 of 3 shards (missing shard 1)", 3, false},
-		"cells that are played together": {func(s []lab.Shard) []lab.Shard {
+			return []lab.Share{s[0], s[2]}
+		}, true, "valid", "2 of 3 shares (missing share 1)", 3, false},
+		"cells that are played together": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				for j := range s[i].Starts {
 					s[i].Starts[j].Cell = ""
@@ -318,7 +318,7 @@ func TestVerdictsOfMergedCells(t *testing.T) {
 			}
 			return s
 		}, false, "valid", "", 3, false},
-		"the rounds differ": {func(s []lab.Shard) []lab.Shard {
+		"the rounds differ": {func(s []lab.Share) []lab.Share {
 			for i, d := range []time.Duration{100, 150, 200} {
 				r := &s[0].Outcome.Comparisons[0].Cells[0].Rounds[i].Result
 				r.Elapsed = d * ms
@@ -327,11 +327,11 @@ func TestVerdictsOfMergedCells(t *testing.T) {
 		}, false, "noisy", "apart", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			shards := steadyShards(100*ms, 100*ms, 100*ms)
+			shares := steadyShares(100*ms, 100*ms, 100*ms)
 			if tc.change != nil {
-				shards = tc.change(shards)
+				shares = tc.change(shares)
 			}
-			o := mustMerge(t, shards, lab.MergeOptions{Partial: tc.partial})
+			o := mustMerge(t, shares, lab.MergeOptions{Partial: tc.partial})
 			c := o.Comparisons[0].Cells[0]
 			if c.Verdict.Short() != tc.short || !strings.Contains(c.Verdict.Detail, tc.says) || tc.says == "" && c.Verdict.Detail != "" {
 				t.Errorf("verdict %q, want %s with %q", c.Verdict, tc.short, tc.says)
@@ -348,50 +348,50 @@ func TestVerdictsOfMergedCells(t *testing.T) {
 
 // TestMergedLag: of cells that no figure is shown of, the worst lag is kept.
 func TestMergedLag(t *testing.T) {
-	shards := steadyShards(time.Second, time.Second, time.Second)
+	shares := steadyShares(time.Second, time.Second, time.Second)
 	for i, share := range []float64{0.02, 0.5, 0} {
-		c := &shards[i].Outcome.Comparisons[0].Cells[0]
+		c := &shares[i].Outcome.Comparisons[0].Cells[0]
 		if share > 0 {
 			c.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator}
 			c.Rounds, c.Lag = nil, &cell.Lag{LateShare: share}
 		}
 	}
-	c := mustMerge(t, shards, lab.MergeOptions{}).Comparisons[0].Cells[0]
+	c := mustMerge(t, shares, lab.MergeOptions{}).Comparisons[0].Cells[0]
 	if c.Verdict.Short() != "invalid: generator" || c.Lag == nil || c.Lag.LateShare != 0.5 || len(c.Rounds) > 0 {
 		t.Errorf("%s, lag %+v", c.Verdict, c.Lag)
 	}
 }
 
-func TestMergeRefusesShards(t *testing.T) {
-	set := func(change func(*lab.Outcome)) func([]lab.Shard) []lab.Shard {
-		return func(s []lab.Shard) []lab.Shard {
+func TestMergeRefusesShares(t *testing.T) {
+	set := func(change func(*lab.Outcome)) func([]lab.Share) []lab.Share {
+		return func(s []lab.Share) []lab.Share {
 			change(s[1].Outcome)
 			return s
 		}
 	}
-	setCell := func(change func(*lab.CellResult)) func([]lab.Shard) []lab.Shard {
+	setCell := func(change func(*lab.CellResult)) func([]lab.Share) []lab.Share {
 		return set(func(o *lab.Outcome) { change(&o.Comparisons[0].Cells[0]) })
 	}
 	for name, tc := range map[string]struct {
-		change func([]lab.Shard) []lab.Shard
+		change func([]lab.Share) []lab.Share
 		mixed  bool
 		says   string
 	}{
-		"none at all": {func([]lab.Shard) []lab.Shard { return nil }, false, "there are none"},
-		"no outcome": {func(s []lab.Shard) []lab.Shard {
+		"none at all": {func([]lab.Share) []lab.Share { return nil }, false, "there are none"},
+		"no outcome": {func(s []lab.Share) []lab.Share {
 			s[1].Outcome = nil
 			return s
-		}, false, "shard 1 has no outcome"},
-		"beyond the last": {func(s []lab.Shard) []lab.Shard {
+		}, false, "share 1 has no outcome"},
+		"beyond the last": {func(s []lab.Share) []lab.Share {
 			s[1].Index = 2
 			return s
-		}, false, "no shard 2 of 2"},
-		"other numbers of shards": {func(s []lab.Shard) []lab.Shard {
+		}, false, "no share 2 of 2"},
+		"other numbers of shares": {func(s []lab.Share) []lab.Share {
 			s[1].Of = 3
 			return s
-		}, true, "number of shards"},
-		"commits":     {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in shard 0, and "def" in shard 1`},
-		"dirty":       {set(func(o *lab.Outcome) { o.Env.Dirty = true }), true, `"abc-dirty" in shard 1`},
+		}, true, "number of shares"},
+		"commits":     {set(func(o *lab.Outcome) { o.Env.Commit = "def" }), true, `the program's commit is "abc" in share 0, and "def" in share 1`},
+		"dirty":       {set(func(o *lab.Outcome) { o.Env.Dirty = true }), true, `"abc-dirty" in share 1`},
 		"Go":          {set(func(o *lab.Outcome) { o.Env.GoVersion = "go1.25" }), true, "Go"},
 		"seeds":       {set(func(o *lab.Outcome) { o.Seed = 8 }), true, "seed"},
 		"rounds":      {set(func(o *lab.Outcome) { o.Rounds = 8 }), true, "rounds"},
@@ -404,16 +404,16 @@ func TestMergeRefusesShards(t *testing.T) {
 			c := &o.Comparisons[0]
 			c.Cells = append(c.Cells, c.Cells[0])
 		}), true, "number of cells"},
-		"cells":      {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in shard 0`},
+		"cells":      {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in share 0`},
 		"guarantees": {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
 		"classes":    {setCell(func(c *lab.CellResult) { c.Class = "none" }), true, "class"},
 		"pairs":      {setCell(func(c *lab.CellResult) { c.Again = "x" }), true, "repeats"},
 		"baselines":  {setCell(func(c *lab.CellResult) { c.Baseline = true }), true, "baseline"},
-		"wholes": {func(s []lab.Shard) []lab.Shard {
+		"wholes": {func(s []lab.Share) []lab.Share {
 			s[1].Whole = []string{"another"}
 			return s
 		}, true, "a part of"},
-		"the same part":    {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "part 0" }), false, "shards 0 and 1 played the same part"},
+		"the same part":    {set(func(o *lab.Outcome) { o.Comparisons[0].Input = "part 0" }), false, "shares 0 and 1 played the same part"},
 		"nothing measured": {setCell(func(c *lab.CellResult) { c.Rounds[0].Result.EventsIn = 0 }), false, "measured nothing in round 1 of Queue/impl=a"},
 		"histograms": {setCell(func(c *lab.CellResult) {
 			r := &c.Rounds[0].Result
@@ -421,7 +421,7 @@ func TestMergeRefusesShards(t *testing.T) {
 			r.Latency[0].Histogram = ""
 		}), false, "intended→handled"},
 		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "searched"},
-		"two of one attempt": {func(s []lab.Shard) []lab.Shard {
+		"two of one attempt": {func(s []lab.Share) []lab.Share {
 			other := *s[1].Outcome
 			other.Started = other.Started.Add(1)
 			again := s[1]
@@ -430,50 +430,50 @@ func TestMergeRefusesShards(t *testing.T) {
 		}, false, "two results of attempt 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := lab.Merge(tc.change(steadyShards(time.Second, time.Second)), lab.MergeOptions{})
+			o, err := lab.Merge(tc.change(steadyShares(time.Second, time.Second)), lab.MergeOptions{})
 			var mixed *lab.MixedError
-			if !errors.Is(err, lab.ErrShards) || !strings.Contains(err.Error(), tc.says) || errors.As(err, &mixed) != tc.mixed || o != nil {
+			if !errors.Is(err, lab.ErrShares) || !strings.Contains(err.Error(), tc.says) || errors.As(err, &mixed) != tc.mixed || o != nil {
 				t.Errorf("outcome %v, error %v; want one with %q, mixed: %v", o != nil, err, tc.says, tc.mixed)
 			}
 		})
 	}
 }
 
-// TestMergeTellsOfMachines: where shards ran may differ.
+// TestMergeTellsOfMachines: where shares ran may differ.
 func TestMergeTellsOfMachines(t *testing.T) {
-	shards := steadyShards(time.Second, time.Second)
+	shares := steadyShares(time.Second, time.Second)
 	steal := 0.25
-	env := &shards[1].Outcome.Env
+	env := &shares[1].Outcome.Env
 	env.CPU, env.Cores, env.GOMAXPROCS, env.Kernel, env.StealShare = "Other CPU", 1, 1, "6.9", &steal
-	shards[1].Node, shards[1].Starts[0].Late = "node-b", time.Millisecond
-	shards[1].Outcome.Comparisons[0].Title = "other fakes"
-	o := mustMerge(t, shards, lab.MergeOptions{Name: "named", Args: []string{"cluster", "run"}})
+	shares[1].Node, shares[1].Starts[0].Late = "node-b", time.Millisecond
+	shares[1].Outcome.Comparisons[0].Title = "other fakes"
+	o := mustMerge(t, shares, lab.MergeOptions{Name: "named", Args: []string{"cluster", "run"}})
 	if o.Env.CPU != "2 kinds of processors" || o.Env.Cores != 1 || o.Env.GOMAXPROCS != 1 || o.Env.Kernel != "" || *o.Env.StealShare != 0.25 {
 		t.Errorf("%+v", o.Env)
 	}
 	if o.Name != "named" || o.Env.Args[0] != "cluster" || o.Comparisons[0].Title != "fakes, differing by share" {
 		t.Errorf("%+v", o)
 	}
-	want := lab.MergedShard{
+	want := lab.MergedShare{
 		Index: 1, Pod: "pod-1", Node: "node-b", Started: began.Add(time.Second), Spent: time.Minute,
 		CPU: "Other CPU", Cores: 1, GOMAXPROCS: 1, Kernel: "6.9", StealShare: &steal, Starts: 3, Late: time.Millisecond,
 	}
-	if diff := cmp.Diff(want, o.Merged.Shards[1]); diff != "" || o.Merged.String() != "2 shards" {
+	if diff := cmp.Diff(want, o.Merged.Shares[1]); diff != "" || o.Merged.String() != "2 shares" {
 		t.Errorf("%s (-want +got):\n%s", o.Merged, diff)
 	}
 }
 
 // TestMergeOfABudget: as many rounds as all have.
 func TestMergeOfABudget(t *testing.T) {
-	shards := steadyShards(time.Second, time.Second)
-	for i := range shards {
-		o := shards[i].Outcome
+	shares := steadyShares(time.Second, time.Second)
+	for i := range shares {
+		o := shares[i].Outcome
 		o.Budget, o.Rounds, o.Comparisons[0].Rounds = time.Minute, 3, 3
 	}
-	o := shards[1].Outcome
+	o := shares[1].Outcome
 	o.Rounds, o.Comparisons[0].Rounds = 2, 2
 	o.Comparisons[0].Cells[0].Rounds = o.Comparisons[0].Cells[0].Rounds[:2]
-	merged := mustMerge(t, shards, lab.MergeOptions{})
+	merged := mustMerge(t, shares, lab.MergeOptions{})
 	if finished, all := merged.Finished(); finished != all || merged.Rounds != 2 || len(merged.Comparisons[0].Cells[0].Rounds) != 2 {
 		t.Errorf("%d of %d cells, %d rounds", finished, all, merged.Rounds)
 	}
@@ -498,7 +498,7 @@ func TestChoose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			chosen, passed, err := lab.Choose(tc.attempts)
-			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(passed, tc.passed) || errors.Is(err, lab.ErrShards) != tc.refused {
+			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(passed, tc.passed) || errors.Is(err, lab.ErrShares) != tc.refused {
 				t.Errorf("chosen %v, passed over %v, error %v", chosen, passed, err)
 			}
 		})
@@ -507,10 +507,10 @@ func TestChoose(t *testing.T) {
 
 // TestMergedFolder: a merged run is a results folder like any other.
 func TestMergedFolder(t *testing.T) {
-	shards := steadyShards(time.Second, time.Second)
-	retried := shards[0]
+	shares := steadyShares(time.Second, time.Second)
+	retried := shares[0]
 	retried.Attempt, retried.Pod = 1, "pod-0-again"
-	merged := mustMerge(t, append(shards, retried), lab.MergeOptions{})
+	merged := mustMerge(t, append(shares, retried), lab.MergeOptions{})
 	if p := merged.Merged.PassedOver; len(p) != 1 || p[0].Pod != "pod-0-again" {
 		t.Errorf("passed over: %+v", p)
 	}
@@ -529,7 +529,7 @@ func TestMergedFolder(t *testing.T) {
 		t.Errorf("read back (-merged +read):\n%s", diff)
 	}
 	files := readAll(t, dir)
-	if got := holding(files, "shards: 2 shards"); !slices.Equal(got, []string{lab.BenchFile}) {
-		t.Errorf("%v say of how many shards they are", got)
+	if got := holding(files, "shares: 2 shares"); !slices.Equal(got, []string{lab.BenchFile}) {
+		t.Errorf("%v say of how many shares they are", got)
 	}
 }

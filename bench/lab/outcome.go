@@ -122,12 +122,12 @@ const (
 	CauseThrottled Cause = "throttled"
 	// CauseGCLimit: the heap was at its limit, and the collector was limited.
 	CauseGCLimit Cause = "gc-limit"
-	// CauseShards: shards are missing that were to measure a part of it.
-	CauseShards Cause = "shards"
+	// CauseShares: shares are missing that were to measure a part of it.
+	CauseShares Cause = "shares"
 )
 
 // blameless are the causes that tell of the machine, not of the variant.
-var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit, CauseShards}
+var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit, CauseShares}
 
 // Verdict says whether a cell's figures may be believed, and why not.
 type Verdict struct {
@@ -282,13 +282,13 @@ func (o *Outcome) RoundsOf(c ComparisonResult) int {
 func (o *Outcome) BenchConfig() stats.Config {
 	return stats.Config{
 		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU,
-		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS, Shards: o.shards(),
+		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS, Shares: o.shares(),
 	}
 }
 
-// shards is how many the run was merged of, and of how many; empty for a run of one
+// shares is how many the run was merged of, and of how many; empty for a run of one
 // process.
-func (o *Outcome) shards() string {
+func (o *Outcome) shares() string {
 	if o.Merged == nil {
 		return ""
 	}

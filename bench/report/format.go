@@ -162,7 +162,7 @@ func times(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + "×"
 }
 
-// Plural counts things: "1 shard", "2 shards".
+// Plural counts things: "1 share", "2 shares".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -148,8 +148,8 @@ func newPage(o *lab.Outcome) (*page, error) {
 		s.Intro += partial(o)
 		p.Sections = append(p.Sections, s)
 	}
-	if t := shards(o); len(t.grid.rows) > 0 {
-		s := section{ID: "shards", Heading: t.title}
+	if t := shares(o); len(t.grid.rows) > 0 {
+		s := section{ID: "shares", Heading: t.title}
 		s.Intro, t.legend = t.legend[0], t.legend[1:]
 		s.add(t)
 		p.Sections = append(p.Sections, s)

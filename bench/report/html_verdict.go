@@ -93,7 +93,7 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 			v.Notes = append(v.Notes, note{Text: c.Family + ", " + c.Title + ", " + line, Class: "warn"})
 		}
 	}
-	v.Notes = append(shardNotes(o), v.Notes...)
+	v.Notes = append(shareNotes(o), v.Notes...)
 	v.Pairs = pairs(o)
 	if o.Interrupted {
 		finished, of := o.Finished()

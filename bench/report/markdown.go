@@ -44,7 +44,7 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 		List(&b, t.legend)
 	}
 
-	if t := shards(o); len(t.grid.rows) > 0 {
+	if t := shares(o); len(t.grid.rows) > 0 {
 		fmt.Fprintf(&b, "## %s\n\n%s\n", t.title, t.grid.markdown())
 		List(&b, t.legend)
 	}
@@ -141,7 +141,7 @@ func environment(o *lab.Outcome) []string {
 	}
 	of := ""
 	if o.Merged != nil {
-		of = " of each shard"
+		of = " of each share"
 	}
 	add("CPU"+of, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, Plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
 	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, orNone(e.GOGC), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))

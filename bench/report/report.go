@@ -58,7 +58,7 @@ func Table(w io.Writer, o *lab.Outcome) error {
 		}
 		b.WriteString("\n")
 	}
-	if t := shards(o); len(t.grid.rows) > 0 {
+	if t := shares(o); len(t.grid.rows) > 0 {
 		fmt.Fprintf(&b, "%s\n%s", t.title, t.grid.text("  "))
 		for _, line := range t.legend {
 			fmt.Fprintf(&b, "  %s\n", line)
@@ -347,7 +347,7 @@ func method(o *lab.Outcome) []string {
 		fmt.Sprintf("steal, throttled, gc-limit: the machine was in the way: in the median round, others had more than %s of its CPU time, or the control group held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
 	}
 	if o.Merged != nil {
-		lines = append(lines, "A merged cell is noisy where a round of it was not begun by all shards at the same time (within "+percent(lab.MaxSpread)+" of its length), and has the worst verdict of its shards; shards: some are missing.")
+		lines = append(lines, "A merged cell is noisy where a round of it was not begun by all shares at the same time (within "+percent(lab.MaxSpread)+" of its length), and has the worst verdict of its shares; shares: some are missing.")
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()

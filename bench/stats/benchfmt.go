@@ -22,7 +22,7 @@ type Config struct {
 	GOOS, GOARCH, Pkg, CPU string
 	Commit                 string
 	GOMAXPROCS             int
-	Shards                 string
+	Shares                 string
 }
 
 // Writer writes measurements as benchfmt, one line each.
@@ -38,7 +38,7 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	out := &Writer{cfg: cfg, out: benchfmt.NewWriter(w), described: make(map[string]bool)}
 	for _, kv := range [][2]string{
 		{"goos", cfg.GOOS}, {"goarch", cfg.GOARCH}, {"pkg", cfg.Pkg}, {"cpu", cfg.CPU}, {"commit", cfg.Commit},
-		{"shards", cfg.Shards},
+		{"shares", cfg.Shares},
 	} {
 		if value := strings.Join(strings.Fields(kv[1]), " "); value != "" {
 			out.file = append(out.file, benchfmt.Config{Key: kv[0], Value: []byte(value), File: true})

@@ -136,7 +136,7 @@ func (c *cluster) collected(t *testing.T, said string) (dir string, m merged) {
 func allThere(t *testing.T, m merged, n int) {
 	t.Helper()
 	var indexes []int
-	for _, s := range m.Merged.Shards {
+	for _, s := range m.Merged.Shares {
 		indexes = append(indexes, s.Index)
 		if s.Pod == "" || s.Node == "" {
 			t.Errorf("shard %d: of pod %q on node %q", s.Index, s.Pod, s.Node)
@@ -262,7 +262,7 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 	dir, m := c.collected(t, c.make(t, "kind-results", "RUN="+run))
 	allThere(t, m, 4)
-	for _, sh := range m.Merged.Shards {
+	for _, sh := range m.Merged.Shares {
 		switch {
 		case sh.Index != victim:
 			if sh.Attempt != 0 || sh.Starts == 0 {

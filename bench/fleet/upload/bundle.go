@@ -64,7 +64,7 @@ func (p Bundle) ID() string { return p.sum[:idLength] }
 // contents is the compressed part. The JSON form of a result has no histograms: they are
 // in a list, in the order of [histograms].
 type contents struct {
-	Shard      *lab.Shard `json:"shard"`
+	Shard      *lab.Share `json:"shard"`
 	Env        lab.Env    `json:"env"`
 	Histograms []string   `json:"histograms"`
 }
@@ -72,7 +72,7 @@ type contents struct {
 // Encode encodes the result of a pod. It omits medians and pooled latencies, which follow
 // from the rounds. Time and memory are linear in the size of the result. A round of a cell
 // takes about 4 kB compressed (docs/scale.md).
-func Encode(run string, s *lab.Shard) (Bundle, error) {
+func Encode(run string, s *lab.Share) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
 		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
 	}
@@ -107,7 +107,7 @@ func Encode(run string, s *lab.Shard) (Bundle, error) {
 }
 
 // slim copies the result without the parts that follow from the rounds.
-func slim(s lab.Shard) lab.Shard {
+func slim(s lab.Share) lab.Share {
 	o := *s.Outcome
 	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
 	for i := range o.Comparisons {
@@ -177,8 +177,8 @@ func Decode(data []byte) (Bundle, error) {
 }
 
 // Shard unpacks the result. The error wraps [ErrBundle].
-func (p Bundle) PodResult() (*lab.Shard, error) {
-	broken := func(err error) (*lab.Shard, error) {
+func (p Bundle) PodResult() (*lab.Share, error) {
+	broken := func(err error) (*lab.Share, error) {
 		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
 	}
 	dec, err := zstd.NewReader(bytes.NewReader(p.contents), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContents))

@@ -40,9 +40,9 @@ var result = func() cell.Result {
 }()
 
 // shard is what one of several measured. Those of other attempts differ.
-func shard(index, of, attempt int) *lab.Shard {
+func shard(index, of, attempt int) *lab.Share {
 	ended, steal := began.Add(time.Minute), 0.0
-	s := &lab.Shard{
+	s := &lab.Share{
 		Index: index, Of: of, Pod: fmt.Sprintf("mine-%d-%d", index, attempt), Node: "node-a", Attempt: attempt, Whole: []string{"whole"},
 		Starts: []lab.Start{{Cell: "Queue/impl=a", Round: 1, Late: time.Duration(index), Absent: []int{}}},
 	}
@@ -116,7 +116,7 @@ func TestAShardComesBack(t *testing.T) {
 }
 
 func TestEncodeRefuses(t *testing.T) {
-	for name, s := range map[string]*lab.Shard{"no shard": nil, "no outcome": {Of: 1}} {
+	for name, s := range map[string]*lab.Share{"no shard": nil, "no outcome": {Of: 1}} {
 		if _, err := upload.Encode("mine", s); err == nil {
 			t.Errorf("%s: no error", name)
 		}

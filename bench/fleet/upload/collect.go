@@ -30,7 +30,7 @@ type Collected struct {
 // [Reader] for an empty name. of is the expected number of pods, or 0 if unknown.
 //
 // Bundles go to the existing directory spool first, so that memory does not grow with the
-// number of pods. The error wraps [ErrNone], [ErrRuns], or [lab.ErrShards] for bundles of
+// number of pods. The error wraps [ErrNone], [ErrRuns], or [lab.ErrShares] for bundles of
 // different runs; Collected then holds what is known.
 func Collect(ctx context.Context, r Reader, run string, of int, spool string, opts lab.MergeOptions) (Collected, error) {
 	c := Collected{Run: run, Spool: spool}
@@ -101,13 +101,13 @@ func sameProgram(heads []Header, of int) error {
 		case h.Commit != first.Commit:
 			return &lab.MixedError{What: "the program's commit", A: first.Commit, IndexA: first.Index, B: h.Commit, IndexB: h.Index}
 		case of > 0 && h.Of != of:
-			return fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShards, of, h.Index, h.Of)
+			return fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
 		}
 	}
 	return nil
 }
 
-func resultIn(path string) (*lab.Shard, error) {
+func resultIn(path string) (*lab.Share, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

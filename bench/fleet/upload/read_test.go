@@ -379,7 +379,7 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := c.Outcome.Merged
-	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shards) != 2 || m.Shards[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
+	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
 		t.Errorf("%+v: %+v", c, m)
 	}
 	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
@@ -412,8 +412,8 @@ func TestCollectRefuses(t *testing.T) {
 		says    string
 	}{
 		"nothing":       {nil, 2, upload.ErrNone, ""},
-		"mixed commits": {[]upload.Bundle{bundle(t, 0, 2, 0), mixed}, 2, lab.ErrShards, `"def-dirty"`},
-		"other numbers": {[]upload.Bundle{bundle(t, 0, 3, 0)}, 2, lab.ErrShards, "pod 0 belongs to 3"},
+		"mixed commits": {[]upload.Bundle{bundle(t, 0, 2, 0), mixed}, 2, lab.ErrShares, `"def-dirty"`},
+		"other numbers": {[]upload.Bundle{bundle(t, 0, 3, 0)}, 2, lab.ErrShares, "pod 0 belongs to 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := upload.Dir(t.TempDir())

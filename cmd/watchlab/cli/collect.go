@@ -127,7 +127,7 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 		return badFlag("name", fmt.Errorf("is needed: %w in %s", err, c.from))
 	case errors.Is(err, upload.ErrNone):
 		return c.nothing(stderr, f)
-	case errors.Is(err, lab.ErrShards):
+	case errors.Is(err, lab.ErrShares):
 		return usageError{fmt.Errorf("%s: %w", c.from, err)}
 	case err != nil:
 		return fmt.Errorf("%s: %w", c.from, err)

@@ -15,9 +15,9 @@ import (
 )
 
 // collectable is what two shards of one small run measured, one of three cells each.
-func collectable(t *testing.T) []*lab.Shard {
+func collectable(t *testing.T) []*lab.Share {
 	t.Helper()
-	var shards []*lab.Shard
+	var shards []*lab.Share
 	for i := range 2 {
 		dir := filepath.Join(t.TempDir(), "run")
 		var stderr bytes.Buffer
@@ -29,7 +29,7 @@ func collectable(t *testing.T) []*lab.Shard {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &lab.Shard{Index: i, Of: 2, Pod: fmt.Sprintf("mine-%d", i), Node: "node-a", Outcome: o}
+		s := &lab.Share{Index: i, Of: 2, Pod: fmt.Sprintf("mine-%d", i), Node: "node-a", Outcome: o}
 		for _, c := range o.Comparisons[0].Cells {
 			s.Starts = append(s.Starts, lab.Start{Cell: c.BenchName(), Round: 1})
 		}
@@ -38,7 +38,7 @@ func collectable(t *testing.T) []*lab.Shard {
 	return shards
 }
 
-func deliverTo(t *testing.T, s upload.Sink, run string, shards ...*lab.Shard) {
+func deliverTo(t *testing.T, s upload.Sink, run string, shards ...*lab.Share) {
 	t.Helper()
 	for _, shard := range shards {
 		p, err := upload.Encode(run, shard)
@@ -79,11 +79,11 @@ func TestCollectVerb(t *testing.T) {
 		says  []string
 	}{
 		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-pods"}, exitOK, true,
-			[]string{"2 shards are merged; results are in " + out("all")}},
+			[]string{"2 shares are merged; results are in " + out("all")}},
 		"missing": {[]string{"--from-logs", logs, "--out", out("missing")}, exitInvalid, false,
-			[]string{"shard 0 is missing\n", "1 of 2 shards are merged"}},
+			[]string{"shard 0 is missing\n", "1 of 2 shares are merged"}},
 		"partial": {[]string{"--from-logs", logs, "--out", out("partial"), "--partial"}, exitOK, true,
-			[]string{"shard 0 is missing\n", "1 of 2 shards are merged"}},
+			[]string{"shard 0 is missing\n", "1 of 2 shares are merged"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := collected(t, tc.args...)

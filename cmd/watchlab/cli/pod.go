@@ -306,7 +306,7 @@ func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, s
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(ctx, b, err == nil)) }()
-	mine := lab.Shard{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.comparisons)}
+	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.comparisons)}
 	if b != nil {
 		mine.Attempt = b.Attempt()
 		opts.Gate = s.gate(b, &mine.Starts)
@@ -363,7 +363,7 @@ func (s *shard) gate(b *barrier.Barrier, starts *[]lab.Start) func(context.Conte
 }
 
 // deliver hands over what was measured, even if the run was ended before its time.
-func (s *shard) deliver(ctx context.Context, sink upload.Sink, mine *lab.Shard, stderr io.Writer) error {
+func (s *shard) deliver(ctx context.Context, sink upload.Sink, mine *lab.Share, stderr io.Writer) error {
 	limit := deliverLimit
 	if ctx.Err() != nil {
 		limit = endLimit

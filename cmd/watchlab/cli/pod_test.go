@@ -40,7 +40,7 @@ barrier: 0s
 			t.Fatalf("shard %s: exit code %d, stderr %q", index, code, errs)
 		}
 	}
-	var parts []lab.Shard
+	var parts []lab.Share
 	damaged, err := upload.Dir(dir).Read(context.Background(), "alone", func(p upload.Bundle) error {
 		s, err := p.PodResult()
 		if err == nil {

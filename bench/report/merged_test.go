@@ -33,22 +33,22 @@ func all(t *testing.T, o *lab.Outcome) map[string]string {
 	return out
 }
 
-// TestMergedRunsSaySo: of how many shards the figures are, where they ran, who was late,
+// TestMergedRunsSaySo: of how many shares the figures are, where they ran, who was late,
 // began again, or is missing, stands in every report; a partial run says so at every
 // title.
 func TestMergedRunsSaySo(t *testing.T) {
 	steal := 0.125
 	whole := lab.Merged{Of: 4}
 	for i := range 4 {
-		whole.Shards = append(whole.Shards, lab.MergedShard{
+		whole.Shares = append(whole.Shares, lab.MergedShare{
 			Index: i, Pod: fmt.Sprintf("mine-%d-abc", i), Node: fmt.Sprintf("node-%d", i%2), Spent: 90 * time.Second, CPU: "Some CPU", Cores: 2, GOMAXPROCS: 1,
 			Starts: 12, Late: time.Duration(i) * 7 * time.Millisecond,
 		})
 	}
-	whole.Shards[3].Alone, whole.Shards[3].CPU, whole.Shards[2].StealShare, whole.Shards[2].Attempt = 2, "Other CPU", &steal, 1
-	whole.PassedOver = []lab.MergedShard{{Index: 2, Pod: "mine-2-gone"}}
+	whole.Shares[3].Alone, whole.Shares[3].CPU, whole.Shares[2].StealShare, whole.Shares[2].Attempt = 2, "Other CPU", &steal, 1
+	whole.PassedOver = []lab.MergedShare{{Index: 2, Pod: "mine-2-gone"}}
 	lacking := whole
-	lacking.Missing, lacking.Shards = []int{1}, append(whole.Shards[:1:1], whole.Shards[2:]...)
+	lacking.Missing, lacking.Shares = []int{1}, append(whole.Shares[:1:1], whole.Shares[2:]...)
 	part := lacking
 	part.Partial = true
 	for name, tc := range map[string]struct {
@@ -58,13 +58,13 @@ func TestMergedRunsSaySo(t *testing.T) {
 		titles  int
 	}{
 		"whole": {whole, []string{
-			"Merged of 4 shards on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
-			"Shard 2, attempt 0 (pod mine-2-gone), is not in it",
+			"Merged of 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
+			"Share 2, attempt 0 (pod mine-2-gone), is not in it",
 		}, []string{"Missing", "did not wait"}, 0},
-		"lacking": {lacking, []string{"Merged of 3 of 4 shards on 2 nodes", "Missing: 1 shard (1); so no figure is shown"}, []string{"mine-1-abc"}, 4},
-		"partial": {part, []string{"Missing: 1 shard (1); and all figures are without what they would have measured"}, nil, 4},
-		"no waiting": {lab.Merged{Of: 2, Shards: []lab.MergedShard{{Index: 0}, {Index: 1, Interrupted: true}}},
-			[]string{"Merged of 2 shards:", "did not wait for each other", "before its time"}, []string{"together:"}, 0},
+		"lacking": {lacking, []string{"Merged of 3 of 4 shares on 2 nodes", "Missing: 1 share (1); so no figure is shown"}, []string{"mine-1-abc"}, 4},
+		"partial": {part, []string{"Missing: 1 share (1); and all figures are without what they would have measured"}, nil, 4},
+		"no waiting": {lab.Merged{Of: 2, Shares: []lab.MergedShare{{Index: 0}, {Index: 1, Interrupted: true}}},
+			[]string{"Merged of 2 shares:", "did not wait for each other", "before its time"}, []string{"together:"}, 0},
 	} {
 		for form, text := range all(t, mergedOf(tc.merged)) {
 			for _, s := range tc.says {
@@ -82,28 +82,28 @@ func TestMergedRunsSaySo(t *testing.T) {
 			if form == "table" && want > 0 {
 				want--
 			}
-			if n := strings.Count(text, "(3 of 4 shards)"); n < want || want == 0 && n > 0 {
+			if n := strings.Count(text, "(3 of 4 shares)"); n < want || want == 0 && n > 0 {
 				t.Errorf("%s: %s says %d times that it is partial, want %d", name, form, n, want)
 			}
 		}
 	}
 	for form, text := range all(t, outcome()) {
-		if strings.Contains(text, "shards") {
-			t.Errorf("%s of a run of one process tells of shards", form)
+		if strings.Contains(text, "shares") {
+			t.Errorf("%s of a run of one process tells of shares", form)
 		}
 	}
 }
 
-// TestManyShards: of a thousand, those are shown that stick out.
-func TestManyShards(t *testing.T) {
+// TestManyShares: of a thousand, those are shown that stick out.
+func TestManyShares(t *testing.T) {
 	m := lab.Merged{Of: 1000}
 	for i := range 1000 {
-		m.Shards = append(m.Shards, lab.MergedShard{Index: i, Pod: fmt.Sprintf("pod-%d-x", i), Starts: 1})
+		m.Shares = append(m.Shares, lab.MergedShare{Index: i, Pod: fmt.Sprintf("pod-%d-x", i), Starts: 1})
 	}
-	m.Shards[17].Late, m.Shards[500].Attempt, m.Shards[999].Interrupted = time.Second, 1, true
+	m.Shares[17].Late, m.Shares[500].Attempt, m.Shares[999].Interrupted = time.Second, 1, true
 	m.Missing = nil
 	for form, text := range all(t, mergedOf(m)) {
-		for _, want := range []string{"pod-17-x", "pod-500-x", "pod-999-x", "Of 1000 shards, those 32 are shown"} {
+		for _, want := range []string{"pod-17-x", "pod-500-x", "pod-999-x", "Of 1000 shares, those 32 are shown"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
 			}
