@@ -7,4 +7,4 @@ import (
 )
 
 // TestConformance runs the checks that every variant of the family passes.
-func TestConformance(t *testing.T) { queuetest.Run(t, counting) }
+func TestConformance(t *testing.T) { queuetest.RunQueue(t, counting) }
