@@ -138,8 +138,8 @@ func TestComposeIsTried(t *testing.T) {
 	var c compose
 	readYAML(t, "compose.yaml", &c)
 	for service, known := range map[string]struct{ file, pattern, image string }{
-		"prometheus": {"e2e/go.mod", `github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)\n`, "prom/prometheus:v$1.$2.$3"},
-		"grafana":    {"e2e/schema/package.json", `"@grafana/schema": "([0-9.]+)"`, "grafana/grafana:$1"},
+		"prometheus": {"../bench/e2e/go.mod", `github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)\n`, "prom/prometheus:v$1.$2.$3"},
+		"grafana":    {"../bench/e2e/dashboards/schema/package.json", `"@grafana/schema": "([0-9.]+)"`, "grafana/grafana:$1"},
 	} {
 		b, err := os.ReadFile(known.file)
 		if err != nil {

@@ -2,8 +2,8 @@ package dashboards
 
 import "watchlab/bench/telemetry/metric"
 
-// What client_golang v1.25.0's collectors of the Go runtime and of the process
-// export, as far as it is charted. They have no labels of a run.
+// Metrics of client_golang's collectors of the Go runtime and of the process, as far as
+// they are charted. They have no labels of a run.
 var (
 	cpuSeconds      = metric.Metric{Name: "process_cpu_seconds_total", Kind: metric.Counter}
 	residentBytes   = metric.Metric{Name: "process_resident_memory_bytes", Kind: metric.Gauge}

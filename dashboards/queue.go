@@ -4,84 +4,82 @@ import (
 	"fmt"
 
 	"watchlab/bench/telemetry/metric"
-	"watchlab/dashboards/grafana"
 )
 
-// queue answers: how deep is the queue, what does it hold, and what does that cost
-// the process?
-func queue() grafana.Dashboard {
+// queue shows the queues and what they cost the process.
+func queue() dashboard {
 	s, p := played(), process()
 	variant := "{{family}}/{{variant}} {{delivery}}"
 	released := s.equal("stage", metric.Released)
 	// OpenMetrics and protobuf write 1.0 where the text format writes 1.
 	pause := func(q string) string { return append(p, `quantile=~"`+q+`"`).of(collectorPauses) }
 	return page(queueUID, "watchlab / Queue and memory",
-		"What waits, in what portions it is taken, and what the process pays: heap, collector, locks.",
+		"Queue depth and batch sizes, and their cost: heap, garbage collector, locks.",
 		playedPickers(), s,
-		grafana.Row{Title: "Queue", Panels: []grafana.Panel{
-			lines("Depth", "Events that wait in each variant's queue.", "short", third, one(sum(s.of(metric.QueueDepth), byVariant...), variant)),
-			lines("Queued bytes", "What the objects that wait would take as JSON: the depth times the storm's mean object size.", "bytes", third, one(sum(s.of(metric.QueueBytes), byVariant...), variant)),
-			lines("Growth", "Change of the depth a second. Above zero for long: handling doesn't keep up.", "short", third,
-				one(sum("deriv("+s.of(metric.QueueDepth)+"["+over+"])", byVariant...), variant), func(p *grafana.Panel) { p.FromZero = false }),
-			heatMap("Batch size", "How many deltas are taken at once. client-go closes a batch at the first repeated key, so that hot keys make small ones.", "short", half, s, metric.BatchSize),
-			lines("Batch size by variant", "The mean, and the 99th percentile.", "short", half, []grafana.Query{
+		row{Title: "Queue", Panels: []panel{
+			lines("Depth", "Events in each variant's queue.", "short", third, one(sum(s.of(metric.QueueDepth), byVariant...), variant)),
+			lines("Queued bytes", "JSON size of the queued objects: the depth times the storm's mean object size.", "bytes", third, one(sum(s.of(metric.QueueBytes), byVariant...), variant)),
+			lines("Growth", "Change of the depth per second. Above 0, events arrive faster than they are handled.", "short", third,
+				one(sum("deriv("+s.of(metric.QueueDepth)+"["+over+"])", byVariant...), variant), func(p *panel) { p.FromZero = false }),
+			heatMap("Batch size", "Deltas in a batch. client-go ends a batch at the first repeated key, so hot keys lead to small batches.", "short", half, s, metric.BatchSize),
+			lines("Batch size by variant", "Mean and 99th percentile of the batch size.", "short", half, []query{
 				{Expr: s.mean(metric.BatchSize, over, byVariant...), Legend: variant + " mean"},
 				{Expr: s.quantile(0.99, metric.BatchSize, over, byVariant...), Legend: variant + " p99"},
 			}, sized(half, tall+2)),
-			lines("Deltas handed over for an event in", "Below 1, events were coalesced; above 1, a list or a resync gave out what nobody sent.", "short", third,
+			lines("Deltas per event", "Deltas that the queue returns per enqueued event. Below 1, events are coalesced; above 1, a list or a resync adds deltas.", "short", third,
 				one(fmt.Sprintf("%s / %s", sum(s.rate(metric.Deltas), byVariant...), sum(s.equal(metric.Stage, metric.Enqueued).rate(metric.Events), byVariant...)), variant)),
-			lines("Staleness", "Events that the store is behind the newest released one when a worker looks an object up: median and 99th percentile.", "short", third, []grafana.Query{
+			lines("Staleness", "Events that the store is behind the newest released event when a worker looks up an object: median and 99th percentile.", "short", third, []query{
 				{Expr: s.quantile(0.5, metric.Staleness, over, byVariant...), Legend: variant + " p50"},
 				{Expr: s.quantile(0.99, metric.Staleness, over, byVariant...), Legend: variant + " p99"},
 			}),
-			lines("Enqueued and popped", "What goes into queues a second and what comes out. Coalesced events go in and never come out.", "cps", third, []grafana.Query{
+			lines("Enqueued and popped", "Events per second into and out of the queues. Coalesced events are only enqueued.", eventsPerSecond, third, []query{
 				{Expr: sum(s.equal("stage", metric.Enqueued).rate(metric.Events)), Legend: "enqueued"},
 				{Expr: sum(s.equal("stage", metric.Popped).rate(metric.Events)), Legend: "popped"},
 			}),
 		}},
-		grafana.Row{Title: "Memory and collector", Panels: []grafana.Panel{
-			lines("Heap", "in use: spans with at least one object. next collection: the size at which the collector starts. resident: as the kernel counts.", "bytes", third, []grafana.Query{
+		row{Title: "Memory and garbage collector", Panels: []panel{
+			lines("Heap", "in use: spans with at least one object. next collection: the heap size that starts the collector. resident: the kernel's count.", "bytes", third, []query{
 				{Expr: sum(p.of(heapBytes)), Legend: "in use"},
 				{Expr: sum(p.of(nextGCBytes)), Legend: "next collection"},
 				{Expr: sum(p.of(residentBytes)), Legend: "resident"},
 			}),
-			lines("Allocation", "Bytes that the process allocates a second.", "Bps", third, one(sum(p.rate(allocatedBytes), "instance"), "{{instance}}")),
-			lines("Allocations for an event", "Allocations of the whole process for each released event, the pipeline's and the lab's. The lab's own figures are more exact: it subtracts nothing, but measures where nothing else runs.", "short", third,
+			lines("Allocation", "Bytes that the process allocates per second.", "Bps", third, one(sum(p.rate(allocatedBytes), "instance"), "{{instance}}")),
+			lines("Allocations per event", "Allocations of the whole process per released event, including the generator and the lab. The run's report has exact figures of the pipeline.", "short", third,
 				one(fmt.Sprintf("%s / %s", sum(p.rate(allocations), "instance"), sum(released.rate(metric.Events), "instance")), "{{instance}}")),
-			lines("Collector's pauses", "The longest and the median stop of the world among the last collections.", "s", third, []grafana.Query{
+			lines("GC pauses", "Longest and median stop-the-world pause of recent collections.", "s", third, []query{
 				{Expr: maximum(pause(`1|1\\.0`)), Legend: "longest"},
 				{Expr: maximum(pause(`0\\.5`)), Legend: "median"},
 			}, log),
-			lines("Collections", "Collections a second.", "cps", third, one(sum(p.rate(collections), "instance"), "{{instance}}")),
-			lines("Objects in the heap", "Live objects and those that aren't swept yet.", "short", third, one(sum(p.of(heapObjects), "instance"), "{{instance}}")),
+			lines("Collections", "Garbage collections per second.", "count:collections/s", third, one(sum(p.rate(collections), "instance"), "{{instance}}")),
+			lines("Objects in the heap", "Live objects and unswept dead ones.", "short", third, one(sum(p.of(heapObjects), "instance"), "{{instance}}")),
 		}},
-		grafana.Row{Title: "Locks and goroutines", Panels: []grafana.Panel{
-			lines("Waiting for mutexes", "Time that goroutines spend waiting, a second: 1 is one goroutine waiting all the time.", "none", third, one(sum(p.rate(mutexWait), "instance"), "{{instance}}")),
-			lines("Waiting for a processor", "How long runnable goroutines wait until they run: median and 99th percentile.", "s", third, []grafana.Query{
+		row{Title: "Locks and goroutines", Panels: []panel{
+			lines("Mutex wait", "Time that goroutines wait for mutexes, per second. 1 is one goroutine that waits all the time.", "none", third, one(sum(p.rate(mutexWait), "instance"), "{{instance}}")),
+			lines("Scheduling latency", "Time that runnable goroutines wait for a processor: median and 99th percentile.", "s", third, []query{
 				{Expr: p.quantile(0.5, schedLatencies, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, schedLatencies, over), Legend: "p99"},
 			}, log),
-			lines("Goroutines", "How many there are.", "short", third, one(sum(p.of(goroutines), "instance"), "{{instance}}")),
+			lines("Goroutines", "Number of goroutines.", "short", third, one(sum(p.of(goroutines), "instance"), "{{instance}}")),
 		}},
-		grafana.Row{Title: "Upstream's own metrics, of paced cells in the informer pipeline", Panels: []grafana.Panel{
-			lines("informer_queued_items", "What client-go's controllers say waits in their queues.", "short", third, one(sum(p.of(metric.InformerQueuedItems), "name", "resource"), "{{name}} {{resource}}")),
-			lines("informer_processing_latency_seconds", "How long client-go's controllers take to process what they popped: median and 99th percentile of one hand-over in 16.", "s", third, []grafana.Query{
+		row{Title: "client-go's own metrics (paced cells of the informer pipeline)", Panels: []panel{
+			lines("informer_queued_items", "Items in the queues of client-go's controllers.", "short", third, one(sum(p.of(metric.InformerQueuedItems), "name", "resource"), "{{name}} {{resource}}")),
+			lines("informer_processing_latency_seconds", "Time that client-go's controllers take to process a popped batch: median and 99th percentile of every 16th batch.", "s", third, []query{
 				{Expr: p.quantile(0.5, metric.InformerProcessingLatency, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.InformerProcessingLatency, over), Legend: "p99"},
 			}, log),
-			lines("informer_store_resource_version", "The resourceVersion up to which the store has everything.", "none", third, one(maximum(p.of(metric.InformerStoreResourceVersion), "name", "resource"), "{{name}} {{resource}}"), func(p *grafana.Panel) { p.FromZero = false }),
-			lines("workqueue_depth", "Keys that wait for a worker.", "short", third, one(sum(p.of(metric.WorkqueueDepth), "name"), "{{name}}")),
-			lines("workqueue_adds_total", "Keys added a second.", "cps", third, one(sum(p.rate(metric.WorkqueueAdds), "name"), "{{name}}")),
-			lines("workqueue_retries_total", "Keys added again after a failure, a second.", "cps", third, one(sum(p.rate(metric.WorkqueueRetries), "name"), "{{name}}")),
-			lines("workqueue_queue_duration_seconds", "How long a key waits for a worker: median and 99th percentile of one key in 16.", "s", third, []grafana.Query{
+			lines("informer_store_resource_version", "Newest resourceVersion in the store.", "none", third, one(maximum(p.of(metric.InformerStoreResourceVersion), "name", "resource"), "{{name}} {{resource}}"), func(p *panel) { p.FromZero = false }),
+			lines("workqueue_depth", "Keys in the workqueue.", "short", third, one(sum(p.of(metric.WorkqueueDepth), "name"), "{{name}}")),
+			lines("workqueue_adds_total", "Keys added per second.", "count:keys/s", third, one(sum(p.rate(metric.WorkqueueAdds), "name"), "{{name}}")),
+			lines("workqueue_retries_total", "Keys added again after a failure, per second.", "count:keys/s", third, one(sum(p.rate(metric.WorkqueueRetries), "name"), "{{name}}")),
+			lines("workqueue_queue_duration_seconds", "Time that a key waits for a worker: median and 99th percentile of every 16th key.", "s", third, []query{
 				{Expr: p.quantile(0.5, metric.WorkqueueQueueDuration, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.WorkqueueQueueDuration, over), Legend: "p99"},
 			}, log),
-			lines("workqueue_work_duration_seconds", "How long a worker takes for a key: median and 99th percentile of one key in 16.", "s", third, []grafana.Query{
+			lines("workqueue_work_duration_seconds", "Time that a worker takes for a key: median and 99th percentile of every 16th key.", "s", third, []query{
 				{Expr: p.quantile(0.5, metric.WorkqueueWorkDuration, over), Legend: "p50"},
 				{Expr: p.quantile(0.99, metric.WorkqueueWorkDuration, over), Legend: "p99"},
 			}, log),
-			lines("Work in progress", "How long workers have been at keys that they aren't done with: of all together, and the longest.", "s", third, []grafana.Query{
+			lines("Work in progress", "Time that workers have spent on unfinished keys: sum and longest.", "s", third, []query{
 				{Expr: sum(p.of(metric.WorkqueueUnfinishedWork)), Legend: "all"},
 				{Expr: maximum(p.of(metric.WorkqueueLongestRunning)), Legend: "longest"},
 			}),

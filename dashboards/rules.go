@@ -19,10 +19,10 @@ type Group struct {
 	Alerts   []Alert
 }
 
-// Record is a recording rule: an expression under a name of its own.
+// Record is a recording rule.
 type Record struct{ Name, Expr string }
 
-// Alert is an alerting rule with what to do about it.
+// Alert is an alerting rule with its runbook.
 type Alert struct {
 	Name, Expr string
 
@@ -36,18 +36,17 @@ type Alert struct {
 	Dashboard string
 }
 
-// window is what rules take rates over: four scrapes of 15 s, Prometheus's usual
-// interval.
+// window of the rates in rules: four scrapes of 15 s, Prometheus's usual interval.
 const window = "1m"
 
-// identity are the labels by which rules tell cells apart, and processes.
+// identity has the labels that identify a process and a cell.
 var identity = append([]string{"job", "instance"}, metric.CommonLabels()...)
 
 // Bounds of alerts.
 const (
-	// staleEvents is how many events a store may be behind at the 99th percentile.
+	// staleEvents bounds the staleness at the 99th percentile.
 	staleEvents = 1000
-	// deepQueue is from how many waiting events on a growing queue is worth a word.
+	// deepQueue is the depth from which a growing queue raises an alert.
 	deepQueue = 1000
 )
 
@@ -75,67 +74,67 @@ func Rules() []Group {
 					Name: "WatchlabGeneratorLate", Severity: "warning", For: "30s", Dashboard: overviewUID,
 					Expr:    fmt.Sprintf("watchlab:generator_late:ratio1m > %g", lateShare),
 					Summary: "{{ $value | humanizePercentage }} of the releases for {{ $labels.family }}/{{ $labels.variant }} are late",
-					Meaning: "The generator doesn't keep its schedule, so that the pipeline gets another storm than the one that was asked for. Beyond 1 % in the median round the cell's verdict is invalid: generator.",
+					Meaning: "The generator does not keep its schedule, so the pipeline receives another storm than the requested one. Above 1 % in the median round the cell's verdict is invalid: generator.",
 					Steps: []string{
-						"Look at CPU and at waiting for a processor on the dashboard Queue and memory: does something else run on the machine?",
-						"Lower --pace, or raise --lag-budget where the lag doesn't matter to the question.",
-						"In a cluster, use more pods with less each rather than a faster pace.",
+						"Look for other load on the machine: CPU on the dashboard Storm overview, Scheduling latency on Queue and memory.",
+						"Lower --pace, or raise --lag-budget if the lag does not affect the question.",
+						"In a cluster, use more pods at a lower pace each.",
 					},
 				},
 				{
 					Name: "WatchlabEventsMissed", Severity: "critical", For: "0s", Dashboard: overviewUID,
 					Expr:    sum("increase("+all.named(metric.GeneratorMissed.Name)+"["+window+"])", identity...) + " > 0",
 					Summary: "{{ $value | humanize }} events for {{ $labels.family }}/{{ $labels.variant }} were not released when the schedule was over",
-					Meaning: "The generator was so late that a part of the storm was never played. Nothing of this cell may be believed.",
+					Meaning: "The schedule ended before the generator released the whole storm. Ignore the figures of this cell.",
 					Steps: []string{
-						"As for WatchlabGeneratorLate.",
-						"Does the variant block its producers? With --capacity it waits for room, and a generator that waits is late.",
+						"Follow the steps of WatchlabGeneratorLate.",
+						"With --capacity a full queue blocks the generator: raise the capacity or lower the pace.",
 					},
 				},
 				{
 					Name: "WatchlabWatchErrors", Severity: "warning", For: "0s", Dashboard: overviewUID,
 					Expr:    sum("increase("+all.named(metric.WatchErrors.Name)+"["+window+"])", append(identity[:len(identity):len(identity)], metric.Fault)...) + " > 0",
-					Summary: "{{ $value | humanize }} watches for {{ $labels.family }}/{{ $labels.variant }} ended by {{ $labels.fault }} within a minute",
-					Meaning: "Watches ended, or were refused: by the fault that was injected, by a relist of the storm, or, where the fault is other, by nothing that explains it. Until the Reflector has watched or listed anew nothing comes, and then all of it at once: latencies of that time are of the fault, not of the variant alone.",
+					Summary: "{{ $value | humanize }} watches for {{ $labels.family }}/{{ $labels.variant }} ended within a minute, by {{ $labels.fault }}",
+					Meaning: "Watches ended or were refused: by an injected fault, by a relist of the storm, or without a known cause (other). No event arrives until the Reflector watches or lists again, and then all arrive at once. Latencies of that time include the fault.",
 					Steps: []string{
-						"Was it asked for, by --faults or by the storm? Then it is how it is meant.",
-						"other: read the command's standard error. With --source cluster or apply, look at the API server: apiserver_terminated_watchers_total rises where clients are too slow, and in the first seconds after it has started.",
-						"Look at Relists and Staleness on the overview: a relist after a broken watch is what costs. Reflectors pause for seconds before they try again.",
-						"Compare variants under the same faults only: the seed decides when they strike.",
+						"If --faults or the storm requested it, no action is needed.",
+						"other: read the command's standard error. With --source cluster or apply, look at the API server: apiserver_terminated_watchers_total rises if clients are too slow, and in the first seconds after its start.",
+						"Look at Relists and Staleness on the dashboard Storm overview: relists after broken watches are expensive, and Reflectors wait for seconds before a retry.",
+						"Compare variants with equal faults and seeds only: the seed determines the times of the faults.",
 					},
 				},
 				{
 					Name: "WatchlabStale", Severity: "warning", For: "30s", Dashboard: queueUID,
 					Expr:    fmt.Sprintf("watchlab:staleness_events:p99_1m > %d", staleEvents),
-					Summary: "a hundredth of the reads from the store of {{ $labels.family }}/{{ $labels.variant }} are more than {{ $value | humanize }} events behind",
-					Meaning: "What a worker decides by is that old. A controller then acts on objects that have changed since.",
+					Summary: "1 % of the store reads of {{ $labels.family }}/{{ $labels.variant }} are more than {{ $value | humanize }} events behind",
+					Meaning: "Workers read stale objects: the store is behind the newest released event, so a controller acts on versions that have changed.",
 					Steps: []string{
-						"Which boundary is slow? See Stage latency.",
-						"enqueued-popped: the queue's consumer is behind; popped-stored: the indexer is; otherwise the handler or worker.",
-						"Compare with a variant that coalesces: it drops what is out of date instead of catching up on it.",
+						"Find the slow boundary on the dashboard Stage latency.",
+						"enqueued-popped: the queue's consumer is slow; popped-stored: the store; otherwise the handlers or workers.",
+						"Compare with a variant that coalesces: it drops outdated versions.",
 					},
 				},
 				{
 					Name: "WatchlabQueueGrows", Severity: "warning", For: "30s", Dashboard: queueUID,
 					Expr: fmt.Sprintf("%s > %d and %s > 0", sum(all.of(metric.QueueDepth), identity...), deepQueue,
 						sum("deriv("+all.named(metric.QueueDepth.Name)+"["+window+"])", identity...)),
-					Summary: "{{ $value | humanize }} events wait in {{ $labels.family }}/{{ $labels.variant }}, and more every second",
-					Meaning: "Events come faster than they are handled. In an unpaced cell that is how it is meant; in a paced one the pace is beyond the knee.",
+					Summary: "the queue of {{ $labels.family }}/{{ $labels.variant }} has {{ $value | humanize }} events and grows",
+					Meaning: "Events arrive faster than they are handled. Unpaced cells fill the queue on purpose; in a paced cell the pace is above the knee.",
 					Steps: []string{
-						"Is the cell paced? Unpaced cells fill the queue on purpose.",
-						"Look for the rate that it holds: watchlab knee.",
-						"A bounded queue (--capacity) moves the wait to the producers, and memory stays flat.",
+						"No action is needed for an unpaced cell.",
+						"Find the highest sustainable rate with watchlab knee.",
+						"Bound the queue with --capacity: producers block, and memory stays flat.",
 					},
 				},
 				{
 					Name: "WatchlabInvalid", Severity: "critical", For: "0s", Dashboard: compareUID,
 					Expr:    maximum(all.equal(metric.Status, "invalid").of(metric.Verdict), append(identity[:len(identity):len(identity)], metric.Cause)...) + " == 1",
 					Summary: "{{ $labels.family }}/{{ $labels.variant }} is invalid: {{ $labels.cause }}",
-					Meaning: "The cell broke an invariant (lost, reordered, duplicated, diverged), failed, or its conditions were not kept (generator, steal, throttled). Its figures are shown nowhere.",
+					Meaning: "The cell violated an invariant (lost, reordered, duplicated, diverged), failed, or its conditions did not hold (generator, steal, throttled). Its figures do not count.",
 					Steps: []string{
-						"Read the run's report: it says what was broken first, with the key and the version.",
-						"lost, reordered, duplicated or diverged: the variant is wrong. make mutants shows which check would catch what; the seed in run.json plays the storm again.",
-						"generator, steal, throttled or gc-limit: the machine was in the way. Run again where less else runs.",
+						"Read the run's report: it has the first violation with its key and version.",
+						"lost, reordered, duplicated or diverged: the variant is wrong. Play the storm again with the seed in run.json.",
+						"generator, steal, throttled or gc-limit: run again on a machine with less other load.",
 					},
 				},
 			},
@@ -143,7 +142,7 @@ func Rules() []Group {
 	}
 }
 
-// rule is one of Prometheus's, as its files have them.
+// rule in the format of Prometheus's rule files.
 type rule struct {
 	Record      string            `yaml:"record,omitempty"`
 	Alert       string            `yaml:"alert,omitempty"`
@@ -153,7 +152,7 @@ type rule struct {
 	Annotations map[string]string `yaml:"annotations,omitempty"`
 }
 
-// encodeRules returns the file that Prometheus reads.
+// encodeRules returns Prometheus's rule file.
 func encodeRules(groups []Group) ([]byte, error) {
 	type group struct {
 		Name     string `yaml:"name"`
@@ -196,12 +195,12 @@ func encodeRules(groups []Group) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// runbooks returns what to do about each alert, as a page.
+// runbooks returns a page with the steps for each alert.
 func runbooks(groups []Group) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Runbooks\n\nGenerated by `make dashboards` from [rules.go](rules.go): what each alert of\n[rules/watchlab.rules.yaml](rules/watchlab.rules.yaml) means, and what to do.\n")
+	b.WriteString("# Runbooks\n\nGenerated by `make dashboards` from [rules.go](rules.go): the meaning of each\nalert of [rules/watchlab.rules.yaml](rules/watchlab.rules.yaml), and the steps to take.\n")
 	titles := map[string]string{}
-	for _, d := range All() {
+	for _, d := range all() {
 		titles[d.UID] = d.Title
 	}
 	for _, g := range groups {
@@ -210,11 +209,11 @@ func runbooks(groups []Group) []byte {
 			for i, s := range a.Steps {
 				fmt.Fprintf(&b, "%d. %s\n", i+1, s)
 			}
-			held := "At once"
+			fires := "at once"
 			if a.For != "0s" {
-				held = "After " + a.For
+				fires = "after " + a.For
 			}
-			fmt.Fprintf(&b, "\n%s of:\n\n    %s\n", held, a.Expr)
+			fmt.Fprintf(&b, "\nThe alert fires %s if:\n\n    %s\n", fires, a.Expr)
 		}
 	}
 	return b.Bytes()

@@ -178,7 +178,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 
 		count int
 	}{
-		{"watchlab-overview", "Deltas out per event in", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
+		{"watchlab-overview", "Deltas per event", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
 		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "valid"}, float64(len(cells) - 1), exact, 2},
 		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "invalid"}, 1, exact, 2},
 		{"watchlab-overview", "Progress", 0, map[string]string{"run": "fake"}, 0.5, exact, 1},
@@ -197,7 +197,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order"), stale, estimated, 2},
 		{"watchlab-queue", "informer_queued_items", 0, map[string]string{"name": "deltafifo/ring/in-order", "resource": "pods"}, 7, exact, 1},
 		{"watchlab-kubelet", "Pods in a notification", 0, map[string]string{"variant": "cond"}, batch, exact, 2},
-		{"watchlab-kubelet", "Handed over for an update", 0, map[string]string{}, deltas / float64(released), exact, 1},
+		{"watchlab-kubelet", "Notifications per update", 0, map[string]string{}, deltas / float64(released), exact, 1},
 		{"watchlab-cluster", "Pods", 0, map[string]string{}, 1, exact, 1},
 		{"watchlab-cluster", "Late share", 0, map[string]string{}, released / 20 / (released * 17.0), exact, 1},
 		{"watchlab-history", "Throughput, $new over $old", 0, map[string]string{"family": "deltafifo", "variant": "ring", "delivery": "per-key", "pipeline": "queue", "storm": "recorded-gang", "source": "memory", "rate": "max"}, 0.9, exact, len(cells) - 1},

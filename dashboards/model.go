@@ -1,0 +1,105 @@
+package dashboards
+
+// The model of a dashboard has what ours need of Grafana's JSON. Grafana 9.3
+// (schemaVersion 37) and later read it. Names and values follow Grafana's schema of a
+// dashboard (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana,
+// 9.3) and of the panels (panelcfg.cue of each). Grafana publishes no Go module of it,
+// but TypeScript types, against which bench/e2e/dashboards compiles the result.
+
+// datasourceName is the variable of the data source that all queries use.
+const datasourceName = "datasource"
+
+// pageColumns is the width of a page.
+const pageColumns = 24
+
+// dashboard is a page.
+type dashboard struct {
+	UID, Title, Description string
+	Tags                    []string
+	From                    string // the start of the time range, e.g. now-15m
+	Refresh                 string
+	Variables               []variable
+	Annotations             []annotation
+	Links                   []link
+	Rows                    []row
+}
+
+// row is a heading with panels below it. Panels fill lines from the left.
+type row struct {
+	Title  string
+	Panels []panel
+}
+
+// link leads to all dashboards with a tag. It keeps the time range and the variables.
+type link struct{ Title, Tag string }
+
+// annotation marks times in all time series of a dashboard.
+type annotation struct {
+	Name, Color, Expr string
+	Title, Text       string // with labels in {{}}
+	Step              string
+	Off               bool // at first
+}
+
+// variable is a picker at the top of a dashboard. One without a query picks the data
+// source.
+type variable struct {
+	Name, Label, Description, Query string
+	Multi                           bool // several values, or All as AllValue
+	AllValue                        string
+	Descending                      bool
+}
+
+// kind of a panel: the name of Grafana's plugin.
+type kind string
+
+const (
+	timeSeries    kind = "timeseries"
+	stat          kind = "stat"     // the last value of each series
+	barGauge      kind = "bargauge" // the last values as bars
+	heatmap       kind = "heatmap"  // a histogram over time
+	stateTimeline kind = "state-timeline"
+	table         kind = "table" // labels and values at one time
+)
+
+type panel struct {
+	Kind                     kind
+	Title, Description, Unit string
+	Width, Height            int
+	Queries                  []query
+	Thresholds               []threshold
+	Values                   []value // of a state timeline
+	Decimals                 int
+	Log, FromZero            bool // the axis
+	Stacked, Points          bool // lines
+	Calcs                    []string
+	Columns                  []column // of a table
+	Link, LinkTitle          string   // the UID of a dashboard
+}
+
+// query is PromQL.
+type query struct {
+	Expr, Legend string
+	Instant      bool
+	Exemplars    bool
+	Rows         bool // classic buckets of a heat map
+}
+
+// threshold is the lower bound of a colour.
+type threshold struct {
+	From  float64
+	Color string
+}
+
+// value is the meaning of a number.
+type value struct {
+	Number      int
+	Text, Color string
+}
+
+// column is a label or value of a table. The field of a value is "Value #A" for the
+// first of several queries, and "Value" for a single one.
+type column struct {
+	Field, Name, Unit string
+	Decimals          int
+}
