@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	"watchlab/bench/lab"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -118,7 +116,8 @@ type Config struct {
 // is prepared once for all of them, when the first cell is set up.
 //
 // Ratios are against clientgo-realfifo-batch (in-order), clientgo-deltafifo
-// (per-key), clientgo-fifo (queue) and reference (merge).
+// (per-key), clientgo-fifo (queue) and reference (merge), and in the informer pipeline
+// against [ClientGoInformer] (in-order), if Impls does not leave it out.
 //
 // The error wraps [ErrConfig], [impls.ErrUnknownVariant] or what is wrong with
 // the storm. A storm that gives too few events to measure anything by, and
@@ -338,18 +337,70 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 	return cells
 }
 
+// workload returns the skeleton of a cell.
+func (s *Config) workload(name string, g impls.Guarantees, m *material, r pace.Pace, stages stages) *workload {
+	w := &workload{name: name, guarantees: g, load: s.load(g), material: m, rate: r, stall: stallLimit + m.patience, stages: stages}
+	if s.Pipeline != QueuePipeline {
+		w.stall = m.stall()
+	}
+	return w
+}
+
 func compareDeltaFIFO(spec Config, m *material) ([]lab.Comparison, error) {
 	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
 		if spec.Pipeline == InformerPipeline {
-			return newInformer(v, g, opts, spec.load(g), m, r)
+			return spec.workload(v.Name, g, m, r, &informerStages{variant: v.Name, opts: opts})
 		}
-		return newDeltaFIFO(v, g, opts, spec.load(g), m, r)
+		if opts.Delivery == deltafifo.PerKey {
+			opts.KnownObjects = everKnown{}
+		}
+		return spec.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v.Name, opts) }})
 	})
+}
+
+// upstreamInformer is client-go's own informer as a variant: its queue's guarantees
+// are those of the queue that it is built on.
+func upstreamInformer() deltafifo.Variant {
+	v, err := deltafifo.Lookup(inOrderBaseline)
+	if err != nil {
+		panic(err) // It is registered by the package itself.
+	}
+	v.Name = ClientGoInformer
+	return v
+}
+
+// The baselines of the deliveries.
+const (
+	inOrderBaseline = "clientgo-realfifo-batch"
+	perKeyBaseline  = "clientgo-deltafifo"
+)
+
+// deltaVariants returns what is compared of deltafifo. In the informer pipeline that
+// is client-go's own informer, too, where the storm has no resync, which it can't be
+// asked for.
+func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
+	all, lookup := deltafifo.Variants(), deltafifo.Lookup
+	resyncs := slices.ContainsFunc(s.Storm.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync })
+	if s.Pipeline == InformerPipeline {
+		if !resyncs {
+			all = append([]deltafifo.Variant{upstreamInformer()}, all...)
+		}
+		lookup = func(name string) (deltafifo.Variant, error) {
+			switch {
+			case name != ClientGoInformer:
+				return deltafifo.Lookup(name)
+			case resyncs:
+				return deltafifo.Variant{}, fmt.Errorf("%w: variant %s on storm %s, which has resyncs that it can't be asked for", ErrConfig, name, s.Storm.Name)
+			}
+			return upstreamInformer(), nil
+		}
+	}
+	return chosen(s.Impls, all, lookup)
 }
 
 // compareDeliveries makes the comparisons of deltafifo, one for each delivery.
 func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
-	variants, err := chosen(spec.Impls, deltafifo.Variants(), deltafifo.Lookup)
+	variants, err := spec.deltaVariants()
 	if err != nil {
 		return nil, err
 	}
@@ -357,9 +408,9 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 	if spec.Pipeline == InformerPipeline {
 		name = "Informer"
 	}
-	baselines := map[deltafifo.Delivery]string{
-		deltafifo.InOrder: "clientgo-realfifo-batch",
-		deltafifo.PerKey:  "clientgo-deltafifo",
+	baselines := map[deltafifo.Delivery]string{deltafifo.InOrder: inOrderBaseline, deltafifo.PerKey: perKeyBaseline}
+	if slices.ContainsFunc(variants, func(v deltafifo.Variant) bool { return v.Name == ClientGoInformer }) {
+		baselines[deltafifo.InOrder] = ClientGoInformer
 	}
 	var out []lab.Comparison
 	used := make(map[string]bool)
@@ -391,7 +442,7 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 				return build(v, g, opts, r)
 			})...)
 		}
-		// A delivery in which no variant takes the options has nothing to tell.
+		// A delivery in which no variant takes the options is left out.
 		if len(c.Cells) > 0 && (f.knobs.none() || f.taken > taken) {
 			out = append(out, c)
 		}
@@ -405,28 +456,6 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 		}
 	}
 	return out, nil
-}
-
-func newDeltaFIFO(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) lab.Workload {
-	if opts.Delivery == deltafifo.PerKey {
-		opts.KnownObjects = everKnown{}
-	}
-	return &fifo{
-		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: stallLimit + m.patience,
-		build: func() (consumable, error) { return deltafifo.New(v.Name, opts) },
-	}
-}
-
-func newInformer(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, l load, m *material, r pace.Pace) *informer {
-	return &informer{
-		name: v.Name, guarantees: g, load: l, material: m, rate: r, stall: m.stall(),
-		build: func(known cache.KeyListerGetter) (deltafifo.Queue, error) {
-			if opts.Delivery == deltafifo.PerKey {
-				opts.KnownObjects = known
-			}
-			return deltafifo.New(v.Name, opts)
-		},
-	}
 }
 
 func compareQueue(spec Config, m *material) ([]lab.Comparison, error) {
@@ -444,10 +473,7 @@ func compareQueue(spec Config, m *material) ([]lab.Comparison, error) {
 		g := v.Guarantees[0]
 		g.Bounded = k.Capacity > 0
 		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
-			return &fifo{
-				name: v.Name, guarantees: g, load: spec.load(g), material: m, rate: r, stall: stallLimit + m.patience,
-				build: func() (consumable, error) { return queue.New(v.Name, k.queue()) },
-			}
+			return spec.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return queue.New(v.Name, k.queue()) }})
 		})...)
 	}
 	return []lab.Comparison{c}, f.err()
@@ -476,12 +502,12 @@ func compareMerge(spec Config, m *material) ([]lab.Comparison, error) {
 		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
 		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
 			if spec.Pipeline == KubeletPipeline {
-				return &kubelet{
-					name: v.Name, guarantees: g, material: m, rate: r, stall: m.stall(),
-					build: build,
-				}
+				return spec.workload(v.Name, g, m, r, &kubelet{build: build})
 			}
-			return &merging{name: v.Name, guarantees: g, material: m, rate: r, stall: stallLimit, build: build}
+			w := spec.workload(v.Name, g, m, r, &merging{build: build})
+			// While nothing is due, nothing moves.
+			w.stall += m.score(r).pause
+			return w
 		})...)
 	}
 	return []lab.Comparison{c}, f.err()

@@ -7,431 +7,549 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/lab"
 	"watchlab/bench/profile"
-	telemetry "watchlab/bench/telemetry/probe"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
-// informer is the informer pipeline: client-go's own controller with the
-// variant as its queue, an indexer with a namespace index, a handler that adds
-// keys to a client-go workqueue, and one worker that looks each key up.
-//
-// In-order variants get no KnownObjects, as informers have it by default today;
-// per-key variants get the indexer, as informers had it.
-type informer struct {
-	name       string
-	build      func(known cache.KeyListerGetter) (deltafifo.Queue, error)
-	guarantees impls.Guarantees
-	load       load
-	material   *material
-	rate       pace.Pace
-	stall      time.Duration
+// ClientGoInformer names the variant of the informer pipeline that is client-go's
+// own cache.NewSharedIndexInformer. The others are impls/informer.
+const ClientGoInformer = "clientgo-informer"
 
+// informerStages is the informer pipeline: a shared informer, a handler that adds
+// keys to a client-go workqueue, and one worker that looks each key up.
+type informerStages struct {
+	// variant is a queue's, or ClientGoInformer.
+	variant string
+	opts    deltafifo.Options
+	// open: how many events there will be is not known beforehand.
 	open bool
 
-	score   *score
-	src     source.Source
-	st      *stamps
-	log     *ledger
-	indexer cache.Indexer
-	queue   *entrance
-	process *processor
-	worker  *worker
-	taps    *taps
-
-	tellSource func()
-
-	readers *readers
-	control cache.Controller
-
-	expiry  *expiry
-	markErr error
-	verdict *judge
-	stalled error
+	w        *workload
+	src      source.Source
+	handling *handling
+	worker   *worker
+	handler  *handler
+	informer cache.SharedIndexInformer
+	readers  *readers
+	expiry   *expiry
+	// recorder is nil with client-go's own informer, whose queue is hidden.
+	recorder *recorder
+	// last is the last event of the storm, newest the newest that the queue took.
+	last, newest atomic.Uint64
+	resyncErr    error
 }
 
-var _ lab.Workload = (*informer)(nil)
-
-func (w *informer) Setup(ctx context.Context) error {
-	var err error
-	w.score = w.material.score(w.rate)
+func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	w.score.keys()
 	w.score.final()
-	// What serves the source is of its stage, too.
-	profile.Do(ctx, stageSource, func(context.Context) { w.src, err = w.score.source() })
+	// The goroutines that serve a source belong to its stage.
+	profile.Do(ctx, stageSource, func(context.Context) { f.src, err = w.score.source() })
 	if err != nil {
 		return err
 	}
 	events := len(w.score.Events)
-	w.st = newStamps(events, w.rate.Paced(), w.load.stamps)
-	w.st.budget = w.score.budget
-	w.taps = newTaps(ctx, w.st, w.score)
-	if err := w.assemble(events, w.score.Initial, w.score.Events[0].Object); err != nil {
+	if err := f.assemble(ctx, w, events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
 	}
 	if w.load.readers > 0 {
-		w.readers = newReaders(w.load.readers, w.indexer, w.score.Storm, w.st)
+		f.readers = newReaders(w.load.readers, f.informer.GetIndexer(), w.score.Storm, w.st)
 	}
-	w.queue.last.Store(uint64(events))
-	w.taps.informs(&w.process.newest)
-	w.tellSource = w.taps.sourceTold(w.src)
-	u := newUpstream(ctx, w.taps, w.score)
-	w.process.upstream, w.worker.upstream = u, u
-	w.taps.depth(w.queue.Len, w.taps.meanSize(), w.tellSource, u.look(w.st, w.queue, &w.process.newest, w.worker.queue))
+	f.last.Store(uint64(events))
 	return nil
 }
 
 // assemble builds the pipeline for so many events of objects like the one given,
 // the first of them an initial list.
-func (w *informer) assemble(events, initial int, like runtime.Object) error {
-	w.log = newLedger(w.st, events)
-	w.indexer = cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	q, err := w.build(w.indexer)
-	if err != nil {
+func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
+	f.w = w
+	config := workqueue.TypedQueueConfig[string]{}
+	if all, name := w.telemetry.upstream(); all != nil {
+		config.Name, config.MetricsProvider = name, all
+		all.NewRetriesMetric(name) // This queue has no retries.
+	}
+	queue := workqueue.NewTypedWithConfig(config)
+	f.handling = newHandling(w.load.cost)
+	f.handler = newHandler(w.st, f.handling, queue, events)
+	f.worker = newWorker(w.st, queue, events, initial)
+	if err := f.build(ctx, events, f.listerWatcher(), like); err != nil {
 		return err
 	}
-	w.queue = &entrance{Queue: q, st: w.st, taps: w.taps}
-	w.worker = newWorker(w.st, w.indexer, newHandling(w.load.cost), events, initial)
-	w.process = &processor{
-		indexer: w.indexer, handler: w.worker, log: w.log,
-		done: make(chan struct{}), seen: make([]bool, events+1),
+	f.worker.indexer = f.informer.GetIndexer()
+	if _, err := f.informer.AddEventHandler(f.handler); err != nil {
+		return err
 	}
-	lw := w.src.ListerWatcher()
-	if w.score != nil && slices.ContainsFunc(w.score.Marks, isRelist) {
-		if w.expiry = newExpiry(w.src); w.expiry != nil {
-			lw = w.expiry
+	if w.telemetry != nil {
+		w.telemetry.work = &workReader{w: f.worker, log: f.worker.log[:cap(f.worker.log)]}
+		w.telemetry.source(f.src)
+		log := f.handler.log
+		if f.recorder != nil {
+			log = f.recorder.log
 		}
+		w.telemetry.queue(f.waiting, log)
+		w.telemetry.informer(f.waiting)
 	}
-	w.control = cache.New(&cache.Config{
-		Queue:         w.queue.withBatch(),
-		ListerWatcher: lw,
-		ObjectType:    like,
-		Process:       w.process.Process,
-		ProcessBatch:  w.process.ProcessBatch,
-	})
 	return nil
 }
 
-func (w *informer) Run(ctx context.Context, rec *cell.Recorder) error {
-	p := pace.On(w.score.schedule)
-	defer func() { _ = p.Close() }()
-	played, err := w.run(ctx, rec, func(ctx context.Context) error {
-		tap := w.taps.tap()
-		defer tap.close()
-		release := func(seq uint64) {
-			w.st.release(seq)
-			tap.released(seq)
-		}
-		p.Start(w.st.begin())
-		if len(w.score.Marks) == 0 {
-			return w.src.Play(ctx, p, release)
-		}
-		marks := &marker{marks: w.score.Marks, play: w.mark}
-		return w.src.Play(ctx, p, func(seq uint64) {
-			marks.before(seq)
-			release(seq)
-		})
-	})
-	if played {
-		w.report(rec, p)
+// waiting is the length of the queue, 0 where it is hidden.
+func (f *informerStages) waiting() int {
+	if f.recorder == nil || f.recorder.queue.Load() == nil {
+		return 0
 	}
+	return (*f.recorder.queue.Load()).Len()
+}
+
+// listerWatcher is the source's, with relists of the storm where it has any.
+func (f *informerStages) listerWatcher() cache.ListerWatcher {
+	if s := f.w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
+		if f.expiry = newExpiry(f.src); f.expiry != nil {
+			return f.expiry
+		}
+	}
+	return f.src.ListerWatcher()
+}
+
+// build makes the informer and places the stamps.
+func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerWatcher, like runtime.Object) (err error) {
+	st := f.w.st
+	byNamespace := cache.MetaNamespaceIndexFunc
+	if f.variant == ClientGoInformer {
+		if st.every {
+			byNamespace = func(obj any) ([]string, error) {
+				// An index is updated while an object is stored.
+				f.stampStored(sequence(obj))
+				return cache.MetaNamespaceIndexFunc(obj)
+			}
+			f.handler.deleted = f.stampStored
+		}
+		f.informer = cache.NewSharedIndexInformer(lw, like, 0, cache.Indexers{cache.NamespaceIndex: byNamespace})
+		return f.informer.SetTransform(func(obj any) (any, error) {
+			seq := sequence(obj)
+			// A list transforms again what the queue has had before.
+			if seq < uint64(len(st.enqueued)) && st.enqueued[seq] == 0 {
+				st.enqueue(seq)
+			}
+			f.took(seq)
+			return obj, nil
+		})
+	}
+	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
+	f.informer, err = informer.New(lw, like, informer.Options{
+		Variant: f.variant, Queue: f.opts, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
+		WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
+	})
 	return err
 }
 
-// mark plays a mark of the storm. A resync is called from another goroutine than
-// the Reflector's stream, as client-go does.
-func (w *informer) mark(m storm.Mark) {
-	switch {
-	case m.Type == storm.MarkResync:
-		if err := w.queue.Resync(); err != nil && w.markErr == nil {
-			w.markErr = fmt.Errorf("%s: Resync: %w", w.name, err)
-		}
-	case w.expiry != nil:
-		w.expiry.expire()
-		w.taps.expired()
+// stampStored stamps an event the first time that it is stored.
+func (f *informerStages) stampStored(seq uint64) {
+	if stored := f.w.st.stored; seq > 0 && seq < uint64(len(stored)) && stored[seq] == 0 {
+		f.w.st.put(&stored[seq])
 	}
 }
 
-// run runs the pipeline while play releases the events, and until all have been
-// worked on. It returns false where there is nothing to report: there was an
-// error, or the initial list didn't come through.
-func (w *informer) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
-	inner, cancel := context.WithCancel(ctx)
-	var controller, worker sync.WaitGroup
-	w.queue.tap, w.process.tap, w.worker.tap = w.taps.tap(), w.taps.tap(), w.taps.tap()
-	defer func() {
-		w.queue.tap.close()
-		w.process.tap.close()
-		w.worker.tap.close()
-	}()
-	defer worker.Wait()
-	defer w.worker.queue.ShutDown()
-	defer controller.Wait()
-	defer cancel()
-	defer w.worker.handling.on.Store(false)
-	w.process.stages = profile.Switch(inner, stagePop, stageStore, stageHandle)
-	worker.Go(func() { profile.Do(inner, stageWork, func(context.Context) { w.worker.run() }) })
-	// The Reflector is the controller's child, and of this stage; the controller's
-	// own goroutine is the one that processes, and says so when it begins to.
-	controller.Go(func() { profile.Do(inner, stageSource, w.control.RunWithContext) })
+// took notes that the queue has everything up to seq. The Reflector's goroutine
+// calls it.
+func (f *informerStages) took(seq uint64) {
+	if seq > f.newest.Load() {
+		f.newest.Store(seq)
+	}
+}
 
-	for _, done := range []<-chan struct{}{w.control.HasSyncedChecker().Done(), w.worker.ready} {
-		if err := w.awaitOr(ctx, done, &w.worker.progress); err != nil || w.stalled != nil {
+func (f *informerStages) progress() uint64 {
+	n := f.handler.log.published.Load() + f.worker.worked.Load()
+	if f.recorder != nil {
+		n += f.recorder.log.published.Load()
+	}
+	return n
+}
+
+func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Recorder) (bool, error) {
+	p := pace.On(w.score.schedule)
+	defer func() { _ = p.Close() }()
+	return f.run(ctx, rec, func(ctx context.Context) error {
+		p.Start(w.st.begin())
+		if len(w.score.Marks) == 0 {
+			return f.src.Play(ctx, p, w.st.release)
+		}
+		marks := &marker{marks: w.score.Marks, play: f.mark}
+		return f.src.Play(ctx, p, func(seq uint64) {
+			marks.before(seq)
+			w.st.release(seq)
+		})
+	})
+}
+
+// mark plays a mark of the storm. Resync is called from another goroutine than the
+// Reflector's stream, as client-go does.
+func (f *informerStages) mark(m storm.Mark) {
+	switch {
+	case m.Type == storm.MarkResync:
+		if q := f.recorder.queue.Load(); q != nil {
+			f.resyncErr = errors.Join(f.resyncErr, (*q).Resync())
+		}
+	case f.expiry != nil:
+		f.expiry.expire()
+		f.w.telemetry.expired()
+	}
+}
+
+// run runs the informer and the worker while play releases the events, and until
+// all have been worked on. It returns false where there is nothing to check: the
+// initial list did not come through.
+func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
+	w := f.w
+	inner, cancel := context.WithCancel(ctx)
+	var running, working sync.WaitGroup
+	defer working.Wait()
+	defer f.worker.queue.ShutDown()
+	defer running.Wait()
+	defer cancel()
+	defer f.handling.on.Store(false)
+	f.handler.stages = profile.Switch(inner, stageHandle)
+	working.Go(func() { profile.Do(inner, stageWork, f.worker.run) })
+	running.Go(func() { profile.Do(inner, stageSource, f.informer.RunWithContext) })
+
+	for _, done := range []<-chan struct{}{f.informer.HasSyncedChecker().Done(), f.worker.ready} {
+		if err := f.await(ctx, done); err != nil || w.stalled != nil {
 			return false, err
 		}
 	}
 
-	w.worker.handling.on.Store(true)
+	f.handling.on.Store(true)
 	rec.Begin()
-	if w.readers != nil {
-		w.readers.start(inner)
+	if f.readers != nil {
+		f.readers.start(inner)
 	}
 	profile.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
 	if err == nil {
-		err = w.awaitOr(ctx, w.process.done, w.log.progress)
+		err = f.await(ctx, f.handler.done)
 	}
 	// The worker takes what is left, and ends.
-	w.worker.queue.ShutDown()
+	f.worker.queue.ShutDown()
 	if err == nil {
-		worker.Wait()
+		working.Wait()
 	}
-	if w.readers != nil {
-		w.readers.stop()
+	if f.readers != nil {
+		f.readers.stop()
 	}
 	rec.End()
-	w.worker.handling.on.Store(false)
+	f.handling.on.Store(false)
 	cancel()
-	controller.Wait()
-	if w.readers != nil {
-		err = errors.Join(err, w.readers.wait())
+	running.Wait()
+	if f.readers != nil {
+		err = errors.Join(err, f.readers.wait())
 	}
-	if err != nil {
-		return false, err
+	if f.recorder != nil {
+		f.recorder.log.finish()
+		err = errors.Join(err, f.recorder.err)
 	}
-	if w.markErr != nil {
-		return false, w.markErr
+	if f.resyncErr != nil {
+		err = errors.Join(err, fmt.Errorf("Resync: %w", f.resyncErr))
 	}
-	if w.process.err != nil {
-		return false, fmt.Errorf("%s: %w", w.name, w.process.err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
-// awaitOr waits; that the pipeline stood still is for Check to tell. Where the
-// source was listed again, events may have been skipped or come twice, so that
-// counting doesn't tell the end; then it is over when the queue has taken all
-// and is empty. So it is where it was not known beforehand how many events there
-// are.
-func (w *informer) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
-	err := awaitSettled(ctx, done, progress, w.stall, w.settled)
-	if err == nil && w.src.Relists() > 0 && !w.open {
-		err = awaitSettled(ctx, nil, progress, w.stall, w.settled)
+// await waits until done. Where lists or a coalescing queue repeat or skip events,
+// and where nobody knows how many there are, counting does not tell the end. Then
+// it is reached when everything is through the queue and nothing moves any more.
+func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
+	err := f.w.awaitSettled(ctx, done, f.progress, f.settled)
+	if err == nil && f.src.Relists() > 0 && !f.open {
+		err = f.w.awaitSettled(ctx, nil, f.progress, f.settled)
 	}
-	return keepStall(err, &w.stalled)
+	return err
 }
 
-func (w *informer) settled() bool {
-	if w.open && w.process.newest.Load() < w.queue.last.Load() {
+func (f *informerStages) settled() bool {
+	last := f.last.Load()
+	counts := !f.open && f.src.Relists() == 0 && f.w.guarantees.Coalesces != impls.CoalesceLatest
+	if counts || last == 0 || f.open && f.handler.newest.Load() < last {
 		return false
 	}
-	return (w.open || w.src.Relists() > 0) && w.queue.tookAll() && w.queue.Len() == 0
+	newest := max(f.newest.Load(), parseSequence(f.informer.LastSyncResourceVersion()))
+	return newest >= last && f.waiting() == 0 && !f.handler.busy.Load()
 }
 
-func (w *informer) report(rec *cell.Recorder, p *pace.Pacer) {
-	s := w.score.Storm
-	relists := w.src.Relists()
-	w.verdict = w.log.judge(s, w.score.keys(), promise{
+func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
+	s, st := w.score.Storm, w.st
+	relists := f.src.Relists()
+	e := expectations{
 		total:    w.guarantees.Order == impls.OrderTotal,
 		latest:   w.guarantees.Coalesces == impls.CoalesceLatest,
 		relisted: relists > 0,
-		listed:   w.queue.listed.Load(),
-	})
+		resyncs:  slices.ContainsFunc(s.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync }),
+		calls:    true,
+		listed:   f.last.Load(),
+	}
+	if f.recorder != nil {
+		e.listed = f.recorder.listed.Load()
+	}
+	c := f.handler.log.check(s, w.score.keys(), e)
+	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true, stretches: []stretch{{ReleasedEnqueued, st.released, st.enqueued}}}
+	if f.recorder != nil {
+		e.calls = false
+		c := f.recorder.log.check(s, w.score.keys(), e)
+		// What the queue breaks, the handler sees too: it is reported once.
+		if c.v != (violations{}) {
+			o.broken = c.v
+		}
+		o.out = c.out
+		rec.Note("hand-overs", float64(len(f.recorder.log.ends)))
+		o.stretches = append(o.stretches, stretch{EnqueuedPopped, st.enqueued, st.popped})
+		if st.every {
+			o.stretches = append(o.stretches, stretch{PoppedStored, st.popped, st.stored})
+		}
+	}
+	o.taken = st.popped
+	if f.recorder == nil {
+		o.taken = st.stored
+	}
 	if relists > 0 {
-		completeByKey(s, w.st.popped, false)
-		completeByKey(s, w.st.stored, false)
+		completeByKey(s, st.popped, false)
+		completeByKey(s, st.stored, false)
 	}
-	w.worker.judge(&w.verdict.v, s, w.score.keys())
-	w.compareState(&w.verdict.v)
-	rec.Count(uint64(len(s.Events)-s.Initial), w.verdict.out)
-	rec.Note("hand-overs", float64(len(w.log.ends)))
-	rec.Note("worked", float64(len(w.worker.log)))
-	noteSource(rec, w.src, len(s.Events))
-	stretches := []stretch{
-		{ReleasedEnqueued, w.st.released, w.st.enqueued},
-		{EnqueuedPopped, w.st.enqueued, w.st.popped},
+	if st.every {
+		o.stretches = append(o.stretches, stretch{StoredHandled, st.stored, st.handled})
 	}
-	if w.st.every {
-		stretches = append(stretches,
-			stretch{PoppedStored, w.st.popped, w.st.stored},
-			stretch{StoredHandled, w.st.stored, w.st.handled},
-		)
-	}
-	// Before the events' own, of which the last-named speaks for an unpaced cell.
-	w.reportReaders(rec)
-	w.st.report(rec, p, s.Initial, stretches...)
-	w.st.timeline(rec, s.Initial, w.st.popped)
-	if w.tellSource != nil {
-		w.tellSource()
-	}
-	w.taps.rest(stretches...)
-	w.taps.journeys("popped", true)
-}
-
-// reportReaders tells what was looked up and listed, and how far behind the source
-// that was, where every event was stamped.
-func (w *informer) reportReaders(rec *cell.Recorder) {
+	f.worker.check(&o.broken, s, w.score.keys())
+	f.compareState(&o.broken)
+	rec.Note("worked", float64(len(f.worker.log)))
+	noteSource(rec, f.src, len(s.Events))
 	var fresh *freshness
-	if w.st.every {
-		fresh = freshnessOf(w.st, w.score.Initial)
-		w.worker.staleness(fresh).report(rec)
+	if st.every {
+		fresh = freshnessOf(st, s.Initial)
+		f.worker.staleness(fresh).report(rec)
 	}
-	if w.readers != nil {
-		w.readers.report(rec, fresh)
+	if f.readers != nil {
+		f.readers.report(rec, fresh)
 	}
+	return o
 }
 
 // compareState compares what the indexer holds with what the storm left.
-func (w *informer) compareState(v *violations) {
-	final := w.score.final()
+func (f *informerStages) compareState(v *violations) {
+	final, indexer := f.w.score.final(), f.informer.GetIndexer()
 	for key, seq := range final {
-		switch obj, ok, err := w.indexer.GetByKey(key); {
+		switch obj, ok, err := indexer.GetByKey(key); {
 		case err != nil || !ok:
 			v.diverged.add("%s is not in the indexer", key)
 		case sequence(obj) != seq:
 			v.diverged.add("%s is in the indexer as event %d left it, not event %d", key, sequence(obj), seq)
 		}
 	}
-	for _, key := range w.indexer.ListKeys() {
+	for _, key := range indexer.ListKeys() {
 		if _, ok := final[key]; !ok {
 			v.diverged.add("%s is in the indexer and was deleted", key)
 		}
 	}
 }
 
-func (w *informer) Check() error {
-	var err error
-	if w.stalled != nil {
-		err = fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
+func (f *informerStages) close() error {
+	if f.worker != nil {
+		f.worker.queue.ShutDown()
 	}
-	switch {
-	case w.verdict != nil:
-		err = errors.Join(err, w.verdict.v.err())
-	case err == nil:
-		err = errors.New("the workload has not been run")
+	if f.src == nil {
+		return nil
 	}
-	return err
+	return f.src.Close()
 }
 
-func (w *informer) Teardown() error {
-	if w.queue != nil {
-		w.queue.Close()
-	}
-	var err error
-	if w.src != nil {
-		err = w.src.Close()
-	}
-	w.src, w.control, w.queue, w.process, w.worker, w.readers, w.indexer, w.log, w.st, w.taps = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
-	return err
-}
-
-// entrance stamps what a Reflector puts into the queue.
-type entrance struct {
-	deltafifo.Queue
-	st   *stamps
-	taps *taps
-
-	tap *tap
-
-	last, newest atomic.Uint64
-
+// recorder stamps what a Reflector puts into an informer's queue, logs what the
+// queue hands over, and stamps what the indexer stores. The last two happen in the
+// goroutine of client-go's controller.
+type recorder struct {
+	*informerStages
+	log    *deliveryLog
+	stages profile.Stages
+	// queue is nil until the informer runs.
+	queue atomic.Pointer[deltafifo.Queue]
+	// listed is the version of the last list.
 	listed atomic.Uint64
+
+	// due says that this hand-over gets readings of the clock.
+	due            bool
+	popped, stored int64
+	err            error
 }
 
-var _ cache.ReflectorBookmarkStore = (*entrance)(nil)
-
-func (e *entrance) took(kind telemetry.Type, obj any) {
-	seq := sequence(obj)
-	e.st.enqueue(seq)
-	e.tap.entered(kind, seq)
-	e.upTo(seq)
-}
-
-// upTo is called by the Reflector's goroutine alone.
-func (e *entrance) upTo(seq uint64) {
-	if seq > e.newest.Load() {
-		e.newest.Store(seq)
+// hand passes a hand-over on to process and logs it.
+func (r *recorder) hand(deltas []cache.Delta, batch bool, process func() error) error {
+	r.stages.To(1)
+	r.popped, r.stored = 0, 0
+	if r.due = r.log.due(len(deltas)); r.due {
+		r.popped = r.log.st.now()
 	}
-}
-
-// tookAll reports whether the queue has the last event.
-func (e *entrance) tookAll() bool {
-	last := e.last.Load()
-	return last > 0 && e.newest.Load() >= last
-}
-
-func (e *entrance) Add(obj any) error {
-	err := e.Queue.Add(obj)
-	e.took(telemetry.Added, obj)
-	return err
-}
-
-func (e *entrance) Update(obj any) error {
-	err := e.Queue.Update(obj)
-	e.took(telemetry.Modified, obj)
-	return err
-}
-
-func (e *entrance) Delete(obj any) error {
-	err := e.Queue.Delete(obj)
-	e.took(telemetry.Deleted, obj)
-	return err
-}
-
-func (e *entrance) Replace(list []any, resourceVersion string) error {
-	err := e.Queue.Replace(list, resourceVersion)
-	seq := parseSequence(resourceVersion)
-	e.listed.Store(seq)
-	e.tap.replaced(len(list))
-	e.upTo(seq)
-	return err
-}
-
-// Bookmark passes a bookmark on where the queue takes them.
-func (e *entrance) Bookmark(resourceVersion string) error {
-	if q, ok := e.Queue.(cache.ReflectorBookmarkStore); ok {
-		return q.Bookmark(resourceVersion)
+	err := process()
+	if err != nil && r.err == nil {
+		// client-go's controller drops it.
+		r.err = err
 	}
-	return nil
+	r.log.add(deltas, batch, r.popped, r.stored)
+	r.stages.To(0)
+	return err
 }
 
-// withBatch returns the entrance with a batch path where the queue has one, as
-// a controller looks for it by type.
-func (e *entrance) withBatch() cache.Queue {
-	if q, ok := e.Queue.(deltafifo.BatchQueue); ok {
-		return &batchEntrance{e, q}
+func (r *recorder) wrapQueue(q deltafifo.Queue) deltafifo.Queue {
+	r.queue.Store(&q)
+	e := &recordedQueue{Queue: q, r: r}
+	e.onSingle = e.single
+	if b, ok := q.(deltafifo.BatchQueue); ok {
+		eb := &recordedBatchQueue{recordedQueue: e, inner: b}
+		eb.onBatch = eb.handBatch
+		return eb
 	}
 	return e
 }
 
-type batchEntrance struct {
-	*entrance
-	batch deltafifo.BatchQueue
+func (r *recorder) wrapIndexer(i cache.Indexer) cache.Indexer {
+	if t, ok := i.(cache.TransactionStore); ok {
+		return &recordedIndexer{Indexer: i, transactions: t, r: r}
+	}
+	return i
 }
 
-var _ cache.QueueWithBatch = (*batchEntrance)(nil)
+// recordedQueue is an informer's queue with its recorder.
+type recordedQueue struct {
+	deltafifo.Queue
+	r *recorder
+	// process is the controller's, of the Pop that is under way. onSingle is a
+	// method value, which would allocate at each use.
+	process  cache.PopProcessFunc
+	onSingle cache.PopProcessFunc
+}
 
-func (e *batchEntrance) PopBatch(batch cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
-	return e.batch.PopBatch(batch, single)
+var (
+	_ cache.ReflectorBookmarkStore = (*recordedQueue)(nil)
+	_ cache.TransformingStore      = (*recordedQueue)(nil)
+	_ cache.QueueWithBatch         = (*recordedBatchQueue)(nil)
+)
+
+func (q *recordedQueue) took(obj any) {
+	seq := sequence(obj)
+	q.r.w.st.enqueue(seq)
+	q.r.took(seq)
+}
+
+func (q *recordedQueue) Add(obj any) error {
+	err := q.Queue.Add(obj)
+	q.took(obj)
+	return err
+}
+
+func (q *recordedQueue) Update(obj any) error {
+	err := q.Queue.Update(obj)
+	q.took(obj)
+	return err
+}
+
+func (q *recordedQueue) Delete(obj any) error {
+	err := q.Queue.Delete(obj)
+	q.took(obj)
+	return err
+}
+
+func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
+	err := q.Queue.Replace(list, resourceVersion)
+	seq := parseSequence(resourceVersion)
+	q.r.listed.Store(seq)
+	q.r.w.st.replaced.Add(int64(len(list)))
+	q.r.took(seq)
+	return err
+}
+
+// Bookmark passes a bookmark on where the queue takes them.
+func (q *recordedQueue) Bookmark(resourceVersion string) error {
+	if b, ok := q.Queue.(cache.ReflectorBookmarkStore); ok {
+		return b.Bookmark(resourceVersion)
+	}
+	return nil
+}
+
+// Transformer is the queue's; nil where it has none.
+func (q *recordedQueue) Transformer() cache.TransformFunc {
+	if t, ok := q.Queue.(cache.TransformingStore); ok {
+		return t.Transformer()
+	}
+	return nil
+}
+
+func (q *recordedQueue) Pop(process cache.PopProcessFunc) (any, error) {
+	q.process = process
+	return q.Queue.Pop(q.onSingle)
+}
+
+func (q *recordedQueue) single(obj any, isInInitialList bool) error {
+	deltas, _ := obj.(cache.Deltas)
+	return q.r.hand(deltas, false, func() error { return q.process(obj, isInInitialList) })
+}
+
+// recordedBatchQueue is a recordedQueue with a batch path, which a controller finds
+// by its type.
+type recordedBatchQueue struct {
+	*recordedQueue
+	inner   deltafifo.BatchQueue
+	batch   cache.ProcessBatchFunc
+	onBatch cache.ProcessBatchFunc
+}
+
+func (q *recordedBatchQueue) PopBatch(batch cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+	q.batch, q.process = batch, single
+	return q.inner.PopBatch(q.onBatch, q.onSingle)
+}
+
+func (q *recordedBatchQueue) handBatch(deltas []cache.Delta, isInInitialList bool) error {
+	return q.r.hand(deltas, true, func() error { return q.batch(deltas, isInInitialList) })
+}
+
+// recordedIndexer is an informer's indexer with its recorder.
+type recordedIndexer struct {
+	cache.Indexer
+	transactions cache.TransactionStore
+	r            *recorder
+}
+
+var _ cache.TransactionStore = (*recordedIndexer)(nil)
+
+// stamp notes when a delta was stored: with several deltas in a hand-over, the last.
+func (i *recordedIndexer) stamp() {
+	if i.r.due {
+		i.r.stored = i.r.log.st.now()
+	}
+}
+
+func (i *recordedIndexer) Add(obj any) error {
+	defer i.stamp()
+	return i.Indexer.Add(obj)
+}
+
+func (i *recordedIndexer) Update(obj any) error {
+	defer i.stamp()
+	return i.Indexer.Update(obj)
+}
+
+func (i *recordedIndexer) Delete(obj any) error {
+	defer i.stamp()
+	return i.Indexer.Delete(obj)
+}
+
+func (i *recordedIndexer) Replace(list []any, resourceVersion string) error {
+	defer i.stamp()
+	return i.Indexer.Replace(list, resourceVersion)
+}
+
+func (i *recordedIndexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	defer i.stamp()
+	return i.transactions.Transaction(txns...)
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/lab"
 	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/merge"
@@ -29,185 +27,143 @@ const (
 
 // kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel
 // → merge → sync loop, and, where static pods are asked for, the file and the
-// http source → channel → merge as well. The sync loop's tickers run at kubelet's periods; its
-// PLEG channel is there and silent, as no containers run.
+// http source → channel → merge as well. The sync loop's tickers run at kubelet's
+// periods. Its PLEG channel is silent, as no containers run.
 type kubelet struct {
-	name       string
-	build      func() (merge.Merger, error)
-	guarantees impls.Guarantees
-	material   *material
-	rate       pace.Pace
-	stall      time.Duration
+	build func() (merge.Merger, error)
 
-	score  *score
 	src    source.Source
 	merger merge.Merger
 	static *staticPods
-
+	pods   *podManager
+	loop   *SyncLoop
+	// listed is the version of the last list.
 	listed uint64
-	st     *stamps
-	taps   *taps
-
-	tellSource func()
-	pods       *podManager
-	loop       *SyncLoop
-	judged     bool
-	broken     violations
-	stalled    error
 }
 
-var _ lab.Workload = (*kubelet)(nil)
-
-func (w *kubelet) Setup(ctx context.Context) error {
-	var err error
-	w.score = w.material.score(w.rate)
-	w.score.tellings()
-	// What serves the source is of its stage, what the merger starts of its.
-	profile.Do(ctx, stageSource, func(context.Context) { w.src, err = w.score.source() })
+func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
+	w.score.notifications()
+	// The goroutines of a source and of a merger belong to their stages.
+	profile.Do(ctx, stageSource, func(context.Context) { k.src, err = w.score.source() })
 	if err != nil {
 		return err
 	}
-	profile.Do(ctx, stageMerge, func(context.Context) { w.merger, err = w.build() })
+	profile.Do(ctx, stageMerge, func(context.Context) { k.merger, err = k.build() })
 	if err != nil {
 		return err
 	}
-	w.st = newStamps(len(w.score.Events), w.rate.Paced(), StampsAll)
-	w.st.budget = w.score.budget
-	w.taps = newTaps(ctx, w.st, w.score)
-	updates := w.merger.Updates()
-	w.tellSource = w.taps.sourceTold(w.src)
-	w.taps.depth(func() int { return len(updates) }, w.taps.meanSize(), w.tellSource)
-	w.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
+	k.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
+	updates := k.merger.Updates()
+	w.telemetry.source(k.src)
+	w.telemetry.merger(func() int { return len(updates) }, k.pods.notices)
 	if w.material.static > 0 {
-		w.static, err = newStaticPods(w.material.static)
-		w.pods.static = w.static
+		k.static, err = newStaticPods(w.material.static)
+		k.pods.static = k.static
 	}
 	return err
 }
 
-func (w *kubelet) Run(ctx context.Context, rec *cell.Recorder) error {
+func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	playing, pushing := w.taps.tap(), w.taps.tap()
-	w.pods.tap = w.taps.tap()
-	defer func() {
-		playing.close()
-		pushing.close()
-		w.pods.tap.close()
-	}()
 	defer wg.Wait()
 	defer cancel()
 
-	ch, err := channelOf(inner, w.merger, merge.APISource)
+	ch, err := channelOf(inner, k.merger, merge.APISource)
 	if err != nil {
-		return fmt.Errorf("%s: %w", w.name, err)
+		return false, err
 	}
 	syncTick, houseTick := time.NewTicker(syncPeriod), time.NewTicker(housekeepingPeriod)
 	defer syncTick.Stop()
 	defer houseTick.Stop()
-	w.loop = &SyncLoop{
-		ConfigCh:       w.merger.Updates(),
+	k.loop = &SyncLoop{
+		ConfigCh:       k.merger.Updates(),
 		PlegCh:         make(chan PodLifecycleEvent),
 		SyncCh:         syncTick.C,
 		HousekeepingCh: houseTick.C,
-		Handler:        w.pods,
-		Pods:           w.pods,
-		Observer:       w.pods,
-		SourcesReady:   w.merger.SeenAllSources,
+		Handler:        k.pods,
+		Pods:           k.pods,
+		Observer:       k.pods,
+		SourcesReady:   k.merger.SeenAllSources,
 	}
-	wg.Go(func() { profile.Do(inner, stageSync, w.loop.Run) })
-	if w.static != nil {
-		if err := w.static.run(inner, &wg, w.merger); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+	wg.Go(func() { profile.Do(inner, stageSync, k.loop.Run) })
+	if k.static != nil {
+		if err := k.static.run(inner, &wg, k.merger); err != nil {
+			return false, err
 		}
 	}
 
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
-	store.tap = pushing
-	reflector := cache.NewReflectorWithOptions(w.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
+	reflector := cache.NewReflectorWithOptions(k.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
 	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
-	if err := w.awaitOr(ctx, w.pods.ready, &w.pods.progress); err != nil || w.stalled != nil {
-		return err
+	received := k.pods.notices.published.Load
+	if err := w.await(ctx, k.pods.notices.first, received); err != nil || w.stalled != nil {
+		return false, err
 	}
 
 	rec.Begin()
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
 	stopChurn := func() error { return nil }
-	if w.static != nil {
-		stopChurn = w.static.churn()
+	if k.static != nil {
+		stopChurn = k.static.churn()
 	}
 	p.Start(w.st.begin())
-	release := func(seq uint64) {
-		w.st.release(seq)
-		playing.released(seq)
-	}
-	profile.Do(inner, stageSource, func(ctx context.Context) { err = w.src.Play(ctx, p, release) })
+	profile.Do(inner, stageSource, func(ctx context.Context) { err = k.src.Play(ctx, p, w.st.release) })
 	if err == nil {
-		err = w.awaitOr(ctx, store.pushedAll, &store.progress)
+		err = w.await(ctx, store.pushedAll, store.progress.Load)
 	}
 	if err == nil && w.stalled == nil {
 		// The merger takes this when it is done with the list before.
-		select {
-		case ch <- merge.PodUpdate{Pods: []*v1.Pod{lastPod}, Op: merge.ADD, Source: merge.APISource}:
-			err = w.awaitOr(ctx, w.pods.finished, &w.pods.progress)
-		case <-ctx.Done():
-			err = ctx.Err()
+		if err = send(ctx, ch, merge.ADD, []*v1.Pod{lastPod}); err == nil {
+			err = w.await(ctx, k.pods.notices.last, received)
 		}
 	}
 	rec.End()
 	err = errors.Join(err, stopChurn())
-	if err == nil && w.static != nil && w.stalled == nil {
-		w.static.finish()
-		err = w.awaitOr(ctx, w.static.settled, &w.static.progress)
+	if err == nil && k.static != nil && w.stalled == nil {
+		k.static.finish()
+		err = w.await(ctx, k.static.settled, k.static.progress.Load)
 	}
 	cancel()
 	wg.Wait()
-	w.listed = store.listed
-	if err != nil || w.stalled != nil {
-		return err
-	}
-	w.report(rec)
-	return nil
+	k.listed = store.listed
+	return err == nil && w.stalled == nil, err
 }
 
-func (w *kubelet) awaitOr(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64) error {
-	return keepStall(await(ctx, done, progress, w.stall), &w.stalled)
+func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
+	relisted := k.src.Relists() > 0
+	if !relisted {
+		k.listed = 0
+	}
+	o := k.pods.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone || relisted, k.listed)
+	if n := k.loop.Errors(); n > 0 {
+		o.broken.diverged.add("the sync loop could not dispatch %d updates", n)
+	}
+	if k.static != nil {
+		k.static.check(&o.broken)
+		rec.Note("static-changes", float64(k.static.changes))
+	}
+	noteSource(rec, k.src, len(w.score.Events))
+	o.stretches = append(o.stretches, stretch{MergedHandled, w.st.popped, w.st.handled})
+	return o
 }
 
-func (w *kubelet) report(rec *cell.Recorder) {
-	s := w.score.Storm
-	relists := w.src.Relists()
-	folds := w.guarantees.Coalesces != impls.CoalesceNone || relists > 0
-	listed := uint64(0)
-	if relists > 0 {
-		listed = w.listed
+func (k *kubelet) close() error {
+	var err error
+	if k.src != nil {
+		err = k.src.Close()
 	}
-	broken, out := w.score.tellings().match(w.pods.notices, w.st, s, folds, listed)
-	if n := w.loop.Errors(); n > 0 {
-		broken.diverged.add("the sync loop could not dispatch %d updates", n)
+	if k.merger != nil {
+		k.merger.Close()
 	}
-	if w.static != nil {
-		w.static.judge(&broken)
-		rec.Note("static-changes", float64(w.static.changes))
+	if k.static != nil {
+		err = errors.Join(err, k.static.close())
 	}
-	w.broken, w.judged = broken, true
-	rec.Count(uint64(len(s.Events)-s.Initial), out)
-	rec.Note("notifications", float64(len(w.pods.notices)))
-	noteSource(rec, w.src, len(s.Events))
-	stretches := []stretch{
-		{ReleasedEnqueued, w.st.released, w.st.enqueued},
-		{EnqueuedMerged, w.st.enqueued, w.st.popped},
-		{MergedHandled, w.st.popped, w.st.handled},
-	}
-	w.st.report(rec, pace.On(w.score.schedule), s.Initial, stretches...)
-	w.st.timeline(rec, s.Initial, w.st.popped)
-	w.tellSource()
-	w.taps.rest(stretches...)
-	w.taps.journeys("merged", false)
+	return err
 }
 
-// noteSource notes what the source has to tell.
+// noteSource notes the source's relists, bytes and faults.
 func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	rec.Note("relists", float64(src.Relists()))
 	if api, ok := src.(*source.APIServer); ok {
@@ -220,32 +176,6 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 			rec.Note("faults", float64(struck))
 		}
 	}
-}
-
-func (w *kubelet) Check() error {
-	if w.stalled != nil {
-		return fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
-	}
-	if !w.judged {
-		return errors.New("the workload has not been run")
-	}
-	return w.broken.err()
-}
-
-func (w *kubelet) Teardown() error {
-	var err error
-	if w.src != nil {
-		err = w.src.Close()
-	}
-	if w.merger != nil {
-		w.merger.Close()
-	}
-	if w.static != nil {
-		err = errors.Join(err, w.static.close())
-		w.static = nil
-	}
-	w.src, w.merger, w.st, w.taps, w.pods = nil, nil, nil, nil, nil
-	return err
 }
 
 // pushStore is what the Reflector writes to: client-go's UndeltaStore, which
@@ -261,8 +191,8 @@ type pushStore struct {
 	pushedAll chan struct{}
 	progress  atomic.Uint64
 
+	// listed is the version of the last list.
 	listed uint64
-	tap    *tap
 }
 
 var _ cache.ReflectorStore = (*pushStore)(nil)
@@ -300,7 +230,6 @@ func (s *pushStore) change(write func(any) error, obj any) error {
 	}
 	seq := sequence(obj)
 	s.st.enqueue(seq)
-	s.tap.enqueued(seq)
 	s.pushed(seq)
 	return nil
 }
@@ -313,7 +242,7 @@ func (s *pushStore) Replace(list []any, resourceVersion string) error {
 	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
 		return err
 	}
-	s.tap.replaced(len(list))
+	s.st.replaced.Add(int64(len(list)))
 	s.listed = parseSequence(resourceVersion)
 	s.pushed(s.listed)
 	return nil

@@ -61,7 +61,7 @@ func TestStaticPodsAreJudged(t *testing.T) {
 			}
 			s.finish()
 			var v violations
-			s.judge(&v)
+			s.check(&v)
 			switch err := v.err(); {
 			case test.want == nil && err != nil:
 				t.Error(err)

@@ -293,8 +293,8 @@ func (s *staticPods) take(u merge.PodUpdate) {
 	s.settle()
 }
 
-// judge adds what was broken. It is called when all has ended.
-func (s *staticPods) judge(v *violations) {
+// check adds what was broken, when all goroutines have ended.
+func (s *staticPods) check(v *violations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.missing() {

@@ -61,9 +61,8 @@ func CompareLive(spec LiveConfig) ([]lab.Comparison, error) {
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: spec.Of},
 	}
 	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		w := newInformer(v, g, opts, load{}, nil, pace.Pace{})
-		w.open = true
-		return &liveInformer{informer: w, live: l}
+		stages := &liveInformer{informerStages: &informerStages{variant: v.Name, opts: opts, open: true}, live: l}
+		return &workload{name: v.Name, guarantees: g, stall: stallLimit, stages: stages}
 	})
 	if err != nil {
 		return nil, err
@@ -286,70 +285,73 @@ func (r *round) notes(rec *cell.Recorder) {
 
 // liveInformer is an informer pipeline on a live stream.
 type liveInformer struct {
-	*informer
+	*informerStages
 	live   *live
 	round  *round
 	joined bool
 }
 
-var _ lab.Workload = (*liveInformer)(nil)
-
-func (w *liveInformer) Setup(ctx context.Context) error {
-	w.round = w.live.round
-	if w.round == nil {
+func (f *liveInformer) setup(ctx context.Context, w *workload) error {
+	f.round = f.live.round
+	if f.round == nil {
 		return errors.New("the round has not begun")
 	}
-	w.src = w.round.tee.Source()
-	// Every event is stamped, as in a paced cell: a cluster is no match for a
-	// clock.
+	f.src = f.round.tee.Source()
+	// Every event is stamped, as in a paced cell.
 	w.st = newStamps(LiveRoom, true, StampsAll)
-	// What the initial list has of what comes meanwhile is not known, so that
-	// its objects can't be counted.
-	w.taps = newOpenTaps(ctx, w.st)
-	if err := w.assemble(LiveRoom, 0, w.round.tee.Like()); err != nil {
+	w.telemetry = newTelemetry(ctx, w.st, nil)
+	// The objects of the initial list can't be counted: nobody knows which events of
+	// the meantime it has.
+	if err := f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like()); err != nil {
 		return err
 	}
-	if w.taps != nil {
-		w.taps.depth(w.queue.Len, meanSize(w.round.tee.Storm(w.round.tee.Visible()).Events))
+	if w.telemetry != nil {
+		w.telemetry.watch(f.waiting, meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events))
 	}
 	return nil
 }
 
-func (w *liveInformer) Run(ctx context.Context, rec *cell.Recorder) error {
-	played, err := w.run(ctx, rec, func(ctx context.Context) error {
-		w.joined = true
-		if err := w.round.join(ctx); err != nil {
+func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) (bool, error) {
+	played, err := f.run(ctx, rec, func(ctx context.Context) error {
+		f.joined = true
+		if err := f.round.join(ctx); err != nil {
 			return err
 		}
-		w.queue.last.Store(w.round.last)
+		f.last.Store(f.round.last)
 		return nil
 	})
 	if !played {
-		return err
+		return false, err
 	}
 	// Now it is known which events there were.
-	s := w.round.storm
-	w.st.heard(s, w.round.tee.Begun())
+	s := f.round.storm
+	w.telemetry.pause()
+	w.st.arrived(s, f.round.tee.Begun())
 	w.score = &score{
-		Storm: s,
-		keys:  func() map[string]int32 { return keyIndexes(s) },
-		final: s.Final,
+		Storm:    s,
+		schedule: arrivals{s},
+		keys:     func() map[string]int32 { return keyIndexes(s) },
+		final:    s.Final,
 	}
-	w.taps.heard(w.score)
-	w.report(rec, pace.On(arrivals{s}))
-	w.round.notes(rec)
-	return nil
+	w.telemetry.arrived(w.score)
+	return true, nil
 }
 
-func (w *liveInformer) Teardown() error {
-	if w.round != nil {
-		w.round.leave(w.joined)
-	}
-	return w.informer.Teardown()
+func (f *liveInformer) check(w *workload, rec *cell.Recorder) outcome {
+	f.round.notes(rec)
+	return f.informerStages.check(w, rec)
 }
 
-// arrivals is the schedule of a stream that was heard: an event's intended time
-// is when it arrived.
+func (f *liveInformer) close() error {
+	if f.round != nil {
+		f.round.leave(f.joined)
+	}
+	return f.informerStages.close()
+}
+
+// arrivals is the schedule of a live stream: an event's intended time is when it
+// arrived.
 type arrivals struct{ *storm.Storm }
 
+// Intended implements [pace.Schedule].
 func (a arrivals) Intended(i int) time.Duration { return a.Events[a.Initial+i].At }

@@ -51,10 +51,18 @@ type load struct {
 
 // load returns what is asked of a variant with the guarantees.
 func (s *Config) load(g impls.Guarantees) load {
-	return load{
+	l := load{
 		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
 		stalled: s.Stalled, stamps: s.Stamps, probe: !s.NoProbe,
 	}
+	switch {
+	case s.Family == impls.Merge:
+		l.stamps = StampsAll
+	case s.Stalled:
+		// A latency would tell when the consumer was let go.
+		l.stamps = StampsNone
+	}
+	return l
 }
 
 // consumersOf is how many consumers a variant gets: one where it doesn't let

@@ -102,7 +102,7 @@ type score struct {
 
 	lists func() [][]*v1.Pod
 
-	tellings func() *tellings
+	notifications func() *notifications
 }
 
 // enough reports whether the storm gives, or can be repeated to give, as many
@@ -181,7 +181,7 @@ func (m *material) score(p pace.Pace) *score {
 	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers, sc.relists()) })
 	sc.relists = sync.OnceValue(func() [][]any { return states(s) })
 	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
-	sc.tellings = sync.OnceValue(func() *tellings { return tellingsOf(s) })
+	sc.notifications = sync.OnceValue(func() *notifications { return notificationsOf(s) })
 	if m.byPace == nil {
 		m.byPace = make(map[string]*score)
 	}

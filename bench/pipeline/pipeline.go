@@ -1,139 +1,96 @@
-// Package pipeline plays storms through pipelines that are built from the
-// contestants of impls. Each pipeline is a [lab.Workload].
+// Package pipeline plays a storm through the stages of a pipeline and checks what
+// came out. A pipeline with a chosen variant, pace and storm is a [lab.Workload].
 //
-//   - queue is one family alone. deltafifo and queue: producers call Add,
-//     Update and Delete, one consumer takes. merge: one goroutine sends the
-//     whole list of pods after each event, as kubelet's api source does, one
-//     receives the notifications.
-//   - informer is client-go's own controller: source → Reflector → deltafifo →
-//     indexer → handler → workqueue → worker.
-//   - kubelet is source → Reflector → UndeltaStore → channel → merge → sync
-//     loop. With [Config.Static], the kubelet's file and http sources feed the same
-//     merger, with static pods that change while the storm is played; what they
-//     tell is judged by itself, and the storm's events as if it were alone.
+//   - queue: one family alone. deltafifo and queue have producers that call Add,
+//     Update and Delete, and consumers that pop. merge has one goroutine that sends
+//     the whole pod list after each event, as kubelet's api source does.
+//   - informer: source → Reflector → deltafifo → indexer → handler → workqueue →
+//     worker. impls/informer puts the variant between client-go's own parts.
+//     The cell impl=clientgo-informer is client-go's cache.NewSharedIndexInformer.
+//   - kubelet: source → Reflector → UndeltaStore → merge → sync loop, and, with
+//     [Config.Static], kubelet's file and http sources.
 //
-// [Compare] makes the cells of a comparison. Ratios are for cells of one class
-// ([lab.Cell]): order, coalescing, and what is taken on trust. Bounds, hand-over and
-// how many consumers there are stand beside the figures. [lab.Comparison].Input is a
-// digest of the storm's events (type, key, time, size) and of how they are played.
+// One round of a cell:
 //
-// # Marks
-//
-// A relist of the storm ([storm.MarkRelist]) is a Replace of all that is there in
-// the queue pipeline. In the informer pipeline it is what causes one: the watch
-// is broken off and its version has expired, so that the Reflector lists anew,
-// after client-go's pauses of 2 to 5 s; unpaced, most of the time goes by with
-// those. A resync ([storm.MarkResync]) is a Resync of the queue in
-// the informer pipeline; a queue alone has no store of which it could be. Queues
-// without KnownObjects that don't know SyncAll (clientgo-realfifo) do nothing. The
-// kubelet's pipelines play no marks.
-//
-// # What is measured
-//
-// The initial list is played and handled before the clock starts. The measured
-// part runs from the first release to the last event handled. Everything that
-// is played is prepared before; the copies that long storms need, the calls and
-// the lists are made once and shared by all cells of a comparison.
+//  1. [Compare] returns the cells. What is expensive to prepare (copies of the
+//     storm, calls, lists, encoded events) is prepared once and shared by all cells.
+//  2. Setup builds the stages. Run plays the initial list and waits until it is
+//     handled. Then the clock starts.
+//  3. The source releases each event at its intended time and stamps it: released,
+//     enqueued. The queue's hand-overs go into the delivery log with one reading of
+//     the clock each: popped, stored. The worker logs each look-up: handled.
+//  4. When the last event is handled, the clock stops and all goroutines end.
+//  5. The checker compares the delivery logs and the final state with the storm:
+//     [lab.ErrLost], [lab.ErrReordered], [lab.ErrDuplicated], [lab.ErrDiverged].
+//     No progress for ten seconds counts as lost events.
+//  6. The recorder, staleness, the timeline and telemetry read the same stamps and
+//     logs. Nothing observes an event a second time.
 //
 // # Stamps
 //
-// An event has a stamp for each stage: intended, released, enqueued, popped (or
-// merged), stored, handled. In the informer pipeline, handled is when the
-// worker at its end has looked the object up. [Handled] is the boundary that
-// matters, and is there for paced cells only: an unpaced event has no intended
-// time. [ReleasedHandled] is there for both.
+// [Handled] counts from the intended time and exists in paced cells only.
+// [ReleasedHandled] exists in both.
 //
-// Reading the clock costs about as much as a fast queue does. So in unpaced
-// cells of deltafifo and queue, every 64th event is stamped on the way in, and
-// on the way out the clock is read once a batch, or once every 64 events where
-// there are no batches; an event in between takes the next reading, so that its
-// latency is rather too long, by less than 64 events. Two such readings are too
-// coarse to be subtracted from each other, so that [PoppedStored] and
-// [StoredHandled] are there only where every event is stamped: in paced cells, and
-// with [StampsAll]. What stamps cost can be seen by comparing that with
-// [StampsNone]. The pipelines with a merge stamp every event
-// always, as one of theirs costs microseconds.
+// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo
+// and queue therefore stamp every 64th event on the way in, and read the clock once
+// a batch, or once every 64 events, on the way out. The events between two readings
+// take the later one: their latency is too long by less than 64 events. Such
+// readings are too coarse to subtract, so [PoppedStored] and [StoredHandled] exist
+// in paced cells and with [StampsAll] only. Pipelines of merge stamp every event.
 //
-// An event that was coalesced away is complete when a version at least as new
-// of its key has been handled. Latest-object queues never hand over a deletion:
-// it has no latency, nor have the versions that it took out of the queue.
-// Events that give a merger nothing to tell have none either.
+// A coalesced event is handled when a newer version of its key is. A latest-object
+// queue never hands over a deletion: neither the deletion nor the versions that it
+// removed have a latency, nor have events that change nothing for a merger.
 //
-// # The reading side
+// client-go's own informer has no hook between its queue and its store. In the cell
+// impl=clientgo-informer, enqueued is stamped by the informer's transform function,
+// stored by an index function (a deletion: by the handler), and popped not at all;
+// the checker reads the log of handler calls, which every informer cell has.
 //
-// [Config.HandlerCost] has the handler keep a processor busy for each event: a loop
-// of so many turns as take that long on an idle processor, found out once in a
-// process. It doesn't look at the clock, so that a handler that is held up by others
-// has no less to do. In the queue pipeline an event is then handled when the
-// hand-over that has it is done ([PoppedHandled]).
+// # Marks of a storm
 //
-// [Config.Readers] list the namespaces of the indexer one after the other, without a
-// pause, as generated listers do: [Listed] is how long a list took, the notes
-// "reads/s" and "objects/read" how many there were and of what size. With as many
-// readers as processors, whatever paces the storm has to wait its turn too: then
-// the verdict is that the generator is at fault, and rightly so.
+// A relist ([storm.MarkRelist]) is a Replace in the queue pipeline. In the informer
+// pipeline it breaks the watch and lets its version expire; the Reflector lists
+// again after client-go's pauses of 2 to 5 s. A resync ([storm.MarkResync]) calls
+// Resync of an informer's queue. client-go's own informer has no such call: a
+// comparison on a storm with resyncs leaves it out. A queue alone has no store to
+// resync from. clientgo-realfifo, without KnownObjects, ignores a Resync.
 //
-// Staleness is how far the store is behind the source when somebody decides by it,
-// in events (the highest resourceVersion that has been released, less the highest
-// that is stored: "staleness-p50-events", "-p99-", "-max-") and in time (for how long
-// the first event beyond what is stored had been released: [Staleness]). It is taken at each look-up of the
-// worker, and at each list of the readers ("list-staleness-…", [ListStaleness]), from
-// what was stored when the list began to what had been released when it was done.
-// All of it comes from the stamps, so that it costs nothing while the clock runs,
-// and is there only where every event is stamped. Per-key delivery may store an
-// event before an older one of another key, which its staleness doesn't show, as a
-// resourceVersion doesn't.
+// # Load on the reading side
 //
-// [Config.Stalled] holds the consumer outside of the queue until all is queued, and
-// then lets it go. What the queue's heap grew by, after a collection, over the events
-// is "B/queued-event": keys, slices and maps, not the objects, which are there
-// before. "waiting" is what Len said then. The clock runs while it drains
-// ("drain-ns/event"): events/s, allocations and CPU time are those of draining, and
-// there are no latencies. "fill-ns/event" is from the first call to the last.
+// [Config.HandlerCost] keeps a processor busy for each event with a loop calibrated
+// once a process. The loop does not read the clock, so its work is the same in every
+// cell. [Config.Readers] list the indexer's namespaces in a loop, without a pause:
+// [Listed], "reads/s", "objects/read". [Config.Consumers] pop at the same time where
+// the variant allows it; a counter a key proves that no two had a key at once.
 //
-// [Config.Consumers] take at the same time, where a variant lets them. Each logs what
-// it gets, and for each key a counter says which hand-over was first, so that nothing
-// lost, nothing twice, per-key order and one consumer a key at a time are checked as
-// ever; a total order, across keys, is not. The counters cost a consumer a look at
-// each object and two atomic additions a key, which one consumer alone doesn't pay.
+// [Staleness] is how far the store is behind the source when the worker looks a key
+// up, in time and in events ("staleness-p99-events"); [ListStaleness] is the same
+// for readers. Both come from the stamps and need all of them. Per-key delivery may
+// store an event before an older one of another key; staleness does not show that.
 //
-// # The longest lock hold
+// [Config.Stalled] holds the consumer until everything is queued, then measures how
+// the queue drains. "B/queued-event" is the growth of the live heap: keys, slices
+// and maps, not the objects. "waiting" is Len at that time.
 //
-// In paced cells of deltafifo and queue alone a probe calls HasSynced every 3.7 ms,
-// for 1 to 2 % of a processor where each question wakes an idle one up, and for too
-// little to be told from noise where it doesn't. The longest answer is
-// "lock-hold-max-ns"; "lock-hold-floor-ns" is the longest that asking nothing took,
-// right before and as often: what lies below is the scheduler's. It sees a hold that
-// is under way when it asks, from then on, and the time until it is awake again. A
-// lock that is held for 1 % of the time is met by one question in a hundred, so that
-// a single short hold is hardly ever seen. Upstream's queues take their lock for
-// HasSynced. Ours don't, so that the probe finds the floor there, whatever lock they
-// have inside: what producers wait for is in [ReleasedEnqueued], of all variants.
-// [Config.NoProbe] leaves it out.
+// In paced queue cells of deltafifo and queue a probe calls HasSynced every 3.7 ms.
+// "lock-hold-max-ns" is the longest answer, "lock-hold-floor-ns" the longest time
+// that an empty call took right before it. A probe rarely meets a single short hold.
+// Variants without a lock in HasSynced show the floor.
 //
-// # Profiles
-//
-// Under a context of [profile.With], what a pipeline runs is labelled by stage:
-// produce, pop and handle in the queue pipeline, source, pop, store, handle, work
-// and read in the informer pipeline, source, merge and sync in the kubelet pipeline.
-//
-// # Checks
-//
-// What a consumer gets is written to a log while the clock runs, and judged
-// afterwards: see [lab.ErrLost], [lab.ErrReordered], [lab.ErrDuplicated] and
-// [lab.ErrDiverged]. A pipeline that stands still for ten seconds with events
-// outstanding has lost them.
+// Under a context of [profile.With], goroutines carry the label of their stage.
 package pipeline
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/impls"
+	"watchlab/loadgen/pace"
 )
 
 // The boundaries that pipelines report, as far as they have the stages.
@@ -152,28 +109,153 @@ const (
 	MergedHandled    cell.Boundary = "merged→handled"
 )
 
-// stallLimit is how long a pipeline may stand still with events outstanding.
-// Tests of faults, which wait for it, shorten it.
-var stallLimit = 10 * time.Second
+// The stages that label profiles; see [profile.Do].
+const (
+	stageProduce = "produce"
+	stageSource  = "source"
+	stagePop     = "pop"
+	stageStore   = "store"
+	stageHandle  = "handle"
+	stageWork    = "work"
+	stageRead    = "read"
+	stageMerge   = "merge"
+	stageSync    = "sync"
+)
 
-// errStalled says that nothing moved any more.
-var errStalled = errors.New("stalled")
+// workload is the skeleton of every pipeline: set up, play, check, tear down. A
+// workload is used for one round.
+type workload struct {
+	name       string
+	guarantees impls.Guarantees
+	load       load
+	material   *material
+	rate       pace.Pace
+	stall      time.Duration
+	stages     stages
 
-// look is how often await looks at the progress.
-const look = 10 * time.Millisecond
+	score     *score
+	st        *stamps
+	telemetry *telemetry
 
-// await waits for done. It gives up with errStalled where progress has not
-// changed for the limit, and with ctx's error where that ends first.
-func await(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64, limit time.Duration) error {
-	return awaitSettled(ctx, done, progress, limit, func() bool { return false })
+	broken  violations
+	checked bool
+	stalled error
 }
 
-// awaitSettled is await that also ends when settled returns true at two looks
-// without progress in between.
-func awaitSettled(ctx context.Context, done <-chan struct{}, progress *atomic.Uint64, limit time.Duration, settled func() bool) error {
+// stages is what a pipeline adds to the skeleton. All methods but close may use
+// the workload's fields.
+type stages interface {
+	// setup builds what is played.
+	setup(ctx context.Context, w *workload) error
+	// play plays the storm and returns when all goroutines have ended. It returns
+	// false where there is nothing to check.
+	play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error)
+	// check compares the logs with the storm, notes figures, and completes the
+	// stamps.
+	check(w *workload, rec *cell.Recorder) outcome
+	// close frees what setup took, as far as it came.
+	close() error
+}
+
+// outcome is what a check read off the logs.
+type outcome struct {
+	broken violations
+	// out is the number of deltas, objects or notifications that came out.
+	out       uint64
+	stretches []stretch
+	// taken is when each event left the queue.
+	taken []int64
+	// popped names the stage of the popped stamps: popped or merged.
+	popped string
+	// lookedUp says that a worker looks keys up: a popped event may be coalesced.
+	lookedUp bool
+}
+
+var _ lab.Workload = (*workload)(nil)
+
+func (w *workload) Setup(ctx context.Context) error {
+	if w.material != nil {
+		w.score = w.material.score(w.rate)
+		w.st = newStamps(len(w.score.Events), w.rate.Paced(), w.load.stamps)
+		w.st.budget = w.score.budget
+		w.telemetry = newTelemetry(ctx, w.st, w.score)
+	}
+	return w.stages.setup(ctx, w)
+}
+
+func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
+	played, err := w.stages.play(ctx, w, rec)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	if !played {
+		return nil
+	}
+	w.telemetry.pause()
+	o := w.stages.check(w, rec)
+	w.broken, w.checked = o.broken, true
+	s := w.score
+	rec.Count(uint64(len(s.Events)-s.Initial), o.out)
+	w.st.report(rec, s.schedule, s.Initial, o.stretches...)
+	w.st.timeline(rec, s.Initial, o.taken)
+	w.telemetry.finish(o)
+	return nil
+}
+
+func (w *workload) Check() error {
+	var err error
+	if w.stalled != nil {
+		err = fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
+	}
+	switch {
+	case w.checked:
+		err = errors.Join(err, w.broken.err())
+	case err == nil:
+		err = errors.New("the workload has not been run")
+	}
+	return err
+}
+
+func (w *workload) Teardown() error {
+	w.telemetry.close()
+	err := w.stages.close()
+	w.stages, w.st, w.telemetry = nil, nil, nil
+	return err
+}
+
+// stallLimit is how long a pipeline may make no progress. Tests shorten it.
+var stallLimit = 10 * time.Second
+
+var errStalled = errors.New("stalled")
+
+// look is the interval at which await reads the progress.
+const look = 10 * time.Millisecond
+
+// await waits for done. A stall is kept for Check: lost events are a finding, not
+// a failure of the run.
+func (w *workload) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
+	return w.awaitSettled(ctx, done, progress, nil)
+}
+
+func (w *workload) awaitSettled(ctx context.Context, done <-chan struct{}, progress func() uint64, settled func() bool) error {
+	err := await(ctx, done, progress, w.stall, settled)
+	if errors.Is(err, errStalled) {
+		w.stalled, err = err, nil
+	}
+	return err
+}
+
+// settledLooks is how many looks in a row have to find a pipeline settled and
+// without progress.
+const settledLooks = 3
+
+// await waits for done, or until settled (nil: never) holds for [settledLooks]
+// without progress. It returns errStalled where progress has not changed for the
+// limit, and ctx's error where that ends first.
+func await(ctx context.Context, done <-chan struct{}, progress func() uint64, limit time.Duration, settled func() bool) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last, since, was := progress.Load(), time.Now(), false
+	last, since, looks := progress(), time.Now(), 0
 	for {
 		select {
 		case <-done:
@@ -181,77 +263,19 @@ func awaitSettled(ctx context.Context, done <-chan struct{}, progress *atomic.Ui
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			now, is := progress.Load(), settled()
+			now := progress()
 			switch {
 			case now != last:
-				last, since, is = now, time.Now(), false
-			case is && was:
-				return nil
+				last, since, looks = now, time.Now(), 0
+			case settled != nil && settled():
+				if looks++; looks == settledLooks {
+					return nil
+				}
 			case time.Since(since) >= limit:
 				return fmt.Errorf("%w: nothing moved for %v", errStalled, limit)
+			default:
+				looks = 0
 			}
-			was = is
 		}
 	}
-}
-
-// keepStall puts the news that a pipeline stood still where Check finds it, and
-// returns any other error: that events were lost is a finding, not a failure of
-// the run.
-func keepStall(err error, stalled *error) error {
-	if errors.Is(err, errStalled) {
-		*stalled, err = err, nil
-	}
-	return err
-}
-
-// violations counts broken invariants and keeps the first of each.
-type violations struct {
-	lost, reordered, duplicated, diverged violation
-}
-
-type violation struct {
-	n     int
-	first string
-}
-
-// join adds what was found elsewhere.
-func (v *violations) join(o *violations) {
-	for _, b := range []struct{ to, from *violation }{
-		{&v.lost, &o.lost}, {&v.reordered, &o.reordered},
-		{&v.duplicated, &o.duplicated}, {&v.diverged, &o.diverged},
-	} {
-		if b.from.n > 0 {
-			b.to.add("%s", b.from.first)
-			b.to.n += b.from.n - 1
-		}
-	}
-}
-
-func (v *violation) add(format string, args ...any) {
-	if v.n == 0 {
-		v.first = fmt.Sprintf(format, args...)
-	}
-	v.n++
-}
-
-func (v *violation) err(kind error) error {
-	switch v.n {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("%w: %s", kind, v.first)
-	default:
-		return fmt.Errorf("%w: %d times, first %s", kind, v.n, v.first)
-	}
-}
-
-// err joins an error for each invariant that was broken; nil for none.
-func (v *violations) err() error {
-	return errors.Join(
-		v.lost.err(lab.ErrLost),
-		v.reordered.err(lab.ErrReordered),
-		v.duplicated.err(lab.ErrDuplicated),
-		v.diverged.err(lab.ErrDiverged),
-	)
 }

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,9 +9,9 @@ import (
 	"watchlab/impls/merge"
 )
 
-// podManager is what stands behind the sync loop of the kubelet pipeline: it
-// keeps the pods that it is told of, as kubelet's own does, and the log. It is
-// used by the sync loop's goroutine alone, until that has ended.
+// podManager is the sync loop's handler in the kubelet pipeline: it keeps the pods,
+// as kubelet's pod manager does, and the log. It belongs to the sync loop's
+// goroutine.
 type podManager struct {
 	st   *stamps
 	pods map[types.UID]*v1.Pod
@@ -21,14 +20,9 @@ type podManager struct {
 
 	static *staticPods
 
-	notices []notice
-
+	notices *noticeLog
+	// merged is when the update under way was received.
 	merged int64
-
-	ready, finished chan struct{}
-
-	progress atomic.Uint64
-	tap      *tap
 }
 
 var (
@@ -39,11 +33,9 @@ var (
 
 func newPodManager(st *stamps, pods, events int) *podManager {
 	return &podManager{
-		st:       st,
-		pods:     make(map[types.UID]*v1.Pod, pods),
-		notices:  make([]notice, 0, events+sampleEvery),
-		ready:    make(chan struct{}),
-		finished: make(chan struct{}),
+		st:      st,
+		pods:    make(map[types.UID]*v1.Pod, pods),
+		notices: newNoticeLog(events),
 	}
 }
 
@@ -56,16 +48,7 @@ func (m *podManager) Dispatched(u merge.PodUpdate) {
 		m.static.take(u)
 		return
 	}
-	if m.progress.Add(1) == 1 {
-		close(m.ready)
-	}
-	if isLast(u) {
-		close(m.finished)
-		return
-	}
-	now := m.st.now()
-	m.notices = append(m.notices, notice{u, m.merged, now})
-	m.tap.notified(u, now)
+	m.notices.add(u, m.merged, m.st.now())
 }
 
 // HandlePodAdditions keeps the pods.

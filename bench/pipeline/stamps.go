@@ -7,35 +7,37 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/cell"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
-// sampleEvery is how often an unpaced cell reads the clock for single events.
+// sampleEvery is how many events of an unpaced cell share a reading of the clock.
 // It is a power of two.
 const sampleEvery = 64
 
-// stamps holds when each event of a storm reached each stage, in nanoseconds
-// since the epoch, by sequence number. 0 means no stamp. An element is written
-// by one goroutine, and read when all have ended.
+// stamps holds when each event of a storm reached each stage, in nanoseconds since
+// the epoch, by sequence number. 0 means no stamp. One goroutine writes an element
+// while the storm is played; telemetry reads released and enqueued meanwhile.
 type stamps struct {
 	epoch time.Time
-
-	start int64
-
-	mask  uint64
-	paced bool
-
+	// start is when the schedule began.
+	start atomic.Int64
+	// mask selects the sequence numbers that are stamped on the way in.
+	mask        uint64
+	paced       bool
 	every, none bool
-
+	// watched makes stores atomic, as telemetry reads the stamps during the play.
 	watched bool
-
+	// replaced counts the objects of lists that the queue took.
+	replaced atomic.Int64
+	// budget is how late a release may be.
 	budget time.Duration
 
 	released, enqueued []int64
-
+	// popped, stored and handled are filled in from the logs.
 	popped, stored, handled []int64
 }
 
@@ -67,43 +69,47 @@ func newStamps(n int, paced bool, which Stamps) *stamps {
 // now is never 0, which means no stamp.
 func (s *stamps) now() int64 { return max(1, int64(time.Since(s.epoch))) }
 
-// begin starts the schedule; the pacers are to be started with what it
-// returns.
+// begin starts the schedule and returns the time to start the pacers with.
 func (s *stamps) begin() time.Time {
 	t0 := time.Now()
-	s.start = int64(t0.Sub(s.epoch))
+	s.start.Store(int64(t0.Sub(s.epoch)))
 	return t0
 }
 
-// heard ends the stamps with those of a storm that was heard from t0 on: an
-// event is released when it arrives.
-func (s *stamps) heard(heard *storm.Storm, t0 time.Time) {
-	n := len(heard.Events)
-	s.start = int64(t0.Sub(s.epoch))
-	for i := range heard.Events {
-		s.released[i+1] = s.start + int64(heard.Events[i].At)
+// arrived replaces the released stamps by the arrival times of a live stream that
+// began at t0, and cuts the stamps to its length.
+func (s *stamps) arrived(stream *storm.Storm, t0 time.Time) {
+	n := len(stream.Events)
+	start := int64(t0.Sub(s.epoch))
+	s.start.Store(start)
+	for i := range stream.Events {
+		s.released[i+1] = start + int64(stream.Events[i].At)
 	}
 	for _, stamps := range []*[]int64{&s.released, &s.enqueued, &s.popped, &s.stored, &s.handled} {
 		*stamps = (*stamps)[:n+1]
 	}
 }
 
-// release is what a source calls right before it hands over an event.
+// release is called by a source right before it hands over an event.
 func (s *stamps) release(seq uint64) {
 	if seq&s.mask == 0 && seq < uint64(len(s.released)) {
-		s.released[seq] = s.now()
+		s.put(&s.released[seq])
 	}
 }
 
 // enqueue is called right after the queue has taken an event.
 func (s *stamps) enqueue(seq uint64) {
 	if seq&s.mask == 0 && seq < uint64(len(s.enqueued)) {
-		if s.watched {
-			atomic.StoreInt64(&s.enqueued[seq], s.now())
-			return
-		}
-		s.enqueued[seq] = s.now()
+		s.put(&s.enqueued[seq])
 	}
+}
+
+func (s *stamps) put(stamp *int64) {
+	if s.watched {
+		atomic.StoreInt64(stamp, s.now())
+		return
+	}
+	*stamp = s.now()
 }
 
 // stretch is a boundary with the stamps at its ends.
@@ -113,16 +119,15 @@ type stretch struct {
 }
 
 // report records the latencies and lags of the events after the initial list.
-// Events that lack a stamp at either end of a boundary are left out of it.
-func (s *stamps) report(rec *cell.Recorder, p *pace.Pacer, initial int, stretches ...stretch) {
+// A boundary leaves out events that lack a stamp at either end.
+func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int, stretches ...stretch) {
 	if s.paced {
-		last := p.Intended(max(len(s.handled)-2-initial, 0))
 		if s.budget > 0 {
-			rec.Schedule(s.budget, last)
+			rec.Schedule(s.budget, schedule.Intended(max(len(s.handled)-2-initial, 0)))
 		}
 		for seq := initial + 1; seq < len(s.handled); seq++ {
-			due := p.Intended(seq - 1 - initial)
-			intended := s.start + int64(due)
+			due := schedule.Intended(seq - 1 - initial)
+			intended := s.start.Load() + int64(due)
 			if s.released[seq] != 0 {
 				rec.Lag(time.Duration(s.released[seq]-intended), due)
 			}
@@ -131,13 +136,82 @@ func (s *stamps) report(rec *cell.Recorder, p *pace.Pacer, initial int, stretche
 			}
 		}
 	}
-	// Last, as tables show the last where there is no better.
+	// Tables of unpaced cells show the last boundary.
 	stretches = append(stretches, stretch{ReleasedHandled, s.released, s.handled})
 	for _, b := range stretches {
 		for seq := initial + 1; seq < len(b.to); seq++ {
 			if b.from[seq] != 0 && b.to[seq] != 0 {
 				rec.Latency(b.name, time.Duration(b.to[seq]-b.from[seq]))
 			}
+		}
+	}
+}
+
+// maxMoments is the length of a timeline.
+const maxMoments = 200
+
+// timeline records the events released, handled and waiting in moments of equal
+// length, from the start of a paced schedule to the last event handled. taken is
+// when each event left the queue; an event without it counts as never queued.
+func (s *stamps) timeline(rec *cell.Recorder, initial int, taken []int64) {
+	if s.paced {
+		rec.Timeline(s.moments(initial, taken))
+	}
+}
+
+func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
+	start := s.start.Load()
+	last := start
+	for seq := initial + 1; seq < len(s.handled); seq++ {
+		last = max(last, s.released[seq], s.enqueued[seq], taken[seq], s.handled[seq])
+	}
+	if last == start {
+		return nil
+	}
+	// Rounded up, so that the last stamp lies within.
+	width := (last - start + maxMoments) / maxMoments
+	n := int((last-start)/width) + 1
+	at := func(stamp int64) int { return int(max(stamp-start, 0) / width) }
+
+	moments := make([]cell.Moment, n)
+	// change is the difference of the queue's length over the moment.
+	change := make([]int64, n)
+	for seq := initial + 1; seq < len(s.handled); seq++ {
+		if released := s.released[seq]; released != 0 {
+			moments[at(released)].Released++
+		}
+		if handled := s.handled[seq]; handled != 0 {
+			moments[at(handled)].Handled++
+		}
+		if s.enqueued[seq] != 0 && taken[seq] != 0 {
+			// A consumer may pop an event before Add has returned.
+			change[min(at(s.enqueued[seq]), at(taken[seq]))]++
+			change[at(taken[seq])]--
+		}
+	}
+	depth := int64(0)
+	for i := range moments {
+		depth += change[i]
+		moments[i].At = time.Duration(width * int64(i+1))
+		moments[i].Depth = uint64(depth)
+	}
+	return moments
+}
+
+// completeByKey gives events without a stamp that of the next version of their
+// key. latest: a deletion removes the versions that wait before it, so nothing
+// completes those.
+func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
+	next := make([]int64, s.Keys)
+	for i := len(s.Events) - 1; i >= 0; i-- {
+		e := &s.Events[i]
+		switch {
+		case latest && e.Type == watch.Deleted:
+			next[e.KeyIndex] = 0
+		case stamp[e.Seq] != 0:
+			next[e.KeyIndex] = stamp[e.Seq]
+		default:
+			stamp[e.Seq] = next[e.KeyIndex]
 		}
 	}
 }

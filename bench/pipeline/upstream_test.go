@@ -42,7 +42,8 @@ func TestUpstream(t *testing.T) {
 			{metric.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
 			{metric.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
-			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() >= 1000 }},
+			// A key that waits already is not added again.
+			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() >= 100 }},
 			{metric.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
 			{metric.WorkqueueWorkDuration, func(m *dto.Metric) bool {

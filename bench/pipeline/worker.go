@@ -1,48 +1,125 @@
 package pipeline
 
 import (
+	"context"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"watchlab/bench/profile"
 	"watchlab/loadgen/storm"
 )
 
-// worker is the end of the informer pipeline: an event handler that does what is
-// asked of it and adds keys to a workqueue, and one goroutine that takes them and
-// looks them up, as controllers do.
-type worker struct {
-	st       *stamps
-	indexer  cache.Indexer
+// handler is the event handler of the informer pipeline: it logs its calls, does
+// what [Config.HandlerCost] asks for, and adds keys to the workqueue. An informer
+// calls it from one goroutine.
+type handler struct {
+	log      *deliveryLog
 	handling *handling
 	queue    workqueue.TypedInterface[string]
+	// stages labels the informer's goroutine at the first call.
+	stages profile.Stages
+	// seen has the events that the handler has been told of, left how many are
+	// missing; done is closed when none is. newest is the newest event.
+	seen   []bool
+	left   int
+	done   chan struct{}
+	newest atomic.Uint64
+	busy   atomic.Bool
+	// deleted, where set, stamps deletions.
+	deleted func(seq uint64)
+}
+
+var _ cache.ResourceEventHandler = (*handler)(nil)
+
+func newHandler(st *stamps, h *handling, q workqueue.TypedInterface[string], events int) *handler {
+	return &handler{
+		log: newDeliveryLog(st, events), handling: h, queue: q,
+		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
+	}
+}
+
+// OnAdd implements [cache.ResourceEventHandler].
+func (h *handler) OnAdd(obj any, isInInitialList bool) {
+	if isInInitialList {
+		h.told(cache.Replaced, obj)
+		return
+	}
+	h.told(cache.Added, obj)
+}
+
+// OnUpdate implements [cache.ResourceEventHandler]. An update by the same version is
+// a resync's, or a list's.
+func (h *handler) OnUpdate(old, obj any) {
+	if sequence(old) == sequence(obj) {
+		h.told(cache.Sync, obj)
+		return
+	}
+	h.told(cache.Updated, obj)
+}
+
+// OnDelete implements [cache.ResourceEventHandler].
+func (h *handler) OnDelete(obj any) {
+	if h.deleted != nil {
+		h.deleted(sequence(obj))
+	}
+	h.told(cache.Deleted, obj)
+}
+
+func (h *handler) told(t cache.DeltaType, obj any) {
+	h.busy.Store(true)
+	defer h.busy.Store(false)
+	if len(h.log.ends) == 0 {
+		h.stages.To(0)
+	}
+	h.handling.do(1)
+	// The indexer has taken the object, so that it has a key.
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		h.queue.Add(key)
+	}
+	h.log.call(t, obj)
+	seq := sequence(obj)
+	if seq == 0 || seq >= uint64(len(h.seen)) || h.seen[seq] {
+		return
+	}
+	h.seen[seq] = true
+	if seq > h.newest.Load() {
+		h.newest.Store(seq)
+	}
+	if h.left--; h.left == 0 {
+		close(h.done)
+	}
+}
+
+// worker is the end of the informer pipeline: one goroutine that takes keys from
+// the workqueue and looks them up, as controllers do.
+type worker struct {
+	st      *stamps
+	indexer cache.KeyGetter
+	queue   workqueue.TypedInterface[string]
 
 	log     []work
 	stamped int
-
-	ready    chan struct{}
-	initial  int
-	progress atomic.Uint64
-	tap      *tap
-
-	upstream *upstream
+	// worked is how many entries of the log other goroutines may read.
+	worked atomic.Uint64
+	// ready is closed when initial keys have been worked on.
+	ready   chan struct{}
+	initial int
 }
 
-// work is one key with the object that the indexer had: nil for none.
+// work is one key with the object that the indexer had: nil for none. at is 0 where
+// the clock was not read.
 type work struct {
 	key string
 	obj any
 	at  int64
 }
 
-var _ eventHandler = (*worker)(nil)
-
-func newWorker(st *stamps, indexer cache.Indexer, h *handling, events, initial int) *worker {
+func newWorker(st *stamps, q workqueue.TypedInterface[string], events, initial int) *worker {
 	w := &worker{
-		st: st, indexer: indexer, handling: h, initial: initial,
-		queue: workqueue.NewTyped[string](),
+		st: st, initial: initial, queue: q,
 		log:   make([]work, 0, events+sampleEvery),
 		ready: make(chan struct{}),
 	}
@@ -52,33 +129,14 @@ func newWorker(st *stamps, indexer cache.Indexer, h *handling, events, initial i
 	return w
 }
 
-// OnAdd is [cache.ResourceEventHandler].OnAdd.
-func (w *worker) OnAdd(obj any, _ bool) { w.enqueue(obj) }
-
-// OnUpdate is [cache.ResourceEventHandler].OnUpdate.
-func (w *worker) OnUpdate(_, obj any) { w.enqueue(obj) }
-
-// OnDelete is [cache.ResourceEventHandler].OnDelete.
-func (w *worker) OnDelete(obj any) { w.enqueue(obj) }
-
-func (w *worker) enqueue(obj any) {
-	w.handling.do(1)
-	// An object without a key never came this far: the indexer took it.
-	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-		w.upstream.add(w.st, key)
-		w.queue.Add(key)
-	}
-}
-
 // run works until the queue is shut down and empty.
-func (w *worker) run() {
+func (w *worker) run(context.Context) {
 	for {
 		key, shutdown := w.queue.Get()
 		if shutdown {
 			w.finish()
 			return
 		}
-		timed := w.upstream.took(w.st, key)
 		obj, _, _ := w.indexer.GetByKey(key) // never an error with an indexer in memory
 		item := work{key: key, obj: obj}
 		if w.st.every || !w.st.none && len(w.log)+1-w.stamped >= sampleEvery {
@@ -87,9 +145,7 @@ func (w *worker) run() {
 		}
 		w.log = append(w.log, item)
 		w.queue.Done(key)
-		w.upstream.done(w.st, timed)
-		w.tap.worked(obj, item.at)
-		w.progress.Add(1)
+		w.worked.Add(1)
 		if len(w.log) == w.initial {
 			close(w.ready)
 		}
@@ -99,7 +155,7 @@ func (w *worker) run() {
 // finish gives each item a stamp: its own or the next one.
 func (w *worker) finish() {
 	next := w.st.now()
-	for i := len(w.log) - 1; i >= 0; i-- {
+	for i := len(w.log) - 1; i >= 0 && !w.st.every; i-- {
 		if w.log[i].at == 0 {
 			w.log[i].at = next
 		}
@@ -107,22 +163,22 @@ func (w *worker) finish() {
 	}
 }
 
-// staleness tells how far the store was behind the source at each look-up since the
-// schedule began.
+// staleness collects how far the store was behind the source at each look-up since
+// the schedule began.
 func (w *worker) staleness(fresh *freshness) *lags {
 	l := &lags{prefix: "staleness", boundary: Staleness}
 	for _, item := range w.log {
-		if item.at >= w.st.start {
+		if item.at >= w.st.start.Load() {
 			l.add(fresh.behind(item.at, item.at))
 		}
 	}
 	return l
 }
 
-// judge checks that every key was worked on until its last event, never
-// backwards, and fills in when each event was handled: when a version at least
-// as new was looked up.
-func (w *worker) judge(v *violations, s *storm.Storm, keys map[string]int32) {
+// check checks that every key was worked on until its last event, never backwards,
+// and fills in when each event was handled: when a version at least as new was
+// looked up.
+func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 	events := make([][]uint64, s.Keys)
 	for i := range s.Events {
 		e := &s.Events[i]
@@ -145,9 +201,8 @@ func (w *worker) judge(v *violations, s *storm.Storm, keys map[string]int32) {
 		}
 		own := events[k]
 		if item.obj == nil {
-			// Which deletion it was: the last one that had been stored by then.
-			// Where stamps can't tell, the next one; and where the key was
-			// missing before, the same.
+			// It is the last deletion that was stored by then. Where stamps cannot
+			// tell, it is the next one, or the same where the key was missing before.
 			again := lastAt[k] != 0
 			lastAt[k] = item.at
 			next, stored := -1, -1

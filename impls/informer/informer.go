@@ -164,6 +164,9 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 		provider:  opts.InformerMetricsProvider,
 		synced:    make(chan struct{}),
 	}
+	if opts.WrapIndexer != nil {
+		s.indexer = opts.WrapIndexer(s.indexer)
+	}
 	s.process = processor{indexer: s.indexer, audience: &s.audience, mutations: s.mutations}
 	return s
 }
@@ -212,6 +215,9 @@ func (s *informer) start(logger klog.Logger) (first bool, err error) {
 	q, err := s.blueprint.queue(s.indexer, s.transform)
 	if err != nil {
 		return true, err
+	}
+	if s.blueprint.wrap != nil {
+		q = s.blueprint.wrap(q)
 	}
 	s.controller = cache.New(s.config(logger, measure(q, s.id, s.provider)))
 	s.audience.start()

@@ -23,6 +23,13 @@ type Options struct {
 
 	NewQueue func(deltafifo.Options) (deltafifo.Queue, error)
 
+	// WrapQueue and WrapIndexer, where set, return what the informer uses instead
+	// of the queue and the indexer that it has built, such as a recorder around
+	// them. A wrapped queue has a batch path (cache.QueueWithBatch) if the wrapper
+	// has one; batches need an indexer with cache.TransactionStore.
+	WrapQueue   func(deltafifo.Queue) deltafifo.Queue
+	WrapIndexer func(cache.Indexer) cache.Indexer
+
 	ResyncPeriod time.Duration
 
 	Indexers cache.Indexers
@@ -38,6 +45,7 @@ type Options struct {
 type blueprint struct {
 	build func(deltafifo.Options) (deltafifo.Queue, error)
 	opts  deltafifo.Options
+	wrap  func(deltafifo.Queue) deltafifo.Queue
 }
 
 // blueprint checks the options of the queue. The error wraps [impls.ErrOptions]
@@ -58,7 +66,7 @@ func (o Options) blueprint() (blueprint, error) {
 	case o.ResyncPeriod < 0:
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
 	}
-	b := blueprint{build: o.NewQueue, opts: o.Queue}
+	b := blueprint{build: o.NewQueue, opts: o.Queue, wrap: o.WrapQueue}
 	if b.build == nil {
 		name := o.Variant
 		if name == "" {

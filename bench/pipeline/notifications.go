@@ -3,42 +3,44 @@ package pipeline
 import (
 	"maps"
 	"reflect"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/bench/cell"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/storm"
 )
 
-// A merger doesn't say which event a notification is about: what it tells keeps
-// the resourceVersion with which the pod was first seen. So what there is to
-// tell is worked out from the storm beforehand, pod by pod, and notifications
-// are matched with it by pod, operation and content.
+// A notification doesn't say which event it is about: its pod keeps the
+// resourceVersion with which it was first seen. So the notifications that a storm
+// causes are computed beforehand, pod by pod, and those that come are matched with
+// them by pod, operation and content.
 
-// telling is one thing that a merger has to tell.
-type telling struct {
+// notification is one that a merger has to send.
+type notification struct {
 	seq uint64
 	op  merge.Op
 	pod *v1.Pod
 }
 
-// tellings is all that a merger has to tell about a storm, by pod, in order.
-type tellings struct {
-	byPod map[types.UID][]telling
-
+// notifications are all that a storm causes, by pod, in order, and the pods that
+// are left.
+type notifications struct {
+	byPod map[types.UID][]notification
 	final map[types.UID]*v1.Pod
 }
 
-// tellingsOf works out the notifications of a merger that gets the whole list
-// after each event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
+// notificationsOf computes those of a merger that gets the whole list after each
+// event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
 // podStorage.merge).
-func tellingsOf(s *storm.Storm) *tellings {
-	t := &tellings{byPod: make(map[types.UID][]telling), final: make(map[types.UID]*v1.Pod)}
-	tell := func(seq uint64, op merge.Op, pod *v1.Pod) {
-		t.byPod[pod.UID] = append(t.byPod[pod.UID], telling{seq, op, pod})
+func notificationsOf(s *storm.Storm) *notifications {
+	t := &notifications{byPod: make(map[types.UID][]notification), final: make(map[types.UID]*v1.Pod)}
+	expect := func(seq uint64, op merge.Op, pod *v1.Pod) {
+		t.byPod[pod.UID] = append(t.byPod[pod.UID], notification{seq, op, pod})
 	}
 	live := make([]*v1.Pod, s.Keys)
 	for i := range s.Events {
@@ -50,20 +52,20 @@ func tellingsOf(s *storm.Storm) *tellings {
 		old := live[e.KeyIndex]
 		live[e.KeyIndex] = pod
 		if old != nil && (e.Type == watch.Deleted || old.UID != pod.UID) {
-			tell(e.Seq, merge.REMOVE, old)
+			expect(e.Seq, merge.REMOVE, old)
 			old = nil
 		}
 		switch {
 		case e.Type == watch.Deleted:
 			live[e.KeyIndex] = nil
 		case old == nil:
-			tell(e.Seq, merge.ADD, pod)
+			expect(e.Seq, merge.ADD, pod)
 		case differ(old, pod) && pod.DeletionTimestamp != nil:
-			tell(e.Seq, merge.DELETE, pod)
+			expect(e.Seq, merge.DELETE, pod)
 		case differ(old, pod):
-			tell(e.Seq, merge.UPDATE, pod)
+			expect(e.Seq, merge.UPDATE, pod)
 		case !reflect.DeepEqual(old.Status, pod.Status):
-			tell(e.Seq, merge.RECONCILE, pod)
+			expect(e.Seq, merge.RECONCILE, pod)
 		}
 	}
 	for _, pod := range live {
@@ -93,33 +95,70 @@ func plainAnnotations(p *v1.Pod) map[string]string {
 	return m
 }
 
-// same reports whether what was told is this version of the pod, in all that a
-// merger looks at. Nil and empty are the same, as they are on the wire.
-func same(told, version *v1.Pod) bool {
+// same reports whether a pod is this version in all that a merger looks at. Nil and
+// empty are the same, as they are on the wire.
+func same(sent, version *v1.Pod) bool {
 	eq := equality.Semantic.DeepEqual
-	return told.Name == version.Name && told.Namespace == version.Namespace &&
-		eq(told.Status, version.Status) &&
-		eq(told.Spec, version.Spec) &&
-		eq(told.Labels, version.Labels) &&
-		eq(told.DeletionTimestamp, version.DeletionTimestamp) &&
-		eq(told.DeletionGracePeriodSeconds, version.DeletionGracePeriodSeconds) &&
-		maps.Equal(plainAnnotations(told), plainAnnotations(version))
+	return sent.Name == version.Name && sent.Namespace == version.Namespace &&
+		eq(sent.Status, version.Status) &&
+		eq(sent.Spec, version.Spec) &&
+		eq(sent.Labels, version.Labels) &&
+		eq(sent.DeletionTimestamp, version.DeletionTimestamp) &&
+		eq(sent.DeletionGracePeriodSeconds, version.DeletionGracePeriodSeconds) &&
+		maps.Equal(plainAnnotations(sent), plainAnnotations(version))
 }
 
-// notice is a notification as the receiver logs it, with the times at which it
-// came and was dealt with.
+// noticeLog is the log of the notifications that a receiver got. One goroutine
+// appends to it; telemetry reads what is published.
+type noticeLog struct {
+	notices   []notice
+	published atomic.Uint64
+	// first is closed at the first notification, last at lastPod's.
+	first, last chan struct{}
+}
+
+// notice is a notification, and when it came and was handled.
 type notice struct {
 	merge.PodUpdate
 	merged, handled int64
 }
 
-// match judges the notices and fills in the stamps of the events that they are
-// about. folds: something newer may be told instead of what is missing. listed
-// is the version of the newest list that came in mid-storm, 0 for none: what it
-// passed over need not be told, and what it shows may be told as something else.
-// It returns how many pods were told about events after the initial list.
-func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
-	over := overtaken(s, listed)
+func newNoticeLog(events int) *noticeLog {
+	return &noticeLog{notices: make([]notice, 0, events+sampleEvery), first: make(chan struct{}), last: make(chan struct{})}
+}
+
+// add logs a notification. It returns false at lastPod's, which is not logged.
+func (l *noticeLog) add(u merge.PodUpdate, merged, handled int64) bool {
+	if isLast(u) {
+		close(l.last)
+		return false
+	}
+	l.notices = append(l.notices, notice{u, merged, handled})
+	if l.published.Add(1) == 1 {
+		close(l.first)
+	}
+	return true
+}
+
+// check matches the log with the storm's notifications and fills in the stamps.
+func (l *noticeLog) check(w *workload, rec *cell.Recorder, folds bool, listed uint64) outcome {
+	rec.Note("notifications", float64(len(l.notices)))
+	st := w.st
+	o := outcome{taken: st.popped, popped: "merged", stretches: []stretch{
+		{ReleasedEnqueued, st.released, st.enqueued},
+		{EnqueuedMerged, st.enqueued, st.popped},
+	}}
+	o.broken, o.out = w.score.notifications().match(l.notices, st, w.score.Storm, folds, listed)
+	return o
+}
+
+// match matches notices with events and fills in their stamps. folds: a newer
+// notification may stand for a missing one. listed is the version of the newest list
+// during the play, 0 for none: what it passed over need not come, and what it shows
+// may come by another operation. out counts the pods of notifications about events
+// after the initial list.
+func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
+	superseded := supersededBy(s, listed)
 	type progress struct {
 		next int
 		told []bool
@@ -186,7 +225,7 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 				continue
 			}
 			e := t.byPod[uid][i]
-			if over(e.seq) {
+			if superseded(e.seq) {
 				continue
 			}
 			v.lost.add("event %d (%v of pod %s/%s)", e.seq, e.op, e.pod.Namespace, e.pod.Name)
@@ -206,7 +245,7 @@ func (t *tellings) match(notices []notice, st *stamps, s *storm.Storm, folds boo
 
 // ahead returns the first of all[from:] that the notification can be about; -1
 // for none.
-func ahead(all []telling, from int, op merge.Op, pod *v1.Pod) int {
+func ahead(all []notification, from int, op merge.Op, pod *v1.Pod) int {
 	for i := from; i < len(all); i++ {
 		if all[i].says(op, pod) {
 			return i
@@ -217,7 +256,7 @@ func ahead(all []telling, from int, op merge.Op, pod *v1.Pod) int {
 
 // behind returns the last of all[:to] that the notification can be about; -1
 // for none.
-func behind(all []telling, to int, op merge.Op, pod *v1.Pod) int {
+func behind(all []notification, to int, op merge.Op, pod *v1.Pod) int {
 	for i := to - 1; i >= 0; i-- {
 		if all[i].says(op, pod) {
 			return i
@@ -228,7 +267,7 @@ func behind(all []telling, to int, op merge.Op, pod *v1.Pod) int {
 
 // shown returns the last of all[from:], up to a list, that says what the
 // notification does, whatever the operation; -1 for none.
-func shown(all []telling, from int, op merge.Op, pod *v1.Pod, listed uint64) int {
+func shown(all []notification, from int, op merge.Op, pod *v1.Pod, listed uint64) int {
 	if op == merge.REMOVE {
 		return -1
 	}
@@ -241,6 +280,6 @@ func shown(all []telling, from int, op merge.Op, pod *v1.Pod, listed uint64) int
 	return found
 }
 
-func (t telling) says(op merge.Op, pod *v1.Pod) bool {
+func (t notification) says(op merge.Op, pod *v1.Pod) bool {
 	return t.op == op && (op == merge.REMOVE || same(pod, t.pod))
 }

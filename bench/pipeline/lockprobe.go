@@ -14,12 +14,12 @@ const probeEvery = 3700 * time.Microsecond
 // asked is what a probe asks.
 type asked interface{ HasSynced() bool }
 
-// probe asks a queue, at a fixed pace while that is played, for something that it
+// lockProbe asks a queue, at a fixed pace while that is played, for something that it
 // knows at once, and keeps the longest that an answer took: for so long somebody
 // held the lock that the question needs. Right before, it asks nothing at all in
 // the same way, as often, which shows how long an answer may take because the
 // goroutine was not running.
-type probe struct {
+type lockProbe struct {
 	queue, nothing asked
 
 	hold, floor time.Duration
@@ -31,11 +31,11 @@ type answer struct{}
 
 func (answer) HasSynced() bool { return true }
 
-func newProbe(q asked) *probe { return &probe{queue: q, nothing: answer{}} }
+func newLockProbe(q asked) *lockProbe { return &lockProbe{queue: q, nothing: answer{}} }
 
 // start begins to ask; stop ends it, and returns when it has ended. A nil probe
 // does nothing.
-func (p *probe) start() (stop func()) {
+func (p *lockProbe) start() (stop func()) {
 	if p == nil {
 		return func() {}
 	}
@@ -59,7 +59,7 @@ func (p *probe) start() (stop func()) {
 	}
 }
 
-func (p *probe) ask() {
+func (p *lockProbe) ask() {
 	begin := time.Now()
 	p.nothing.HasSynced()
 	between := time.Now()
@@ -71,7 +71,7 @@ func (p *probe) ask() {
 }
 
 // note tells the recorder, after stop.
-func (p *probe) note(rec *cell.Recorder) {
+func (p *lockProbe) note(rec *cell.Recorder) {
 	if p == nil || p.asked == 0 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -39,7 +40,11 @@ func tiny() *storm.Storm {
 	return s
 }
 
-func TestJudge(t *testing.T) {
+func numbered(name, rv string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, ResourceVersion: rv}}
+}
+
+func TestChecker(t *testing.T) {
 	s := tiny()
 	delta := func(kind cache.DeltaType, seq int) cache.Delta {
 		return cache.Delta{Type: kind, Object: s.Events[seq-1].Object}
@@ -53,91 +58,91 @@ func TestJudge(t *testing.T) {
 		}
 		return out
 	}
-	strict := promise{total: true, identity: true}
+	strict := expectations{total: true, identity: true}
 	for title, tc := range map[string]struct {
 		handed []any
-		promise
+		expectations
 		want     []error
 		mentions string
 	}{
-		"all, in order":            {handed: append([]any{list}, each(rest...)...), promise: strict},
-		"all, in batches":          {handed: []any{list, batch(rest[:2]), batch(rest[2:4]), rest[4]}, promise: strict},
-		"per key":                  {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, promise: promise{identity: true}},
-		"per key isn't in order":   {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, promise: strict, want: []error{lab.ErrReordered}, mentions: "total"},
-		"one lost":                 {handed: append([]any{list}, each(rest[0], rest[1], rest[3], rest[4])...), promise: strict, want: []error{lab.ErrLost}, mentions: "event 4 (MODIFIED n/b)"},
-		"the list lost":            {handed: each(rest...), promise: strict, want: []error{lab.ErrLost}, mentions: "event 1"},
-		"one twice":                {handed: append([]any{list, rest[0]}, each(rest...)...), promise: strict, want: []error{lab.ErrDuplicated}, mentions: "event 2"},
-		"two of a key swapped":     {handed: append([]any{list}, each(rest[2], rest[0], rest[1], rest[3], rest[4])...), promise: promise{identity: true}, want: []error{lab.ErrReordered}, mentions: "same key"},
-		"a key twice in a batch":   {handed: []any{list, batch(rest[:3]), rest[3], rest[4]}, promise: strict, want: []error{lab.ErrDuplicated}, mentions: "n/b twice in one batch"},
-		"two keys in a hand-over":  {handed: []any{list, cache.Deltas(rest[:2]), rest[2], rest[3], rest[4]}, promise: strict, want: []error{lab.ErrDiverged}, mentions: "hand-over"},
-		"another type":             {handed: append([]any{list, delta(cache.Updated, 2)}, each(rest[1:]...)...), promise: strict, want: []error{lab.ErrDiverged}, mentions: `came out as "Updated"`},
-		"another object":           {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: s.Events[1].Object.DeepCopyObject()}}, each(rest[1:]...)...), promise: strict, want: []error{lab.ErrDiverged}, mentions: "another object"},
-		"one from nowhere":         {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: numbered("z", "77")}}, each(rest...)...), promise: strict, want: []error{lab.ErrDiverged}, mentions: "never went in"},
-		"a tombstone from nowhere": {handed: append([]any{list, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}}, each(rest...)...), promise: strict, want: []error{lab.ErrDiverged}, mentions: "tombstone"},
-		"lost and twice":           {handed: append([]any{list, rest[0], rest[0]}, each(rest[2:]...)...), promise: strict, want: []error{lab.ErrLost, lab.ErrDuplicated}},
+		"all, in order":            {handed: append([]any{list}, each(rest...)...), expectations: strict},
+		"all, in batches":          {handed: []any{list, batch(rest[:2]), batch(rest[2:4]), rest[4]}, expectations: strict},
+		"per key":                  {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, expectations: expectations{identity: true}},
+		"per key isn't in order":   {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, expectations: strict, want: []error{lab.ErrReordered}, mentions: "total"},
+		"one lost":                 {handed: append([]any{list}, each(rest[0], rest[1], rest[3], rest[4])...), expectations: strict, want: []error{lab.ErrLost}, mentions: "event 4 (MODIFIED n/b)"},
+		"the list lost":            {handed: each(rest...), expectations: strict, want: []error{lab.ErrLost}, mentions: "event 1"},
+		"one twice":                {handed: append([]any{list, rest[0]}, each(rest...)...), expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "event 2"},
+		"two of a key swapped":     {handed: append([]any{list}, each(rest[2], rest[0], rest[1], rest[3], rest[4])...), expectations: expectations{identity: true}, want: []error{lab.ErrReordered}, mentions: "same key"},
+		"a key twice in a batch":   {handed: []any{list, batch(rest[:3]), rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "n/b twice in one batch"},
+		"two keys in a hand-over":  {handed: []any{list, cache.Deltas(rest[:2]), rest[2], rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrDiverged}, mentions: "hand-over"},
+		"another type":             {handed: append([]any{list, delta(cache.Updated, 2)}, each(rest[1:]...)...), expectations: strict, want: []error{lab.ErrDiverged}, mentions: `came out as "Updated"`},
+		"another object":           {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: s.Events[1].Object.DeepCopyObject()}}, each(rest[1:]...)...), expectations: strict, want: []error{lab.ErrDiverged}, mentions: "another object"},
+		"one from nowhere":         {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: numbered("z", "77")}}, each(rest...)...), expectations: strict, want: []error{lab.ErrDiverged}, mentions: "never went in"},
+		"a tombstone from nowhere": {handed: append([]any{list, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}}, each(rest...)...), expectations: strict, want: []error{lab.ErrDiverged}, mentions: "tombstone"},
+		"lost and twice":           {handed: append([]any{list, rest[0], rest[0]}, each(rest[2:]...)...), expectations: strict, want: []error{lab.ErrLost, lab.ErrDuplicated}},
 		"two producers have an order each": {
-			handed:  append([]any{list}, each(rest[1], rest[0], rest[3], rest[2], rest[4])...),
-			promise: promise{total: true, producers: 2},
+			handed:       append([]any{list}, each(rest[1], rest[0], rest[3], rest[2], rest[4])...),
+			expectations: expectations{total: true, producers: 2},
 		},
 		"after a relist, what it skipped is not lost": {
 			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
 				Objects: []any{s.Events[5].Object, s.Events[3].Object, s.Events[3].Object},
 			}}},
-			promise: promise{total: true, relisted: true},
+			expectations: expectations{total: true, relisted: true},
 		},
 		"after a relist, a tombstone tells the deletion": {
-			handed:  []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
-			promise: promise{total: true, relisted: true},
+			handed:       []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
+			expectations: expectations{total: true, relisted: true},
 		},
 		"after a relist at 5, a key that is gone is not lost": {
 			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
 				Objects: []any{s.Events[3].Object},
 			}}, rest[4]},
-			promise: promise{total: true, relisted: true, listed: 5},
+			expectations: expectations{total: true, relisted: true, listed: 5},
 		},
 		"what a relist at 4 showed is lost": {
-			handed:  []any{list, rest[0], rest[3], rest[4]},
-			promise: promise{total: true, relisted: true, listed: 4}, want: []error{lab.ErrLost}, mentions: "event 4",
+			handed:       []any{list, rest[0], rest[3], rest[4]},
+			expectations: expectations{total: true, relisted: true, listed: 4}, want: []error{lab.ErrLost}, mentions: "event 4",
 		},
 		"what came after a relist at 2 is lost": {
-			handed:  []any{list, rest[0], rest[2]},
-			promise: promise{total: true, relisted: true, listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
+			handed:       []any{list, rest[0], rest[2]},
+			expectations: expectations{total: true, relisted: true, listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
 		},
 		"a list beside all events": {
 			handed: []any{list, rest[0], rest[1], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
 				Objects: []any{s.Events[2].Object, s.Events[1].Object},
 			}}, rest[2], rest[3], rest[4]},
-			promise: promise{total: true, relisted: true, whole: true},
+			expectations: expectations{total: true, relisted: true, whole: true},
 		},
 		"a list beside all events excuses nothing": {
 			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
 				Objects: []any{s.Events[0].Object, s.Events[1].Object},
 			}}, rest[2], rest[3], rest[4]},
-			promise: promise{total: true, relisted: true, whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
+			expectations: expectations{total: true, relisted: true, whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
 		},
-		"a resync tells what is there":            {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, promise: strict},
-		"a resync of everything":                  {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, promise: strict},
-		"a resync tells what is there no more":    {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, promise: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
-		"a resync tells what nobody has heard of": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, promise: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
-		"latest: the last of each key":            {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true, identity: true}},
-		"latest: not the last":                    {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
-		"latest: a deletion":                      {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), promise: promise{latest: true}, want: []error{lab.ErrDiverged}},
+		"a resync tells what is there":            {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
+		"a resync of everything":                  {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
+		"a resync tells what is there no more":    {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
+		"a resync tells what nobody has heard of": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
+		"latest: the last of each key":            {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true, identity: true}},
+		"latest: not the last":                    {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
+		"latest: a deletion":                      {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrDiverged}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			st := newStamps(len(s.Events), true, "")
-			l := newLedger(st, len(s.Events))
+			l := newDeliveryLog(st, len(s.Events))
 			for i, h := range tc.handed {
 				at := int64(100 + i)
 				switch h := h.(type) {
 				case cache.Delta:
-					l.add([]cache.Delta{h}, at, at)
+					l.add([]cache.Delta{h}, false, at, at)
 				case cache.Deltas:
-					l.add(h, at, at)
+					l.add(h, false, at, at)
 				case batch:
-					l.addBatch(h, at, at)
+					l.add(h, true, at, at)
 				}
 			}
-			err := func() error { j := l.judge(s, keyIndexes(s), tc.promise); return j.v.err() }()
+			err := func() error { j := l.check(s, keyIndexes(s), tc.expectations); return j.v.err() }()
 			for _, kind := range []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged} {
 				wanted := false
 				for _, w := range tc.want {
@@ -154,22 +159,22 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestLedgerStampsOncePerBatchWhereUnpaced(t *testing.T) {
+func TestClockIsReadOnceABatch(t *testing.T) {
 	st := newStamps(6, false, "")
-	l := newLedger(st, 6)
+	l := newDeliveryLog(st, 6)
 	s := tiny()
 	for i := range s.Events {
 		at := int64(0)
 		if l.due(1) {
 			at = 1
 		}
-		l.addObject(s.Events[i].Object, at, 0)
+		l.add([]cache.Delta{{Object: s.Events[i].Object}}, false, at, 0)
 	}
-	if len(l.marks) != 0 {
-		t.Errorf("%d readings of the clock for %d events", len(l.marks), len(s.Events))
+	if len(l.readings) != 0 {
+		t.Errorf("%d readings of the clock for %d events", len(l.readings), len(s.Events))
 	}
 	l.finish()
-	l.judge(s, keyIndexes(s), promise{latest: true})
+	l.check(s, keyIndexes(s), expectations{latest: true})
 	for seq := 1; seq <= 6; seq++ {
 		if st.popped[seq] == 0 {
 			t.Errorf("event %d has no stamp, not even the last", seq)
@@ -195,7 +200,7 @@ func TestCompleteByKey(t *testing.T) {
 	}
 }
 
-func TestWorkerJudge(t *testing.T) {
+func TestWorkerCheck(t *testing.T) {
 	s := tiny()
 	at := func(seq int) any { return s.Events[seq-1].Object }
 	for title, tc := range map[string]struct {
@@ -215,7 +220,7 @@ func TestWorkerJudge(t *testing.T) {
 			st := newStamps(len(s.Events), true, "")
 			w := &worker{st: st, log: tc.log}
 			var v violations
-			w.judge(&v, s, keyIndexes(s))
+			w.check(&v, s, keyIndexes(s))
 			if err := v.err(); !errors.Is(err, tc.err) {
 				t.Errorf("%v, want %v", err, tc.err)
 			}
@@ -249,7 +254,6 @@ func TestSequence(t *testing.T) {
 }
 
 func TestAwait(t *testing.T) {
-	never := func() bool { return false }
 	for title, tc := range map[string]struct {
 		done, moves, cancel, settled bool
 		want                         error
@@ -258,7 +262,7 @@ func TestAwait(t *testing.T) {
 		"done":                    {done: true},
 		"stalled":                 {want: errStalled, after: time.Second},
 		"moving until cancelled":  {moves: true, cancel: true, want: context.Canceled, after: 5 * time.Second},
-		"settled":                 {settled: true, after: 2 * look},
+		"settled":                 {settled: true, after: settledLooks * look},
 		"settled, but not so yet": {settled: true, moves: true, cancel: true, want: context.Canceled, after: 5 * time.Second},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -288,11 +292,11 @@ func TestAwait(t *testing.T) {
 						}
 					}()
 				}
-				settled := never
+				var settled func() bool
 				if tc.settled {
 					settled = func() bool { return true }
 				}
-				err := awaitSettled(ctx, done, &progress, time.Second, settled)
+				err := await(ctx, done, progress.Load, time.Second, settled)
 				if !errors.Is(err, tc.want) {
 					t.Errorf("%v, want %v", err, tc.want)
 				}
@@ -304,10 +308,10 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestWorkerJudgeTellsDeletionsApart: a key that was found missing twice, with
+// TestWorkerCheckTellsDeletionsApart: a key that was found missing twice, with
 // an object in between that the worker never saw, was deleted twice if the
 // second deletion had been stored by then.
-func TestWorkerJudgeTellsDeletionsApart(t *testing.T) {
+func TestWorkerCheckTellsDeletionsApart(t *testing.T) {
 	s := &storm.Storm{Keys: 1}
 	for i, typ := range []watch.EventType{watch.Added, watch.Deleted, watch.Added, watch.Deleted, watch.Added} {
 		s.Events = append(s.Events, storm.Event{Type: typ, Seq: uint64(i + 1), Key: "n/a", Object: numbered("a", strconv.Itoa(i+1))})
@@ -324,7 +328,7 @@ func TestWorkerJudgeTellsDeletionsApart(t *testing.T) {
 			copy(st.stored, tc.stored)
 			w := &worker{st: st, log: []work{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
 			var v violations
-			w.judge(&v, s, keyIndexes(s))
+			w.check(&v, s, keyIndexes(s))
 			if err := v.err(); err != nil {
 				t.Fatal(err)
 			}

@@ -57,16 +57,17 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 		},
 	} {
 		for _, several := range []bool{false, true} {
-			w := &fifo{handling: newHandling(0), st: newStamps(len(s.Events), true, "")}
+			st := newStamps(len(s.Events), true, "")
+			w := &fifo{handling: newHandling(0), w: &workload{st: st}}
+			w.expect(0)
 			if several {
 				w.turns = newTurns(s)
 			}
-			log := newLedger(w.st, 3*handOvers)
+			log := newDeliveryLog(st, 3*handOvers)
 			log.turns, log.handed = make([]turn, 0, 3*handOvers), make([]int32, 0, 3*handOvers)
-			initial := newInitialList(0)
 			n := testing.AllocsPerRun(1, func() {
 				w.queue = queue()
-				if err := w.consume(t.Context(), log, initial); err != nil {
+				if err := w.consume(t.Context(), log); err != nil {
 					t.Error(err)
 				}
 			})
@@ -90,34 +91,34 @@ func TestMerged(t *testing.T) {
 		turn uint32
 		at   int64
 	}
-	log := func(entries ...entry) *ledger {
-		l := newLedger(newStamps(len(s.Events), true, ""), len(s.Events))
+	log := func(entries ...entry) *deliveryLog {
+		l := newDeliveryLog(newStamps(len(s.Events), true, ""), len(s.Events))
 		for _, e := range entries {
-			l.add([]cache.Delta{{Type: cache.Replaced, Object: s.Events[e.seq-1].Object}}, e.at, e.at)
+			l.add([]cache.Delta{{Type: cache.Replaced, Object: s.Events[e.seq-1].Object}}, false, e.at, e.at)
 			l.turns = append(l.turns, turn{s.Events[e.seq-1].KeyIndex, e.turn})
 			l.handed = append(l.handed, 1)
 		}
 		return l
 	}
 	for title, tc := range map[string]struct {
-		logs []*ledger
+		logs []*deliveryLog
 		want []int
 		err  error
 	}{
-		"one has all":          {[]*ledger{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 2, 3}, nil},
-		"the second was first": {[]*ledger{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 2, 3, 4}, nil},
-		"to and fro":           {[]*ledger{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 2, 3, 6}, nil},
-		"backwards":            {[]*ledger{log(entry{3, 1, 30}), log(entry{1, 3, 10})}, []int{3, 1}, nil},
-		"both at once":         {[]*ledger{log(entry{1, 1, 10}), log(entry{3, 2, 11})}, []int{1, 3}, lab.ErrReordered},
+		"one has all":          {[]*deliveryLog{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 2, 3}, nil},
+		"the second was first": {[]*deliveryLog{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 2, 3, 4}, nil},
+		"to and fro":           {[]*deliveryLog{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 2, 3, 6}, nil},
+		"backwards":            {[]*deliveryLog{log(entry{3, 1, 30}), log(entry{1, 3, 10})}, []int{3, 1}, nil},
+		"both at once":         {[]*deliveryLog{log(entry{1, 1, 10}), log(entry{3, 2, 11})}, []int{1, 3}, lab.ErrReordered},
 	} {
 		t.Run(title, func(t *testing.T) {
 			var v violations
-			all := merged(tc.logs, s, &v)
+			all := mergeLogs(tc.logs, s, &v)
 			var got []int
 			for i, d := range all.deltas {
 				got = append(got, int(sequence(d.Object)))
-				if m := all.marks[i]; m.upto != i+1 || m.popped%10 != 0 && m.popped != 15 && m.popped != 11 {
-					t.Errorf("delta %d has the mark %+v", i, m)
+				if m := all.readings[i]; m.upto != i+1 || m.popped%10 != 0 && m.popped != 15 && m.popped != 11 {
+					t.Errorf("delta %d has the reading %+v", i, m)
 				}
 			}
 			if len(got) != len(tc.want) {
@@ -142,10 +143,10 @@ func TestTwoConsumersWithOneKey(t *testing.T) {
 		second uint32
 		want   error
 	}{"one after the other": {3, nil}, "both at once": {2, lab.ErrReordered}} {
-		w := &fifo{
+		f := &fifo{handling: newHandling(0), turns: newTurns(s)}
+		w := &workload{
 			guarantees: impls.Guarantees{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest},
-			load:       load{stalled: true}, handling: newHandling(0),
-			st: newStamps(len(s.Events), false, StampsNone), turns: newTurns(s),
+			st:         newStamps(len(s.Events), false, StampsNone), stages: f,
 			score: &score{
 				Storm:   s,
 				parts:   func() [][]call { return make([][]call, 1) },
@@ -154,22 +155,22 @@ func TestTwoConsumersWithOneKey(t *testing.T) {
 			},
 		}
 		for i, seqs := range [][]int{{1, 4}, {6}} {
-			l := newLedger(w.st, len(s.Events))
+			l := newDeliveryLog(w.st, len(s.Events))
 			for _, seq := range seqs {
-				l.addObject(s.Events[seq-1].Object, 0, 0)
+				l.add([]cache.Delta{{Object: s.Events[seq-1].Object}}, false, 0, 0)
 				n := uint32(1)
 				if i == 1 {
 					n = tc.second
 				}
 				l.turns, l.handed = append(l.turns, turn{s.Events[seq-1].KeyIndex, n}), append(l.handed, 1)
 			}
-			w.logs = append(w.logs, l)
+			f.logs = append(f.logs, l)
 		}
 		var rec cell.Recorder
 		rec.Begin()
 		rec.End()
-		w.report(&rec)
-		if err := w.Check(); !errors.Is(err, tc.want) || tc.want == nil && err != nil {
+		v := f.check(w, &rec).broken
+		if err := v.err(); !errors.Is(err, tc.want) || tc.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", title, err, tc.want)
 		}
 	}
@@ -185,8 +186,7 @@ func TestTurns(t *testing.T) {
 	if a.n != 1 || b.n != 1 || again.n != 2 || again.key != a.key {
 		t.Errorf("turns %v, %v of another key, %v while the first is under way", a, b, again)
 	}
-	turns.end(a)
-	turns.end(again)
+	turns.end([]turn{a, again})
 	if n := turns.begin(s.Events[2].Object); n.n != 5 {
 		t.Errorf("the third turn is %v", n)
 	}
@@ -230,7 +230,7 @@ func (h *held) HasSynced() bool {
 // TestProbeFindsTheLongest, in the bubble's time.
 func TestProbeFindsTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbe(&held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}})
+		p := newLockProbe(&held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}})
 		var rec cell.Recorder
 		rec.Begin()
 		stop := p.start()
@@ -252,7 +252,7 @@ func TestProbeFindsTheLongest(t *testing.T) {
 // TestMoments: what was released, handled and waiting, a stretch at a time.
 func TestMoments(t *testing.T) {
 	st := newStamps(5, true, "")
-	st.start = 1000
+	st.start.Store(1000)
 	//                 initial  ----------- the events ------------
 	st.released = []int64{0, 5, 1000, 1100, 1200, 1300}
 	st.enqueued = []int64{0, 6, 1010, 1110, 1220, 1310}
@@ -338,9 +338,9 @@ func BenchmarkProbe(b *testing.B) {
 		b.Run(fmt.Sprintf("probe=%v", on), func(b *testing.B) {
 			var spent, passed time.Duration
 			for b.Loop() {
-				var p *probe
+				var p *lockProbe
 				if on {
-					p = newProbe(answer{})
+					p = newLockProbe(answer{})
 				}
 				var rec cell.Recorder
 				rec.Begin()

@@ -1,0 +1,309 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/lab"
+	"watchlab/loadgen/storm"
+)
+
+// violations counts broken invariants and keeps the first of each.
+type violations struct {
+	lost, reordered, duplicated, diverged violation
+}
+
+type violation struct {
+	n     int
+	first string
+}
+
+// join adds what was found elsewhere.
+func (v *violations) join(o *violations) {
+	for _, b := range []struct{ to, from *violation }{
+		{&v.lost, &o.lost}, {&v.reordered, &o.reordered},
+		{&v.duplicated, &o.duplicated}, {&v.diverged, &o.diverged},
+	} {
+		if b.from.n > 0 {
+			b.to.add("%s", b.from.first)
+			b.to.n += b.from.n - 1
+		}
+	}
+}
+
+func (v *violation) add(format string, args ...any) {
+	if v.n == 0 {
+		v.first = fmt.Sprintf(format, args...)
+	}
+	v.n++
+}
+
+func (v *violation) err(kind error) error {
+	switch v.n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%w: %s", kind, v.first)
+	default:
+		return fmt.Errorf("%w: %d times, first %s", kind, v.n, v.first)
+	}
+}
+
+// err joins an error for each invariant that was broken; nil for none.
+func (v *violations) err() error {
+	return errors.Join(
+		v.lost.err(lab.ErrLost),
+		v.reordered.err(lab.ErrReordered),
+		v.duplicated.err(lab.ErrDuplicated),
+		v.diverged.err(lab.ErrDiverged),
+	)
+}
+
+// expectations are checked against a delivery log.
+type expectations struct {
+	// total: the order across keys is that of each producer.
+	total     bool
+	producers int
+	// latest: only the last event of each key has to come out.
+	latest bool
+	// identity: the objects that come out are those that went in.
+	identity bool
+	// relisted: the source was listed again, up to version listed. Lists may repeat
+	// and skip events, unless whole says that every event goes in besides.
+	relisted, whole bool
+	listed          uint64
+	// calls: the log is of a handler, which is told what changed in the store. Its
+	// updates by a newer version are Updated and others Sync, which resyncs explain.
+	calls, resyncs bool
+}
+
+// supersededBy reports, for an event by its number, whether a list of a version
+// makes it unnecessary: something newer happened to its key up to there, or the key
+// was gone.
+func supersededBy(s *storm.Storm, version uint64) func(seq uint64) bool {
+	if version == 0 {
+		return func(uint64) bool { return false }
+	}
+	newest := make([]uint64, s.Keys)
+	for i := range s.Events[:min(version, uint64(len(s.Events)))] {
+		newest[s.Events[i].KeyIndex] = s.Events[i].Seq
+	}
+	return func(seq uint64) bool {
+		e := &s.Events[seq-1]
+		return seq <= version && (e.Type == watch.Deleted || newest[e.KeyIndex] > seq)
+	}
+}
+
+// producerOf divides the keys among the producers, so that the order of each
+// key's events holds.
+func producerOf(keyIndex int32, producers int) int { return int(keyIndex) % producers }
+
+// checker goes through one delivery log.
+type checker struct {
+	expectations
+	s    *storm.Storm
+	keys map[string]int32
+	v    violations
+	// out is the number of deltas after the initial list.
+	out  uint64
+	seen []bool
+	// newest is the newest event by key, newestOf by producer.
+	newest, newestOf []uint64
+	// gone has the keys that a tombstone came for.
+	gone []bool
+	// inBatch is the last hand-over of each key.
+	inBatch []int32
+}
+
+// check compares the log with the storm and fills in the stamps of what was handed
+// over. keys maps each key to its index.
+func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectations) *checker {
+	e.producers = max(1, e.producers)
+	if e.calls && (e.relisted || e.latest) {
+		// A list tells a handler of keys in any order.
+		e.total = false
+	}
+	c := &checker{
+		expectations: e, s: s, keys: keys,
+		seen:     make([]bool, len(s.Events)+1),
+		newest:   make([]uint64, s.Keys),
+		newestOf: make([]uint64, e.producers),
+		gone:     make([]bool, s.Keys),
+		inBatch:  make([]int32, s.Keys),
+	}
+	var at reading
+	next, pos := 0, 0
+	for call, end := range l.ends {
+		batch := end < 0
+		end = max(end, -end)
+		first := int32(-1)
+		for ; pos < int(end); pos++ {
+			for next < len(l.readings) && pos >= l.readings[next].upto {
+				next++
+			}
+			if next < len(l.readings) {
+				at = l.readings[next]
+			}
+			d := l.deltas[pos]
+			switch info := d.Object.(type) {
+			case cache.ReplacedAllInfo:
+				for _, o := range info.Objects {
+					c.delta(cache.Delta{Type: cache.Replaced, Object: o}, l.st, at)
+				}
+			case cache.BookmarkInfo, cache.SyncAllInfo:
+			default:
+				key := c.delta(d, l.st, at)
+				if key < 0 {
+					continue
+				}
+				// A batch has a key once; other hand-overs are of one key.
+				switch {
+				case !batch && first >= 0 && key != first:
+					c.v.diverged.add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
+				case batch && c.inBatch[key] == int32(call+1):
+					c.v.duplicated.add("%s twice in one batch", s.Events[c.newest[key]-1].Key)
+				}
+				first, c.inBatch[key] = key, int32(call+1)
+			}
+		}
+	}
+	c.missing()
+	return c
+}
+
+// delta checks one delta and returns its key's index; -1 for an unknown key.
+func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
+	if t, ok := d.Object.(cache.DeletedFinalStateUnknown); ok {
+		return c.tombstone(t)
+	}
+	seq := sequence(d.Object)
+	if seq == 0 || seq > uint64(len(c.s.Events)) {
+		c.v.diverged.add("%s of %T, which never went in", d.Type, d.Object)
+		return -1
+	}
+	e := &c.s.Events[seq-1]
+	if d.Type == cache.Sync && (!c.calls || c.resyncs || c.relisted) {
+		c.sync(e)
+		return e.KeyIndex
+	}
+	again := c.relisted && (d.Type == cache.Replaced || d.Type == "") && c.newest[e.KeyIndex] == seq
+	switch {
+	case !c.allowed(d.Type, e.Type):
+		c.v.diverged.add("event %d (%s %s) came out as %q", seq, e.Type, e.Key, d.Type)
+	case c.identity && d.Object != any(e.Object):
+		c.v.diverged.add("event %d (%s %s) came out with another object", seq, e.Type, e.Key)
+	}
+	if seq > uint64(c.s.Initial) {
+		c.out++
+	}
+	if c.seen[seq] {
+		if !again {
+			c.v.duplicated.add("event %d (%s %s)", seq, e.Type, e.Key)
+		}
+		return e.KeyIndex
+	}
+	c.seen[seq] = true
+	c.gone[e.KeyIndex] = false
+	producer := producerOf(e.KeyIndex, c.producers)
+	switch {
+	case seq < c.newest[e.KeyIndex]:
+		c.v.reordered.add("event %d (%s %s) after event %d of the same key", seq, e.Type, e.Key, c.newest[e.KeyIndex])
+	case c.total && seq < c.newestOf[producer] && d.Type != cache.Replaced:
+		c.v.reordered.add("event %d (%s %s) after event %d, where the order is total", seq, e.Type, e.Key, c.newestOf[producer])
+	}
+	c.newest[e.KeyIndex] = max(c.newest[e.KeyIndex], seq)
+	c.newestOf[producer] = max(c.newestOf[producer], seq)
+	if !c.calls {
+		st.popped[seq], st.stored[seq] = at.popped, at.stored
+	}
+	return e.KeyIndex
+}
+
+// sync checks a Sync: its object has to be the newest version that came out.
+func (c *checker) sync(e *storm.Event) {
+	switch newest := c.newest[e.KeyIndex]; {
+	case !c.seen[e.Seq]:
+		c.v.diverged.add("event %d (%s %s) came out as a Sync first", e.Seq, e.Type, e.Key)
+	case newest != e.Seq || c.gone[e.KeyIndex]:
+		c.v.reordered.add("a Sync of event %d (%s %s) after event %d of the same key", e.Seq, e.Type, e.Key, newest)
+	}
+}
+
+// tombstone checks a deletion that a list revealed. Nothing else makes tombstones.
+func (c *checker) tombstone(t cache.DeletedFinalStateUnknown) int32 {
+	key, ok := c.keys[t.Key]
+	if !ok || !c.relisted {
+		c.v.diverged.add("a tombstone of %q, which was not deleted unseen", t.Key)
+		return -1
+	}
+	c.gone[key] = true
+	if c.newest[key] == 0 {
+		return -1
+	}
+	return key
+}
+
+// missing checks what was not handed over.
+func (c *checker) missing() {
+	superseded := supersededBy(c.s, c.listed)
+	// An initial list may itself have been recorded event by event: what counts is
+	// the version that was left of each key.
+	left := make([]uint64, c.s.Keys)
+	for i := range c.s.Events[:c.s.Initial] {
+		e := &c.s.Events[i]
+		if left[e.KeyIndex] = e.Seq; e.Type == watch.Deleted {
+			left[e.KeyIndex] = 0
+		}
+	}
+	if c.latest {
+		for key, seq := range c.s.Final() {
+			if at := c.newest[c.s.Events[seq-1].KeyIndex]; at < seq {
+				c.v.lost.add("event %d, the last of %s (handed over: up to %d)", seq, key, at)
+			}
+		}
+		return
+	}
+	for seq := 1; seq < len(c.seen); seq++ {
+		e := &c.s.Events[seq-1]
+		if seq <= c.s.Initial && left[e.KeyIndex] != e.Seq {
+			continue
+		}
+		excused := c.relisted && !c.whole && (c.newest[e.KeyIndex] > e.Seq || c.gone[e.KeyIndex] || superseded(e.Seq))
+		if !c.seen[seq] && !excused {
+			c.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)
+		}
+	}
+}
+
+// allowed reports whether an event may come out as a delta of that type. A handler
+// is told of an addition or an update by what the store had, which lists and
+// coalescing change.
+func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
+	switch t {
+	case cache.Added, cache.Updated:
+		if c.calls && (c.relisted || c.latest) {
+			return e != watch.Deleted
+		}
+		return (t == cache.Added) == (e == watch.Added) && e != watch.Deleted
+	case cache.Deleted:
+		return e == watch.Deleted
+	case cache.Replaced, "":
+		return e != watch.Deleted
+	case cache.Sync:
+		return c.calls
+	default:
+		return false
+	}
+}
+
+// keyIndexes maps the keys of a storm to their indexes.
+func keyIndexes(s *storm.Storm) map[string]int32 {
+	m := make(map[string]int32, s.Keys)
+	for i := range s.Events {
+		m[s.Events[i].Key] = s.Events[i].KeyIndex
+	}
+	return m
+}

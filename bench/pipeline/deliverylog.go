@@ -1,0 +1,250 @@
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/storm"
+)
+
+// deliveryLog is the log of what one consumer was handed. While the clock runs its
+// goroutine appends to it, into room made before; telemetry reads what is
+// published.
+type deliveryLog struct {
+	st     *stamps
+	deltas []cache.Delta
+	// ends has, for each hand-over, the number of deltas up to its end: negative
+	// for a batch.
+	ends []int32
+	// readings are the readings of the clock, and marked how many deltas they cover.
+	readings []reading
+	marked   int
+	// published is how many hand-overs other goroutines may read.
+	published atomic.Uint64
+
+	// turns and handed are kept where several consumers pop: the turns of each
+	// hand-over's keys, and how many.
+	turns  []turn
+	handed []int32
+}
+
+// reading is one of the clock. It holds for the deltas from the reading before it
+// up to upto.
+type reading struct {
+	upto           int
+	popped, stored int64
+}
+
+func newDeliveryLog(st *stamps, events int) *deliveryLog {
+	return &deliveryLog{
+		st:       st,
+		deltas:   make([]cache.Delta, 0, events+sampleEvery),
+		ends:     make([]int32, 0, events+sampleEvery),
+		readings: make([]reading, 0, events+sampleEvery),
+	}
+}
+
+// due reports whether a hand-over of n more deltas gets a reading of the clock.
+func (l *deliveryLog) due(n int) bool {
+	return l.st.every || !l.st.none && len(l.deltas)+n-l.marked >= sampleEvery
+}
+
+// add logs one hand-over. popped is 0 where the clock was not read.
+func (l *deliveryLog) add(deltas []cache.Delta, batch bool, popped, stored int64) {
+	l.deltas = append(l.deltas, deltas...)
+	end := int32(len(l.deltas))
+	if batch {
+		end = -end
+	}
+	l.ends = append(l.ends, end)
+	switch {
+	case popped != 0:
+		l.marked = len(l.deltas)
+		l.readings = append(l.readings, reading{l.marked, popped, stored})
+	case l.st.none && len(l.deltas)-l.marked >= sampleEvery:
+		l.marked = len(l.deltas)
+	default:
+		return
+	}
+	l.published.Store(uint64(len(l.ends)))
+}
+
+// call logs and publishes a call of a handler, which has no reading of the clock.
+func (l *deliveryLog) call(t cache.DeltaType, obj any) {
+	l.deltas = append(l.deltas, cache.Delta{Type: t, Object: obj})
+	l.ends = append(l.ends, int32(len(l.deltas)))
+	l.published.Store(uint64(len(l.ends)))
+}
+
+// finish gives what came after the last reading one of its own.
+func (l *deliveryLog) finish() {
+	if len(l.deltas) > l.marked && !l.st.none {
+		now := l.st.now()
+		l.marked = len(l.deltas)
+		l.readings = append(l.readings, reading{l.marked, now, now})
+	}
+	l.published.Store(uint64(len(l.ends)))
+}
+
+// objectsIn counts the objects of deltas: a ReplacedAll holds a whole list.
+func objectsIn(deltas []cache.Delta) int {
+	if len(deltas) == 1 {
+		if all, ok := deltas[0].Object.(cache.ReplacedAllInfo); ok {
+			return len(all.Objects)
+		}
+	}
+	return len(deltas)
+}
+
+// turns tell in which order several consumers were handed a key. Each consumer has
+// a log of its own, and the clock cannot order two entries. So each key has a
+// counter that its hand-over moves on when it begins and when it ends. Consumers
+// with different keys do not meet there.
+type turns struct {
+	events []storm.Event
+	byKey  []atomic.Uint32
+}
+
+// turn is one key's hand-over: the value of its counter when it began, odd where
+// no other consumer had the key.
+type turn struct {
+	key int32
+	n   uint32
+}
+
+func newTurns(s *storm.Storm) *turns {
+	return &turns{events: s.Events, byKey: make([]atomic.Uint32, s.Keys)}
+}
+
+// begin begins the turn of an object's key; the key is -1 for an object that is
+// not the storm's.
+func (t *turns) begin(obj any) turn {
+	seq := sequence(obj)
+	if seq == 0 || seq > uint64(len(t.events)) {
+		return turn{key: -1}
+	}
+	k := t.events[seq-1].KeyIndex
+	return turn{k, t.byKey[k].Add(1)}
+}
+
+func (t *turns) end(began []turn) {
+	for _, n := range began {
+		if n.key >= 0 {
+			t.byKey[n.key].Add(1)
+		}
+	}
+}
+
+// beginAll begins the turns of a hand-over's keys: of a batch, which has a key for
+// each delta, or of the deltas of one key. They are appended to into.
+func (t *turns) beginAll(into []turn, deltas []cache.Delta, batch bool) []turn {
+	if !batch && len(deltas) > 0 {
+		if all, ok := deltas[0].Object.(cache.ReplacedAllInfo); ok {
+			for _, o := range all.Objects {
+				into = append(into, t.begin(o))
+			}
+			return into
+		}
+		deltas = deltas[:1]
+	}
+	for _, d := range deltas {
+		into = append(into, t.begin(d.Object))
+	}
+	return into
+}
+
+// mergeLogs puts the logs of several consumers into one, in an order that keeps
+// the order of each log and of the turns of each key. Where there is none, two
+// consumers had a key at once: that counts as reordered. O(deltas × logs).
+func mergeLogs(logs []*deliveryLog, s *storm.Storm, v *violations) *deliveryLog {
+	all := &deliveryLog{st: logs[0].st}
+	// done is how far the turns of each key have come.
+	done := make([]uint32, s.Keys)
+	cursors := make([]cursor, len(logs))
+	left := 0
+	for i, l := range logs {
+		cursors[i].l = l
+		left += len(l.ends)
+	}
+	for left > 0 {
+		before := left
+		for i := range cursors {
+			c := &cursors[i]
+			for c.more() && c.disputed(done) < 0 {
+				c.move(all, done)
+				left--
+			}
+		}
+		if left < before {
+			continue
+		}
+		for i := range cursors {
+			if c := &cursors[i]; c.more() {
+				v.reordered.add("%s in two consumers' hands at once", keyName(s, c.disputed(done)))
+				c.move(all, done)
+				left--
+				break
+			}
+		}
+	}
+	return all
+}
+
+func keyName(s *storm.Storm, key int32) string {
+	for i := range s.Events {
+		if s.Events[i].KeyIndex == key {
+			return s.Events[i].Key
+		}
+	}
+	return "a key"
+}
+
+// cursor goes through a log, hand-over by hand-over.
+type cursor struct {
+	l                          *deliveryLog
+	next, reading, delta, turn int
+}
+
+func (c *cursor) more() bool { return c.next < len(c.l.ends) }
+
+// turns are those of the next hand-over.
+func (c *cursor) turns() []turn { return c.l.turns[c.turn : c.turn+int(c.l.handed[c.next])] }
+
+// disputed returns the first key of the next hand-over that has an earlier turn
+// outstanding; -1 for none.
+func (c *cursor) disputed(done []uint32) int32 {
+	for _, t := range c.turns() {
+		if t.key >= 0 && t.n != done[t.key]+1 {
+			return t.key
+		}
+	}
+	return -1
+}
+
+// move appends the next hand-over to a log.
+func (c *cursor) move(to *deliveryLog, done []uint32) {
+	for _, t := range c.turns() {
+		if t.key >= 0 {
+			done[t.key] = max(done[t.key], t.n+1)
+		}
+	}
+	end := int(max(c.l.ends[c.next], -c.l.ends[c.next]))
+	to.deltas = append(to.deltas, c.l.deltas[c.delta:end]...)
+	at := int32(len(to.deltas))
+	if c.l.ends[c.next] < 0 {
+		at = -at
+	}
+	to.ends = append(to.ends, at)
+	for c.reading < len(c.l.readings) && c.l.readings[c.reading].upto <= c.delta {
+		c.reading++
+	}
+	if c.reading < len(c.l.readings) {
+		r := c.l.readings[c.reading]
+		r.upto = len(to.deltas)
+		to.readings = append(to.readings, r)
+	}
+	c.turn += len(c.turns())
+	c.delta = end
+	c.next++
+}

@@ -1,0 +1,409 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/profile"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/pace"
+)
+
+// consumable is what the families deltafifo and queue have in common.
+type consumable interface {
+	cache.Queue
+	Len() int
+}
+
+// fifo is the queue pipeline of the families deltafifo and queue.
+//
+// The initial list goes in by Replace and is handled before the clock starts. Then
+// each producer makes its calls, the queue is closed, and the consumers drain it: by
+// PopBatch where the queue has it, else by Pop.
+type fifo struct {
+	build func() (consumable, error)
+
+	w        *workload
+	queue    consumable
+	logs     []*deliveryLog
+	turns    *turns
+	handling *handling
+	probe    *lockProbe
+	// latch holds a stalled consumer; nil where there is none.
+	latch chan struct{}
+	// left is how much of the initial list is not handed over; listed is closed
+	// when all of it is.
+	left   atomic.Int64
+	listed chan struct{}
+}
+
+// everKnown stands for the store behind the queue in per-key delivery, which decides
+// whether a queue drops the Delete of a key that does not wait. Here the store knows
+// every key, as in an informer, where a key that is deleted was added before. So
+// every deletion is delivered, whatever the timing, and no variant is faster because
+// it delivers less. It lists nothing: Replace, which lists it, comes first.
+type everKnown struct{}
+
+func (everKnown) ListKeys() []string                 { return nil }
+func (everKnown) GetByKey(string) (any, bool, error) { return nil, true, nil }
+
+func (f *fifo) setup(_ context.Context, w *workload) (err error) {
+	f.w = w
+	w.score.parts()
+	w.score.keys()
+	if f.queue, err = f.build(); err != nil {
+		return err
+	}
+	if w.load.stalled {
+		f.latch = make(chan struct{})
+	}
+	f.handling = newHandling(w.load.cost)
+	f.expect(w.score.Initial)
+	room := len(w.score.Events)
+	for _, list := range w.score.relists() {
+		room += len(list)
+	}
+	consumers := max(1, w.load.consumers)
+	if consumers > 1 {
+		f.turns = newTurns(w.score.Storm)
+	}
+	for range consumers {
+		l := newDeliveryLog(w.st, room/consumers)
+		if f.turns != nil {
+			l.turns, l.handed = make([]turn, 0, cap(l.deltas)), make([]int32, 0, cap(l.ends))
+		}
+		f.logs = append(f.logs, l)
+	}
+	if w.load.probe && w.rate.Paced() {
+		f.probe = newLockProbe(f.queue)
+	}
+	w.telemetry.queue(f.queue.Len, f.logs...)
+	return nil
+}
+
+// expect prepares for an initial list of n objects.
+func (f *fifo) expect(n int) {
+	f.left.Store(int64(n))
+	f.listed = make(chan struct{})
+	if n == 0 {
+		// A per-key queue hands over nothing for an empty list.
+		close(f.listed)
+	}
+}
+
+func (f *fifo) progress() (n uint64) {
+	for _, l := range f.logs {
+		n += l.published.Load()
+	}
+	return n
+}
+
+func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error) {
+	consumed := make(chan struct{})
+	errs := make([]error, len(f.logs))
+	var consumers sync.WaitGroup
+	for i, log := range f.logs {
+		consumers.Go(func() { errs[i] = f.consume(ctx, log) })
+	}
+	go func() {
+		defer close(consumed)
+		consumers.Wait()
+	}()
+	release := sync.OnceFunc(func() {
+		if f.latch != nil {
+			close(f.latch)
+		}
+	})
+	// The consumers end before play does, unless the queue keeps them.
+	defer func() {
+		f.handling.on.Store(false)
+		release()
+		f.queue.Close()
+		_ = await(context.WithoutCancel(ctx), consumed, f.progress, w.stall, nil)
+	}()
+
+	s := w.score.Storm
+	list := make([]any, s.Initial)
+	for i := range list {
+		list[i] = s.Events[i].Object
+	}
+	if err := f.queue.Replace(list, strconv.Itoa(s.Initial)); err != nil {
+		return false, fmt.Errorf("Replace: %w", err)
+	}
+	if err := w.await(ctx, f.listed, f.progress); err != nil || w.stalled != nil {
+		return false, err
+	}
+
+	f.handling.on.Store(true)
+	if w.load.stalled {
+		err = f.fillAndDrain(ctx, rec, release, consumed)
+	} else {
+		err = f.flow(ctx, rec, consumed)
+	}
+	if err != nil || w.stalled != nil {
+		return false, err
+	}
+	return true, errors.Join(errs...)
+}
+
+// flow measures producers and consumers at work at the same time.
+func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
+	rec.Begin()
+	stop := f.probe.start()
+	err := f.produce(ctx)
+	f.queue.Close()
+	if err == nil {
+		err = f.w.await(ctx, consumed, f.progress)
+	}
+	rec.End()
+	stop()
+	f.probe.note(rec)
+	return err
+}
+
+// fillAndDrain queues everything while the latch holds the consumer, reads what
+// that takes of the heap, and then measures how the queue drains. The objects exist
+// before: only the queue's own keys and slices count.
+func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, release func(), consumed <-chan struct{}) error {
+	before := liveHeap()
+	begun := time.Now()
+	if err := f.produce(ctx); err != nil {
+		return err
+	}
+	filled := time.Since(begun)
+	after := liveHeap()
+	waiting := f.queue.Len()
+
+	rec.Begin()
+	release()
+	f.queue.Close()
+	begun = time.Now()
+	err := f.w.await(ctx, consumed, f.progress)
+	drained := time.Since(begun)
+	rec.End()
+
+	events := float64(len(f.w.score.Events) - f.w.score.Initial)
+	rec.Note("B/queued-event", float64(int64(after)-int64(before))/events)
+	rec.Note("waiting", float64(waiting))
+	rec.Note("fill-ns/event", float64(filled)/events)
+	rec.Note("drain-ns/event", float64(drained)/events)
+	return err
+}
+
+// liveHeap returns the bytes of live objects. The second collection frees what
+// pools held.
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// produce runs the producers and returns when all have ended, with the first
+// error.
+func (f *fifo) produce(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	parts := f.w.score.parts()
+	t0 := f.w.st.begin()
+	var wg sync.WaitGroup
+	for _, calls := range parts {
+		wg.Go(func() {
+			p := pace.On(f.w.score.schedule)
+			defer func() { _ = p.Close() }()
+			p.Start(t0)
+			profile.Do(ctx, stageProduce, func(ctx context.Context) {
+				if err := f.produceCalls(ctx, p, calls); err != nil {
+					cancel(err)
+				}
+			})
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) error {
+	initial, st := f.w.score.Initial, f.w.st
+	for i := range calls {
+		c := &calls[i]
+		if c.verb == replace {
+			// It comes at its place among the events and has no time of its own.
+			if err := f.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
+				return fmt.Errorf("Replace after event %d: %w", c.seq, err)
+			}
+			st.replaced.Add(int64(len(c.list)))
+			continue
+		}
+		switch {
+		case st.paced:
+			if err := p.Wait(ctx, int(c.seq)-1-initial); err != nil {
+				return err
+			}
+		case i%sampleEvery == 0:
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		st.release(uint64(c.seq))
+		var err error
+		switch c.verb {
+		case add:
+			err = f.queue.Add(c.obj)
+		case update:
+			err = f.queue.Update(c.obj)
+		case del:
+			err = f.queue.Delete(c.obj)
+		}
+		if err != nil {
+			return fmt.Errorf("event %d: %w", c.seq, err)
+		}
+		st.enqueue(uint64(c.seq))
+	}
+	return nil
+}
+
+// consumer is one goroutine that pops.
+type consumer struct {
+	*fifo
+	log    *deliveryLog
+	stages profile.Stages
+}
+
+// consume pops until the queue is closed and empty. It waits at the latch before it
+// takes more than the initial list.
+func (f *fifo) consume(ctx context.Context, log *deliveryLog) error {
+	c := &consumer{fifo: f, log: log, stages: profile.Switch(ctx, stagePop, stageHandle)}
+	c.stages.To(0)
+	defer c.stages.End()
+	// A method value allocates: once is enough.
+	single, batch := c.single, c.batch
+	take := func() error {
+		_, err := f.queue.Pop(single)
+		return err
+	}
+	if q, ok := f.queue.(deltafifo.BatchQueue); ok {
+		take = func() error { return q.PopBatch(batch, single) }
+	}
+	for {
+		if f.latch != nil && f.left.Load() <= 0 {
+			<-f.latch
+		}
+		if err := take(); err != nil {
+			log.finish()
+			if errors.Is(err, cache.ErrFIFOClosed) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// single takes one object, or one key's deltas.
+func (c *consumer) single(obj any, _ bool) error {
+	if deltas, ok := obj.(cache.Deltas); ok {
+		c.take(deltas, false)
+		return nil
+	}
+	deltas := [1]cache.Delta{{Object: obj}}
+	c.take(deltas[:], false)
+	return nil
+}
+
+func (c *consumer) batch(deltas []cache.Delta, _ bool) error {
+	c.take(deltas, true)
+	return nil
+}
+
+// take handles and logs a hand-over, before the queue learns that it is done. It
+// reads the clock, if that is due, before and, where the handler costs something,
+// after.
+func (c *consumer) take(deltas []cache.Delta, batch bool) {
+	c.stages.To(1)
+	l := c.log
+	var popped, handled int64
+	if l.due(len(deltas)) {
+		popped = l.st.now()
+	}
+	began := len(l.turns)
+	if c.turns != nil {
+		l.turns = c.turns.beginAll(l.turns, deltas, batch)
+		l.handed = append(l.handed, int32(len(l.turns)-began))
+	}
+	if c.handling.costs() {
+		c.handling.do(objectsIn(deltas))
+		if popped != 0 {
+			handled = l.st.now()
+		}
+	}
+	l.add(deltas, batch, popped, handled)
+	if c.turns != nil {
+		c.turns.end(l.turns[began:])
+	}
+	if c.left.Load() > 0 {
+		n := int64(objectsIn(deltas))
+		if left := c.left.Add(-n); left <= 0 && left+n > 0 {
+			l.published.Store(uint64(len(l.ends)))
+			close(c.listed)
+		}
+	}
+	c.stages.To(0)
+}
+
+// check also makes the latencies, as these come from the logs.
+func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
+	s, st := w.score.Storm, w.st
+	latest := w.guarantees.Coalesces == impls.CoalesceLatest
+	log, broken := f.logs[0], violations{}
+	if f.turns != nil {
+		log = mergeLogs(f.logs, s, &broken)
+	}
+	c := log.check(s, w.score.keys(), expectations{
+		// Several consumers keep the order of each key only.
+		total:     w.guarantees.Order == impls.OrderTotal && f.turns == nil,
+		producers: len(w.score.parts()),
+		latest:    latest,
+		identity:  true,
+		relisted:  len(w.score.relists()) > 0,
+		whole:     true,
+	})
+	c.v.join(&broken)
+	rec.Note("hand-overs", float64(len(log.ends)))
+	o := outcome{broken: c.v, out: c.out, taken: st.popped, popped: "popped", stretches: []stretch{
+		{ReleasedEnqueued, st.released, st.enqueued},
+		{EnqueuedPopped, st.enqueued, st.popped},
+	}}
+	copy(st.handled, st.popped)
+	if f.handling.costs() {
+		copy(st.handled, st.stored)
+		clear(st.stored)
+		if st.every {
+			o.stretches = append(o.stretches, stretch{PoppedHandled, st.popped, st.handled})
+		}
+	}
+	if latest {
+		completeByKey(s, st.handled, true)
+		o.taken = slices.Clone(o.taken)
+		completeByKey(s, o.taken, true)
+	}
+	return o
+}
+
+func (f *fifo) close() error {
+	if f.queue != nil {
+		f.queue.Close()
+	}
+	return nil
+}
