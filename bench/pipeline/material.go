@@ -164,7 +164,7 @@ func (m *material) score(p pace.Pace) *score {
 	part := m.part(s.Initial+n, p.Paced() && p.Shape() != pace.Trace)
 	s = part.Storm
 	sc := &score{Storm: s, schedule: m.schedule(p, part)}
-	sc.budget = m.budget.Of(sc.schedule, len(s.Events)-s.Initial)
+	sc.budget = m.budget.Limit(sc.schedule, len(s.Events)-s.Initial)
 	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.faults, Seed: m.seed}.Prepare(m.source, s)

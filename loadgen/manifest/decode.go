@@ -19,15 +19,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is a part of a file that has one object, or one list.
+// document is a part of a file with one object or list, and its first line.
 type document struct {
 	data []byte
-
 	line int
 }
 
-// Decode reads the objects of a file, a source for the errors, that are there
-// as JSON or YAML; see [Load] for what it returns. Nothing in it is no error.
+// Decode reads the objects of a file in JSON or YAML; see [Load] for the results. The
+// source is for errors. An empty file is no error.
 func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 	docs, err := split(data)
 	var errs []error
@@ -44,11 +43,11 @@ func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// split takes a file apart. It returns the documents before a mistake.
+// split splits a file. It returns the documents before an error.
 func split(data []byte) ([]document, *Error) {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
 		docs, err := splitJSON(data)
-		// What isn't JSON from its first value on may be YAML in JSON's clothes.
+		// A file that is no JSON from its first value on may be YAML in flow style.
 		if err == nil || len(docs) > 0 || json.Valid(data) {
 			return docs, err
 		}
@@ -62,7 +61,7 @@ func split(data []byte) ([]document, *Error) {
 	return splitYAML(data)
 }
 
-// splitJSON takes values that follow one another apart.
+// splitJSON splits a sequence of values.
 func splitJSON(data []byte) ([]document, *Error) {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -94,8 +93,8 @@ func line(data []byte, at int64) int {
 	return 1 + bytes.Count(data[:at], []byte("\n"))
 }
 
-// splitYAML takes a file apart at the lines that begin with ---, as
-// apimachinery's reader does, which doesn't say where it is.
+// splitYAML splits a file at the lines that begin with ---, like apimachinery's
+// reader, which does not tell its line.
 func splitYAML(data []byte) ([]document, *Error) {
 	var docs []document
 	begin, at, n := 0, 0, 0
@@ -125,8 +124,8 @@ func splitYAML(data []byte) ([]document, *Error) {
 	return docs, nil
 }
 
-// content returns the document without the lines before its content, and false
-// where there is none.
+// content returns the document from its first line with content; false where there is
+// none.
 func content(data []byte, first int) (document, bool) {
 	for len(data) > 0 {
 		l, rest, _ := bytes.Cut(data, []byte("\n"))
@@ -198,7 +197,7 @@ func isList(data []byte) bool {
 	return json.Unmarshal(data, &list) == nil && list.Items != nil
 }
 
-// flat takes the errors that visitors put together apart.
+// flat splits the aggregated errors of visitors.
 func flat(err error) []error {
 	if err == nil {
 		return nil
@@ -210,7 +209,7 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// named refuses an object without a name, and one without a version.
+// named refuses an object without a name or without a version.
 func named(info *resource.Info, err error) error {
 	if err != nil {
 		return err
@@ -228,7 +227,7 @@ func named(info *resource.Info, err error) error {
 	return nil
 }
 
-// typed gives an object its Go type, where client-go has one.
+// typed converts an object to its Go type, where client-go has one.
 func typed(lenient bool) resource.VisitorFunc {
 	return func(info *resource.Info, err error) error {
 		if err != nil {
@@ -252,11 +251,10 @@ func typed(lenient bool) resource.VisitorFunc {
 	}
 }
 
-// yamlLine finds the line that YAML's parser names, counted in the document.
+// yamlLine matches the line in an error of the YAML parser, relative to the document.
 var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\d+): `)
 
-// fail says where a mistake is: on the line that the parser names, else where
-// the document begins.
+// fail adds the line to an error: that of the parser, else the document's first.
 func (d document) fail(source string, err error) error {
 	text := err.Error()
 	for _, noise := range []string{"error converting YAML to JSON: ", "unable to decode " + strconv.Quote(source) + ": ", "error parsing " + source + ": "} {

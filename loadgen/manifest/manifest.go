@@ -1,23 +1,23 @@
-// Package manifest reads Kubernetes objects from where kubectl does: files,
-// folders, URLs and standard input.
+// Package manifest reads Kubernetes objects like kubectl: from files, folders, URLs
+// and standard input.
 //
 //		objects, err := manifest.Load(ctx, manifest.Options{
 //			Filenames: []string{"pods.yaml", "https://example.com/crd.yaml", "-"},
 //			Stdin:     os.Stdin,
 //		})
 //
-//	 1. Names become files: a folder gives its .json, .yaml and .yml files, in the
-//	    order of their names, and those of the folders below it where Recursive is
-//	    set; a pattern gives what it matches.
-//	 2. Each file is split into documents: YAML at the lines ---, JSON where a
-//	    value ends. Empty documents and such with nothing but comments are skipped.
-//	 3. Each document goes through kubectl's own [resource.Builder] (local, flatten,
-//	    continue on error), so that a List becomes its items.
-//	 4. Decorated visitors give each object its Go type, where client-go has one,
-//	    and check that it can be used.
+//	 1. cli-runtime expands names to files: a folder to its .json, .yaml and .yml files
+//	    in the order of their names, with Recursive also to those of the folders
+//	    below; a pattern to its matches.
+//	 2. Each file is split into documents: YAML at the lines ---, JSON at the end of
+//	    each value. Empty documents are skipped.
+//	 3. Each document goes through kubectl's [resource.Builder] (local, flatten,
+//	    continue on error), which replaces a List by its items.
+//	 4. Visitors convert each object to its Go type, where client-go has one, and
+//	    validate it.
 //
-// What is wrong with one document is said with its file and line, and the others
-// are read all the same.
+// Errors of a document name its file and line, which the Builder's do not; the other
+// documents are still read.
 package manifest
 
 import (
@@ -38,68 +38,58 @@ import (
 )
 
 var (
-	// ErrManifest is wrapped by the error for a document that isn't an object.
+	// ErrManifest is wrapped by the error for a document that is no object.
 	ErrManifest = errors.New("invalid manifest")
-	// ErrEmpty is wrapped by the error for sources without any object.
+	// ErrEmpty is wrapped by the error for sources without an object.
 	ErrEmpty = errors.New("no objects")
 )
 
-// StdinName is the source that objects of standard input have.
+// StdinName is the source of objects from standard input.
 const StdinName = "standard input"
 
-// maxBytes is the most that is read of a file, a URL or standard input.
+// maxBytes is the maximum size of a file, a URL or standard input.
 const maxBytes = 256 << 20
 
-// Options say what to read, and how.
+// Options are the sources. Lenient ignores unknown and duplicate fields.
 type Options struct {
 	Filenames []string
-
 	Recursive bool
-
-	Stdin io.Reader
-
-	Lenient bool
-
-	Client *http.Client
+	Stdin     io.Reader
+	Lenient   bool
+	Client    *http.Client
 }
 
-// Object is one object of a manifest.
+// Object is one object of a manifest. Item is its number in a List, from 1; 0 where
+// it is in none.
 type Object struct {
 	runtime.Object
-
-	Kind schema.GroupVersionKind
-
+	Kind      schema.GroupVersionKind
 	Namespace string
-
-	Name string
-
-	Source string
-
-	Line int
-
-	Item int
+	Name      string
+	Source    string
+	Line      int
+	Item      int
 }
 
-// String names the object, and where it stands.
+// String returns the object's kind and name with its source and line.
 func (o Object) String() string {
 	return fmt.Sprintf("%s %s (%s)", o.Kind.Kind, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, position(o.Source, o.Line))
 }
 
-// Error says what is wrong with a document.
+// Error is the error of a document or a source.
 type Error struct {
 	Source string
-
-	Line int
-	Err  error
+	Line   int
+	Err    error
 }
 
-// Error returns it as one line: source:line: what is wrong.
+// Error returns one line: source:line: error.
 func (e *Error) Error() string {
 	text := strings.Join(strings.FieldsFunc(e.Err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	return position(e.Source, e.Line) + ": " + text
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 func position(source string, line int) string {
@@ -109,10 +99,9 @@ func position(source string, line int) string {
 	return source + ":" + strconv.Itoa(line)
 }
 
-// PodTemplates returns the pod templates of objects: of a pod itself, of a
-// PodTemplate, and of what makes pods (Deployment, ReplicaSet, StatefulSet,
-// DaemonSet, ReplicationController, Job, CronJob). The error wraps [ErrManifest]
-// and names the first object without one.
+// PodTemplates returns the pod templates of objects: pods, PodTemplates, Deployments,
+// ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, Jobs and CronJobs.
+// The error wraps [ErrManifest] and names the first object without one.
 func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
 	templates := make([]v1.PodTemplateSpec, 0, len(objects))
 	for _, o := range objects {
@@ -146,12 +135,12 @@ func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
 	return templates, nil
 }
 
-// Load reads all objects, in order. The error joins one [*Error] for each
-// document that is wrong and each source that can't be read; the objects of all
-// others are returned with it. Without any object and any other mistake the
-// error wraps [ErrEmpty]. When ctx ends, the error is its.
+// Load reads all objects, in order. The error joins one [*Error] for each invalid
+// document and each unreadable source; Load returns the objects of all others with
+// it. Without an object or another error, the error wraps [ErrEmpty]. When ctx ends,
+// it is ctx's.
 //
-// It takes memory for the largest source and all objects.
+// Memory: the largest source and all objects.
 func Load(ctx context.Context, opts Options) ([]Object, error) {
 	var objects []Object
 	var errs []error
@@ -194,7 +183,7 @@ func quoted(names []string) string {
 	return strings.Join(q, ", ")
 }
 
-// parts takes a joined error apart.
+// parts splits a joined error.
 func parts(err error) []error {
 	if err == nil {
 		return nil

@@ -186,7 +186,7 @@ func TestSourcesThatAreNot(t *testing.T) {
 		filepath.Join(dir, "[.none"):     "[.none: syntax error in pattern",
 		filepath.Join(dir, "empty.yaml"): `empty.yaml"`,
 		"http://":                        "http://: it is not a URL",
-		"-":                              "standard input: it can't be read here",
+		"-":                              "standard input: it cannot be read here",
 		os.DevNull:                       "it is neither a file nor a folder",
 	} {
 		got, err := manifest.Load(t.Context(), manifest.Options{Filenames: []string{name}})

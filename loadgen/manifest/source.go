@@ -18,20 +18,20 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// source is something to be read.
+// source is a file, a URL or standard input.
 type source struct {
 	name string
 	read func(ctx context.Context) ([]byte, error)
 }
 
-// expand returns what a name stands for. Like kubectl, it reads the sources
-// that it found where it stumbles over others.
+// expand returns the sources of a name. Like kubectl, it returns those that it found
+// with an error for the others.
 func (o *Options) expand(name string) ([]source, error) {
 	switch {
 	case name == "-":
 		return []source{{StdinName, func(context.Context) ([]byte, error) {
 			if o.Stdin == nil {
-				return nil, errors.New("it can't be read here")
+				return nil, errors.New("it cannot be read here")
 			}
 			in := o.Stdin
 			o.Stdin = strings.NewReader("")
@@ -62,7 +62,7 @@ func (o *Options) expand(name string) ([]source, error) {
 	var sources []source
 	var errs []error
 	for _, n := range names {
-		// The visitors themselves need the Builder's insides; they know the paths.
+		// Only their paths are of use: the visitors need a Builder.
 		visitors, err := resource.ExpandPathsToFileVisitors(nil, n, o.Recursive, resource.FileExtensions, nil)
 		if err != nil {
 			errs = append(errs, &Error{Source: n, Err: plain(err)})
@@ -79,7 +79,7 @@ func (o *Options) expand(name string) ([]source, error) {
 	return sources, errors.Join(errs...)
 }
 
-// plain returns the error without the path, which is named already.
+// plain returns the error without the path.
 func plain(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -116,13 +116,13 @@ func readAll(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// How often kubectl tries to get a URL, and how long it waits in between.
+// The attempts of kubectl to get a URL, and the pause between them.
 const (
 	attempts = 3
 	pause    = time.Second
 )
 
-// get gets a URL; like kubectl, it tries again where the server has failed.
+// get gets a URL. Like kubectl, it repeats a request after a server error.
 func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
 	for n := 1; ; n++ {
 		data, again, err := getOnce(ctx, client, address)

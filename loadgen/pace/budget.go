@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Budget says how late a release may be before the generator is at fault: a
-// share of the time between two events, or a fixed time, whichever is more. The
-// zero value is [DefaultBudget].
+// Budget is the lag that a release may have before the generator is at fault: a
+// fraction of the time between two events, or a fixed time, whichever is longer.
+// The zero value is [DefaultBudget].
 type Budget struct {
 	Share float64
 	Fixed time.Duration
@@ -67,9 +67,9 @@ func (b Budget) orDefault() Budget {
 	return b
 }
 
-// Of returns how late each of so many events on a schedule may be. The time
-// between two events is the mean one. O(1).
-func (b Budget) Of(s Schedule, events int) time.Duration {
+// Limit returns the lag that each event of a schedule may have. The time between two
+// events is the mean. O(1).
+func (b Budget) Limit(s Schedule, events int) time.Duration {
 	b = b.orDefault()
 	var gap time.Duration
 	if events > 1 {

@@ -5,20 +5,16 @@ import (
 	"time"
 )
 
-// Clock tells the time to a pacer and puts it to sleep. A clock belongs to one
-// pacer.
+// Clock is the clock of one pacer.
 type Clock interface {
 	Now() time.Time
-
 	Sleep(ctx context.Context, d time.Duration)
-
 	Close() error
 }
 
-// Timers returns a clock that sleeps on a Go timer. On a quiet machine it
-// wakes up to a millisecond late (half of one on average), as the Go runtime
-// on Linux waits for its network poller in whole milliseconds. It is the clock
-// to use in a testing/synctest bubble.
+// Timers returns a clock that sleeps on a Go timer. On a quiet machine it wakes up
+// to a millisecond late, half of that on average: on Linux the Go runtime waits for
+// its network poller in whole milliseconds. Use it in a testing/synctest bubble.
 func Timers() Clock { return &timers{} }
 
 type timers struct {

@@ -8,29 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coarse is the gap from which Precise sleeps on a Go timer first, leaving
-// enough that the timer's lateness is within it. It is also about how late a
-// wait notices that ctx ended.
+// coarse is the longest gap that Precise sleeps on the timerfd. For a longer one it
+// first sleeps on a Go timer, which wakes up early enough. It is also about the time
+// until a wait notices that ctx has ended.
 const coarse = 3 * time.Millisecond
 
-// Precise returns the most precise clock that does not spin. On Linux it
-// sleeps on a timerfd in the runtime's network poller: the kernel ends the
-// poll when the time has come, some 30 µs late on a quiet machine, where a Go
-// timer is late by half a millisecond. Elsewhere, or where the kernel gives no
-// timerfd, it is [Timers].
+// Precise returns the most precise clock that does not spin. On Linux it sleeps on a
+// timerfd in the runtime's network poller: the kernel ends the poll on time, about
+// 30 µs late on a quiet machine; a Go timer is half a millisecond late. On other
+// systems, and without a timerfd, it is [Timers].
 //
-// Turned down: nanosleep, which is late by the thread's timer slack (50 µs)
-// and, worse, keeps its P from other goroutines until the runtime's monitor
-// takes it away, up to 10 ms later; and spinning through the last stretch,
-// which takes a core from the system under test.
+// Rejected: nanosleep, which is late by the thread's timer slack (50 µs) and blocks
+// its P for other goroutines until the runtime's monitor retakes it, up to 10 ms
+// later; and spinning at the end, which takes a core from the system under test.
 func Precise() Clock { return &precise{} }
 
 type precise struct {
 	timers
-
-	fd   int
-	file *os.File
-
+	fd     int
+	file   *os.File
 	failed bool
 	ticks  [8]byte
 }
@@ -46,7 +42,7 @@ func (c *precise) Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sleep sleeps on the timerfd; it returns false where that is not possible.
+// sleep sleeps on the timerfd; it returns false where that fails.
 func (c *precise) sleep(d time.Duration) bool {
 	if c.file == nil {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
@@ -55,7 +51,7 @@ func (c *precise) sleep(d time.Duration) bool {
 		}
 		c.fd, c.file = fd, os.NewFile(uintptr(fd), "timerfd")
 	}
-	// A value of zero would disarm the timer; gaps are positive.
+	// Zero would disarm the timer.
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}
 	if err := unix.TimerfdSettime(c.fd, 0, &at, nil); err != nil {
 		return false

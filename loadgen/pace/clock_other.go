@@ -2,6 +2,6 @@
 
 package pace
 
-// Precise returns the most precise clock that does not spin; on this system it
-// is [Timers].
+// Precise returns the most precise clock that does not spin: on this system,
+// [Timers].
 func Precise() Clock { return Timers() }

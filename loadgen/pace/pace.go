@@ -1,5 +1,5 @@
-// Package pace releases the events of a storm on an open loop: each at its
-// intended time, which follows from its number and the schedule alone.
+// Package pace releases the events of a storm in an open loop: each at its intended
+// time, which only depends on its number and the schedule.
 //
 //	rate, err := pace.Parse("ramp:1000..5000/10s")
 //	p := pace.On(rate.Schedule(pace.Score{Events: len(events)}))
@@ -12,11 +12,10 @@
 //		send(e)
 //	}
 //
-// The loop is open: where the system under test is slow, the intended times
-// stay where they are, the next releases follow back to back until the
-// schedule is caught up with, and what the events had to wait is part of their
-// latency. A closed loop would wait with the system and hide that (Gil Tene's
-// coordinated omission).
+// In an open loop a slow system under test does not change the intended times. The
+// next releases follow without a pause until they have caught up with the schedule,
+// and the wait of their events is part of the latency. A closed loop would wait with
+// the system and hide that (Gil Tene's coordinated omission).
 package pace
 
 import (
@@ -25,26 +24,23 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
-// Rate is how many events are released in a second; 0 means unpaced.
+// Rate is a number of events per second; 0 means unpaced.
 type Rate float64
 
-// Unpaced releases events as fast as they are taken.
+// Unpaced releases events as fast as the receiver takes them.
 const Unpaced Rate = 0
 
-// maxRate keeps the gap between two events at a nanosecond or more: beyond
-// that a schedule says nothing.
-const maxRate = 1e9
-
-// minRate keeps the schedule of a storm of a million events within what a
-// [time.Duration] can hold.
-const minRate = 1e-3
-
-// maxIntended is about 146 years; a schedule ends there rather than overflow.
-const maxIntended = 1 << 62
+const (
+	// maxRate keeps the gap between two events at a nanosecond or more.
+	maxRate = 1e9
+	// minRate keeps the schedule of a million events within a [time.Duration].
+	minRate = 1e-3
+	// maxIntended is about 146 years; a schedule ends there before it overflows.
+	maxIntended = 1 << 62
+)
 
 // ErrRate is wrapped by the error for a rate that is not allowed.
 var ErrRate = errors.New("invalid rate")
@@ -55,11 +51,8 @@ func ParseRate(s string) (Rate, error) {
 	if s == "max" {
 		return Unpaced, nil
 	}
-	// strconv also takes hexadecimal, underscores, "inf" and "nan", none of
-	// which anybody means as a rate.
-	plain := s != "" && strings.Trim(s, "0123456789.eE+-") == ""
-	v, err := strconv.ParseFloat(s, 64)
-	if !plain || err != nil || math.IsNaN(v) || v < minRate || v > maxRate {
+	v, err := parseNumber(s)
+	if err != nil || v < minRate || v > maxRate {
 		return 0, fmt.Errorf("%w %q (allowed: max, or events per second from 0.001 to 1000000000)", ErrRate, s)
 	}
 	return Rate(v), nil
@@ -74,9 +67,8 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(float64(r), 'f', -1, 64)
 }
 
-// Intended returns when event i, counted from 0, is meant to happen, from the
-// start: i/rate to the nanosecond, without drift; 0 for all where the rate is
-// [Unpaced]. O(1).
+// Intended returns the intended time of event i, counted from 0: i/rate to the
+// nanosecond, without drift; 0 for all where the rate is [Unpaced]. O(1).
 func (r Rate) Intended(i int) time.Duration {
 	if r == Unpaced || i <= 0 {
 		return 0
@@ -85,14 +77,12 @@ func (r Rate) Intended(i int) time.Duration {
 	return time.Duration(min(math.Round(float64(i)*1e9/float64(r)), maxIntended))
 }
 
-// Pacer releases numbered events on a schedule. It is for one goroutine; several
-// producers have one each, started at the same time, and each waits for the
-// numbers that are its own.
+// Pacer releases numbered events on a schedule. It is for one goroutine. Several
+// producers have one each, start at the same time, and wait for their own numbers.
 //
-// What it costs while it waits is a sleeping goroutine: it never spins, which
-// would take a core from the system under test. So releases are late by what
-// its [Clock] takes to wake it up, and a caller that reports latencies should
-// report that lag beside them.
+// A waiting pacer is a sleeping goroutine. It never spins, which would take a core
+// from the system under test. So releases are late by the wake-up time of its
+// [Clock]; a report of latencies should show that lag beside them.
 type Pacer struct {
 	schedule Schedule
 	paced    bool
@@ -100,10 +90,10 @@ type Pacer struct {
 	t0       time.Time
 }
 
-// Option changes how a [Pacer] works.
+// Option is an option of a [Pacer].
 type Option func(*Pacer)
 
-// WithClock has the pacer use c, which it closes.
+// WithClock sets the clock, which the pacer closes.
 func WithClock(c Clock) Option { return func(p *Pacer) { p.clock = c } }
 
 // New returns a pacer at a constant rate, with the [Precise] clock. A rate that
@@ -127,22 +117,20 @@ func On(s Schedule, opts ...Option) *Pacer {
 	return p
 }
 
-// Start sets the time from which the schedule counts. It must be called before
-// Wait, and may be called again for another schedule.
+// Start sets the start of the schedule. Call it before Wait; another call starts the
+// schedule again.
 func (p *Pacer) Start(t0 time.Time) { p.t0 = t0 }
 
-// Paced reports whether events have intended times: whether the schedule is not
-// [Unpaced].
+// Paced reports whether events have intended times.
 func (p *Pacer) Paced() bool { return p.paced }
 
-// Intended returns when event i, counted from 0, is meant to happen, from the
-// start of the schedule; 0 for all where the pacer is unpaced.
+// Intended returns the intended time of event i, counted from 0, from the start of
+// the schedule; 0 for all where the pacer is unpaced.
 func (p *Pacer) Intended(i int) time.Duration { return p.schedule.Intended(i) }
 
-// Wait returns at the intended time of event i or later, never earlier; at
-// once where that has passed or the pacer is unpaced. If ctx ends first, or has
-// ended before, it returns ctx's error. It does not allocate once it has waited
-// for the first time.
+// Wait returns at the intended time of event i or later, never earlier; at once where
+// that has passed or the pacer is unpaced. It returns ctx's error if ctx has ended
+// or ends first. After the first wait it does not allocate.
 func (p *Pacer) Wait(ctx context.Context, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -163,5 +151,5 @@ func (p *Pacer) Wait(ctx context.Context, i int) error {
 	}
 }
 
-// Close frees what the clock holds. The pacer can be used no more.
+// Close closes the clock. The pacer cannot be used afterwards.
 func (p *Pacer) Close() error { return p.clock.Close() }

@@ -6,44 +6,44 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Shape is how a [Pace] changes over time.
+// Shape is the change of a [Pace] over time.
 type Shape string
 
 // The shapes.
 const (
-	// Max releases events as fast as they are taken.
+	// Max releases events as fast as the receiver takes them.
 	Max Shape = "max"
 	// Constant releases an event every 1/rate.
 	Constant Shape = "constant"
-	// Poisson releases events independently of each other: gaps are
-	// exponential, 1/rate in the mean.
+	// Poisson releases events independently of each other: gaps are exponential
+	// with the mean 1/rate.
 	Poisson Shape = "poisson"
-	// Step releases at the first rate for a period, then at the next, and so
-	// on; the last one stays.
+	// Step has the first rate for a period, then the next, and so on; the last one
+	// stays.
 	Step Shape = "step"
-	// Ramp goes from the first rate to the second in a straight line, in a
-	// period; the second stays.
+	// Ramp changes linearly from the first rate to the second within a period; the
+	// second stays.
 	Ramp Shape = "ramp"
-	// Sine swings between the two rates, once a period, beginning at the first.
+	// Sine oscillates between the two rates once per period, from the first.
 	Sine Shape = "sine"
-	// Trace releases events at their own times, Speed times as fast.
+	// Trace releases events at the storm's own times, at a speed.
 	Trace Shape = "trace"
 )
 
 // ErrPace is wrapped by the error for a pace that is not allowed.
 var ErrPace = errors.New("invalid pace")
 
-// grammar is what an error says is allowed.
+// grammar is part of errors.
 const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
 	"a RATE in events per second from 0.001 to 1000000000, a PERIOD such as 10s"
 
-// minPeriod and maxPeriod bound a pace's period, and minSpeed and maxSpeed a
-// trace's speed, to what makes sense and can't overflow.
+// The limits of a period and of a trace's speed.
 const (
 	minPeriod = time.Millisecond
 	maxPeriod = 24 * time.Hour
@@ -51,8 +51,8 @@ const (
 	maxSpeed  = 1e6
 )
 
-// Pace says when the events of a storm are meant to be released, whatever the
-// storm. The zero value is [Max]. Paces are made by [Parse] and [Rate.Pace].
+// Pace gives the events of any storm intended times. The zero value is [Max]. [Parse],
+// [Rate.Pace] and [Traced] return others.
 type Pace struct {
 	shape  Shape
 	rates  []float64
@@ -62,12 +62,12 @@ type Pace struct {
 
 // Parse reads a pace:
 //
-//	max                      as fast as they are taken
+//	max                      as fast as the receiver takes them
 //	2000                     an event every 500 µs
-//	poisson:2000             2000 a second in the mean, at random times
+//	poisson:2000             2000 a second on average, at random times
 //	step:1000..5000/10s      1000 a second for 10 s, 5000 from then on; any number of steps
 //	ramp:1000..5000/10s      from 1000 to 5000 in 10 s, 5000 from then on
-//	sine:1000..5000/10s      between 1000 and 5000, a swing in 10 s
+//	sine:1000..5000/10s      between 1000 and 5000, one oscillation in 10 s
 //	trace, trace:2x          the storm's own times; twice as fast
 //
 // The error wraps [ErrPace] and says what is allowed.
@@ -137,13 +137,13 @@ func parseSlope(shape Shape, text string, fail func(string) (Pace, error)) (Pace
 		}
 		return fail("it needs two rates")
 	case shape != Sine && last == 0, shape == Sine && p.rates[0]+last == 0:
-		return fail("at a rate of 0 it never ends")
+		return fail("a last rate of 0 never ends")
 	}
 	return p, nil
 }
 
-// parseNumber takes what people mean by a number. strconv also takes
-// hexadecimal, underscores, "inf" and "nan".
+// parseNumber reads a decimal number. strconv also accepts hexadecimal, underscores,
+// "inf" and "nan".
 func parseNumber(s string) (float64, error) {
 	if s == "" || strings.Trim(s, "0123456789.eE+-") != "" {
 		return 0, strconv.ErrSyntax
@@ -151,7 +151,7 @@ func parseNumber(s string) (float64, error) {
 	return strconv.ParseFloat(s, 64)
 }
 
-// Pace returns the pace of a constant rate; that of [Unpaced] is Max.
+// Pace returns the pace of a constant rate; for [Unpaced], Max.
 func (r Rate) Pace() Pace {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		return Pace{}
@@ -159,10 +159,10 @@ func (r Rate) Pace() Pace {
 	return Pace{shape: Constant, rates: []float64{float64(r)}}
 }
 
-// Traced returns the pace of a storm's own times at that speed.
+// Traced returns the pace of a storm's own times at a speed.
 func Traced(speed float64) Pace { return Pace{shape: Trace, speed: speed} }
 
-// Shape of the pace.
+// Shape returns the shape of the pace.
 func (p Pace) Shape() Shape {
 	if p.shape == "" {
 		return Max
@@ -170,7 +170,7 @@ func (p Pace) Shape() Shape {
 	return p.shape
 }
 
-// Paced reports whether events have intended times: whether it is not [Max].
+// Paced reports whether events have intended times, as with any shape but [Max].
 func (p Pace) Paced() bool { return p.Shape() != Max }
 
 // String returns the pace as [Parse] reads it.
@@ -206,9 +206,8 @@ func (p *Pace) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Events returns how many events the pace has within the time d, of a Poisson
-// pace in the mean: at least 1, at most most. It is most for Max and Trace, of
-// which nobody knows. O(log most).
+// Events returns the number of events within the time d, for Poisson the mean: from 1
+// to most. For Max and Trace, which do not know it, it is most. O(log most).
 func (p Pace) Events(d time.Duration, most int) int {
 	var s Schedule
 	switch p.Shape() {
@@ -222,24 +221,22 @@ func (p Pace) Events(d time.Duration, most int) int {
 	return max(1, Count(s, d, most))
 }
 
-// Schedule says when each event is meant to happen. It does not depend on
-// anything that happens, so that any number of producers can share one.
+// Schedule has the intended time of each event. It never changes, so any number of
+// producers can share one.
 type Schedule interface {
 	Intended(i int) time.Duration
 }
 
-// Score is what the schedule of a pace may depend on.
+// Score describes a storm to a pace: the number of events (Poisson), their own times
+// (Trace), and the seed.
 type Score struct {
 	Events int
-
-	At func(i int) time.Duration
-
-	Seed int64
+	At     func(i int) time.Duration
+	Seed   int64
 }
 
-// Schedule returns the schedule of a pace. Its Intended is O(1), for Step
-// O(steps). Making one is O(1), save for Poisson, whose times are drawn here:
-// O(events), 8 bytes each.
+// Schedule returns the schedule of a pace in O(1), for Poisson, which draws all times,
+// in O(events) and 8 bytes each. Intended is O(1), for Step O(steps).
 func (p Pace) Schedule(s Score) Schedule {
 	switch p.Shape() {
 	case Constant:
@@ -260,23 +257,13 @@ func (p Pace) Schedule(s Score) Schedule {
 	return Unpaced
 }
 
-// Count returns how many events a schedule has before the time d, up to most.
+// Count returns the number of events of a schedule before the time d, up to most.
 // O(log most).
 func Count(s Schedule, d time.Duration, most int) int {
-	// The first event at d or later.
-	lo, hi := 0, most
-	for lo < hi {
-		if mid := lo + (hi-lo)/2; s.Intended(mid) < d {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(most, func(i int) bool { return s.Intended(i) >= d })
 }
 
-// nanos turns seconds into a duration, rounded, and bounded where it would
-// overflow.
+// nanos converts seconds into a duration, up to maxIntended.
 func nanos(seconds float64) time.Duration {
 	return time.Duration(min(math.Round(seconds*1e9), maxIntended))
 }
@@ -291,8 +278,7 @@ func newPoisson(rate float64, events int, seed int64) *poisson {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x706163652f706f69))
 	t := 0.0
 	for i := range p.at {
-		// The first event waits for its gap too: what is random is the whole
-		// process, not what follows its first event.
+		// The first event has a gap before it too.
 		t += rng.ExpFloat64() * p.gap
 		p.at[i] = nanos(t)
 	}
@@ -307,7 +293,7 @@ func (p *poisson) Intended(i int) time.Duration {
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
 }
 
-// steps holds, for each level, its rate and what came before it.
+// steps has the rate of each level, and the time and the events before it.
 type steps struct{ levels []level }
 
 type level struct{ rate, from, events float64 }
@@ -330,14 +316,13 @@ func (s *steps) Intended(i int) time.Duration {
 			return nanos(l.from + (n-l.events)/l.rate)
 		}
 	}
-	// Before the first event of the first level that has some.
+	// Before the first level with events.
 	return 0
 }
 
 type ramp struct {
 	from, to, period, slope float64
-
-	events float64
+	events                  float64
 }
 
 func newRamp(from, to, period float64) *ramp {
@@ -352,8 +337,7 @@ func (r *ramp) Intended(i int) time.Duration {
 	case n >= r.events:
 		return nanos(r.period + (n-r.events)/r.to)
 	}
-	// from·t + slope·t²/2 = n, in the form that doesn't cancel where the slope
-	// is small.
+	// from·t + slope·t²/2 = n, in the form that is stable for a small slope.
 	root := math.Sqrt(max(r.from*r.from+2*r.slope*n, 0))
 	return nanos(min(2*n/(r.from+root), r.period))
 }
@@ -364,7 +348,7 @@ func newSine(from, to, period float64) *sine {
 	return &sine{mean: (from + to) / 2, swing: (to - from) / 2, period: period}
 }
 
-// events until t, which lies within the first period: the integral of
+// events returns the number of events until t in the first period: the integral of
 // mean - swing·cos(2πt/period).
 func (s *sine) events(t float64) float64 {
 	w := 2 * math.Pi / s.period
@@ -375,8 +359,8 @@ func (s *sine) Intended(i int) time.Duration {
 	perPeriod := s.mean * s.period
 	periods := math.Floor(float64(max(i, 0)) / perPeriod)
 	n := float64(max(i, 0)) - periods*perPeriod
-	// Newton's steps, kept within a bracket that each of them narrows: where
-	// the rate is near 0 they would leave it, and are replaced by halving.
+	// Newton's method within a bracket, which each step narrows. A step that would
+	// leave it, near a rate of 0, halves it.
 	lo, hi := 0.0, s.period
 	t := n / s.mean
 	w := 2 * math.Pi / s.period

@@ -301,7 +301,7 @@ func TestBudget(t *testing.T) {
 		{"max", Budget{Share: 0.5}, 1},
 	} {
 		s := mustParse(t, tc.pace).Schedule(Score{})
-		if got := tc.budget.Of(s, 101); got != tc.want {
+		if got := tc.budget.Limit(s, 101); got != tc.want {
 			t.Errorf("%v of %s is %v, want %v", tc.budget, tc.pace, got, tc.want)
 		}
 	}

@@ -17,47 +17,45 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// ErrMissed is wrapped by the error for what a cluster has and a [Tee] has not
-// heard.
-var ErrMissed = errors.New("not heard")
+// ErrMissed is wrapped by the error for objects of a cluster that a [Tee] has not
+// received.
+var ErrMissed = errors.New("not received")
 
-// state is the newest that is known of a key.
+// state is the last known state of a key.
 type state struct {
 	uid     types.UID
 	version string
-
-	gone bool
+	deleted bool
 }
 
-// census is what a cluster had of a resource at a version.
-type census struct {
+// inventory has the objects of a resource at a version.
+type inventory struct {
 	version string
 	objects map[string]state
 }
 
-// counter takes a census.
-type counter func(context.Context) (census, error)
+// lister takes an inventory.
+type lister func(context.Context) (inventory, error)
 
-// newCounter counts the objects of a resource by their metadata, in pages.
-func newCounter(c *Cluster, r Resource, s Scope) (counter, error) {
+// newLister lists the metadata of a resource's objects, in pages.
+func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 	client, err := metadata.NewForConfig(c.config)
 	if err != nil {
 		return nil, err
 	}
 	const page = 1000
-	return func(ctx context.Context) (census, error) {
+	return func(ctx context.Context) (inventory, error) {
 		opts := metav1.ListOptions{LabelSelector: s.Selector, Limit: page}
-		got := census{objects: make(map[string]state)}
+		got := inventory{objects: make(map[string]state)}
 		for {
 			list, err := client.Resource(r.GroupVersionResource).Namespace(s.Namespace).List(ctx, opts)
 			if err != nil {
-				return census{}, err
+				return inventory{}, err
 			}
 			for i := range list.Items {
 				m := &list.Items[i].ObjectMeta
 				got.objects[storm.ObjectKey(m.Namespace, m.Name)] = state{uid: m.UID, version: m.ResourceVersion}
 			}
-
 			if got.version = list.ResourceVersion; list.Continue == "" {
 				return got, nil
 			}
@@ -66,40 +64,39 @@ func newCounter(c *Cluster, r Resource, s Scope) (counter, error) {
 	}, nil
 }
 
-// Audit asks the cluster what it has, by one list of metadata, and returns when the
-// Tee has heard all of that, or of what came after it. It tries again where the
-// cluster does not answer. Where ctx ends first, the error says what was missing and
-// wraps [ErrMissed], or says why the cluster could not be asked. A Tee that was not
-// made by [NewTee] has nothing to ask, and Audit returns nil.
+// Audit lists the metadata of the cluster's objects once and returns when the Tee has
+// received each of these versions or a later one. It repeats a list that fails. If
+// ctx ends first, the error names missing objects and wraps [ErrMissed], or is that
+// of the list. Of a Tee from [FollowListerWatcher], Audit returns nil.
 //
-// Time: O(objects) for each look, of which there are up to twenty a second.
+// It compares up to twenty times a second, each in O(objects).
 func (t *Tee) Audit(ctx context.Context) error {
-	if t.count == nil {
+	if t.inventory == nil {
 		return nil
 	}
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
-	var there *census
+	var want *inventory
 	for {
 		var err error
-		if there == nil {
-			var c census
-			if c, err = t.count(ctx); err == nil {
-				there = &c
+		if want == nil {
+			var got inventory
+			if got, err = t.inventory(ctx); err == nil {
+				want = &got
 			}
 		}
-		if there != nil {
-			missing := t.missing(*there)
+		if want != nil {
+			missing := t.missing(*want)
 			if len(missing) == 0 {
 				return nil
 			}
 			const most = 3
-			err = fmt.Errorf("%w: %d of %d objects of the cluster, such as %s", ErrMissed, len(missing), len(there.objects), strings.Join(missing[:min(most, len(missing))], ", "))
+			err = fmt.Errorf("%w: %d of %d objects of the cluster, such as %s", ErrMissed, len(missing), len(want.objects), strings.Join(missing[:min(most, len(missing))], ", "))
 		}
 		switch {
-		case apierrors.IsForbidden(err) && there == nil && ctx.Err() == nil && !t.line.sofar().Down:
-			// Right after its start, an API server may forbid what it doesn't know the
-			// rules of yet; but a watch stands.
+		case apierrors.IsForbidden(err) && want == nil && ctx.Err() == nil && !t.link.breaks().Down:
+			// Right after its start, an API server may forbid everything; but there is
+			// a watch.
 			return fmt.Errorf("cluster: audit: %w", err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("cluster: audit: %w", errors.Join(err, ctx.Err()))
@@ -112,20 +109,19 @@ func (t *Tee) Audit(ctx context.Context) error {
 	}
 }
 
-// missing names the keys of which the Tee has not heard what the census says, in
-// their order.
-func (t *Tee) missing(there census) []string {
+// missing returns the keys whose version the Tee has not received, sorted.
+func (t *Tee) missing(want inventory) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var missing []string
-	for key, s := range there.objects {
-		if heard, ok := t.heard[key]; !ok || older(heard.version, s.version) || heard.version == s.version && (heard.gone || heard.uid != s.uid) {
+	for key, s := range want.objects {
+		if got, ok := t.received[key]; !ok || older(got.version, s.version) || got.version == s.version && (got.deleted || got.uid != s.uid) {
 			missing = append(missing, key)
 		}
 	}
-	for key, heard := range t.heard {
-		// What isn't there any more was heard of before; what isn't there yet, after.
-		if _, ok := there.objects[key]; !ok && !heard.gone && !older(there.version, heard.version) {
+	for key, got := range t.received {
+		// A key that the list lacks was deleted before it, or created after it.
+		if _, ok := want.objects[key]; !ok && !got.deleted && !older(want.version, got.version) {
 			missing = append(missing, key)
 		}
 	}
@@ -133,8 +129,8 @@ func (t *Tee) missing(there census) []string {
 	return missing
 }
 
-// older reports whether version a is before b. Versions that are no numbers cannot
-// be ordered, and each is older than every other.
+// older reports whether version a is before b. Versions that are no numbers have no
+// order, and each counts as older than every other.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	if err != nil {

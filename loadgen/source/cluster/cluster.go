@@ -1,13 +1,16 @@
-// Package cluster is where a real cluster's events enter: [Connect] finds a
-// resource in a cluster, a [Tee] follows it and shows what it hears, as it
-// comes, to any number of pipelines, and a [Writer] makes the objects of a storm
-// in the cluster.
+// Package cluster reads and writes a real cluster.
+//
+//  1. [Connect] reads a kubeconfig; [Cluster.Resource] finds a resource.
+//  2. A [Tee] follows the resource with one watch and serves the events to any number
+//     of pipelines.
+//  3. A [Writer] applies the events of a storm.
 package cluster
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,7 +38,7 @@ var (
 	ErrResource = errors.New("no such resource")
 )
 
-// Cluster is a cluster that can be talked to.
+// Cluster has the clients of a cluster.
 type Cluster struct {
 	Context string
 	config  *rest.Config
@@ -43,9 +46,9 @@ type Cluster struct {
 	dynamic dynamic.Interface
 }
 
-// Connect reads a kubeconfig, as kubectl finds it where path is empty, and takes
-// one of its contexts, the current one where name is empty. Nothing is sent to
-// the cluster. The error wraps [ErrContext].
+// Connect returns the cluster of a context of a kubeconfig. The default path is
+// kubectl's, the default name that of the current context. It sends nothing to the
+// cluster. The error wraps [ErrContext].
 func Connect(path, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -57,12 +60,7 @@ func Connect(path, name string) (*Cluster, error) {
 		name = loaded.CurrentContext
 	}
 	if loaded.Contexts[name] == nil {
-		var names []string
-		for n := range loaded.Contexts {
-			names = append(names, n)
-		}
-		slices.Sort(names)
-		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))
 	}
 	config, err := clientcmd.NewNonInteractiveClientConfig(*loaded, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
@@ -76,8 +74,8 @@ func Connect(path, name string) (*Cluster, error) {
 	return c, nil
 }
 
-// For returns the cluster of a client's configuration, without its limits on
-// the rate of requests.
+// For returns the cluster of a client configuration, without a limit on the rate of
+// requests.
 func For(config *rest.Config) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -99,7 +97,7 @@ func For(config *rest.Config) (*Cluster, error) {
 	}, nil
 }
 
-// Config returns a client's configuration for the cluster.
+// Config returns a client configuration of the cluster.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Resource is a resource that a cluster serves.
@@ -109,10 +107,9 @@ type Resource struct {
 	Namespaced bool
 }
 
-// Resource finds a resource as kubectl does: by its plural, singular or short
-// name, with its group (deployments.apps) or group and version
-// (deployments.v1.apps) where that is needed. The error wraps [ErrResource], or
-// says why the cluster could not be asked.
+// Resource finds a resource as kubectl does: by its plural, singular or short name,
+// with its group (deployments.apps) or group and version (deployments.v1.apps)
+// where needed. The error wraps [ErrResource].
 func (c *Cluster) Resource(name string) (Resource, error) {
 	fully, partly := schema.ParseResourceArg(strings.ToLower(name))
 	var kind schema.GroupVersionKind
@@ -133,16 +130,14 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 	return Resource{m.Resource, kind, m.Scope.Name() == meta.RESTScopeNameNamespace}, nil
 }
 
-// Scope says which objects of a resource are meant. The zero value is all of
-// them.
+// Scope selects objects of a resource. The zero value selects all.
 type Scope struct {
 	Namespace string
-
-	Selector string
+	Selector  string
 }
 
-// ListerWatcher lists and watches a resource: into the types of client-go, by protobuf, where it has one for
-// the kind, and unstructured else. It is what a Reflector takes.
+// ListerWatcher lists and watches a resource: typed, in protobuf, where client-go has
+// a type for the kind, else unstructured.
 func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error) {
 	if !scheme.Scheme.Recognizes(r.Kind) {
 		return c.unstructured(r, s), nil

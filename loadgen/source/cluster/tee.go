@@ -24,61 +24,54 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Tee follows one resource of a cluster with one client-go Reflector, and
-// writes what it hears into a log that any number of pipelines list and watch,
-// each at its own pace: every pipeline gets the same events, from the moment
-// they arrive, and the cluster has one watch more, however many there are.
+// Tee follows one resource of a cluster with one client-go Reflector and writes its
+// events into a log. Any number of pipelines list and watch the log, each at its own
+// pace. All get the same events as soon as they arrive, and the cluster serves one
+// watch.
 //
-// What the pipelines see is numbered anew: an object's resourceVersion is its
-// event's number. When the Reflector has to list again, what it missed shows as
-// the changes that are left of it, at the time at which the list came: an object
-// whose resourceVersion and UID are the same has not changed, and is no event; one
-// whose UID is another was deleted and made again. [Tee.Breaks] tells how often that
-// was, and [Tee.Audit] holds what was heard against the cluster.
+// Events have new numbers, which are the resourceVersions of their objects. When the
+// Reflector lists again, the differences to the last known state become events at
+// the time of the list. An object with the same UID and resourceVersion has not
+// changed; one with another UID was deleted and created again. [Tee.Breaks] counts
+// these interruptions, and [Tee.Audit] compares the log with the cluster.
 type Tee struct {
-	resource Resource
+	resource  Resource
+	like      runtime.Object
+	log       *stream.Stream
+	link      *link
+	begun     time.Time
+	inventory lister // nil where Audit has nothing to do
 
-	like  runtime.Object
-	log   *stream.Stream
-	line  *line
-	begun time.Time
-
-	count counter
-
-	mu sync.Mutex
-
-	heard map[string]state
-
-	ready  chan struct{}
-	cancel context.CancelFunc
-	ended  chan struct{}
-
-	err    error
-	failed chan struct{}
-	fail   sync.Once
+	mu       sync.Mutex
+	received map[string]state
+	ready    chan struct{} // closed after the initial list
+	cancel   context.CancelFunc
+	ended    chan struct{}
+	err      error
+	failed   chan struct{}
+	fail     sync.Once
 }
 
-// NewTee begins to follow a resource. The log has room for so many events, the initial list included; what
-// comes after that is dropped, and [Tee.Refused] tells. Who makes a Tee closes
-// it.
-func NewTee(c *Cluster, r Resource, s Scope, room int) (*Tee, error) {
+// NewTee starts to follow a resource. The log holds at most capacity events, with the
+// initial list; [Tee.Refused] counts those beyond. The caller closes the Tee.
+func NewTee(c *Cluster, r Resource, s Scope, capacity int) (*Tee, error) {
 	lw, err := c.ListerWatcher(r, s)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	count, err := newCounter(c, r, s)
+	inventory, err := newLister(c, r, s)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	return follow(r, lw, room, count)
+	return follow(r, lw, capacity, inventory)
 }
 
-// FollowListerWatcher is [NewTee] of whatever can be listed and watched.
-func FollowListerWatcher(r Resource, lw cache.ListerWatcher, room int) (*Tee, error) {
-	return follow(r, lw, room, nil)
+// FollowListerWatcher is [NewTee] for any ListerWatcher.
+func FollowListerWatcher(r Resource, lw cache.ListerWatcher, capacity int) (*Tee, error) {
+	return follow(r, lw, capacity, nil)
 }
 
-func follow(r Resource, lw cache.ListerWatcher, room int, count counter) (*Tee, error) {
+func follow(r Resource, lw cache.ListerWatcher, capacity int, inventory lister) (*Tee, error) {
 	var expected runtime.Object = &unstructured.Unstructured{}
 	if scheme.Scheme.Recognizes(r.Kind) {
 		var err error
@@ -86,16 +79,16 @@ func follow(r Resource, lw cache.ListerWatcher, room int, count counter) (*Tee, 
 			return nil, fmt.Errorf("cluster: %w", err)
 		}
 	} else {
-		// A Reflector tells unstructured kinds apart by what it is shown.
+		// A Reflector compares the kinds of unstructured objects.
 		expected.(*unstructured.Unstructured).SetGroupVersionKind(r.Kind)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Tee{
-		resource: r, like: expected, log: stream.NewLog(room), line: newLine(lw), begun: time.Now(),
-		count: count, heard: make(map[string]state),
+		resource: r, like: expected, log: stream.NewLog(capacity), link: newLink(lw), begun: time.Now(),
+		inventory: inventory, received: make(map[string]state),
 		ready: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{}), cancel: cancel,
 	}
-	reflector := cache.NewReflectorWithOptions(t.line, expected, entry{t}, cache.ReflectorOptions{Name: "watchlab", Backoff: backoff()})
+	reflector := cache.NewReflectorWithOptions(t.link, expected, entry{t}, cache.ReflectorOptions{Name: "watchlab", Backoff: backoff()})
 	go func() {
 		defer close(t.ended)
 		reflector.RunWithContext(ctx)
@@ -103,30 +96,27 @@ func follow(r Resource, lw cache.ListerWatcher, room int, count counter) (*Tee, 
 	return t, nil
 }
 
-// backoff is how long a Tee waits between attempts at a server that does not answer:
-// a quarter of a second, doubled up to four, each up to half as long again. client-go
-// waits for up to a minute, which would be in every gap that is told of; as long as a
-// server needs to start, this is some five requests.
+// backoff is the time between attempts at a server that does not answer: from 250 ms,
+// doubled up to 4 s, plus up to half of it. client-go waits for up to a minute, which
+// would lengthen every gap. While a server starts, this is about five requests.
 func backoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second}
 }
 
-// Like returns an empty object of the type that the Tee hears, as a Reflector
-// is told what to expect.
+// Like returns an empty object of the type of the events' objects, as a Reflector
+// wants it.
 func (t *Tee) Like() runtime.Object { return t.like }
 
-// Begun is when the log's times count from.
+// Begun returns the start of the log's times.
 func (t *Tee) Begun() time.Time { return t.begun }
 
-// Visible returns how many events there are so far.
+// Visible returns the number of events so far.
 func (t *Tee) Visible() uint64 { return t.log.Visible() }
 
-// Seal ends what is shown: whatever the cluster says later is left out. It
-// returns how many events there are.
+// Seal drops all later events. It returns the number of events.
 func (t *Tee) Seal() uint64 { return t.log.Seal() }
 
-// Wait returns when the initial list is there, or with what went wrong, or
-// with ctx's error.
+// Wait returns after the initial list, or with the Tee's error, or with ctx's.
 func (t *Tee) Wait(ctx context.Context) error {
 	select {
 	case <-t.ready:
@@ -134,11 +124,11 @@ func (t *Tee) Wait(ctx context.Context) error {
 	case <-t.failed:
 		return t.err
 	case <-ctx.Done():
-		return fmt.Errorf("cluster: %s were not listed: %w", t.resource.Resource, errors.Join(t.line.lastError(), ctx.Err()))
+		return fmt.Errorf("cluster: %s were not listed: %w", t.resource.Resource, errors.Join(t.link.lastError(), ctx.Err()))
 	}
 }
 
-// Source returns a source of what the tee hears, for one pipeline.
+// Source returns a source of the log for one pipeline.
 func (t *Tee) Source() *source.Memory {
 	return source.NewLive(t.resource.Kind, t.log)
 }
@@ -150,20 +140,20 @@ func (t *Tee) Storm(upto uint64) *storm.Storm {
 	return s
 }
 
-// Breaks tells how often there was no watch so far, and for how long.
-func (t *Tee) Breaks() Breaks { return t.line.sofar() }
+// Breaks returns the interruptions up to now.
+func (t *Tee) Breaks() Breaks { return t.link.breaks() }
 
-// Refused returns how many events there was no room for.
+// Refused returns the number of events beyond the capacity.
 func (t *Tee) Refused() uint64 { return t.log.Refused() }
 
-// Close ends the watch and waits for its end. What has been heard stays.
+// Close ends the watch and waits for its end. The log stays.
 func (t *Tee) Close() {
-	t.line.close()
+	t.link.close()
 	t.cancel()
 	<-t.ended
 }
 
-// take writes an object down as it came.
+// take logs an event.
 func (t *Tee) take(obj any, deleted bool) error {
 	o, acc, err := t.object(obj)
 	if err != nil {
@@ -174,15 +164,15 @@ func (t *Tee) take(obj any, deleted bool) error {
 	return nil
 }
 
-// write writes down what became of a key. Only the Reflector's goroutine does.
+// write logs the new state of a key. Only the Reflector's goroutine calls it.
 func (t *Tee) write(key string, o runtime.Object, now state) {
-	t.log.Append(key, o, now.gone, time.Since(t.begun))
+	t.log.Append(key, o, now.deleted, time.Since(t.begun))
 	t.mu.Lock()
-	t.heard[key] = now
+	t.received[key] = now
 	t.mu.Unlock()
 }
 
-// object is what a Reflector hands over, as an object and its metadata.
+// object returns an object of the Reflector and its metadata.
 func (t *Tee) object(obj any) (runtime.Object, metav1.Object, error) {
 	o, ok := obj.(runtime.Object)
 	if !ok {
@@ -203,7 +193,7 @@ func (t *Tee) failedBy(err error) error {
 	return err
 }
 
-// entry is the store of the Tee's Reflector: it keeps nothing, it writes down.
+// entry is the store of the Tee's Reflector. It only logs.
 type entry struct{ t *Tee }
 
 var (
@@ -211,27 +201,26 @@ var (
 	_ cache.ReflectorBookmarkStore = entry{}
 )
 
-func (e entry) Add(obj any) error    { return e.say(obj, false) }
-func (e entry) Update(obj any) error { return e.say(obj, false) }
-func (e entry) Delete(obj any) error { return e.say(obj, true) }
+func (e entry) Add(obj any) error    { return e.take(obj, false) }
+func (e entry) Update(obj any) error { return e.take(obj, false) }
+func (e entry) Delete(obj any) error { return e.take(obj, true) }
 func (e entry) Resync() error        { return nil }
 
-func (e entry) say(obj any, deleted bool) error {
-	e.t.line.said()
+func (e entry) take(obj any, deleted bool) error {
+	e.t.link.event()
 	return e.t.take(obj, deleted)
 }
 
-// Bookmark is no event, but says that the watch goes on.
+// Bookmark is no event of the storm, but one of the watch.
 func (e entry) Bookmark(string) error {
-	e.t.line.said()
+	e.t.link.event()
 	return nil
 }
 
-// Replace takes a list: at first it is the initial list, later what changed is
-// found by comparing.
+// Replace takes a list: first the initial one, later those after a gap.
 func (e entry) Replace(list []any, version string) error {
 	t := e.t
-	if t.line.listed() {
+	if t.link.listed() {
 		return t.catchUp(list, version)
 	}
 	for _, obj := range list {
@@ -244,8 +233,8 @@ func (e entry) Replace(list []any, version string) error {
 	return nil
 }
 
-// catchUp writes down how a list differs from what was heard last: first what is
-// gone, in order of key, then what is new or changed, in the order of the list.
+// catchUp logs the differences of a list to the last state: first deletions, in order
+// of key, then additions and changes, in the order of the list.
 func (t *Tee) catchUp(list []any, version string) error {
 	visible := t.log.Visible()
 	last := make(map[string]runtime.Object)
@@ -255,8 +244,7 @@ func (t *Tee) catchUp(list []any, version string) error {
 	}
 	listed := sets.New[string]()
 	var added, modified, deleted, unchanged int
-	// remove writes down that what was there is gone; what it was last is all that is
-	// known of it.
+	// remove logs a deletion with the last known object.
 	remove := func(key string, uid types.UID) {
 		t.write(key, last[key], state{uid, version, true})
 		deleted++
@@ -269,9 +257,9 @@ func (t *Tee) catchUp(list []any, version string) error {
 		}
 		key, now := storm.ObjectKey(acc.GetNamespace(), acc.GetName()), state{uid: acc.GetUID(), version: acc.GetResourceVersion()}
 		listed.Insert(key)
-		was, known := t.heard[key]
+		was, known := t.received[key]
 		switch {
-		case !known || was.gone:
+		case !known || was.deleted:
 			added++
 		case was.uid != now.uid:
 			changed = append(changed, func() { remove(key, was.uid) })
@@ -286,12 +274,12 @@ func (t *Tee) catchUp(list []any, version string) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if !listed.Has(key) {
-			remove(key, t.heard[key].uid)
+			remove(key, t.received[key].uid)
 		}
 	}
 	for _, write := range changed {
 		write()
 	}
-	t.line.found(added, modified, deleted, unchanged)
+	t.link.found(added, modified, deleted, unchanged)
 	return nil
 }

@@ -257,38 +257,38 @@ func TestBreaks(t *testing.T) {
 	})
 }
 
-// TestAudit: what the cluster has and was not heard is missing; what was heard since
-// isn't.
+// TestAudit: objects of the cluster that were not received are missing; those that
+// were received later are not.
 func TestAudit(t *testing.T) {
-	heard := map[string]state{
+	received := map[string]state{
 		"same": {"u", "5", false}, "newer": {"u", "25", false}, "older": {"u", "5", false},
-		"gone-before": {"u", "5", true}, "gone-since": {"u", "25", true}, "gone-unheard": {"u", "5", false},
+		"gone-before": {"u", "5", true}, "gone-since": {"u", "25", true}, "gone-unknown": {"u", "5", false},
 		"made-since": {"u", "25", false}, "made-again": {"u", "5", true}, "not-gone": {"u", "7", true},
 		"another": {"u", "5", false}, "odd": {"u", "x", false}, "odder": {"u", "x", false},
 	}
-	there := census{"20", map[string]state{
+	listed := inventory{"20", map[string]state{
 		"same": {"u", "5", false}, "newer": {"u", "6", false}, "older": {"u", "6", false},
 		"gone-since": {"u", "6", false}, "made-again": {"u2", "9", false}, "not-gone": {"u", "7", false},
-		"another": {"u2", "5", false}, "odd": {"u", "x", false}, "odder": {"u", "y", false}, "unheard": {"u", "3", false},
+		"another": {"u2", "5", false}, "odd": {"u", "x", false}, "odder": {"u", "y", false}, "unknown": {"u", "3", false},
 	}}
-	tee := &Tee{heard: heard}
-	want := []string{"another", "gone-unheard", "made-again", "not-gone", "odder", "older", "unheard"}
-	if got := tee.missing(there); !slices.Equal(got, want) {
+	tee := &Tee{received: received}
+	want := []string{"another", "gone-unknown", "made-again", "not-gone", "odder", "older", "unknown"}
+	if got := tee.missing(listed); !slices.Equal(got, want) {
 		t.Errorf("missing %q, want %q", got, want)
 	}
 }
 
-// TestAuditWaits: an audit asks again while the cluster doesn't answer, returns when
-// what it has has come, and says what hasn't.
+// TestAuditWaits: an audit repeats its list while the cluster does not answer, returns
+// when all objects were received, and names those that were not.
 func TestAuditWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(podList("10", pod("a", "1")))
 		asked := 0
-		tee, err := follow(podResource, s, 100, func(context.Context) (census, error) {
+		tee, err := follow(podResource, s, 100, func(context.Context) (inventory, error) {
 			if asked++; asked < 3 {
-				return census{}, syscall.ECONNREFUSED
+				return inventory{}, syscall.ECONNREFUSED
 			}
-			return census{"20", map[string]state{"ns/a": {"u-a", "1", false}, "ns/b": {"u-b", "15", false}}}, nil
+			return inventory{"20", map[string]state{"ns/a": {"u-a", "1", false}, "ns/b": {"u-b", "15", false}}}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -319,7 +319,7 @@ func TestAuditWaits(t *testing.T) {
 	})
 }
 
-// TestAuditOfAServer: the census is what a server has, page by page, while it goes on.
+// TestAuditOfAServer: the inventory has the objects of a server, page by page, while they change.
 func TestAuditOfAServer(t *testing.T) {
 	const pods = 1500
 	made := &storm.Storm{Name: "many", Resource: podResource.GroupVersionResource, Kind: podResource.Kind, Initial: pods, Keys: pods}
@@ -366,7 +366,7 @@ func TestAuditOfAServer(t *testing.T) {
 	if err := tee.Audit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	there, err := tee.count(ctx)
+	there, err := tee.inventory(ctx)
 	if err != nil || len(there.objects) != pods-100 {
 		t.Fatalf("%d objects are there, want %d: %v", len(there.objects), pods-100, err)
 	}

@@ -25,52 +25,48 @@ import (
 )
 
 const (
-	// RunLabel is on every object that a Writer makes, with the writer's run as
-	// its value; Clean deletes by it.
+	// RunLabel is the label of every object of a Writer; its value is the run.
 	RunLabel = "watchlab.dev/run"
-	// Manager is the field manager of what a Writer applies.
+	// Manager is the field manager of a Writer.
 	Manager = "watchlab"
-	// gate keeps the pods that a Writer makes from being scheduled: they are
-	// objects, not work.
-	gate = "watchlab.dev/not-to-be-run"
+	// schedulingGate keeps the pods of a Writer from being scheduled.
+	schedulingGate = "watchlab.dev/not-to-be-run"
 )
 
 var (
-	// ErrNotOurs is wrapped by the error for an object that is there and was
-	// not made by the writer's run; it is left as it is.
+	// ErrNotOurs is wrapped by the error for an existing object of another owner,
+	// which stays as it is.
 	ErrNotOurs = errors.New("not made by this run")
-	// ErrNotWritable is wrapped by the error for a storm that cannot be made in
+	// ErrNotWritable is wrapped by the error for a storm that cannot be applied to
 	// a cluster.
 	ErrNotWritable = errors.New("storm cannot be made in a cluster")
 )
 
-// writers is how many requests are under way at once. One key's follow each
-// other.
+// writers is the number of concurrent requests. Those of one key are sequential.
 const writers = 16
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// Writer makes the objects of a storm in a cluster, by server-side apply, and
+// Writer applies the objects of a storm to a cluster, by server-side apply, and
 // deletes them again.
 //
-// Everything is in namespaces of the writer's own, named after the run and
-// those of the storm, and carries [RunLabel]. Objects lose what would tie them
-// to where they come from: identity, owners, finalizers, and for pods the node
-// and the token volumes. Pods are gated, so that no scheduler and no kubelet
-// ever acts on them. Only namespaced resources are written.
+// All objects have [RunLabel] and are in namespaces that are named after the run and
+// the storm's namespaces. They lose their ties to another cluster: identity, owners,
+// finalizers, and for pods the node and the token volumes. Pods have a scheduling
+// gate, so no scheduler and no kubelet acts on them. Resources without a namespace
+// are refused.
 type Writer struct {
 	cluster  *Cluster
 	resource Resource
 	run      string
-	patience patience
+	retry    retrier
 
-	mu sync.Mutex
-
-	made map[string]struct{}
+	mu      sync.Mutex
+	created map[string]struct{} // namespaces
 }
 
-// NewWriter returns a writer of a resource. run names what it makes; it is a DNS
-// label of up to 20 characters.
+// NewWriter returns a writer of a resource. run is a DNS label of up to 20
+// characters.
 func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
 	if problems := validation.IsDNS1123Label(run); len(problems) > 0 || len(run) > 20 {
 		return nil, fmt.Errorf("cluster: run %q: a DNS label of up to 20 characters is needed", run)
@@ -78,38 +74,35 @@ func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
 	if !r.Namespaced {
 		return nil, fmt.Errorf("%w: %s have no namespace, and would be among the cluster's own", ErrNotWritable, r.Resource)
 	}
-	return &Writer{cluster: c, resource: r, run: run, made: make(map[string]struct{})}, nil
+	return &Writer{cluster: c, resource: r, run: run, created: make(map[string]struct{})}, nil
 }
 
-// Selector selects what the writer makes.
+// Selector selects the writer's objects.
 func (w *Writer) Selector() string { return RunLabel + "=" + w.run }
 
-// Written says what a Play did.
+// Written counts the events of a Play. Left are those that an error prevented,
+// Retried those with more than one attempt, Late those with a lag of more than 1 ms.
 type Written struct {
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
-
-	Left int64
-
-	Retried int64
-	Outage  time.Duration
-
-	Late   int64
-	LagMax time.Duration
+	Left                      int64
+	Retried                   int64
+	Outage                    time.Duration // the longest retry
+	Late                      int64
+	LagMax                    time.Duration
 }
 
-// Play makes the initial list of a storm, as fast as it goes, and then its
-// events, each when the schedule says so, counted from where the list is made.
-// It returns when the last is written, or with ctx's error. An event that the
-// API server refuses is counted and left out. One that the API server does not
-// answer, or answers by saying that it can't now, is tried again for up to a minute:
-// what is applied twice is applied once, and what is gone is gone.
+// Play writes the initial list of a storm as fast as possible, and then its events at
+// the times of the schedule, which starts after the list. It returns after the last
+// event, or with ctx's error. It counts and skips events that the API server refuses.
+// While the API server is unreachable or temporarily unable, it retries an event for
+// up to a minute; applying and deleting are idempotent.
 func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
 	}
 	p := play{writer: w, events: int64(len(s.Events))}
-	if err := w.makeNamespaces(ctx, s); err != nil {
+	if err := w.createNamespaces(ctx, s); err != nil {
 		return p.written(), err
 	}
 	if err := p.all(ctx, s.Events[:s.Initial], nil); err != nil {
@@ -121,8 +114,7 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 
 // play is a Play in progress.
 type play struct {
-	writer *Writer
-
+	writer                                   *Writer
 	events                                   int64
 	applied, deleted, refused, retried, late atomic.Int64
 	lagMax, outage                           atomic.Int64
@@ -142,7 +134,7 @@ func (p *play) written() Written {
 	return w
 }
 
-// all writes events by several goroutines, each with keys of its own.
+// all writes events in several goroutines, each with keys of its own.
 func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Schedule) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,7 +204,7 @@ func (p *play) lag(d time.Duration) {
 	raise(&p.lagMax, d)
 }
 
-// raise keeps the longest.
+// raise sets the maximum.
 func raise(most *atomic.Int64, d time.Duration) {
 	for {
 		have := most.Load()
@@ -222,7 +214,7 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-// write writes one event. It says how long that took where it took several attempts.
+// write writes one event. It returns the time of several attempts.
 func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Duration, err error) {
 	u, err := w.object(e.Object)
 	if err != nil {
@@ -231,7 +223,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource).Namespace(u.GetNamespace())
 	if e.Type == watch.Deleted {
 		now := int64(0)
-		return w.patience.with(ctx, func() error {
+		return w.retry.do(ctx, func() error {
 			err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -242,7 +234,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	status, hasStatus := u.Object["status"]
 	delete(u.Object, "status")
 	opts := metav1.ApplyOptions{FieldManager: Manager, Force: true}
-	retried, err = w.patience.with(ctx, func() error {
+	retried, err = w.retry.do(ctx, func() error {
 		_, err := client.Apply(ctx, u.GetName(), u, opts)
 		return err
 	})
@@ -254,7 +246,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	s.SetKind(u.GetKind())
 	s.SetName(u.GetName())
 	s.SetNamespace(u.GetNamespace())
-	again, err := w.patience.with(ctx, func() error {
+	again, err := w.retry.do(ctx, func() error {
 		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -264,7 +256,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	return retried + again, err
 }
 
-// object returns an object of the storm as it is made in the cluster.
+// object returns the object to apply for an object of the storm.
 func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 	var content map[string]any
 	if u, ok := o.(*unstructured.Unstructured); ok {
@@ -290,8 +282,8 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 		}
 		meta["annotations"] = kept
 	}
-	// Whatever else is in the metadata is the cluster's to say, or would have
-	// its garbage collector or somebody's finalizer act.
+	// The cluster sets all other metadata, or it would make the garbage collector or
+	// a finalizer act.
 	u.Object["metadata"] = meta
 	u.SetLabels(labels)
 	if w.resource.Kind == (corev1.SchemeGroupVersion.WithKind("Pod")) {
@@ -300,26 +292,24 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// detachPod takes from a pod what belongs to where it ran, and has it never run
-// here.
+// detachPod removes a pod's ties to its cluster and adds the scheduling gate.
 func detachPod(pod map[string]any) {
 	if status, ok := pod["status"].(map[string]any); ok {
-		// The API server works it out itself, and lets nobody say otherwise.
+		// The API server computes it and refuses others.
 		delete(status, "qosClass")
 	}
 	spec, ok := pod["spec"].(map[string]any)
 	if !ok {
 		return
 	}
-	// The service account and the priority are filled in by admission, with
-	// those that the cluster has.
+	// Admission sets the service account and the priority of the cluster.
 	for _, field := range []string{
 		"nodeName", "serviceAccount", "serviceAccountName", "priority", "priorityClassName", "preemptionPolicy",
 		"runtimeClassName", "overhead", "ephemeralContainers", "resourceClaims",
 	} {
 		delete(spec, field)
 	}
-	spec["schedulingGates"] = []any{map[string]any{"name": gate}}
+	spec["schedulingGates"] = []any{map[string]any{"name": schedulingGate}}
 	spec["automountServiceAccountToken"] = false
 	tokens := map[string]bool{}
 	if volumes, ok := spec["volumes"].([]any); ok {
@@ -350,15 +340,15 @@ func detachPod(pod map[string]any) {
 	}
 }
 
-// namespace names the namespace that stands for one of the storm's.
-func (w *Writer) namespace(of string) string {
+// namespace returns the namespace for one of the storm's.
+func (w *Writer) namespace(original string) string {
 	const longest = 63
-	name := "watchlab-" + w.run + "-" + of
+	name := "watchlab-" + w.run + "-" + original
 	return name[:min(len(name), longest)]
 }
 
-// makeNamespaces makes those that the storm needs.
-func (w *Writer) makeNamespaces(ctx context.Context, s *storm.Storm) error {
+// createNamespaces creates the namespaces of the storm.
+func (w *Writer) createNamespaces(ctx context.Context, s *storm.Storm) error {
 	needed := map[string]struct{}{}
 	for i := range s.Events {
 		o, ok := s.Events[i].Object.(metav1.Object)
@@ -368,24 +358,24 @@ func (w *Writer) makeNamespaces(ctx context.Context, s *storm.Storm) error {
 		needed[w.namespace(o.GetNamespace())] = struct{}{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		if _, err := w.patience.with(ctx, func() error { return w.makeNamespace(ctx, name) }); err != nil {
+		if _, err := w.retry.do(ctx, func() error { return w.createNamespace(ctx, name) }); err != nil {
 			return fmt.Errorf("cluster: namespace %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (w *Writer) makeNamespace(ctx context.Context, name string) error {
+func (w *Writer) createNamespace(ctx context.Context, name string) error {
 	w.mu.Lock()
-	_, have := w.made[name]
+	_, have := w.created[name]
 	w.mu.Unlock()
 	if have {
 		return nil
 	}
 	client := w.cluster.dynamic.Resource(namespaces)
-	there, err := client.Get(ctx, name, metav1.GetOptions{})
+	existing, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case err == nil && there.GetLabels()[RunLabel] != w.run:
+	case err == nil && existing.GetLabels()[RunLabel] != w.run:
 		return ErrNotOurs
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
@@ -393,19 +383,19 @@ func (w *Writer) makeNamespace(ctx context.Context, name string) error {
 	if err := w.apply(ctx, client, "Namespace", "", name); err != nil {
 		return err
 	}
-	// A namespace takes pods as soon as it has its service account, which the
-	// controller-manager makes, where there is one.
+	// A namespace accepts pods once it has its service account. The
+	// controller-manager creates it, but there may be none.
 	accounts := w.cluster.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
 	if err := w.apply(ctx, accounts, "ServiceAccount", name, "default"); err != nil {
 		return err
 	}
 	w.mu.Lock()
-	w.made[name] = struct{}{}
+	w.created[name] = struct{}{}
 	w.mu.Unlock()
 	return nil
 }
 
-// apply makes an object of the core group that has nothing but a name.
+// apply applies an object of the core group that only has a name.
 func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, kind, namespace, name string) error {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
@@ -417,17 +407,17 @@ func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, ki
 	return err
 }
 
-// Clear deletes the objects that carry the run's label, of this writer or of one
-// before it, and leaves their namespaces. It returns when none is left.
-func (w *Writer) Clear(ctx context.Context) error { return w.patiently(ctx, false) }
+// Clear deletes the objects with the run's label, also those of an earlier writer, but
+// not their namespaces. It returns when none is left.
+func (w *Writer) Clear(ctx context.Context) error { return w.removeAll(ctx, false) }
 
-// Clean deletes everything that carries the run's label, and returns when the
-// API server has none of it left but namespaces that are being ended.
-func (w *Writer) Clean(ctx context.Context) error { return w.patiently(ctx, true) }
+// Clean deletes everything with the run's label. It returns when only terminating
+// namespaces are left.
+func (w *Writer) Clean(ctx context.Context) error { return w.removeAll(ctx, true) }
 
-// patiently removes; what is removed already is not removed again.
-func (w *Writer) patiently(ctx context.Context, whole bool) error {
-	_, err := w.patience.with(ctx, func() error { return w.remove(ctx, whole) })
+// removeAll is remove with retries.
+func (w *Writer) removeAll(ctx context.Context, whole bool) error {
+	_, err := w.retry.do(ctx, func() error { return w.remove(ctx, whole) })
 	return err
 }
 
@@ -456,13 +446,13 @@ func (w *Writer) remove(ctx context.Context, whole bool) error {
 	}
 	if whole {
 		w.mu.Lock()
-		clear(w.made)
+		clear(w.created)
 		w.mu.Unlock()
 	}
 	return w.gone(ctx)
 }
 
-// gone waits until nothing is left of what was written.
+// gone waits until no object is left.
 func (w *Writer) gone(ctx context.Context) error {
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
 	tick := time.NewTicker(100 * time.Millisecond)

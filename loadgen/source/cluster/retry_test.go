@@ -49,9 +49,9 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p patience
+				var p retrier
 				tries, begin := 0, time.Now()
-				took, err := p.with(t.Context(), func() error {
+				took, err := p.do(t.Context(), func() error {
 					err := tt.errs[min(tries, len(tt.errs)-1)]
 					tries++
 					return err
@@ -65,7 +65,7 @@ func TestPatience(t *testing.T) {
 					t.Errorf("%v is said to have passed, not %v", took, passed)
 				case tt.tries > 0 && tries != tt.tries:
 					t.Errorf("tried %d times, want %d", tries, tt.tries)
-				case tt.tries == 0 && (passed < patienceLimit || passed > patienceLimit+2*longestPause):
+				case tt.tries == 0 && (passed < retryLimit || passed > retryLimit+2*longestPause):
 					t.Errorf("tried for %v", passed)
 				}
 			})
@@ -76,9 +76,9 @@ func TestPatience(t *testing.T) {
 // TestForbiddenLater: long after the API server was away, what is forbidden is.
 func TestForbiddenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p patience
+		var p retrier
 		away := true
-		if _, err := p.with(t.Context(), func() (err error) {
+		if _, err := p.do(t.Context(), func() (err error) {
 			if away {
 				err = syscall.ECONNREFUSED
 			}
@@ -89,7 +89,7 @@ func TestForbiddenLater(t *testing.T) {
 		}
 		time.Sleep(settling)
 		tries := 0
-		if _, err := p.with(t.Context(), func() error { tries++; return forbidden }); !apierrors.IsForbidden(err) || tries != 1 {
+		if _, err := p.do(t.Context(), func() error { tries++; return forbidden }); !apierrors.IsForbidden(err) || tries != 1 {
 			t.Errorf("tried %d times: %v", tries, err)
 		}
 	})
