@@ -292,7 +292,7 @@ func (d *driven) badInput(t *testing.T) {
 	}
 	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "bad")
 	spec.PodMonitor = false
-	spec.Plan.Args = []string{"--storm=no-such-storm"}
+	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	if err := f.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func (d *driven) claim(t *testing.T) {
 	}
 	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "claimed")
 	spec.PodMonitor = false
-	spec.Plan.Args = []string{"--storm=no-such-storm"}
+	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	errs := make([]error, 5)
 	var wg sync.WaitGroup
 	for i := range errs {

@@ -136,7 +136,7 @@ func (s *site) installPodMonitors() {
 func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: run, Mode: mode, Pods: 2, Args: []string{"--storm=gang"}, Upload: deliver,
+			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`), Upload: deliver,
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,

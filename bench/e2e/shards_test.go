@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -48,7 +49,6 @@ type shards struct {
 func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *shards {
 	t.Helper()
 	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: programs.Watchlab(t), plan: plan, output: map[string]*bytes.Buffer{}}
-	s.plan.Args = append(slices.Clone(plan.Args), "--metrics-addr=127.0.0.1:0")
 	text, err := s.plan.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *sh
 // start begins a shard, as pod of that name.
 func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 	s.Helper()
-	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig()}, s.args)
+	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig(), "--metrics-addr=127.0.0.1:0"}, s.args)
 	cmd := exec.CommandContext(s.Context(), s.program, args...)
 	cmd.Env = slices.Concat(os.Environ(), s.env, []string{
 		fleet.IndexVar + "=" + strconv.Itoa(index), fleet.PodVar + "=" + pod, fleet.NodeVar + "=node", fleet.NamespaceVar + "=" + s.plan.Run,
@@ -171,17 +171,18 @@ func TestShards(t *testing.T) {
 	}
 }
 
-func selfPlan(run string) fleet.Plan {
+// selfPlan is a plan of mode self, with more fields of its experiment.
+func selfPlan(run, more string) fleet.Plan {
 	return fleet.Plan{
 		Run: run, Mode: fleet.ModeSelf, Pods: 3, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
-		Args: []string{"--family=queue", "--impl=clientgo-fifo,ring", "--storm=recorded-nodeloss", "--events=20000", "--rounds=2", "--pace=max,20000"},
+		Experiment: json.RawMessage(`{"family":"queue","variants":["clientgo-fifo","ring"],"storm":{"name":"recorded-nodeloss"},"events":20000,"paces":["max","20000"],` + more + `}`),
 	}
 }
 
 // Several processes meet by Leases of a real API server, play their shares of one storm
 // at the same time, and deliver results that are the storm's when they are put together.
 func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
-	s := newShards(t, cp, selfPlan("meeting"))
+	s := newShards(t, cp, selfPlan("meeting", `"rounds":2`))
 	var cmds []*exec.Cmd
 	for i := range s.plan.Pods {
 		cmds = append(cmds, s.start("pod", i, fmt.Sprintf("pod-%d", i)))
@@ -227,8 +228,7 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 // A shard that is killed in the midst of a run is begun again: it goes on at once until it
 // has caught up, and what it delivers says that it is the second attempt, and late.
 func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := selfPlan("shard-killed")
-	plan.Args = append(plan.Args, "--rounds=4")
+	plan := selfPlan("shard-killed", `"rounds":4`)
 	s := newShards(t, cp, plan)
 	first, second := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
 	victim := s.start("pod", 2, "pod-2")
@@ -259,7 +259,7 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 // Where the leader is killed and doesn't come back, the others come to their end without
 // it, and say so.
 func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := selfPlan("leader-killed")
+	plan := selfPlan("leader-killed", `"rounds":2`)
 	plan.Pods, plan.Barrier.Duration = 2, 2*time.Second
 	s := newShards(t, cp, plan)
 	leader, other := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
@@ -286,13 +286,12 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 
 // Bad input is told in a line, and nothing is left in the cluster.
 func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := selfPlan("refusing")
-	plan.Args = append(plan.Args, "--budget=1m")
+	plan := selfPlan("refusing", `"budget":"1m"`)
 	s := newShards(t, cp, plan)
 	cmd := s.start("pod", 0, "pod-0")
 	err := cmd.Wait()
 	var exit *exec.ExitError
-	if out := s.output["pod-0"].String(); !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "--budget is not for shards") {
+	if out := s.output["pod-0"].String(); !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "budget is not for pods") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if leases := s.leases(); len(leases) > 0 {
@@ -314,7 +313,7 @@ func (s *shards) leases() []coordinationv1.Lease {
 func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
 		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
-		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=6s", "--rounds=2"}, Server: "storm-server",
+		Experiment: json.RawMessage(`{"source":"cluster","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"6s"},"rounds":2}`), Server: "storm-server",
 	}
 	s := newShards(t, cp, plan)
 	token := filepath.Join(t.TempDir(), "token")
@@ -370,7 +369,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
 		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: time.Minute},
-		Args: []string{"--impl=cond,ring", "--delivery=in-order", "--for=8s", "--rounds=1", "--storm=recorded-gang", "--pace=100"},
+		Experiment: json.RawMessage(`{"source":"apply","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"8s"},"rounds":1,"storm":{"name":"recorded-gang"},"paces":["100"]}`),
 	}
 	s := newShards(t, cp, plan)
 	pods := []string{"pod-0", "pod-1", "writer-0", "writer-1"}

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"os"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func spec(mode fleet.Mode) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: "mine", Mode: mode, Pods: 3, Args: []string{"--storm=/etc/watchlab/mine.yaml", "--pace=max,2000"},
+			Run: "mine", Mode: mode, Pods: 3, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/mine.yaml"},"paces":["max","2000"]}`),
 			Upload: "configmap", Barrier: metav1.Duration{Duration: time.Minute},
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},

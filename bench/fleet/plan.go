@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -78,7 +79,12 @@ type Plan struct {
 
 	Writers int `json:"writers,omitempty"`
 
-	Args []string `json:"args"`
+	// Experiment says what each pod plays, as bench/experiment reads it.
+	Experiment json.RawMessage `json:"experiment"`
+
+	// PushMetrics and Pyroscope are URLs that each pod sends telemetry to.
+	PushMetrics string `json:"pushMetrics,omitempty"`
+	Pyroscope   string `json:"pyroscope,omitempty"`
 
 	Upload string `json:"upload"`
 
@@ -117,7 +123,7 @@ func ParsePlan(data []byte) (Plan, error) {
 // YAML returns the form that [ParsePlan] reads.
 func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
 
-// Validate checks all fields but Args. The error wraps [ErrPlan].
+// Validate checks all fields but Experiment. The error wraps [ErrPlan].
 func (p Plan) Validate() error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrPlan, fmt.Sprintf(format, args...))

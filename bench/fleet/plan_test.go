@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 
 func plan() fleet.Plan {
 	return fleet.Plan{
-		Run: "nodeloss", Mode: fleet.ModeSelf, Pods: 4, Args: []string{"--storm", "/etc/watchlab/storm.yaml"},
+		Run: "nodeloss", Mode: fleet.ModeSelf, Pods: 4, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/storm.yaml"}}`),
 		Upload: "configmap", Barrier: metav1.Duration{Duration: 2 * time.Minute},
 	}
 }

@@ -203,7 +203,7 @@ func TestKubectlManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := serve(t, "-f", dir)
+	s := serve(t, "--manifest", dir)
 	s.says(t, "small", "", "get", "widget", "w", "-o", "jsonpath={.spec.size}")
 	s.says(t, "i:1", "", "get", "pod", "p", "-o", "jsonpath={.spec.containers[0].image}")
 }

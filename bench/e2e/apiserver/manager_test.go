@@ -177,7 +177,7 @@ func testManager(t *testing.T, lasting time.Duration, args ...string) {
 	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, append(args, "-f", crd)...)
+	s := serve(t, append(args, "--manifest", crd)...)
 	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)

@@ -3,75 +3,82 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 )
 
 // cellVerb is the hidden command that --memory runs for each play of a cell.
 const cellVerb = "cell"
 
-// resultFile is the descriptor on which such a process hands over what came of it:
-// the first after the standard three. Standard output is anybody's.
+// resultFile is the descriptor of the pipe for the result: the first after the
+// standard three. Anything may write to standard output.
 const resultFile = 3
 
-// newCell makes the hidden command. It plans what the other command's arguments
-// say, plays one cell of it, and hands it over. It gives up when its standard input
-// ends: then nobody waits for it any more.
+// freshDelay is how long an interrupted process has to end.
+const freshDelay = 30 * time.Second
+
+type result = cell.Result
+
+// newCell makes the hidden command. It plays one cell of the Spec on its standard
+// input, and stops when that ends: then nobody waits for the result any more.
 func newCell() *cobra.Command {
 	return &cobra.Command{
-		Use:    cellVerb + " NAME COMMAND ARG…",
-		Short:  "Play one cell of another command, for --memory",
+		Use:    cellVerb + " NAME",
+		Short:  "Play one cell of the experiment on standard input",
 		Hidden: true,
-
-		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return usageError{errors.New("cell takes a cell's name and a command; it is what --memory runs")}
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("cell takes a cell's name, and a Spec on standard input; --memory runs it")}
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
+			var spec experiment.Spec
+			in := json.NewDecoder(os.Stdin)
+			in.DisallowUnknownFields()
+			if err := in.Decode(&spec); err != nil {
+				return usageError{fmt.Errorf("standard input: %w", err)}
+			}
 			go func() {
 				_, _ = io.Copy(io.Discard, os.Stdin)
 				cancel()
 			}()
-			other := newRoot(args[1:])
-			other.SetArgs(args[1:])
-			other.SetOut(cmd.OutOrStdout())
-			other.SetErr(cmd.ErrOrStderr())
-			return other.ExecuteContext(mode{cell: args[0], to: os.NewFile(resultFile, "result")}.in(ctx))
+			p, err := experiment.New(ctx, spec, nil)
+			if err != nil {
+				return usageError{err}
+			}
+			res, err := lab.PlayCell(ctx, p.Comparisons, args[0], cell.Alone())
+			return lab.WriteResult(os.NewFile(resultFile, "result"), res, err)
 		},
 	}
 }
 
-// playOne plays the one cell that was asked for.
-func (m mode) playOne(ctx context.Context, comparisons []lab.Comparison) error {
-	result, err := lab.PlayCell(ctx, comparisons, m.cell, cell.Alone())
-	return lab.WriteResult(m.to, result, err)
-}
-
-// fresh plays a cell in a process of its own.
-func (p *plan) fresh(ctx context.Context, name string) (cell.Result, error) {
+// playFresh plays a cell of a Spec in a process of its own.
+func playFresh(ctx context.Context, spec experiment.Spec, name string) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return cell.Result{}, err
+		return result{}, err
 	}
 	from, to, err := os.Pipe()
 	if err != nil {
-		return cell.Result{}, err
+		return result{}, err
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, slices.Concat([]string{cellVerb, name}, p.args)...)
+	cmd := exec.CommandContext(ctx, self, cellVerb, name)
 	cmd.ExtraFiles, cmd.Stderr = []*os.File{to}, &stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = freshDelay
@@ -81,18 +88,16 @@ func (p *plan) fresh(ctx context.Context, name string) (cell.Result, error) {
 		err = cmd.Start()
 	}
 	if err := errors.Join(err, to.Close()); err != nil {
-		return cell.Result{}, errors.Join(err, from.Close())
+		return result{}, errors.Join(err, from.Close())
 	}
-	result, err := lab.ReadResult(from)
-	ended := errors.Join(stdin.Close(), cmd.Wait(), from.Close())
+	_, wrote := stdin.Write(spec.JSON())
+	res, err := lab.ReadResult(from)
+	ended := errors.Join(wrote, stdin.Close(), cmd.Wait(), from.Close())
 	if err == nil && ended == nil {
-		return result, nil
+		return res, nil
 	}
-	if said := strings.TrimSpace(stderr.String()); said != "" {
-		ended = errors.Join(ended, fmt.Errorf("it said: %s", said))
+	if text := strings.TrimSpace(stderr.String()); text != "" {
+		ended = errors.Join(ended, fmt.Errorf("it said: %s", text))
 	}
-	return cell.Result{}, errors.Join(err, ended)
+	return result{}, errors.Join(err, ended)
 }
-
-// freshDelay is how long a process has to end after it was asked to.
-const freshDelay = 30 * time.Second

@@ -16,7 +16,9 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
@@ -145,13 +147,13 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
 		{with(small, "--budget", "0s"), []string{"--budget: 0s is not more than 0"}},
 		{[]string{"run", "--family", "deltafifo", "--rounds", "3", "--budget", "1m"}, []string{"--budget: is in place of --rounds"}},
-		{[]string{"run", "--resume", dir}, []string{"--resume", "env.json"}},
+		{[]string{"run", "--resume", dir}, []string{"--resume", "experiment.yaml"}},
 		{with(small, "--resume", dir), []string{"--delivery: is not for --resume"}},
-		{with(small, "--memory", "-f", "-"), []string{"--filename"}},
+		{with(small, "--memory", "--manifest", "-"), []string{"--memory: is not for --manifest -"}},
 		{[]string{"knee", "--family", "deltafifo", "--storm", tiny, "--memory"}, []string{"--memory: is not for a search"}},
 		{with(small, "--profile", "cpu"), []string{"--profile: needs --out"}},
 		{with(small, "--profile", "cpus"), []string{"--profile", `"cpus"`, "have all, cpu"}},
-		{[]string{"cell", "x"}, []string{"cell takes a cell's name and a command"}},
+		{[]string{"cell", "x"}, []string{"standard input"}},
 		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
 		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
 		{with(small, "--capacity", "-1"), []string{"--capacity: -1 is negative"}},
@@ -160,17 +162,17 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--handover", "given"), []string{`--handover: "given" is not one of owned, lent, shared`}},
 		{with(small, "--handover", "shared"), []string{"no variant takes these options", `HandOver "shared" (allowed: owned, lent)`}},
 		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
-		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of table, json, bench`}},
+		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of brief, table, json, bench`}},
 		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
 		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},
 		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
 		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},
 		{with(small, "--delivery", "twice"), []string{"twice", "in-order"}},
-		{with(small, "--rate", "0"), []string{"--pace", "0"}},
-		{with(small, "--rate", "-5"), []string{"--pace", "-5"}},
+		{with(small, "--pace", "0"), []string{"--pace", "0"}},
+		{with(small, "--pace", "-5"), []string{"--pace", "-5"}},
 		{with(small, "--pace", "fast"), []string{"--pace", "fast", "allowed: max, RATE, poisson:RATE"}},
 		{with(small, "--pace", "ramp:1..2"), []string{"--pace", "it lacks a period"}},
-		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x stands there twice"}},
+		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x is named twice"}},
 		{with(small, "--lag-budget", "0"), []string{"--lag-budget", `invalid budget "0"`, "such as 1%,1ms"}},
 		{with(small, "--nodes", "5"), []string{"--nodes", `storm "testdata/tiny.jsonl" is no profile`, "nodeloss"}},
 		{[]string{"run", "--storm", "nodeloss", "--nodes", "0"}, []string{"--nodes: 0 is less than 1"}},
@@ -192,7 +194,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"storm", "show", "recorded-gang", "--nodes", "3"}, []string{"--nodes", "is no profile"}},
 		{[]string{"storm", "list", "-o", "xml"}, []string{"--output", "table, json"}},
 		{[]string{"storm", "hide"}, []string{`unknown command "hide"`, "list, show"}},
-		{with(small, "--rate", "max,100,100"), []string{"--pace", "100 stands there twice"}},
+		{with(small, "--pace", "max,100,100"), []string{"--pace", "100 is named twice"}},
 		{with(small, "--storm", missing), []string{"--storm", "nowhere.jsonl.gz"}},
 		{with(small, "--storm", dir), []string{"--storm", dir}},
 		{with(small, "--storm", cut), []string{"--storm", "cut.jsonl.gz", "line ", "truncated"}},
@@ -319,20 +321,18 @@ func TestLostEvent(t *testing.T) {
 // TestInterrupt ends a run after its first finished measurement, as Ctrl-C
 // does, and looks for that measurement.
 func TestInterrupt(t *testing.T) {
-	f := runFlags{
-		family: "deltafifo", impls: []string{"cond"}, delivery: []string{"in-order"}, pipeline: "queue", source: "memory",
-		storm: stormFlags{name: tiny}, paces: []string{"max"}, budget: "1ms", rounds: 1000, events: 3000, output: "bench",
-		out: filepath.Join(t.TempDir(), "out"),
-	}
-	p, err := f.plan(newRun(nil))
+	plan, err := experiment.New(t.Context(), experiment.Spec{
+		Variants: []string{"cond"}, Deliveries: []string{"in-order"}, Storm: experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Events: 3000,
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := &playing{Plan: plan, show: report.Bench, dir: filepath.Join(t.TempDir(), "out")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	played := 0
-	build := p.comparisons[0].Cells[0].New
-	p.comparisons[0].Cells[0].New = func() (lab.Workload, error) {
+	build := p.Comparisons[0].Cells[0].New
+	p.Comparisons[0].Cells[0].New = func() (lab.Workload, error) {
 
 		if played++; played == 5 {
 			cancel()
@@ -349,7 +349,7 @@ func TestInterrupt(t *testing.T) {
 	if n := strings.Count(out.String(), "\nBenchmark"); n != 2 {
 		t.Errorf("%d measurements were printed, want the two that were finished:\n%s", n, out.String())
 	}
-	kept, err := lab.Load(f.out)
+	kept, err := lab.Load(p.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

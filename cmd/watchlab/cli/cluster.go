@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/scripts/deploy"
@@ -111,7 +112,7 @@ Exit code: 0; 1 if the cluster can't be asked; 2 for bad input.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" {
-				return badFlag("output", oneOf(output, "table", "json"))
+				return badFlag("output", experiment.OneOf(output, "table", "json"))
 			}
 			_, fl, err := f.connect(cmd, false)
 			if err != nil {
@@ -142,7 +143,7 @@ Exit code: 0; 1 if the cluster can't be asked; 2 for bad input.`,
 func newClusterClean() *cobra.Command {
 	var f placeFlags
 	var all bool
-	limit := cleanLimit
+	limit := experiment.CleanLimit
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Take a run out of the cluster, with its results",

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"encoding/csv"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/dashboards"
 	"watchlab/loadgen/apiserver"
@@ -39,6 +39,11 @@ type clusterRunFlags struct {
 	barrier time.Duration
 	wait    bool
 	dryRun  bool
+
+	telemetry telemetryFlags
+	playing   specFlags
+	// given holds the flags after --.
+	given *cobra.Command
 }
 
 // defaultBarrier is how long shards wait for each other: as long as it takes to start
@@ -99,6 +104,8 @@ refused something; 2 for bad input, before anything is applied; 130 after Ctrl-C
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "how long shards wait for each other before each play; 0 for not at all")
 	fl.BoolVar(&f.wait, "wait", true, "watch the run until it is over")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print what would be applied, in YAML, and apply nothing")
+	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
+	f.telemetry.addPush(cmd)
 	return cmd
 }
 
@@ -176,9 +183,14 @@ func (f *clusterRunFlags) goOn(w io.Writer, name string) {
 	}
 }
 
-// blame says which flag an error of Build is about.
+// blame says which flag an error is about.
 func (f *clusterRunFlags) blame(err error) error {
+	var field *experiment.FieldError
 	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &field), errors.Is(err, experiment.ErrSpec), errors.Is(err, pipeline.ErrConfig):
+		return f.playing.blame(f.given, err)
 	case errors.Is(err, fleet.ErrOverlay):
 		return badFlag("overlay", err)
 	case errors.Is(err, fleet.ErrPlan), errors.Is(err, fleet.ErrSpec):
@@ -208,7 +220,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	mode := fleet.Mode(f.mode)
 	given := cmd.Flags().Changed
 	if !slices.Contains(fleet.Modes(), mode) {
-		return none, badFlag("mode", oneOf(f.mode, string(fleet.ModeSelf), string(fleet.ModeSharedServer), string(fleet.ModeCluster)))
+		return none, badFlag("mode", experiment.OneOf(f.mode, string(fleet.ModeSelf), string(fleet.ModeSharedServer), string(fleet.ModeCluster)))
 	}
 	if f.place.name == "" && !given("name") {
 		f.place.name = runNow(time.Now())
@@ -241,13 +253,11 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	if mode != fleet.ModeCluster && given("writers") {
 		return none, badFlag("writers", fmt.Errorf("needs --mode %s", fleet.ModeCluster))
 	}
-	flags, err := f.checkRun(cmd, c, args)
-	if err != nil {
+	spec.Plan.PushMetrics, spec.Plan.Pyroscope = f.telemetry.push, f.telemetry.pyroscope
+	if err := f.parse(cmd, args); err != nil {
 		return none, err
 	}
-	spec.Resource = flags.resource
-	spec.Plan.Args, spec.Serve, spec.Files, err = flags.pack(mode)
-	return spec, err
+	return spec, f.blame(f.plan(cmd, c, &spec))
 }
 
 func atLeastOne(n int) error {
@@ -257,222 +267,130 @@ func atLeastOne(n int) error {
 	return nil
 }
 
-// shippedFlags are the flags of run as they are sent with a run.
-type shippedFlags struct {
-	*pflag.FlagSet
-
-	resource schema.GroupResource
-}
-
-// refusedFlags are those that mean this machine, or that a shard is told otherwise;
-// [shardRefuses] has more.
-var refusedFlags = map[string]string{
-	"output":       "cluster collect shows what came of it",
-	"metrics-addr": "shards serve metrics on port 9464",
-	"kubeconfig":   "which cluster it is stands before --",
-	"context":      "which cluster it is stands before --",
-}
-
-// refused says why a flag of run is not for a run in a cluster.
-func refused(name string) (why string, is bool) {
-	if why, is = refusedFlags[name]; !is {
-		why, is = shardRefuses[name]
-	}
-	return why, is
-}
-
-// stormFlagsOfServe are the flags that serve has in common with run: they say what
-// happens.
-var stormFlagsOfServe = []string{"storm", "nodes", "pods", "scale", "skew", "seed", "faults", "filename", "recursive"}
-
-// checkRun checks the flags of run as a shard will.
-func (f *clusterRunFlags) checkRun(cmd *cobra.Command, c *cluster.Cluster, args []string) (shippedFlags, error) {
-	none := shippedFlags{}
+// parse reads the flags after --, by the flag set of run.
+func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
-		return none, usageError{errors.New("watchlab run --help says what can stand after --")}
+		return usageError{errors.New("watchlab run --help-all lists the flags after --")}
 	}
-	run, flags, err := f.parse(cmd, args)
-	if err != nil {
-		return none, err
+	file := f.playing.file
+	f.given = &cobra.Command{Use: "run"}
+	f.playing.add(f.given, nil, anyField)
+	f.playing.file = file
+	f.given.SetContext(cmd.Context())
+	if err := f.given.ParseFlags(args); err != nil {
+		return usageError{err}
 	}
-	shipped := shippedFlags{FlagSet: flags.Flags()}
-	mode := fleet.Mode(f.mode)
-	flags.Flags().Visit(func(fl *pflag.Flag) {
-		if why, is := refused(fl.Name); is && err == nil {
-			err = badFlag(fl.Name, fmt.Errorf("is not for a run in a cluster: %s", why))
-		}
-		if mode == fleet.ModeSelf || err != nil {
-			return
-		}
-		switch {
-		case fl.Name == "source":
-			err = badFlag("source", fmt.Errorf("--mode %s has its own", mode))
-		case fl.Name == "resource" && mode == fleet.ModeCluster:
-			err = badFlag("resource", errors.New("is the storm's"))
-		case fl.Name == "pace" && mode == fleet.ModeSharedServer:
-			err = badFlag("pace", errors.New("the simulated API server plays the storm in its own time"))
-		}
-	})
-	if err == nil && mode == fleet.ModeSelf && liveSource(run.source) {
-		err = badFlag("source", fmt.Errorf("%s needs --mode %s", run.source, fleet.ModeCluster))
+	if rest := f.given.Flags().Args(); len(rest) > 0 {
+		return usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
 	}
-	if err == nil && slices.Contains(run.filenames, "-") {
-		err = badFlag("filename", errors.New("- is not for a run in a cluster, whose shards read it each"))
-	}
-	if err != nil {
-		return none, err
-	}
-	switch mode {
-	case fleet.ModeSelf:
-		if _, err = run.plan(flags); err == nil && run.family == "" {
-			err = badFlag("family", errors.New("is needed, or --storm or --pipeline: the quick study has no storm to share"))
-		}
-	case fleet.ModeSharedServer:
-		shipped.resource, err = f.checkShared(cmd, run, flags)
-	case fleet.ModeCluster:
-		if err = f.replan(cmd, append(slices.Clone(args), "--source="+applySource)); err == nil {
-			shipped.resource, err = run.stormResource(flags)
-		}
-	}
-	return shipped, err
+	return nil
 }
 
-// parse reads the flags of run.
-func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) (*runFlags, *cobra.Command, error) {
-	run := &runFlags{}
-	flags := &cobra.Command{Use: "run"}
-	run.addAll(flags)
-	flags.SetContext(cmd.Context())
-	flags.SetIn(strings.NewReader("")) // Shards have none.
-	if err := flags.ParseFlags(args); err != nil {
-		return nil, nil, usageError{err}
-	}
-	if rest := flags.Flags().Args(); len(rest) > 0 {
-		return nil, nil, usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
-	}
-	return run, flags, nil
+// clusterRefuses are the fields of a Spec that are not for a run in a cluster, beside
+// those of [podRefuses].
+var clusterRefuses = map[string]string{
+	"cluster.kubeconfig": "--kubeconfig stands before --",
+	"cluster.context":    "--context stands before --",
 }
 
-// replan plans what a run of this machine's would do with the flags and this cluster,
-// and forgets it.
-func (f *clusterRunFlags) replan(cmd *cobra.Command, args []string) error {
-	args = append(args, "--context="+f.place.context)
-	if f.place.kubeconfig != "" {
-		args = append(args, "--kubeconfig="+f.place.kubeconfig)
-	}
-	run, flags, err := f.parse(cmd, args)
+// modeRefuses are those that a mode has no use for.
+var modeRefuses = map[fleet.Mode]map[string]string{
+	fleet.ModeSelf:         {},
+	fleet.ModeSharedServer: {"source": "mode shared-server has its own", "paces": "the simulated API server plays the storm in its own time"},
+	fleet.ModeCluster:      {"source": "mode cluster has its own", "cluster.resource": "is the storm's"},
+}
+
+// plan puts into the run what its pods, and its simulated API server, play. It checks
+// both as they will: this cluster stands in for the simulated API server.
+func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
+	spec, err := f.playing.spec(f.given)
 	if err != nil {
 		return err
 	}
-	_, err = run.plan(flags)
-	return err
+	mode := run.Plan.Mode
+	for _, refuses := range []map[string]string{podRefuses, clusterRefuses, modeRefuses[mode]} {
+		if path, why := refusedField(&spec, refuses); path != "" {
+			return &experiment.FieldError{Field: path, Err: fmt.Errorf("is not for a run in a cluster: %s", why)}
+		}
+	}
+	if slices.Contains(spec.Manifests, "-") {
+		return &experiment.FieldError{Field: "manifests", Err: errors.New("- is not for a run in a cluster, whose pods read it each")}
+	}
+	pods, connected := spec, experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
+	switch mode {
+	case fleet.ModeSelf:
+		if spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource {
+			return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
+		}
+		p, err := experiment.New(cmd.Context(), spec, nil)
+		if err == nil && len(p.Spec.Parts) > 0 {
+			err = &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the quick experiment has no storm to share")}
+		}
+		if err != nil {
+			return err
+		}
+	case fleet.ModeSharedServer:
+		spec.Storm.Name = cmp.Or(spec.Storm.Name, experiment.DefaultStorm)
+		if pods, err = f.planServer(cmd, spec, run); err != nil {
+			return err
+		}
+		checked := pods
+		checked.Cluster.Kubeconfig, checked.Cluster.Context = connected.Kubeconfig, connected.Context
+		if _, err := experiment.New(cmd.Context(), checked, nil); err != nil {
+			return err
+		}
+	case fleet.ModeCluster:
+		pods.Source = experiment.ApplySource
+		checked := pods
+		checked.Cluster = connected
+		p, err := experiment.New(cmd.Context(), checked, nil)
+		if err != nil {
+			return err
+		}
+		w, err := p.Spec.Written(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		run.Resource = w.Storm.Resource.GroupResource()
+	}
+	pack := packer{files: map[string][]byte{}, from: map[string]string{}}
+	if err := pack.spec(&pods); err != nil {
+		return err
+	}
+	run.Plan.Experiment = pods.JSON()
+	if mode == fleet.ModeSharedServer {
+		if err := pack.spec(&spec); err != nil {
+			return err
+		}
+		run.Serve = []string{"--experiment=" + path.Join(fleet.PlanDir, serverFile)}
+		pack.files[serverFile] = spec.JSON()
+	}
+	run.Files = pack.files
+	return nil
 }
 
-// checkShared checks what the simulated API server is told, and then what those are
-// who watch it: this cluster stands in for it. It returns what they watch, which is
-// what the storm is of, where no flag says otherwise.
-func (f *clusterRunFlags) checkShared(cmd *cobra.Command, run *runFlags, flags *cobra.Command) (schema.GroupResource, error) {
-	none := schema.GroupResource{}
-	if err := run.storm.check(flags); err != nil {
-		return none, err
-	}
-	serve := serveFlags{
-		storm: run.storm, seed: run.seed, faults: run.faults, filenames: run.filenames, recursive: run.recursive,
-		bind: "127.0.0.1", start: startFirstWatch, speed: 1,
+// serverFile is the Spec of the simulated API server, beside the plan.
+const serverFile = "server.json"
+
+// planServer checks what the simulated API server is to play, and returns what the pods
+// play: what they watch of it.
+func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, run *fleet.Spec) (experiment.Spec, error) {
+	pods := spec
+	pods.Source, pods.Storm, pods.Faults, pods.Manifests, pods.Recursive = experiment.ClusterSource, experiment.Storm{}, nil, nil, false
+	serve := serveFlags{from: spec, bind: "127.0.0.1", start: startFirstWatch, speed: 1}
+	if err := serve.from.Storm.Validate(); err != nil {
+		return pods, err
 	}
 	v, err := serve.prepare(cmd.Context(), strings.NewReader(""))
 	if err != nil {
-		return none, err
+		return pods, err
 	}
 	if err := v.server.Close(); err != nil {
-		return none, err
+		return pods, err
 	}
-	var watching []string
-	flags.Flags().Visit(func(fl *pflag.Flag) {
-		if !slices.Contains(stormFlagsOfServe, fl.Name) {
-			watching = append(watching, spell(fl)...)
-		}
-	})
-	of := v.set.Storms[0].Resource.GroupResource()
-	if !flags.Flags().Changed("resource") {
-		watching = append(watching, "--resource="+of.String())
-	}
-	// A family is what --storm stands for, too.
-	if !flags.Flags().Changed("family") {
-		watching = append(watching, "--family="+defaultFamily)
-	}
-	return of, f.replan(cmd, append(watching, "--source="+clusterSource))
-}
-
-// stormResource is the resource of the storm's objects.
-func (f *runFlags) stormResource(cmd *cobra.Command) (schema.GroupResource, error) {
-	s, _, err := f.load(cmd)
-	if err != nil {
-		return schema.GroupResource{}, err
-	}
-	return s.Resource.GroupResource(), nil
-}
-
-// spell writes a flag as it was given.
-func spell(fl *pflag.Flag) []string {
-	list, ok := fl.Value.(pflag.SliceValue)
-	if !ok {
-		return []string{"--" + fl.Name + "=" + fl.Value.String()}
-	}
-	return spellList(fl, list.GetSlice())
-}
-
-func spellList(fl *pflag.Flag, values []string) []string {
-	if fl.Value.Type() == "stringArray" {
-		var all []string
-		for _, v := range values {
-			all = append(all, "--"+fl.Name+"="+v)
-		}
-		return all
-	}
-	// What has commas is one value between quotes.
-	var text strings.Builder
-	w := csv.NewWriter(&text)
-	_ = w.Write(values) // A Builder takes everything.
-	w.Flush()
-	return []string{"--" + fl.Name + "=" + strings.TrimSuffix(text.String(), "\n")}
-}
-
-// pack writes down what the shards and the simulated API server are told, and reads
-// the files that go with it.
-func (f shippedFlags) pack(mode fleet.Mode) (args, serve []string, files map[string][]byte, err error) {
-	p := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if mode == fleet.ModeSharedServer {
-		if storm := f.Lookup("storm"); !storm.Changed {
-			serve = spell(storm) // serve has no default for it.
-		}
-		if !f.Changed("resource") {
-			args = append(args, "--resource="+f.resource.String())
-		}
-	}
-	f.Visit(func(fl *pflag.Flag) {
-		if err != nil {
-			return
-		}
-		spelled := spell(fl)
-		switch fl.Name {
-		case "storm":
-			var name string
-			if name, err = p.storm(fl.Value.String()); err == nil {
-				spelled = []string{"--storm=" + name}
-			}
-		case "filename":
-			var names []string
-			if names, err = p.manifests(fl.Value.(pflag.SliceValue).GetSlice()); err == nil {
-				spelled = spellList(fl, names)
-			}
-		}
-		if mode == fleet.ModeSharedServer && slices.Contains(stormFlagsOfServe, fl.Name) {
-			serve = append(serve, spelled...)
-		}
-		args = append(args, spelled...)
-	})
-	return args, serve, p.files, err
+	run.Resource = v.set.Storms[0].Resource.GroupResource()
+	pods.Cluster.Resource = cmp.Or(pods.Cluster.Resource, run.Resource.String())
+	return pods, nil
 }
 
 // packer gathers files that travel with a run.
@@ -482,40 +400,31 @@ type packer struct {
 	from map[string]string
 }
 
-// storm packs the storm's file, where it is one.
-func (p *packer) storm(name string) (string, error) {
-	if slices.Contains(storm.Names(), name) || slices.Contains(trace.Names(), name) {
-		return name, nil
+// spec packs the files that a Spec names, and names them as pods find them: its storm
+// and its manifests, but for what is fetched.
+func (p *packer) spec(s *experiment.Spec) (err error) {
+	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
+		if s.Storm.Name, err = p.add(name); err != nil {
+			return &experiment.FieldError{Field: "storm.name", Err: err}
+		}
 	}
-	to, err := p.add(name)
-	if err != nil {
-		return "", badFlag("storm", err)
-	}
-	return to, nil
-}
-
-// manifests packs what -f names: files, the files of folders, not what is fetched.
-func (p *packer) manifests(names []string) ([]string, error) {
-	var packed []string
-	for _, name := range names {
+	s.Manifests = slices.Clone(s.Manifests)
+	for i, name := range s.Manifests {
 		if strings.Contains(name, "://") {
-			packed = append(packed, name)
 			continue
 		}
 		info, err := os.Stat(name)
+		if err == nil && info.IsDir() {
+			err = fmt.Errorf("%s is a folder; name its files, for a run in a cluster", name)
+		}
+		if err == nil {
+			s.Manifests[i], err = p.add(name)
+		}
 		if err != nil {
-			return nil, badFlag("filename", err)
+			return &experiment.FieldError{Field: "manifests", Err: err}
 		}
-		if info.IsDir() {
-			return nil, badFlag("filename", fmt.Errorf("%s is a folder; name its files, for a run in a cluster", name))
-		}
-		to, err := p.add(name)
-		if err != nil {
-			return nil, badFlag("filename", err)
-		}
-		packed = append(packed, to)
 	}
-	return packed, nil
+	return nil
 }
 
 // add packs a file, and returns where shards find it.

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 )
 
@@ -62,11 +65,11 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
 		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "nowhere"), []string{"--storm", "nowhere"}},
-		{with(with([]string{"run"}, place...), "--"), []string{"--family", "quick study"}},
-		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"--out", "upload"}},
+		{with(with([]string{"run"}, place...), "--"), []string{"--family", "quick experiment"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"unknown flag: --out"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
-		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "-f", "-"), []string{"--filename"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", "-"), []string{"--manifest"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", large), []string{"--storm", "bytes"}},
 		{with(with([]string{"run"}, place...), "--mode", "shared-server", "--", "--storm", "recorded-gang", "--pace", "10"), []string{"--pace", "its own time"}},
 		{with(with([]string{"run"}, place...), "--mode", "cluster", "--", "--storm", "recorded-gang", "--source", "apply"), []string{"--source"}},
@@ -86,51 +89,43 @@ func TestClusterBadInput(t *testing.T) {
 	}
 }
 
-// TestPack: what a shard is told is what the user said, with files where they are there.
+// TestPack: the pods' Spec is the user's, with files where the pods have them.
 func TestPack(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string) string {
+	file := func(dir, name, text string) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	mine, pod := file("mine.yaml", "profiles: []\n"), file("pod.yaml", "kind: Pod\n")
-	f := clusterRunFlags{}
+	mine, pod := file(dir, "mine.yaml", "profiles: []\n"), file(dir, "pod.yaml", "kind: Pod\n")
 	cmd := newClusterRun()
 	cmd.SetContext(t.Context())
-	_, flags, err := f.parse(cmd, []string{
-		"--pace", "max,2000", "--storm", mine, "-f", pod, "-f", "https://example.org/pod.yaml", "--no-probe", "--faults", "gone:at=1s,count=2",
-	})
+	f := clusterRunFlags{}
+	if err := f.parse(cmd, []string{"--pace", "max,2000", "--storm", mine, "--manifest", pod, "--manifest", "https://example.org/pod.yaml", "--no-probe", "--faults", "gone:at=1s,count=2"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.playing.spec(f.given)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shipped := shippedFlags{FlagSet: flags.Flags()}
-	shipped.resource.Resource = "pods"
-	for mode, want := range map[fleet.Mode][2]string{
-		fleet.ModeSelf: {"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml", ""},
-		fleet.ModeSharedServer: {
-			"--resource=pods --faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --no-probe=true --pace=max,2000 --storm=/etc/watchlab/mine.yaml",
-			"--faults=gone:at=1s,count=2 --filename=/etc/watchlab/pod.yaml --filename=https://example.org/pod.yaml --storm=/etc/watchlab/mine.yaml",
-		},
-	} {
-		args, serve, files, err := shipped.pack(mode)
-		if err != nil || strings.Join(args, " ") != want[0] || strings.Join(serve, " ") != want[1] {
-			t.Errorf("%s: %q and %q, %v", mode, args, serve, err)
-		}
-		if len(files) != 2 || string(files["mine.yaml"]) != "profiles: []\n" || string(files["pod.yaml"]) != "kind: Pod\n" {
-			t.Errorf("%s: files %q", mode, files)
-		}
-	}
-	other := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
+	p := packer{files: map[string][]byte{}, from: map[string]string{}}
+	if err := p.spec(&got); err != nil {
 		t.Fatal(err)
 	}
-	if _, flags, err = f.parse(cmd, []string{"--storm", mine, "-f", other}); err != nil {
-		t.Fatal(err)
+	want := experiment.Spec{
+		Paces: []string{"max", "2000"}, Storm: experiment.Storm{Name: "/etc/watchlab/mine.yaml"}, NoProbe: true,
+		Manifests: []string{"/etc/watchlab/pod.yaml", "https://example.org/pod.yaml"}, Faults: []string{"gone:at=1s,count=2"},
 	}
-	if _, _, _, err := (shippedFlags{FlagSet: flags.Flags()}).pack(fleet.ModeSelf); err == nil || !strings.Contains(err.Error(), "one name") {
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("packed (-want +got):\n%s", diff)
+	}
+	if len(p.files) != 2 || string(p.files["mine.yaml"]) != "profiles: []\n" || string(p.files["pod.yaml"]) != "kind: Pod\n" {
+		t.Errorf("files %q", p.files)
+	}
+	two := experiment.Spec{Storm: experiment.Storm{Name: mine}, Manifests: []string{file(t.TempDir(), "mine.yaml", "")}}
+	if err := p.spec(&two); err == nil || !strings.Contains(err.Error(), "one name") {
 		t.Errorf("two files of one name: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
@@ -116,7 +117,12 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	of := 0
 	opts := lab.MergeOptions{Name: c.run, Partial: f.partial}
 	if c.state != nil {
-		of, opts.Args = c.state.Plan.Pods, planArgs(*c.state)
+		plan := c.state.Plan
+		of, opts.Experiment = plan.Pods, plan.Experiment
+		opts.Args = []string{
+			"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--upload", plan.Upload,
+			"--", "--experiment", lab.ExperimentFile,
+		}
 	}
 	got, err := upload.Collect(cmd.Context(), c.reader, c.run, of, spool, opts)
 	for _, d := range got.Damaged {
@@ -168,7 +174,7 @@ func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer,
 	case "bench":
 		return report.Bench, nil
 	}
-	return nil, badFlag("output", oneOf(f.output, "table", "json", "bench"))
+	return nil, badFlag("output", experiment.OneOf(f.output, "table", "json", "bench"))
 }
 
 // open finds where the results are.
@@ -288,16 +294,6 @@ func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, er
 		return nil, badFlag("from-logs", errors.New("names no file"))
 	}
 	return logs, nil
-}
-
-// planArgs is how the run was started, as far as its plan tells.
-func planArgs(s fleet.State) []string {
-	p := s.Plan
-	args := []string{"cluster", "run", "--name", p.Run, "--mode", string(p.Mode), "--pods", fmt.Sprint(p.Pods)}
-	if p.Writers > 0 {
-		args = append(args, "--writers", fmt.Sprint(p.Writers))
-	}
-	return append(append(args, "--upload", p.Upload, "--"), p.Args...)
 }
 
 // nothing says that no shard has delivered, and why not, as far as that is known.

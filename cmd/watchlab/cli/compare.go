@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	comparison "watchlab/bench/compare"
+	"watchlab/bench/experiment"
 )
 
 func newCompare() *cobra.Command {
@@ -86,5 +87,5 @@ func comparisonWriter(output string, stderr io.Writer) (func(*comparison.Tables,
 	case "json":
 		return (*comparison.Tables).JSON, nil
 	}
-	return nil, badFlag("output", oneOf(output, "text", "csv", "markdown", "json"))
+	return nil, badFlag("output", experiment.OneOf(output, "text", "csv", "markdown", "json"))
 }

@@ -40,7 +40,7 @@ func TestRunWithStaticPodsAndManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs := command("run", "--storm", "recorded-nodeloss", "--pipeline", "kubelet", "--impl", "cond",
-		"--rounds", "1", "--events", "200", "--static", "3", "-f", file)
+		"--rounds", "1", "--events", "200", "--static", "3", "--manifest", file)
 	if code != exitOK || !strings.Contains(out, "file and http with 3 pods each") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
@@ -62,10 +62,10 @@ func TestRunRefusesFaultsAndManifests(t *testing.T) {
 		`--faults: fault 1 (gnoe): invalid fault: unknown fault "gnoe"`:   {"--faults", "gnoe"},
 		"--static: needs --pipeline kubelet":                              {"--static", "3"},
 		"--static: -1 is negative":                                        {"--static", "-1", "--pipeline", "kubelet"},
-		"--recursive: needs -f":                                           {"-R"},
-		"broken.yaml:2: invalid manifest: Pod web: strict decoding error": {"-f", broken},
-		"config.yaml:1: invalid manifest: ConfigMap has no pod template":  {"-f", config},
-		"none.yaml: no such file or directory":                            {"-f", filepath.Join(dir, "none.yaml")},
+		"--recursive: needs --manifest":                                   {"-R"},
+		"broken.yaml:2: invalid manifest: Pod web: strict decoding error": {"--manifest", broken},
+		"config.yaml:1: invalid manifest: ConfigMap has no pod template":  {"--manifest", config},
+		"none.yaml: no such file or directory":                            {"--manifest", filepath.Join(dir, "none.yaml")},
 	} {
 		code, out, errs := command(append([]string{"run", "--storm", "steady", "--pods", "20"}, args...)...)
 		if code != exitUsage || !strings.Contains(errs, want) || out != "" || strings.Count(errs, "\n") != 1 {

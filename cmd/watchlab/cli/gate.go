@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	comparison "watchlab/bench/compare"
+	"watchlab/bench/experiment"
 )
 
 // errRegressed ends a gate that has said what regressed.
@@ -44,7 +45,7 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 			case against == "":
 				return badFlag("against", errors.New("names no run to hold it against"))
 			case output != "text" && output != "json":
-				return badFlag("output", oneOf(output, "text", "json"))
+				return badFlag("output", experiment.OneOf(output, "text", "json"))
 			}
 			rules, name, err := gateRules(file)
 			if err != nil {

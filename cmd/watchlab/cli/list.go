@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/experiment"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -42,11 +43,6 @@ func entriesOf[O, T any](f impls.Family, variants []impls.Variant[O, T]) []entry
 	return out
 }
 
-// families are those that have variants.
-func families() []string {
-	return []string{string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)}
-}
-
 func newList() *cobra.Command {
 	output := "table"
 	cmd := &cobra.Command{
@@ -67,7 +63,7 @@ func newList() *cobra.Command {
 				enc.SetIndent("", "  ")
 				return enc.Encode(entries())
 			default:
-				return badFlag("output", oneOf(output, "table", "json"))
+				return badFlag("output", experiment.OneOf(output, "table", "json"))
 			}
 		},
 	}
@@ -116,9 +112,4 @@ func locked(unlocked bool) string {
 		return "unlocked"
 	}
 	return "locked"
-}
-
-// oneOf is the error for a value that isn't one of those allowed.
-func oneOf(got string, allowed ...string) error {
-	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
 }

@@ -1,25 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 	"watchlab/loadgen/share"
@@ -74,7 +75,7 @@ finished delivered.`,
 	fl.StringVar(&f.role, "role", podRole, "what this pod is: "+podRole+", or "+writerRole+" in mode cluster")
 	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "file with the token of the simulated API server, in mode shared-server")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account; elsewhere as kubectl finds it)")
-	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "host:port to serve metrics and probes on, from the start; that of the plan's flags comes first")
+	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "host:port to serve metrics and probes on, from the start")
 	return cmd
 }
 
@@ -87,8 +88,8 @@ type shard struct {
 	pod, node string
 	lookup    func(string) (string, bool)
 
-	playing *runFlags
-	given   *cobra.Command
+	spec      experiment.Spec
+	telemetry telemetryFlags
 
 	config    *rest.Config
 	client    kubernetes.Interface
@@ -112,7 +113,7 @@ func (f podFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
 	case f.role == writerRole:
 		return nil, badFlag("role", fmt.Errorf("mode %s has no writers", s.plan.Mode))
 	case f.role != podRole:
-		return nil, badFlag("role", oneOf(f.role, podRole, writerRole))
+		return nil, badFlag("role", experiment.OneOf(f.role, podRole, writerRole))
 	}
 	text, _ := lookup(fleet.IndexVar)
 	s.index, err = strconv.Atoi(text)
@@ -129,54 +130,49 @@ func (f podFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
 	return s, s.parse()
 }
 
-// shardRefuses are the flags of run that are not for shards.
-var shardRefuses = map[string]string{
-	"out":     "results go where the plan's upload says",
-	"resume":  "a shard that fails is begun again",
-	"profile": "profiles are files of a results folder, which shards have none of",
-	"memory":  "a pod is a process of its own already",
-	"share":   "each shard gets its own",
-	"budget":  "all shards have to play the same rounds: --rounds says how many",
+// podRefuses are the fields of a Spec that pods of a load Job have no use for.
+var podRefuses = map[string]string{
+	"profiles": "profiles are files of a results folder, which pods have none of",
+	"memory":   "a pod is a process of its own already",
+	"share":    "each pod gets its own",
+	"budget":   "all pods have to play the same rounds: --rounds says how many",
 }
 
-// parse reads the plan's flags.
+// parse reads the plan's experiment.
 func (s *shard) parse() error {
-	s.playing = &runFlags{}
-	s.given = &cobra.Command{Use: "run"}
-	s.playing.addAll(s.given)
-	if err := s.given.ParseFlags(s.plan.Args); err != nil {
-		return s.bad(err)
-	}
-	if rest := s.given.Flags().Args(); len(rest) > 0 {
-		return s.bad(fmt.Errorf("run takes no argument %q, only flags", rest[0]))
-	}
 	var err error
-	s.given.Flags().Visit(func(fl *pflag.Flag) {
-		if why, refused := shardRefuses[fl.Name]; refused && err == nil {
-			err = s.bad(fmt.Errorf("--%s is not for shards: %s", fl.Name, why))
-		}
-	})
-	if err != nil {
+	if s.spec, err = experiment.Parse(s.flags.plan+": experiment", s.plan.Experiment); err != nil {
+		return badFlag("plan", err)
+	}
+	if path, why := refusedField(&s.spec, podRefuses); path != "" {
+		return s.bad(fmt.Errorf("%s is not for pods: %s", path, why))
+	}
+	if live := s.spec.Source == experiment.ClusterSource || s.spec.Source == experiment.ApplySource; live != (s.plan.Mode != fleet.ModeSelf) {
+		return s.bad(fmt.Errorf("source %s is not for mode %s", cmp.Or(s.spec.Source, "memory"), s.plan.Mode))
+	}
+	s.telemetry = telemetryFlags{addr: s.flags.metricsAddr, push: s.plan.PushMetrics, pyroscope: s.plan.Pyroscope}
+	if err := s.telemetry.check(false); err != nil {
 		return err
 	}
-	switch f := s.playing; {
-	case s.plan.Mode == fleet.ModeSelf && liveSource(f.source):
-		return s.bad(fmt.Errorf("--source %s is not for mode %s", f.source, s.plan.Mode))
-	case s.plan.Mode != fleet.ModeSelf && s.given.Flags().Changed("source") && f.source != clusterSource:
-		return s.bad(fmt.Errorf("--source %s is not for mode %s", f.source, s.plan.Mode))
+	if s.plan.Mode == fleet.ModeSelf {
+		s.spec.Share = share.Of{Index: s.index, Of: s.plan.Pods}.String()
 	}
-	if s.playing.telemetry.addr == "" {
-		s.playing.telemetry.addr = s.flags.metricsAddr
+	return nil
+}
+
+// refusedField returns the first field that has a value, and is refused.
+func refusedField(s *experiment.Spec, refuses map[string]string) (path, why string) {
+	for _, f := range experiment.Given(s) {
+		if why, refused := refuses[f.Path]; refused {
+			return f.Path, why
+		}
 	}
-	if s.plan.Mode != fleet.ModeSelf {
-		return nil
-	}
-	return s.given.Flags().Set("share", share.Of{Index: s.index, Of: s.plan.Pods}.String())
+	return "", ""
 }
 
 // bad says that the plan is wrong.
 func (s *shard) bad(err error) error {
-	return badFlag("plan", fmt.Errorf("%s: args: %w", s.flags.plan, err))
+	return badFlag("plan", fmt.Errorf("%s: experiment: %w", s.flags.plan, err))
 }
 
 // connect makes the client of the cluster that the run is in, where it needs one.
@@ -208,7 +204,6 @@ func (s *shard) connect() error {
 // run plays this shard's part.
 func (s *shard) run(cmd *cobra.Command) error {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	s.given.SetContext(ctx)
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -216,21 +211,21 @@ func (s *shard) run(cmd *cobra.Command) error {
 	if err != nil {
 		return badFlag("plan", fmt.Errorf("%s: deliver: %w", s.flags.plan, err))
 	}
-	p, err := s.check()
+	p, err := s.check(ctx)
 	if err != nil {
-		return err
+		return s.bad(err)
 	}
-	for _, note := range p.notes {
+	for _, note := range p.Notes {
 		fmt.Fprintf(stderr, "watchlab: %s\n", note)
 	}
 	// Probes are answered from here on, while it waits, too.
-	session, err := p.telemetry.start(ctx, s.plan.Run, stderr)
+	session, err := s.telemetry.start(ctx, s.plan.Run, stderr)
 	if err != nil {
 		return err
 	}
 	switch {
 	case s.flags.role == writerRole:
-		err = s.write(ctx, p, stderr)
+		err = s.write(ctx, stderr)
 	default:
 		err = s.play(ctx, p, session, sink, stdout, stderr)
 	}
@@ -239,30 +234,22 @@ func (s *shard) run(cmd *cobra.Command) error {
 }
 
 // check plans what can be planned without the cluster.
-func (s *shard) check() (*plan, error) {
-	if s.plan.Mode == fleet.ModeSelf {
-		return s.playing.plan(s.given)
+func (s *shard) check(ctx context.Context) (*experiment.Plan, error) {
+	if s.plan.Mode != fleet.ModeSelf {
+		return experiment.NewLive(s.spec, pipeline.LiveConfig{})
 	}
-	s.playing.source = clusterSource
-	if s.plan.Mode == fleet.ModeSharedServer {
-		s.playing.faults = nil // They are the server's.
+	p, err := experiment.New(ctx, s.spec, nil)
+	if err == nil && len(p.Spec.Parts) > 0 {
+		err = errors.New("an experiment with parts has no storm to share")
 	}
-	p, err := s.playing.check(s.given)
-	if err != nil {
-		return nil, err
-	}
-	if s.playing.family == "" {
-		s.playing.family = defaultFamily
-	}
-	return p, s.playing.checkLive(s.given)
+	return p, err
 }
 
 // options are what the shard's run is played with.
-func (s *shard) options(p *plan) lab.Options {
-	return lab.Options{
-		Name: s.plan.Run, Rounds: p.rounds, Seed: p.seed, NoAA: p.noAA, Build: build(),
-		Args: slices.Concat([]string{"run"}, s.plan.Args),
-	}
+func (s *shard) options(p *experiment.Plan) lab.Options {
+	opts := p.Options
+	opts.Name, opts.Build, opts.Args = s.plan.Run, build(), os.Args[1:]
+	return opts
 }
 
 // join joins the others, where they wait for each other.
@@ -296,17 +283,19 @@ const (
 )
 
 // play plays the comparisons, and delivers what came of them.
-func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
-	if err := s.listen(ctx, p); err != nil {
-		return err
+func (s *shard) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
+	if s.plan.Mode != fleet.ModeSelf {
+		if p, err = s.listen(ctx); err != nil {
+			return err
+		}
 	}
 	opts := s.options(p)
-	b, err := s.join(ctx, lab.Plays(p.comparisons, opts), stderr)
+	b, err := s.join(ctx, lab.Plays(p.Comparisons, opts), stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(ctx, b, err == nil)) }()
-	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.comparisons)}
+	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.Comparisons)}
 	if b != nil {
 		mine.Attempt = b.Attempt()
 		opts.Gate = s.gate(b, &mine.Starts)
@@ -314,7 +303,7 @@ func (s *shard) play(ctx context.Context, p *plan, session *telemetry.Session, s
 	status := newStatus(stderr)
 	defer status.clear()
 	opts.Progress = session.Progress(status.show)
-	mine.Outcome, err = lab.Run(ctx, session.Watch(p.comparisons), opts)
+	mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
 	status.clear()
 	if mine.Outcome == nil {
 		return err

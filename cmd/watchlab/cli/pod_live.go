@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,32 +17,26 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 )
 
-// defaultFamily is what live streams are played through.
-const defaultFamily = string(impls.DeltaFIFO)
-
-// listen plans the comparisons of a live stream, where the shard has one.
-func (s *shard) listen(ctx context.Context, p *plan) error {
-	switch s.plan.Mode {
-	case fleet.ModeSharedServer:
-		return s.listenToServer(ctx, p)
-	case fleet.ModeCluster:
-		written, err := s.written()
-		if err != nil {
-			return err
-		}
-		return s.listenToWriters(p, written)
+// listen plans the comparisons of a live stream.
+func (s *shard) listen(ctx context.Context) (*experiment.Plan, error) {
+	if s.plan.Mode == fleet.ModeSharedServer {
+		return s.listenToServer(ctx)
 	}
-	return nil
+	w, err := s.written(ctx)
+	if err != nil {
+		return nil, s.bad(err)
+	}
+	return s.listenToWriters(w)
 }
 
 // serverLimit is how long the simulated API server may take to be there, as long as
@@ -49,34 +44,32 @@ func (s *shard) listen(ctx context.Context, p *plan) error {
 const serverLimit = 2 * time.Minute
 
 // listenToServer follows the simulated API server of the run.
-func (s *shard) listenToServer(ctx context.Context, p *plan) error {
+func (s *shard) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	token, err := os.ReadFile(s.flags.tokenFile)
 	if err != nil {
-		return badFlag("token-file", err)
+		return nil, badFlag("token-file", err)
 	}
 	c, err := cluster.For(&rest.Config{Host: s.server(), BearerToken: strings.TrimSpace(string(token))})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f := s.playing
-	r, err := found(ctx, c, f.of.resource, max(serverLimit, s.plan.Barrier.Duration))
+	r, err := found(ctx, c, cmp.Or(s.spec.Cluster.Resource, "pods"), max(serverLimit, s.plan.Barrier.Duration))
 	if err != nil {
-		return badFlag("resource", err)
+		return nil, badFlag("resource", err)
 	}
 	lw, err := c.ListerWatcher(r, cluster.Scope{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	turn := &turns{list: lw}
-	spec := f.liveSpec()
-	spec.Of = "shared-server-" + r.GroupVersionResource.Resource
-	spec.Open = func() (*cluster.Tee, error) {
+	stream := pipeline.LiveConfig{Of: "shared-server-" + r.GroupVersionResource.Resource}
+	stream.Open = func() (*cluster.Tee, error) {
 		if err := turn.next(ctx); err != nil {
 			return nil, err
 		}
-		return cluster.NewTee(c, r, cluster.Scope{Namespace: f.of.namespace}, pipeline.LiveRoom)
+		return cluster.NewTee(c, r, cluster.Scope{Namespace: s.spec.Cluster.Namespace}, pipeline.LiveRoom)
 	}
-	return p.live(spec)
+	return experiment.NewLive(s.spec, stream)
 }
 
 // turns follows the turns of the simulated API server, which begins anew when all
@@ -167,73 +160,52 @@ func found(ctx context.Context, c *cluster.Cluster, name string, within time.Dur
 
 // written is what the writers of the run write, and where.
 type written struct {
-	cluster  *cluster.Cluster
-	resource cluster.Resource
-	storm    *storm.Storm
-	rate     pace.Rate
+	experiment.Written
+	cluster *cluster.Cluster
 }
 
-// written reads what the plan's flags say of the storm.
-func (s *shard) written() (*written, error) {
-	f := s.playing
-	if len(f.paces) != 1 {
-		return nil, badFlag("pace", fmt.Errorf("mode %s takes one", s.plan.Mode))
-	}
-	w := &written{}
-	var err error
-	if w.rate, err = pace.ParseRate(f.paces[0]); err != nil {
-		return nil, badFlag("pace", err)
-	}
-	if w.storm, _, err = f.load(s.given); err != nil {
+// written reads what the plan's experiment says of the storm.
+func (s *shard) written(ctx context.Context) (*written, error) {
+	c, err := cluster.For(s.config)
+	if err != nil {
 		return nil, err
 	}
-	if w.cluster, err = cluster.For(s.config); err != nil {
-		return nil, err
-	}
-	resource := w.storm.Resource.Resource
-	if g := w.storm.Resource.Group; g != "" {
-		resource += "." + g
-	}
-	if w.resource, err = w.cluster.Resource(resource); err != nil {
-		return nil, badFlag("storm", err)
-	}
-	return w, nil
+	w, err := s.spec.Written(ctx, c)
+	return &written{Written: w, cluster: c}, err
 }
 
 // listenToWriters follows what the writers of the run make in the cluster.
-func (s *shard) listenToWriters(p *plan, w *written) error {
-	spec := s.playing.liveSpec()
-	spec.Of = w.storm.Name
-	spec.Open = func() (*cluster.Tee, error) {
-		return cluster.NewTee(w.cluster, w.resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
-	}
-	return p.live(spec)
+func (s *shard) listenToWriters(w *written) (*experiment.Plan, error) {
+	return experiment.NewLive(s.spec, pipeline.LiveConfig{Of: w.Storm.Name, Open: func() (*cluster.Tee, error) {
+		return cluster.NewTee(w.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
+	}})
 }
 
 // write makes this writer's share of the storm in the cluster, once in each round of
 // the shards, and takes it away again.
-func (s *shard) write(ctx context.Context, p *plan, stderr io.Writer) (err error) {
-	what, err := s.written()
+func (s *shard) write(ctx context.Context, stderr io.Writer) (err error) {
+	what, err := s.written(ctx)
 	if err != nil {
-		return err
+		return s.bad(err)
 	}
 	// The shards' rounds are the writer's.
-	if err := s.listenToWriters(p, what); err != nil {
-		return err
+	p, err := s.listenToWriters(what)
+	if err != nil {
+		return s.bad(err)
 	}
 	mine := share.Of{Index: s.index, Of: s.plan.Writers}
-	part := what.storm.Select(0, mine.Has)
-	writer, err := cluster.NewWriter(what.cluster, what.resource, fleet.WriterRun(s.plan.Run, s.index))
+	part := what.Storm.Select(0, mine.Has)
+	writer, err := cluster.NewWriter(what.cluster, what.Resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
-		return badFlag("storm", err)
+		return s.bad(err)
 	}
-	plays := lab.Plays(p.comparisons, s.options(p))
+	plays := lab.Plays(p.Comparisons, s.options(p))
 	b, err := s.join(ctx, plays, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), experiment.CleanLimit)
 		defer cancel()
 		err = errors.Join(err, writer.Clean(clean), leave(ctx, b, err == nil))
 	}()
@@ -249,7 +221,7 @@ func (s *shard) write(ctx context.Context, p *plan, stderr io.Writer) (err error
 			// Who was begun again goes on where the others are.
 			at = max(at, began.Position)
 		}
-		if err := s.writeOnce(ctx, writer, part, what.rate, stderr); err != nil {
+		if err := s.writeOnce(ctx, writer, part, what.Rate, p.Spec.Cluster.For.Duration, stderr); err != nil {
 			return err
 		}
 	}
@@ -257,8 +229,8 @@ func (s *shard) write(ctx context.Context, p *plan, stderr io.Writer) (err error
 }
 
 // writeOnce plays the writer's part of the storm for as long as a round is.
-func (s *shard) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, stderr io.Writer) error {
-	window, cancel := context.WithTimeout(ctx, s.playing.of.window)
+func (s *shard) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration, stderr io.Writer) error {
+	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
 	w, err := writer.Play(window, part.Storm, share.Schedule(rate, part))
 	fmt.Fprintf(stderr, "watchlab: writer %d/%d: %d events written of %d, %d refused, %d late, %v at most\n",

@@ -32,11 +32,11 @@ func TestShardsWithoutACluster(t *testing.T) {
 run: alone
 mode: self
 pods: 2
-args: [--family=queue, --impl=cond, --storm=`+tiny+`, --rounds=1, --events=2000, --metrics-addr=127.0.0.1:0]
+experiment: {family: queue, variants: [cond], storm: {name: `+tiny+`}, rounds: 1, events: 2000}
 upload: dir=`+dir+`
 barrier: 0s
 `)
-		if code, _, errs := call(t, "pod", "--plan", plan); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
+		if code, _, errs := call(t, "pod", "--plan", plan, "--metrics-addr", "127.0.0.1:0"); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
 			t.Fatalf("shard %s: exit code %d, stderr %q", index, code, errs)
 		}
 	}
@@ -68,22 +68,22 @@ func TestShardRefuses(t *testing.T) {
 		args              []string
 		want              string
 	}{
-		{"no index", "", plan + "args: [--family=queue]", nil, `JOB_COMPLETION_INDEX is ""`},
-		{"index", "2", plan + "args: [--family=queue]", nil, "pods 0 to 1"},
+		{"no index", "", plan + "experiment: {family: queue}", nil, `JOB_COMPLETION_INDEX is ""`},
+		{"index", "2", plan + "experiment: {family: queue}", nil, "pods 0 to 1"},
 		{"plan", "0", "run: a\nmode: none\n", nil, "--plan: "},
-		{"field", "0", plan + "args: []\nhurry: true", nil, "hurry"},
-		{"role", "0", plan + "args: [--family=queue]", []string{"--role", "cook"}, "--role: "},
-		{"writer", "0", plan + "args: [--family=queue]", []string{"--role", "writer"}, "mode self has no writers"},
-		{"unknown flag", "0", plan + "args: [--fast]", nil, "--fast"},
-		{"argument", "0", plan + "args: [fast]", nil, `"fast"`},
-		{"quick study", "0", plan + "args: []", nil, "needs --family"},
-		{"budget", "0", plan + "args: [--family=queue, --budget=1m]", nil, "--rounds says how many"},
-		{"out", "0", plan + "args: [--family=queue, --out=x]", nil, "--out is not for shards"},
-		{"share", "0", plan + "args: [--family=queue, --share=0/2]", nil, "each shard gets its own"},
-		{"live", "0", plan + "args: [--source=cluster]", nil, "--source cluster is not for mode self"},
-		{"flag of run", "0", plan + "args: [--family=queue, --rounds=-1]", nil, "--rounds: -1"},
-		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "args: [--family=queue]", nil, "--plan: "},
-		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "args: [--family=queue]", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
+		{"field", "0", plan + "experiment: {family: queue}\nhurry: true", nil, "hurry"},
+		{"role", "0", plan + "experiment: {family: queue}", []string{"--role", "cook"}, "--role: "},
+		{"writer", "0", plan + "experiment: {family: queue}", []string{"--role", "writer"}, "mode self has no writers"},
+		{"unknown flag", "0", plan + "experiment: {fast: true}", nil, `unknown field "fast"`},
+		{"no experiment", "0", plan, nil, "experiment"},
+		{"quick study", "0", plan + "experiment: {}", nil, "needs --family"},
+		{"budget", "0", plan + "experiment: {family: queue, budget: 1m}", nil, "--rounds says how many"},
+		{"memory", "0", plan + "experiment: {family: queue, memory: true}", nil, "memory is not for pods"},
+		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod gets its own"},
+		{"live", "0", plan + "experiment: {source: cluster}", nil, "source cluster is not for mode self"},
+		{"field of the experiment", "0", plan + "experiment: {family: queue, rounds: -1}", nil, "rounds: -1"},
+		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
+		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "experiment: {family: queue}", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
 	} {
 		code, out, errs := call(t, append([]string{"pod", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)
 		if code != exitUsage || out != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/profile"
 )
@@ -116,9 +117,9 @@ func (f *profileFlags) check(profiles int) error {
 	case kind == profile.Trace:
 		return badFlag("kind", errors.New("an execution trace is for go tool trace"))
 	case f.sort != "flat" && f.sort != "cum":
-		return badFlag("sort", oneOf(f.sort, "flat", "cum"))
+		return badFlag("sort", experiment.OneOf(f.sort, "flat", "cum"))
 	case f.output != "text" && f.output != "json":
-		return badFlag("output", oneOf(f.output, "text", "json"))
+		return badFlag("output", experiment.OneOf(f.output, "text", "json"))
 	case f.rows < 0:
 		return badFlag("rows", fmt.Errorf("%d (want 0 or more)", f.rows))
 	case len(f.cells) > profiles:

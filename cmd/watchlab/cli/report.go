@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -86,7 +87,7 @@ func makeReport(dir, form string, given bool, stdout, stderr io.Writer) error {
 			}
 		}
 		if at < 0 {
-			return badFlag("output", oneOf(form, reportFormNames()...))
+			return badFlag("output", experiment.OneOf(form, reportFormNames()...))
 		}
 		write = reportForms[at].write
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/discovery"
 	"watchlab/loadgen/apiserver/store"
@@ -30,17 +31,15 @@ import (
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	storm      stormFlags
-	seed       int64
-	filenames  []string
-	recursive  bool
+	specFlags
+	from experiment.Spec
+
 	bind       string
 	port       int
 	tls        bool
 	tokenFile  string
 	kubeconfig string
 	overwrite  bool
-	faults     []string
 	start      string
 	repeat     string
 	speed      float64
@@ -75,37 +74,43 @@ is served or written.`,
   KUBECONFIG=kc kubectl get pods -A -w
 
   # An empty cluster with your custom resources, over plain HTTP
-  watchlab serve -f crds/ --tls=false --port 8080
+  watchlab serve --manifest crds/ --tls=false --port 8080
   kubectl --server http://127.0.0.1:8080 get crds
 
   # The same storm twice as fast, with a network that fails
   watchlab serve --storm nodeloss --speed 2 --faults 'disconnect:every=5s' --kubeconfig-out kc`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.storm.check(cmd); err != nil {
-				return err
+			var err error
+			if f.from, err = f.spec(cmd); err == nil {
+				err = f.from.Storm.Validate()
+			}
+			if err != nil {
+				return f.blame(cmd, err)
 			}
 			return f.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.storm.name, "storm", "", "what happens: "+stormHelp()+"; nothing where none is named")
-	f.storm.addSizes(cmd)
-	fl.Int64Var(&f.seed, "seed", 1, "seed of the profile and of the faults")
-	fl.StringArrayVarP(&f.filenames, "filename", "f", nil, "manifests of objects that are there from the start, custom resource definitions included: files, folders, URLs, or - for standard input")
-	fl.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in the folders of -f, too")
+	f.add(cmd, nil, servedField)
 	fl.StringVar(&f.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.IntVar(&f.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&f.tls, "tls", true, "serve HTTPS and ask for a token; without, plain HTTP for anybody on this machine")
 	fl.StringVar(&f.tokenFile, "token-file", "", "file with the token that clients have to bear (default: one is made)")
 	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
-	fl.StringArrayVar(&f.faults, "faults", nil, "what goes wrong, as in 'disconnect:every=2s,count=10; gone:at=5s': all, "+faultNames()+"; adds to those of the storm's file")
 	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+", "+startNow+", or "+startWatches+"N, a second after N watches are open")
 	fl.StringVar(&f.repeat, "repeat", "1", "how often the storm is played, or "+repeatForever+": each time from the beginning, with what clients made gone and all watches ended, when the storm is over (or nobody watches it any more) and as many watches have ended as --start waited for")
 	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }
+
+// servedField reports whether a field of a Spec says what is served.
+func servedField(f experiment.Field) bool {
+	return stormField(f) || slices.Contains([]string{"faults", "manifests", "recursive"}, f.Path)
+}
+
+func (f *serveFlags) seed() int64 { return cmp.Or(f.from.Seed, 1) }
 
 // check refuses flags that make no sense, before anything is read.
 func (f *serveFlags) check() error {
@@ -117,7 +122,7 @@ func (f *serveFlags) check() error {
 		return badFlag("repeat", err)
 	}
 	switch {
-	case f.times != 1 && f.storm.name == "":
+	case f.times != 1 && f.from.Storm.Name == "":
 		return badFlag("repeat", errors.New("needs --storm"))
 	case !(f.speed > 0) || f.speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", f.speed))
@@ -185,16 +190,20 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
 		}
 	}
-	specs, err := parseFaults(f.faults)
-	if err != nil {
-		return nil, err
+	var specs []fault.Spec
+	for _, text := range f.from.Faults {
+		more, err := fault.ParseAll(text)
+		if err != nil {
+			return nil, badFlag("faults", err)
+		}
+		specs = append(specs, more...)
 	}
 	if v.objects, err = f.manifests(ctx, stdin); err != nil {
 		return nil, err
 	}
 	v.set = &storm.Set{}
-	if f.storm.name != "" {
-		if v.set, err = f.storm.load(f.seed); err != nil {
+	if f.from.Storm.Name != "" {
+		if v.set, err = f.from.Storm.Load(f.seed()); err != nil {
 			return nil, badFlag("storm", err)
 		}
 	}
@@ -217,7 +226,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 
 // open makes the server, with what is there from the start.
 func (v *service) open() (err error) {
-	if v.injector, err = fault.New(v.specs, v.flags.seed, nil); err != nil {
+	if v.injector, err = fault.New(v.specs, v.flags.seed(), nil); err != nil {
 		return badFlag("faults", err)
 	}
 	injector := v.injector
@@ -232,12 +241,12 @@ func (v *service) open() (err error) {
 
 // manifests reads what is there from the start.
 func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
-	if len(f.filenames) == 0 {
+	if len(f.from.Manifests) == 0 {
 		return nil, nil
 	}
-	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.filenames, Recursive: f.recursive, Stdin: stdin})
+	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.from.Manifests, Recursive: f.from.Recursive, Stdin: stdin})
 	if err != nil {
-		return nil, badFlag("filename", err)
+		return nil, badFlag("manifest", err)
 	}
 	// What others depend on comes first.
 	rank := func(o manifest.Object) int {
@@ -264,7 +273,7 @@ func (v *service) create() error {
 			err = v.server.Create(u)
 		}
 		if err != nil {
-			return badFlag("filename", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
+			return badFlag("manifest", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
 		}
 	}
 	return nil

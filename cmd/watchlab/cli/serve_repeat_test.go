@@ -25,7 +25,7 @@ func TestServeRepeats(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, end := serving(t, slices.Concat([]string{
-				"--storm", tiny, "-f", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "watches:2", "--repeat", "2",
+				"--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "watches:2", "--repeat", "2",
 			}, faults)...)
 			if !strings.Contains(out.String(), "begins 1s after 2 watches are open") {
 				t.Errorf("output\n%s", out)

@@ -118,7 +118,7 @@ func TestServe(t *testing.T) {
 	if err := os.WriteFile(manifests, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, end := serving(t, "--storm", tiny, "-f", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--faults", "disconnect:at=1h")
+	out, end := serving(t, "--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--faults", "disconnect:at=1h")
 	for _, want := range []string{"https://127.0.0.1:", "manifests: 2 objects", "disconnect", "KUBECONFIG=" + kubeconfig + " kubectl get pods -A -w", "begins with the first watch"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out)
@@ -188,9 +188,9 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--tls=false", "--storm", "nodeloss", "--nodes", "-5"}, "--nodes: -5 is less than 1"},
 		{[]string{"--tls=false", "--storm", "none"}, "--storm: "},
 		{[]string{"--tls=false", "--faults", "meteor"}, "--faults: "},
-		{[]string{"--tls=false", "-f", filepath.Join(dir, "none.yaml")}, "--filename: "},
-		{[]string{"--tls=false", "-f", file("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodes: 1}\n")}, "bad.yaml"},
-		{[]string{"--tls=false", "-f", file("kind.yaml", "apiVersion: nope.example.com/v1\nkind: Nope\nmetadata: {name: a}\n")}, "kind.yaml:1: "},
+		{[]string{"--tls=false", "--manifest", filepath.Join(dir, "none.yaml")}, "--manifest: "},
+		{[]string{"--tls=false", "--manifest", file("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodes: 1}\n")}, "bad.yaml"},
+		{[]string{"--tls=false", "--manifest", file("kind.yaml", "apiVersion: nope.example.com/v1\nkind: Nope\nmetadata: {name: a}\n")}, "kind.yaml:1: "},
 		{[]string{"--tls=false", "--token-file", file("token", "two tokens")}, "--token-file: "},
 		{[]string{"--kubeconfig-out", theirs}, "--overwrite"},
 		{[]string{"--kubeconfig-out", kc, "extra"}, "extra"},

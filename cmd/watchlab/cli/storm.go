@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,100 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
-// stormFlags say which storm, and how large.
-type stormFlags struct {
-	name  string
-	nodes int
-	pods  int
-	scale float64
-	skew  string
-}
-
-// sizeFlagNames are the flags that are for profiles.
-var sizeFlagNames = []string{"nodes", "pods", "scale", "skew"}
-
-// addSizes adds the flags but for the name.
-func (f *stormFlags) addSizes(cmd *cobra.Command) {
-	fl := cmd.Flags()
-	fl.IntVar(&f.nodes, "nodes", 0, "nodes of the profile's cluster; pods and rates follow (default: the profile's)")
-	fl.IntVar(&f.pods, "pods", 0, "pods of the profile's cluster; nodes and rates follow (default: the profile's)")
-	fl.Float64Var(&f.scale, "scale", 0, "makes the profile's cluster and its rates so many times as large (default 1)")
-	fl.StringVar(&f.skew, "skew", "", "which objects of the profile's cluster change: uniform, or zipf:EXPONENT (default: the profile's)")
-}
-
-// stormHelp is what can be named as a storm.
-func stormHelp() string {
+// stormNames is what can be named as a storm.
+func stormNames() string {
 	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
 		"), or a file: a trace, or profiles in YAML (*.yaml)"
-}
-
-// isComposition reports whether the name is one of a profile or of a file of
-// them.
-func (f *stormFlags) isComposition() bool {
-	ext := filepath.Ext(f.name)
-	return slices.Contains(storm.Names(), f.name) || ext == ".yaml" || ext == ".yml"
-}
-
-// check refuses sizes that make no sense, before anything is read. flag names
-// what the storm was named by.
-func (f *stormFlags) check(cmd *cobra.Command) error {
-	given := cmd.Flags().Changed
-	switch {
-	case given("nodes") && f.nodes < 1:
-		return badFlag("nodes", fmt.Errorf("%d is less than 1", f.nodes))
-	case given("pods") && f.pods < 1:
-		return badFlag("pods", fmt.Errorf("%d is less than 1", f.pods))
-	case given("scale") && (!(f.scale > 0) || f.scale > 1e6):
-		return badFlag("scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", f.scale))
-	}
-	if given("skew") {
-		if _, err := storm.ParseSkew(f.skew); err != nil {
-			return badFlag("skew", err)
-		}
-	}
-	for _, name := range sizeFlagNames {
-		if given(name) && !slices.Contains(storm.Names(), f.name) {
-			return badFlag(name, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", f.name, strings.Join(storm.Names(), ", ")))
-		}
-	}
-	return nil
-}
-
-// composition is what a profile, or a file of them, is about to make.
-func (f *stormFlags) composition(seed int64) (storm.Composition, error) {
-	if !slices.Contains(storm.Names(), f.name) {
-		return storm.ReadFile(f.name, seed)
-	}
-	p, err := storm.NewProfile(f.name)
-	if err != nil {
-		return storm.Composition{}, err
-	}
-	p.Resize(f.nodes, f.pods, f.scale)
-	if f.skew != "" {
-		skew, err := storm.ParseSkew(f.skew)
-		if err != nil {
-			return storm.Composition{}, err
-		}
-		p.Skew = skew
-	}
-	c := storm.Compose(p, seed)
-	return c, c.Validate()
-}
-
-// load makes or reads the storm, with all its resources.
-func (f *stormFlags) load(seed int64) (*storm.Set, error) {
-	if !f.isComposition() {
-		return trace.LoadSet(f.name)
-	}
-	c, err := f.composition(seed)
-	if err != nil {
-		return nil, err
-	}
-	return c.Set()
 }
 
 func newStorm() *cobra.Command {
@@ -145,7 +60,7 @@ func newStormList() *cobra.Command {
 			case "table":
 				return printProfiles(cmd.OutOrStdout(), profiles)
 			}
-			return badFlag("output", oneOf(output, "table", "json"))
+			return badFlag("output", experiment.OneOf(output, "table", "json"))
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
@@ -200,7 +115,7 @@ func printProfiles(w io.Writer, profiles []profileEntry) error {
 }
 
 func newStormShow() *cobra.Command {
-	f, seed := stormFlags{}, int64(0)
+	f := specFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
 		Short: "Show a storm: its parameters, phases, rates, sizes and events",
@@ -213,32 +128,40 @@ large the objects are. Of a recording there is only the latter.`,
   watchlab storm show recorded-gang`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{errors.New("storm show takes one argument: " + stormHelp())}
+				return usageError{errors.New("storm show takes one argument: " + stormNames())}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.name = args[0]
-			if err := f.check(cmd); err != nil {
+			spec, err := f.spec(cmd)
+			if err != nil {
 				return err
 			}
-			return f.show(cmd.OutOrStdout(), seed)
+			spec.Storm.Name = args[0]
+			if err := spec.Storm.Validate(); err != nil {
+				return f.blame(cmd, err)
+			}
+			return showStorm(cmd.OutOrStdout(), spec.Storm, cmp.Or(spec.Seed, 1))
 		},
 	}
-	f.addSizes(cmd)
-	cmd.Flags().Int64Var(&seed, "seed", 1, "seed of all that is random in a profile")
+	f.add(cmd, nil, func(fl experiment.Field) bool { return stormField(fl) && fl.Path != "storm.name" })
 	return cmd
 }
 
-func (f *stormFlags) show(w io.Writer, seed int64) error {
-	if !f.isComposition() {
-		set, err := trace.LoadSet(f.name)
+// stormField reports whether a field says which storm is made.
+func stormField(f experiment.Field) bool {
+	return strings.HasPrefix(f.Path, "storm.") || f.Path == "seed"
+}
+
+func showStorm(w io.Writer, s experiment.Storm, seed int64) error {
+	if !s.IsComposition() {
+		set, err := trace.LoadSet(s.Name)
 		if err != nil {
 			return usageError{err}
 		}
 		return digestSet(set).print(w, nil)
 	}
-	c, err := f.composition(seed)
+	c, err := s.Composition(seed)
 	if err != nil {
 		return usageError{err}
 	}

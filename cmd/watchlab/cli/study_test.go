@@ -271,13 +271,6 @@ func TestStudyCommands(t *testing.T) {
 			if code != exitInterrupted || !strings.Contains(errs.String(), "0 of ") {
 				t.Errorf("%s, %s: exit code %d, stderr %q", q.Name, p.Name, code, errs.String())
 			}
-			// What is varied is what the cells are named by, and the answers read.
-			for _, d := range dimensions {
-				varied := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, d.flag+"=") })
-				if varied && !strings.Contains(out.String(), `"key": "`+d.label+`"`) {
-					t.Errorf("%s, %s: no cell has the label %q", q.Name, p.Name, d.label)
-				}
-			}
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,10 +26,16 @@ type telemetryFlags struct {
 
 func (f *telemetryFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.addr, "metrics-addr", "", "host:port to listen on while the run goes on: /metrics for Prometheus, a live page at /, /healthz, /readyz and, on loopback, /debug/pprof; port 0 is any that is free (default: none)")
-	fl.BoolVar(&f.pprof, "metrics-pprof", false, "/debug/pprof is there on an address that isn't loopback, too")
-	fl.StringVar(&f.push, "push-metrics", "", "URL of a Prometheus remote-write receiver that gets the metrics when the run is over, for Jobs that may end between two scrapes")
-	fl.StringVar(&f.pyroscope, "pyroscope", "", "URL of a Pyroscope server that gets profiles while the run goes on, which cost: see the README (default: $"+pyroscopeVar+", which --profile overrides)")
+	fl.StringVar(&f.addr, "metrics-addr", "", "host:port of /metrics and the live page (default none)")
+	fl.BoolVar(&f.pprof, "metrics-pprof", false, "serve /debug/pprof beyond loopback, too (default false)")
+	f.addPush(cmd)
+}
+
+// addPush adds the flags of what is sent elsewhere.
+func (f *telemetryFlags) addPush(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.push, "push-metrics", "", "Prometheus remote-write URL for the final metrics (default none)")
+	fl.StringVar(&f.pyroscope, "pyroscope", "", "Pyroscope URL for pprof profiles (default: $"+pyroscopeVar+")")
 }
 
 // pyroscopeVar is the variable by which Pyroscope's own clients find the server, so
@@ -38,14 +43,14 @@ func (f *telemetryFlags) add(cmd *cobra.Command) {
 const pyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
 
 // check refuses what can't go together.
-func (f *telemetryFlags) check(p *plan) error {
-	if f.pyroscope == "" && len(p.profiles) == 0 {
+func (f *telemetryFlags) check(profiles bool) error {
+	if f.pyroscope == "" && !profiles {
 		f.pyroscope = os.Getenv(pyroscopeVar)
 	}
 	switch {
 	case f.pprof && f.addr == "":
 		return badFlag("metrics-pprof", errors.New("needs --metrics-addr"))
-	case f.pyroscope != "" && len(p.profiles) > 0:
+	case f.pyroscope != "" && profiles:
 		return badFlag("pyroscope", errors.New("a process has one CPU profiler, and --profile takes it"))
 	}
 	return nil
@@ -82,41 +87,4 @@ func runName(name, dir string, began time.Time) string {
 		return filepath.Base(filepath.Clean(dir))
 	}
 	return name + "-" + began.UTC().Format("20060102T150405")
-}
-
-const dashAddr = "127.0.0.1:9465"
-
-func newDash(args []string) *cobra.Command {
-	f := runFlags{}
-	cmd := &cobra.Command{
-		Use:   "dash",
-		Short: "Run, and show it live in a browser",
-		Long: `dash plays what run would, and serves a page with small charts that move while it
-does: throughput, latency, queue depth, generator lag, batches and staleness of each
-variant. When the run is over the page stays, until Ctrl-C. It needs nothing from
-the network.
-
-It takes the flags of run; run --metrics-addr serves the same page and ends with the
-run.`,
-		Example: `  # Everything that is built in
-  watchlab dash
-
-  # Two delta queues in an informer, in the storm's own time
-  watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer \
-    --storm gang --scale 0.1 --pace trace --metrics-addr 127.0.0.1:8080`,
-		Args: noArgs,
-		RunE: plays(args, func(cmd *cobra.Command) (*plan, error) {
-			if !cmd.Flags().Changed("metrics-addr") {
-				f.telemetry.addr = dashAddr
-			}
-			p, err := f.plan(cmd)
-			if err == nil {
-				p.stays = true
-			}
-			return p, err
-		}),
-	}
-	f.addAll(cmd)
-	cmd.Flags().Lookup("metrics-addr").Usage = strings.Replace(cmd.Flags().Lookup("metrics-addr").Usage, "(default: none)", "(default: "+dashAddr+")", 1)
-	return cmd
 }

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"watchlab/bench/profile"
 )
 
 // atOnce is a run that is over at once.
@@ -59,10 +57,10 @@ func TestTelemetryRefused(t *testing.T) {
 func TestProfileOverridesPyroscope(t *testing.T) {
 	t.Setenv(pyroscopeVar, "http://127.0.0.1:1")
 	var f telemetryFlags
-	if err := f.check(&plan{profiles: []profile.Kind{profile.CPU}}); err != nil || f.pyroscope != "" {
+	if err := f.check(true); err != nil || f.pyroscope != "" {
 		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
 	}
-	if err := f.check(&plan{}); err != nil || f.pyroscope != "http://127.0.0.1:1" {
+	if err := f.check(false); err != nil || f.pyroscope != "http://127.0.0.1:1" {
 		t.Errorf("%v, profiles go to %q", err, f.pyroscope)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/trace"
 )
 
@@ -163,7 +164,7 @@ func newTraceInspect() *cobra.Command {
 		Args:    exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {
-				return badFlag("output", oneOf(output, "table", "json"))
+				return badFlag("output", experiment.OneOf(output, "table", "json"))
 			}
 			in, err := openTrace(cmd, args[0])
 			if err != nil {
@@ -385,7 +386,7 @@ and events after it are mended, so that what is written can be played.`,
 			case format == "":
 				format = formatOf(t.to)
 			case !slices.Contains([]string{asTrace, asLines, asWatch}, format):
-				return badFlag("to", oneOf(format, asTrace, asLines, asWatch))
+				return badFlag("to", experiment.OneOf(format, asTrace, asLines, asWatch))
 			}
 			if spacing < 0 {
 				return badFlag("spacing", fmt.Errorf("%v is negative", spacing))
@@ -730,7 +731,7 @@ distribution that fits best, and the mix of events.`,
 		Args:    exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {
-				return badFlag("output", oneOf(output, "table", "json"))
+				return badFlag("output", experiment.OneOf(output, "table", "json"))
 			}
 			if svg != "" {
 				if _, err := os.Lstat(svg); err == nil && !overwrite {

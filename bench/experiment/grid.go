@@ -1,4 +1,4 @@
-package sweep
+package experiment
 
 import (
 	"crypto/sha256"
@@ -30,7 +30,7 @@ const unset = "0"
 // hold the others against. At the value "0", which is to leave the knob alone,
 // the label is added.
 //
-// The error wraps [ErrSweep], or is build's.
+// The error wraps [ErrSpec], or is build's.
 func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) ([]lab.Comparison, error) {
 	if err := checkAxes(axes); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) 
 			return nil, err
 		}
 		if n > 0 && len(at) != len(grids) {
-			return nil, fmt.Errorf("%w: %d comparisons at %s, %d at the first point", ErrSweep, len(at), pointName(point), len(grids))
+			return nil, fmt.Errorf("%w: %d comparisons at %s, %d at the first point", ErrSpec, len(at), pointName(point), len(grids))
 		}
 		for i, c := range at {
 			if n == 0 {
@@ -61,18 +61,18 @@ func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) 
 
 func checkAxes(axes []Axis) error {
 	if len(axes) == 0 {
-		return fmt.Errorf("%w: nothing to vary", ErrSweep)
+		return fmt.Errorf("%w: nothing to vary", ErrSpec)
 	}
 	for i, a := range axes {
 		switch {
 		case a.Label == "" || len(a.Values) == 0:
-			return fmt.Errorf("%w: no values for %q", ErrSweep, a.Label)
+			return fmt.Errorf("%w: no values for %q", ErrSpec, a.Label)
 		case slices.ContainsFunc(axes[:i], func(b Axis) bool { return a.Label == b.Label }):
-			return fmt.Errorf("%w: %s is varied twice", ErrSweep, a.Label)
+			return fmt.Errorf("%w: %s is varied twice", ErrSpec, a.Label)
 		}
 		for j, v := range a.Values {
 			if slices.Contains(a.Values[:j], v) {
-				return fmt.Errorf("%w: %s=%s stands there twice", ErrSweep, a.Label, v)
+				return fmt.Errorf("%w: %s=%s stands there twice", ErrSpec, a.Label, v)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package sweep_test
+package experiment_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/sweep"
 )
 
 // worker takes a given time, and has a note.
@@ -65,8 +65,8 @@ func build(point []lab.Label) ([]lab.Comparison, error) {
 }
 
 var (
-	batch   = sweep.Axis{Label: "batch", Values: []string{"1", "10", "100"}}
-	readers = sweep.Axis{Label: "readers", Values: []string{"0", "4"}}
+	batch   = experiment.Axis{Label: "batch", Values: []string{"1", "10", "100"}}
+	readers = experiment.Axis{Label: "readers", Values: []string{"0", "4"}}
 )
 
 func names(cells []lab.Cell) []string {
@@ -79,7 +79,7 @@ func names(cells []lab.Cell) []string {
 }
 
 func TestGrid(t *testing.T) {
-	all, err := sweep.Grid([]sweep.Axis{batch, readers}, build)
+	all, err := experiment.Grid([]experiment.Axis{batch, readers}, build)
 	if err != nil || len(all) != 1 {
 		t.Fatal(len(all), err)
 	}
@@ -100,8 +100,8 @@ func TestGrid(t *testing.T) {
 	if c.Input == "" {
 		t.Error("no digest of what is played")
 	}
-	fewer := sweep.Axis{Label: "readers", Values: []string{"0"}}
-	if other, err := sweep.Grid([]sweep.Axis{batch, fewer}, build); err != nil || other[0].Input == c.Input {
+	fewer := experiment.Axis{Label: "readers", Values: []string{"0"}}
+	if other, err := experiment.Grid([]experiment.Axis{batch, fewer}, build); err != nil || other[0].Input == c.Input {
 		t.Errorf("what is played without readers has the same digest (%v)", err)
 	}
 }
@@ -115,29 +115,29 @@ func TestGridBadInput(t *testing.T) {
 		return c, err
 	}
 	for name, tc := range map[string]struct {
-		axes  []sweep.Axis
+		axes  []experiment.Axis
 		build func([]lab.Label) ([]lab.Comparison, error)
 	}{
 		"no axis":          {nil, build},
-		"no values":        {[]sweep.Axis{{Label: "batch"}}, build},
-		"an axis twice":    {[]sweep.Axis{batch, batch}, build},
-		"a value twice":    {[]sweep.Axis{{Label: "batch", Values: []string{"1", "1"}}}, build},
-		"other tables":     {[]sweep.Axis{batch}, odd},
-		"no name":          {[]sweep.Axis{{Values: []string{"1"}}}, build},
-		"a second without": {[]sweep.Axis{batch, {Label: "readers"}}, build},
+		"no values":        {[]experiment.Axis{{Label: "batch"}}, build},
+		"an axis twice":    {[]experiment.Axis{batch, batch}, build},
+		"a value twice":    {[]experiment.Axis{{Label: "batch", Values: []string{"1", "1"}}}, build},
+		"other tables":     {[]experiment.Axis{batch}, odd},
+		"no name":          {[]experiment.Axis{{Values: []string{"1"}}}, build},
+		"a second without": {[]experiment.Axis{batch, {Label: "readers"}}, build},
 	} {
-		if _, err := sweep.Grid(tc.axes, tc.build); !errors.Is(err, sweep.ErrSweep) {
+		if _, err := experiment.Grid(tc.axes, tc.build); !errors.Is(err, experiment.ErrSpec) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	want := errors.New("no storm")
-	if _, err := sweep.Grid([]sweep.Axis{batch}, func([]lab.Label) ([]lab.Comparison, error) { return nil, want }); !errors.Is(err, want) {
+	if _, err := experiment.Grid([]experiment.Axis{batch}, func([]lab.Label) ([]lab.Comparison, error) { return nil, want }); !errors.Is(err, want) {
 		t.Errorf("build's error: %v", err)
 	}
 }
 
 func TestSurfaces(t *testing.T) {
-	all, err := sweep.Grid([]sweep.Axis{batch, readers}, build)
+	all, err := experiment.Grid([]experiment.Axis{batch, readers}, build)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestSurfaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := sweep.Surfaces(&o.Comparisons[0], batch, readers, "widgets")
+	got := experiment.Surfaces(&o.Comparisons[0], batch, readers, "widgets")
 	if len(got) != 1 {
 		t.Fatalf("%d surfaces; plain takes no batch and has none: %+v", len(got), got)
 	}
@@ -165,7 +165,7 @@ func TestSurfaces(t *testing.T) {
 
 // TestSurfaceOfInvalidCell: what an invalid cell measured is in no surface.
 func TestSurfaceOfInvalidCell(t *testing.T) {
-	all, err := sweep.Grid([]sweep.Axis{batch, readers}, func(point []lab.Label) ([]lab.Comparison, error) {
+	all, err := experiment.Grid([]experiment.Axis{batch, readers}, func(point []lab.Label) ([]lab.Comparison, error) {
 		c, err := build(point)
 		if point[0].Value == "10" && point[1].Value == "4" {
 			labels := c[0].Cells[0].Labels
@@ -180,7 +180,7 @@ func TestSurfaceOfInvalidCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sweep.Surfaces(&o.Comparisons[0], batch, readers, "widgets")[0]
+	s := experiment.Surfaces(&o.Comparisons[0], batch, readers, "widgets")[0]
 	for y := range s.Ys {
 		for x := range s.Xs {
 			if lost := y == 1 && x == 1; (s.Points[y][x] == nil) != lost {
@@ -219,7 +219,7 @@ func scaling(t *testing.T, ns []float64, invalid float64) *lab.ComparisonResult 
 
 func TestScalings(t *testing.T) {
 	ns := []float64{1, 2, 4, 8, 16}
-	got := sweep.Scalings(scaling(t, ns, 0), "producers", true)
+	got := experiment.Scalings(scaling(t, ns, 0), "producers", true)
 	if len(got) != 1 {
 		t.Fatalf("%d scalings: %+v", len(got), got)
 	}
@@ -243,18 +243,18 @@ func TestScalings(t *testing.T) {
 }
 
 func TestScalingsWithoutFit(t *testing.T) {
-	if s := sweep.Scalings(scaling(t, []float64{1, 2, 4, 8}, 0), "producers", false)[0]; s.Fit != nil || s.Why == "" {
+	if s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 0), "producers", false)[0]; s.Fit != nil || s.Why == "" {
 		t.Errorf("no workers, and yet: %+v", s)
 	}
 	// What is invalid is no point; three are too few.
-	s := sweep.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers", true)[0]
+	s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers", true)[0]
 	if s.Fit != nil || s.Why == "" || len(s.Points) != 3 || s.Points[2].N != 8 {
 		t.Errorf("%+v", s)
 	}
-	if got := sweep.Scalings(scaling(t, []float64{1}, 0), "producers", true); len(got) != 0 {
+	if got := experiment.Scalings(scaling(t, []float64{1}, 0), "producers", true); len(got) != 0 {
 		t.Errorf("one number is no scaling: %+v", got)
 	}
-	if got := sweep.Scalings(scaling(t, []float64{1, 2}, 0), "shards", false); len(got) != 0 {
+	if got := experiment.Scalings(scaling(t, []float64{1, 2}, 0), "shards", false); len(got) != 0 {
 		t.Errorf("nobody has shards: %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package sweep_test
+package experiment_test
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
-	"watchlab/bench/sweep"
 )
 
 // server is a queue before one server that takes the same time for everything
@@ -102,7 +102,7 @@ func servers(rate float64, all map[string]server) lab.Comparison {
 		play := 0
 		c.Cells = append(c.Cells, lab.Cell{
 			Name:   "Queue",
-			Labels: []lab.Label{{Key: "impl", Value: name}, {Key: "rate", Value: sweep.Rate(rate)}},
+			Labels: []lab.Label{{Key: "impl", Value: name}, {Key: "rate", Value: experiment.Rate(rate)}},
 			New: func() (lab.Workload, error) {
 				play++
 				return &played{server: all[name], rate: rate, play: play}, nil
@@ -118,14 +118,14 @@ func p99(most time.Duration) stats.Objective {
 	return stats.Objective{Unit: stats.UnitP99, Most: most}
 }
 
-func searchOf(all map[string]server, objectives ...stats.Objective) *sweep.Knee {
-	return &sweep.Knee{
+func searchOf(all map[string]server, objectives ...stats.Objective) *experiment.Knee {
+	return &experiment.Knee{
 		Objectives: objectives, From: 200, To: 4e5, Resolution: 0.05,
 		At: func(rate float64) (lab.Comparison, error) { return servers(rate, all), nil },
 	}
 }
 
-func search(t *testing.T, k *sweep.Knee, rounds int) (*lab.Outcome, []stats.Knee) {
+func search(t *testing.T, k *experiment.Knee, rounds int) (*lab.Outcome, []stats.Knee) {
 	t.Helper()
 	c, err := k.Comparison()
 	if err != nil {
@@ -286,15 +286,15 @@ func TestKneeBrokenOff(t *testing.T) {
 }
 
 func TestKneeBadInput(t *testing.T) {
-	good := func() *sweep.Knee { return searchOf(map[string]server{"a": {takes: ms}}, p99(ms)) }
-	for name, spoil := range map[string]func(*sweep.Knee){
-		"no objective":  func(k *sweep.Knee) { k.Objectives = nil },
-		"from 0":        func(k *sweep.Knee) { k.From = 0 },
-		"from NaN":      func(k *sweep.Knee) { k.From = math.NaN() },
-		"to below from": func(k *sweep.Knee) { k.To = 50 },
-		"to infinity":   func(k *sweep.Knee) { k.To = math.Inf(1) },
-		"resolution 0":  func(k *sweep.Knee) { k.Resolution = 0 },
-		"other rate": func(k *sweep.Knee) {
+	good := func() *experiment.Knee { return searchOf(map[string]server{"a": {takes: ms}}, p99(ms)) }
+	for name, spoil := range map[string]func(*experiment.Knee){
+		"no objective":  func(k *experiment.Knee) { k.Objectives = nil },
+		"from 0":        func(k *experiment.Knee) { k.From = 0 },
+		"from NaN":      func(k *experiment.Knee) { k.From = math.NaN() },
+		"to below from": func(k *experiment.Knee) { k.To = 50 },
+		"to infinity":   func(k *experiment.Knee) { k.To = math.Inf(1) },
+		"resolution 0":  func(k *experiment.Knee) { k.Resolution = 0 },
+		"other rate": func(k *experiment.Knee) {
 			k.At = func(float64) (lab.Comparison, error) {
 				return servers(7, map[string]server{"a": {}}), nil
 			}
@@ -302,7 +302,7 @@ func TestKneeBadInput(t *testing.T) {
 	} {
 		k := good()
 		spoil(k)
-		if _, err := k.Comparison(); !errors.Is(err, sweep.ErrSweep) {
+		if _, err := k.Comparison(); !errors.Is(err, experiment.ErrSpec) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -337,8 +337,8 @@ func TestKneeErrorInSearch(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	for _, v := range []float64{0.5, 100, 141, 1e6, 123456789} {
-		if back, err := strconv.ParseFloat(sweep.Rate(v), 64); err != nil || back != v {
-			t.Errorf("%v: %q", v, sweep.Rate(v))
+		if back, err := strconv.ParseFloat(experiment.Rate(v), 64); err != nil || back != v {
+			t.Errorf("%v: %q", v, experiment.Rate(v))
 		}
 	}
 }

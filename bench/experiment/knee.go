@@ -1,4 +1,4 @@
-package sweep
+package experiment
 
 import (
 	"fmt"
@@ -44,15 +44,15 @@ type Knee struct {
 func Rate(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) }
 
 // Comparison returns the comparison that the lab is to play. The error wraps
-// [ErrSweep], or is At's.
+// [ErrSpec], or is At's.
 func (k *Knee) Comparison() (lab.Comparison, error) {
 	switch {
 	case len(k.Objectives) == 0:
-		return lab.Comparison{}, fmt.Errorf("%w: no objective", ErrSweep)
+		return lab.Comparison{}, fmt.Errorf("%w: no objective", ErrSpec)
 	case !(k.From > 0) || math.IsInf(k.To, 0) || !(k.To >= k.From):
-		return lab.Comparison{}, fmt.Errorf("%w: rates from %v to %v", ErrSweep, k.From, k.To)
+		return lab.Comparison{}, fmt.Errorf("%w: rates from %v to %v", ErrSpec, k.From, k.To)
 	case !(k.Resolution > 0):
-		return lab.Comparison{}, fmt.Errorf("%w: resolution %v", ErrSweep, k.Resolution)
+		return lab.Comparison{}, fmt.Errorf("%w: resolution %v", ErrSpec, k.Resolution)
 	}
 	c, err := k.At(k.From)
 	if err != nil {
@@ -117,7 +117,7 @@ func checkRates(cells []lab.Cell, rate float64) error {
 	for _, c := range cells {
 		r := lab.CellResult{Name: c.Name, Labels: c.Labels}
 		if got := r.Label("rate"); got != Rate(rate) {
-			return fmt.Errorf("%w: cell %s is not at rate %s", ErrSweep, r.BenchName(), Rate(rate))
+			return fmt.Errorf("%w: cell %s is not at rate %s", ErrSpec, r.BenchName(), Rate(rate))
 		}
 	}
 	return nil

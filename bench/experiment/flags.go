@@ -1,0 +1,182 @@
+package experiment
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Field is a field of a [Spec], or of a part of one, that a flag fills.
+type Field struct {
+	// Flag and Short are the flag's names; Path is the field's, as in storm.nodes.
+	Flag, Short, Path, Help string
+	// Common flags stand in the short help. RunOnly flags are not for searches.
+	Common, RunOnly bool
+
+	min   string
+	array bool
+	index []int
+	value reflect.Value
+}
+
+// Fields returns the fields of a struct that have flags, in their order. spec points
+// to it; the fields of structs that are not allocated are left out.
+func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", nil) }
+
+func fieldsOf(v reflect.Value, path string, index []int) []Field {
+	var all []Field
+	for i := range v.NumField() {
+		f, fv := v.Type().Field(i), v.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		here, at := strings.TrimPrefix(path+"."+name, "."), append(slices.Clip(index), i)
+		if tag, ok := f.Tag.Lookup("flag"); ok {
+			parts := strings.Split(tag, ",")
+			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), index: at, value: fv}
+			for _, option := range parts[1:] {
+				switch option {
+				case "common":
+					field.Common = true
+				case "run":
+					field.RunOnly = true
+				case "array":
+					field.array = true
+				default:
+					field.Short = option
+				}
+			}
+			all = append(all, field)
+			continue
+		}
+		if fv.Kind() == reflect.Pointer && !fv.IsNil() {
+			fv = fv.Elem()
+		}
+		if fv.Kind() == reflect.Struct {
+			all = append(all, fieldsOf(fv, here, at)...)
+		}
+	}
+	return all
+}
+
+// AddFlags adds the fields' flags, which fill the struct that the fields are of.
+func AddFlags(fs *pflag.FlagSet, fields []Field) {
+	for _, f := range fields {
+		switch to := f.value.Addr().Interface().(type) {
+		case *string:
+			fs.StringVarP(to, f.Flag, f.Short, *to, f.Help)
+		case *[]string:
+			if f.array {
+				fs.StringArrayVarP(to, f.Flag, f.Short, *to, f.Help)
+			} else {
+				fs.StringSliceVarP(to, f.Flag, f.Short, *to, f.Help)
+			}
+		case *int:
+			fs.IntVarP(to, f.Flag, f.Short, *to, f.Help)
+		case *int64:
+			fs.Int64VarP(to, f.Flag, f.Short, *to, f.Help)
+		case *float64:
+			fs.Float64VarP(to, f.Flag, f.Short, *to, f.Help)
+		case *bool:
+			fs.BoolVarP(to, f.Flag, f.Short, *to, f.Help)
+		case *metav1.Duration:
+			fs.DurationVarP(&to.Duration, f.Flag, f.Short, to.Duration, f.Help)
+		default:
+			panic(fmt.Sprintf("field %s has a flag, and type %T", f.Path, to))
+		}
+	}
+}
+
+// Overlay copies the fields whose flags were given to another struct of the same
+// type, which to points to. A given value that means "none", such as --rounds 0, is
+// an error where there has to be one.
+func Overlay(to any, fields []Field, given func(flag string) bool) error {
+	for _, f := range fields {
+		if !given(f.Flag) {
+			continue
+		}
+		if f.value.IsZero() && f.min == "1" {
+			return badField(f.Path, f.tooSmall())
+		}
+		dst := reflect.ValueOf(to).Elem()
+		for _, i := range f.index {
+			if dst.Kind() == reflect.Pointer {
+				if dst.IsNil() {
+					dst.Set(reflect.New(dst.Type().Elem()))
+				}
+				dst = dst.Elem()
+			}
+			dst = dst.Field(i)
+		}
+		dst.Set(f.value)
+	}
+	return nil
+}
+
+func (f Field) tooSmall() error {
+	if d, ok := f.value.Interface().(metav1.Duration); ok {
+		if f.min == "1" {
+			return fmt.Errorf("%v is not more than 0", d.Duration)
+		}
+		return fmt.Errorf("%v is negative", d.Duration)
+	}
+	if f.min == "1" {
+		return fmt.Errorf("%v is less than 1", f.value.Interface())
+	}
+	return fmt.Errorf("%v is negative", f.value.Interface())
+}
+
+// checkBounds refuses numbers below a field's least value; 0 is the default.
+func checkBounds(spec any) error {
+	for _, f := range Fields(spec) {
+		below := false
+		switch v := f.value.Interface().(type) {
+		case int:
+			below = v < 0
+		case metav1.Duration:
+			below = v.Duration < 0
+		}
+		if below {
+			return badField(f.Path, f.tooSmall())
+		}
+	}
+	return nil
+}
+
+// Path returns the path of the field that a flag fills; "" where there is none.
+func Path(flag string) string {
+	for _, f := range allFields() {
+		if f.Flag == flag {
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// FlagOf returns the flag that fills a field; "" where there is none.
+func FlagOf(path string) string {
+	for _, f := range allFields() {
+		if f.Path == path {
+			return f.Flag
+		}
+	}
+	return ""
+}
+
+func allFields() []Field {
+	return Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}, Surface: &Surface{}}})
+}
+
+// set gives a field the value that its flag would.
+func (s *Spec) set(flag, value string) error {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddFlags(fs, Fields(s))
+	return fs.Set(flag, value)
+}
+
+// Given returns the fields that have a value.
+func Given(s *Spec) []Field {
+	return slices.DeleteFunc(Fields(s), func(f Field) bool { return isZero(f.value) })
+}

@@ -1,0 +1,41 @@
+package experiment
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"slices"
+)
+
+//go:embed quick.yaml
+var quickYAML []byte
+
+// Quick is the experiment that is played where nothing is named.
+func Quick() Spec {
+	s, err := Parse("quick.yaml", quickYAML)
+	if err != nil {
+		panic(err) // A test reads it.
+	}
+	return s
+}
+
+// runFields are the fields that say how often something is played, rather than what.
+var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
+
+// named returns the quick experiment where the Spec names nothing to play.
+func (s Spec) named() (Spec, error) {
+	if s.Family != "" || s.Pipeline != "" || s.Storm.Name != "" || s.Search != nil || len(s.Parts) > 0 {
+		return s, nil
+	}
+	for _, f := range Given(&s) {
+		if !slices.Contains(runFields, f.Path) {
+			return s, badField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+		}
+	}
+	quick := Quick()
+	if s.Rounds > 0 || s.Budget.Duration > 0 {
+		// What is given takes the place of both, and leaves no time for a retry.
+		quick.Rounds, quick.Budget.Duration, quick.RetryPaces = 0, 0, 0
+	}
+	return quick, json.Unmarshal(s.JSON(), &quick)
+}

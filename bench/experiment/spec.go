@@ -1,0 +1,432 @@
+// Package experiment says what a run plays. It is no public API.
+//
+//  1. A [Spec] is read from YAML ([Load]) or filled by flags ([Flags]); both at
+//     once, and then flags win.
+//  2. [New] checks it, makes or reads the storm, and returns a [Plan]: the
+//     comparisons and the options that package lab plays.
+//  3. The results folder keeps the Spec as experiment.yaml. A resumed run, a process
+//     of --memory and a pod of a load Job plan the same comparisons from it.
+//  4. A [Search] chooses or varies what is played: [Knee] picks the next rate from
+//     what was measured, a [Scale] and a [Surface] play a grid. [Plan.Finish] reads
+//     the answer from the outcome alone, so that a resumed run answers as any other.
+//  5. A [Study] is a list of questions: Specs with the columns that answer them.
+package experiment
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/bench/pipeline"
+)
+
+// Spec says what is played. A zero field takes its default.
+//
+// A tag "flag" names the flag that fills the field, "help" is its help text, and
+// "min" the least value.
+type Spec struct {
+	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
+	Name string `json:"name,omitempty"`
+	// Title of the tables of an experiment with parts (default: made from what is played).
+	Title string `json:"title,omitempty"`
+
+	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
+	Family string `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)"`
+	// Variants of the family, by name (default: all).
+	Variants []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
+	// Deliveries of deltafifo: in-order, per-key (default: both).
+	Deliveries []string `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
+	// Pipeline that the variants stand in: queue, informer or kubelet (default: queue).
+	Pipeline string `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)"`
+	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (listens to a live one) or apply (writes the storm into it) (default: memory).
+	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)"`
+
+	// Storm that is played.
+	Storm Storm `json:"storm,omitzero"`
+	// Manifests that the storm's pods are made from: files, folders, URLs, or - for standard input.
+	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
+	// Recursive reads subfolders of Manifests, too.
+	Recursive bool `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
+	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
+	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
+	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
+	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`
+	// LagBudget is the most that releases may be late, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
+	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms"`
+
+	// Producers is the number of producing goroutines in the queue pipeline (default: 1).
+	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
+	// Events that a round has at least, by repeating the storm (default: by pipeline).
+	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
+	// Consumers is the number of consuming goroutines in the queue pipeline; a variant that allows one gets one (default: 1).
+	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)"`
+	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
+	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
+	// HandlerCost is the processor time that the handler takes for each event (default: 0).
+	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)"`
+	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
+	Stalled bool `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)"`
+	// Procs is GOMAXPROCS while a cell is played (default: the process's).
+	Procs int `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
+	// Stamps of unpaced events: none, sampled or all (default: sampled).
+	Stamps string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)"`
+	// NoProbe leaves out the probe of the longest lock hold, which asks the queue of a paced cell every 3.7 ms (default: false).
+	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)"`
+	// Knobs are options of variants. A variant that does not take them is played without.
+	Knobs Knobs `json:"knobs,omitzero"`
+	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
+	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s"`
+	// StaticPods that the kubelet's file and http sources have each, in the kubelet pipeline (default: 0).
+	StaticPods int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
+	// Share of the storm that this process plays, as in 0/4, the first of four; all shares together are the storm (default: all of it).
+	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)"`
+	// Cluster is the live cluster of the sources cluster and apply.
+	Cluster Cluster `json:"cluster,omitzero"`
+
+	// Rounds that count; one more warms up (default: 5; 3 for a live cluster or a knee).
+	Rounds int `json:"rounds,omitempty" flag:"rounds,common" help:"rounds that count, after a warm-up (default 5)" min:"1"`
+	// Budget of time, in place of Rounds: as many rounds as fit, at least one.
+	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
+	// Seed of the storm, of random paces and of the order of cells (default: 1).
+	Seed int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
+	// Memory plays each cell of each round in a process of its own, which tells its peak heap and resident memory (default: false).
+	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)"`
+	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
+	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
+	// RetryPaces plays paced cells that the generator could not keep up with again at half the rate, so many times (default: 0).
+	RetryPaces int `json:"retryPaces,omitempty"`
+
+	// Search varies what is played: a knee, a scale or a surface.
+	Search *Search `json:"search,omitempty"`
+	// Parts are played side by side; each inherits what it does not name. The cells of one family are one table.
+	Parts []Spec `json:"parts,omitempty"`
+}
+
+// Storm says which storm is played, and how large.
+type Storm struct {
+	// Name of a profile, of a built-in recording, or of a file: a trace, or profiles in YAML (default: recorded-nodeloss).
+	Name string `json:"name,omitempty" flag:"storm,common" help:"storm: a profile, a recording or a file"`
+	// Nodes of the profile's cluster; pods and rates follow (default: the profile's).
+	Nodes int `json:"nodes,omitempty" flag:"nodes,common" help:"nodes of the profile's cluster (default: the profile's)" min:"1"`
+	// Pods of the profile's cluster; nodes and rates follow (default: the profile's).
+	Pods int `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster (default: the profile's)" min:"1"`
+	// Scale multiplies the profile's cluster and its rates (default: 1).
+	Scale float64 `json:"scale,omitempty" flag:"scale,common" help:"factor on the profile's cluster and rates (default 1)"`
+	// Skew of the objects that change: uniform, or zipf:EXPONENT (default: the profile's).
+	Skew string `json:"skew,omitempty" flag:"skew" help:"skew of keys: uniform, zipf:EXPONENT (default: the profile's)"`
+}
+
+// Knobs are the options of variants. The fields are those of [pipeline.Knobs].
+type Knobs struct {
+	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
+	Capacity int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
+	// BatchSize is the most events that deltafifo hands over at once (default: 1000).
+	BatchSize int `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
+	// Shards of a sharded deltafifo or queue (default: the variant's).
+	Shards int `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
+	// Compaction of a key's waiting deltas: none, or latest (default: none).
+	Compaction string `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)"`
+	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
+	HandOver string `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)"`
+	// Trust replaces comparing pods: versions or generations (merge) (default: none).
+	Trust string `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)"`
+}
+
+// Cluster is a live cluster that a run listens to or writes into.
+type Cluster struct {
+	// Kubeconfig file (default: as kubectl finds it).
+	Kubeconfig string `json:"kubeconfig,omitempty" flag:"kubeconfig,run" help:"kubeconfig file (default: as kubectl finds it)"`
+	// Context of the kubeconfig; source apply needs it (default: the current one).
+	Context string `json:"context,omitempty" flag:"context,run" help:"kubeconfig context (default: the current one)"`
+	// Resource that is watched, as kubectl names it; source apply watches the storm's (default: pods).
+	Resource string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)"`
+	// Namespace that is watched (default: all).
+	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)"`
+	// For is how long a round watches; with source apply at most (default: 30s).
+	For metav1.Duration `json:"for,omitzero" flag:"for,run" help:"length of a live round (default 30s)" min:"1"`
+}
+
+// Search varies what is played. One of its fields is set.
+type Search struct {
+	// Knee finds the highest rate at which each variant holds a latency.
+	Knee *KneeSearch `json:"knee,omitempty"`
+	// Scale plays the values of one number.
+	Scale *Scale `json:"scale,omitempty"`
+	// Surface plays all combinations of two knobs' values.
+	Surface *Surface `json:"surface,omitempty"`
+}
+
+// KneeSearch doubles the rate until the objective fails, then halves the gap.
+type KneeSearch struct {
+	// SLO lists objectives, each searched for by itself: QUANTILE=DURATION,…, with p50, p90, p99, p99.9 and max (default: p99=1ms).
+	SLO string `json:"slo,omitempty" flag:"slo" help:"latency objectives: QUANTILE=DURATION,… (default p99=1ms)"`
+	// From is the lowest rate, in events per second (default: 1000).
+	From float64 `json:"from,omitempty" flag:"from" help:"lowest rate, in events per second (default 1000)" min:"1"`
+	// To is the highest rate (default: 1000000).
+	To float64 `json:"to,omitempty" flag:"to" help:"highest rate, in events per second (default 1000000)" min:"1"`
+	// Resolution is the share by which the rates on both sides of a knee may differ (default: 5%).
+	Resolution string `json:"resolution,omitempty" flag:"resolution" help:"most distance between held and failed rate (default 5%)"`
+}
+
+// Scale plays a storm, unpaced, at each value of a number.
+type Scale struct {
+	// Over is NAME=VALUE,VALUE,…, where NAME is a flag such as producers.
+	Over string `json:"over" flag:"over" help:"number to vary, as in producers=1,2,4,8"`
+}
+
+// Surface plays a storm, unpaced, at all combinations of two knobs' values.
+type Surface struct {
+	// X is NAME=VALUE,VALUE,…, from left to right.
+	X string `json:"x" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
+	// Y is NAME=VALUE,VALUE,…, from top to bottom.
+	Y string `json:"y" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
+	// Unit of the figure, as in bench.txt (default: events/s).
+	Unit string `json:"unit,omitempty" flag:"unit" help:"unit of the figure, as in bench.txt (default events/s)"`
+}
+
+// ErrSpec is wrapped by the errors for a Spec that cannot be played.
+var ErrSpec = errors.New("invalid experiment")
+
+// FieldError is a mistake in one field of a [Spec].
+type FieldError struct {
+	// Field is its path, as in storm.nodes.
+	Field string
+	Err   error
+}
+
+func (e *FieldError) Error() string        { return e.Field + ": " + e.Err.Error() }
+func (e *FieldError) Unwrap() error        { return e.Err }
+func (e *FieldError) Is(target error) bool { return target == ErrSpec }
+
+func badField(field string, err error) error { return &FieldError{Field: field, Err: err} }
+
+// JSON returns the Spec as package lab stores it.
+func (s Spec) JSON() json.RawMessage {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // Strings, numbers and slices of them can be marshalled.
+	}
+	return data
+}
+
+// Parse reads a Spec from YAML or JSON. A field that does not exist, or stands there
+// twice, is an error; name and line are part of it.
+func Parse(name string, data []byte) (Spec, error) {
+	var s Spec
+	if err := yaml.UnmarshalStrict(data, &s); err != nil {
+		return Spec{}, &FileError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
+	}
+	return s, nil
+}
+
+// Load reads a Spec from a file.
+func Load(path string) (Spec, []byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Spec{}, nil, err
+	}
+	s, err := Parse(path, data)
+	return s, data, err
+}
+
+// FileError is a mistake in a file.
+type FileError struct {
+	File string
+	// Line is 0 where it is not known.
+	Line int
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Err.Error()
+	}
+	return fmt.Sprintf("%s: line %d: %v", e.File, e.Line, e.Err)
+}
+
+func (e *FileError) Unwrap() error        { return e.Err }
+func (e *FileError) Is(target error) bool { return target == ErrSpec }
+
+// InFile puts the file, and the line of the field where it stands there, before an
+// error about a field.
+func InFile(path string, data []byte, err error) error {
+	var field *FieldError
+	if !errors.As(err, &field) {
+		return &FileError{File: path, Err: err}
+	}
+	return &FileError{File: path, Line: lineOfField(data, field.Field), Err: err}
+}
+
+var (
+	yamlLine     = regexp.MustCompile(`line (\d+): `)
+	unknownField = regexp.MustCompile(`unknown field "([^"]+)"`)
+	quoted       = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// decodeProblem is the error of the decoder without what it says of itself.
+func decodeProblem(err error) string {
+	text := err.Error()
+	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "yaml: ", "unmarshal errors:\n  "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return yamlLine.ReplaceAllString(text, "")
+}
+
+// lineOfError finds the line that a decoder's error is about; 0 where it is not known.
+func lineOfError(data []byte, err error) int {
+	text := err.Error()
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		var line int
+		fmt.Sscan(m[1], &line)
+		return line
+	}
+	var typed *json.UnmarshalTypeError
+	if errors.As(err, &typed) {
+		return lineOfField(data, typed.Field)
+	}
+	if m := unknownField.FindStringSubmatch(text); m != nil {
+		return findLine(data, func(n *yamlv3.Node, key bool) bool { return key && n.Value == m[1] })
+	}
+	if m := quoted.FindStringSubmatch(text); m != nil {
+		return findLine(data, func(n *yamlv3.Node, key bool) bool { return !key && n.Value == m[1] })
+	}
+	return 0
+}
+
+// findLine returns the line of the first node that is wanted.
+func findLine(data []byte, wanted func(n *yamlv3.Node, key bool) bool) int {
+	var walk func(n *yamlv3.Node) int
+	walk = func(n *yamlv3.Node) int {
+		for i, child := range n.Content {
+			if wanted(child, n.Kind == yamlv3.MappingNode && i%2 == 0) {
+				return child.Line
+			}
+			if line := walk(child); line > 0 {
+				return line
+			}
+		}
+		return 0
+	}
+	var doc yamlv3.Node
+	if yamlv3.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil {
+		return 0
+	}
+	return walk(&doc)
+}
+
+// lineOfField finds the line of a field such as storm.nodes; 0 where it is not there.
+func lineOfField(data []byte, path string) int {
+	var doc yamlv3.Node
+	if yamlv3.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil || len(doc.Content) == 0 {
+		return 0
+	}
+	n, line := doc.Content[0], 0
+next:
+	for name := range strings.SplitSeq(path, ".") {
+		if n.Kind == yamlv3.SequenceNode {
+			var at int
+			if _, err := fmt.Sscan(name, &at); err != nil || at < 0 || at >= len(n.Content) {
+				return line
+			}
+			n = n.Content[at]
+			line = n.Line
+			continue
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				line, n = n.Content[i].Line, n.Content[i+1]
+				continue next
+			}
+		}
+		return line
+	}
+	return line
+}
+
+// inherit returns a part with what it does not name taken from the whole.
+func (s Spec) inherit(part Spec) Spec {
+	whole := s
+	whole.Parts, whole.Title = nil, ""
+	if err := json.Unmarshal(part.JSON(), &whole); err != nil {
+		panic(err) // It was marshalled from the same type.
+	}
+	return whole
+}
+
+// withDefaults fills in the fields that are left alone.
+func (s Spec) withDefaults() Spec {
+	def := func(to *string, value string) {
+		if *to == "" {
+			*to = value
+		}
+	}
+	if s.Seed == 0 {
+		s.Seed = 1
+	}
+	rounds, name := defaultRounds, "run"
+	switch {
+	case s.Search != nil && s.Search.Knee != nil:
+		k := *s.Search.Knee
+		def(&k.SLO, "p99=1ms")
+		def(&k.Resolution, "5%")
+		if k.From == 0 {
+			k.From = 1_000
+		}
+		if k.To == 0 {
+			k.To = 1_000_000
+		}
+		if s.Duration.Duration == 0 {
+			s.Duration.Duration = time.Second
+		}
+		s.Search = &Search{Knee: &k}
+		rounds, name = defaultKneeRounds, "knee"
+	case s.Search != nil && s.Search.Scale != nil:
+		name = "scale"
+	case s.Search != nil && s.Search.Surface != nil:
+		f := *s.Search.Surface
+		def(&f.Unit, defaultUnit)
+		s.Search, name = &Search{Surface: &f}, "surface"
+	case liveSource(s.Source):
+		rounds = defaultLiveRounds
+	}
+	def(&s.Name, name)
+	// A search asks for more cells, which takes rounds beside the budget.
+	if s.Rounds == 0 && (s.Budget.Duration == 0 || name == "knee") {
+		s.Rounds = rounds
+	}
+	if len(s.Parts) > 0 {
+		return s
+	}
+	if liveSource(s.Source) {
+		def(&s.Pipeline, pipeline.InformerPipeline)
+		if s.Source == ClusterSource {
+			def(&s.Cluster.Resource, "pods")
+		}
+		if s.Cluster.For.Duration == 0 {
+			s.Cluster.For.Duration = pipeline.DefaultWindow
+		}
+	}
+	def(&s.Pipeline, pipeline.QueuePipeline)
+	def(&s.Source, memorySource)
+	def(&s.Family, familyOf(s.Pipeline))
+	if s.Source != ClusterSource {
+		def(&s.Storm.Name, DefaultStorm)
+	}
+	if len(s.Paces) == 0 && s.Source != ClusterSource && (s.Search == nil || s.Search.Knee == nil) {
+		s.Paces = []string{"max"}
+	}
+	return s
+}
+
+// isZero reports whether a field is left alone.
+func isZero(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }

@@ -1,0 +1,308 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"watchlab/bench/pipeline"
+	"watchlab/bench/profile"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/share"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+)
+
+// The sources of a [Spec].
+const (
+	memorySource    = source.MemoryName
+	apiserverSource = source.APIServerName
+	// ClusterSource listens to a live cluster.
+	ClusterSource = pipeline.ClusterSource
+	// ApplySource writes the storm into a live cluster, and listens to it.
+	ApplySource = "apply"
+)
+
+func liveSource(name string) bool { return name == ClusterSource || name == ApplySource }
+
+// Families are those that have variants.
+func Families() []string {
+	return []string{string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)}
+}
+
+// Sources are all sources.
+func Sources() []string { return append(source.Names(), ClusterSource, ApplySource) }
+
+// OneOf is the error for a value that is not allowed.
+func OneOf(got string, allowed ...string) error {
+	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
+}
+
+func familyOf(pipe string) string {
+	if pipe == pipeline.KubeletPipeline {
+		return string(impls.Merge)
+	}
+	return string(impls.DeltaFIFO)
+}
+
+// Validate refuses a Spec that cannot be played, as far as that can be told without
+// reading or connecting to anything. The error is a [FieldError] where one field is
+// wrong.
+func (s Spec) Validate() error {
+	if err := checkBounds(&s); err != nil {
+		return err
+	}
+	if err := s.validateRun(); err != nil {
+		return err
+	}
+	if len(s.Parts) > 0 {
+		return s.validateParts()
+	}
+	if err := s.validateStages(); err != nil {
+		return err
+	}
+	if err := s.validateStorm(); err != nil {
+		return err
+	}
+	if liveSource(s.Source) {
+		return s.validateLive()
+	}
+	for _, f := range Given(&s) {
+		if strings.HasPrefix(f.Path, "cluster.") {
+			return badField(f.Path, fmt.Errorf("needs --source %s or %s", ClusterSource, ApplySource))
+		}
+	}
+	return s.validateSearch()
+}
+
+// validateRun checks what a run has once, however many parts it has.
+func (s *Spec) validateRun() error {
+	switch {
+	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && (s.Search == nil || s.Search.Knee == nil):
+		return badField("budget", errors.New("is in place of --rounds"))
+	case s.Memory && slices.Contains(s.Manifests, "-"):
+		return badField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
+	case s.RetryPaces < 0 || s.RetryPaces > 4:
+		return badField("retryPaces", fmt.Errorf("%d (allowed: 0 to 4)", s.RetryPaces))
+	}
+	_, err := s.profileKinds()
+	return err
+}
+
+func (s *Spec) profileKinds() ([]profile.Kind, error) {
+	if len(s.Profiles) == 0 {
+		return nil, nil
+	}
+	kinds, err := profile.Parse(strings.Join(s.Profiles, ","))
+	if err != nil {
+		return nil, badField("profiles", err)
+	}
+	return kinds, nil
+}
+
+func (s *Spec) validateParts() error {
+	if s.Search != nil {
+		return badField("search", errors.New("is not for an experiment with parts"))
+	}
+	for i, part := range s.Parts {
+		at := fmt.Sprintf("parts.%d", i)
+		switch {
+		case len(part.Parts) > 0:
+			return badField(at+".parts", errors.New("a part has no parts"))
+		case part.Search != nil:
+			return badField(at+".search", errors.New("a part has no search"))
+		}
+		full := s.inherit(part)
+		if liveSource(full.Source) {
+			return badField(at+".source", fmt.Errorf("a part cannot have source %s", full.Source))
+		}
+		if err := full.Validate(); err != nil {
+			var field *FieldError
+			if errors.As(err, &field) {
+				return badField(at+"."+field.Field, field.Err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// validateStages checks the variants, their stages and their options.
+func (s *Spec) validateStages() error {
+	var stamps []string
+	for _, a := range pipeline.AllStamps() {
+		stamps = append(stamps, string(a))
+	}
+	for _, c := range []struct {
+		path, value string
+		allowed     []string
+	}{
+		{"family", s.Family, Families()},
+		{"pipeline", s.Pipeline, pipeline.Names()},
+		{"source", s.Source, Sources()},
+		{"stamps", s.Stamps, stamps},
+		{"knobs.compaction", s.Knobs.Compaction, []string{string(deltafifo.None), string(deltafifo.Latest)}},
+		{"knobs.trust", s.Knobs.Trust, []string{string(merge.TrustVersions), string(merge.TrustGenerations)}},
+		{"knobs.handOver", s.Knobs.HandOver, []string{string(impls.Owned), string(impls.Lent), string(impls.Shared)}},
+	} {
+		if c.value != "" && !slices.Contains(c.allowed, c.value) {
+			return badField(c.path, OneOf(c.value, c.allowed...))
+		}
+	}
+	_, err := s.faults()
+	switch {
+	case err != nil:
+		return err
+	case len(s.Faults) > 0 && s.Source != apiserverSource:
+		return badField("faults", fmt.Errorf("needs --source %s", apiserverSource))
+	case s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline:
+		return badField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
+	}
+	return nil
+}
+
+func (s *Spec) faults() ([]fault.Spec, error) {
+	var all []fault.Spec
+	for _, text := range s.Faults {
+		more, err := fault.ParseAll(text)
+		if err != nil {
+			return nil, badField("faults", err)
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
+// validateStorm checks how the storm is chosen, divided and paced.
+func (s *Spec) validateStorm() error {
+	if err := s.Storm.Validate(); err != nil {
+		return err
+	}
+	if s.Recursive && len(s.Manifests) == 0 {
+		return badField("recursive", errors.New("needs --manifest"))
+	}
+	if _, err := s.pacesOf(); err != nil {
+		return err
+	}
+	if _, err := s.lagBudget(); err != nil {
+		return err
+	}
+	_, err := s.shareOf()
+	return err
+}
+
+func (s *Spec) pacesOf() ([]pace.Pace, error) {
+	var all []pace.Pace
+	for _, text := range s.Paces {
+		p, err := pace.Parse(text)
+		if err != nil {
+			return nil, badField("paces", err)
+		}
+		if slices.ContainsFunc(all, func(o pace.Pace) bool { return o.String() == p.String() }) {
+			return nil, badField("paces", fmt.Errorf("%s is named twice", text))
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (s *Spec) lagBudget() (pace.Budget, error) {
+	if s.LagBudget == "" {
+		return pace.DefaultBudget(), nil
+	}
+	b, err := pace.ParseBudget(s.LagBudget)
+	if err != nil {
+		return b, badField("lagBudget", err)
+	}
+	return b, nil
+}
+
+func (s *Spec) shareOf() (share.Of, error) {
+	if s.Share == "" {
+		return share.Of{}, nil
+	}
+	of, err := share.Parse(s.Share)
+	if err != nil {
+		return of, badField("share", err)
+	}
+	return of, nil
+}
+
+// Validate refuses sizes of what is no profile, and those that make no sense.
+func (s Storm) Validate() error {
+	const in = "storm."
+	switch {
+	case s.Nodes < 0:
+		return badField(in+"nodes", fmt.Errorf("%d is less than 1", s.Nodes))
+	case s.Pods < 0:
+		return badField(in+"pods", fmt.Errorf("%d is less than 1", s.Pods))
+	case s.Scale != 0 && !(s.Scale > 0) || s.Scale > 1e6:
+		return badField(in+"scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", s.Scale))
+	}
+	if s.Skew != "" {
+		if _, err := storm.ParseSkew(s.Skew); err != nil {
+			return badField(in+"skew", err)
+		}
+	}
+	if slices.Contains(storm.Names(), s.Name) {
+		return nil
+	}
+	for _, f := range Fields(&s) {
+		if f.Path != "name" && !isZero(f.value) {
+			name := s.Name
+			if name == "" {
+				name = DefaultStorm
+			}
+			return badField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", name, strings.Join(storm.Names(), ", ")))
+		}
+	}
+	return nil
+}
+
+// liveRefuses are the fields that a live cluster has no use for.
+var liveRefuses = map[string]string{
+	"producers": "", "events": "", "share": "", "duration": "",
+	"consumers": noPlay, "readers": noPlay, "handlerCost": noPlay, "stalled": noPlay, "procs": noPlay, "stamps": noPlay, "noProbe": noPlay,
+	"profiles": together, "memory": together,
+}
+
+const (
+	noPlay   = "needs a storm that is played, not a live cluster"
+	together = "is not for a live cluster, whose variants are all played at the same time"
+)
+
+// validateLive checks what is played from a live cluster.
+func (s *Spec) validateLive() error {
+	if s.Search != nil {
+		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
+	}
+	for _, f := range Given(s) {
+		if why := liveRefuses[f.Path]; why != "" {
+			return badField(f.Path, errors.New(why))
+		}
+	}
+	for _, f := range Given(s) {
+		_, refused := liveRefuses[f.Path]
+		sized := strings.HasPrefix(f.Path, "storm.") || f.Path == "paces" || f.Path == "lagBudget"
+		scope := f.Path == "cluster.resource" || f.Path == "cluster.namespace"
+		if refused || sized && s.Source == ClusterSource || scope && s.Source == ApplySource {
+			return badField(f.Path, errors.New("is not for --source "+s.Source))
+		}
+	}
+	switch {
+	case s.Family != "" && s.Family != string(impls.DeltaFIFO):
+		return badField("source", fmt.Errorf("%s is for --family %s only", s.Source, impls.DeltaFIFO))
+	case s.Pipeline != "" && s.Pipeline != pipeline.InformerPipeline:
+		return badField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))
+	case s.Source == ApplySource && s.Cluster.Context == "":
+		return badField("cluster.context", errors.New("--source apply writes into a cluster, and needs to be told which"))
+	case s.Source == ApplySource && len(s.Paces) > 1:
+		return badField("paces", errors.New("--source apply takes one"))
+	}
+	return nil
+}
