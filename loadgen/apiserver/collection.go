@@ -64,14 +64,8 @@ func (s *Server) all() []*collection {
 func kindOf(res *resources.Resource) *wire.Kind {
 	columns := wire.ColumnsOf(res.GVK)
 	if res.Custom != nil {
-		var paths []wire.Column
-		for _, c := range res.Custom.Columns {
-			paths = append(paths, wire.Column{
-				Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, JSONPath: c.JSONPath,
-			})
-		}
-		// A path that cannot be followed leaves the columns at name and age.
-		columns, _ = wire.PathColumns(paths)
+		// On an invalid path the columns are name and age.
+		columns, _ = wire.PathColumns(res.Custom.Version.AdditionalPrinterColumns)
 	}
 	kind := wire.NewKind(res.GVK, res.ListKind, !res.Typed, columns)
 	if res.Custom != nil {

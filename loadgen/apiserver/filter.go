@@ -200,8 +200,8 @@ func fieldsOf(res *resources.Resource) map[string]func(runtime.Object) string {
 		return selectable[res.GVK]
 	}
 	values := map[string]func(runtime.Object) string{}
-	for _, path := range res.Custom.SelectableFields {
-		path = strings.TrimPrefix(path, ".")
+	for _, selectable := range res.Custom.Version.SelectableFields {
+		path := strings.TrimPrefix(selectable.JSONPath, ".")
 		values[path] = of(func(u *unstructured.Unstructured) string {
 			v, found, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 			if err != nil || !found || v == nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"watchlab/loadgen/apiserver/discovery"
+	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // nothing was written yet.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
-	if discovery.Handles(path) {
+	if resources.Handles(path) {
 		s.discovery.ServeHTTP(w, r)
 		return nil
 	}

@@ -24,29 +24,6 @@ type target struct {
 // key is the object's in its collection.
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
 
-// Subresources that are served beside status and scale.
-const (
-	bindingSubresource   = "binding"
-	evictionSubresource  = "eviction"
-	finalizeSubresource  = "finalize"
-	resizeSubresource    = "resize"
-	ephemeralSubresource = "ephemeralcontainers"
-)
-
-// served tells whether a subresource is.
-func served(res *resources.Resource, sub resources.Subresource) bool {
-	switch sub.Name {
-	case resources.Status, resources.Scale:
-		return true
-	case bindingSubresource, evictionSubresource, resizeSubresource, ephemeralSubresource:
-		return res.GVR == podResource
-	case finalizeSubresource:
-		return res.GVR == namespaceResource
-	default:
-		return false
-	}
-}
-
 // target reads a path: /api/VERSION/… or /apis/GROUP/VERSION/…, and then
 // RESOURCE[/NAME[/SUBRESOURCE]], below namespaces/NAMESPACE or not. It returns
 // false where there is no such thing.
@@ -81,8 +58,7 @@ func (s *Server) target(path string) (target, bool) {
 		}
 	}
 	if len(parts) > 2 {
-		sub, has := res.Subresource(parts[2])
-		if !has || !served(res, sub) {
+		if _, has := res.Subresource(parts[2]); !has {
 			return target{}, false
 		}
 		t.subresource = parts[2]
@@ -91,7 +67,7 @@ func (s *Server) target(path string) (target, bool) {
 }
 
 func isOwnSubresource(group, name string) bool {
-	return group == "" && (name == resources.Status || name == finalizeSubresource)
+	return group == "" && (name == resources.Status || name == resources.Finalize)
 }
 
 // request is a request that is being served.

@@ -80,7 +80,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"watchlab/loadgen/apiserver/discovery"
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
@@ -112,7 +111,7 @@ type Options struct {
 type Server struct {
 	opts       Options
 	registry   *resources.Registry
-	discovery  *discovery.Handler
+	discovery  *resources.Discovery
 	editor     *patch.Editor
 	budget     *store.Budget
 	storms     []*collection
@@ -177,7 +176,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if s.budget == nil {
 		s.budget = store.NewBudget(0)
 	}
-	s.discovery = discovery.New(s.registry, discovery.Options{Subresource: served})
+	s.discovery = resources.NewDiscovery(s.registry, nil)
 	var handler http.Handler = s
 	if opts.Wrap != nil {
 		handler = opts.Wrap(handler)

@@ -38,9 +38,9 @@ func (s *Server) serveSubresource(req *request, verb string) error {
 		return s.update(req)
 	case verb == resources.Patch:
 		return s.patch(req)
-	case verb == resources.Create && req.subresource == bindingSubresource:
+	case verb == resources.Create && req.subresource == resources.Binding:
 		return s.bind(req)
-	case verb == resources.Create && req.subresource == evictionSubresource:
+	case verb == resources.Create && req.subresource == resources.Eviction:
 		return s.evict(req)
 	default:
 		return notAllowed()
@@ -117,10 +117,7 @@ func (s *Server) evict(req *request) error {
 
 // review answers questions about access: everybody may do everything.
 func (s *Server) review(req *request) error {
-	o, err := req.resource.NewObject()
-	if err != nil {
-		return notFound()
-	}
+	o := req.resource.NewObject()
 	if err := req.readInto(o, req.resource.GVK); err != nil {
 		return err
 	}

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -307,26 +305,11 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	if initialEnd {
 		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	var o runtime.Object
-	switch {
-	case req.asked.Typed:
-		typed, err := req.asked.NewObject()
-		if err != nil {
-			return nil, err
-		}
-		o = typed
-	default:
-		u := &unstructured.Unstructured{Object: map[string]any{}}
-		u.SetGroupVersionKind(req.asked.GVK)
-		o = u
-	}
-	acc, err := meta.Accessor(o)
-	if err != nil {
-		return nil, err
-	}
-	acc.SetResourceVersion(m.ResourceVersion)
-	acc.SetAnnotations(m.Annotations)
+	o := req.asked.NewObject()
+	o.SetResourceVersion(m.ResourceVersion)
+	o.SetAnnotations(m.Annotations)
 	var object []byte
+	var err error
 	if req.form.Shape().IsTable() {
 		// It has a row as an object has, where its annotation is.
 		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, []runtime.Object{o}, req.form.Shape())

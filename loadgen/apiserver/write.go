@@ -108,7 +108,7 @@ func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Res
 	}
 	kept := req.keep(r.Object)
 	if req.converts {
-		s.editor.Defaults(req.collection.resource, kept)
+		patch.Defaults(req.collection.resource, kept)
 	}
 	ok, err := req.log.Put(t, key, kept, was)
 	if err != nil || !ok {

@@ -22,7 +22,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/discovery"
+	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
@@ -364,7 +364,7 @@ func (v *service) describe(out *lines) {
 	case v.token != "":
 		how = "plain HTTP, token"
 	}
-	out.printf("simulated Kubernetes %s on %s (%s)\n", discovery.Version, v.url, how)
+	out.printf("simulated Kubernetes %s on %s (%s)\n", resources.Version, v.url, how)
 	for _, s := range v.set.Storms {
 		var length time.Duration
 		if n := len(s.Events); n > 0 {

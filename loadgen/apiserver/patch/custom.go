@@ -5,37 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
-	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/kube-openapi/pkg/validation/strfmt"
-	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// Extensions of structural schemas.
-const (
-	preserveUnknown  = "x-kubernetes-preserve-unknown-fields"
-	embeddedResource = "x-kubernetes-embedded-resource"
-	intOrString      = "x-kubernetes-int-or-string"
-	listType         = "x-kubernetes-list-type"
-	listMapKeys      = "x-kubernetes-list-map-keys"
-)
-
-// coerce makes an untyped object what its schema says: metadata is metadata,
-// unknown fields go, defaults come. The unknown fields are returned if they
-// are to be reported.
-func (e *Editor) coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) ([]error, error) {
+// coerce gives an untyped object the shape of its schema: it decodes the metadata,
+// prunes unknown fields and adds defaults. It returns the unknown fields if they are
+// to be reported.
+func coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) ([]error, error) {
 	unknown, err := coerceMeta(u.Object, report)
 	if err != nil {
 		return nil, err
@@ -44,32 +32,23 @@ func (e *Editor) coerce(res *resources.Resource, u *unstructured.Unstructured, r
 		resources.Defaulted(u)
 		return unknown, nil
 	}
-	for _, path := range prune(u.Object, res.Custom.Schema, "", true) {
-		if report {
-			unknown = append(unknown, fmt.Errorf("unknown field %q", path))
-		}
+	opts := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: report}
+	for _, path := range pruning.PruneWithOptions(u.Object, res.Custom.Structural, true, opts) {
+		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
 	}
-	e.addDefaults(res, u)
+	addDefaults(u.Object, res.Custom.Structural)
 	return unknown, nil
 }
 
-// Defaults gives an object of a custom resource that was written in another
-// version the defaults of the one that it is kept in.
-func (e *Editor) Defaults(res *resources.Resource, obj runtime.Object) {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		e.addDefaults(res, u)
+// Defaults adds the defaults of a custom resource's version to an object that was
+// written in another version.
+func Defaults(res *resources.Resource, obj runtime.Object) {
+	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
+		addDefaults(u.Object, res.Custom.Structural)
 	}
 }
 
-// addDefaults gives a custom resource the defaults of its schema.
-func (e *Editor) addDefaults(res *resources.Resource, u *unstructured.Unstructured) {
-	if res.Custom != nil {
-		pruneDefaultedNulls(u.Object, res.Custom.Schema)
-		addDefaults(u.Object, res.Custom.Schema)
-	}
-}
-
-// coerceMeta makes the metadata of an object that of an ObjectMeta.
+// coerceMeta decodes and encodes the metadata of an object as an ObjectMeta.
 func coerceMeta(object map[string]any, report bool) (unknown []error, err error) {
 	raw, ok := object["metadata"]
 	if !ok || raw == nil {
@@ -97,7 +76,7 @@ func coerceMeta(object map[string]any, report bool) (unknown []error, err error)
 	if clean["creationTimestamp"] == nil {
 		delete(clean, "creationTimestamp")
 	}
-	// An empty list of managed fields means that they are to be forgotten.
+	// An empty list of managed fields is a request to drop them.
 	if managed, ok := content["managedFields"].([]any); ok && len(managed) == 0 {
 		clean["managedFields"] = managed
 	}
@@ -105,8 +84,7 @@ func coerceMeta(object map[string]any, report bool) (unknown []error, err error)
 	return unknown, nil
 }
 
-// metaError is why metadata can't be read, in the words of the decoder that a real
-// server reads it with.
+// metaError returns the error of the decoder that a real server uses.
 func metaError(content map[string]any, err error) error {
 	text, encodeErr := json.Marshal(content)
 	if encodeErr == nil {
@@ -117,242 +95,68 @@ func metaError(content map[string]any, err error) error {
 	return fmt.Errorf("metadata: %w", err)
 }
 
-// prune drops the fields that a schema doesn't have and returns their paths,
-// sorted. resource says that x is a whole object, with a kind and metadata.
-func prune(x any, s *spec.Schema, path string, resource bool) []string {
-	var dropped []string
-	switch x := x.(type) {
-	case map[string]any:
-		for _, k := range sortedKeys(x) {
-			if resource && (k == "apiVersion" || k == "kind" || k == "metadata") {
-				continue
-			}
-			at := k
-			if path != "" {
-				at = path + "." + k
-			}
-			child, known := property(s, k)
-			switch {
-			case known && child != nil:
-				dropped = append(dropped, prune(x[k], child, at, resources.Extension(child, embeddedResource))...)
-			case !known && !resources.Extension(s, preserveUnknown):
-				delete(x, k)
-				dropped = append(dropped, at)
-			}
-		}
-	case []any:
-		if s.Items == nil || s.Items.Schema == nil {
-			return nil
-		}
-		for i, item := range x {
-			dropped = append(dropped, prune(item, s.Items.Schema, fmt.Sprintf("%s[%d]", path, i), resources.Extension(s.Items.Schema, embeddedResource))...)
-		}
-	}
-	return dropped
-}
-
-// property returns the schema of a field, nil if any value will do, and
-// whether there may be such a field.
-func property(s *spec.Schema, name string) (*spec.Schema, bool) {
-	if p, ok := s.Properties[name]; ok {
-		return &p, true
-	}
-	if a := s.AdditionalProperties; a != nil {
-		if a.Schema != nil {
-			return a.Schema, true
-		}
-		return nil, a.Allows
-	}
-	return nil, false
-}
-
-// addDefaults fills in what is missing and has a default, all the way down.
-func addDefaults(x any, s *spec.Schema) {
-	switch x := x.(type) {
-	case map[string]any:
-		for name, p := range s.Properties {
-			if _, ok := x[name]; !ok && p.Default != nil {
-				x[name] = runtime.DeepCopyJSONValue(plainJSON(p.Default))
-			}
-		}
-		for k, v := range x {
-			if child, _ := property(s, k); child != nil {
-				addDefaults(v, child)
-			}
-		}
-	case []any:
-		if s.Items != nil && s.Items.Schema != nil {
-			for _, item := range x {
-				addDefaults(item, s.Items.Schema)
-			}
-		}
-	}
-}
-
-// pruneDefaultedNulls drops nulls that may not be null and have a default.
-func pruneDefaultedNulls(x any, s *spec.Schema) {
-	switch x := x.(type) {
-	case map[string]any:
-		for k, v := range x {
-			child, _ := property(s, k)
-			switch {
-			case child == nil:
-			case v == nil && !child.Nullable && child.Default != nil:
-				delete(x, k)
-			default:
-				pruneDefaultedNulls(v, child)
-			}
-		}
-	case []any:
-		if s.Items != nil && s.Items.Schema != nil {
-			for _, item := range x {
-				pruneDefaultedNulls(item, s.Items.Schema)
-			}
-		}
-	}
-}
-
-// plainJSON gives the numbers of a default the types that decoded objects
-// have: whole ones are int64.
-func plainJSON(v any) any {
-	switch v := v.(type) {
-	case float64:
-		if whole := int64(v); float64(whole) == v {
-			return whole
-		}
-	case int:
-		return int64(v)
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for k, e := range v {
-			out[k] = plainJSON(e)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = plainJSON(e)
-		}
-		return out
-	}
-	return v
-}
-
-// customSchema is what the objects of a custom resource are validated by, and
-// which resource that is, as in [cachedManager].
-type customSchema struct {
-	res    *resources.Resource
-	schema *spec.Schema
-}
-
-// schemaOf returns the schema that objects are validated by: the definition's,
-// with types where x-kubernetes-int-or-string stands for them.
-func (e *Editor) schemaOf(res *resources.Resource) (*customSchema, error) {
-	if s, ok := e.schemas.Load(res.GVK); ok && s.(*customSchema).res == res {
-		return s.(*customSchema), nil
-	}
-	copied, err := copySchema(res.Custom.Schema)
-	if err != nil {
-		return nil, err
-	}
-	walk(copied, func(s *spec.Schema) {
-		if resources.Extension(s, intOrString) {
-			s.Type = spec.StringOrArray{"integer", "string"}
-		}
-		if s.Format != "" && !strfmt.Default.ContainsName(s.Format) {
-			s.Format = ""
-		}
-	})
-	made := &customSchema{res: res, schema: copied}
-	e.schemas.Store(res.GVK, made)
-	return made, nil
-}
-
-func copySchema(s *spec.Schema) (*spec.Schema, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	out := new(spec.Schema)
-	if err := json.Unmarshal(data, out); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	return out, nil
-}
-
-// walk calls visit for a schema and each one in it, before those that it is
-// made of.
-func walk(s *spec.Schema, visit func(*spec.Schema)) {
+// addDefaults fills in defaults at all levels. A null that is not nullable counts as
+// missing; it is dropped if it has no default. The library's package
+// schema/defaulting does the same and needs CEL.
+func addDefaults(x any, s *structuralschema.Structural) {
 	if s == nil {
 		return
 	}
-	visit(s)
-	for name, p := range s.Properties {
-		walk(&p, visit)
-		s.Properties[name] = p
-	}
-	if s.Items != nil {
-		walk(s.Items.Schema, visit)
-	}
-	if s.AdditionalProperties != nil {
-		walk(s.AdditionalProperties.Schema, visit)
-	}
-	for _, several := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {
-		for i := range several {
-			walk(&several[i], visit)
+	switch x := x.(type) {
+	case map[string]any:
+		for name, p := range s.Properties {
+			if v, ok := x[name]; p.Default.Object != nil && (!ok || v == nil && !p.Nullable) {
+				x[name] = runtime.DeepCopyJSONValue(p.Default.Object)
+			}
+		}
+		for name, v := range x {
+			var child *structuralschema.Structural
+			if p, ok := s.Properties[name]; ok {
+				child = &p
+			} else if s.AdditionalProperties != nil {
+				child = s.AdditionalProperties.Structural
+			}
+			switch {
+			case v != nil || child == nil || child.Nullable:
+				addDefaults(v, child)
+			case child.Default.Object == nil:
+				delete(x, name)
+			default:
+				x[name] = runtime.DeepCopyJSONValue(child.Default.Object)
+			}
+		}
+	case []any:
+		for _, item := range x {
+			addDefaults(item, s.Items)
 		}
 	}
-	walk(s.Not, visit)
 }
 
-// validate says what is wrong with an object that is new, or takes old's
-// place.
-func (e *Editor) validate(res *resources.Resource, obj, old runtime.Object) error {
-	m, err := accessor(obj)
-	if err != nil {
-		return err
-	}
-	var oldMeta metav1.Object
-	if old != nil {
-		if oldMeta, err = accessor(old); err != nil {
-			return err
-		}
-	}
-	errs := validateMeta(res, m, oldMeta)
+// validate returns the errors of an object that is new or replaces old, which may be
+// nil.
+func (e *Editor) validate(res *resources.Resource, obj, old object) error {
+	var errs field.ErrorList
 	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
-		custom, err := e.validateCustom(res, u)
-		if err != nil {
-			return err
+		for _, err := range res.Custom.Validator.Validate(u.Object).Errors {
+			errs = append(errs, fieldError(err))
 		}
-		errs = append(custom, errs...)
+		errs = append(errs, validateScale(u, res)...)
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
 	}
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(res.GVK.GroupKind(), m.GetName(), errs)
+	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
+		return apierrors.NewInvalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }
 
-func (e *Editor) validateCustom(res *resources.Resource, u *unstructured.Unstructured) (field.ErrorList, error) {
-	s, err := e.schemaOf(res)
-	if err != nil {
-		return nil, err
-	}
-	var errs field.ErrorList
-	result := validate.NewSchemaValidator(s.schema, nil, "", strfmt.Default).Validate(u.Object)
-	for _, err := range result.Errors {
-		errs = append(errs, fieldError(err))
-	}
-	errs = append(errs, validateScale(u, res.Custom.Scale)...)
-	return append(errs, validateLists(u.Object, s.schema, nil)...), nil
-}
-
-// validateScale says which of the fields that a scale is made of can't be.
-func validateScale(u *unstructured.Unstructured, paths *resources.ScalePaths) field.ErrorList {
+// validateScale returns the errors of the fields of a scale subresource.
+func validateScale(u *unstructured.Unstructured, res *resources.Resource) field.ErrorList {
+	paths := res.Custom.Scale()
 	if paths == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, path := range []string{paths.SpecReplicas, paths.StatusReplicas} {
+	for _, path := range []string{paths.SpecReplicasPath, paths.StatusReplicasPath} {
 		n, _, err := unstructured.NestedInt64(u.Object, fieldsOf(path)...)
 		switch {
 		case err != nil:
@@ -363,16 +167,17 @@ func validateScale(u *unstructured.Unstructured, paths *resources.ScalePaths) fi
 			errs = append(errs, field.Invalid(field.NewPath(path), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
 		}
 	}
-	if paths.LabelSelector != "" {
-		text, _, err := unstructured.NestedString(u.Object, fieldsOf(paths.LabelSelector)...)
+	if path := paths.LabelSelectorPath; path != nil && *path != "" {
+		text, _, err := unstructured.NestedString(u.Object, fieldsOf(*path)...)
 		if err != nil {
-			errs = append(errs, field.Invalid(field.NewPath(paths.LabelSelector), text, err.Error()))
+			errs = append(errs, field.Invalid(field.NewPath(*path), text, err.Error()))
 		}
 	}
 	return errs
 }
 
-// fieldError words a schema's objection as an API server does.
+// fieldError converts a schema's error as apiextensions-apiserver does, in a package
+// that needs CEL.
 func fieldError(err error) *field.Error {
 	var v *openapierrors.Validation
 	if !errors.As(err, &v) {
@@ -386,14 +191,8 @@ func fieldError(err error) *field.Error {
 	if value == nil {
 		value = ""
 	}
-	limit := func() int {
-		if n, ok := v.Valid.(int64); ok {
-			return int(n)
-		}
-		return -1
-	}
-	count := func() int {
-		if n, ok := v.Value.(int64); ok {
+	number := func(x any) int {
+		if n, ok := x.(int64); ok {
 			return int(n)
 		}
 		return -1
@@ -412,145 +211,11 @@ func fieldError(err error) *field.Error {
 		}
 		return field.NotSupported(path, v.Value, allowed)
 	case openapierrors.TooLongFailCode:
-		return field.TooLong(path, "", limit())
+		return field.TooLong(path, "", number(v.Valid))
 	case openapierrors.MaxItemsFailCode, openapierrors.TooManyPropertiesCode:
-		return field.TooMany(path, count(), limit())
+		return field.TooMany(path, number(v.Value), number(v.Valid))
 	case openapierrors.InvalidTypeCode:
 		return field.TypeInvalid(path, value, v.Error())
 	}
 	return field.Invalid(path, value, v.Error())
-}
-
-// validateLists says which items of sets, and of lists with keys, are there
-// twice.
-func validateLists(x any, s *spec.Schema, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch x := x.(type) {
-	case map[string]any:
-		for _, k := range sortedKeys(x) {
-			child, _ := property(s, k)
-			if child == nil {
-				continue
-			}
-			at := path.Child(k)
-			if _, declared := s.Properties[k]; !declared {
-				at = path.Key(k)
-			}
-			errs = append(errs, validateLists(x[k], child, at)...)
-		}
-	case []any:
-		if s.Items == nil || s.Items.Schema == nil {
-			return nil
-		}
-		kind, _ := s.Extensions.GetString(listType)
-		keys, _ := s.Extensions.GetStringSlice(listMapKeys)
-		var seen []any
-		for i, item := range x {
-			at := path.Index(i)
-			var key any
-			switch kind {
-			case "set":
-				key = item
-			case "map":
-				key = keyOf(item, keys, s.Items.Schema)
-			}
-			if key != nil && slices.ContainsFunc(seen, func(k any) bool { return apiequality.Semantic.DeepEqual(k, key) }) {
-				errs = append(errs, field.Duplicate(at, key))
-			}
-			seen = append(seen, key)
-			errs = append(errs, validateLists(item, s.Items.Schema, at)...)
-		}
-	}
-	return errs
-}
-
-// keyOf returns the key fields of a list's item, nil if it has none.
-func keyOf(item any, keys []string, s *spec.Schema) any {
-	fields, ok := item.(map[string]any)
-	if !ok {
-		return nil
-	}
-	key := make(map[string]any, len(keys))
-	for _, k := range keys {
-		if v, ok := fields[k]; ok {
-			key[k] = v
-		} else if p, ok := s.Properties[k]; ok && p.Default != nil {
-			key[k] = plainJSON(p.Default)
-		}
-	}
-	if len(key) == 0 {
-		return nil
-	}
-	return key
-}
-
-// customConverter knows the lists and maps of all versions of a custom
-// resource.
-func customConverter(c *resources.Custom) (managedfields.TypeConverter, error) {
-	models := make(map[string]*spec.Schema, len(c.Versions))
-	for _, res := range c.Versions {
-		model, err := copySchema(res.Custom.Schema)
-		if err != nil {
-			return nil, err
-		}
-		if model.Properties == nil {
-			model.Properties = make(map[string]spec.Schema)
-		}
-		model.Properties["apiVersion"] = *spec.StringProperty()
-		model.Properties["kind"] = *spec.StringProperty()
-		model.Properties["metadata"] = *metadataSchema()
-		model.AddExtension("x-kubernetes-group-version-kind", []any{
-			map[string]any{"group": res.GVK.Group, "version": res.GVK.Version, "kind": res.GVK.Kind},
-		})
-		models[c.Definition+"."+res.GVK.Version] = model
-	}
-	converter, err := managedfields.NewTypeConverter(models, false)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Definition, err)
-	}
-	return converter, nil
-}
-
-// metadataSchema says which parts of metadata are lists and maps that several
-// managers share.
-func metadataSchema() *spec.Schema {
-	text := spec.StringProperty()
-	names := spec.MapProperty(text)
-	object := new(spec.Schema).Typed("object", "")
-	for _, name := range []string{"name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"} {
-		object.SetProperty(name, *text)
-	}
-	object.SetProperty("generation", *spec.Int64Property())
-	object.SetProperty("deletionGracePeriodSeconds", *spec.Int64Property())
-	object.SetProperty("labels", *names)
-	object.SetProperty("annotations", *names)
-	finalizers := spec.ArrayProperty(text)
-	finalizers.AddExtension(listType, "set")
-	object.SetProperty("finalizers", *finalizers)
-	owner := new(spec.Schema).Typed("object", "")
-	for _, name := range []string{"apiVersion", "kind", "name", "uid"} {
-		owner.SetProperty(name, *text)
-	}
-	owner.SetProperty("controller", *spec.BoolProperty())
-	owner.SetProperty("blockOwnerDeletion", *spec.BoolProperty())
-	owner.AddExtension("x-kubernetes-map-type", "atomic")
-	ownerReferences := spec.ArrayProperty(owner)
-	ownerReferences.AddExtension(listType, "map")
-	ownerReferences.AddExtension(listMapKeys, []any{"uid"})
-	object.SetProperty("ownerReferences", *ownerReferences)
-	managed := new(spec.Schema).Typed("object", "")
-	managed.AddExtension(preserveUnknown, true)
-	managedFields := spec.ArrayProperty(managed)
-	managedFields.AddExtension(listType, "atomic")
-	object.SetProperty("managedFields", *managedFields)
-	return object
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -2,7 +2,6 @@ package patch
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,21 +24,21 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// codecs are client-go's and CBOR.
+// codecs decode client-go's encodings and CBOR.
 var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
-// strictness says what to do about unknown and duplicate fields.
+// looks and strict say how to treat unknown and duplicate fields.
 func (r Request) looks() bool  { return r.FieldValidation != metav1.FieldValidationIgnore }
 func (r Request) strict() bool { return r.FieldValidation == metav1.FieldValidationStrict }
 
-// decode reads the object that a body of a POST or PUT is.
-func (e *Editor) decode(res *resources.Resource, body []byte, req Request, result *Result) (runtime.Object, error) {
+// decode reads the body of a POST or PUT.
+func (e *Editor) decode(res *resources.Resource, body []byte, req Request, result *Result) (object, error) {
 	mediaType, err := objectType(res, req.ContentType)
 	if err != nil {
 		return nil, err
 	}
 	if !res.Typed {
-		u, strict, err := e.decodeUntyped(res, mediaType, body, req)
+		u, strict, err := decodeUntyped(res, mediaType, body, req)
 		if err != nil {
 			return nil, err
 		}
@@ -65,8 +64,7 @@ func objectType(res *resources.Resource, contentType string) (string, error) {
 	return "", unsupported(accepted)
 }
 
-// complain adds warnings of what strict decoding has found, or makes an error
-// of it.
+// complain turns the findings of strict decoding into warnings or an error.
 func complain(found []error, req Request, result *Result, fail func(error) error) error {
 	if len(found) == 0 {
 		return nil
@@ -80,7 +78,7 @@ func complain(found []error, req Request, result *Result, fail func(error) error
 	return nil
 }
 
-// warnings are the lines of an error; a YAML decoder puts several in one.
+// warnings splits an error into lines; a YAML decoder joins several.
 func warnings(err error) []string {
 	text := err.Error()
 	for _, prefix := range []string{"error unmarshaling JSON: while decoding JSON: ", "error converting YAML to JSON: ", "yaml: unmarshal errors:\n"} {
@@ -93,7 +91,7 @@ func warnings(err error) []string {
 	return lines
 }
 
-func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Request, result *Result) (runtime.Object, error) {
+func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Request, result *Result) (object, error) {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	if !ok {
 		return nil, unsupported([]string{runtime.ContentTypeJSON})
@@ -102,33 +100,35 @@ func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Req
 	if req.looks() && info.StrictSerializer != nil {
 		decoder = info.StrictSerializer
 	}
-	into, err := res.NewObject()
-	if err != nil {
-		return nil, err
-	}
 	defaults := res.GVK
-	obj, kind, err := decoder.Decode(body, &defaults, into)
+	decoded, kind, err := decoder.Decode(body, &defaults, res.NewObject())
+	if kind == nil {
+		kind = &schema.GroupVersionKind{}
+	}
 	if err != nil {
+		fail := func(err error) error { return cannotHandle(res, *kind, err, body) }
 		strict, ok := runtime.AsStrictDecodingError(err)
-		if !ok || obj == nil {
-			return nil, cannotHandle(res, deref(kind), err, body)
+		if !ok || decoded == nil {
+			return nil, fail(err)
 		}
-		fail := func(err error) error { return cannotHandle(res, deref(kind), err, body) }
 		if err := complain(strict.Errors(), req, result, fail); err != nil {
 			return nil, err
 		}
 	}
-	if err := rightKind(res, deref(kind), body); err != nil {
+	if err := rightKind(res, *kind, body); err != nil {
 		return nil, err
+	}
+	obj, ok := decoded.(object)
+	if !ok {
+		return nil, cannotHandle(res, *kind, unconvertible(res, *kind), body)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
 	canonical(obj)
 	return obj, nil
 }
 
-// canonical makes one form of what can be written in two: the text of a Secret
-// becomes data, its type is Opaque where it has none, and a Namespace has its name
-// as a label. These are the defaults whose fields the sender of a body manages.
+// canonical sets the defaults that a body's field manager owns: it turns a Secret's
+// stringData into data, sets its type, and labels a Namespace with its name.
 func canonical(obj runtime.Object) {
 	if ns, ok := obj.(*corev1.Namespace); ok && ns.Name != "" {
 		if ns.Labels == nil {
@@ -155,14 +155,7 @@ func canonical(obj runtime.Object) {
 	secret.StringData = nil
 }
 
-func deref(kind *schema.GroupVersionKind) schema.GroupVersionKind {
-	if kind == nil {
-		return schema.GroupVersionKind{}
-	}
-	return *kind
-}
-
-// rightKind refuses an object of another kind or version than the URL's.
+// rightKind returns an error for another kind or version than the URL's.
 func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
 	if !res.Typed && kind.GroupVersion() != res.GVK.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
@@ -176,7 +169,7 @@ func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byt
 	return nil
 }
 
-// isOther tells whether a kind is not a resource's, whatever its version.
+// isOther reports whether a kind is not that of a resource, in any version.
 func isOther(res *resources.Resource, kind schema.GroupVersionKind) bool {
 	return kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group
 }
@@ -185,7 +178,7 @@ func unconvertible(res *resources.Resource, kind schema.GroupVersionKind) error 
 	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, internalName(res.GVK.Group), res.GVK.Kind)
 }
 
-// internalName is what kube-apiserver's sources call a group: "core",
+// internalName is the name of a group in kube-apiserver's sources: "core",
 // "networking".
 func internalName(group string) string {
 	if group == "" {
@@ -195,7 +188,7 @@ func internalName(group string) string {
 	return name
 }
 
-// cannotHandle is the error of a body that isn't the object it should be.
+// cannotHandle is the error for a body of another kind.
 func cannotHandle(res *resources.Resource, kind schema.GroupVersionKind, err error, body []byte) error {
 	if kind.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, res.GVK.Kind, err))
@@ -203,7 +196,7 @@ func cannotHandle(res *resources.Resource, kind schema.GroupVersionKind, err err
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", res.GVK.Kind, err, summary(body)))
 }
 
-// summary is the beginning of a body, for an error.
+// summary returns the start of a body, for an error.
 func summary(body []byte) string {
 	const most = 30
 	text := string(body[:min(len(body), most)])
@@ -219,12 +212,11 @@ func summary(body []byte) string {
 	return text
 }
 
-// decodeUntyped reads an object that client-go has no type for. What it
-// returns beside it are unknown and duplicate fields, if the request wants to
-// know.
-func (e *Editor) decodeUntyped(res *resources.Resource, mediaType string, body []byte, req Request) (*unstructured.Unstructured, []error, error) {
+// decodeUntyped reads an object without a type in client-go. It also returns unknown
+// and duplicate fields, unless the request ignores them.
+func decodeUntyped(res *resources.Resource, mediaType string, body []byte, req Request) (*unstructured.Unstructured, []error, error) {
 	if mediaType == runtime.ContentTypeJSON {
-		// What is no object fails here, with a real server's words.
+		// It has a real server's error for a body that is no object.
 		if _, err := (serializerjson.SimpleMetaFactory{}).Interpret(body); err != nil {
 			return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
 		}
@@ -248,7 +240,7 @@ func (e *Editor) decodeUntyped(res *resources.Resource, mediaType string, body [
 	if err := rightKind(res, u.GroupVersionKind(), body); err != nil {
 		return nil, nil, err
 	}
-	unknown, err := e.coerce(res, u, req.looks())
+	unknown, err := coerce(res, u, req.looks())
 	if err != nil {
 		return nil, nil, cannotHandle(res, u.GroupVersionKind(), err, body)
 	}
@@ -287,43 +279,24 @@ func unmarshal(mediaType string, body []byte, strict bool) (content map[string]a
 	return content, found, err
 }
 
-// empty returns an object of a resource that has nothing but its kind.
-func (e *Editor) empty(res *resources.Resource) (runtime.Object, error) {
-	if res.Typed {
-		return res.NewObject()
+// inVersion returns a copy of an object in the version of a resource, typed if the
+// resource is.
+func (e *Editor) inVersion(res *resources.Resource, current runtime.Object) (object, error) {
+	obj, ok := current.DeepCopyObject().(object)
+	if !ok {
+		return nil, fmt.Errorf("%s is kept as a %T", res, current)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetGroupVersionKind(res.GVK)
-	return u, nil
-}
-
-// inVersion returns a copy of an object in the version of a resource: typed if
-// the resource is, whatever the store keeps.
-func (e *Editor) inVersion(res *resources.Resource, current runtime.Object) (runtime.Object, error) {
-	u, untyped := current.(*unstructured.Unstructured)
-	switch {
+	switch u, untyped := obj.(*unstructured.Unstructured); {
 	case !res.Typed && untyped:
-		u = u.DeepCopy()
-		u.SetGroupVersionKind(res.GVK)
-		e.addDefaults(res, u)
-		return u, nil
+		Defaults(res, u)
 	case !res.Typed:
-		return nil, fmt.Errorf("%s is kept as a %T, which it has no use for", res, current)
+		return nil, fmt.Errorf("%s is kept as a %T", res, current)
 	case untyped:
-		obj, err := res.NewObject()
-		if err != nil {
-			return nil, err
-		}
+		obj = res.NewObject()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", res, u.GetName(), err)
 		}
-		obj.GetObjectKind().SetGroupVersionKind(res.GVK)
-		return obj, nil
 	}
-	obj := current.DeepCopyObject()
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
 	return obj, nil
 }
-
-// asJSON is the JSON of an object, with its kind.
-func asJSON(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }

@@ -14,36 +14,33 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// asStatus makes every error an API status: those that have none are answered
-// as a real server answers them, with 500 and their text.
+// asStatus converts an error to an API status. Other errors become 500 with their
+// text, as in a real server.
 func asStatus(err error) error {
-	if err == nil {
-		return nil
-	}
 	var status apierrors.APIStatus
-	if errors.As(err, &status) {
+	if err == nil || errors.As(err, &status) {
 		return err
 	}
 	return plain(err.Error())
 }
 
-// plain is an error without a reason, which real servers answer now and then.
+// plain is an error without a reason.
 func plain(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: message,
 	}}
 }
 
-// unsupported is the error of a content type that isn't among those accepted.
-func unsupported(accepted []string) error {
+// unsupported is the error for a content type that is not accepted.
+func unsupported(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
 		Message: "the body of the request was in an unknown format - accepted media types include: " + strings.Join(accepted, ", "),
 	}}
 }
 
-// unprocessable is the error of a patch that doesn't fit its object. A real
-// server keeps the message to itself.
+// unprocessable is the error for a patch that does not fit its object. Like a real
+// server's, it hides the message.
 func unprocessable(message string) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", message, 0, false)
 }
@@ -52,8 +49,8 @@ func notFound(res *resources.Resource, req Request) error {
 	return apierrors.NewNotFound(res.GVR.GroupResource(), req.Name)
 }
 
-// otherUID is the error of a write to an object of the same name that is
-// another one, in the words of a real server's store.
+// otherUID is the error for a write to another object of the same name, with the text
+// of a real server's store.
 func otherUID(res *resources.Resource, req Request, want, have types.UID) error {
 	key := "/registry/" + res.GVR.Resource
 	if res.Custom != nil {

@@ -15,44 +15,61 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// typedConverter knows the lists and maps of client-go's types. It is made
-// once: it is a large table.
+// typedConverter converts client-go's types by their merge schema, a large table.
 var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
 
-// newManager makes the field manager of a resource or of its subresource.
-func (e *Editor) newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
-	reset := resetFields(res, subresource)
-	gv := res.GroupVersion()
-	var m *managedfields.FieldManager
-	var err error
-	switch {
-	case res == scaleResource:
-		m, err = managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, nil)
-	case res.Typed:
-		m, err = managedfields.NewDefaultFieldManager(typedConverter(), scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, gv, subresource, reset)
-	case res.Custom != nil:
-		converter, cerr := customConverter(res.Custom)
-		if cerr != nil {
-			return nil, cerr
-		}
-		m, err = managedfields.NewDefaultCRDFieldManager(converter, versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, gv, subresource, reset)
-	default:
-		m, err = managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, gv, subresource, reset)
+type managerKey struct {
+	kind        schema.GroupVersionKind
+	subresource string
+}
+
+// cachedManager remembers the resource: a changed definition is a new resource.
+type cachedManager struct {
+	res     *resources.Resource
+	manager *managedfields.FieldManager
+}
+
+// manager returns the field manager of a resource or a subresource.
+func (e *Editor) manager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
+	key := managerKey{res.GVK, subresource}
+	if c, ok := e.managers.Load(key); ok && c.(*cachedManager).res == res {
+		return c.(*cachedManager).manager, nil
 	}
+	m, err := newManager(res, subresource)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", res, err)
 	}
+	e.managers.Store(key, &cachedManager{res: res, manager: m})
 	return m, nil
 }
 
-// noDefaults leaves objects as they are: defaulting is not the managers' work.
+func newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
+	converter, reset := managedfields.NewDeducedTypeConverter(), resetFields(res, subresource)
+	if res.Typed {
+		if res == scaleResource {
+			reset = nil
+		} else {
+			converter = typedConverter()
+		}
+		return managedfields.NewDefaultFieldManager(converter, scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
+	}
+	if res.Custom != nil {
+		var err error
+		if converter, err = managedfields.NewTypeConverter(res.Custom.Models(), false); err != nil {
+			return nil, err
+		}
+	}
+	return managedfields.NewDefaultCRDFieldManager(converter, versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, res.GroupVersion(), subresource, reset)
+}
+
+// noDefaults leaves defaulting to the editor.
 type noDefaults struct{}
 
 func (noDefaults) Default(runtime.Object) {}
 
-// versions converts custom resources as the strategy None does: by name.
+// versions converts custom resources by the strategy None: it sets the version.
 type versions struct{}
 
 func (versions) Convert(_, _, _ any) error {

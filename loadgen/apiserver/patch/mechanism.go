@@ -1,9 +1,9 @@
 package patch
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,12 +25,11 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// mostOperations is how many operations a JSON patch may have.
+// mostOperations is the maximum number of operations in a JSON patch.
 const mostOperations = 10000
 
-// patchType returns the kind of patch that a content type names, if the
-// resource takes it: a strategic merge patch needs a Go type to know what a
-// list is keyed by.
+// patchType returns the kind of patch of a content type. A strategic merge patch needs
+// a Go type, whose tags name the keys of lists.
 func patchType(res *resources.Resource, contentType string) (types.PatchType, error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
@@ -45,18 +44,17 @@ func patchType(res *resources.Resource, contentType string) (types.PatchType, er
 	case kind == types.StrategicMergePatchType:
 		return "", unsupported(accepted)
 	}
-	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{},
-	}}
+	err := unsupported(nil)
+	err.ErrStatus.Message, err.ErrStatus.Details = "415: Unsupported Media Type", &metav1.StatusDetails{}
+	return "", err
 }
 
 func isApply(kind types.PatchType) bool {
 	return kind == types.ApplyYAMLPatchType || kind == types.ApplyCBORPatchType
 }
 
-// apply applies a patch to an object and tells the field managers.
-func (e *Editor) apply(res *resources.Resource, live runtime.Object, kind types.PatchType, body []byte, req Request, result *Result) (runtime.Object, error) {
+// apply applies a patch to an object and updates the field managers.
+func (e *Editor) apply(res *resources.Resource, live object, kind types.PatchType, body []byte, req Request, result *Result) (object, error) {
 	switch {
 	case isApply(kind):
 		return e.serverSide(res, live, kind, body, req, result)
@@ -67,7 +65,7 @@ func (e *Editor) apply(res *resources.Resource, live runtime.Object, kind types.
 		}
 		return e.track(res, req, live, obj)
 	}
-	current, err := asJSON(live)
+	current, err := json.Marshal(live)
 	if err != nil {
 		return nil, err
 	}
@@ -126,44 +124,40 @@ func patchJSON(current []byte, kind types.PatchType, body []byte, req Request) (
 	return patched, strict, nil
 }
 
-// decodePatched reads the object that a patch has made. strict are the
-// duplicate fields that the patch itself has.
-func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict []error, req Request, result *Result) (runtime.Object, error) {
+// decodePatched decodes a patched object. strict are the duplicate fields of the patch
+// itself.
+func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict []error, req Request, result *Result) (object, error) {
 	invalid := func(err error) error { return invalidPatch(string(patched), err) }
-	var obj runtime.Object
-	if res.Typed {
-		into, err := res.NewObject()
-		if err != nil {
-			return nil, err
-		}
-		var found []error
-		if req.looks() {
-			found, err = kjson.UnmarshalStrict(patched, into)
-		} else {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(patched, into)
-		}
+	if !res.Typed {
+		u, found, err := decodeUntyped(res, runtime.ContentTypeJSON, patched, req)
 		if err != nil {
 			return nil, invalid(err)
 		}
-		strict = append(strict, found...)
-		kind := into.GetObjectKind().GroupVersionKind()
-		if isOther(res, kind) {
-			return nil, invalid(unconvertible(res, kind))
-		}
-		if err := rightKind(res, kind, patched); err != nil {
-			return nil, err
-		}
-		canonical(into)
-		obj = into
-	} else {
-		u, found, err := e.decodeUntyped(res, runtime.ContentTypeJSON, patched, req)
-		if err != nil {
-			return nil, invalid(err)
-		}
-		strict = append(strict, found...)
-		obj = u
+		return u, complain(append(strict, found...), req, result, invalid)
 	}
-	return obj, complain(strict, req, result, invalid)
+	into := res.NewObject()
+	found, err := unmarshalInto(patched, into, req)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	kind := into.GetObjectKind().GroupVersionKind()
+	if isOther(res, kind) {
+		return nil, invalid(unconvertible(res, kind))
+	}
+	if err := rightKind(res, kind, patched); err != nil {
+		return nil, err
+	}
+	canonical(into)
+	return into, complain(append(strict, found...), req, result, invalid)
+}
+
+// unmarshalInto decodes JSON and finds unknown and duplicate fields, unless the
+// request ignores them.
+func unmarshalInto(text []byte, into any, req Request) (strict []error, err error) {
+	if req.looks() {
+		return kjson.UnmarshalStrict(text, into)
+	}
+	return nil, kjson.UnmarshalCaseSensitivePreserveInts(text, into)
 }
 
 func invalidPatch(value string, err error) error {
@@ -171,25 +165,17 @@ func invalidPatch(value string, err error) error {
 }
 
 // strategic applies a strategic merge patch.
-func strategic(res *resources.Resource, live runtime.Object, body []byte, req Request, result *Result) (runtime.Object, error) {
+func strategic(res *resources.Resource, live object, body []byte, req Request, result *Result) (object, error) {
 	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return nil, err
 	}
 	var change map[string]any
-	var strict []error
-	if req.looks() {
-		strict, err = kjson.UnmarshalStrict(body, &change)
-	} else {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &change)
-	}
+	strict, err := unmarshalInto(body, &change, req)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	obj, err := res.NewObject()
-	if err != nil {
-		return nil, err
-	}
+	obj := res.NewObject()
 	patched, err := strategicpatch.StrategicMergeMapPatch(current, change, obj)
 	if err != nil {
 		return nil, strategicError(err)
@@ -225,10 +211,10 @@ func strategicError(err error) error {
 	return err
 }
 
-// serverSide applies an apply configuration. Fields that the manager applied
-// before and now leaves out go, if they are nobody else's; fields that others
-// manage and that differ are conflicts, unless forced.
-func (e *Editor) serverSide(res *resources.Resource, live runtime.Object, kind types.PatchType, body []byte, req Request, result *Result) (runtime.Object, error) {
+// serverSide applies an apply configuration. It removes fields that the manager alone
+// applied before and now omits. Different values of other managers' fields are
+// conflicts, unless forced.
+func (e *Editor) serverSide(res *resources.Resource, live object, kind types.PatchType, body []byte, req Request, result *Result) (object, error) {
 	mediaType := runtime.ContentTypeYAML
 	if kind == types.ApplyCBORPatchType {
 		mediaType = runtime.ContentTypeCBOR
@@ -242,10 +228,11 @@ func (e *Editor) serverSide(res *resources.Resource, live runtime.Object, kind t
 		return nil, err
 	}
 	force := req.Force != nil && *req.Force
-	obj, err := manager.Apply(live, &unstructured.Unstructured{Object: content}, req.FieldManager, force)
+	applied, err := manager.Apply(live, &unstructured.Unstructured{Object: content}, req.FieldManager, force)
 	if err != nil {
 		return nil, err
 	}
+	obj := applied.(object) // of live's type
 	if len(strict) > 0 && req.strict() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict[0]))
 	}
@@ -255,41 +242,30 @@ func (e *Editor) serverSide(res *resources.Resource, live runtime.Object, kind t
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
 	canonical(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		// What an apply may name is known from the schema; defaults are not
-		// anybody's.
-		if _, err := e.coerce(res, u, false); err != nil {
+		if _, err := coerce(res, u, false); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
 	return obj, nil
 }
 
-// track tells the field managers that a request made obj of live.
-func (e *Editor) track(res *resources.Resource, req Request, live, obj runtime.Object) (runtime.Object, error) {
+// track records in the managed fields that a request changed live to obj.
+func (e *Editor) track(res *resources.Resource, req Request, live, obj object) (object, error) {
 	manager, err := e.manager(res, req.Subresource)
 	if err != nil {
 		return nil, err
 	}
-	tracked, err := manager.Update(live, obj, managerName(req))
-	if err == nil {
-		return tracked, nil
+	if tracked, err := manager.Update(live, obj, managerName(req)); err == nil {
+		return tracked.(object), nil // of obj's type
 	}
-	// The object doesn't fit its schema, which validation says better, or the
+	// The object does not fit its schema, which validation reports better, or its
 	// managed fields are broken: they stay as they were.
-	m, err := accessor(obj)
-	if err != nil {
-		return nil, err
-	}
-	old, err := accessor(live)
-	if err != nil {
-		return nil, err
-	}
-	m.SetManagedFields(old.GetManagedFields())
+	obj.SetManagedFields(live.GetManagedFields())
 	return obj, nil
 }
 
-// managerName is the manager of a request: the one it names, or the program
-// that the User-Agent begins with.
+// managerName returns the field manager of a request: the given one, or the first
+// program of the User-Agent.
 func managerName(req Request) string {
 	if req.FieldManager != "" {
 		return req.FieldManager

@@ -9,18 +9,17 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// errModified is what a client that lost a race is told.
+// errModified is the reason of a conflict with another write.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// wipeSystemFields drops what only the system sets on a new object.
-func wipeSystemFields(m metav1.Object) {
+// wipeSystemFields clears the fields of a new object that only the system sets.
+func wipeSystemFields(m object) {
 	m.SetCreationTimestamp(metav1.Time{})
 	m.SetUID("")
 	m.SetDeletionTimestamp(nil)
@@ -28,8 +27,8 @@ func wipeSystemFields(m metav1.Object) {
 	m.SetSelfLink("")
 }
 
-// keepSystemFields puts back what an update can't change.
-func keepSystemFields(m, old metav1.Object) {
+// keepSystemFields restores the fields that an update must not change.
+func keepSystemFields(m, old object) {
 	if m.GetUID() == "" {
 		m.SetUID(old.GetUID())
 	}
@@ -45,9 +44,9 @@ func keepSystemFields(m, old metav1.Object) {
 	m.SetSelfLink("")
 }
 
-// matchNamespace sets the namespace of the URL where the object has none, and
-// refuses another one. Resources without namespaces lose what they have.
-func matchNamespace(res *resources.Resource, m metav1.Object, namespace string) error {
+// matchNamespace sets the URL's namespace on an object without one and returns an
+// error for another one. It clears the namespace of cluster-scoped objects.
+func matchNamespace(res *resources.Resource, m object, namespace string) error {
 	switch {
 	case !res.Namespaced:
 		m.SetNamespace("")
@@ -59,8 +58,8 @@ func matchNamespace(res *resources.Resource, m metav1.Object, namespace string) 
 	return nil
 }
 
-// matchName refuses an object whose name isn't the URL's.
-func matchName(m metav1.Object, req Request) error {
+// matchName returns an error if an object's name is not the URL's.
+func matchName(m object, req Request) error {
 	switch m.GetName() {
 	case req.Name:
 		return nil
@@ -70,10 +69,10 @@ func matchName(m metav1.Object, req Request) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), req.Name))
 }
 
-// matchVersion is optimistic concurrency: a write that names a version is of
-// that version or nothing. One that names none gets the current one, except
-// for the resources that insist.
-func matchVersion(res *resources.Resource, m, old metav1.Object, req Request) error {
+// matchVersion implements optimistic concurrency: a write of another version is a
+// conflict. A write without a version gets the current one, except for resources that
+// require one.
+func matchVersion(res *resources.Resource, m, old object, req Request) error {
 	switch m.GetResourceVersion() {
 	case old.GetResourceVersion():
 		return nil
@@ -89,9 +88,9 @@ func matchVersion(res *resources.Resource, m, old metav1.Object, req Request) er
 	return conflict(res, req.Name, errModified)
 }
 
-// dedupOwners drops owner references that are there twice, with a warning that
-// says when a real server would have seen it.
-func dedupOwners(m metav1.Object, when string, result *Result) {
+// dedupOwners drops duplicate owner references with a warning. when is the phase that
+// a real server names.
+func dedupOwners(m object, when string, result *Result) {
 	refs := m.GetOwnerReferences()
 	var kept []metav1.OwnerReference
 	var dropped []string
@@ -108,20 +107,20 @@ func dedupOwners(m metav1.Object, when string, result *Result) {
 	}
 }
 
-// Names are at most 63 bytes; a generated one has five at its end.
+// A generated name has at most 63 bytes, with a suffix of five.
 const (
 	longestName   = 63
 	longestSuffix = 5
 )
 
-// generatedName puts a suffix on what fits of a base.
+// generatedName appends a suffix to the base, which it cuts to fit.
 func generatedName(base, suffix string) string {
 	return base[:min(len(base), longestName-longestSuffix)] + suffix
 }
 
-// emptied tells whether an update took the last finalizer of an object that
-// waits to be deleted.
-func emptied(m, old metav1.Object) bool {
+// emptied reports whether an update removed the last finalizer of an object that is
+// being deleted.
+func emptied(m, old object) bool {
 	if len(m.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
 		return false
 	}
@@ -129,23 +128,15 @@ func emptied(m, old metav1.Object) bool {
 	return grace == nil || *grace == 0
 }
 
-// same tells whether two objects are equal, the times of managed fields apart.
-func same(obj, live runtime.Object) bool {
-	m, err := accessor(obj)
-	if err != nil {
+// same reports whether two objects are equal, except for the times of managed fields.
+func same(obj, live object) bool {
+	entries := obj.GetManagedFields()
+	if !slices.EqualFunc(entries, live.GetManagedFields(), sameButTime) {
 		return false
 	}
-	old, err := accessor(live)
-	if err != nil {
-		return false
-	}
-	entries := m.GetManagedFields()
-	if !slices.EqualFunc(entries, old.GetManagedFields(), sameButTime) {
-		return false
-	}
-	m.SetManagedFields(old.GetManagedFields())
+	obj.SetManagedFields(live.GetManagedFields())
 	equal := apiequality.Semantic.DeepEqual(obj, live)
-	m.SetManagedFields(entries)
+	obj.SetManagedFields(entries)
 	return equal
 }
 
@@ -154,10 +145,9 @@ func sameButTime(a, b metav1.ManagedFieldsEntry) bool {
 	return apiequality.Semantic.DeepEqual(a, b)
 }
 
-// stampManagers sets the editor's time where apimachinery, which has no clock
-// to be set, put its own: on the entries of the manager that writes. Those of
-// the others have the time that they had.
-func (e *Editor) stampManagers(m, old metav1.Object) {
+// stampManagers replaces apimachinery's wall-clock times by the editor's clock. Entries
+// that did not change keep their time.
+func (e *Editor) stampManagers(m, old object) {
 	entries := m.GetManagedFields()
 	if len(entries) == 0 {
 		return
@@ -174,7 +164,7 @@ func (e *Editor) stampManagers(m, old metav1.Object) {
 			return b.Manager == s.Manager && b.Operation == s.Operation && b.APIVersion == s.APIVersion &&
 				b.Subresource == s.Subresource && b.Time.Equal(s.Time)
 		})
-		// apimachinery gives none to a manager that applied what was there.
+		// apimachinery sets no time if an apply changes nothing.
 		if !kept && s.Time != nil {
 			s.Time = &now
 		}

@@ -10,7 +10,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -18,28 +17,28 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// rules are where resources differ in how they are written. They are
-// kube-apiserver's of v1.36, see the strategies in its pkg/registry.
+// rules are the write rules that differ between resources, from the strategies in
+// pkg/registry of kube-apiserver v1.36.
 type rules struct {
-	generation                  bool
-	alsoLabels, alsoAnnotations bool
-	createOnUpdate              bool
-	insistOnVersion             bool
-	statusKeeps                 string
+	generation                  bool   // a changed spec raises the generation
+	alsoLabels, alsoAnnotations bool   // so do these
+	createOnUpdate              bool   // PUT may create
+	insistOnVersion             bool   // PUT requires a resourceVersion
+	statusKeeps                 string // what a status write does not change in metadata
 	name                        apivalidation.ValidateNameFunc
 }
 
-// Values of rules.statusKeeps beside the empty one.
+// Values of rules.statusKeeps; it may be empty.
 const (
 	allMetadata = "metadata"
 	labels      = "labels"
 	owners      = "ownerReferences"
 )
 
-// custom are the rules of all custom resources.
+// custom are the rules of custom resources.
 var custom = &rules{generation: true, insistOnVersion: true, statusKeeps: allMetadata, name: apivalidation.NameIsDNSSubdomain}
 
-// others are the rules of what the table doesn't have.
+// others are the rules of resources that the table lacks.
 var others = &rules{name: apivalidation.NameIsDNSSubdomain}
 
 func rulesOf(res *resources.Resource) *rules {
@@ -113,7 +112,7 @@ var table = func() map[schema.GroupResource]*rules {
 	return t
 }()
 
-// isPathSegment is all that is asked of the names of roles: "system:node".
+// isPathSegment validates the names of roles, such as "system:node".
 func isPathSegment(name string, _ bool) []string {
 	switch {
 	case name == "." || name == "..":
@@ -126,8 +125,8 @@ func isPathSegment(name string, _ bool) []string {
 	return nil
 }
 
-// resetFields are the fields that a write to a resource or a subresource of
-// it can't set, so that nobody manages them through it.
+// resetFields returns the fields that a write to a resource or subresource cannot
+// set and whose managers it therefore does not record.
 func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
 	set := fieldpath.NewSet()
 	switch {
@@ -152,14 +151,13 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 	})
 }
 
-// prepareForCreate drops what a new object can't have and gives it what each
-// one has.
-func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Object, now metav1.Time) {
+// prepareForCreate clears the status of a new object and sets its initial fields.
+func prepareForCreate(res *resources.Resource, obj object, now metav1.Time) {
 	if res.HasStatus() {
 		setStatus(obj, nil)
 	}
 	if rulesOf(res).generation {
-		m.SetGeneration(1)
+		obj.SetGeneration(1)
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -171,14 +169,11 @@ func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Obje
 			}}
 		}
 	case *corev1.Secret:
-		// Of an apply; what a body leaves out is its sender's.
+		// For an apply; the defaults of a body belong to its field manager.
 		canonical(o)
 	case *corev1.Namespace:
 		o.Status.Phase = corev1.NamespaceActive
-		if o.Labels == nil {
-			o.Labels = make(map[string]string)
-		}
-		o.Labels[corev1.LabelMetadataName] = o.Name
+		canonical(o)
 	case *corev1.PersistentVolume:
 		o.Status.Phase = corev1.VolumePending
 	case *corev1.PersistentVolumeClaim:
@@ -186,9 +181,8 @@ func prepareForCreate(res *resources.Resource, obj runtime.Object, m metav1.Obje
 	}
 }
 
-// qosClass is Guaranteed for a pod whose containers have limits of CPU and
-// memory and ask for no less, BestEffort if none of them has or asks for any,
-// and Burstable in between.
+// qosClass returns Guaranteed if all containers have limits of CPU and memory equal to
+// their requests, BestEffort if none has limits or requests, else Burstable.
 func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	best, guaranteed := true, true
 	for _, c := range slices.Concat(spec.Containers, spec.InitContainers) {
@@ -211,9 +205,9 @@ func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// prepareForUpdate puts back what the request can't write and raises the
-// generation if something else has changed than metadata and status.
-func prepareForUpdate(res *resources.Resource, subresource string, obj, old runtime.Object) {
+// prepareForUpdate restores fields that the request must not write. It raises the
+// generation if anything but metadata and status changed.
+func prepareForUpdate(res *resources.Resource, subresource string, obj, old object) {
 	switch {
 	case subresource == resources.Status:
 		keepAllButStatus(obj, old, rulesOf(res).statusKeeps)
@@ -225,18 +219,15 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old runt
 	if !r.generation {
 		return
 	}
-	m, oldMeta := obj.(metav1.Object), old.(metav1.Object)
-	changed := !sameSpec(obj, old, res.HasStatus()) ||
-		r.alsoLabels && !apiequality.Semantic.DeepEqual(m.GetLabels(), oldMeta.GetLabels()) ||
-		r.alsoAnnotations && !apiequality.Semantic.DeepEqual(m.GetAnnotations(), oldMeta.GetAnnotations())
-	if changed {
-		m.SetGeneration(oldMeta.GetGeneration() + 1)
+	if !sameSpec(obj, old, res.HasStatus()) ||
+		r.alsoLabels && !apiequality.Semantic.DeepEqual(obj.GetLabels(), old.GetLabels()) ||
+		r.alsoAnnotations && !apiequality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
+		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 
-// setStatus gives an object the status of another one, which they share from
-// then on, or none at all.
-func setStatus(obj, from runtime.Object) {
+// setStatus sets an object's status to that of another object, shared, or clears it.
+func setStatus(obj, from object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")
 		if from, ok := from.(*unstructured.Unstructured); ok {
@@ -257,25 +248,22 @@ func setStatus(obj, from runtime.Object) {
 	to.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
 }
 
-// keepAllButStatus makes an object a copy of another one, except for the
-// status, the managed fields, and as much of metadata as may be written beside
-// a status.
-func keepAllButStatus(obj, old runtime.Object, keeps string) {
-	m := obj.(metav1.Object)
-	oldCopy := old.DeepCopyObject()
-	oldMeta := oldCopy.(metav1.Object)
+// keepAllButStatus restores everything from the old object except the status, the
+// managed fields, and the metadata that a status write may change.
+func keepAllButStatus(obj, old object, keeps string) {
+	old = old.DeepCopyObject().(object) // of the same type
+	managed := obj.GetManagedFields()
 	switch keeps {
 	case labels:
-		m.SetLabels(oldMeta.GetLabels())
+		obj.SetLabels(old.GetLabels())
 	case owners:
-		m.SetOwnerReferences(oldMeta.GetOwnerReferences())
-		m.SetDeletionTimestamp(oldMeta.GetDeletionTimestamp())
+		obj.SetOwnerReferences(old.GetOwnerReferences())
+		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		status, has := u.Object["status"]
 		metadata := u.Object["metadata"]
-		managed := m.GetManagedFields()
-		u.Object = oldCopy.(*unstructured.Unstructured).Object
+		u.Object = old.(*unstructured.Unstructured).Object
 		if delete(u.Object, "status"); has {
 			u.Object["status"] = status
 		}
@@ -285,12 +273,11 @@ func keepAllButStatus(obj, old runtime.Object, keeps string) {
 		u.SetManagedFields(managed)
 		return
 	}
+	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	if keeps == allMetadata {
-		managed := m.GetManagedFields()
-		setMetadata(obj, oldCopy)
-		m.SetManagedFields(managed)
+		to.FieldByName("ObjectMeta").Set(from.FieldByName("ObjectMeta"))
+		obj.SetManagedFields(managed)
 	}
-	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(oldCopy).Elem()
 	for i := range to.NumField() {
 		if f := to.Type().Field(i); !f.Anonymous && f.Name != "Status" {
 			to.Field(i).Set(from.Field(i))
@@ -298,13 +285,8 @@ func keepAllButStatus(obj, old runtime.Object, keeps string) {
 	}
 }
 
-func setMetadata(obj, from runtime.Object) {
-	reflect.ValueOf(obj).Elem().FieldByName("ObjectMeta").Set(reflect.ValueOf(from).Elem().FieldByName("ObjectMeta"))
-}
-
-// sameSpec tells whether two objects differ in metadata and, if it is written
-// elsewhere, in the status alone.
-func sameSpec(a, b runtime.Object, butStatus bool) bool {
+// sameSpec compares two objects without metadata and, with butStatus, without status.
+func sameSpec(a, b object, butStatus bool) bool {
 	if ua, ok := a.(*unstructured.Unstructured); ok {
 		ub, ok := b.(*unstructured.Unstructured)
 		return ok && covers(ua.Object, ub.Object, butStatus) && covers(ub.Object, ua.Object, butStatus)
@@ -322,7 +304,7 @@ func sameSpec(a, b runtime.Object, butStatus bool) bool {
 	return true
 }
 
-// covers tells whether b has all that a has, metadata apart.
+// covers reports whether b has all fields of a, except metadata.
 func covers(a, b map[string]any, butStatus bool) bool {
 	for k, v := range a {
 		if k == "metadata" || k == "apiVersion" || butStatus && k == "status" {
@@ -335,12 +317,12 @@ func covers(a, b map[string]any, butStatus bool) bool {
 	return true
 }
 
-// standardFinalizers are those without a domain that built-in kinds may have.
+// standardFinalizers are the finalizers without a domain that built-in kinds accept.
 var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
-// validateMeta returns what is wrong with the metadata of a new object, or of
-// one that is to take old's place.
-func validateMeta(res *resources.Resource, m, old metav1.Object) field.ErrorList {
+// validateMeta returns the errors in the metadata of an object that is new or replaces
+// old.
+func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 	path := field.NewPath("metadata")
 	name := rulesOf(res).name
 	if old != nil {
@@ -355,8 +337,7 @@ func validateMeta(res *resources.Resource, m, old metav1.Object) field.ErrorList
 		}
 	}
 	if old != nil {
-		// A real server does it for all kinds and again for each, and so says twice
-		// what is wrong.
+		// A real server validates twice, for all kinds and for each, and repeats errors.
 		wrong := apivalidation.ValidateObjectMetaAccessorUpdate(m, old, path)
 		errs = append(append(errs, wrong...), wrong...)
 	}

@@ -1,25 +1,24 @@
 package resources
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// definitionsKind is the one resource that API servers have built in and
-// client-go has no type for.
+// definitionsKind is the only built-in kind without a type in client-go.
 var definitionsKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// builtins returns all versions of all of client-go's resources.
+// builtins returns all resources of client-go, in all versions.
 var builtins = sync.OnceValue(func() []*Resource {
 	var all []*Resource
 	clients := reflect.TypeFor[kubernetes.Interface]()
@@ -39,22 +38,22 @@ var builtins = sync.OnceValue(func() []*Resource {
 	return append(all, definitionsResource())
 })
 
-// verbs are the methods of a resource's client and what discovery calls them.
+// verbs maps the methods of a resource's client to the verbs of discovery.
 var verbs = map[string]string{
 	"Create": Create, "Delete": Delete, "DeleteCollection": DeleteCollection, "Get": Get,
 	"List": List, "Patch": Patch, "Update": Update, "Watch": Watch,
 }
 
-// fromClient reads a resource off the method of a group's client that returns
-// the resource's client. It returns nil for the clients that are of a
-// subresource alone (policy's Evictions).
+// fromClient derives a resource from the method of a group's client that returns
+// the resource's client. It returns nil for clients of a mere subresource
+// (policy's Evictions).
 func fromClient(method reflect.Method) *Resource {
 	client := method.Type.Out(0)
 	create, ok := client.MethodByName("Create")
 	if !ok {
 		return nil
 	}
-	object, ok := reflect.New(create.Type.Out(0).Elem()).Interface().(runtime.Object)
+	object, ok := reflect.New(create.Type.Out(0).Elem()).Interface().(Object)
 	if !ok {
 		return nil
 	}
@@ -71,71 +70,47 @@ func fromClient(method reflect.Method) *Resource {
 		Namespaced: method.Type.NumIn() == 1,
 		Typed:      true,
 	}
-	res.Stored = res.GVR
+	has := func(name string) bool { _, ok := client.MethodByName(name); return ok }
 	for name, verb := range verbs {
-		if _, ok := client.MethodByName(name); ok {
+		if has(name) {
 			res.Verbs = append(res.Verbs, verb)
 		}
 	}
-	has := func(name string) bool { _, ok := client.MethodByName(name); return ok }
-	own := []string{Get, Patch, Update}
 	if has("UpdateStatus") {
-		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: kind, Verbs: own})
+		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: kind, Verbs: getPatchUpdate})
 	}
 	if has("UpdateScale") {
 		scale := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: scale, Verbs: own})
+		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: scale, Verbs: getPatchUpdate})
 	}
-	res.Subresources = append(res.Subresources, furtherSubresources(res)...)
+	switch res.GVR {
+	case corev1.SchemeGroupVersion.WithResource("pods"):
+		res.Subresources = append(res.Subresources,
+			Subresource{Name: Binding, Kind: res.GroupVersion().WithKind("Binding"), Verbs: []string{Create}},
+			Subresource{Name: Eviction, Kind: policyv1.SchemeGroupVersion.WithKind("Eviction"), Verbs: []string{Create}},
+			Subresource{Name: "ephemeralcontainers", Kind: kind, Verbs: getPatchUpdate},
+			Subresource{Name: "resize", Kind: kind, Verbs: getPatchUpdate})
+	case corev1.SchemeGroupVersion.WithResource("namespaces"):
+		res.Subresources = append(res.Subresources, Subresource{Name: Finalize, Kind: kind, Verbs: []string{Update}})
+	}
 	res.describe()
 	return res
 }
 
-// furtherSubresources returns those that only one kind of object has and that
-// a simulated server can have a meaning for.
-func furtherSubresources(r *Resource) []Subresource {
-	if r.GVR.Version != "v1" {
-		return nil
-	}
-	create := []string{Create}
-	switch r.GVR.GroupResource() {
-	case schema.GroupResource{Resource: "pods"}:
-		return []Subresource{
-			{Name: "binding", Kind: r.GroupVersion().WithKind("Binding"), Verbs: create},
-			{Name: "eviction", Kind: policyv1.SchemeGroupVersion.WithKind("Eviction"), Verbs: create},
-			{Name: "ephemeralcontainers", Kind: r.GVK, Verbs: []string{Get, Patch, Update}},
-			{Name: "resize", Kind: r.GVK, Verbs: []string{Get, Patch, Update}},
-		}
-	case schema.GroupResource{Resource: "namespaces"}:
-		return []Subresource{{Name: "finalize", Kind: r.GVK, Verbs: []string{Update}}}
-	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}:
-		return []Subresource{{Name: "approval", Kind: r.GVK, Verbs: []string{Get, Patch, Update}}}
-	case schema.GroupResource{Resource: "serviceaccounts"}:
-		token := schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}
-		return []Subresource{{Name: "token", Kind: token, Verbs: create}}
-	}
-	return nil
-}
-
-// definitionsResource is the resource of CustomResourceDefinitions.
 func definitionsResource() *Resource {
 	res := &Resource{
-		GVR:        definitionsKind.GroupVersion().WithResource("customresourcedefinitions"),
-		GVK:        definitionsKind,
-		ListKind:   definitionsKind.Kind + "List",
-		Singular:   "customresourcedefinition",
-		Verbs:      []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch},
-		ShortNames: []string{"crd", "crds"},
-		Subresources: []Subresource{
-			{Name: Status, Kind: definitionsKind, Verbs: []string{Get, Patch, Update}},
-		},
+		GVR:          definitionsKind.GroupVersion().WithResource("customresourcedefinitions"),
+		GVK:          definitionsKind,
+		ListKind:     definitionsKind.Kind + "List",
+		Singular:     "customresourcedefinition",
+		Verbs:        []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch},
+		Subresources: []Subresource{{Name: Status, Kind: definitionsKind, Verbs: getPatchUpdate}},
 	}
-	res.Stored = res.GVR
 	res.describe()
 	return res
 }
 
-// describe adds what clients don't say, and sorts.
+// describe adds what clients lack, and sorts.
 func (r *Resource) describe() {
 	if names, ok := shortNames[r.GVR.GroupResource()]; ok {
 		r.ShortNames = names
@@ -146,19 +121,23 @@ func (r *Resource) describe() {
 	if names, ok := serverVerbs[r.GVR.GroupResource()]; ok {
 		r.Verbs = slices.Clone(names)
 	}
+	if r.Custom == nil {
+		r.Stored = r.GVR
+	}
 	slices.Sort(r.Verbs)
 	slices.SortFunc(r.Subresources, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// NewObject returns an empty object of a typed resource, with its kind set.
-func (r *Resource) NewObject() (runtime.Object, error) {
+// NewObject returns an empty object of the resource, with its kind set: a Go type
+// of client-go if there is one, else *unstructured.Unstructured.
+func (r *Resource) NewObject() Object {
 	if !r.Typed {
-		return nil, fmt.Errorf("resources: %s has no Go type", r)
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetGroupVersionKind(r.GVK)
+		return u
 	}
-	object, err := scheme.Scheme.New(r.GVK)
-	if err != nil {
-		return nil, fmt.Errorf("resources: %w", err)
-	}
+	t := scheme.Scheme.AllKnownTypes()[r.GVK]
+	object := reflect.New(t).Interface().(Object) // as in fromClient
 	object.GetObjectKind().SetGroupVersionKind(r.GVK)
-	return object, nil
+	return object
 }

@@ -9,48 +9,43 @@ import (
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
-// ErrNotDefinition is the error of a manifest that is not a
+// ErrNotDefinition is the error for a manifest of another kind than
 // CustomResourceDefinition in apiextensions.k8s.io/v1.
 var ErrNotDefinition = errors.New("not a CustomResourceDefinition of apiextensions.k8s.io/v1")
 
-// Custom is what a CustomResourceDefinition says about one version of its
-// resource. It is shared and must not be changed.
+// Custom is one version of a custom resource. It is shared and must not be
+// changed.
 type Custom struct {
-	Definition       string
-	Schema           *spec.Schema
-	Columns          []Column
-	Scale            *ScalePaths
-	Versions         []*Resource
-	SelectableFields []string
+	Definition string // the name of the CustomResourceDefinition
+	Version    *apiextensionsv1.CustomResourceDefinitionVersion
+	Schema     *spec.Schema                 // for OpenAPI
+	Structural *structuralschema.Structural // for pruning and defaults
+	Validator  *validate.SchemaValidator
+	Versions   []*Resource // all served versions
 }
 
-// Column is a further column of a table.
-type Column struct {
-	Name        string `json:"name"`
-	Type        string `json:"type"`
-	Format      string `json:"format,omitempty"`
-	Description string `json:"description,omitempty"`
-	Priority    int32  `json:"priority,omitempty"`
-	JSONPath    string `json:"jsonPath"`
-}
-
-// ScalePaths are the JSON paths that a scale subresource is made of,
-// ".spec.replicas".
-type ScalePaths struct {
-	SpecReplicas   string `json:"specReplicasPath"`
-	StatusReplicas string `json:"statusReplicasPath"`
-	LabelSelector  string `json:"labelSelectorPath,omitempty"`
+// Scale returns the paths of the scale subresource, or nil.
+func (c *Custom) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
+	if c.Version.Subresources == nil {
+		return nil
+	}
+	return c.Version.Subresources.Scale
 }
 
 // definition is one CustomResourceDefinition that is served.
@@ -60,61 +55,13 @@ type definition struct {
 	resources []*Resource
 }
 
-// manifest is the part of a CustomResourceDefinition that the registry reads,
-// and the names of what it doesn't, so that strict decoding knows them.
-type manifest struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   metav1.ObjectMeta `json:"metadata"`
-	Spec       manifestSpec      `json:"spec"`
-	Status     json.RawMessage   `json:"status,omitempty"`
-}
+// manifest is a CustomResourceDefinition.
+type manifest apiextensionsv1.CustomResourceDefinition
 
-type manifestSpec struct {
-	Group      string            `json:"group"`
-	Names      names             `json:"names"`
-	Scope      string            `json:"scope"`
-	Versions   []manifestVersion `json:"versions"`
-	Conversion *struct {
-		Strategy string          `json:"strategy"`
-		Webhook  json.RawMessage `json:"webhook,omitempty"`
-	} `json:"conversion,omitempty"`
-	PreserveUnknownFields bool `json:"preserveUnknownFields,omitempty"`
-}
-
-type names struct {
-	Plural     string   `json:"plural"`
-	Singular   string   `json:"singular,omitempty"`
-	ShortNames []string `json:"shortNames,omitempty"`
-	Kind       string   `json:"kind"`
-	ListKind   string   `json:"listKind,omitempty"`
-	Categories []string `json:"categories,omitempty"`
-}
-
-type manifestVersion struct {
-	Name               string  `json:"name"`
-	Served             bool    `json:"served"`
-	Storage            bool    `json:"storage"`
-	Deprecated         bool    `json:"deprecated,omitempty"`
-	DeprecationWarning *string `json:"deprecationWarning,omitempty"`
-	Schema             *struct {
-		OpenAPIV3Schema *spec.Schema `json:"openAPIV3Schema,omitempty"`
-	} `json:"schema,omitempty"`
-	Subresources *struct {
-		Status *struct{}   `json:"status,omitempty"`
-		Scale  *ScalePaths `json:"scale,omitempty"`
-	} `json:"subresources,omitempty"`
-	AdditionalPrinterColumns []Column `json:"additionalPrinterColumns,omitempty"`
-	SelectableFields         []struct {
-		JSONPath string `json:"jsonPath"`
-	} `json:"selectableFields,omitempty"`
-}
-
-// AddCRD serves the custom resource that a manifest, YAML or JSON, defines,
-// in place of an earlier definition of that name. Fields that no
-// CustomResourceDefinition has, and fields given twice, are errors; see
-// [Registry.Define] for the others. It returns the resource in each version
-// that the manifest says is served, the preferred one first.
+// AddCRD serves the custom resource of a manifest, YAML or JSON. It replaces an
+// earlier definition of that name. Unknown and duplicate fields are errors; see
+// [Registry.Define] for others. It returns the served versions, the preferred one
+// first.
 func (r *Registry) AddCRD(data []byte) ([]*Resource, error) {
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -128,15 +75,13 @@ func (r *Registry) AddCRD(data []byte) ([]*Resource, error) {
 	return r.define(&m)
 }
 
-// Define serves the custom resource that an object defines, in place of an
-// earlier definition of that name.
+// Define serves the custom resource of a definition. It replaces an earlier
+// definition of that name.
 //
-// The error of an object of another kind wraps [ErrNotDefinition]; what is
-// wrong in a definition comes as the API's Invalid, naming each field. Checked
-// are the names, the scope, that one version is stored, and that each schema
-// is structural: an object whose every part has a type. Not checked are
-// x-kubernetes-validations, which the simulated server doesn't run, and
-// conversion webhooks are refused, for it calls none.
+// The error for another kind wraps [ErrNotDefinition]. An invalid definition is
+// the API's Invalid error, which names each field: the names, the scope, the
+// stored version, and schemas that are not structural. x-kubernetes-validations
+// are neither checked nor run. Conversion webhooks are refused.
 func (r *Registry) Define(object map[string]any) ([]*Resource, error) {
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -153,31 +98,34 @@ func (r *Registry) define(m *manifest) ([]*Resource, error) {
 	if m.APIVersion != definitionsKind.GroupVersion().String() || m.Kind != definitionsKind.Kind {
 		return nil, fmt.Errorf("custom resource definition: %w: %s %s", ErrNotDefinition, m.APIVersion, m.Kind)
 	}
-	if errs := m.validate(); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Metadata.Name, errs)
+	invalid := func(errs ...*field.Error) ([]*Resource, error) {
+		return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Name, errs)
 	}
-	d := m.definition()
+	if errs := m.validate(); len(errs) > 0 {
+		return invalid(errs...)
+	}
+	d, errs := m.definition()
+	if len(errs) > 0 {
+		return invalid(errs...)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range builtins() {
 		if b.GVR.Group == d.group {
-			err := field.Invalid(field.NewPath("spec", "group"), d.group, "is a group of the server's own")
-			return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Metadata.Name, field.ErrorList{err})
+			return invalid(field.Invalid(field.NewPath("spec", "group"), d.group, "is a group of the server's own"))
 		}
 	}
 	for name, other := range r.definitions {
-		if name != m.Metadata.Name && other.group == d.group && other.kind == d.kind {
-			err := field.Invalid(field.NewPath("spec", "names", "kind"), d.kind, "is already that of "+name)
-			return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Metadata.Name, field.ErrorList{err})
+		if name != m.Name && other.group == d.group && other.kind == d.kind {
+			return invalid(field.Invalid(field.NewPath("spec", "names", "kind"), d.kind, "is already that of "+name))
 		}
 	}
-	r.definitions[m.Metadata.Name] = d
+	r.definitions[m.Name] = d
 	r.publish()
 	return d.resources, nil
 }
 
-// Undefine stops serving the custom resource of that definition and returns
-// what was served of it, nothing if there is no such definition.
+// Undefine stops serving a definition and returns its resources, or nil.
 func (r *Registry) Undefine(name string) []*Resource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,27 +138,26 @@ func (r *Registry) Undefine(name string) []*Resource {
 	return d.resources
 }
 
-// Defaulted fills in the names that a definition may leave out, as the API
-// server does before it stores one: singular, listKind and conversion.
+// Defaulted sets the optional names and the conversion strategy of a definition,
+// as an API server does before it stores one.
 func Defaulted(crd *unstructured.Unstructured) {
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 	if kind == "" {
 		return
 	}
-	setMissing(crd.Object, strings.ToLower(kind), "spec", "names", "singular")
-	setMissing(crd.Object, kind+"List", "spec", "names", "listKind")
-	setMissing(crd.Object, "None", "spec", "conversion", "strategy")
-}
-
-func setMissing(object map[string]any, value string, path ...string) {
-	if s, found, err := unstructured.NestedString(object, path...); err == nil && (!found || s == "") {
-		// It fails where a parent is no map, which validation reports.
-		_ = unstructured.SetNestedField(object, value, path...)
+	setMissing := func(value string, path ...string) {
+		if s, found, err := unstructured.NestedString(crd.Object, path...); err == nil && (!found || s == "") {
+			// It fails if a parent is no map, which validation reports.
+			_ = unstructured.SetNestedField(crd.Object, value, path...)
+		}
 	}
+	setMissing(strings.ToLower(kind), "spec", "names", "singular")
+	setMissing(kind+"List", "spec", "names", "listKind")
+	setMissing("None", "spec", "conversion", "strategy")
 }
 
-// Establish writes the status of a definition that is served: its names are
-// accepted and it is established, as of now.
+// Establish sets the status of a served definition: names accepted and
+// established.
 func Establish(crd *unstructured.Unstructured, now time.Time) error {
 	accepted, _, err := unstructured.NestedMap(crd.Object, "spec", "names")
 	if err != nil {
@@ -238,7 +185,7 @@ func Establish(crd *unstructured.Unstructured, now time.Time) error {
 	return nil
 }
 
-// validate returns what is wrong with the definition.
+// validate returns the errors of a definition, except those of its schemas.
 func (m *manifest) validate() field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
@@ -251,8 +198,8 @@ func (m *manifest) validate() field.ErrorList {
 			errs = append(errs, field.Invalid(path, value, msg))
 		}
 	}
-	if want := m.Spec.Names.Plural + "." + m.Spec.Group; m.Metadata.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Metadata.Name, "must be spec.names.plural+\".\"+spec.group"))
+	if want := m.Spec.Names.Plural + "." + m.Spec.Group; m.Name != want {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), m.Name, "must be spec.names.plural+\".\"+spec.group"))
 	}
 	switch msgs := utilvalidation.IsDNS1123Subdomain(m.Spec.Group); {
 	case m.Spec.Group == "":
@@ -270,11 +217,11 @@ func (m *manifest) validate() field.ErrorList {
 	for i, name := range m.Spec.Names.ShortNames {
 		label(at.Child("names", "shortNames").Index(i), name)
 	}
-	if scopes := []string{"Cluster", "Namespaced"}; !slices.Contains(scopes, m.Spec.Scope) {
+	if scopes := []apiextensionsv1.ResourceScope{"Cluster", "Namespaced"}; !slices.Contains(scopes, m.Spec.Scope) {
 		errs = append(errs, field.NotSupported(at.Child("scope"), m.Spec.Scope, scopes))
 	}
 	if c := m.Spec.Conversion; c != nil && c.Strategy != "None" && c.Strategy != "" {
-		errs = append(errs, field.NotSupported(at.Child("conversion", "strategy"), c.Strategy, []string{"None"}))
+		errs = append(errs, field.NotSupported(at.Child("conversion", "strategy"), c.Strategy, []apiextensionsv1.ConversionStrategyType{"None"}))
 	}
 	if m.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(at.Child("preserveUnknownFields"), true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"))
@@ -303,106 +250,121 @@ func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(root, "schemas are required"))
 			continue
 		}
-		if s := v.Schema.OpenAPIV3Schema; len(s.Type) != 1 || s.Type[0] != "object" {
-			errs = append(errs, field.Invalid(root.Child("type"), strings.Join(s.Type, ","), "must be object at the root"))
-			continue
+		if s := v.Schema.OpenAPIV3Schema; s.Type != "object" {
+			errs = append(errs, field.Invalid(root.Child("type"), s.Type, "must be object at the root"))
 		}
-		errs = append(errs, structural(root, v.Schema.OpenAPIV3Schema)...)
 	}
 	if stored != 1 {
-		errs = append(errs, field.Invalid(at, m.versionNames(), "must have exactly one version marked as storage version"))
+		var names []string
+		for _, v := range m.Spec.Versions {
+			names = append(names, v.Name)
+		}
+		errs = append(errs, field.Invalid(at, strings.Join(names, ","), "must have exactly one version marked as storage version"))
 	}
 	return errs
 }
 
-func (m *manifest) versionNames() string {
-	var all []string
-	for _, v := range m.Spec.Versions {
-		all = append(all, v.Name)
-	}
-	return strings.Join(all, ",")
-}
-
-// structural returns the parts of a schema that have no type where one is
-// needed to tell what to keep of an object.
-func structural(at *field.Path, s *spec.Schema) field.ErrorList {
-	var errs field.ErrorList
-	untyped := Extension(s, "x-kubernetes-int-or-string") || Extension(s, "x-kubernetes-preserve-unknown-fields")
-	if len(s.Type) == 0 && !untyped {
-		errs = append(errs, field.Required(at.Child("type"), "must not be empty for specified object fields"))
-	}
-	if len(s.Properties) > 0 && s.AdditionalProperties != nil {
-		errs = append(errs, field.Forbidden(at.Child("additionalProperties"), "additionalProperties and properties are mutual exclusive"))
-	}
-	for _, name := range sortedKeys(s.Properties) {
-		p := s.Properties[name]
-		errs = append(errs, structural(at.Child("properties").Key(name), &p)...)
-	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		errs = append(errs, structural(at.Child("additionalProperties"), s.AdditionalProperties.Schema)...)
-	}
-	if s.Items != nil && s.Items.Schema != nil {
-		errs = append(errs, structural(at.Child("items"), s.Items.Schema)...)
-	} else if slices.Contains(s.Type, "array") {
-		errs = append(errs, field.Required(at.Child("items"), "must be specified"))
-	}
-	return errs
-}
-
-// Extension tells whether a schema has that x-kubernetes- extension set to
-// true.
-func Extension(s *spec.Schema, name string) bool {
-	on, ok := s.Extensions.GetBool(name)
-	return ok && on
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// definition makes the resources of a valid manifest.
-func (m *manifest) definition() *definition {
+// definition returns the resources of a valid manifest, or the errors of its
+// schemas.
+func (m *manifest) definition() (*definition, field.ErrorList) {
 	d := &definition{group: m.Spec.Group, kind: m.Spec.Names.Kind}
 	var stored schema.GroupVersionResource
-	for _, v := range m.Spec.Versions {
+	var errs field.ErrorList
+	for i := range m.Spec.Versions {
+		v := &m.Spec.Versions[i]
 		if v.Storage {
 			stored = schema.GroupVersionResource{Group: m.Spec.Group, Version: v.Name, Resource: m.Spec.Names.Plural}
 		}
-	}
-	for i := range m.Spec.Versions {
-		if v := &m.Spec.Versions[i]; v.Served {
-			d.resources = append(d.resources, m.resource(v, stored))
+		custom, wrong := m.custom(v, field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"))
+		if errs = append(errs, wrong...); v.Served && len(wrong) == 0 {
+			d.resources = append(d.resources, m.resource(v, custom))
 		}
 	}
 	slices.SortFunc(d.resources, inDiscoveryOrder)
 	for _, res := range d.resources {
-		res.Custom.Versions = d.resources
+		res.Stored, res.Custom.Versions = stored, d.resources
 	}
-	return d
+	return d, errs
 }
 
-func (m *manifest) resource(v *manifestVersion, stored schema.GroupVersionResource) *Resource {
+// custom prepares the schema of a version for all its uses.
+func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path) (*Custom, field.ErrorList) {
+	c := &Custom{Definition: m.Name, Version: v, Schema: new(spec.Schema)}
+	fail := func(err error) (*Custom, field.ErrorList) {
+		return nil, field.ErrorList{field.Invalid(at, "", err.Error())}
+	}
+	var internal apiextensions.JSONSchemaProps
+	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil)
+	if err != nil {
+		return fail(err)
+	}
+	if c.Structural, err = structuralschema.NewStructural(&internal); err != nil {
+		return fail(err)
+	}
+	if errs := append(structuralschema.ValidateStructural(at, c.Structural), exclusive(at, c.Structural)...); len(errs) > 0 {
+		return nil, errs
+	}
+	data, err := json.Marshal(v.Schema.OpenAPIV3Schema)
+	if err == nil {
+		err = json.Unmarshal(data, c.Schema)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	walker := schemamutation.Walker{RefCallback: schemamutation.RefCallbackNoop, SchemaCallback: validated}
+	c.Validator = validate.NewSchemaValidator(walker.WalkSchema(c.Schema), nil, "", strfmt.Default)
+	return c, nil
+}
+
+// exclusive returns the parts of a schema with properties and additionalProperties.
+// In the library, this check lies in a package that needs CEL.
+func exclusive(at *field.Path, s *structuralschema.Structural) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := exclusive(at.Child("items"), s.Items)
+	if s.AdditionalProperties != nil {
+		errs = append(errs, exclusive(at.Child("additionalProperties"), s.AdditionalProperties.Structural)...)
+		if len(s.Properties) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("additionalProperties"), "additionalProperties and properties are mutual exclusive"))
+		}
+	}
+	for name, p := range s.Properties {
+		errs = append(errs, exclusive(at.Child("properties").Key(name), &p)...)
+	}
+	return errs
+}
+
+// validated prepares a schema for validation: a type in place of
+// x-kubernetes-int-or-string, and no unknown formats.
+func validated(s *spec.Schema) *spec.Schema {
+	either, _ := s.Extensions.GetBool("x-kubernetes-int-or-string")
+	unknown := s.Format != "" && !strfmt.Default.ContainsName(s.Format)
+	if !either && !unknown {
+		return s
+	}
+	changed := *s
+	if either {
+		changed.Type = spec.StringOrArray{"integer", "string"}
+	}
+	if unknown {
+		changed.Format = ""
+	}
+	return &changed
+}
+
+func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, custom *Custom) *Resource {
 	gv := schema.GroupVersion{Group: m.Spec.Group, Version: v.Name}
 	res := &Resource{
 		GVR:        gv.WithResource(m.Spec.Names.Plural),
 		GVK:        gv.WithKind(m.Spec.Names.Kind),
 		ListKind:   m.Spec.Names.ListKind,
 		Singular:   m.Spec.Names.Singular,
-		Namespaced: m.Spec.Scope == "Namespaced",
+		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		ShortNames: m.Spec.Names.ShortNames,
 		Categories: m.Spec.Names.Categories,
 		Verbs:      []string{Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch},
-		Stored:     stored,
-		Custom: &Custom{
-			Definition: m.Metadata.Name,
-			Schema:     v.Schema.OpenAPIV3Schema,
-			Columns:    v.AdditionalPrinterColumns,
-		},
+		Custom:     custom,
 	}
 	if res.ListKind == "" {
 		res.ListKind = res.GVK.Kind + "List"
@@ -410,18 +372,11 @@ func (m *manifest) resource(v *manifestVersion, stored schema.GroupVersionResour
 	if res.Singular == "" {
 		res.Singular = strings.ToLower(res.GVK.Kind)
 	}
-	for _, f := range v.SelectableFields {
-		res.Custom.SelectableFields = append(res.Custom.SelectableFields, f.JSONPath)
+	if custom.Scale() != nil {
+		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
 	}
-	if sub := v.Subresources; sub != nil {
-		own := []string{Get, Patch, Update}
-		if sub.Scale != nil {
-			res.Custom.Scale = sub.Scale
-			res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: own})
-		}
-		if sub.Status != nil {
-			res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: own})
-		}
+	if sub := v.Subresources; sub != nil && sub.Status != nil {
+		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
 	}
 	res.describe()
 	return res

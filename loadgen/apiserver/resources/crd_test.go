@@ -75,13 +75,13 @@ func TestAddCRD(t *testing.T) {
 	if _, ok := reg.Lookup("example.com", "v0", "widgets"); ok {
 		t.Error("a version is served that isn't")
 	}
-	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed || v1.Custom.Scale.SpecReplicas != ".spec.replicas" {
+	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
 		t.Errorf("v1 is %+v", v1)
 	}
-	if got := fmt.Sprint(v1.Custom.Columns, v1.Custom.SelectableFields, len(v1.Custom.Versions)); got != "[{Size string   0 .spec.size}] [.spec.size] 2" {
+	if got := fmt.Sprint(v1.Custom.Version.AdditionalPrinterColumns, v1.Custom.Version.SelectableFields, len(v1.Custom.Versions)); got != "[{Size string   0 .spec.size}] [{.spec.size}] 2" {
 		t.Errorf("v1's columns, fields and versions: %s", got)
 	}
-	if added[1].HasStatus() || !Extension(added[1].Custom.Schema, "x-kubernetes-preserve-unknown-fields") {
+	if added[1].HasStatus() || !added[1].Custom.Structural.XPreserveUnknownFields {
 		t.Errorf("v1beta1 is %+v", added[1])
 	}
 	if added[1].Stored != v1.GVR {

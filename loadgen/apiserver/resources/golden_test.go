@@ -25,10 +25,11 @@ var newer = map[string]bool{
 	"storage.k8s.io/v1 csinodes status:CSINode:get,patch,update": true,
 }
 
-// notShown are subresources that a simulated server can't have a meaning for.
+// notShown are subresources that are not simulated.
 var notShown = map[string]bool{
 	"pods attach": true, "pods exec": true, "pods log": true, "pods portforward": true, "pods proxy": true,
 	"nodes proxy": true, "services proxy": true,
+	"certificatesigningrequests approval": true, "serviceaccounts token": true,
 }
 
 // TestAgainstKubeAPIServer compares the registry with the discovery of a real

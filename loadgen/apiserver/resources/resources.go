@@ -1,14 +1,14 @@
-// Package resources knows which resources a simulated API server has.
+// Package resources lists the resources of a simulated API server and describes
+// them to clients.
 //
-// Built-in resources are read off client-go itself: each method of a typed
-// client that returns a client of a resource (Pods(namespace), Nodes()) names
-// the plural, says by its argument whether the resource has namespaces, and by
-// the methods of what it returns (UpdateStatus, GetScale, List, …) which verbs
-// and subresources there are. A new client-go therefore brings its resources
-// with it. Short names and categories, which clients don't need, are a table
-// (table.go).
-//
-// Custom resources come from CustomResourceDefinition manifests (crd.go).
+//  1. Built-in resources are derived from client-go by reflection (builtin.go). A
+//     method such as Pods(namespace) gives the plural and the scope; the methods of
+//     the returned client (List, UpdateStatus, GetScale) give verbs and
+//     subresources. A new client-go brings its resources with it. Short names and
+//     categories are a table (table.go).
+//  2. Custom resources come from CustomResourceDefinition manifests (crd.go).
+//  3. Discovery serves the list: groups, versions and resources, plain and
+//     aggregated (discovery.go), and OpenAPI v2 and v3 (openapi.go).
 package resources
 
 import (
@@ -17,11 +17,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Verbs that a resource may have, as discovery calls them.
+// Verbs of a resource, as in discovery.
 const (
 	Create           = "create"
 	Delete           = "delete"
@@ -33,14 +35,24 @@ const (
 	Watch            = "watch"
 )
 
-// Names of the subresources that every kind of resource may have.
+var getPatchUpdate = []string{Get, Patch, Update}
+
+// Names of subresources with special rules.
 const (
-	Status = "status"
-	Scale  = "scale"
+	Status   = "status"
+	Scale    = "scale"
+	Binding  = "binding"
+	Eviction = "eviction"
+	Finalize = "finalize"
 )
 
-// Resource is one resource in one version. It is shared and must not be
-// changed.
+// Object is an object of any resource.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Resource is one resource in one version. It is shared and must not be changed.
 type Resource struct {
 	GVR          schema.GroupVersionResource
 	GVK          schema.GroupVersionKind
@@ -49,11 +61,11 @@ type Resource struct {
 	Namespaced   bool
 	ShortNames   []string
 	Categories   []string
-	Verbs        []string
-	Subresources []Subresource
-	Typed        bool
-	Stored       schema.GroupVersionResource
-	Custom       *Custom
+	Verbs        []string                    // sorted
+	Subresources []Subresource               // sorted by name
+	Typed        bool                        // client-go has a Go type
+	Stored       schema.GroupVersionResource // the version that is stored
+	Custom       *Custom                     // nil for built-in resources
 }
 
 // Subresource is a part of a resource with a path of its own.
@@ -74,21 +86,20 @@ func (r *Resource) Subresource(name string) (Subresource, bool) {
 	return r.Subresources[i], true
 }
 
-// HasStatus tells whether the status is written through a path of its own, so
-// that other writes leave it alone.
+// HasStatus reports whether the resource has a status subresource.
 func (r *Resource) HasStatus() bool {
 	_, ok := r.Subresource(Status)
 	return ok
 }
 
-// Can tells whether the resource has that verb.
+// Can reports whether the resource has a verb.
 func (r *Resource) Can(verb string) bool {
 	_, ok := slices.BinarySearch(r.Verbs, verb)
 	return ok
 }
 
-// Storable tells whether objects of the resource are kept: whether it can be
-// listed and watched.
+// Storable reports whether the server keeps objects of the resource: whether it can
+// be listed and watched.
 func (r *Resource) Storable() bool { return r.Can(List) && r.Can(Watch) }
 
 // GroupVersion returns the resource's group and version.
@@ -102,8 +113,8 @@ func (r *Resource) String() string {
 	return r.GVR.Resource + "." + r.GVR.Version + "." + r.GVR.Group
 }
 
-// Registry holds the resources that are served. It is safe for concurrent
-// use; looking up takes no lock. The zero value is not ready: see [New].
+// Registry holds the served resources. It is safe for concurrent use; lookups take
+// no lock. [New] returns one.
 type Registry struct {
 	current atomic.Pointer[snapshot]
 
@@ -112,7 +123,7 @@ type Registry struct {
 	definitions map[string]*definition
 }
 
-// snapshot is the registry at one moment.
+// snapshot is an immutable state of the registry.
 type snapshot struct {
 	version    uint64
 	all        []*Resource
@@ -120,9 +131,9 @@ type snapshot struct {
 	byKind     map[schema.GroupVersionKind]*Resource
 }
 
-// New returns a registry of what a real API server serves unless told
-// otherwise: the stable versions (v1, v2) of client-go's resources, and
-// CustomResourceDefinitions. Each of extra adds an alpha or beta version.
+// New returns a registry of the resources that a real API server serves by default:
+// the stable versions (v1, v2) in client-go, and CustomResourceDefinitions. Each
+// extra version adds an alpha or beta version.
 func New(extra ...schema.GroupVersion) *Registry {
 	r := &Registry{enabled: make(map[schema.GroupVersion]bool), definitions: make(map[string]*definition)}
 	for _, gv := range extra {
@@ -132,8 +143,8 @@ func New(extra ...schema.GroupVersion) *Registry {
 	return r
 }
 
-// Serve adds the built-in resources of an alpha or beta version. It says
-// whether client-go has any; one that is served already changes nothing.
+// Serve adds the built-in resources of an alpha or beta version. It reports whether
+// client-go has any.
 func (r *Registry) Serve(gv schema.GroupVersion) bool {
 	known := slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GroupVersion() == gv })
 	if !known {
@@ -148,7 +159,7 @@ func (r *Registry) Serve(gv schema.GroupVersion) bool {
 	return true
 }
 
-// publish makes a new snapshot. r.mu is held, or r is not shared yet.
+// publish stores a new snapshot. The caller holds r.mu, or r is not shared yet.
 func (r *Registry) publish() {
 	next := &snapshot{version: 1}
 	if old := r.current.Load(); old != nil {
@@ -172,7 +183,7 @@ func (r *Registry) publish() {
 	r.current.Store(next)
 }
 
-// Version grows with every change of what is served.
+// Version increases with every change.
 func (r *Registry) Version() uint64 { return r.current.Load().version }
 
 // Lookup finds a resource by its plural name in a group ("" for core) and a
@@ -188,18 +199,18 @@ func (r *Registry) ByKind(kind schema.GroupVersionKind) (*Resource, bool) {
 	return res, ok
 }
 
-// All returns everything that is served, in the order of discovery: core
-// first, groups as a real server orders them, a group's preferred version
-// first, resources by name. The slice is shared and must not be changed.
+// All returns all resources in the order of discovery: groups as a real server
+// orders them, core first; a group's preferred version first; resources by name.
+// The slice is shared and must not be changed.
 func (r *Registry) All() []*Resource { return r.current.Load().all }
 
-// Snapshot returns All together with the version that it is of.
+// Snapshot returns All and its version.
 func (r *Registry) Snapshot() (all []*Resource, version uint64) {
 	s := r.current.Load()
 	return s.all, s.version
 }
 
-// stable tells v1 and v2 from v1beta1.
+// stable reports whether a version is neither alpha nor beta.
 func stable(v string) bool {
 	return !strings.Contains(v, "alpha") && !strings.Contains(v, "beta")
 }
@@ -214,8 +225,7 @@ func inDiscoveryOrder(a, b *Resource) int {
 	return strings.Compare(a.GVR.Resource, b.GVR.Resource)
 }
 
-// compareGroups orders groups as a real server's discovery does: the built-in
-// ones by rank, then those of custom resources by name.
+// compareGroups orders built-in groups by rank, then others by name.
 func compareGroups(a, b string) int {
 	ra, rb := slices.Index(groupOrder, a), slices.Index(groupOrder, b)
 	switch {

@@ -2,8 +2,8 @@ package resources
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// What kube-apiserver's discovery says and client-go doesn't know, as of
-// v1.36; testdata holds the discovery that the tests compare it with.
+// Discovery of kube-apiserver v1.36 that client-go lacks. The tests compare it with
+// the recorded discovery in testdata.
 
 // groupOrder is the order of the groups in discovery.
 var groupOrder = []string{
@@ -77,8 +77,8 @@ var categories = map[schema.GroupResource][]string{
 	in("apiextensions.k8s.io", "customresourcedefinitions"):                 {"api-extensions"},
 }
 
-// serverVerbs are where the server takes less, or more, than client-go's
-// client has methods for.
+// serverVerbs lists resources whose verbs differ from the methods of client-go's
+// client.
 var serverVerbs = map[schema.GroupResource][]string{
 	core("componentstatuses"): {Get, List},
 	core("services"):          {Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch},

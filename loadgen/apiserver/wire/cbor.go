@@ -7,13 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A CBOR object is the tag that says that this is CBOR, and a map; an event is
-// the same, a map of type and object (KEP 4222).
+// A CBOR object is the tag of self-described CBOR and a map. An event is the tag and a
+// map of type and object (KEP 4222).
 const (
 	cborSelf = "\xd9\xd9\xf7"
 	cborMap  = 0xa0
-	// cborShort is how many entries a map may have so that its head is one
-	// byte.
+	// cborShort is the maximum number of entries of a map with a head of one byte.
 	cborShort = 23
 )
 
@@ -52,8 +51,7 @@ func (e *encoder) appendCBOR(dst []byte, o runtime.Object) ([]byte, error) {
 	if err != nil {
 		return dst, cannot(o, err)
 	}
-	// An object has a handful of fields on top, and two more make no
-	// difference to how their number is written.
+	// The head of the map stays one byte with two more fields.
 	if len(b) == 0 || b[0] < cborMap || b[0] > cborMap+cborShort-2 {
 		return dst, cannot(o, errNotAnObject)
 	}
@@ -63,8 +61,7 @@ func (e *encoder) appendCBOR(dst []byte, o runtime.Object) ([]byte, error) {
 	return append(dst, b[1:]...), nil
 }
 
-// cborItem appends the object without the tag, and without its kind where a
-// list's items have none.
+// cborItem appends the object without the tag and, unless items keep it, the kind.
 func (e *encoder) cborItem(dst, object []byte) []byte {
 	object = object[len(cborSelf):]
 	if e.keeps {

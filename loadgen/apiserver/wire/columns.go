@@ -10,16 +10,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// ColumnsOf returns the columns of a kind that client-go knows, nil for those
-// that have name and age alone. They are those that kubectl shows of a real
-// server, with the same names, for pods, nodes, namespaces, deployments, replica
-// sets, leases and events.
+// ColumnsOf returns the columns of pods, nodes, namespaces, deployments, replica sets,
+// leases and events, with the names of a real server. It returns nil for other kinds,
+// which have name and age.
 func ColumnsOf(kind schema.GroupVersionKind) *Columns { return known[kind] }
 
 var known = map[schema.GroupVersionKind]*Columns{
@@ -53,8 +53,8 @@ var known = map[schema.GroupVersionKind]*Columns{
 	}, column("Holder", "string", 0), column("Age", "string", 0)),
 }
 
-// typed makes the columns of a Go type from those after the name. An object of
-// another type has them empty.
+// typed returns the columns of a Go type: the name and those given. Their cells are
+// empty for an object of another type.
 func typed[T runtime.Object](cells func(T) []any, after ...metav1.TableColumnDefinition) *Columns {
 	return &Columns{
 		definitions: append([]metav1.TableColumnDefinition{column("Name", "string", 0)}, after...),
@@ -79,7 +79,7 @@ func wanted(replicas *int32) int32 {
 	return *replicas
 }
 
-func fraction(n int32, of *int32) string { return fmt.Sprintf("%d/%d", n, wanted(of)) }
+func fraction(n int32, replicas *int32) string { return fmt.Sprintf("%d/%d", n, wanted(replicas)) }
 
 func podCells(p *v1.Pod) []any {
 	ready, restarts := 0, int32(0)
@@ -154,18 +154,9 @@ func nodeCells(n *v1.Node) []any {
 	return []any{status, orNone(strings.Join(roles, ",")), age(n), n.Status.NodeInfo.KubeletVersion}
 }
 
-// Column is a column that shows what a JSON path finds, as definitions of custom
-// resources have them.
-type Column struct {
-	Name, Type, Format, Description string
-	Priority                        int32
-	JSONPath                        string
-}
-
-// PathColumns returns the columns of a custom resource: the name, and those
-// given, or the age where none are. The error names the column whose path is
-// wrong.
-func PathColumns(columns []Column) (*Columns, error) {
+// PathColumns returns the columns of a custom resource: the name, and the given
+// columns or the age. The error names a column with an invalid path.
+func PathColumns(columns []apiextensionsv1.CustomResourceColumnDefinition) (*Columns, error) {
 	if len(columns) == 0 {
 		return &Columns{}, nil
 	}
@@ -196,9 +187,9 @@ func PathColumns(columns []Column) (*Columns, error) {
 	return c, nil
 }
 
-// pathCell returns what a column shows of an object, nil for nothing.
-func pathCell(c Column, content map[string]any) any {
-	// A parsed path keeps state while it is followed, so that each has its own.
+// pathCell returns the value of a column, or nil.
+func pathCell(c apiextensionsv1.CustomResourceColumnDefinition, content map[string]any) any {
+	// A parsed path keeps state while it is evaluated; it cannot be shared.
 	p := jsonpath.New(c.Name).AllowMissingKeys(true)
 	if err := p.Parse("{" + c.JSONPath + "}"); err != nil {
 		return nil

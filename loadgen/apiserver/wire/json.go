@@ -27,14 +27,14 @@ func jsonHead(t watch.EventType) string {
 	}
 }
 
-// jsonBuffers are what JSON is written to before it is put together.
+// jsonBuffers hold encoded objects before they get their kind.
 var jsonBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func (e *encoder) appendJSON(dst []byte, o runtime.Object) ([]byte, error) {
 	buf := jsonBuffers.Get().(*bytes.Buffer)
 	defer jsonBuffers.Put(buf)
 	buf.Reset()
-	// An Encoder, because that is what a real server writes with.
+	// A real server uses an Encoder, too.
 	if err := json.NewEncoder(buf).Encode(bare(o)); err != nil {
 		return dst, cannot(o, err)
 	}

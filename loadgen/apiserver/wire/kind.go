@@ -23,9 +23,8 @@ type Kind struct {
 	objects, metadata, tables encoder
 }
 
-// NewKind returns the encoder of a kind, whose lists are of the kind list and
-// whose tables have those columns (nil: name and age). Untyped objects are
-// those that client-go has no Go type for.
+// NewKind returns the encoder of a kind. list is the kind of its lists; nil columns
+// are name and age; untyped objects have no Go type in client-go.
 func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Columns) *Kind {
 	if columns == nil {
 		columns = &Columns{}
@@ -40,9 +39,8 @@ func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Co
 	}
 }
 
-// Custom makes lists look like those of custom resources, which a real server
-// encodes by other means than those of its own kinds. It is called before the
-// first use.
+// Custom makes lists look like those of custom resources, which differ in a real
+// server. Call it before the first use.
 func (k *Kind) Custom() *Kind {
 	k.custom = true
 	return k
@@ -72,9 +70,9 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 	}
 }
 
-// AppendItem appends an object that [Kind.AppendObject] has encoded in that form
-// as an item of a list, which has the object's kind only where a real server's
-// has. Tables have no items.
+// AppendItem appends an object that [Kind.AppendObject] has encoded in that form as an
+// item of a list. Items have a kind where a real server's have one. Tables have no
+// items.
 func (k *Kind) AppendItem(dst []byte, f Form, object []byte) []byte {
 	if f.Shape() == Metadata {
 		return k.metadata.item(dst, f.Media(), object)
@@ -82,7 +80,7 @@ func (k *Kind) AppendItem(dst []byte, f Form, object []byte) []byte {
 	return k.objects.item(dst, f.Media(), object)
 }
 
-// ItemSize returns how many bytes AppendItem appends.
+// ItemSize returns the number of bytes that AppendItem appends.
 func (k *Kind) ItemSize(f Form, object []byte) int {
 	e := &k.objects
 	if f.Shape() == Metadata {
@@ -96,7 +94,7 @@ func AppendStatus(dst []byte, m Media, s *metav1.Status) ([]byte, error) {
 	return statuses.append(dst, m, s)
 }
 
-// AppendAny appends an object that brings its kind along.
+// AppendAny appends an object of any kind, which must be set.
 func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
 	_, untyped := o.(runtime.Unstructured)
 	e := newEncoder(o.GetObjectKind().GroupVersionKind(), untyped)
@@ -114,7 +112,7 @@ func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
 	return meta.AsPartialObjectMetadata(m), nil
 }
 
-// encoder encodes objects of one Go type or one that has none.
+// encoder encodes the objects of one kind.
 type encoder struct {
 	gvk        schema.GroupVersionKind
 	keeps      bool
@@ -174,8 +172,7 @@ func (e *encoder) itemSize(m Media, object []byte) int {
 	}
 }
 
-// bare returns the object as one without a kind: its content where it has no Go
-// type.
+// bare returns the object without its kind: the content of an untyped object.
 func bare(o runtime.Object) any {
 	if u, ok := o.(runtime.Unstructured); ok {
 		content := make(map[string]any, len(u.UnstructuredContent()))
@@ -189,13 +186,13 @@ func bare(o runtime.Object) any {
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		return o
 	}
-	// Rare: decoders leave typed objects without.
+	// Rare: decoders clear the kind of typed objects.
 	o = shallow(o)
 	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return o
 }
 
-// shallow returns a copy of an object's struct, which shares what it points to.
+// shallow returns a copy of an object's struct.
 func shallow(o runtime.Object) runtime.Object {
 	v := reflect.ValueOf(o)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -206,11 +203,11 @@ func shallow(o runtime.Object) runtime.Object {
 	return n.Interface().(runtime.Object)
 }
 
-// AtVersion returns an object that differs in its version alone. What its struct
-// points to is shared where it has a Go type.
+// AtVersion returns an object with another version. A typed object shares all fields
+// that are pointers.
 func AtVersion(o runtime.Object, version string) (runtime.Object, error) {
 	if _, ok := o.(runtime.Unstructured); ok {
-		// Its metadata lies in a map, which a copy of the struct would share.
+		// A copy of the struct would share the map of metadata.
 		o = o.DeepCopyObject()
 	} else {
 		o = shallow(o)

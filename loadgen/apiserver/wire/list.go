@@ -10,12 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-// listBuffer is how many bytes of a list are written at once.
+// listBuffer is the size of one write of a list.
 const listBuffer = 256 << 10
 
-// WriteList writes a list of objects that [Kind.AppendObject] has encoded in
-// that form, which is not a table. An error is that of w, or wraps
-// [ErrEncoding].
+// WriteList writes a list of objects that [Kind.AppendObject] has encoded in that form,
+// which is not a table. The error is that of w, or wraps [ErrEncoding].
 func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byte) error {
 	head := k.listHead(f)
 	// A failed write sticks to the buffer.
@@ -67,7 +66,7 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 }
 
 // jsonListMeta encodes the metadata of a list. A real server's lists of custom
-// resources say continue where there is nothing to continue with, too.
+// resources always have the field continue.
 func (k *Kind) jsonListMeta(m metav1.ListMeta) ([]byte, error) {
 	own, err := json.Marshal(m)
 	if err != nil || m.Continue != "" || !k.custom {
@@ -94,7 +93,7 @@ func (k *Kind) writeItems(out *bufio.Writer, f Form, objects [][]byte) {
 	}
 }
 
-// listHead has what a list in that form begins with.
+// listHead returns the encoder of a list's kind.
 func (k *Kind) listHead(f Form) encoder {
 	if f.Shape() == Metadata {
 		return metadataLists

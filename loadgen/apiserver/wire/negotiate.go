@@ -7,21 +7,20 @@ import (
 	"github.com/munnerz/goautoneg"
 )
 
-// ErrNotAcceptable is the error for a client that takes nothing that there is.
+// ErrNotAcceptable means that the server offers no form that the client accepts.
 var ErrNotAcceptable = errors.New("not acceptable")
 
-// Offer is what can be had of a resource.
+// Offer says which forms of a resource are available.
 type Offer struct {
-	Untyped bool
-	Whole   bool
-	Stream  bool
+	Untyped bool // no protobuf
+	Whole   bool // no metadata and no table
+	Stream  bool // a watch
 }
 
-// Negotiate returns the form that a client's Accept headers ask for, the first
-// by preference that can be had; JSON where there are none. A table carries
-// metadata; see [Shape.Carry]. The error is [ErrNotAcceptable]. What a real
-// server knows and this one doesn't: YAML answers, pretty printing, and version
-// v1beta1 of tables and metadata.
+// Negotiate returns the available form that a client's Accept headers prefer, JSON
+// without headers. A table includes metadata; see [Shape.Carry]. The error is
+// [ErrNotAcceptable]. Not simulated: YAML answers, pretty printing, and version v1beta1
+// of tables and metadata.
 func Negotiate(headers []string, o Offer) (Form, error) {
 	header := strings.Join(headers, ",")
 	if strings.TrimSpace(header) == "" {
@@ -47,13 +46,13 @@ func Negotiate(headers []string, o Offer) (Form, error) {
 	return 0, ErrNotAcceptable
 }
 
-// has tells whether there is that form.
+// has reports whether a form is available.
 func (o Offer) has(m Media, s Shape) bool {
-	// A table has no protobuf with a real server either.
+	// A real server has no tables in protobuf either.
 	return m != Protobuf || s == Metadata || (s == Object && !o.Untyped)
 }
 
-// shapeOf reads what the parameters of a media type say of the shape.
+// shapeOf reads the shape from the parameters of a media type.
 func shapeOf(params map[string]string, o Offer) (Shape, bool) {
 	if s := params["stream"]; s != "" && (s != "watch" || !o.Stream) {
 		return 0, false
@@ -75,9 +74,9 @@ func shapeOf(params map[string]string, o Offer) (Shape, bool) {
 	}
 }
 
-// Carry returns the shape of a table whose rows carry what the parameter
-// includeObject says: None, Metadata or Object, "" for Metadata. It returns
-// false for what is none of these. Other shapes stay as they are.
+// Carry applies the query parameter includeObject to a table: None, Metadata or
+// Object; "" means Metadata. It returns false for other values. It does not change
+// other shapes.
 func (s Shape) Carry(include string) (Shape, bool) {
 	if !s.IsTable() {
 		return s, true

@@ -15,7 +15,7 @@ import (
 // v0.37, pkg/runtime/generated.proto, pkg/apis/meta/v1/generated.proto).
 const (
 	protoPrefix = "k8s\x00"
-	// protoTail are the empty contentEncoding and contentType.
+	// protoTail is the empty contentEncoding and contentType.
 	protoTail = "\x1a\x00\x22\x00"
 
 	tagTypeMeta = 1<<3 | 2
@@ -31,7 +31,7 @@ const (
 
 var errNoProtobuf = errors.New("it has no protobuf")
 
-// message is what generated types have.
+// message is the interface of generated types.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)

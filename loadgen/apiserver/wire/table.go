@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Columns are the columns of a kind's tables. The zero value has name and age.
+// Columns describes the tables of a kind. The zero value has name and age.
 type Columns struct {
 	definitions []metav1.TableColumnDefinition
 	cells       func(o runtime.Object, m metav1.Object) []any
@@ -21,7 +21,6 @@ var nameAndAge = []metav1.TableColumnDefinition{column("Name", "string", 0), col
 
 func column(name, kind string, priority int32) metav1.TableColumnDefinition {
 	d := metav1.TableColumnDefinition{Name: name, Type: kind, Priority: priority}
-	// These two are described by what they show.
 	switch name {
 	case "Name":
 		d.Format = "name"
@@ -65,20 +64,19 @@ func (k *Kind) Table(m metav1.ListMeta, objects []runtime.Object, s Shape) (*met
 	return t, nil
 }
 
-// AppendTable appends a table that [Kind.Table] has made. O(bytes).
+// AppendTable appends a table of [Kind.Table]. O(bytes).
 func (k *Kind) AppendTable(dst []byte, m Media, t *metav1.Table) ([]byte, error) {
 	if m != JSON {
 		return k.tables.append(dst, m, t)
 	}
-	// Row by row: the encoder of the standard library would go over what a row
-	// carries three times.
+	// Row by row: encoding/json would copy the object of a row three times.
 	whole := *t
 	whole.Rows = []metav1.TableRow{}
 	dst, err := k.tables.append(dst, m, &whole)
 	if err != nil {
 		return dst, err
 	}
-	// Rows are a table's last field.
+	// Rows are the last field of a table.
 	dst = bytes.TrimSuffix(dst, []byte("]}"))
 	for i := range t.Rows {
 		if i > 0 {

@@ -1,14 +1,12 @@
-// Package wire puts objects and watch events into the bytes that an API server
-// sends, in each encoding (JSON, protobuf, CBOR) and each shape (the object, its
-// metadata, a table).
+// Package wire encodes objects and watch events as an API server sends them, in each
+// encoding (JSON, protobuf, CBOR) and each shape (object, metadata, table).
 //
-// What is encoded once is used everywhere: an event is an object with a head
-// around it ([AppendEvent]), and an item of a list is an object without its kind
-// ([Kind.AppendItem]). So a server that keeps the bytes of an event makes lists,
-// answers and events of other types from them by copying.
+// An object is encoded once. An event is the object between a head and a tail
+// ([AppendEvent]); an item of a list is the object without its kind
+// ([Kind.AppendItem]). Lists, answers and events of other types are therefore copies.
 //
-// Objects come out as k8s.io/apiserver v0.37 has them, but for these: a CBOR
-// object begins with its kind, and the columns of tables are fewer.
+// The bytes are those of k8s.io/apiserver v0.37 with two exceptions: a CBOR object
+// begins with its kind, and tables have fewer columns.
 package wire
 
 import (
@@ -45,33 +43,31 @@ var contents = [medias]string{ContentJSON, ContentProtobuf, ContentCBOR}
 // String returns "json", "protobuf" or "cbor".
 func (m Media) String() string { return [medias]string{"json", "protobuf", "cbor"}[m] }
 
-// Shape is what is made of an object before it is encoded.
+// Shape is the part of an object that is encoded.
 type Shape uint8
 
 // The shapes.
 const (
-	// Object as it is.
+	// Object is the whole object.
 	Object Shape = iota
 	// Metadata is a PartialObjectMetadata of meta.k8s.io/v1.
 	Metadata
-	// Table is a Table of meta.k8s.io/v1 with a row for each object, which
-	// carries the object's metadata.
+	// Table is a Table of meta.k8s.io/v1; its rows include the object's metadata.
 	Table
-	// TableBare is a Table whose rows carry nothing.
+	// TableBare is a Table whose rows include no object.
 	TableBare
-	// TableObject is a Table whose rows carry the whole object.
+	// TableObject is a Table whose rows include the whole object.
 	TableObject
 	shapes
 )
 
-// IsTable tells whether the shape is a table.
+// IsTable reports whether the shape is a table.
 func (s Shape) IsTable() bool { return s >= Table }
 
-// Form is an encoding and a shape: everything that two clients have to have in
-// common to be sent the same bytes.
+// Form is an encoding and a shape. Clients with the same form receive the same bytes.
 type Form uint8
 
-// Forms is how many there are; a Form is less.
+// Forms is the number of forms.
 const Forms = int(medias) * int(shapes)
 
 // FormOf returns the form of an encoding and a shape.
@@ -83,10 +79,10 @@ func (f Form) Media() Media { return Media(uint8(f) % uint8(medias)) }
 // Shape returns the shape.
 func (f Form) Shape() Shape { return Shape(uint8(f) / uint8(medias)) }
 
-// ContentType returns what an answer in the form says it is.
+// ContentType returns the Content-Type of an answer.
 func (f Form) ContentType() string { return contents[f.Media()] }
 
-// StreamType returns what a watch in the form says it is.
+// StreamType returns the Content-Type of a watch.
 func (f Form) StreamType() string {
 	switch f.Media() {
 	case Protobuf:
@@ -99,13 +95,12 @@ func (f Form) StreamType() string {
 }
 
 var (
-	// ErrEncoding is wrapped by the errors for objects that cannot be encoded.
+	// ErrEncoding means that an object cannot be encoded.
 	ErrEncoding = errors.New("cannot be encoded")
 
 	metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	tableKind    = metav1.SchemeGroupVersion.WithKind("Table")
-	// StatusKind is the kind of an error.
-	statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+	statusKind   = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 )
 
 // AppendEvent appends a watch event around an encoded object. O(bytes).
@@ -122,7 +117,7 @@ func AppendEvent(dst []byte, m Media, t watch.EventType, object []byte) []byte {
 	}
 }
 
-// EventTail is how many bytes of an event follow its object.
+// EventTail returns the number of bytes after the object in an event.
 func EventTail(m Media) int {
 	if m == JSON {
 		return len(jsonTail)
@@ -130,7 +125,7 @@ func EventTail(m Media) int {
 	return 0
 }
 
-// EndsObject returns what an answer that consists of an object ends with.
+// EndsObject returns the end of an answer that consists of one object.
 func EndsObject(m Media) string {
 	if m == JSON {
 		return "\n"

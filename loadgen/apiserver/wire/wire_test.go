@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -317,7 +318,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("shape %d carries a %q, want %q", shape, o.Kind, carries)
 		}
 	}
-	columns, err := PathColumns([]Column{{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "None", Type: "string", JSONPath: ".spec.none"}})
+	columns, err := PathColumns([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "None", Type: "string", JSONPath: ".spec.none"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestTables(t *testing.T) {
 	if diff := cmp.Diff([]any{"w", int64(3), nil}, table.Rows[0].Cells); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := PathColumns([]Column{{Name: "bad", JSONPath: ".spec["}}); err == nil || !strings.Contains(err.Error(), "bad") {
+	if _, err := PathColumns([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "bad", JSONPath: ".spec["}}); err == nil || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("a wrong path: %v", err)
 	}
 }

@@ -1,20 +1,21 @@
-package discovery
+package resources
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
-
-	"watchlab/loadgen/apiserver/resources"
 )
 
 // Extensions of Kubernetes' schemas.
@@ -27,31 +28,23 @@ const (
 	mergeKeyExtension = "x-kubernetes-patch-merge-key"
 )
 
-// models describes Go types in OpenAPI: those that it is asked for and all
-// that they are made of. What a struct doesn't say (which lists are maps) is
-// read off client-go's schema for server-side apply.
+// models collects the OpenAPI v2 definitions of Go types and of the types of their
+// fields. Merge rules (which lists are maps) come from client-go's schema for
+// server-side apply.
 //
-// The description is the API's own documentation. A field is required if its
-// tag has no omitempty, but for the few in optional. Enumerations, unions and
-// defaults are not described.
+// Descriptions are the API's own documentation. A field is required if its tag lacks
+// omitempty, except for the few in optional. Enumerations, unions and defaults are
+// not described.
 type models struct {
-	v2          bool
 	definitions map[string]*spec.Schema
 }
 
-func newModels(v2 bool) *models {
-	return &models{v2: v2, definitions: make(map[string]*spec.Schema)}
-}
+func newModels() *models { return &models{definitions: make(map[string]*spec.Schema)} }
 
-// refTo returns a reference to a model.
-func (m *models) refTo(name string) *spec.Schema {
-	if m.v2 {
-		return spec.RefSchema("#/definitions/" + name)
-	}
-	return spec.RefSchema("#/components/schemas/" + name)
-}
+// refTo returns a reference to a definition.
+func refTo(name string) *spec.Schema { return spec.RefSchema("#/definitions/" + name) }
 
-// add describes a type and returns its model's name.
+// add adds the definition of a type and returns its name.
 func (m *models) add(t reflect.Type) string {
 	name := modelName(t)
 	if _, ok := m.definitions[name]; ok {
@@ -60,7 +53,7 @@ func (m *models) add(t reflect.Type) string {
 	s := new(spec.Schema)
 	m.definitions[name] = s // before its fields, which may be of the same type
 	s.Description = docOf(t)[""]
-	if m.scalar(t, s) {
+	if scalar(t, s) {
 		return name
 	}
 	s.Type = spec.StringOrArray{"object"}
@@ -74,22 +67,20 @@ func (m *models) add(t reflect.Type) string {
 	return name
 }
 
-// described are the interfaces of types that describe themselves.
+// Interfaces of types that describe themselves.
 type (
 	typed     interface{ OpenAPISchemaType() []string }
 	formatted interface{ OpenAPISchemaFormat() string }
-	oneOf     interface{ OpenAPIV3OneOfTypes() []string }
 	named     interface{ OpenAPIModelName() string }
 	commented interface{ SwaggerDoc() map[string]string }
 )
 
-// scalar describes a struct that is written as something else: a time, a
-// quantity.
-func (m *models) scalar(t reflect.Type, s *spec.Schema) bool {
+// scalar describes a struct that is encoded as a scalar: a time, a quantity.
+func scalar(t reflect.Type, s *spec.Schema) bool {
 	v := reflect.New(t).Interface()
 	d, ok := v.(typed)
 	if !ok {
-		// Structs that are written as whatever they hold.
+		// These are encoded as their content.
 		if t == reflect.TypeFor[metav1.FieldsV1]() || t.Name() == "RawExtension" {
 			s.Type = spec.StringOrArray{"object"}
 			return true
@@ -98,12 +89,6 @@ func (m *models) scalar(t reflect.Type, s *spec.Schema) bool {
 	}
 	if f, ok := v.(formatted); ok {
 		s.Format = f.OpenAPISchemaFormat()
-	}
-	if several, ok := v.(oneOf); ok && !m.v2 {
-		for _, kind := range several.OpenAPIV3OneOfTypes() {
-			s.OneOf = append(s.OneOf, *new(spec.Schema).Typed(kind, ""))
-		}
-		return true
 	}
 	s.Type = d.OpenAPISchemaType()
 	return true
@@ -125,7 +110,7 @@ func (m *models) addFields(t reflect.Type, s *spec.Schema, merge *smdschema.Map)
 		}
 		property := m.of(f.Type)
 		if doc := docs[name]; doc != "" {
-			property = m.withDescription(property, doc)
+			property.WithDescription(doc)
 		}
 		if strategy := f.Tag.Get("patchStrategy"); strategy != "" {
 			property.AddExtension(strategyExtension, strategy)
@@ -151,7 +136,7 @@ func (m *models) of(t reflect.Type) *spec.Schema {
 	case reflect.Pointer:
 		return m.of(t.Elem())
 	case reflect.Struct:
-		return m.refTo(m.add(t))
+		return refTo(m.add(t))
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return spec.StrFmtProperty("byte")
@@ -173,16 +158,7 @@ func (m *models) of(t reflect.Type) *spec.Schema {
 	return spec.StringProperty()
 }
 
-// withDescription says what a field is for. OpenAPI v3 takes nothing beside a
-// reference, which is wrapped therefore.
-func (m *models) withDescription(s *spec.Schema, doc string) *spec.Schema {
-	if s.Ref.String() != "" && !m.v2 {
-		s = &spec.Schema{SchemaProps: spec.SchemaProps{AllOf: []spec.Schema{*s}}}
-	}
-	return s.WithDescription(doc)
-}
-
-// addMerge says how several managers share a list or a map.
+// addMerge adds how field managers share a list or a map.
 func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 	if list := ref.Inlined.List; list != nil {
 		switch {
@@ -210,7 +186,6 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 
 // mergeSchema is client-go's schema for server-side apply.
 var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
-
 	kind := corev1.SchemeGroupVersion.WithKind("Namespace")
 	obj, err := scheme.Scheme.New(kind)
 	if err != nil {
@@ -224,7 +199,7 @@ var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
 	return value.Schema()
 })
 
-// mergeFields returns what that schema says of a model, nil if nothing.
+// mergeFields returns the merge rules of a definition, or nil.
 func mergeFields(name string) *smdschema.Map {
 	def, ok := mergeSchema().FindNamedType(name)
 	if !ok {
@@ -233,8 +208,8 @@ func mergeFields(name string) *smdschema.Map {
 	return def.Map
 }
 
-// modelName returns what OpenAPI calls a type: its own word for it, or its
-// package with the domain reversed.
+// modelName returns the OpenAPI name of a type: its own, or its package with the
+// domain reversed.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.New(t).Interface().(named); ok {
 		return n.OpenAPIModelName()
@@ -257,9 +232,9 @@ func docOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-// addKind describes the objects of a resource and lists of them, and returns
-// the names of both models.
-func (m *models) addKind(res *resources.Resource) (object, list string) {
+// addKind adds the definitions of a resource's objects and lists, and returns both
+// names.
+func (m *models) addKind(res *Resource) (object, list string) {
 	if res.Typed {
 		object = m.addTyped(res.GVK)
 		list = m.addTyped(res.GroupVersion().WithKind(res.ListKind))
@@ -272,7 +247,31 @@ func (m *models) addKind(res *resources.Resource) (object, list string) {
 	return object, list
 }
 
-// addTyped describes a kind that client-go has a type for; "" if it has none.
+// oneOfTypes returns the definitions that OpenAPI v3 describes by alternatives.
+func oneOfTypes(definitions spec.Definitions) map[string][]string {
+	found := map[string][]string{}
+	for name, kinds := range map[string][]string{
+		modelName(reflect.TypeFor[intstr.IntOrString]()): intstr.IntOrString{}.OpenAPIV3OneOfTypes(),
+		modelName(reflect.TypeFor[resource.Quantity]()):  resource.Quantity{}.OpenAPIV3OneOfTypes(),
+	} {
+		if _, ok := definitions[name]; ok {
+			found[name] = kinds
+		}
+	}
+	return found
+}
+
+// Models returns the OpenAPI definitions of all versions of a custom resource, for
+// server-side apply.
+func (c *Custom) Models() map[string]*spec.Schema {
+	m := newModels()
+	for _, res := range c.Versions {
+		m.addKind(res)
+	}
+	return m.definitions
+}
+
+// addTyped adds the definition of a kind of client-go, "" for other kinds.
 func (m *models) addTyped(kind schema.GroupVersionKind) string {
 	t, ok := scheme.Scheme.AllKnownTypes()[kind]
 	if !ok {
@@ -287,42 +286,70 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
 }
 
-// addCustom describes a kind by its definition's schema. One that has none,
-// CustomResourceDefinition itself, may have any field.
-func (m *models) addCustom(name string, res *resources.Resource) {
+// addCustom adds the definition of a custom resource. CustomResourceDefinition, which
+// has no schema here, may have any field.
+func (m *models) addCustom(name string, res *Resource) {
 	s := new(spec.Schema).Typed("object", "")
 	if res.Custom != nil {
 		*s = *res.Custom.Schema
-		properties := make(map[string]spec.Schema, len(s.Properties)+3)
-		for k, v := range s.Properties {
-			properties[k] = v
-		}
-		s.Properties = properties
-		extensions := make(spec.Extensions, len(s.Extensions)+1)
-		for k, v := range s.Extensions {
-			extensions[k] = v
-		}
-		s.Extensions = extensions
+		s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
 	} else {
 		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
 	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
 	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
-	metadata := m.refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
-	s.SetProperty("metadata", *m.withDescription(metadata, "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"))
+	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
+	s.SetProperty("metadata", *metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"))
 	s.AddExtension(kindExtension, []any{kindMap(res.GVK)})
 	m.definitions[name] = s
 }
 
-func (m *models) addList(name, object string, res *resources.Resource) {
+func (m *models) addList(name, object string, res *Resource) {
 	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
 	s := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
 	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
-	s.SetProperty("metadata", *m.refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
-	s.SetProperty("items", *spec.ArrayProperty(m.refTo(object)).WithDescription("List of " + res.GVR.Resource + "."))
+	s.SetProperty("metadata", *refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
+	s.SetProperty("items", *spec.ArrayProperty(refTo(object)).WithDescription("List of " + res.GVR.Resource + "."))
 	s.Required = []string{"items"}
 	s.AddExtension(kindExtension, []any{kindMap(res.GroupVersion().WithKind(res.ListKind))})
 	m.definitions[name] = s
+}
+
+// optional lists optional fields whose Go tags lack omitempty; the API's types mark
+// them in a comment. A comparison with kube-apiserver v1.36.3 found them.
+var optional = map[string][]string{
+	"io.k8s.api.apps.v1.ControllerRevision":                       {"data"},
+	"io.k8s.api.apps.v1.StatefulSetOrdinals":                      {"start"},
+	"io.k8s.api.apps.v1.StatefulSetSpec":                          {"serviceName"},
+	"io.k8s.api.apps.v1.StatefulSetStatus":                        {"availableReplicas"},
+	"io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus":     {"currentMetrics"},
+	"io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern":  {"status"},
+	"io.k8s.api.core.v1.AzureFilePersistentVolumeSource":          {"secretNamespace"},
+	"io.k8s.api.core.v1.ContainerImage":                           {"names"},
+	"io.k8s.api.core.v1.Event":                                    {"reportingComponent", "reportingInstance"},
+	"io.k8s.api.core.v1.GRPCAction":                               {"service"},
+	"io.k8s.api.core.v1.NodeRuntimeHandler":                       {"name"},
+	"io.k8s.api.core.v1.ProjectedVolumeSource":                    {"sources"},
+	"io.k8s.api.core.v1.TypedLocalObjectReference":                {"apiGroup"},
+	"io.k8s.api.core.v1.TypedObjectReference":                     {"apiGroup"},
+	"io.k8s.api.discovery.v1.EndpointSlice":                       {"endpoints", "ports"},
+	"io.k8s.api.events.v1.Event":                                  {"metadata"},
+	"io.k8s.api.flowcontrol.v1.FlowSchemaSpec":                    {"matchingPrecedence"},
+	"io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration": {"nominalConcurrencyShares"},
+	"io.k8s.api.flowcontrol.v1.QueuingConfiguration":              {"handSize", "queueLengthLimit", "queues"},
+	"io.k8s.api.flowcontrol.v1.ResourcePolicyRule":                {"namespaces"},
+	"io.k8s.api.networking.v1.IngressClassParametersReference":    {"scope"},
+	"io.k8s.api.networking.v1.NetworkPolicySpec":                  {"podSelector"},
+	"io.k8s.api.policy.v1.PodDisruptionBudgetStatus":              {"currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"},
+	"io.k8s.api.rbac.v1.ClusterRole":                              {"rules"},
+	"io.k8s.api.rbac.v1.Role":                                     {"rules"},
+	"io.k8s.api.rbac.v1.RoleRef":                                  {"apiGroup"},
+	"io.k8s.api.resource.v1.AllocatedDeviceStatus":                {"conditions"},
+	"io.k8s.api.resource.v1.CapacityRequestPolicy":                {"default"},
+	"io.k8s.api.resource.v1.DeviceClaim":                          {"requests"},
+	"io.k8s.api.resource.v1.ResourceClaimSpec":                    {"devices"},
+	"io.k8s.api.scheduling.v1.PriorityClass":                      {"value"},
+	"io.k8s.api.storage.v1.CSINodeDriver":                         {"topologyKeys"},
 }

@@ -1,4 +1,4 @@
-package discovery
+package resources
 
 import (
 	"bufio"
@@ -23,13 +23,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-
-	"watchlab/loadgen/apiserver/resources"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const widgets = `
+const discoveryWidgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.com}
@@ -56,9 +54,9 @@ spec:
 `
 
 // serve starts a server with discovery alone and returns its client.
-func serve(t *testing.T, registry *resources.Registry) *clientdiscovery.DiscoveryClient {
+func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 	t.Helper()
-	h := New(registry, Options{})
+	h := NewDiscovery(registry, nil)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !Handles(req.URL.Path) {
 			t.Errorf("client-go asks for %s", req.URL)
@@ -80,8 +78,8 @@ func serve(t *testing.T, registry *resources.Registry) *clientdiscovery.Discover
 // TestClientGo asks what client-go's own discovery asks, aggregated and plain,
 // and compares both with the registry.
 func TestClientGo(t *testing.T) {
-	registry := resources.New()
-	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+	registry := New()
+	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	client := serve(t, registry)
@@ -114,9 +112,7 @@ func TestClientGo(t *testing.T) {
 				line := []string{res.GroupVersion().String(), res.GVR.Resource, res.GVK.Kind, res.Singular, strings.Join(res.Verbs, ","), strings.Join(res.ShortNames, ","), strings.Join(res.Categories, ",")}
 				want = append(want, strings.Join(line, " "))
 				for _, sub := range res.Subresources {
-					if sub.Name == resources.Status || sub.Name == resources.Scale {
-						want = append(want, strings.Join([]string{res.GroupVersion().String(), res.GVR.Resource + "/" + sub.Name, sub.Kind.Kind, "", strings.Join(sub.Verbs, ","), "", ""}, " "))
-					}
+					want = append(want, strings.Join([]string{res.GroupVersion().String(), res.GVR.Resource + "/" + sub.Name, sub.Kind.Kind, "", strings.Join(sub.Verbs, ","), "", ""}, " "))
 				}
 			}
 			slices.Sort(got)
@@ -131,7 +127,7 @@ func TestClientGo(t *testing.T) {
 // TestNewResource sees a custom resource come and go, in discovery, in the
 // mapper that clients use and in OpenAPI.
 func TestNewResource(t *testing.T) {
-	registry := resources.New()
+	registry := New()
 	client := serve(t, registry)
 	find := func() string {
 		groups, err := restmapper.GetAPIGroupResources(client)
@@ -147,7 +143,7 @@ func TestNewResource(t *testing.T) {
 	if got := find(); got != "" {
 		t.Errorf("widgets before they are defined: %s", got)
 	}
-	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := find(), "example.com/v1, Resource=widgets"; got != want {
@@ -168,7 +164,7 @@ func TestNewResource(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	version, err := serve(t, resources.New()).ServerVersion()
+	version, err := serve(t, New()).ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +197,7 @@ func get(t *testing.T, h http.Handler, path string, header ...string) (int, http
 }
 
 func TestNegotiation(t *testing.T) {
-	h := New(resources.New(), Options{Resource: func(r *resources.Resource) bool { return r.GVR.Group == "apps" || r.GVR.Group == "batch" }})
+	h := NewDiscovery(New(), func(r *Resource) bool { return r.GVR.Group == "apps" || r.GVR.Group == "batch" })
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for _, tt := range []struct {
 		path, accept string
@@ -256,15 +252,15 @@ func TestHandles(t *testing.T) {
 
 // TestNotModified asks again with what was answered.
 func TestNotModified(t *testing.T) {
-	registry := resources.New()
-	h := New(registry, Options{})
+	registry := New()
+	h := NewDiscovery(registry, nil)
 	_, header, _ := get(t, h, "/apis", "Accept", aggregatedJSON)
 	etag := header.Get("ETag")
 	again := []string{"Accept", aggregatedJSON, "If-None-Match", etag}
 	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
 		t.Errorf("asked again: %d with %d bytes", code, len(body))
 	}
-	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
@@ -275,11 +271,11 @@ func TestNotModified(t *testing.T) {
 // TestOpenAPIWhole reads all documents in both encodings, looks for references
 // that lead nowhere, and compares hashes with the index.
 func TestOpenAPIWhole(t *testing.T) {
-	registry := resources.New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
-	if _, err := registry.AddCRD([]byte(widgets)); err != nil {
+	registry := New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
+	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
-	h := New(registry, Options{Resource: func(*resources.Resource) bool { return true }, Subresource: func(*resources.Resource, resources.Subresource) bool { return true }})
+	h := NewDiscovery(registry, func(*Resource) bool { return true })
 	_, _, body := get(t, h, "/openapi/v3")
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string } `json:"paths"`
@@ -307,7 +303,7 @@ func TestOpenAPIWhole(t *testing.T) {
 	_, _, body = get(t, h, "/openapi/v2")
 	checkRefs(t, "v2", body, "definitions")
 	// All of it as protobuf takes long with the race detector.
-	apps := New(registry, Options{Resource: func(r *resources.Resource) bool { return r.GVR.Group == "apps" }})
+	apps := NewDiscovery(registry, func(r *Resource) bool { return r.GVR.Group == "apps" })
 	_, _, body = get(t, apps, "/openapi/v2", "Accept", protoV2)
 	doc := new(openapi_v2.Document)
 	if err := proto.Unmarshal(body, doc); err != nil {
@@ -352,16 +348,16 @@ func checkRefs(t *testing.T, name string, body []byte, where ...string) {
 	walk(doc)
 }
 
-// newer are fields of client-go v0.37 that kube-apiserver v1.36 hasn't got.
+// newerFields are fields of client-go v0.37 that kube-apiserver v1.36 hasn't got.
 // or that are different there.
-var newer = []string{
+var newerFields = []string{
 	"v1.PodSpec evictionResponders",
 	"v1.PodStatus volumeHealth",
 	"v1.PodStatus nodeAllocatableResourceClaimStatuses",
 }
 
 func isNewer(line string) bool {
-	return slices.ContainsFunc(newer, func(n string) bool { return strings.HasPrefix(line, n+" ") })
+	return slices.ContainsFunc(newerFields, func(n string) bool { return strings.HasPrefix(line, n+" ") })
 }
 
 // TestModels compares some models with those of a real kube-apiserver.
@@ -378,8 +374,8 @@ func TestModels(t *testing.T) {
 			want[model] = append(want[model], line)
 		}
 	}
-	m := newModels(false)
-	for _, res := range resources.New().All() {
+	m := newModels()
+	for _, res := range New().All() {
 		m.addKind(res)
 	}
 	got := make(map[string][]string)
@@ -443,12 +439,12 @@ func describeType(p *spec.Schema) string {
 }
 
 func BenchmarkDocuments(b *testing.B) {
-	registry := resources.New()
+	registry := New()
 	for _, path := range []string{"/apis", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"} {
 		b.Run("path="+strings.ReplaceAll(path[1:], "/", "."), func(b *testing.B) {
 			for b.Loop() {
 				rec := httptest.NewRecorder()
-				New(registry, Options{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+				NewDiscovery(registry, nil).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
 			}
 		})
 	}
