@@ -186,8 +186,12 @@ func (d *documents) addLists(lists map[schema.GroupVersion]*metav1.APIResourceLi
 			list.APIVersion = "v1"
 		}
 		for i := range list.APIResources {
-			if r := &list.APIResources[i]; r.Group == gv.Group && r.Version == gv.Version {
+			r := &list.APIResources[i]
+			if r.Group == gv.Group && r.Version == gv.Version {
 				r.Group, r.Version = "", ""
+			}
+			if strings.Contains(r.Name, "/") {
+				r.SingularName = "" // client-go sets that of the resource
 			}
 		}
 		d.plain[(&groupVersion{GroupVersion: gv}).path()] = lazily(func() any { return list })
