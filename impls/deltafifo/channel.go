@@ -8,8 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // channelVariant is idiomatic Go: a goroutine owns the state, and everybody else
@@ -39,10 +38,10 @@ func channelVariant() Variant {
 // as many, leaves the backlog where callers find it, and ends, whether or not
 // anybody comes to drain it.
 type channel struct {
-	keys        objkey.Func
+	keys        keys.Func
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
-	initial     *initial.List
+	initial     *keys.InitialList
 	ctx         context.Context
 
 	whole bool
@@ -87,10 +86,10 @@ const closedBit = 1 << 63
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		keys:        objkey.New(o.KeyFunction),
+		keys:        keys.NewFunc(o.KeyFunction),
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
-		initial:     initial.New("channel"),
+		initial:     keys.NewInitialList("channel"),
 		ctx:         o.Context,
 		whole:       o.Delivery == InOrder && o.KnownObjects == nil,
 		lend:        o.HandOver == impls.Lent,

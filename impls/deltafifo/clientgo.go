@@ -4,7 +4,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/upstream"
+	"watchlab/impls/internal/keys"
 )
 
 // clientGo is where the baselines come from.
@@ -32,7 +32,7 @@ func clientgoDeltaFIFO() Variant {
 				Transformer:           o.Transformer,
 				EmitDeltaTypeReplaced: true,
 			})
-			length, err := upstream.Len(f)
+			length, err := keys.UpstreamLen(f)
 			if err != nil {
 				return nil, err
 			}
@@ -102,7 +102,7 @@ func newRealFIFO(o Options) (*upstreamRealFIFO, error) {
 		UnlockWhileProcessing: atomicEvents,
 		EmitDeltaTypeBookmark: atomicEvents,
 	})
-	length, err := upstream.Len(f)
+	length, err := keys.UpstreamLen(f)
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/keyed"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 	"watchlab/impls/internal/ring"
 )
 
@@ -297,7 +296,7 @@ func (b *keysMutant) one(i item) {
 	if i.kind == resyncCommand && b.resyncsAll {
 		b.free++
 		for _, s := range b.known.ListKeys() {
-			key := objkey.Split(s)
+			key := keys.Split(s)
 			hash := key.Hash()
 			b.add(b.queued.Get(hash, key), hash, key, item{obj: knownObject(b.known, s), kind: synced, placeless: true})
 		}
@@ -317,7 +316,7 @@ func (b *keysMutant) one(i item) {
 }
 
 // entry returns that of an item's key, if it waits.
-func (b *keysMutant) entry(i item) (*keyed.Entry[pending], objkey.Key) {
+func (b *keysMutant) entry(i item) (*keys.Entry[pending], keys.Key) {
 	key, err := b.keys.OfQueued(i.obj)
 	if err != nil {
 		return nil, key

@@ -3,17 +3,16 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // inOrder is the backlog of in-order delivery: deltas in a circular buffer, from
 // which batches are cut.
 type inOrder struct {
-	keys      objkey.Func
+	keys      keys.Func
 	known     cache.KeyListerGetter
 	batchSize int
-	initial   *initial.List
+	initial   *keys.InitialList
 	hands     hands
 	unique    keySet
 
@@ -37,9 +36,9 @@ type inOrder struct {
 	handed []cache.Delta
 }
 
-func newInOrder(o Options, l *initial.List) *inOrder {
+func newInOrder(o Options, l *keys.InitialList) *inOrder {
 	return &inOrder{
-		keys:      objkey.New(o.KeyFunction),
+		keys:      keys.NewFunc(o.KeyFunction),
 		known:     o.KnownObjects,
 		batchSize: o.BatchSize,
 		initial:   l,
@@ -180,14 +179,14 @@ func (b *inOrder) endInitial(end uint64) {
 // replace queues tombstones for what the list lacks, and then a Replaced delta
 // for each of its objects.
 func (b *inOrder) replace(r *replacement) {
-	listed := make(map[objkey.Key]struct{}, len(r.list))
+	listed := make(map[keys.Key]struct{}, len(r.list))
 	for _, obj := range r.list {
 		if k, err := b.keys.OfQueued(obj); err == nil {
 			listed[k] = struct{}{}
 		}
 	}
 	queued, order := b.newest()
-	bury := func(k objkey.Key, obj any) {
+	bury := func(k keys.Key, obj any) {
 		b.pushNew(deleted, cache.DeletedFinalStateUnknown{Key: k.String(), Obj: obj})
 	}
 	for _, k := range order {
@@ -196,7 +195,7 @@ func (b *inOrder) replace(r *replacement) {
 		}
 	}
 	for _, s := range b.known.ListKeys() {
-		k := objkey.Split(s)
+		k := keys.Split(s)
 		if _, there := listed[k]; there {
 			continue
 		}
@@ -227,7 +226,7 @@ func knownObject(known cache.KeyListerGetter, key string) any {
 func (b *inOrder) resync() {
 	queued, _ := b.newest()
 	for _, s := range b.known.ListKeys() {
-		if _, there := queued[objkey.Split(s)]; there {
+		if _, there := queued[keys.Split(s)]; there {
 			continue
 		}
 		// A key that is gone by now, or a store that fails, leaves nothing to
@@ -241,9 +240,9 @@ func (b *inOrder) resync() {
 // newest returns the newest delta of each key that is queued or being
 // processed, and the keys in the order in which they were first queued. A delta
 // without a key, which a transformer can make, is passed over.
-func (b *inOrder) newest() (map[objkey.Key]cache.Delta, []objkey.Key) {
-	m := make(map[objkey.Key]cache.Delta, len(b.handed)+b.n)
-	order := make([]objkey.Key, 0, len(b.handed)+b.n)
+func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
+	m := make(map[keys.Key]cache.Delta, len(b.handed)+b.n)
+	order := make([]keys.Key, 0, len(b.handed)+b.n)
 	note := func(d cache.Delta) {
 		k, err := b.keys.OfQueued(d.Object)
 		if err != nil {
@@ -340,14 +339,14 @@ const noKey = 0
 func (b *inOrder) hash(p uint64) {
 	n := min(hashStep, b.taken+uint64(b.n)-p)
 	mask := uint64(len(b.deltas) - 1)
-	var raw [hashStep]objkey.Key
+	var raw [hashStep]keys.Key
 	for j := range n {
 		raw[j], _ = b.keys.Raw(b.deltas[(p+j)&mask].obj)
 	}
 	for j := range n {
 		i := (p + j) & mask
 		switch {
-		case raw[j] != objkey.Key{}:
+		case raw[j] != keys.Key{}:
 			_, b.hashes[i] = raw[j].Hashed()
 		case b.deltas[i].kind.alone():
 		default:

@@ -3,7 +3,7 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 	"watchlab/impls/internal/ring"
 )
 
@@ -55,7 +55,7 @@ func (k kind) command() bool { return k >= replaceCommand }
 // replaceItem is what a Replace puts into a line: one delta where the list goes
 // to the consumer as a whole, else a command. The error is that of an object
 // without a key, or of the transformer. O(list).
-func replaceItem(whole bool, keys objkey.Func, t cache.TransformFunc, list []any, resourceVersion string) (item, error) {
+func replaceItem(whole bool, keys keys.Func, t cache.TransformFunc, list []any, resourceVersion string) (item, error) {
 	if !whole {
 		for _, obj := range list {
 			if err := keys.Check(obj); err != nil {

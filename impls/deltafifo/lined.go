@@ -9,8 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 	"watchlab/impls/internal/ring"
 )
 
@@ -24,10 +23,10 @@ import (
 // backlog carries out when it meets them: the next that takes, or the caller
 // itself where nobody is at it.
 type lined struct {
-	keys        objkey.Func
+	keys        keys.Func
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
-	initial     *initial.List
+	initial     *keys.InitialList
 	ctx         context.Context
 	line        line
 	closed      atomic.Bool
@@ -61,10 +60,10 @@ const (
 
 func newLined(o Options, name string, l line) *lined {
 	q := &lined{
-		keys:        objkey.New(o.KeyFunction),
+		keys:        keys.NewFunc(o.KeyFunction),
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
-		initial:     initial.New(name),
+		initial:     keys.NewInitialList(name),
 		ctx:         o.Context,
 		line:        l,
 		whole:       o.Delivery == InOrder && o.KnownObjects == nil,

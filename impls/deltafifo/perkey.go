@@ -3,9 +3,7 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/keyed"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // perKey is the backlog of per-key delivery: a FIFO of keys, each with its
@@ -15,14 +13,14 @@ import (
 // wait. A key with several deltas can't share a batch, in which no key stands
 // twice, and travels alone.
 type perKey struct {
-	keys      objkey.Func
+	keys      keys.Func
 	known     cache.KeyListerGetter
 	batchSize int
 	latest    bool
-	initial   *initial.List
+	initial   *keys.InitialList
 	hands     hands
 
-	queued keyed.FIFO[pending]
+	queued keys.FIFO[pending]
 
 	buf [chunk]item
 
@@ -60,13 +58,13 @@ const (
 
 // handedKey is a key in process's hands, with the newest of its deltas.
 type handedKey struct {
-	key    objkey.Key
+	key    keys.Key
 	newest item
 }
 
-func newPerKey(o Options, l *initial.List) *perKey {
+func newPerKey(o Options, l *keys.InitialList) *perKey {
 	return &perKey{
-		keys:      objkey.New(o.KeyFunction),
+		keys:      keys.NewFunc(o.KeyFunction),
 		known:     o.KnownObjects,
 		batchSize: o.BatchSize,
 		latest:    o.Compaction == Latest,
@@ -98,7 +96,7 @@ func (b *perKey) room(n int) []item { return b.buf[:min(n, chunk)] }
 
 func (b *perKey) put(items []item) {
 	defer clear(items)
-	var raw [hashStep]objkey.Key
+	var raw [hashStep]keys.Key
 	for len(items) > 0 {
 		step := items[:min(hashStep, len(items))]
 		items = items[len(step):]
@@ -113,7 +111,7 @@ func (b *perKey) put(items []item) {
 			case i.kind == resyncCommand:
 				b.free++
 				b.resync()
-			case raw[j] != objkey.Key{}:
+			case raw[j] != keys.Key{}:
 				b.initial.Touch()
 				key, hash := raw[j].Hashed()
 				b.event(i, key, hash)
@@ -136,7 +134,7 @@ func (b *perKey) eventOf(i item) {
 	b.event(i, key, key.Hash())
 }
 
-func (b *perKey) event(i item, key objkey.Key, hash uint64) {
+func (b *perKey) event(i item, key keys.Key, hash uint64) {
 	e := b.queued.Get(hash, key)
 	if e == nil && i.kind == deleted && !b.exists(key) {
 		// Deleted by a relist already: a deletion is told once.
@@ -155,7 +153,7 @@ func (b *perKey) drop(i item) {
 
 // exists tells whether the consumer has, or is about to have, an object of a
 // key that is not queued. A store that fails counts as having it, as upstream.
-func (b *perKey) exists(key objkey.Key) bool {
+func (b *perKey) exists(key keys.Key) bool {
 	if b.known == nil {
 		return false
 	}
@@ -168,7 +166,7 @@ func (b *perKey) exists(key objkey.Key) bool {
 
 // inHand returns the newest delta of a key that process works on. O(batch), on
 // paths that are rare.
-func (b *perKey) inHand(key objkey.Key) (item, bool) {
+func (b *perKey) inHand(key keys.Key) (item, bool) {
 	for i := range b.handed {
 		if b.handed[i].key == key {
 			return b.handed[i].newest, true
@@ -178,7 +176,7 @@ func (b *perKey) inHand(key objkey.Key) (item, bool) {
 }
 
 // add queues a delta of a key whose entry is e, nil where it does not wait yet.
-func (b *perKey) add(e *keyed.Entry[pending], hash uint64, key objkey.Key, i item) {
+func (b *perKey) add(e *keys.Entry[pending], hash uint64, key keys.Key, i item) {
 	if e == nil {
 		p := &b.queued.Push(hash, key).Value
 		p.first, p.n = i, 1
@@ -235,7 +233,7 @@ func (b *perKey) recycle(n *node) {
 // or being processed.
 func (b *perKey) resync() {
 	for _, s := range b.known.ListKeys() {
-		key := objkey.Split(s)
+		key := keys.Split(s)
 		hash := key.Hash()
 		if b.queued.Get(hash, key) != nil {
 			continue
@@ -254,7 +252,7 @@ func (b *perKey) resync() {
 // replace queues a Replaced delta for each object of the list, and then a
 // tombstone for each object that is queued, in hand or known and not in it.
 func (b *perKey) replace(r *replacement) {
-	listed := make(map[objkey.Key]struct{}, len(r.list))
+	listed := make(map[keys.Key]struct{}, len(r.list))
 	for _, obj := range r.list {
 		key, err := b.keys.OfQueued(obj)
 		if err != nil {
@@ -282,14 +280,14 @@ func (b *perKey) replace(r *replacement) {
 	}
 }
 
-func tombstone(key objkey.Key, obj any) item {
+func tombstone(key keys.Key, obj any) item {
 	return item{obj: cache.DeletedFinalStateUnknown{Key: key.String(), Obj: obj}, kind: deleted, placeless: true}
 }
 
 // buryKnown queues tombstones for what is in hand or known, but neither listed
 // nor queued.
-func (b *perKey) buryKnown(listed map[objkey.Key]struct{}) {
-	bury := func(key objkey.Key, find func() any) {
+func (b *perKey) buryKnown(listed map[keys.Key]struct{}) {
+	bury := func(key keys.Key, find func() any) {
 		if _, there := listed[key]; there {
 			return
 		}
@@ -298,7 +296,7 @@ func (b *perKey) buryKnown(listed map[objkey.Key]struct{}) {
 			b.add(nil, hash, key, tombstone(key, find()))
 		}
 	}
-	inHand := make(map[objkey.Key]struct{}, len(b.handed))
+	inHand := make(map[keys.Key]struct{}, len(b.handed))
 	for _, h := range b.handed {
 		inHand[h.key] = struct{}{}
 		if h.newest.kind != deleted {
@@ -306,7 +304,7 @@ func (b *perKey) buryKnown(listed map[objkey.Key]struct{}) {
 		}
 	}
 	for _, s := range b.known.ListKeys() {
-		key := objkey.Split(s)
+		key := keys.Split(s)
 		if _, there := inHand[key]; !there {
 			bury(key, func() any { return knownObject(b.known, s) })
 		}
@@ -377,7 +375,7 @@ func (b *perKey) takeKey() []cache.Delta {
 }
 
 // leave takes an entry out, whose first delta is handed over.
-func (b *perKey) leave(e *keyed.Entry[pending]) {
+func (b *perKey) leave(e *keys.Entry[pending]) {
 	b.drop(e.Value.first)
 	if b.known != nil {
 		b.handed = append(b.handed, handedKey{e.Key, *e.Value.newest()})

@@ -11,8 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // sharded is a queue in parts, each with the keys of its share of all hashes,
@@ -64,7 +63,7 @@ import (
 // becomes empty counts down; with the last, all sleepers are told to go.
 // Producers that wait for room: see places.
 type sharded struct {
-	keys        objkey.Func
+	keys        keys.Func
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
 	ctx         context.Context
@@ -72,7 +71,7 @@ type sharded struct {
 	closed      atomic.Bool
 	shards      []shard
 
-	initial *initial.List
+	initial *keys.InitialList
 
 	unsynced atomic.Int64
 	places   places
@@ -109,7 +108,7 @@ type shard struct {
 
 	backlog *perKey
 
-	initial *initial.List
+	initial *keys.InitialList
 	known   *knownPart
 
 	boxes boxes
@@ -122,7 +121,7 @@ type shard struct {
 // keyedItem is an event with what its producer has found out about its key.
 type keyedItem struct {
 	item
-	key  objkey.Key
+	key  keys.Key
 	hash uint64
 }
 
@@ -166,13 +165,13 @@ func newSharded(o Options) *sharded {
 		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
 	q := &sharded{
-		keys:        objkey.New(o.KeyFunction),
+		keys:        keys.NewFunc(o.KeyFunction),
 		known:       o.KnownObjects,
 		transformer: o.Transformer,
 		ctx:         o.Context,
 		lend:        o.HandOver == impls.Lent,
 		shards:      make([]shard, o.Shards),
-		initial:     initial.New("sharded"),
+		initial:     keys.NewInitialList("sharded"),
 	}
 	q.places.init(o.Capacity)
 	q.ready.init()
@@ -182,7 +181,7 @@ func newSharded(o Options) *sharded {
 			s.known = &knownPart{KeyListerGetter: q.known}
 			o.KnownObjects = s.known
 		}
-		s.initial = initial.New("shard")
+		s.initial = keys.NewInitialList("shard")
 		s.backlog = newPerKey(o, s.initial)
 	}
 	return q
@@ -235,14 +234,14 @@ func (q *sharded) keyed(k kind, obj any) (keyedItem, error) {
 	return keyedItem{item{obj: obj, kind: k}, key, hash}, err
 }
 
-func (q *sharded) keyOf(obj any) (objkey.Key, uint64, error) {
+func (q *sharded) keyOf(obj any) (keys.Key, uint64, error) {
 	if raw, ok := q.keys.Raw(obj); ok {
 		key, hash := raw.Hashed()
 		return key, hash, nil
 	}
 	key, err := q.keys.OfQueued(obj)
 	if err != nil {
-		return objkey.Key{}, 0, err
+		return keys.Key{}, 0, err
 	}
 	return key, key.Hash(), nil
 }
@@ -401,7 +400,7 @@ func (q *sharded) dealKnown() {
 		return
 	}
 	for _, key := range q.known.ListKeys() {
-		k := q.shardOf(objkey.Split(key).Hash()).known
+		k := q.shardOf(keys.Split(key).Hash()).known
 		k.keys = append(k.keys, key)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
-
-	"watchlab/impls/internal/gate"
 )
 
 // notice is one call of a handler.
@@ -55,7 +53,7 @@ type listener struct {
 	pos  int
 	left uint64
 
-	lock gate.Gate
+	lock latch
 
 	tail *block
 
@@ -226,7 +224,7 @@ func (l *listener) await() bool {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	for l.waiting == 0 {
-		if l.lock.Closed() {
+		if l.lock.closed {
 			return false
 		}
 		l.lock.Wait()

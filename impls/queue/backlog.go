@@ -5,8 +5,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/initial"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // item is one call of a producer on its way to a backlog.
@@ -37,13 +36,13 @@ type replacement struct {
 // listed is an object of a list.
 type listed struct {
 	obj  any
-	key  objkey.Key
+	key  keys.Key
 	hash uint64
 }
 
 // newReplacement makes the keys of a list, which is not kept. The error is a
 // [cache.KeyError].
-func newReplacement(f objkey.Func, list []any) (*replacement, error) {
+func newReplacement(f keys.Func, list []any) (*replacement, error) {
 	r := &replacement{list: make([]listed, len(list))}
 	for i, obj := range list {
 		key, hash, err := hashed(f, obj)
@@ -56,27 +55,27 @@ func newReplacement(f objkey.Func, list []any) (*replacement, error) {
 }
 
 // hashed returns the key of an object and its hash.
-func hashed(f objkey.Func, obj any) (objkey.Key, uint64, error) {
+func hashed(f keys.Func, obj any) (keys.Key, uint64, error) {
 	if raw, ok := f.Raw(obj); ok {
 		key, hash := raw.Hashed()
 		return key, hash, nil
 	}
 	key, err := f.Of(obj)
 	if err != nil {
-		return objkey.Key{}, 0, err
+		return keys.Key{}, 0, err
 	}
 	return key, key.Hash(), nil
 }
 
 // account is that of the initial list. Its methods are safe for concurrent use.
 type account struct {
-	*initial.List
+	*keys.InitialList
 	mu sync.Mutex
 
 	epoch uint32
 }
 
-func newAccount(name string) *account { return &account{List: initial.New(name)} }
+func newAccount(name string) *account { return &account{InitialList: keys.NewInitialList(name)} }
 
 var _ cache.DoneChecker = (*account)(nil)
 
@@ -111,7 +110,7 @@ func (a *account) left(epoch uint32) {
 // backlog is what waits. It belongs to one goroutine at a time, and does not
 // allocate once it has reached its usual length.
 type backlog struct {
-	keys    objkey.Func
+	keys    keys.Func
 	initial *account
 	waiting fifo
 
@@ -143,19 +142,19 @@ func (b *backlog) put(items []item) {
 // putMany folds up to hashStep items in. What is looked at on the way to an
 // entry is fetched for all of them before the next step of the way.
 func (b *backlog) putMany(items []item) {
-	var keys [hashStep]objkey.Key
+	var raw [hashStep]keys.Key
 	var hashes [hashStep]uint64
 	for i := range items {
-		keys[i], _ = b.keys.Raw(items[i].obj)
+		raw[i], _ = b.keys.Raw(items[i].obj)
 	}
 	for i := range items {
-		keys[i], hashes[i] = keys[i].Hashed()
+		raw[i], hashes[i] = raw[i].Hashed()
 	}
 	for i := range items {
-		if keys[i] == (objkey.Key{}) {
+		if raw[i] == (keys.Key{}) {
 			b.putOne(&items[i])
 		} else {
-			b.fold(&items[i], keys[i], hashes[i])
+			b.fold(&items[i], raw[i], hashes[i])
 		}
 	}
 }
@@ -172,7 +171,7 @@ func (b *backlog) putOne(i *item) {
 }
 
 // fold takes in an item that is not a list. O(1).
-func (b *backlog) fold(i *item, key objkey.Key, hash uint64) {
+func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 	if i.kind == remove {
 		b.remove(key, hash)
 	} else {
@@ -181,7 +180,7 @@ func (b *backlog) fold(i *item, key objkey.Key, hash uint64) {
 }
 
 // put1 takes an object in, and returns its entry, and whether its key is new.
-func (b *backlog) put1(obj any, key objkey.Key, hash uint64) (e *entry, fresh bool) {
+func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool) {
 	e, fresh = b.waiting.upsert(hash, key)
 	if fresh {
 		b.placed++
@@ -191,7 +190,7 @@ func (b *backlog) put1(obj any, key objkey.Key, hash uint64) (e *entry, fresh bo
 }
 
 // remove takes a key out.
-func (b *backlog) remove(key objkey.Key, hash uint64) {
+func (b *backlog) remove(key keys.Key, hash uint64) {
 	if e := b.waiting.find(hash, key); e != nil {
 		b.initial.left(e.epoch)
 		b.vacate(e)

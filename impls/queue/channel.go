@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // channelVariant is an owner goroutine and channels.
@@ -44,7 +44,7 @@ func channelVariant() Variant {
 // before it closes the channel. So no send meets a closed channel, and the owner
 // receives all that was sent.
 type channel struct {
-	keys    objkey.Func
+	keys    keys.Func
 	ctx     context.Context
 	initial *account
 
@@ -90,7 +90,7 @@ type handed struct {
 const channelSize = 4096
 
 func newChannel(o Options) *channel {
-	keys, initial := objkey.New(o.KeyFunction), newAccount("channel")
+	keys, initial := keys.NewFunc(o.KeyFunction), newAccount("channel")
 	q := &channel{
 		keys: keys, ctx: o.Context, initial: initial,
 		in:      make(chan item, channelSize),

@@ -4,7 +4,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/upstream"
+	"watchlab/impls/internal/keys"
 )
 
 // clientgoFIFO is client-go's FIFO.
@@ -23,7 +23,7 @@ func clientgoFIFO() Variant {
 				return nil, err
 			}
 			f := cache.NewFIFO(o.KeyFunction)
-			length, err := upstream.Len(f)
+			length, err := keys.UpstreamLen(f)
 			if err != nil {
 				return nil, err
 			}

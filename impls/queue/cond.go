@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // condVariant is a mutex and a condition variable, as upstream has, without
@@ -41,7 +41,7 @@ func condVariant() Variant {
 // released while process runs. No operation but Replace allocates once the
 // queue has reached its usual length.
 type cond struct {
-	keys    objkey.Func
+	keys    keys.Func
 	ctx     context.Context
 	initial *account
 	places  places
@@ -57,7 +57,7 @@ type cond struct {
 }
 
 func newCond(o Options) *cond {
-	keys, initial := objkey.New(o.KeyFunction), newAccount("cond")
+	keys, initial := keys.NewFunc(o.KeyFunction), newAccount("cond")
 	q := &cond{keys: keys, ctx: o.Context, initial: initial, backlog: backlog{keys: keys, initial: initial}}
 	q.arrival.L = &q.mu
 	q.places.init(o.Capacity)

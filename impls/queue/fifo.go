@@ -1,6 +1,6 @@
 package queue
 
-import "watchlab/impls/internal/objkey"
+import "watchlab/impls/internal/keys"
 
 // fifo holds keys in the order in which they began to wait, each with its newest
 // object. It is not safe for concurrent use. The zero value is empty and ready.
@@ -30,7 +30,7 @@ import "watchlab/impls/internal/objkey"
 //
 // # Designs turned down
 //
-// keyed.FIFO, a table of linked entries, costs a look at the table for each
+// keys.FIFO, a table of linked entries, costs a look at the table for each
 // removal, and its entries, scattered over the heap, half as much again in
 // memory and cache misses.
 type fifo struct {
@@ -46,7 +46,7 @@ type fifo struct {
 
 // entry is what waits under one key.
 type entry struct {
-	key objkey.Key
+	key keys.Key
 	obj any
 
 	hash uint64
@@ -96,7 +96,7 @@ func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
 
 // find returns the entry of a key, or nil. It is valid until the next call of
 // upsert or remove.
-func (f *fifo) find(hash uint64, key objkey.Key) *entry {
+func (f *fifo) find(hash uint64, key keys.Key) *entry {
 	if f.head == f.tail {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (f *fifo) find(hash uint64, key objkey.Key) *entry {
 }
 
 // match returns the entry that a slot leads to, if it is that of the key.
-func (f *fifo) match(slot uint64, tag uint32, hash uint64, key objkey.Key) *entry {
+func (f *fifo) match(slot uint64, tag uint32, hash uint64, key keys.Key) *entry {
 	if uint32(slot>>32) != tag || f.stale(slot) {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (f *fifo) stale(slot uint64) bool { return uint32(slot)-f.head >= f.tail-f.
 
 // upsert returns the entry of a key; a fresh one, whose other fields are zero,
 // where it did not wait. It is valid until the next call of upsert or remove.
-func (f *fifo) upsert(hash uint64, key objkey.Key) (e *entry, fresh bool) {
+func (f *fifo) upsert(hash uint64, key keys.Key) (e *entry, fresh bool) {
 	if f.used >= len(f.slots)/4*3 {
 		f.rebuild()
 	}

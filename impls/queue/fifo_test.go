@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // TestFIFO plays random operations beside a slice, with so few hashes that keys
@@ -18,16 +18,16 @@ func TestFIFO(t *testing.T) {
 		f.head = rapid.SampledFrom([]uint32{0, 1<<32 - 1, 1<<32 - 40, 1<<31 - 3}).Draw(t, "position")
 		f.tail = f.head
 		hashes := rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "hashes")
-		keys := rapid.SampledFrom([]int{3, 30, 300}).Draw(t, "keys")
+		nkeys := rapid.SampledFrom([]int{3, 30, 300}).Draw(t, "keys")
 		var want []entry
-		find := func(key objkey.Key) int {
+		find := func(key keys.Key) int {
 			return slices.IndexFunc(want, func(e entry) bool { return e.key == key })
 		}
-		draw := func(t *rapid.T) (objkey.Key, uint64) {
-			n := rapid.IntRange(0, keys-1).Draw(t, "key")
+		draw := func(t *rapid.T) (keys.Key, uint64) {
+			n := rapid.IntRange(0, nkeys-1).Draw(t, "key")
 
 			h := uint64(n%hashes) * 0x9e3779b97f4a7c15
-			return objkey.Key{Name: strconv.Itoa(n)}, h
+			return keys.Key{Name: strconv.Itoa(n)}, h
 		}
 		n := 0
 		put := func(t *rapid.T) {
@@ -140,8 +140,8 @@ func compare(t *rapid.T, f *fifo, want []entry) {
 // TestFIFOShrinks: what a burst has grown is given back.
 func TestFIFOShrinks(t *testing.T) {
 	f := new(fifo)
-	key := func(i int) (uint64, objkey.Key) {
-		k := objkey.Key{Name: strconv.Itoa(i)}
+	key := func(i int) (uint64, keys.Key) {
+		k := keys.Key{Name: strconv.Itoa(i)}
 		return k.Hash(), k
 	}
 	const burst = 300_000

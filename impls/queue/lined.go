@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 	"watchlab/impls/internal/ring"
 )
 
@@ -37,7 +37,7 @@ type line = ring.Queue[item]
 // when they are not needed for the latter: the capacity may be much larger than
 // the line.
 type lined struct {
-	keys    objkey.Func
+	keys    keys.Func
 	initial *account
 	ctx     context.Context
 	line    line
@@ -79,7 +79,7 @@ func newLined(o Options, name string, newLine func(size int) (line, error)) (Que
 	if err != nil {
 		return nil, err
 	}
-	keys, initial := objkey.New(o.KeyFunction), newAccount(name)
+	keys, initial := keys.NewFunc(o.KeyFunction), newAccount(name)
 	q := &lined{
 		keys: keys, initial: initial, ctx: o.Context, line: l,
 		size: size, slack: o.Capacity - size, step: 1,

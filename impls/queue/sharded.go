@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // shardedVariant is shards by key hash, for many producers and many consumers.
@@ -50,7 +50,7 @@ func shardedVariant() Variant {
 // Go's atomics one of the two sees the other. Who wakes a consumer counts asleep
 // down for it, so that the next wakes another.
 type sharded struct {
-	keys    objkey.Func
+	keys    keys.Func
 	ctx     context.Context
 	initial *account
 	places  places
@@ -89,7 +89,7 @@ type shard struct {
 
 // hand is a key in a consumer's hands.
 type hand struct {
-	key  objkey.Key
+	key  keys.Key
 	hash uint64
 }
 
@@ -100,7 +100,7 @@ func newSharded(o Options) *sharded {
 		n = min(8*runtime.GOMAXPROCS(0), MaxShards)
 	}
 	q := &sharded{
-		keys: objkey.New(o.KeyFunction), ctx: o.Context, initial: newAccount("sharded"),
+		keys: keys.NewFunc(o.KeyFunction), ctx: o.Context, initial: newAccount("sharded"),
 		shards: make([]shard, n),
 	}
 	for i := range q.shards {

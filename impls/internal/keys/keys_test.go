@@ -1,4 +1,4 @@
-package objkey_test
+package keys_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // TestCanonical: keys are equal exactly where client-go's strings are, whatever
@@ -21,9 +21,9 @@ func TestCanonical(t *testing.T) {
 	pod := rapid.Custom(func(t *rapid.T) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: part.Draw(t, "namespace"), Name: part.Draw(t, "name")}}
 	})
-	keys := objkey.New(nil)
+	f := keys.NewFunc(nil)
 	rapid.Check(t, func(t *rapid.T) {
-		var k [2]objkey.Key
+		var k [2]keys.Key
 		var s [2]string
 		for i := range k {
 			p := pod.Draw(t, "pod")
@@ -31,13 +31,13 @@ func TestCanonical(t *testing.T) {
 			if s[i], err = cache.MetaNamespaceKeyFunc(p); err != nil {
 				t.Fatal(err)
 			}
-			if k[i], err = keys.Of(p); err != nil {
+			if k[i], err = f.Of(p); err != nil {
 				t.Fatal(err)
 			}
 			if k[i].String() != s[i] {
 				t.Fatalf("key of %q/%q reads %q, client-go's %q", p.Namespace, p.Name, k[i], s[i])
 			}
-			if split := objkey.Split(s[i]); split != k[i] {
+			if split := keys.Split(s[i]); split != k[i] {
 				t.Fatalf("Split(%q) is %#v, the object's key %#v", s[i], split, k[i])
 			}
 		}
@@ -77,8 +77,8 @@ func TestOfQueued(t *testing.T) {
 		{custom, "k", "k", false},
 		{custom, pod, "", true},
 	} {
-		keys := objkey.New(c.f)
-		k, err := keys.OfQueued(c.obj)
+		f := keys.NewFunc(c.f)
+		k, err := f.OfQueued(c.obj)
 		var keyError cache.KeyError
 		switch {
 		case c.fail && !errors.As(err, &keyError):
@@ -86,7 +86,7 @@ func TestOfQueued(t *testing.T) {
 		case !c.fail && (err != nil || k.String() != c.want):
 			t.Errorf("%#v: %q, %v, want %q", c.obj, k, err, c.want)
 		}
-		if got := keys.Check(c.obj); (got != nil) != c.fail {
+		if got := f.Check(c.obj); (got != nil) != c.fail {
 			t.Errorf("%#v: Check returned %v", c.obj, got)
 		}
 	}
@@ -94,9 +94,9 @@ func TestOfQueued(t *testing.T) {
 
 func TestNoAllocation(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace", Name: "name"}}
-	keys := objkey.New(nil)
+	f := keys.NewFunc(nil)
 	if n := testing.AllocsPerRun(100, func() {
-		k, err := keys.OfQueued(pod)
+		k, err := f.OfQueued(pod)
 		if err != nil || k.Hash() == 0 {
 			t.Fatal(k, err)
 		}
@@ -116,8 +116,8 @@ func TestHashed(t *testing.T) {
 		}
 		return string(b)
 	}
-	var f objkey.Func
-	hashes := map[uint64]objkey.Key{}
+	var f keys.Func
+	hashes := map[uint64]keys.Key{}
 	for range 100_000 {
 		o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: text(), Name: text()}}
 		raw, ok := f.Raw(o)
@@ -142,7 +142,7 @@ func TestHashed(t *testing.T) {
 			t.Errorf("%v has a raw key", obj)
 		}
 	}
-	custom := objkey.New(func(any) (string, error) { return "one", nil })
+	custom := keys.NewFunc(func(any) (string, error) { return "one", nil })
 	if _, ok := custom.Raw(&v1.Pod{}); ok {
 		t.Error("a custom key function was passed over")
 	}

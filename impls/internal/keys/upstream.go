@@ -1,5 +1,4 @@
-// Package upstream looks at client-go's queues from outside.
-package upstream
+package keys
 
 import (
 	"fmt"
@@ -7,14 +6,14 @@ import (
 	"sync"
 )
 
-// Len returns a function that tells how many items wait in one of client-go's
-// queues (*cache.DeltaFIFO, *cache.RealFIFO, *cache.FIFO of v0.37), which
-// don't say so themselves. The function reads the queue's own field "items"
+// UpstreamLen returns a function that returns how many items one of client-go's
+// queues has (*cache.DeltaFIFO, *cache.RealFIFO, *cache.FIFO of v0.37), which
+// have no such method. The function reads the queue's own field "items"
 // under the queue's own lock, so that asking is exact and the queue's other
 // operations cost what they cost without it; a wrapper that counts would slow
 // the baseline down. It returns an error where the queue has not these fields,
 // as a later client-go may not.
-func Len(queue any) (func() int, error) {
+func UpstreamLen(queue any) (func() int, error) {
 	v := reflect.ValueOf(queue)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("%T is not a pointer to a struct", queue)

@@ -1,4 +1,4 @@
-package keyed_test
+package keys_test
 
 import (
 	"slices"
@@ -7,19 +7,18 @@ import (
 
 	"pgregory.net/rapid"
 
-	"watchlab/impls/internal/keyed"
-	"watchlab/impls/internal/objkey"
+	"watchlab/impls/internal/keys"
 )
 
 // TestModel holds the FIFO to a slice and a map. Hashes are drawn from few
 // values, so that runs of the table are long and wrap around its end.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f keyed.FIFO[int]
+		var f keys.FIFO[int]
 		var order []int
-		entries := map[int]*keyed.Entry[int]{}
+		entries := map[int]*keys.Entry[int]{}
 		hash := func(k int) uint64 { return uint64(k % 7 * 1_000_003) }
-		key := func(k int) objkey.Key { return objkey.Key{Namespace: strconv.Itoa(k % 3), Name: strconv.Itoa(k)} }
+		key := func(k int) keys.Key { return keys.Key{Namespace: strconv.Itoa(k % 3), Name: strconv.Itoa(k)} }
 		remove := func(k int) {
 			f.Remove(entries[k])
 			delete(entries, k)
@@ -56,7 +55,7 @@ func TestModel(t *testing.T) {
 			"clear": func(t *rapid.T) {
 				if rapid.IntRange(0, 20).Draw(t, "rarely") == 0 {
 					f.Clear()
-					order, entries = nil, map[int]*keyed.Entry[int]{}
+					order, entries = nil, map[int]*keys.Entry[int]{}
 				}
 			},
 			"": func(t *rapid.T) {
@@ -82,13 +81,13 @@ func TestModel(t *testing.T) {
 
 // TestSteadyState: a queue that stays within its usual length allocates nothing.
 func TestSteadyState(t *testing.T) {
-	var f keyed.FIFO[int]
-	keys := make([]objkey.Key, 5000)
-	for i := range keys {
-		keys[i] = objkey.Key{Namespace: "ns", Name: strconv.Itoa(i)}
+	var f keys.FIFO[int]
+	all := make([]keys.Key, 5000)
+	for i := range all {
+		all[i] = keys.Key{Namespace: "ns", Name: strconv.Itoa(i)}
 	}
 	round := func() {
-		for _, k := range keys[:2000] {
+		for _, k := range all[:2000] {
 			f.Push(k.Hash(), k)
 		}
 		for f.Len() > 0 {
@@ -102,13 +101,13 @@ func TestSteadyState(t *testing.T) {
 		t.Errorf("a round of 2,000 keys allocates %v times", n)
 	}
 	const length = 1000
-	for _, k := range keys[:length] {
+	for _, k := range all[:length] {
 		f.Push(k.Hash(), k)
 	}
 	i := length
 	if n := testing.AllocsPerRun(2000, func() {
 		f.Remove(f.Front())
-		k := keys[i%len(keys)]
+		k := all[i%len(all)]
 		f.Push(k.Hash(), k)
 		i++
 	}); n != 0 {

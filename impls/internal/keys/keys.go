@@ -1,10 +1,11 @@
-// Package objkey makes object keys without joining strings.
+// Package keys has what queues of keyed objects share: [Key], a client-go key
+// without a joined string; [FIFO], in which each key is queued at most once;
+// [InitialList], which HasSynced reports; and [UpstreamLen] for the baselines.
 //
 // client-go's keys are strings, "namespace/name" or "name", and making one
-// allocates. A [Key] holds the two parts as they stand in the object. It is
-// canonical: two keys are equal if and only if the strings that client-go
-// would make are equal.
-package objkey
+// allocates. A Key has the two parts as they are in the object. It is canonical:
+// two keys are equal if and only if client-go's strings are equal.
+package keys
 
 import (
 	"encoding/binary"
@@ -116,10 +117,10 @@ type Func struct {
 	custom cache.KeyFunc
 }
 
-// New returns the Func of a key function; nil means
+// NewFunc returns the Func of a key function; nil means
 // [cache.MetaNamespaceKeyFunc]. That function, and its twin that also knows
 // tombstones, are recognised and not called.
-func New(f cache.KeyFunc) Func {
+func NewFunc(f cache.KeyFunc) Func {
 	if f == nil || same(f, cache.MetaNamespaceKeyFunc) || same(f, cache.DeletionHandlingMetaNamespaceKeyFunc) {
 		return Func{}
 	}
@@ -130,8 +131,8 @@ func same(a, b cache.KeyFunc) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// Raw returns namespace and name as they stand in an object, in which Canonical
-// makes a key of them, or false where Of or OfQueued have to be asked. It costs
+// Raw returns namespace and name of an object, of which Canonical makes a key,
+// or false where Of or OfQueued is needed. It costs
 // a look at the object's metadata and none at its strings, so that the cache
 // misses of several objects overlap where their Raws are taken first and their
 // keys made afterwards.
@@ -178,7 +179,7 @@ func (f Func) Of(obj any) (Key, error) {
 	return Split(s), nil
 }
 
-// OfQueued is Of for what may stand in a delta queue: it also knows tombstones
+// OfQueued is Of for objects in a delta queue: it also takes tombstones
 // and client-go's Deltas.
 func (f Func) OfQueued(obj any) (Key, error) {
 	switch o := obj.(type) {
@@ -193,7 +194,7 @@ func (f Func) OfQueued(obj any) (Key, error) {
 	return f.Of(obj)
 }
 
-// Check tells whether OfQueued would find a key. For the usual object it costs a
+// Check reports whether OfQueued finds a key. For the usual object it costs a
 // type assertion and does not look at the object's memory.
 func (f Func) Check(obj any) error {
 	if f.custom == nil {

@@ -1,27 +1,21 @@
-package gate_test
+package informer
 
 import (
 	"testing"
 	"testing/synctest"
-
-	"go.uber.org/goleak"
-
-	"watchlab/impls/internal/gate"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestWakes: a consumer sleeps until there is something to take or the gate is
+// TestLatchWakes: a consumer sleeps until there is something to take or the latch is
 // closed, however often it has slept before.
-func TestWakes(t *testing.T) {
+func TestLatchWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate.Gate
+		var g latch
 		items, taken := 0, 0
 		go func() {
 			g.Lock()
 			defer g.Unlock()
 			for {
-				for items == 0 && !g.Closed() {
+				for items == 0 && !g.closed {
 					g.Wait()
 				}
 				if items == 0 {
@@ -34,7 +28,7 @@ func TestWakes(t *testing.T) {
 		for round := 1; round <= 3; round++ {
 			synctest.Wait()
 			g.Lock()
-			if g.Closed() {
+			if g.closed {
 				t.Fatalf("round %d: closed before Close", round)
 			}
 			g.Unlock()
@@ -50,13 +44,6 @@ func TestWakes(t *testing.T) {
 				t.Fatalf("round %d: took %d", round, taken)
 			}
 		}
-		if g.IsClosed() {
-			t.Error("closed before Close")
-		}
 		g.Close()
-		if !g.IsClosed() {
-			t.Error("not closed after Close")
-		}
-
 	})
 }

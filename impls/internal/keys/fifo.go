@@ -1,22 +1,19 @@
-// Package keyed holds a FIFO of keys, each at most once, with a value: what a
-// queue needs that folds the events of a key together while they wait.
-package keyed
+package keys
 
-import "watchlab/impls/internal/objkey"
-
-// Entry is a key that waits, with its value.
+// Entry is a queued key with its value.
 type Entry[V any] struct {
-	Key   objkey.Key
+	Key   Key
 	Value V
 
 	hash       uint64
 	prev, next *Entry[V]
 }
 
-// Next returns the entry that began to wait after e, or nil.
+// Next returns the entry that was queued after e, or nil.
 func (e *Entry[V]) Next() *Entry[V] { return e.next }
 
-// FIFO is a hash table whose entries are linked in the order in which they
+// FIFO queues keys, each at most once, with a value: a queue uses it that merges the
+// events of a key while they wait. It is a hash table whose entries are linked in the order in which they
 // were pushed. Get, Push and Remove are O(1), save that the table is rebuilt
 // when it doubles or halves. It is not safe for concurrent use. The zero value
 // is empty and ready.
@@ -49,14 +46,14 @@ const (
 	slab = 64
 )
 
-// Len returns how many keys wait.
+// Len returns the number of queued keys.
 func (f *FIFO[V]) Len() int { return f.n }
 
-// Front returns the entry that has waited longest, or nil.
+// Front returns the oldest entry, or nil.
 func (f *FIFO[V]) Front() *Entry[V] { return f.head }
 
 // Get returns the entry of a key, or nil.
-func (f *FIFO[V]) Get(hash uint64, key objkey.Key) *Entry[V] {
+func (f *FIFO[V]) Get(hash uint64, key Key) *Entry[V] {
 	if f.n == 0 {
 		return nil
 	}
@@ -72,9 +69,9 @@ func (f *FIFO[V]) Get(hash uint64, key objkey.Key) *Entry[V] {
 	}
 }
 
-// Push appends a key that does not wait yet and returns its entry, whose value
+// Push appends a key that is not queued and returns its entry, whose value
 // is zero.
-func (f *FIFO[V]) Push(hash uint64, key objkey.Key) *Entry[V] {
+func (f *FIFO[V]) Push(hash uint64, key Key) *Entry[V] {
 	// At most three quarters full: probes stay short and one slot is free.
 	if f.n >= len(f.slots)-len(f.slots)/4 {
 		f.resize(max(minSlots, 2*len(f.slots)))
@@ -94,7 +91,7 @@ func (f *FIFO[V]) Push(hash uint64, key objkey.Key) *Entry[V] {
 	return e
 }
 
-// Remove takes an entry out. The entry must not be used afterwards.
+// Remove removes an entry. The entry must not be used afterwards.
 func (f *FIFO[V]) Remove(e *Entry[V]) {
 	f.vacate(e)
 	f.n--
@@ -118,7 +115,7 @@ func (f *FIFO[V]) Remove(e *Entry[V]) {
 	}
 }
 
-// Clear takes every entry out.
+// Clear removes all entries.
 func (f *FIFO[V]) Clear() { *f = FIFO[V]{free: f.free, nfree: f.nfree} }
 
 func (f *FIFO[V]) place(hash uint64, e *Entry[V]) {

@@ -1,11 +1,11 @@
-package upstream_test
+package keys_test
 
 import (
 	"testing"
 
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls/internal/upstream"
+	"watchlab/impls/internal/keys"
 )
 
 func TestLen(t *testing.T) {
@@ -14,7 +14,7 @@ func TestLen(t *testing.T) {
 		cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{AtomicEvents: true}),
 		cache.NewFIFO(cache.MetaNamespaceKeyFunc),
 	} {
-		length, err := upstream.Len(q)
+		length, err := keys.UpstreamLen(q)
 		if err != nil {
 			t.Fatalf("%T: %v", q, err)
 		}
@@ -37,7 +37,7 @@ func TestLen(t *testing.T) {
 
 func TestLenOfSomethingElse(t *testing.T) {
 	for _, q := range []any{nil, 1, struct{}{}, &struct{ lock int }{}, &struct{ items map[string]int }{}} {
-		if _, err := upstream.Len(q); err == nil {
+		if _, err := keys.UpstreamLen(q); err == nil {
 			t.Errorf("Len of %T is not an error", q)
 		}
 	}

@@ -1,31 +1,31 @@
-package initial_test
+package keys_test
 
 import (
 	"runtime"
 	"sync"
 	"testing"
 
-	"watchlab/impls/internal/initial"
+	"watchlab/impls/internal/keys"
 )
 
 func TestList(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		ops  func(*initial.List)
+		ops  func(*keys.InitialList)
 		want bool
 	}{
-		{"nothing", func(*initial.List) {}, false},
-		{"an event first", func(l *initial.List) { l.Touch() }, true},
-		{"a list that is claimed", func(l *initial.List) { l.Claim() }, false},
-		{"an empty list", func(l *initial.List) { l.Claim(); l.Set(0) }, true},
-		{"a list that waits", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(2) }, false},
-		{"a list that was processed", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(2); l.Processed(1) }, true},
-		{"more than the list", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(5); l.Processed(5) }, true},
-		{"an event while the list waits", func(l *initial.List) { l.Claim(); l.Set(1); l.Touch() }, false},
-		{"processing before the list is known", func(l *initial.List) { l.Processed(1); l.Claim(); l.Set(1) }, false},
-		{"a list in the place of one that waits", func(l *initial.List) { l.Claim(); l.Set(3); l.Processed(1); l.Set(1); l.Processed(1) }, true},
+		{"nothing", func(*keys.InitialList) {}, false},
+		{"an event first", func(l *keys.InitialList) { l.Touch() }, true},
+		{"a list that is claimed", func(l *keys.InitialList) { l.Claim() }, false},
+		{"an empty list", func(l *keys.InitialList) { l.Claim(); l.Set(0) }, true},
+		{"a list that waits", func(l *keys.InitialList) { l.Claim(); l.Set(3); l.Processed(2) }, false},
+		{"a list that was processed", func(l *keys.InitialList) { l.Claim(); l.Set(3); l.Processed(2); l.Processed(1) }, true},
+		{"more than the list", func(l *keys.InitialList) { l.Claim(); l.Set(3); l.Processed(5); l.Processed(5) }, true},
+		{"an event while the list waits", func(l *keys.InitialList) { l.Claim(); l.Set(1); l.Touch() }, false},
+		{"processing before the list is known", func(l *keys.InitialList) { l.Processed(1); l.Claim(); l.Set(1) }, false},
+		{"a list in the place of one that waits", func(l *keys.InitialList) { l.Claim(); l.Set(3); l.Processed(1); l.Set(1); l.Processed(1) }, true},
 	} {
-		l := initial.New("name")
+		l := keys.NewInitialList("name")
 		c.ops(l)
 		done := false
 		select {
@@ -47,7 +47,7 @@ func TestTouchedAtOnce(t *testing.T) {
 	// point.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(callers))
 	for range rounds {
-		l := initial.New("name")
+		l := keys.NewInitialList("name")
 		var start, end sync.WaitGroup
 		start.Add(callers)
 		for range callers {
