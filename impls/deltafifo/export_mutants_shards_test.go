@@ -42,11 +42,11 @@ func (q *byTurn) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	if err := q.places.take(q.ctx); err != nil {
+	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
 	freed, err := q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], e)
-	q.places.release(freed)
+	q.slots.Give(freed)
 	return err
 }
 

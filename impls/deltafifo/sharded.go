@@ -12,6 +12,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/internal/keys"
+	"watchlab/impls/internal/ring"
 )
 
 // sharded is a queue in parts, each with the keys of its share of all hashes,
@@ -61,7 +62,7 @@ import (
 //
 // Close counts, with all locks held, the shards with something waiting. Each that
 // becomes empty counts down; with the last, all sleepers are told to go.
-// Producers that wait for room: see places.
+// Producers that wait for room: see [ring.Slots].
 type sharded struct {
 	keys        keys.Func
 	known       cache.KeyListerGetter
@@ -74,7 +75,7 @@ type sharded struct {
 	initial *keys.InitialList
 
 	unsynced atomic.Int64
-	places   places
+	slots    ring.Slots
 	ready    readyShards
 
 	slab atomic.Pointer[[]cache.Delta]
@@ -173,7 +174,7 @@ func newSharded(o Options) *sharded {
 		shards:      make([]shard, o.Shards),
 		initial:     keys.NewInitialList("sharded"),
 	}
-	q.places.init(o.Capacity)
+	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	q.ready.init()
 	for i := range q.shards {
 		s := &q.shards[i]
@@ -215,11 +216,11 @@ func (q *sharded) event(k kind, obj any) error {
 		q.initial.Touch()
 		return err
 	}
-	if err := q.places.take(q.ctx); err != nil {
+	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
 	freed, err := q.put(q.shardOf(e.hash), e)
-	q.places.release(freed)
+	q.slots.Give(freed)
 	return err
 }
 
@@ -362,11 +363,11 @@ func (q *sharded) replace(parts []replacement) {
 
 // command does what concerns all shards, when there is a place for it.
 func (q *sharded) command(do func()) error {
-	if err := q.places.take(q.ctx); err != nil {
+	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
 	freed, err := q.whole(do)
-	q.places.release(1 + freed)
+	q.slots.Give(1 + freed)
 	return err
 }
 
@@ -446,7 +447,7 @@ func (q *sharded) take(batch bool) (handOver, bool) {
 	}
 	freed := s.backlog.freed()
 	s.mu.Unlock()
-	q.places.release(freed)
+	q.slots.Give(freed)
 	return h, true
 }
 
@@ -515,7 +516,7 @@ func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 // [cache.ErrFIFOClosed], as do all that come later.
 func (q *sharded) Close() {
 	q.closeShards()
-	q.places.close()
+	q.slots.Close()
 }
 
 func (q *sharded) closeShards() {
@@ -549,7 +550,7 @@ func (q *sharded) Len() int {
 		freed += s.backlog.freed()
 		s.mu.Unlock()
 	}
-	q.places.release(freed)
+	q.slots.Give(freed)
 	return n
 }
 

@@ -320,8 +320,8 @@ func TestShardedStorm(t *testing.T) {
 		if len(got) != 2 || !contains(got, last[0]) || !contains(got, last[1]) {
 			t.Errorf("seed %d, %+v: the consumers end with %v, want what was listed last", seed, o, store.ListKeys())
 		}
-		if n := q.places.used.Load(); n != 0 {
-			t.Errorf("seed %d, %+v: %d places are taken by nothing", seed, o, n)
+		if n := q.slots.Used.Load(); n != 0 {
+			t.Errorf("seed %d, %+v: %d slots are in use by nothing", seed, o, n)
 		}
 	}
 }
@@ -333,31 +333,4 @@ func contains(list []any, obj any) bool {
 		}
 	}
 	return false
-}
-
-// TestPlaces: as many get a place as there are, and nobody sleeps while there is
-// one.
-func TestPlaces(t *testing.T) {
-	const capacity, takers, each = 3, 8, 500
-	var p places
-	p.init(capacity)
-	var held atomic.Int64
-	var wg sync.WaitGroup
-	for range takers {
-		wg.Go(func() {
-			for range each {
-				mustDo(t, p.take(t.Context()))
-				if n := held.Add(1); n > capacity {
-					t.Errorf("%d hold one of %d places", n, capacity)
-				}
-				runtime.Gosched()
-				held.Add(-1)
-				p.release(1)
-			}
-		})
-	}
-	wg.Wait()
-	if p.used.Load() != 0 || p.waiting.Load() != 0 {
-		t.Errorf("in the end %d places are taken and %d wait", p.used.Load(), p.waiting.Load())
-	}
 }

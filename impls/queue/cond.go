@@ -8,6 +8,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/internal/keys"
+	"watchlab/impls/internal/ring"
 )
 
 // condVariant is a mutex and a condition variable, as upstream has, without
@@ -44,7 +45,7 @@ type cond struct {
 	keys    keys.Func
 	ctx     context.Context
 	initial *account
-	places  places
+	slots   ring.Slots
 
 	consumer sync.Mutex
 
@@ -60,7 +61,7 @@ func newCond(o Options) *cond {
 	keys, initial := keys.NewFunc(o.KeyFunction), newAccount("cond")
 	q := &cond{keys: keys, ctx: o.Context, initial: initial, backlog: backlog{keys: keys, initial: initial}}
 	q.arrival.L = &q.mu
-	q.places.init(o.Capacity)
+	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	return q
 }
 
@@ -77,17 +78,17 @@ func (q *cond) Add(obj any) error {
 			return cache.ErrFIFOClosed
 		}
 		q.initial.Touch()
-		waits := q.places.capacity > 0 && q.backlog.waiting.find(hash, key) != nil
-		if waits || q.places.take() {
+		waits := q.slots.Bounded() && q.backlog.waiting.find(hash, key) != nil
+		if waits || q.slots.TryTake() {
 			q.backlog.put1(obj, key, hash)
 			q.unlockAndWake()
 			if waits && waited {
-				q.places.wake(1)
+				q.slots.Wake(1)
 			}
 			return nil
 		}
 		q.mu.Unlock()
-		if err := q.places.wait(q.ctx); err != nil {
+		if err := q.slots.Wait(q.ctx); err != nil {
 			return err
 		}
 	}
@@ -110,7 +111,7 @@ func (q *cond) Delete(obj any) error {
 	q.initial.Touch()
 	before := q.backlog.placed
 	q.backlog.remove(key, hash)
-	q.places.give(before - q.backlog.placed)
+	q.slots.Give(before - q.backlog.placed)
 	return nil
 }
 
@@ -129,7 +130,7 @@ func (q *cond) Replace(list []any, _ string) error {
 	r.first = q.initial.Claim()
 	before := q.backlog.placed
 	q.backlog.replace(r)
-	q.places.give(before)
+	q.slots.Give(before)
 	return nil
 }
 
@@ -163,7 +164,7 @@ func (q *cond) take() (obj any, epoch uint32, ok bool) {
 	}
 	before := q.backlog.placed
 	obj, epoch = q.backlog.take()
-	q.places.give(before - q.backlog.placed)
+	q.slots.Give(before - q.backlog.placed)
 	return obj, epoch, true
 }
 
@@ -188,7 +189,7 @@ func (q *cond) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.unlockAndWake()
-	q.places.close()
+	q.slots.Close()
 }
 
 // IsClosed reports whether Close was called.

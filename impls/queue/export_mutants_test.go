@@ -109,8 +109,8 @@ type noRoomTold struct{ *cond }
 func newNoRoomTold(o Options) Queue { return noRoomTold{newCond(o)} }
 
 func (q noRoomTold) Pop(process cache.PopProcessFunc) (any, error) {
-	enlisted := q.places.enlisted.Swap(0)
-	defer q.places.enlisted.Add(enlisted)
+	waiting := q.slots.Waiting.Swap(0)
+	defer q.slots.Waiting.Add(waiting)
 	return q.cond.Pop(process)
 }
 
@@ -212,7 +212,7 @@ func (q twoHands) Pop(process cache.PopProcessFunc) (any, error) {
 		return nil, cache.ErrFIFOClosed
 	}
 	if !e.placeless {
-		q.places.give(1)
+		q.slots.Give(1)
 	}
 	q.done(i, &entry{key: e.key, hash: e.hash})
 	defer q.initial.left(e.epoch)
@@ -231,7 +231,7 @@ func (q tornReplace) Replace(list []any, _ string) error {
 	for i := range q.shards {
 		s := &q.shards[i]
 		s.mu.Lock()
-		q.places.give(s.backlog.placed)
+		q.slots.Give(s.backlog.placed)
 		s.backlog.clear()
 		s.held = 0
 		for j := range r.list {

@@ -12,6 +12,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/internal/keys"
+	"watchlab/impls/internal/ring"
 )
 
 // shardedVariant is shards by key hash, for many producers and many consumers.
@@ -53,7 +54,7 @@ type sharded struct {
 	keys    keys.Func
 	ctx     context.Context
 	initial *account
-	places  places
+	slots   ring.Slots
 	shards  []shard
 	closed  atomic.Bool
 	_       [pad]byte
@@ -106,7 +107,7 @@ func newSharded(o Options) *sharded {
 	for i := range q.shards {
 		q.shards[i].backlog = backlog{keys: q.keys, initial: q.initial}
 	}
-	q.places.init(o.Capacity)
+	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	q.arrival.L = &q.bed
 	return q
 }
@@ -132,8 +133,8 @@ func (q *sharded) Add(obj any) error {
 			return cache.ErrFIFOClosed
 		}
 		q.initial.Touch()
-		waits := q.places.capacity > 0 && s.backlog.waiting.find(hash, key) != nil
-		if waits || q.places.take() {
+		waits := q.slots.Bounded() && s.backlog.waiting.find(hash, key) != nil
+		if waits || q.slots.TryTake() {
 			e, fresh := s.backlog.put1(obj, key, hash)
 			if fresh {
 				s.hold(e)
@@ -144,12 +145,12 @@ func (q *sharded) Add(obj any) error {
 				q.wake()
 			}
 			if waits && waited {
-				q.places.wake(1)
+				q.slots.Wake(1)
 			}
 			return nil
 		}
 		s.mu.Unlock()
-		if err := q.places.wait(q.ctx); err != nil {
+		if err := q.slots.Wait(q.ctx); err != nil {
 			return err
 		}
 	}
@@ -178,7 +179,7 @@ func (q *sharded) Delete(obj any) error {
 		}
 		before := s.backlog.placed
 		s.backlog.remove(key, hash)
-		q.places.give(before - s.backlog.placed)
+		q.slots.Give(before - s.backlog.placed)
 		q.mark(i)
 	}
 	return nil
@@ -222,7 +223,7 @@ func (q *sharded) Replace(list []any, _ string) error {
 		}
 		q.mark(i)
 	}
-	q.places.give(placed)
+	q.slots.Give(placed)
 	return nil
 }
 
@@ -354,7 +355,7 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 		return nil, cache.ErrFIFOClosed
 	}
 	if !e.placeless {
-		q.places.give(1)
+		q.slots.Give(1)
 	}
 	defer q.done(i, &e)
 	return e.obj, process(e.obj, !q.initial.HasSynced())
@@ -395,7 +396,7 @@ func (q *sharded) Close() {
 	q.lockAll()
 	q.closed.Store(true)
 	q.unlockAll()
-	q.places.close()
+	q.slots.Close()
 	q.wakeAll()
 }
 

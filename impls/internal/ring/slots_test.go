@@ -1,0 +1,40 @@
+package ring_test
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"watchlab/impls/internal/ring"
+)
+
+// TestSlots: at most capacity slots are in use, and no producer sleeps while one
+// is free.
+func TestSlots(t *testing.T) {
+	const capacity, producers, each = 3, 8, 500
+	var s ring.Slots
+	s.Init(capacity, errors.New("closed"))
+	var held atomic.Int64
+	var wg sync.WaitGroup
+	for range producers {
+		wg.Go(func() {
+			for range each {
+				if err := s.Take(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if n := held.Add(1); n > capacity {
+					t.Errorf("%d hold one of %d slots", n, capacity)
+				}
+				runtime.Gosched()
+				held.Add(-1)
+				s.Give(1)
+			}
+		})
+	}
+	wg.Wait()
+	if s.Used.Load() != 0 || s.Waiting.Load() != 0 {
+		t.Errorf("in the end %d slots are in use and %d producers wait", s.Used.Load(), s.Waiting.Load())
+	}
+}
