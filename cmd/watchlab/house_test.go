@@ -17,11 +17,11 @@ import (
 const root = "../.."
 
 // layers lists what each folder of the tree may import (docs/architecture.md): the
-// command is over bench, bench over loadgen, loadgen over impls. bench also deploys the
-// files that dashboards and scripts embed. dashboards reads the names of metrics.
+// command is over bench, bench over loadgen, loadgen over impls. bench and the command
+// deploy the files that dashboards and scripts embed. dashboards reads names of metrics.
 var layers = map[string][]string{
-	"cmd":        {"bench", "loadgen", "impls", "scripts"},
-	"bench":      {"loadgen", "impls", "dashboards", "scripts"},
+	"cmd":        {"bench", "loadgen", "impls", "dashboards", "scripts"},
+	"bench":      {"loadgen", "impls", "scripts"},
 	"loadgen":    {"impls"},
 	"impls":      {},
 	"dashboards": {"bench/telemetry"},

@@ -89,7 +89,7 @@ var results = regexp.MustCompile(`results/\d{4}-\d\d-\d\d-[0-9a-z]+(?:-dirty)?-[
 type merged struct {
 	Merged *struct {
 		Of     int
-		Shards []struct {
+		Shares []struct {
 			Index, Attempt int
 			Pod, Node      string
 			Starts, Alone  int
