@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+
+	"watchlab/bench/fleet"
 )
 
 const (
@@ -31,7 +33,7 @@ const (
 	// patience is how long something may take that takes seconds or a minute.
 	patience = 5 * time.Minute
 	// over is how long a run of a minute may take on a machine that has others to serve,
-	// with a shard that is tried again.
+	// with a pod that the Job retries.
 	over = 15 * time.Minute
 	// pull is how long an image may take to be pulled.
 	pull = 3 * time.Minute
@@ -140,33 +142,17 @@ func (c *cluster) watchlab(t *testing.T, verb string, args ...string) (int, stri
 	return c.call(t, "bin/watchlab", append(in, args...)...)
 }
 
-// shard is what `cluster status -o json` says of one.
-type shard struct {
-	Writer                   bool
-	Index                    int
-	Pod, Node, Phase, Reason string
-	Failures                 int
-	Where                    string
-	Delivered                bool
-}
-
-type state struct {
-	Shards  []shard
-	Over    bool
-	Failure string
-}
-
-// status asks how far a run is, silently.
-func (c *cluster) status(ctx context.Context, run string) (state, error) {
+// status returns the state of a run, without a line in the transcript.
+func (c *cluster) status(ctx context.Context, run string) (fleet.State, error) {
 	cmd := exec.CommandContext(ctx, "bin/watchlab", "cluster", "status", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--name", run, "-o", "json")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return state{}, fmt.Errorf("status: %w: %s", err, &stderr)
+		return fleet.State{}, fmt.Errorf("status: %w: %s", err, &stderr)
 	}
-	var s state
+	var s fleet.State
 	return s, json.Unmarshal(out, &s)
 }
 

@@ -10,7 +10,6 @@ package kind
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -25,6 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"watchlab/bench/fleet"
+	"watchlab/bench/lab"
 )
 
 // theREADME is what it says to type; make kind-up is whoever's the cluster is.
@@ -52,7 +54,7 @@ func TestKind(t *testing.T) {
 		play func(*testing.T, *cluster)
 	}{
 		{"AsTheREADMESays", testREADME},
-		{"ShardKilled", testKilled},
+		{"PodKilled", testKilled},
 		{"Observed", testObserved},
 		{"SharedServer", testSharedServer},
 		{"WritersAndWatchers", testWriters},
@@ -85,22 +87,8 @@ func (c *cluster) cleaned(t *testing.T) {
 // results are what `make kind-results` says that it wrote.
 var results = regexp.MustCompile(`results/\d{4}-\d\d-\d\d-[0-9a-z]+(?:-dirty)?-[a-z0-9-]+`)
 
-// merged is what is looked at of run.json.
-type merged struct {
-	Merged *struct {
-		Of     int
-		Shares []struct {
-			Index, Attempt int
-			Pod, Node      string
-			Starts, Alone  int
-			Late           time.Duration `json:"lateNs"`
-		}
-		Missing []int
-	}
-}
-
 // collected reads the results folder that a command named.
-func (c *cluster) collected(t *testing.T, said string) (dir string, m merged) {
+func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merged) {
 	t.Helper()
 	name := results.FindString(said)
 	if name == "" {
@@ -119,32 +107,29 @@ func (c *cluster) collected(t *testing.T, said string) (dir string, m merged) {
 			t.Errorf("%s/%s is empty", name, f)
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	o, err := lab.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		t.Fatal(err)
+	if o.Merged == nil {
+		t.Fatalf("%s is not merged", name)
 	}
-	if m.Merged == nil {
-		t.Fatalf("%s says nothing of shards", name)
-	}
-	return dir, m
+	return dir, o.Merged
 }
 
-// allThere fails unless all of n shards were merged.
-func allThere(t *testing.T, m merged, n int) {
+// allThere fails unless the shares of all n pods were merged.
+func allThere(t *testing.T, m *lab.Merged, n int) {
 	t.Helper()
 	var indexes []int
-	for _, s := range m.Merged.Shares {
+	for _, s := range m.Shares {
 		indexes = append(indexes, s.Index)
 		if s.Pod == "" || s.Node == "" {
-			t.Errorf("shard %d: of pod %q on node %q", s.Index, s.Pod, s.Node)
+			t.Errorf("share %d: pod %q on node %q", s.Index, s.Pod, s.Node)
 		}
 	}
 	slices.Sort(indexes)
-	if m.Merged.Of != n || len(m.Merged.Missing) > 0 || len(slices.Compact(indexes)) != n {
-		t.Errorf("shards %v of %d are merged, %v are missing", indexes, m.Merged.Of, m.Merged.Missing)
+	if m.Of != n || len(m.Missing) > 0 || len(slices.Compact(indexes)) != n {
+		t.Errorf("shares %v of %d are merged, %v are missing", indexes, m.Of, m.Missing)
 	}
 }
 
@@ -204,8 +189,8 @@ var long = []string{
 	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
 }
 
-// testKilled: a shard that is killed in the midst is tried again, the others go on, all
-// are merged, and both the cluster and the report tell of it.
+// testKilled: the Job retries a pod that is killed while it plays, the others continue, all
+// are merged, and the status and the report say so.
 func testKilled(t *testing.T, c *cluster) {
 	const run, victim = "killed", 2
 	args := append([]string{"--name", run, "--overlay", "kind", "--pods", "4", "--barrier", "45s", "--wait=false", "--"}, long...)
@@ -213,19 +198,19 @@ func testKilled(t *testing.T, c *cluster) {
 		t.Fatalf("exit code %d", code)
 	}
 	var pod string
-	until(t, "all shards play", patience, func(ctx context.Context) (bool, error) {
+	until(t, "all pods play", patience, func(ctx context.Context) (bool, error) {
 		s, err := c.status(ctx, run)
 		if err != nil {
 			return false, err
 		}
 		running := 0
-		for _, sh := range s.Shards {
+		for _, sh := range s.Pods {
 
-			if sh.Phase == "running" && sh.Where != "" {
+			if sh.Phase == "running" && sh.Progress != "" {
 				running++
 			}
 			if sh.Index == victim {
-				pod = sh.Pod
+				pod = sh.Name
 			}
 		}
 		return running == 4, fmt.Errorf("%+v", s)
@@ -235,7 +220,7 @@ func testKilled(t *testing.T, c *cluster) {
 	if err := c.client.CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 		t.Fatal(err)
 	}
-	var s state
+	var s fleet.State
 	until(t, "the run is over", over, func(ctx context.Context) (bool, error) {
 		var err error
 		s, err = c.status(ctx, run)
@@ -245,16 +230,16 @@ func testKilled(t *testing.T, c *cluster) {
 	if code != 0 || s.Failure != "" {
 		t.Errorf("the Job failed: %s", s.Failure)
 	}
-	for _, sh := range s.Shards {
+	for _, sh := range s.Pods {
 		want := 0
 		if sh.Index == victim {
 			want = 1
 		}
-		if sh.Phase != "succeeded" || !sh.Delivered || sh.Failures != want {
-			t.Errorf("shard %+v, want it succeeded, with %d failures", sh, want)
+		if sh.Phase != "succeeded" || !sh.Uploaded || sh.Failures != want {
+			t.Errorf("pod %+v, want it succeeded, with %d failures", sh, want)
 		}
-		if sh.Index == victim && sh.Pod == pod {
-			t.Errorf("shard %d is still pod %s", sh.Index, pod)
+		if sh.Index == victim && sh.Name == pod {
+			t.Errorf("index %d is still pod %s", sh.Index, pod)
 		}
 	}
 	if !strings.Contains(said, "succeeded") {
@@ -262,16 +247,16 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 	dir, m := c.collected(t, c.make(t, "kind-results", "RUN="+run))
 	allThere(t, m, 4)
-	for _, sh := range m.Merged.Shares {
+	for _, sh := range m.Shares {
 		switch {
 		case sh.Index != victim:
 			if sh.Attempt != 0 || sh.Starts == 0 {
-				t.Errorf("shard %+v", sh)
+				t.Errorf("share %+v", sh)
 			}
 		case sh.Pod == pod:
 			t.Errorf("what pod %s measured, which was killed, is merged", pod)
 		case sh.Attempt != 1 || sh.Late == 0 && sh.Starts > 0:
-			t.Errorf("shard %+v, want its second attempt, and that it came late", sh)
+			t.Errorf("share %+v, want its second attempt, and that it came late", sh)
 		}
 	}
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
@@ -280,7 +265,7 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 	told := regexp.MustCompile(`(?im)^.*(late|attempt|absent|behind|did not wait|without).*$`).FindAllString(string(report), -1)
 	if len(told) == 0 {
-		t.Error("the report tells nothing of the shard that came late")
+		t.Error("the report does not show the pod that came late")
 	}
 	c.say("# report.md tells:")
 	for _, line := range told {
