@@ -1,6 +1,6 @@
 package metric
 
-// The labels of everything that is told of a variant.
+// The common labels: those of all metrics of a variant.
 const (
 	Run      = "run"
 	Family   = "family"
@@ -11,7 +11,7 @@ const (
 	Source   = "source"
 )
 
-// CommonLabels returns the labels that come first in metrics that are Common.
+// CommonLabels returns the common labels, the first ones of each metric that is Common.
 // Delivery is empty for families other than deltafifo.
 func CommonLabels() []string {
 	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source}
@@ -38,27 +38,23 @@ const (
 	Resource = "resource"
 )
 
-// Stages are the values of stage, in the order in which an event comes to them.
-// In pipelines with a merge, popped is when the event was merged.
-func Stages() []string {
-	return []string{Released, Enqueued, Popped, Stored, Handled, Worked}
-}
-
-// The stages.
+// The values of stage.
 const (
 	Released = "released"
 	Enqueued = "enqueued"
-	Popped   = "popped"
+	Popped   = "popped" // in pipelines with a merge: merged
 	Stored   = "stored"
 	Handled  = "handled"
 	Worked   = "worked"
 )
 
-// Types are the values of type. The first three are those of a watch; what comes
-// out of a list is REPLACED, of a resync SYNC.
-func Types() []string { return []string{Added, Modified, Deleted, Replaced, Sync, Bookmark} }
+// Stages returns the values of stage in the order of the pipeline.
+func Stages() []string {
+	return []string{Released, Enqueued, Popped, Stored, Handled, Worked}
+}
 
-// The types.
+// The values of type: the first three and BOOKMARK are those of a watch, REPLACED is for
+// objects of a list, SYNC for those of a resync.
 const (
 	Added    = "ADDED"
 	Modified = "MODIFIED"
@@ -68,15 +64,11 @@ const (
 	Bookmark = "BOOKMARK"
 )
 
-// Boundaries are the values of boundary: the same as in reports, with a plain
-// hyphen. The merged ones are of pipelines with a merge.
-func Boundaries() []string {
-	return []string{
-		ReleasedEnqueued, EnqueuedPopped, PoppedStored, StoredHandled, EnqueuedMerged, MergedHandled,
-	}
-}
+// Types returns the values of type.
+func Types() []string { return []string{Added, Modified, Deleted, Replaced, Sync, Bookmark} }
 
-// The boundaries.
+// The values of boundary: two stages, as in reports but with a plain hyphen. Merged ones
+// occur in pipelines with a merge.
 const (
 	ReleasedEnqueued = "released-enqueued"
 	EnqueuedPopped   = "enqueued-popped"
@@ -86,31 +78,33 @@ const (
 	MergedHandled    = "merged-handled"
 )
 
-// Froms are the values of from.
-func Froms() []string { return []string{FromIntended, FromReleased} }
+// Boundaries returns the values of boundary.
+func Boundaries() []string {
+	return []string{ReleasedEnqueued, EnqueuedPopped, PoppedStored, StoredHandled, EnqueuedMerged, MergedHandled}
+}
 
-// Where an end-to-end latency begins.
+// The values of from: the start of an end-to-end latency.
 const (
 	FromIntended = "intended"
 	FromReleased = "released"
 )
 
-// Phases are the values of phase. Idle is a variant while others are played.
-func Phases() []string { return []string{WarmUp, Measure, Idle} }
+// Froms returns the values of from.
+func Froms() []string { return []string{FromIntended, FromReleased} }
 
-// The phases.
+// The values of phase. A variant is idle while others are played.
 const (
 	WarmUp  = "warm-up"
 	Measure = "measure"
 	Idle    = "idle"
 )
 
-// Statuses are the values of status; see bench/lab.
-func Statuses() []string { return []string{"valid", "noisy", "invalid", "unplayed"} }
+// Phases returns the values of phase.
+func Phases() []string { return []string{WarmUp, Measure, Idle} }
 
-// OtherFault is the value of fault where a watch was lost that no fault ended. The
+// OtherFault is the value of fault for a watch that ended without a known fault. The
 // other values are the names of loadgen/fault.
 const OtherFault = "other"
 
-// Quantiles are the values of quantile.
+// Quantiles returns the values of quantile.
 func Quantiles() []string { return []string{"0.5", "0.9", "0.99", "0.999", "1"} }

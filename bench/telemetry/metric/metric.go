@@ -1,15 +1,16 @@
-// Package metric has the names, help texts, labels and buckets of all metrics
-// that watchlab exposes. The exporter, the live page, the dashboards and their
-// rules take them from here; nothing else writes one down. It has no
-// dependencies.
+// Package metric defines the names, help texts, labels and buckets of watchlab's metrics,
+// the only place that does. The exporter, the live page, dashboards and rules use it. It
+// has no dependencies.
 //
-// Names and units are as Prometheus asks: base units (seconds, bytes), _total
-// for counters. Values of labels are bounded by construction: they come from the
-// lists in this package, or from what a run names before it begins (its variants,
-// its storm). No key, object or error text is ever a label.
+// Names and units follow Prometheus's conventions: base units (seconds, bytes), _total for
+// counters. The number of label values is bounded: they come from the lists in this
+// package, or from the experiment (its variants, its storm). Keys, objects and error texts
+// are never labels.
 package metric
 
-// Kind is what Prometheus calls the type of a metric.
+import "math"
+
+// Kind is Prometheus's type of a metric.
 type Kind string
 
 // The kinds.
@@ -23,15 +24,14 @@ const (
 type Metric struct {
 	Name, Help string
 	Kind       Kind
-
+	// Common metrics have the common labels before their own.
 	Common bool
-
 	Labels []string
-
+	// Buckets are the upper bounds of a histogram's classic buckets.
 	Buckets []float64
 }
 
-// AllLabels returns the labels in the order in which they are exposed.
+// AllLabels returns the labels in their order in series.
 func (m Metric) AllLabels() []string {
 	if !m.Common {
 		return m.Labels
@@ -39,56 +39,56 @@ func (m Metric) AllLabels() []string {
 	return append(CommonLabels(), m.Labels...)
 }
 
-// Schema of the native histograms: 2^3 buckets each time the value doubles, so
-// that a quantile is within 4.5 % of a value that was measured.
+// Schema of the native histograms: 2^3 buckets for each power of two, so that a quantile
+// is within 4.5 % of an observed value.
 const Schema = 3
 
-// ZeroThreshold of the native histograms: what is not above it is counted as
-// zero. It is less than the clock can tell.
+// ZeroThreshold of the native histograms is the largest value counted as zero. It is
+// below the resolution of the clock.
 const ZeroThreshold = 1e-10
 
-// The metrics of a run. "So far" is over all rounds of the cell, the warm-up
-// included; figures of the results folder are of counted rounds alone.
+// The metrics of a run. Counters and histograms include all rounds with their warm-up;
+// the figures of the results folder are of counted rounds only.
 var (
 	Events = Metric{
 		Name: "watchlab_events_total", Kind: Counter, Common: true, Labels: []string{Stage, Type},
-		Help: "Events that came to a stage of the pipeline so far, by type.",
+		Help: "Events that reached a stage of the pipeline, by type.",
 	}
 	QueueDepth = Metric{
 		Name: "watchlab_queue_depth", Kind: Gauge, Common: true,
-		Help: "What waits in the variant now: its Len, looked at a few times a second; for a merge, notifications that nobody has received yet.",
+		Help: "Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.",
 	}
 	QueueBytes = Metric{
 		Name: "watchlab_queue_bytes", Kind: Gauge, Common: true,
-		Help: "What the objects that wait in the variant would take as JSON: queue depth times the storm's mean object size.",
+		Help: "JSON size of the queued objects: queue depth times the storm's mean object size.",
 	}
 	StageLatency = Metric{
 		Name: "watchlab_stage_latency_seconds", Kind: Histogram, Common: true, Labels: []string{Boundary}, Buckets: seconds(),
-		Help: "Time between two stages of the pipeline, of the events that are stamped at both (every event of a paced cell, every 64th of an unpaced one). While a cell is played, of one hand-over in eight, the rest when it is over; of unpaced cells, all when it is over.",
+		Help: "Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one. A paced cell exports every eighth batch while it is played and the rest at its end; an unpaced cell exports at its end.",
 	}
 	EndToEndLatency = Metric{
 		Name: "watchlab_end_to_end_latency_seconds", Kind: Histogram, Common: true, Labels: []string{From}, Buckets: seconds(),
-		Help: "Time until an event was handled, from when it was meant to be released (paced cells) or was released; told as the times between stages are.",
+		Help: "Time from the intended (paced cells) or actual release of an event until it is handled, exported like the stage latency.",
 	}
 	BatchSize = Metric{
 		Name: "watchlab_batch_size", Kind: Histogram, Common: true, Buckets: powers(0, 16, 1),
-		Help: "Deltas or objects in one hand-over of the queue.",
+		Help: "Deltas or objects in a batch of the queue.",
 	}
 	Deltas = Metric{
 		Name: "watchlab_deltas_total", Kind: Counter, Common: true,
-		Help: "Deltas, objects or notifications that came out of the variant so far. Over watchlab_events_total{stage=\"enqueued\"} it tells what is coalesced.",
+		Help: "Deltas, objects or notifications that the variant returned. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.",
 	}
 	Staleness = Metric{
 		Name: "watchlab_staleness_events", Kind: Histogram, Common: true, Buckets: append([]float64{0}, powers(0, 20, 2)...),
-		Help: "How many events the store was behind the newest released one when the worker looked an object up (resourceVersion lag), one look-up in eight.",
+		Help: "Events that the store is behind the newest released event when the worker looks up an object (resourceVersion lag), for every eighth look-up.",
 	}
 	Relists = Metric{
 		Name: "watchlab_relists_total", Kind: Counter, Common: true,
-		Help: "Lists after the first that the source was asked for.",
+		Help: "Lists from the source after the first.",
 	}
 	WatchErrors = Metric{
 		Name: "watchlab_watch_errors_total", Kind: Counter, Common: true, Labels: []string{Fault},
-		Help: "Watches that a fault ended, and requests for one that it refused, by fault: relist where the storm itself has one, other where the source was listed again and nothing explains it.",
+		Help: "Watches that ended or were refused, by fault: relist for a relist of the storm, other without a known cause.",
 	}
 	Faults = Metric{
 		Name: "watchlab_faults_total", Kind: Counter, Common: true, Labels: []string{Fault},
@@ -96,27 +96,27 @@ var (
 	}
 	GeneratorLag = Metric{
 		Name: "watchlab_generator_lag_seconds", Kind: Histogram, Common: true, Buckets: seconds(),
-		Help: "How late events of paced cells were released.",
+		Help: "Time between the intended and the actual release of events in paced cells.",
 	}
 	GeneratorLate = Metric{
 		Name: "watchlab_generator_late_total", Kind: Counter, Common: true,
-		Help: "Releases that were later than their budget.",
+		Help: "Releases beyond the lag budget.",
 	}
 	GeneratorMissed = Metric{
 		Name: "watchlab_generator_missed_total", Kind: Counter, Common: true,
-		Help: "Events that had not been released when the schedule was over.",
+		Help: "Events not released at the end of the schedule.",
 	}
 	Verdict = Metric{
 		Name: "watchlab_verdict", Kind: Gauge, Common: true, Labels: []string{Status, Cause},
-		Help: "1 for the verdict on the cell as it is now; other verdicts of the cell are gone. The cause is empty unless the status is invalid.",
+		Help: "1 for the present verdict of the cell; earlier verdicts have no series. The cause is empty unless the status is invalid.",
 	}
 	Phase = Metric{
 		Name: "watchlab_phase", Kind: Gauge, Common: true, Labels: []string{PhaseLabel},
-		Help: "1 for the phase that the variant is in, 0 for the others.",
+		Help: "1 for the present phase of the variant, 0 for the others.",
 	}
 	Rounds = Metric{
 		Name: "watchlab_rounds_total", Kind: Counter, Common: true,
-		Help: "Counted rounds that were finished.",
+		Help: "Finished counted rounds.",
 	}
 	Cells = Metric{
 		Name: "watchlab_cells", Kind: Gauge, Labels: []string{Run},
@@ -124,28 +124,27 @@ var (
 	}
 	Progress = Metric{
 		Name: "watchlab_run_progress_ratio", Kind: Gauge, Labels: []string{Run},
-		Help: "Share of the run's plays that are finished, warm-ups included.",
+		Help: "Finished share of the run's rounds, warm-ups included.",
 	}
 	BuildInfo = Metric{
 		Name: "watchlab_build_info", Kind: Gauge, Labels: []string{Run, Commit, GoVersion},
-		Help: "1, with the run's name and the commit and Go release that watchlab was built from.",
+		Help: "Always 1; the labels have the run's name, the commit and the Go release of watchlab.",
 	}
 	EventsPerSecond = Metric{
 		Name: "watchlab_events_per_second", Kind: Gauge, Common: true, Labels: []string{Rate, Commit},
-		Help: "Events a second of a finished cell, the median of its counted rounds. Only cells whose verdict is not invalid have it.",
+		Help: "Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.",
 	}
 	LatencyQuantile = Metric{
 		Name: "watchlab_latency_quantile_seconds", Kind: Gauge, Common: true, Labels: []string{Quantile, Rate, Commit},
-		Help: "Quantile of the headline latency of a finished cell, over its counted rounds. Only cells whose verdict is not invalid have it.",
+		Help: "Quantile of the headline latency of a finished cell over its counted rounds. Invalid cells have no series.",
 	}
 )
 
-// Upstream's own metrics. Their names, labels and help texts are those of
-// k8s.io/component-base v0.36.3 (metrics/prometheus/clientgo/fifo and
-// metrics/prometheus/workqueue), which registers the hooks that client-go v0.37
-// calls. The label name is the contestant's, as in "deltafifo/ring/in-order". They
-// are of paced cells of the informer pipeline, and histograms are of one hand-over
-// and one item in 16, as timing each would show in what is measured.
+// client-go's own metrics, in paced cells of the informer pipeline. Names, labels and help
+// texts are those of k8s.io/component-base v0.36.3 (metrics/prometheus/clientgo/fifo and
+// metrics/prometheus/workqueue). The label name is the variant's, for example
+// "deltafifo/ring/in-order". Histograms have every 16th batch and item, as timing each
+// would slow the pipeline.
 var (
 	InformerQueuedItems = Metric{
 		Name: "informer_queued_items", Kind: Gauge, Labels: informerLabels,
@@ -213,28 +212,19 @@ func Upstream() []Metric {
 	}
 }
 
-// seconds are bounds from 0.24 µs to 16 s, each twice the one before. They are
-// bounds of the native buckets too, so that the classic counts are exact.
+// seconds returns bounds from 0.24 µs to 16 s. As powers of two they are also bounds of
+// the native buckets, so that the classic counts are exact.
 func seconds() []float64 { return powers(-22, 4, 1) }
 
 // powers of two from 2^from to 2^to.
-func powers(from, to, step int) []float64 {
-	var out []float64
+func powers(from, to, step int) (out []float64) {
 	for e := from; e <= to; e += step {
-		v := 1.0
-		for range max(e, -e) {
-			if e > 0 {
-				v *= 2
-			} else {
-				v /= 2
-			}
-		}
-		out = append(out, v)
+		out = append(out, math.Exp2(float64(e)))
 	}
 	return out
 }
 
-// decades are upstream's bounds of a workqueue's histograms.
+// decades returns client-go's bounds for the histograms of a workqueue.
 func decades() []float64 {
 	return []float64{10e-9, 100e-9, 1e-6, 10e-6, 100e-6, 1e-3, 10e-3, 100e-3, 1, 10}
 }

@@ -16,23 +16,23 @@ func TestConventions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
 		if !name.MatchString(m.Name) {
-			t.Errorf("%q is no name", m.Name)
+			t.Errorf("%q is an invalid name", m.Name)
 		}
 		if seen[m.Name] {
-			t.Errorf("%s stands there twice", m.Name)
+			t.Errorf("%s is defined twice", m.Name)
 		}
 		seen[m.Name] = true
 		if m.Help == "" {
 			t.Errorf("%s has no help", m.Name)
 		}
 		if total := strings.HasSuffix(m.Name, "_total"); total != (m.Kind == metric.Counter) {
-			t.Errorf("%s: _total is for counters, and for all of them; it is a %s", m.Name, m.Kind)
+			t.Errorf("%s: _total is the suffix of counters; it is a %s", m.Name, m.Kind)
 		}
 		if (len(m.Buckets) > 0) != (m.Kind == metric.Histogram) {
 			t.Errorf("%s: a %s with %d buckets", m.Name, m.Kind, len(m.Buckets))
 		}
 		if !slices.IsSorted(m.Buckets) || len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets) {
-			t.Errorf("%s: the buckets don't rise: %v", m.Name, m.Buckets)
+			t.Errorf("%s: the buckets do not rise: %v", m.Name, m.Buckets)
 		}
 		labels := m.AllLabels()
 		slices.Sort(labels)
@@ -52,8 +52,8 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestBucketsAreNative: a classic bound that is no bound of the native buckets
-// could not be filled from them exactly.
+// TestBucketsAreNative: classic bounds are bounds of native buckets, so that their counts
+// are exact.
 func TestBucketsAreNative(t *testing.T) {
 	for _, m := range metric.Own() {
 		for _, b := range m.Buckets {
@@ -61,7 +61,7 @@ func TestBucketsAreNative(t *testing.T) {
 				continue
 			}
 			if frac, _ := math.Frexp(b); frac != 0.5 {
-				t.Errorf("%s: %v is no power of two", m.Name, b)
+				t.Errorf("%s: %v is not a power of two", m.Name, b)
 			}
 			if b <= metric.ZeroThreshold {
 				t.Errorf("%s: %v is counted as zero", m.Name, b)
