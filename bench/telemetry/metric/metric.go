@@ -8,7 +8,10 @@
 // are never labels.
 package metric
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Kind is Prometheus's type of a metric.
 type Kind string
@@ -50,94 +53,50 @@ const ZeroThreshold = 1e-10
 // The metrics of a run. Counters and histograms include all rounds with their warm-up;
 // the figures of the results folder are of counted rounds only.
 var (
-	Events = Metric{
-		Name: "watchlab_events_total", Kind: Counter, Common: true, Labels: []string{Stage, Type},
-		Help: "Events that reached a stage of the pipeline, by type.",
-	}
-	QueueDepth = Metric{
-		Name: "watchlab_queue_depth", Kind: Gauge, Common: true,
-		Help: "Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.",
-	}
-	QueueBytes = Metric{
-		Name: "watchlab_queue_bytes", Kind: Gauge, Common: true,
-		Help: "JSON size of the queued objects: queue depth times the storm's mean object size.",
-	}
-	StageLatency = Metric{
-		Name: "watchlab_stage_latency_seconds", Kind: Histogram, Common: true, Labels: []string{Boundary}, Buckets: seconds(),
-		Help: "Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one. A paced cell exports every eighth batch while it is played and the rest at its end; an unpaced cell exports at its end.",
-	}
-	EndToEndLatency = Metric{
-		Name: "watchlab_end_to_end_latency_seconds", Kind: Histogram, Common: true, Labels: []string{From}, Buckets: seconds(),
-		Help: "Time from the intended (paced cells) or actual release of an event until it is handled, exported like the stage latency.",
-	}
-	BatchSize = Metric{
-		Name: "watchlab_batch_size", Kind: Histogram, Common: true, Buckets: powers(0, 16, 1),
-		Help: "Deltas or objects in a batch of the queue.",
-	}
-	Deltas = Metric{
-		Name: "watchlab_deltas_total", Kind: Counter, Common: true,
-		Help: "Deltas, objects or notifications that the variant returned. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.",
-	}
-	Staleness = Metric{
-		Name: "watchlab_staleness_events", Kind: Histogram, Common: true, Buckets: append([]float64{0}, powers(0, 20, 2)...),
-		Help: "Events that the store is behind the newest released event when the worker looks up an object (resourceVersion lag), for every eighth look-up.",
-	}
-	Relists = Metric{
-		Name: "watchlab_relists_total", Kind: Counter, Common: true,
-		Help: "Lists from the source after the first.",
-	}
-	WatchErrors = Metric{
-		Name: "watchlab_watch_errors_total", Kind: Counter, Common: true, Labels: []string{Fault},
-		Help: "Watches that ended or were refused, by fault: relist for a relist of the storm, other without a known cause.",
-	}
-	Faults = Metric{
-		Name: "watchlab_faults_total", Kind: Counter, Common: true, Labels: []string{Fault},
-		Help: "Faults that the simulated API server injected.",
-	}
-	GeneratorLag = Metric{
-		Name: "watchlab_generator_lag_seconds", Kind: Histogram, Common: true, Buckets: seconds(),
-		Help: "Time between the intended and the actual release of events in paced cells.",
-	}
-	GeneratorLate = Metric{
-		Name: "watchlab_generator_late_total", Kind: Counter, Common: true,
-		Help: "Releases beyond the lag budget.",
-	}
-	GeneratorMissed = Metric{
-		Name: "watchlab_generator_missed_total", Kind: Counter, Common: true,
-		Help: "Events not released at the end of the schedule.",
-	}
-	Verdict = Metric{
-		Name: "watchlab_verdict", Kind: Gauge, Common: true, Labels: []string{Status, Cause},
-		Help: "1 for the present verdict of the cell; earlier verdicts have no series. The cause is empty unless the status is invalid.",
-	}
-	Phase = Metric{
-		Name: "watchlab_phase", Kind: Gauge, Common: true, Labels: []string{PhaseLabel},
-		Help: "1 for the present phase of the variant, 0 for the others.",
-	}
-	Rounds = Metric{
-		Name: "watchlab_rounds_total", Kind: Counter, Common: true,
-		Help: "Finished counted rounds.",
-	}
-	Cells = Metric{
-		Name: "watchlab_cells", Kind: Gauge, Labels: []string{Run},
-		Help: "Cells of the run.",
-	}
-	Progress = Metric{
-		Name: "watchlab_run_progress_ratio", Kind: Gauge, Labels: []string{Run},
-		Help: "Finished share of the run's rounds, warm-ups included.",
-	}
-	BuildInfo = Metric{
-		Name: "watchlab_build_info", Kind: Gauge, Labels: []string{Run, Commit, GoVersion},
-		Help: "Always 1; the labels have the run's name, the commit and the Go release of watchlab.",
-	}
-	EventsPerSecond = Metric{
-		Name: "watchlab_events_per_second", Kind: Gauge, Common: true, Labels: []string{Rate, Commit},
-		Help: "Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.",
-	}
-	LatencyQuantile = Metric{
-		Name: "watchlab_latency_quantile_seconds", Kind: Gauge, Common: true, Labels: []string{Quantile, Rate, Commit},
-		Help: "Quantile of the headline latency of a finished cell over its counted rounds. Invalid cells have no series.",
-	}
+	Events = ofVariant(counter, "watchlab_events_total",
+		"Events that reached a stage of the pipeline, by type.", Stage, Type)
+	QueueDepth = ofVariant(gauge, "watchlab_queue_depth",
+		"Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.")
+	QueueBytes = ofVariant(gauge, "watchlab_queue_bytes",
+		"JSON size of the queued objects: queue depth times the storm's mean object size.")
+	StageLatency = ofVariant(histogram(seconds()), "watchlab_stage_latency_seconds",
+		"Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one. A paced cell exports every eighth batch while it is played and the rest at its end; an unpaced cell exports at its end.", Boundary)
+	EndToEndLatency = ofVariant(histogram(seconds()), "watchlab_end_to_end_latency_seconds",
+		"Time from the intended (paced cells) or actual release of an event until it is handled, exported like the stage latency.", From)
+	BatchSize = ofVariant(histogram(powers(0, 16, 1)), "watchlab_batch_size",
+		"Deltas or objects in a batch of the queue.")
+	Deltas = ofVariant(counter, "watchlab_deltas_total",
+		"Deltas, objects or notifications that the variant returned. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.")
+	Staleness = ofVariant(histogram(append([]float64{0}, powers(0, 20, 2)...)), "watchlab_staleness_events",
+		"Events that the store is behind the newest released event when the worker looks up an object (resourceVersion lag), for every eighth look-up.")
+	Relists = ofVariant(counter, "watchlab_relists_total",
+		"Lists from the source after the first.")
+	WatchErrors = ofVariant(counter, "watchlab_watch_errors_total",
+		"Watches that ended or were refused, by fault: relist for a relist of the storm, other without a known cause.", Fault)
+	Faults = ofVariant(counter, "watchlab_faults_total",
+		"Faults that the simulated API server injected.", Fault)
+	GeneratorLag = ofVariant(histogram(seconds()), "watchlab_generator_lag_seconds",
+		"Time between the intended and the actual release of events in paced cells.")
+	GeneratorLate = ofVariant(counter, "watchlab_generator_late_total",
+		"Releases beyond the lag budget.")
+	GeneratorMissed = ofVariant(counter, "watchlab_generator_missed_total",
+		"Events not released at the end of the schedule.")
+	Verdict = ofVariant(gauge, "watchlab_verdict",
+		"1 for the present verdict of the cell; earlier verdicts have no series. The cause is empty unless the status is invalid.", Status, Cause)
+	Phase = ofVariant(gauge, "watchlab_phase",
+		"1 for the present phase of the variant, 0 for the others.", PhaseLabel)
+	Rounds = ofVariant(counter, "watchlab_rounds_total",
+		"Finished counted rounds.")
+	Cells = ofRun(gauge, "watchlab_cells",
+		"Cells of the run.")
+	Progress = ofRun(gauge, "watchlab_run_progress_ratio",
+		"Finished share of the run's rounds, warm-ups included.")
+	BuildInfo = ofRun(gauge, "watchlab_build_info",
+		"Always 1; the labels have the run's name, the commit and the Go release of watchlab.", Commit, GoVersion)
+	EventsPerSecond = ofVariant(gauge, "watchlab_events_per_second",
+		"Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.", Rate, Commit)
+	LatencyQuantile = ofVariant(gauge, "watchlab_latency_quantile_seconds",
+		"Quantile of the headline latency of a finished cell over its counted rounds. Invalid cells have no series.", Quantile, Rate, Commit)
 )
 
 // client-go's own metrics, in paced cells of the informer pipeline. Names, labels and help
@@ -146,70 +105,63 @@ var (
 // "deltafifo/ring/in-order". Histograms have every 16th batch and item, as timing each
 // would slow the pipeline.
 var (
-	InformerQueuedItems = Metric{
-		Name: "informer_queued_items", Kind: Gauge, Labels: informerLabels,
-		Help: "Number of items currently queued in the FIFO.",
-	}
-	InformerProcessingLatency = Metric{
-		Name: "informer_processing_latency_seconds", Kind: Histogram, Labels: informerLabels,
-		Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
-		Help:    "Time taken to process events after popping from the queue.",
-	}
-	InformerStoreResourceVersion = Metric{
-		Name: "informer_store_resource_version", Kind: Gauge, Labels: informerLabels,
-		Help: "The 15 least significant digits of the resource version of the store.",
-	}
-	WorkqueueDepth = Metric{
-		Name: "workqueue_depth", Kind: Gauge, Labels: workqueueLabels,
-		Help: "Current depth of workqueue",
-	}
-	WorkqueueAdds = Metric{
-		Name: "workqueue_adds_total", Kind: Counter, Labels: workqueueLabels,
-		Help: "Total number of adds handled by workqueue",
-	}
-	WorkqueueQueueDuration = Metric{
-		Name: "workqueue_queue_duration_seconds", Kind: Histogram, Labels: workqueueLabels, Buckets: decades(),
-		Help: "How long in seconds an item stays in workqueue before being requested.",
-	}
-	WorkqueueWorkDuration = Metric{
-		Name: "workqueue_work_duration_seconds", Kind: Histogram, Labels: workqueueLabels, Buckets: decades(),
-		Help: "How long in seconds processing an item from workqueue takes.",
-	}
-	WorkqueueUnfinishedWork = Metric{
-		Name: "workqueue_unfinished_work_seconds", Kind: Gauge, Labels: workqueueLabels,
-		Help: "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
-	}
-	WorkqueueLongestRunning = Metric{
-		Name: "workqueue_longest_running_processor_seconds", Kind: Gauge, Labels: workqueueLabels,
-		Help: "How many seconds has the longest running processor for workqueue been running.",
-	}
-	WorkqueueRetries = Metric{
-		Name: "workqueue_retries_total", Kind: Counter, Labels: workqueueLabels,
-		Help: "Total number of retries handled by workqueue",
-	}
+	InformerQueuedItems = ofClientGo(gauge, "informer_queued_items",
+		"Number of items currently queued in the FIFO.", Name, Group, Version, Resource)
+	InformerProcessingLatency = ofClientGo(histogram([]float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}), "informer_processing_latency_seconds",
+		"Time taken to process events after popping from the queue.", Name, Group, Version, Resource)
+	InformerStoreResourceVersion = ofClientGo(gauge, "informer_store_resource_version",
+		"The 15 least significant digits of the resource version of the store.", Name, Group, Version, Resource)
+	WorkqueueDepth = ofClientGo(gauge, "workqueue_depth",
+		"Current depth of workqueue", Name)
+	WorkqueueAdds = ofClientGo(counter, "workqueue_adds_total",
+		"Total number of adds handled by workqueue", Name)
+	WorkqueueQueueDuration = ofClientGo(histogram(decades()), "workqueue_queue_duration_seconds",
+		"How long in seconds an item stays in workqueue before being requested.", Name)
+	WorkqueueWorkDuration = ofClientGo(histogram(decades()), "workqueue_work_duration_seconds",
+		"How long in seconds processing an item from workqueue takes.", Name)
+	WorkqueueUnfinishedWork = ofClientGo(gauge, "workqueue_unfinished_work_seconds",
+		"How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.", Name)
+	WorkqueueLongestRunning = ofClientGo(gauge, "workqueue_longest_running_processor_seconds",
+		"How many seconds has the longest running processor for workqueue been running.", Name)
+	WorkqueueRetries = ofClientGo(counter, "workqueue_retries_total",
+		"Total number of retries handled by workqueue", Name)
 )
 
-var (
-	informerLabels  = []string{Name, Group, Version, Resource}
-	workqueueLabels = []string{Name}
-)
+// own and clientGo have the metrics in the order of their definition.
+var own, clientGo []Metric
 
 // Own returns watchlab's own metrics.
-func Own() []Metric {
-	return []Metric{
-		Events, QueueDepth, QueueBytes, StageLatency, EndToEndLatency, BatchSize, Deltas, Staleness,
-		Relists, WatchErrors, Faults, GeneratorLag, GeneratorLate, GeneratorMissed,
-		Verdict, Phase, Rounds, Cells, Progress, BuildInfo, EventsPerSecond, LatencyQuantile,
-	}
+func Own() []Metric { return slices.Clone(own) }
+
+// Upstream returns the metrics under client-go's names.
+func Upstream() []Metric { return slices.Clone(clientGo) }
+
+// shape is a kind with the buckets of a histogram.
+type shape struct {
+	kind    Kind
+	buckets []float64
 }
 
-// Upstream returns the metrics that have client-go's names.
-func Upstream() []Metric {
-	return []Metric{
-		InformerQueuedItems, InformerProcessingLatency, InformerStoreResourceVersion,
-		WorkqueueDepth, WorkqueueAdds, WorkqueueQueueDuration, WorkqueueWorkDuration,
-		WorkqueueUnfinishedWork, WorkqueueLongestRunning, WorkqueueRetries,
-	}
+var counter, gauge = shape{kind: Counter}, shape{kind: Gauge}
+
+func histogram(buckets []float64) shape { return shape{kind: Histogram, buckets: buckets} }
+
+func define(in *[]Metric, common bool, s shape, name, help string, labels []string) Metric {
+	m := Metric{Name: name, Help: help, Kind: s.kind, Common: common, Labels: labels, Buckets: s.buckets}
+	*in = append(*in, m)
+	return m
+}
+
+func ofVariant(s shape, name, help string, labels ...string) Metric {
+	return define(&own, true, s, name, help, labels)
+}
+
+func ofRun(s shape, name, help string, labels ...string) Metric {
+	return define(&own, false, s, name, help, append([]string{Run}, labels...))
+}
+
+func ofClientGo(s shape, name, help string, labels ...string) Metric {
+	return define(&clientGo, false, s, name, help, labels)
 }
 
 // seconds returns bounds from 0.24 µs to 16 s. As powers of two they are also bounds of

@@ -34,26 +34,29 @@ type Set struct {
 	mu          sync.Mutex
 	probes      []*Probe
 	spare       []*[ringSize]uint64
-	counts      [counters]uint64
+	state       state
 	hists       [histograms]histogram
-	relists     uint64
-	rounds      uint64
-	faults      map[string]uint64
-	watchErrors map[string]uint64
-	phase       string
-	verdict     Verdict
 	depth       func() int
-	depthNow    int
 	objectBytes float64
 	sampler     func(events int) *Sampling
 	sampling    *Sampling
 }
 
+// state is the part of a set that a [Snapshot] copies.
+type state struct {
+	counts              [counters]uint64
+	Relists, Rounds     uint64
+	Faults, WatchErrors map[string]uint64
+	Phase               string
+	Verdict             Verdict
+	QueueDepth          int
+}
+
 // New returns an empty set in phase idle.
 func New(labels Labels) *Set {
 	return &Set{
-		labels: labels, created: time.Now(), phase: metric.Idle,
-		faults: map[string]uint64{}, watchErrors: map[string]uint64{},
+		labels: labels, created: time.Now(),
+		state: state{Phase: metric.Idle, Faults: map[string]uint64{}, WatchErrors: map[string]uint64{}},
 	}
 }
 
@@ -134,43 +137,43 @@ func (s *Set) locked(f func()) {
 // count adds to a counter. The counter of a way adds to each of its stages.
 func (s *Set) count(c counter, n uint64) {
 	if c < through || c >= late {
-		s.counts[c] += n
+		s.state.counts[c] += n
 		return
 	}
 	way, t := (c-through)/counter(types), Type((c-through)%counter(types))
 	for _, stage := range stagesOf[way] {
-		s.counts[stageCounter(stage, t)] += n
+		s.state.counts[stageCounter(stage, t)] += n
 	}
 }
 
 // Phase sets the variant's phase: one of [metric.Phases].
-func (s *Set) Phase(phase string) { s.locked(func() { s.phase = phase }) }
+func (s *Set) Phase(phase string) { s.locked(func() { s.state.Phase = phase }) }
 
 // Round counts a finished round.
-func (s *Set) Round() { s.locked(func() { s.rounds++ }) }
+func (s *Set) Round() { s.locked(func() { s.state.Rounds++ }) }
 
 // Judge sets the verdict.
-func (s *Set) Judge(v Verdict) { s.locked(func() { s.verdict = v }) }
+func (s *Set) Judge(v Verdict) { s.locked(func() { s.state.Verdict = v }) }
 
 // Relist counts n lists after the source's first.
-func (s *Set) Relist(n int) { s.locked(func() { s.relists += uint64(max(n, 0)) }) }
+func (s *Set) Relist(n int) { s.locked(func() { s.state.Relists += uint64(max(n, 0)) }) }
 
 // Fault counts n injections of a fault: a name of loadgen/fault.
 func (s *Set) Fault(name string, n int) {
-	s.locked(func() { s.faults[name] += uint64(max(n, 0)) })
+	s.locked(func() { s.state.Faults[name] += uint64(max(n, 0)) })
 }
 
 // WatchError counts n broken watches by fault: a name of loadgen/fault, or
 // [metric.OtherFault].
 func (s *Set) WatchError(fault string, n int) {
-	s.locked(func() { s.watchErrors[fault] += uint64(max(n, 0)) })
+	s.locked(func() { s.state.WatchErrors[fault] += uint64(max(n, 0)) })
 }
 
 // Depth sets the function that [Set.Look] calls for the queue depth, and the mean size
 // of a queued object. A nil function resets the depth to 0. Look may still be calling
 // the previous function when Depth returns.
 func (s *Set) Depth(depth func() int, objectBytes float64) {
-	s.locked(func() { s.depth, s.depthNow, s.objectBytes = depth, 0, objectBytes })
+	s.locked(func() { s.depth, s.state.QueueDepth, s.objectBytes = depth, 0, objectBytes })
 }
 
 // Look reads the queue depth. It may block on the queue's lock, which is why a scrape
@@ -184,7 +187,7 @@ func (s *Set) Look() {
 	n := depth()
 	s.locked(func() {
 		if s.depth != nil {
-			s.depthNow = n
+			s.state.QueueDepth = n
 		}
 	})
 }
@@ -243,18 +246,12 @@ func (s *Set) Sampling() (out *Sampling) {
 
 // Snapshot is a copy of a set's state.
 type Snapshot struct {
-	Labels  Labels
-	Created time.Time
-
-	counts              [counters]uint64
-	Late, Missed        uint64
-	Relists, Rounds     uint64
-	Faults, WatchErrors map[string]uint64
-	Phase               string
-	Verdict             Verdict
-	QueueDepth          int
-	QueueBytes          float64
-	Histograms          []HistogramSnapshot
+	state
+	Labels       Labels
+	Created      time.Time
+	Late, Missed uint64
+	QueueBytes   float64
+	Histograms   []HistogramSnapshot
 }
 
 // Events returns the number of events of a type that reached a stage.
@@ -325,13 +322,11 @@ func (s *Set) Snapshot() *Snapshot {
 	defer s.mu.Unlock()
 	s.fold()
 	out := &Snapshot{
-		Labels: s.labels, Created: s.created, counts: s.counts,
-		Late: s.counts[late], Missed: s.counts[missed],
-		Relists: s.relists, Rounds: s.rounds,
-		Faults: maps.Clone(s.faults), WatchErrors: maps.Clone(s.watchErrors),
-		Phase: s.phase, Verdict: s.verdict,
-		QueueDepth: s.depthNow, QueueBytes: float64(s.depthNow) * s.objectBytes,
+		state: s.state, Labels: s.labels, Created: s.created,
+		Late: s.state.counts[late], Missed: s.state.counts[missed],
+		QueueBytes: float64(s.state.QueueDepth) * s.objectBytes,
 	}
+	out.Faults, out.WatchErrors = maps.Clone(s.state.Faults), maps.Clone(s.state.WatchErrors)
 	for h := range s.hists {
 		if hs, ok := s.hists[h].snapshot(Histogram(h)); ok {
 			out.Histograms = append(out.Histograms, hs)
