@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -14,21 +15,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// tape is a stream of which the next bytes can be looked at, as many as wanted.
+// tape is a stream with a peek of any length.
 type tape struct {
 	in  io.Reader
 	buf []byte
-
 	at  int64
 	err error
 }
 
-// readSize is how much is read at once: memory grows with what is there, not
-// with what a damaged size promises.
+// readSize is the size of one read. So memory grows with the file, not with a damaged
+// size in it.
 const readSize = 1 << 20
 
-// peek returns the next n bytes, or as many as there are and what ended them.
-// They are valid until the next call.
+// peek returns the next n bytes, or fewer and the error that ended them. They are
+// valid until the next call.
 func (t *tape) peek(n int) ([]byte, error) {
 	for len(t.buf) < n && t.err == nil {
 		want := max(min(n-len(t.buf), readSize), 64<<10)
@@ -45,11 +45,11 @@ func (t *tape) peek(n int) ([]byte, error) {
 
 func (t *tape) discard(n int) {
 	t.at += int64(n)
-	// What is left is moved rather than kept behind a growing prefix.
+	// Moving the rest keeps the buffer from growing.
 	t.buf = append(t.buf[:0], t.buf[n:]...)
 }
 
-// drop is discard beyond what was looked at.
+// drop is discard beyond the bytes of peek.
 func (t *tape) drop(n int) error {
 	if len(t.buf) >= n {
 		t.discard(n)
@@ -70,27 +70,20 @@ func (t *tape) drop(n int) error {
 
 // blocks cuts a trace into lines.
 type blocks struct {
-	name string
-	tape tape
-	head Header
-
-	block int
-
-	line int
-
+	name        string
+	tape        tape
+	head        Header
+	block, line int
+	// The rest of the present block, and its place.
 	text      []byte
 	at        int64
 	resources []Resource
-
+	// Blocks that end before skip are skipped.
 	skip time.Duration
-
 	err  error
-	lost bool
-
-	done bool
-
-	torn bool
-
+	// lost: the place of the next chunk is unknown. done: the index was read. torn:
+	// the file ends too early.
+	lost, done, torn       bool
 	stored                 int
 	packedBytes, textBytes int64
 }
@@ -103,16 +96,20 @@ func newBlocks(t tape, name string) *blocks {
 	return b
 }
 
-// decoder decompresses whole blocks, for all readers: it starts no goroutines
-// for that.
+// decoder decompresses whole blocks for all readers, without goroutines.
 var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
 })
 
-// fail is about the chunk at the current place: the header, as block 0 is not
-// told apart from no block, counts as the first.
+// fail returns an error of the present chunk. The header counts as the first block.
 func (b *blocks) fail(cause error) *Error {
 	return &Error{Name: b.name, Block: max(b.block, 1), Offset: b.tape.at, Err: cause}
+}
+
+// lose is fail where the place of the next chunk is unknown.
+func (b *blocks) lose(format string, args ...any) *Error {
+	b.lost = true
+	return b.fail(corrupt(format, args...))
 }
 
 // header reads the header.
@@ -123,8 +120,7 @@ func (b *blocks) header() error {
 	}
 	_, size, ok := chunkFront(front)
 	if !ok {
-		b.lost = true
-		return b.fail(corrupt("the header's size is wrong"))
+		return b.lose("the header's size is wrong")
 	}
 	chunk, err := b.tape.peek(size)
 	if err != nil {
@@ -133,11 +129,9 @@ func (b *blocks) header() error {
 	ok, err = chunkBody(chunk, &b.head)
 	switch {
 	case !ok:
-		b.lost = true
-		return b.fail(corrupt("the header's checksum does not match"))
+		return b.lose("the header's checksum does not match")
 	case err != nil:
-		b.lost = true
-		return b.fail(corrupt("the header: %s", jsonFault(err)))
+		return b.lose("the header: %s", jsonFault(err))
 	case b.head.Format > Version || b.head.Format < 1:
 		return b.fail(fmt.Errorf("%w: the trace is of version %d, and this program reads up to %d", ErrVersion, b.head.Format, Version))
 	}
@@ -145,13 +139,12 @@ func (b *blocks) header() error {
 	return nil
 }
 
-// short is the error for a stream that ends within something.
+// short returns the error for a stream that ends within something.
 func (b *blocks) short(err error, what string) error {
 	if !errors.Is(err, io.EOF) {
 		return b.fail(err)
 	}
-	b.torn = true
-	b.lost = true
+	b.torn, b.lost = true, true
 	return b.fail(truncated("the file ends in %s", what))
 }
 
@@ -184,7 +177,7 @@ func (b *blocks) take() rawLine {
 	return raw
 }
 
-// open reads the next chunk, and the block where it is a block's head.
+// open reads the next chunk, and after a block's head the block.
 func (b *blocks) open() error {
 	front, err := b.tape.peek(frontSize + tagSize)
 	if err != nil {
@@ -204,8 +197,7 @@ func (b *blocks) open() error {
 		return b.end(size)
 	case !ok || tag != tagBlock:
 		b.block++
-		b.lost = true
-		return b.fail(corrupt("there is no block"))
+		return b.lose("there is no block")
 	}
 	b.block++
 	chunk, err := b.tape.peek(size)
@@ -215,15 +207,12 @@ func (b *blocks) open() error {
 	var h blockHead
 	switch ok, err := chunkBody(chunk, &h); {
 	case !ok:
-		b.lost = true
-		return b.fail(corrupt("the checksum of the block's head does not match"))
+		return b.lose("the checksum of the block's head does not match")
 	case err != nil:
-		b.lost = true
-		return b.fail(corrupt("the block's head: %s", jsonFault(err)))
+		return b.lose("the block's head: %s", jsonFault(err))
 	}
 	if h.Size < 0 || h.Size > maxBlock || h.Bytes < 0 || h.Bytes > maxBlock || h.Line < 1 || h.Block < 1 || h.Lines < 1 {
-		b.lost = true
-		return b.fail(corrupt("the block's head has sizes that no block has"))
+		return b.lose("the block's head has invalid sizes")
 	}
 	b.block, b.line = h.Block, h.Line
 	if h.Last < b.skip {
@@ -239,8 +228,7 @@ func (b *blocks) open() error {
 	}
 	data := chunk[size:]
 	if crc32.Checksum(data, castagnoli) != h.CRC {
-		b.lost = true
-		return b.fail(corrupt("the block's checksum does not match"))
+		return b.lose("the block's checksum does not match")
 	}
 	dec, err := decoder()
 	if err != nil {
@@ -248,8 +236,7 @@ func (b *blocks) open() error {
 	}
 	text, err := dec.DecodeAll(data, make([]byte, 0, h.Bytes))
 	if err != nil || len(text) != h.Bytes {
-		b.lost = true
-		return b.fail(corrupt("the block's data is invalid"))
+		return b.lose("the block's data is invalid")
 	}
 	b.text, b.resources, b.at = text, h.Resources, b.tape.at
 	b.tape.discard(size + h.Size)
@@ -259,7 +246,7 @@ func (b *blocks) open() error {
 	return nil
 }
 
-// end reads the index, which is the end.
+// end reads the index, the end of a trace.
 func (b *blocks) end(size int) error {
 	chunk, err := b.tape.peek(size)
 	if err != nil {
@@ -268,7 +255,7 @@ func (b *blocks) end(size int) error {
 	}
 	var x index
 	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
-		// Everything before it was read; nobody needs it for that.
+		// All blocks were read without it.
 		b.done = true
 		b.block++
 		return b.fail(corrupt("the index is damaged"))
@@ -280,10 +267,10 @@ func (b *blocks) end(size int) error {
 		if len(more) == 0 {
 			return b.fail(err)
 		}
-		// Traces that were put one after the other are read to the last.
+		// Concatenated traces are read to the last.
 		if front, _ := b.tape.peek(frontSize + tagSize); len(front) == frontSize+tagSize {
 			if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
-				return b.fail(corrupt("another trace follows the index (trace merge puts two together)"))
+				return b.fail(corrupt("another trace follows the index (trace merge merges two)"))
 			}
 		}
 		return b.fail(corrupt("something follows the index"))
@@ -321,8 +308,7 @@ func (b *blocks) resume() bool {
 		b.tape.discard(step + at)
 		step = 0
 		if at == 0 {
-			// What looks like a start is not long enough to tell; but the
-			// window was full.
+			// The window was full, but too short at its only candidate.
 			step = 1
 		}
 	}
@@ -330,9 +316,8 @@ func (b *blocks) resume() bool {
 
 func (b *blocks) damaged(rawLine) {}
 
-// seek moves to the first block that may have a line at or after from, by the
-// index where the stream can be sought. Otherwise blocks are passed over as they
-// come, without decompressing them.
+// seek moves to the first block that may have a line at or after from: by the index in
+// a stream that can seek. In others, open skips blocks without decompressing them.
 func (b *blocks) seek(from time.Duration) {
 	b.skip = from
 	s, ok := b.tape.in.(io.ReadSeeker)
@@ -353,13 +338,13 @@ func (b *blocks) seek(from time.Duration) {
 			}
 		}
 	}
-	// The stream goes on where it was.
+	// The stream continues where it was.
 	if _, err := s.Seek(b.tape.at+int64(len(b.tape.buf)), io.SeekStart); err != nil {
 		b.tape.err = err
 	}
 }
 
-// errNoIndex says that a trace can't be read from its end.
+// errNoIndex is the error for a trace that cannot be read from its end.
 var errNoIndex = errors.New("no index")
 
 // readIndex reads the index from the end of a trace of the given size.
@@ -371,7 +356,7 @@ func readIndex(s io.ReadSeeker, size int64) (index, error) {
 	if err := readAt(s, size-tailSize, tail[:]); err != nil {
 		return index{}, err
 	}
-	length := int64(uint32(tail[0]) | uint32(tail[1])<<8 | uint32(tail[2])<<16 | uint32(tail[3])<<24)
+	length := int64(binary.LittleEndian.Uint32(tail[:]))
 	if length > maxIndex || length+overhead > size {
 		return index{}, errNoIndex
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Zstd's magic numbers: a data frame, and the first of the sixteen for frames
-// that it skips.
+// The magic numbers of zstd: of a data frame, and the first of the sixteen of
+// skippable frames.
 const (
 	zstdMagic     = 0xFD2FB528
 	skippableBase = 0x184D2A50
@@ -25,43 +25,35 @@ const (
 
 // Sizes in bytes.
 const (
-	// frontSize is that of magic and size.
-	frontSize = 8
+	frontSize = 8 // magic and size
 	tagSize   = 4
-	// tailSize is that of length and CRC.
-	tailSize = 8
-	// overhead is what a chunk has besides its JSON.
+	tailSize  = 8 // length and CRC
+	// overhead is the size of a chunk without its JSON.
 	overhead = frontSize + tagSize + tailSize
-	// maxHead bounds the memory that the JSON of a header or block head can
-	// take, maxIndex that of an index: a TiB of blocks has one of 60 MB.
+	// maxHead limits the JSON of a header or block head, maxIndex that of an
+	// index: a TiB of blocks has one of 60 MB.
 	maxHead  = 1 << 20
 	maxIndex = 256 << 20
-	// maxBlock bounds what a block can be decompressed to: a MiB and the
-	// longest line.
+	// maxBlock limits a decompressed block: a MiB and the longest line.
 	maxBlock = maxLine + 4<<20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// blockHead says what the block after it holds.
+// blockHead describes the block after it. Line is the number of its first line.
 type blockHead struct {
-	Block int `json:"block"`
-
-	Line int `json:"line"`
-
-	Lines int `json:"lines"`
-	Bytes int `json:"bytes"`
-	Size  int `json:"size"`
-
-	CRC uint32 `json:"crc32c"`
-
-	First time.Duration `json:"firstNs"`
-	Last  time.Duration `json:"lastNs"`
-
-	Resources []Resource `json:"resources"`
+	Block     int           `json:"block"`
+	Line      int           `json:"line"`
+	Lines     int           `json:"lines"`
+	Bytes     int           `json:"bytes"`
+	Size      int           `json:"size"`
+	CRC       uint32        `json:"crc32c"`
+	First     time.Duration `json:"firstNs"`
+	Last      time.Duration `json:"lastNs"`
+	Resources []Resource    `json:"resources"`
 }
 
-// index says where the blocks are.
+// index has the offsets of the blocks.
 type index struct {
 	Lines     int          `json:"lines"`
 	Bytes     int64        `json:"bytes"`
@@ -90,8 +82,8 @@ func appendChunk(b []byte, tag string, v any) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
 }
 
-// chunkFront reads magic, size and tag: the size of the whole chunk and its
-// tag. ok is false where no chunk of ours starts.
+// chunkFront reads magic, size and tag. It returns the size of the whole chunk; ok is
+// false where no chunk starts.
 func chunkFront(b []byte) (tag string, size int, ok bool) {
 	if len(b) < frontSize+tagSize || binary.LittleEndian.Uint32(b) != chunkMagic {
 		return "", 0, false
@@ -112,8 +104,8 @@ func chunkFront(b []byte) (tag string, size int, ok bool) {
 	return tag, frontSize + int(n), true
 }
 
-// chunkBody checks a whole chunk and decodes its JSON into v. ok is false where
-// length or checksum are wrong; an error is about the JSON.
+// chunkBody checks a whole chunk and decodes its JSON into v. ok is false for a wrong
+// length or checksum; the error is that of the JSON.
 func chunkBody(b []byte, v any) (ok bool, err error) {
 	if len(b) < overhead {
 		return false, nil
@@ -127,11 +119,11 @@ func chunkBody(b []byte, v any) (ok bool, err error) {
 	return true, json.Unmarshal(body, v)
 }
 
-// chunkStart is what resynchronising looks for.
+// chunkStart is the start of a chunk.
 var chunkStart = binary.LittleEndian.AppendUint32(nil, chunkMagic)
 
-// findChunk returns where the next chunk may start in b, or where the search
-// has to go on when there is more.
+// findChunk returns the offset where the next chunk may start, or where to continue
+// the search with more bytes.
 func findChunk(b []byte) (at int, found bool) {
 	from := 0
 	for {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +14,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxLine bounds the memory that one line can take. The API server refuses
-// objects of more than about 3 MB, etcd of more than 1.5 MB.
+// maxLine limits one line. The API server refuses objects of more than about 3 MB,
+// etcd of more than 1.5 MB.
 const maxLine = 32 << 20
 
-// form is how a line is written.
+// form is the form of a line.
 type form int
 
 const (
@@ -25,18 +26,16 @@ const (
 	recordedForm form = iota
 	// watchForm: {"type":…,"object":…}
 	watchForm
-	// blockForm is recordedForm as [appendLine] writes it, in a block with a
-	// checksum.
+	// blockForm is recordedForm from [appendLine], in a block with a checksum.
 	blockForm
 )
 
 // rawLine is one line without its newline, or one JSON document of a watch.
 type rawLine struct {
-	data   []byte
-	form   form
-	line   int
-	offset int64
-
+	data      []byte
+	form      form
+	line      int
+	offset    int64
 	block     int
 	resources []Resource
 }
@@ -48,24 +47,25 @@ func (l rawLine) fail(name string, cause error) *Error {
 // cutter cuts a recording into lines.
 type cutter interface {
 	next() (rawLine, error)
-
+	// resume moves to the next line after an error of next; false where there is
+	// none.
 	resume() bool
-
+	// damaged moves back into a line that could not be parsed, where another one may
+	// start in it.
 	damaged(rawLine)
 }
 
-// Compressions of what is no trace.
+// Compressions of the formats other than traces.
 const (
 	uncompressed = ""
 	gzipped      = "gzip"
 	zstdPacked   = "zstd"
 )
 
-// packed is a stream, decompressed where it is compressed.
+// packed is a stream that it decompresses where needed.
 type packed struct {
-	in *bufio.Reader
-	by string
-
+	in    *bufio.Reader
+	by    string
 	err   error
 	close func()
 	below *noted
@@ -86,8 +86,8 @@ func unpack(in *bufio.Reader) *packed {
 		p.in = bufio.NewReaderSize(z, 64<<10)
 	case isZstd(magic):
 		p.by = zstdPacked
-		// One worker decompresses in place: no goroutines are left behind by a
-		// reader that nobody closes.
+		// With one worker there are no goroutines, which a reader without Close
+		// would leak.
 		z, err := zstd.NewReader(p.below, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			p.err = p.cause(err)
@@ -99,20 +99,19 @@ func unpack(in *bufio.Reader) *packed {
 	return p
 }
 
-// maxWindow bounds the memory of decompressing: zstd's own levels, the highest
-// included, take no more.
+// maxWindow limits the memory of decompressing. No level of zstd takes more.
 const maxWindow = 128 << 20
 
-// isZstd reports whether a stream begins with a zstd frame, of whatever kind.
+// isZstd reports whether a stream starts with a zstd frame.
 func isZstd(magic []byte) bool {
 	if len(magic) < 4 {
 		return false
 	}
-	m := uint32(magic[0]) | uint32(magic[1])<<8 | uint32(magic[2])<<16 | uint32(magic[3])<<24
+	m := binary.LittleEndian.Uint32(magic)
 	return m == zstdMagic || m&^0xf == skippableBase
 }
 
-// cause puts an error of the reader below into the words of the recording.
+// cause translates an error of a decompressor.
 func (p *packed) cause(err error) error {
 	var broken flate.CorruptInputError
 	switch {
@@ -135,8 +134,8 @@ func (p *packed) cause(err error) error {
 	}
 }
 
-// noted is a reader that keeps its error, so that those of what it is read
-// through can be told from it.
+// noted is a reader that keeps its error, to distinguish it from that of a
+// decompressor.
 type noted struct {
 	io.Reader
 	err error
@@ -150,17 +149,15 @@ func (n *noted) Read(b []byte) (int, error) {
 	return m, err
 }
 
-// lines cuts a stream into lines.
+// lines cuts a stream into lines. more is set where lines follow an error, long while
+// it is within a line that is too long.
 type lines struct {
 	*packed
-	name string
-	err  error
-
-	line   int
-	offset int64
-
-	long bool
-	more bool
+	name       string
+	err        error
+	line       int
+	offset     int64
+	long, more bool
 }
 
 func newLines(p *packed, name string) *lines {
@@ -189,7 +186,7 @@ func (l *lines) next() (rawLine, error) {
 		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 			switch {
 			case len(data) == 0 && l.line == 1:
-				return rawLine{}, l.fail(fmt.Errorf("%w: the file holds nothing", ErrEmpty))
+				return rawLine{}, l.fail(fmt.Errorf("%w: the file is empty", ErrEmpty))
 			case len(data) == 0:
 				return rawLine{}, io.EOF
 			case !json.Valid(data):
@@ -205,13 +202,13 @@ func (l *lines) next() (rawLine, error) {
 	return raw, nil
 }
 
-// skip leaves a line of n bytes behind.
+// skip moves behind a line of n bytes.
 func (l *lines) skip(n int) {
 	l.line++
 	l.offset += int64(n)
 }
 
-// fail keeps the error, so that every later call gives it again.
+// fail keeps the error for all later calls.
 func (l *lines) fail(cause error) *Error {
 	l.err = cause
 	return &Error{Name: l.name, Line: l.line, Offset: l.offset, Err: cause}
@@ -234,19 +231,16 @@ func (l *lines) resume() bool {
 
 func (l *lines) damaged(rawLine) {}
 
-// documents cuts a stream into JSON documents, whatever their layout.
+// documents cuts a stream into JSON documents in any layout. rest is the damaged
+// document and its place, again the bytes that are read a second time.
 type documents struct {
 	*packed
-	name string
-	err  error
-
-	line   int
-	offset int64
-
-	again []byte
-
-	rest []byte
-
+	name       string
+	err        error
+	line       int
+	offset     int64
+	again      []byte
+	rest       []byte
 	restLine   int
 	restOffset int64
 	some       bool
@@ -305,7 +299,7 @@ func (d *documents) next() (rawLine, error) {
 		case c == '}' || c == ']':
 			depth--
 		case depth == 0 && c == '\n':
-			// Something else than a document: a line of it is enough.
+			// No document: it ends with the line.
 			raw.data = raw.data[:len(raw.data)-1]
 			return raw, nil
 		}
@@ -315,7 +309,7 @@ func (d *documents) next() (rawLine, error) {
 	}
 }
 
-// ended says how the stream ended after what was read of a document.
+// ended returns the error of the stream's end after a part of a document.
 func (d *documents) ended(raw rawLine, err error) error {
 	switch whole := errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF); {
 	case !whole:
@@ -329,7 +323,7 @@ func (d *documents) ended(raw rawLine, err error) error {
 		d.keep(raw)
 		return d.fail(raw.line, raw.offset, truncated("the file ends in the middle of the document"))
 	case !d.some:
-		return d.fail(d.line, d.offset, fmt.Errorf("%w: the file holds nothing", ErrEmpty))
+		return d.fail(d.line, d.offset, fmt.Errorf("%w: the file is empty", ErrEmpty))
 	}
 	return io.EOF
 }
@@ -343,8 +337,8 @@ func (d *documents) keep(raw rawLine) {
 	d.rest, d.restLine, d.restOffset = raw.data, raw.line, raw.offset
 }
 
-// resume looks for a line that begins with a brace in what was read of the
-// damaged document: nothing but a document begins so.
+// resume looks for a line in the damaged document that starts with a brace: only a
+// document starts so.
 func (d *documents) resume() bool {
 	i := bytes.Index(d.rest, []byte("\n{"))
 	if i < 0 {

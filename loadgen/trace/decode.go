@@ -21,20 +21,19 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// decoded is a line that a worker is done with.
+// decoded is a line with its typed object. named is set where the line names its
+// resource.
 type decoded struct {
-	raw      rawLine
-	frame    Frame
-	resource Resource
-
+	raw        rawLine
+	frame      Frame
+	resource   Resource
 	named      bool
 	object     apiruntime.Object
 	endInitial bool
 	err        error
 }
 
-// decode takes a line apart and makes the typed object, where the resource is
-// wanted.
+// decode parses a line and decodes its object, if the resource is wanted.
 func decode(raw rawLine, wanted func(Resource) bool) decoded {
 	d := decoded{raw: raw}
 	var h head
@@ -78,20 +77,18 @@ func decode(raw rawLine, wanted func(Resource) bool) decoded {
 	case err != nil && !d.named:
 		d.err = corrupt("kind %s of %s is unknown", kind.Kind, version)
 	case d.frame.Type == watch.Bookmark:
-	case err != nil:
-		// The recorder found the resource in the cluster: it is a custom one.
-		u := &unstructured.Unstructured{}
-		if err := apijson.Unmarshal(d.frame.Object, &u.Object); err != nil {
-			d.err = corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
-			return d
-		}
-		d.object = u
 	default:
-		if err := apijson.Unmarshal(d.frame.Object, o); err != nil {
-			d.err = corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
+		var into any = o
+		d.object = o
+		if err != nil {
+			// The recorder found the resource in the cluster: it is a custom one.
+			u := &unstructured.Unstructured{}
+			d.object, into = u, &u.Object
+		}
+		if err := apijson.Unmarshal(d.frame.Object, into); err != nil {
+			d.object, d.err = nil, corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
 			return d
 		}
-		d.object = o
 	}
 	if d.object != nil && d.object.GetObjectKind().GroupVersionKind() != kind {
 		d.err = corrupt("a %s is recorded as a %s of %s", d.object.GetObjectKind().GroupVersionKind().Kind, kind.Kind, kind.GroupVersion())
@@ -100,16 +97,16 @@ func decode(raw rawLine, wanted func(Resource) bool) decoded {
 	return d
 }
 
-// watchError says what an ERROR frame says.
+// watchError returns the error of an ERROR frame.
 func watchError(object []byte) error {
 	var s metav1.Status
 	if err := json.Unmarshal(object, &s); err != nil {
-		return corrupt("the watch that was recorded ended with an ERROR event")
+		return corrupt("the recorded watch ended with an ERROR event")
 	}
-	return corrupt("the watch that was recorded ended with an ERROR event: %d %s: %s", s.Code, s.Reason, s.Message)
+	return corrupt("the recorded watch ended with an ERROR event: %d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-// chunk is how many lines a worker takes at once.
+// chunk is the number of lines of a job.
 const chunk = 32
 
 type job struct {
@@ -118,9 +115,9 @@ type job struct {
 	done  chan []decoded
 }
 
-// decodeAll decodes the lines on GOMAXPROCS workers and hands them to add in
-// order; of a trace, those of the resources that are wanted. It returns the
-// first error in order of lines, with every goroutine ended.
+// decodeAll decodes the lines on GOMAXPROCS workers and passes them to add in order; in
+// a trace, the lines of wanted resources. It returns the first error in order of
+// lines, after all goroutines have ended.
 func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(decoded) error) error {
 	workers := runtime.GOMAXPROCS(0)
 	work := make(chan *job)
@@ -181,18 +178,16 @@ func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(deco
 	return nil
 }
 
-// loader puts the events of a recording together, resource by resource.
+// loader builds the storms of a recording.
 type loader struct {
-	name string
-
+	name     string
 	mend     bool
 	builders map[Resource]*builder
-
-	order []*builder
-	last  time.Duration
+	order    []*builder
+	last     time.Duration
 }
 
-// add takes the next line; an error is about that line.
+// add adds the next line; it returns the error of that line.
 func (l *loader) add(d decoded) error {
 	if d.err != nil {
 		return d.err
@@ -224,29 +219,29 @@ func (l *loader) add(d decoded) error {
 	return b.event(d)
 }
 
-// builder puts the events of one resource together.
+// builder builds the storm of one resource.
 type builder struct {
-	storm *storm.Storm
-	keys  map[string]int32
-	alive []bool
-	mend  bool
-
-	initialEnds int
+	storm  *storm.Storm
+	keys   map[string]int32
+	exists []bool
+	mend   bool
+	// initialEnd is the line with the end of the initial list; 0 before it.
+	initialEnd int
 }
 
 func (b *builder) bookmark(d decoded) error {
 	if !d.endInitial {
 		return nil
 	}
-	if b.initialEnds > 0 {
-		return corrupt("the initial list ends a second time (first on line %d)", b.initialEnds)
+	if b.initialEnd > 0 {
+		return corrupt("the initial list ends a second time (first on line %d)", b.initialEnd)
 	}
 	for i := range b.storm.Events {
 		if e := &b.storm.Events[i]; e.Type != watch.Added {
 			return corrupt("the initial list ends, but has a %s of %s", e.Type, e.Key)
 		}
 	}
-	b.initialEnds = d.raw.line
+	b.initialEnd = d.raw.line
 	b.storm.Initial = len(b.storm.Events)
 	return nil
 }
@@ -260,54 +255,42 @@ func (b *builder) event(d decoded) error {
 		return corrupt("the object has no name")
 	}
 	key := storm.ObjectKey(o.GetNamespace(), o.GetName())
+	index, seen := b.keys[key]
 	if b.mend {
-		if d.frame.Type = b.mended(key, d.frame.Type); d.frame.Type == "" {
+		if d.frame.Type = mendType(d.frame.Type, seen && b.exists[index]); d.frame.Type == "" {
 			return nil
 		}
 	}
-	index, seen := b.keys[key]
 	if !seen {
 		index = int32(len(b.keys))
 		b.keys[key] = index
-		b.alive = append(b.alive, false)
+		b.exists = append(b.exists, false)
 		b.storm.Keys = len(b.keys)
 	}
-	switch there := b.alive[index]; {
-	case d.frame.Type == watch.Added && there:
-		return corrupt("ADDED of %s, which is there already", key)
-	case d.frame.Type != watch.Added && !there:
-		return corrupt("%s of %s, which is not there", d.frame.Type, key)
+	switch exists := b.exists[index]; {
+	case d.frame.Type == watch.Added && exists:
+		return corrupt("ADDED of %s, which exists already", key)
+	case d.frame.Type != watch.Added && !exists:
+		return corrupt("%s of %s, which does not exist", d.frame.Type, key)
 	}
-	b.alive[index] = d.frame.Type != watch.Deleted
+	b.exists[index] = d.frame.Type != watch.Deleted
 	seq := uint64(len(b.storm.Events) + 1)
 	o.SetResourceVersion(strconv.FormatUint(seq, 10))
 	b.storm.Events = append(b.storm.Events, storm.Event{
-		Type:     d.frame.Type,
-		Seq:      seq,
-		At:       d.frame.Offset,
-		Key:      key,
-		KeyIndex: index,
-		Object:   d.object,
+		Type: d.frame.Type, Seq: seq, At: d.frame.Offset, Key: key, KeyIndex: index, Object: d.object,
 	})
 	return nil
 }
 
-// mended returns what an event is to a watcher who has seen what came before;
-// empty where it is nothing.
-func (b *builder) mended(key string, t watch.EventType) watch.EventType {
-	index, seen := b.keys[key]
-	return mendType(t, seen && b.alive[index])
-}
-
-// mendType returns what an event is to a watcher for whom the object is there,
-// or isn't; empty where it is nothing.
-func mendType(t watch.EventType, there bool) watch.EventType {
+// mendType returns the type of an event of an object that exists or not; empty for
+// none.
+func mendType(t watch.EventType, exists bool) watch.EventType {
 	switch {
-	case t == watch.Deleted && !there:
+	case t == watch.Deleted && !exists:
 		return ""
-	case t == watch.Added && there:
+	case t == watch.Added && exists:
 		return watch.Modified
-	case t == watch.Modified && !there:
+	case t == watch.Modified && !exists:
 		return watch.Added
 	}
 	return t

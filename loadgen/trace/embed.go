@@ -16,18 +16,19 @@ var recorded embed.FS
 
 const (
 	folder = "recorded"
-	// prefix keeps the names of recordings apart from those of profiles, some of
-	// which generate what was recorded here.
+	// prefix separates the names of recordings from those of profiles.
 	prefix = "recorded-"
 )
 
-// nameOf is the name of a recording by that of its file.
+// nameOf returns the name of a recording by its file.
 func nameOf(e fs.DirEntry) string {
 	name, _, _ := strings.Cut(e.Name(), ".")
 	return prefix + name
 }
 
-func recordedNames() []string {
+// Names returns the names of the built-in recordings, sorted, such as
+// recorded-nodeloss.
+func Names() []string {
 	entries, err := fs.ReadDir(recorded, folder)
 	if err != nil {
 		return nil
@@ -40,23 +41,23 @@ func recordedNames() []string {
 	return names
 }
 
-// Open opens a recording: one of those that are built in, by name, or a file, by
-// path; where both fit, it is the name. A file can be sought. The error for one
-// that isn't there wraps [fs.ErrNotExist] and lists the names.
+// Open opens a built-in recording by name, or a file by path; a name wins. A file
+// implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists
+// the names.
 func Open(nameOrPath string) (io.ReadCloser, error) {
-	names := recordedNames()
-	if slices.Contains(names, nameOrPath) {
-		entries, err := fs.ReadDir(recorded, folder)
-		if err != nil {
-			return nil, err
+	entries, err := fs.ReadDir(recorded, folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if nameOf(e) == nameOrPath {
+			return recorded.Open(folder + "/" + e.Name())
 		}
-		i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return nameOf(e) == nameOrPath })
-		return recorded.Open(folder + "/" + entries[i].Name())
 	}
 	f, err := os.Open(nameOrPath)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("trace %s: %w (a path, or one of %s)", printable(nameOrPath), fs.ErrNotExist, strings.Join(names, ", "))
+		return nil, fmt.Errorf("trace %s: %w (a path, or one of %s)", printable(nameOrPath), fs.ErrNotExist, strings.Join(Names(), ", "))
 	case err != nil:
 		return nil, openError(nameOrPath, err)
 	}
@@ -71,7 +72,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// openError leaves out the path, which os repeats.
+// openError drops the path from an error of package os.
 func openError(name string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -6,33 +6,28 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Names returns the names of the recordings that are built in, sorted: each is
-// recorded- and what happened, as recorded-nodeloss.
-func Names() []string { return recordedNames() }
-
-// Load makes a storm of a recording's main resource, which is the first that it
-// names or has. The recording is one of those that are built in, by name, or a
-// file of any format that [Reader] reads, by path; where both fit, it is the
-// name (write ./name for the file).
+// Load converts a recording's main resource to a storm: the first resource that its
+// header names, or the first that it has. nameOrPath is the name of a built-in
+// recording, or the path of a file in any format that [Reader] reads; a name wins
+// (write ./name for the file).
 //
-// Objects are typed, as client-go's scheme has them, with apiVersion and kind
-// kept and fields that it doesn't know ignored; those of a resource that it
-// doesn't know, and that the recording names, are unstructured. Each event is
-// numbered, in order of arrival, and its object's resourceVersion is that
-// number. Bookmarks become no events; the one that ends the initial list sets
-// Storm.Initial. The storm is valid in the sense of [storm.Storm.Validate].
+// Objects have the types of client-go's scheme, with apiVersion and kind and without
+// unknown fields. Objects of a resource that the scheme does not know, and that the
+// recording names, are unstructured. Events are numbered in order of arrival; the
+// number is the resourceVersion of the object. Bookmarks are no events; the one that
+// ends the initial list sets Storm.Initial. The storm is valid (see
+// [storm.Storm.Validate]).
 //
-// Besides what [Reader.Next] checks, these are errors of the line that has
-// them: a kind that client-go doesn't know, or another than that of the lines
-// before, where the line names no resource; an ERROR event; an ADDED of an
-// object that is there, a MODIFIED or DELETED of one that isn't; an initial list
-// with anything but ADDED, or with a second end. They are all an [*Error]. A
-// file that isn't there is an error wrapping [io/fs.ErrNotExist] that lists the
-// names. (Of a [WatchFormat], which may begin in the middle of things, such
-// events are taken for what they are to somebody who has just begun to watch.)
+// Besides those of [Reader.Next], these are errors of a line: without a resource, a
+// kind that client-go does not know or that differs from that of the lines before;
+// an ERROR event; ADDED of an object that exists, MODIFIED or DELETED of one that
+// does not; an initial list with anything but ADDED, or with a second end. They are
+// all an [*Error]. In [WatchFormat], which may start at any point of a watch, events
+// get the types of a watch that starts there. The error for a missing file wraps
+// [io/fs.ErrNotExist] and lists the names.
 //
-// Decoding takes all of GOMAXPROCS; the whole storm is held in memory, some
-// 20 kB for a pod of 10 kB of JSON.
+// Decoding uses GOMAXPROCS. The storm takes about 20 kB of memory for a pod of 10 kB
+// of JSON.
 func Load(nameOrPath string) (*storm.Storm, error) {
 	storms, err := load(nameOrPath, false)
 	if err != nil {
@@ -41,8 +36,8 @@ func Load(nameOrPath string) (*storm.Storm, error) {
 	return storms[0], nil
 }
 
-// LoadSet makes a storm of each of a recording's resources, the main one first;
-// the rest is as in [Load].
+// LoadSet converts each resource of a recording to a storm, the main one first; see
+// [Load].
 func LoadSet(nameOrPath string) (*storm.Set, error) {
 	storms, err := load(nameOrPath, true)
 	if err != nil {
@@ -51,11 +46,10 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 	return &storm.Set{Name: nameOrPath, Storms: storms}, nil
 }
 
-// errNoEvents is of a recording, or of its main resource.
+// errNoEvents is for a recording or its main resource.
 var errNoEvents = fmt.Errorf("%w: the recording has no events", ErrEmpty)
 
-// load returns the storms that have events, the main resource's first; just
-// that one unless all are asked for.
+// load returns the storms with events: all, the main resource's first, or only that.
 func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	f, err := Open(nameOrPath)
 	if err != nil {
@@ -89,7 +83,7 @@ func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	return storms, nil
 }
 
-// empty is the error for a recording without events, at its end.
+// empty returns the error for a recording without events, at its end.
 func (r *Reader) empty() error {
 	e := &Error{Name: r.name, Err: errNoEvents}
 	switch c := r.cut.(type) {

@@ -6,22 +6,20 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Mender makes a recording whole that was cut, damaged, merged or begun in the
-// middle of things: each frame becomes what it is to somebody who has seen those
-// before it and nothing else. So a MODIFIED or DELETED of an object that isn't
-// there becomes an ADDED or nothing, an ADDED of one that is becomes a MODIFIED,
-// and of several ends of an initial list the first remains. Its memory grows
-// with the keys. The zero value is ready to be used.
+// Mender repairs the sequence of events of a recording that was cut, damaged or
+// merged, or that started within a watch. Each frame gets the type that it has in a
+// watch of only the frames before it: MODIFIED of an object that does not exist
+// becomes ADDED, DELETED of one is dropped, ADDED of one that exists becomes
+// MODIFIED, and only the first end of an initial list stays. Memory grows with the
+// keys. The zero value is ready.
 type Mender struct {
 	Changed, Dropped int
-
-	there map[Resource]map[string]bool
-
-	begun map[Resource]bool
+	exists           map[Resource]map[string]bool
+	ended            map[Resource]bool // there is no initial list to end any more
 }
 
-// Frame returns the mended frame; keep is false where nothing is left of it. The
-// error is about an object that is none.
+// Frame returns the repaired frame; keep is false where it is dropped. It returns an
+// error for an invalid object.
 func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 	if f.Break != nil || f.Type == watch.Error {
 		return f, true, nil
@@ -30,26 +28,26 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 	if err != nil {
 		return f, false, err
 	}
-	if m.there == nil {
-		m.there, m.begun = map[Resource]map[string]bool{}, map[Resource]bool{}
+	if m.exists == nil {
+		m.exists, m.ended = map[Resource]map[string]bool{}, map[Resource]bool{}
 	}
-	there := m.there[f.Resource]
-	if there == nil {
-		there = map[string]bool{}
-		m.there[f.Resource] = there
+	exists := m.exists[f.Resource]
+	if exists == nil {
+		exists = map[string]bool{}
+		m.exists[f.Resource] = exists
 	}
 	if f.Type == watch.Bookmark {
 		if h.endsInitial() {
-			if m.begun[f.Resource] {
+			if m.ended[f.Resource] {
 				m.Dropped++
 				return f, false, nil
 			}
-			m.begun[f.Resource] = true
+			m.ended[f.Resource] = true
 		}
 		return f, true, nil
 	}
 	key := storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name)
-	t := mendType(f.Type, there[key])
+	t := mendType(f.Type, exists[key])
 	switch {
 	case t == "":
 		m.Dropped++
@@ -58,26 +56,24 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 		m.Changed++
 	}
 	if t != watch.Added {
-		m.begun[f.Resource] = true
+		m.ended[f.Resource] = true
 	}
 	if t == watch.Deleted {
-		delete(there, key)
+		delete(exists, key)
 	} else {
-		there[key] = true
+		exists[key] = true
 	}
 	f.Type = t
 	return f, true, nil
 }
 
-// Key returns the key of a frame's object, namespace/name, and its resource
-// version.
+// Key returns the key of a frame's object, namespace/name, and its resourceVersion.
 func (f Frame) Key() (key, version string, err error) {
 	h, err := headOf(f.Object)
 	return storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name), h.Metadata.ResourceVersion, err
 }
 
-// EndsInitial reports whether the frame is the bookmark that ends an initial
-// list.
+// EndsInitial reports whether the frame is the bookmark that ends an initial list.
 func (f Frame) EndsInitial() bool {
 	if f.Type != watch.Bookmark {
 		return false

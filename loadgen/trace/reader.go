@@ -24,31 +24,31 @@ const (
 	TraceFormat = "trace"
 	// LinesFormat is recorded JSON lines.
 	LinesFormat = "lines"
-	// WatchFormat is what a watch says, without times.
+	// WatchFormat is the raw output of a watch, without times.
 	WatchFormat = "watch"
 )
 
-// Reader streams the frames of a recording. It holds one line at a time, of at
-// most 32 MiB, or one block of about a MiB. It is for one goroutine.
+// Reader reads the frames of a recording. It holds one line of at most 32 MiB, or one
+// block of about a MiB. It is for one goroutine.
 type Reader struct {
 	name   string
 	format string
-	packed *packed
-	blocks *blocks
+	packed *packed // nil for a trace
+	blocks *blocks // nil for other formats
 	cut    cutter
 	last   time.Duration
 	err    error
-
+	// onFault receives the errors that Next skips; lost is the one that becomes the
+	// next break.
 	onFault func(*Error)
 	lost    *Error
 	ended   bool
-
-	seen  []Resource
-	kinds map[schema.GroupVersionKind]Resource
+	seen    []Resource
+	kinds   map[schema.GroupVersionKind]Resource
 }
 
-// NewReader returns a reader of a recording, whose format it tells by the first
-// bytes. The name is for errors.
+// NewReader returns a reader of a recording. It detects the format by the first bytes.
+// The name is for errors.
 func NewReader(r io.Reader, name string) *Reader {
 	out := &Reader{name: name, kinds: map[schema.GroupVersionKind]Resource{}}
 	t := tape{in: r}
@@ -77,13 +77,12 @@ func NewReader(r io.Reader, name string) *Reader {
 	return out
 }
 
-// failing is a reader that has failed already.
+// failing is a reader that returns an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// isWatch reports whether the first thing in the first object is what a watch
-// begins with.
+// isWatch reports whether the first object starts with a field of a watch event.
 func isWatch(in *bufio.Reader) bool {
 	const look = 4 << 10
 	for n := 64; ; n *= 2 {
@@ -109,11 +108,11 @@ func isWatch(in *bufio.Reader) bool {
 	}
 }
 
-// Format returns the format of the recording: one of those above.
+// Format returns the format of the recording.
 func (r *Reader) Format() string { return r.format }
 
-// Compression returns how a recording that is no trace is compressed: gzip,
-// zstd, or nothing.
+// Compression returns the compression of a recording that is no trace: gzip, zstd, or
+// the empty string.
 func (r *Reader) Compression() string {
 	if r.packed == nil {
 		return uncompressed
@@ -121,8 +120,8 @@ func (r *Reader) Compression() string {
 	return r.packed.by
 }
 
-// Header returns what the recording says of itself, with the resources that
-// were met so far. Of what is no trace that is all that it says.
+// Header returns the header with the resources so far. Other formats than traces have
+// nothing else in it.
 func (r *Reader) Header() Header {
 	var h Header
 	if r.blocks != nil {
@@ -132,8 +131,8 @@ func (r *Reader) Header() Header {
 	return h
 }
 
-// Blocks returns how many blocks of a trace were read, how many bytes they take
-// in the file and how many their lines have.
+// Blocks returns the number of blocks that were read, their bytes in the file, and the
+// bytes of their lines.
 func (r *Reader) Blocks() (blocks int, stored, text int64) {
 	if r.blocks == nil {
 		return 0, 0, 0
@@ -141,33 +140,30 @@ func (r *Reader) Blocks() (blocks int, stored, text int64) {
 	return r.blocks.stored, r.blocks.packedBytes, r.blocks.textBytes
 }
 
-// Tolerate makes the reader tell f what it can't read, and go on with what
-// comes after: the next line, document or block. Where something was lost, Next
-// returns a [Break] that is [Unreadable]. It must be called before Next.
+// Tolerate makes the reader call f for an error and continue with the next line,
+// document or block. For each loss, Next returns a [Break] that is [Unreadable]. Call
+// it before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
-// SkipTo leaves out what is before a time: of a trace the blocks that are, found
-// by the index where the recording can be sought and by their heads where it
-// can't. Frames of the block in which the time lies, and all of what is no trace,
-// are still returned. It must be called before Next.
+// SkipTo skips the blocks of a trace before a time: by the index where the recording
+// can seek, else by their heads. Next still returns all frames of the block at that
+// time, and all frames of other formats. Call it before Next.
 func (r *Reader) SkipTo(from time.Duration) {
 	if r.blocks != nil {
 		r.blocks.seek(from)
 	}
 }
 
-// Next returns the next frame, and io.EOF after the last one. Every other
-// error is an [*Error]; it ends the stream, and each later call returns it
-// again. What is checked:
+// Next returns the next frame, and io.EOF after the last one. Every other error is an
+// [*Error]; it ends the stream, and all later calls return it. It checks that
 //
-//   - The stream is whole: checksums are right, nothing is cut short.
-//   - Each line is a JSON object with an offset, a known type and an object.
-//   - The object has an apiVersion and a kind, and a name unless it comes with
-//     a BOOKMARK or an ERROR. (Of a trace, whose writer has seen to the JSON,
-//     objects are not looked into.)
-//   - Offsets are not negative and never decrease.
+//   - the stream is whole and checksums match,
+//   - each line is a JSON object with an offset, a known type and an object,
+//   - the object has an apiVersion and a kind, and a name unless it belongs to a
+//     BOOKMARK or an ERROR (not in traces, whose writer validates JSON),
+//   - offsets are not negative and never decrease.
 //
-// Keys of the line that are not known are ignored.
+// It ignores unknown fields of the line.
 func (r *Reader) Next() (Frame, error) {
 	if r.err != nil {
 		return Frame{}, r.err
@@ -176,7 +172,7 @@ func (r *Reader) Next() (Frame, error) {
 		if r.lost != nil {
 			b := &Break{Reason: Unreadable, Message: place(r.lost)}
 			r.lost = nil
-			return Frame{Offset: r.last, Break: b}, nil //nolint:nilerr // The loss has been told, and is a frame.
+			return Frame{Offset: r.last, Break: b}, nil //nolint:nilerr // The loss is a frame.
 		}
 		if r.ended {
 			r.err = io.EOF
@@ -199,8 +195,8 @@ func (r *Reader) Next() (Frame, error) {
 	}
 }
 
-// place is the fault without the file's name, which an anonymised trace
-// shouldn't have.
+// place returns the error without the file's name, which must not be in an anonymised
+// trace.
 func place(e *Error) string {
 	c := *e
 	c.Name = "x"
@@ -213,8 +209,8 @@ func (r *Reader) meet(res Resource) {
 	}
 }
 
-// next returns the next frame; or io.EOF; or a fault, after which it can be
-// called again.
+// next returns the next frame; or io.EOF; or an error in the recording, after which it
+// can be called again.
 func (r *Reader) next() (Frame, *Error, error) {
 	raw, err := r.cut.next()
 	if err != nil {
@@ -245,8 +241,8 @@ func (r *Reader) next() (Frame, *Error, error) {
 	return f, nil, nil
 }
 
-// resource completes what a line says of its resource by its object: the kind,
-// or all. An ERROR's object is a Status, which says nothing of it.
+// resource returns the resource of a line, with the kind of its object, or by that kind
+// where the line names none. A Status, the object of an ERROR, has none.
 func (r *Reader) resource(named Resource, h head) Resource {
 	kind := schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
 	if h.Kind == "Status" && h.APIVersion == "v1" {
@@ -268,8 +264,8 @@ func (r *Reader) resource(named Resource, h head) Resource {
 	return res
 }
 
-// ResourceOf returns the resource of a kind, as far as it can be told from the
-// kind's name; it is right for all of Kubernetes' own.
+// ResourceOf guesses the resource of a kind by its name. It is right for all kinds of
+// Kubernetes itself.
 func ResourceOf(kind schema.GroupVersionKind) Resource {
 	gvr, _ := meta.UnsafeGuessKindToResource(kind)
 	return Resource{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: kind.Kind}
@@ -282,7 +278,7 @@ func inOrder(last, offset time.Duration) error {
 	return nil
 }
 
-// head is what every object says of itself.
+// head has the fields that identify an object.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -307,13 +303,13 @@ func (h head) check(t watch.EventType) error {
 	return nil
 }
 
-// endsInitial reports whether the object is that of the bookmark which ends the
-// initial list.
+// endsInitial reports whether the object is that of the bookmark that ends the initial
+// list.
 func (h head) endsInitial() bool {
 	return h.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// headOf reads what an object says of itself.
+// headOf reads the head of an object.
 func headOf(object []byte) (head, error) {
 	var h head
 	if err := json.Unmarshal(object, &h); err != nil {
@@ -322,13 +318,13 @@ func headOf(object []byte) (head, error) {
 	return h, nil
 }
 
-// event is what a watch says.
+// event is an event of a watch.
 type event struct {
 	Type   *string         `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
-// parse takes a line apart. Of a line in blockForm there is no head.
+// parse parses a line. It returns no head for a line in blockForm.
 func parse(raw rawLine) (Frame, head, error) {
 	fail := func(err error) (Frame, head, error) { return Frame{}, head{}, err }
 	if raw.form == blockForm {
@@ -386,9 +382,7 @@ func parse(raw rawLine) (Frame, head, error) {
 		return fail(corrupt("the event has no type"))
 	}
 	f.Type, f.Object = watch.EventType(*line.Event.Type), line.Event.Object
-	switch f.Type {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
-	default:
+	if !knownType(f.Type) {
 		return fail(corrupt("event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", f.Type))
 	}
 	if len(f.Object) == 0 || bytes.Equal(f.Object, []byte("null")) {
@@ -410,50 +404,49 @@ func parse(raw rawLine) (Frame, head, error) {
 	return f, h, nil
 }
 
-// parseBlockLine takes apart a line that [appendLine] wrote, without looking at
-// the JSON of its object: ok is false where it looks otherwise.
+// parseBlockLine parses a line that [appendLine] wrote, without the JSON of its object:
+// ok is false for any other line.
 func parseBlockLine(raw rawLine) (f Frame, ok bool) {
-	rest, ok := bytes.CutPrefix(raw.data, []byte(lineOffset))
+	offset, rest, ok := between(raw.data, lineOffset, ',')
 	if !ok {
 		return f, false
 	}
-	i := bytes.IndexByte(rest, ',')
-	if i <= 0 || i > 19 {
+	n, err := strconv.ParseInt(string(offset), 10, 64)
+	if err != nil || n < 0 {
 		return f, false
 	}
-	offset, err := strconv.ParseInt(string(rest[:i]), 10, 64)
-	if err != nil || offset < 0 {
-		return f, false
-	}
-	if rest, ok = bytes.CutPrefix(rest[i:], []byte(lineResource+`"`)); !ok {
-		return f, false
-	}
-	if i = bytes.IndexByte(rest, '"'); i <= 0 {
-		return f, false
-	}
-	resource, ok := inBlock(raw, string(rest[:i]))
+	name, rest, ok := between(rest, lineResource+`"`, '"')
 	if !ok {
 		return f, false
 	}
-	if rest, ok = bytes.CutPrefix(rest[i+1:], []byte(lineEvent)); !ok {
+	resource, ok := inBlock(raw, string(name))
+	if !ok || len(rest) == 0 {
 		return f, false
 	}
-	if i = bytes.IndexByte(rest, '"'); i <= 0 {
+	typ, rest, ok := between(rest[1:], lineEvent, '"')
+	if !ok || !knownType(watch.EventType(typ)) {
 		return f, false
 	}
-	typ := watch.EventType(rest[:i])
-	switch typ {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
-	default:
-		return f, false
-	}
-	if rest, ok = bytes.CutPrefix(rest[i:], []byte(lineObject)); !ok {
+	if rest, ok = bytes.CutPrefix(rest, []byte(lineObject)); !ok {
 		return f, false
 	}
 	if rest, ok = bytes.CutSuffix(rest, []byte(lineEnd)); !ok || len(rest) < 2 || rest[0] != '{' {
 		return f, false
 	}
-	return Frame{Offset: time.Duration(offset), Type: typ, Object: bytes.Clone(rest), Resource: resource, Line: raw.line}, true
+	return Frame{Offset: time.Duration(n), Type: watch.EventType(typ), Object: bytes.Clone(rest), Resource: resource, Line: raw.line}, true
+}
+
+// between returns the bytes of s between a prefix and the next end byte, and the rest
+// from that byte on.
+func between(s []byte, prefix string, end byte) (part, rest []byte, ok bool) {
+	if s, ok = bytes.CutPrefix(s, []byte(prefix)); !ok {
+		return nil, nil, false
+	}
+	i := bytes.IndexByte(s, end)
+	if i <= 0 {
+		return nil, nil, false
+	}
+	return s[:i], s[i:], true
 }
 
 // inBlock finds a resource of the block; a Break may have none.
@@ -489,8 +482,7 @@ func parseResource(s, kind string) (Resource, bool) {
 	return r, r.Version != "" && r.Resource != ""
 }
 
-// jsonFault says what is wrong with JSON in its own terms: the json package
-// would print the Go type that it was to be read into.
+// jsonFault returns an error of package json without the Go type.
 func jsonFault(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {

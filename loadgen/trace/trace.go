@@ -1,71 +1,72 @@
-// Package trace reads and writes recorded watch streams and makes storms of
-// them.
+// Package trace reads and writes recorded watch streams and converts them to storms.
 //
-// A recording is a sequence of frames in order of arrival: what a watch said,
+// A recording is a sequence of frames in order of arrival: the events of a watch,
 // with the object as the API server sent it and the time from the start of the
-// recording. The types are the watch's: ADDED, MODIFIED, DELETED, BOOKMARK and
-// ERROR. A bookmark annotated k8s.io/initial-events-end ends the initial list of
-// its resource. Between frames there may be a [Break], which says that something
-// was missed there.
+// recording. The types are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark
+// with the annotation k8s.io/initial-events-end ends the initial list of its
+// resource. A [Break] between frames is a gap in the recording.
 //
 // # Formats
 //
-// [Reader] tells them by their first bytes, from a file or a pipe:
+// [Reader] detects the format by its first bytes, in a file or a pipe:
 //
-//   - A trace, which is this package's own format and described below: *.wlt.
+//   - A trace, this package's own format, which is described below: *.wlt.
 //
-//   - Recorded JSON lines, one a frame, plain or compressed by gzip or zstd:
+//   - Recorded JSON lines, one frame each, plain or compressed by gzip or zstd:
 //
 //     {"offsetNs":30438098,"event":{"type":"ADDED","object":{"kind":"Pod",…}}}
 //
 //     offsetNs is the time of arrival in nanoseconds; it never decreases. A
-//     line may name its "resource", such as "apps/v1/deployments"; where none
-//     does, all are of one kind. A line with a "break" instead of an "event" is
-//     a [Break].
+//     line may name its "resource", such as "apps/v1/deployments"; without it, all
+//     objects have one kind. A line with a "break" instead of an "event" is a
+//     [Break].
 //
-//   - What a watch says, as it is: kubectl get --watch -o json
+//   - The raw output of a watch: kubectl get --watch -o json
 //     --output-watch-events, or curl …?watch=1. It is a sequence of JSON
 //     documents, on one line each or pretty-printed, plain or compressed:
 //
 //     {"type":"ADDED","object":{"kind":"Pod",…}}
 //
-//     There are no times in it; all frames are at 0.
+//     It has no times; all frames are at 0.
 //
 // # The trace format
 //
-// Version 1. A trace is a sequence of zstd frames, so that zstd -d turns it into
-// recorded JSON lines. The data frames are the blocks: each is compressed by
-// itself and holds about a MiB of whole lines, with the resource in each. Around
-// them are skippable frames, which zstd skips:
+// Version 1. A trace is a sequence of zstd frames, so zstd -d converts it to recorded
+// JSON lines. The data frames are the blocks. Each is compressed by itself and has
+// about a MiB of whole lines, each with its resource. Between them are skippable
+// frames, which zstd skips:
 //
 //	header   block head, block   block head, block   …   index
 //
-// A skippable frame has, all numbers being little-endian:
+// A skippable frame has these parts; all numbers are little-endian:
 //
 //	magic    4 bytes  0x184D2A57
-//	size     4 bytes  of what follows
+//	size     4 bytes  of the rest
 //	tag      4 bytes  WLTh (header), WLTb (block head), WLTi (index)
 //	JSON     …        [Header], block head, index
 //	length   4 bytes  of the JSON
 //	CRC-32C  4 bytes  of tag, JSON and length
 //
 // The block head has the block's compressed size and CRC-32C, its first and last
-// time, its resources and its place in the order, so that a block can be
-// skipped, checked and read without any other. The index has the place and the
-// times of each block; its length stands at its end, so that a file can be read
-// from there. A pipe is read without it.
+// time, its resources and its number, so a block can be skipped, checked and read
+// without any other. The index has the offset and the times of each block; its
+// length is at its end, so a file can be read from there. A pipe is read without it.
 //
-// A trace is readable up to the last block that was flushed, whatever became of
-// the writer. What is damaged costs the block that it is in: the reader goes on
-// at the next head that it finds.
+// A trace is readable up to the last flushed block, also after a crash of the
+// writer. Damage costs the block that it is in: the reader continues at the next
+// head.
 //
 // # Use
 //
-// [Writer] writes a trace and [LineWriter] the other formats. [Load] makes a
-// [storm.Storm] of a recording's main resource and [LoadSet] a [storm.Set] of
-// all, from a file or from one of those that are built in (see [Names]).
-// [Mender] mends what was cut or damaged. Whatever is wrong with
-// a recording is an [*Error] that names the place.
+//  1. [Writer] writes a trace, [LineWriter] the other formats.
+//  2. [Reader] reads the frames of any format. [Mender] repairs the sequence of
+//     events of a cut or damaged recording.
+//  3. [Load] converts a recording's main resource to a [storm.Storm], [LoadSet] all
+//     resources to a [storm.Set]: of a file, or of a built-in recording (see
+//     [Names]).
+//  4. [Stats] measures a recording.
+//
+// Every error of a recording is an [*Error], which names the place.
 package trace
 
 import (
@@ -79,14 +80,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Version of the trace format that [Writer] writes. [Reader] reads it and those
-// before.
+// Version is the version of the trace format that [Writer] writes. [Reader] reads it
+// and earlier ones.
 const Version = 1
 
-// Extension of a file in the trace format.
+// Extension is the extension of files in the trace format.
 const Extension = ".wlt"
 
-// Resource is one of those that a recording holds.
+// Resource is a resource of a recording.
 type Resource struct {
 	Group    string `json:"group,omitempty"`
 	Version  string `json:"version"`
@@ -112,93 +113,73 @@ func (r Resource) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// Header is what a trace says of itself.
+// Header describes a trace.
 type Header struct {
-	Format int `json:"format"`
-
-	Tool string `json:"tool,omitempty"`
-
-	Origin string `json:"origin,omitempty"`
-
-	Started time.Time `json:"started,omitzero"`
-
-	Anonymised bool `json:"anonymised"`
-
-	Resources []Resource `json:"resources"`
+	Format     int        `json:"format"`
+	Tool       string     `json:"tool,omitempty"`
+	Origin     string     `json:"origin,omitempty"`
+	Started    time.Time  `json:"started,omitzero"`
+	Anonymised bool       `json:"anonymised"`
+	Resources  []Resource `json:"resources"`
 }
 
-// Frame is what a watch said once.
+// Frame is one event of a watch, or a break.
 type Frame struct {
-	Offset time.Duration
-
-	Type watch.EventType
-
-	Object []byte
-
+	Offset   time.Duration
+	Type     watch.EventType
+	Object   []byte
 	Resource Resource
-
-	Break *Break
-
-	Line int
+	Break    *Break
+	Line     int
 }
 
 // Reasons for a [Break].
 const (
-	// Reconnected: the watch ended and was resumed where it ended; nothing was
-	// missed.
+	// Reconnected: the watch ended and resumed at the same version, without a gap.
 	Reconnected = "reconnected"
-	// Relisted: the watch could not be resumed (410 Gone) and everything was
-	// listed again. The frames after it, of the same resource, are the
-	// difference to what was known before; what changed more than once in
-	// between was seen once.
+	// Relisted: the watch could not resume (410 Gone), so everything was listed
+	// again. The next frames of the resource are the differences to the state
+	// before; several changes of an object in the gap are one frame.
 	Relisted = "relisted"
-	// Unreadable: a part of the file could not be read.
+	// Unreadable: a part of the file is damaged.
 	Unreadable = "unreadable"
-	// Ended: the watch ended with an error that nobody followed up.
+	// Ended: the watch ended with an error and was not resumed.
 	Ended = "ended"
 )
 
-// Break says that a recording was interrupted, and what was missed.
+// Break is a gap in a recording: its length, its resource versions, and the
+// differences of the list after it.
 type Break struct {
-	Reason string `json:"reason"`
-
-	Message string `json:"message,omitempty"`
-
-	DownNs int64 `json:"downNs,omitempty"`
-
-	From  string `json:"from,omitempty"`
-	Until string `json:"until,omitempty"`
-
-	Added    int `json:"added,omitempty"`
-	Modified int `json:"modified,omitempty"`
-	Deleted  int `json:"deleted,omitempty"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message,omitempty"`
+	DownNs   int64  `json:"downNs,omitempty"`
+	From     string `json:"from,omitempty"`
+	Until    string `json:"until,omitempty"`
+	Added    int    `json:"added,omitempty"`
+	Modified int    `json:"modified,omitempty"`
+	Deleted  int    `json:"deleted,omitempty"`
 }
 
 var (
 	// ErrTruncated is wrapped by the error for a recording that ends in the
 	// middle.
 	ErrTruncated = errors.New("truncated")
-	// ErrCorrupt is wrapped by the error for a recording that says what none
-	// can say.
+	// ErrCorrupt is wrapped by the error for a recording with invalid content.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrEmpty is wrapped by the error for a recording with no events.
+	// ErrEmpty is wrapped by the error for a recording without events.
 	ErrEmpty = errors.New("empty")
 	// ErrVersion is wrapped by the error for a trace of a later version of the
 	// format.
 	ErrVersion = errors.New("unknown version")
 )
 
-// Error is what is wrong with a recording, and where.
+// Error is an error of a recording, with its place.
 type Error struct {
-	Name string
-
-	Block int
-
-	Line int
-
+	Name   string
+	Block  int
+	Line   int
 	Offset int64
-
-	Err error
+	Err    error
 }
 
 // Error returns one line such as
@@ -219,7 +200,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// printable keeps a message on one line, whatever the file or its name holds.
+// printable keeps a message on one line, whatever is in the file or its name.
 func printable(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s

@@ -9,59 +9,53 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// DefaultBlockSize is how many bytes of lines a block holds, about, unless
-// [Writer.Flush] ends it earlier.
+// DefaultBlockSize is the approximate size of a block's lines, unless [Writer.Flush]
+// ends it earlier.
 const DefaultBlockSize = 1 << 20
 
-// ErrFrame is wrapped by the error for a frame that no recording can hold.
+// ErrFrame is wrapped by the error for an invalid frame.
 var ErrFrame = errors.New("invalid frame")
 
-// FrameWriter takes the frames of a recording, in order.
+// FrameWriter writes the frames of a recording, in order.
 type FrameWriter interface {
 	Write(Frame) error
-
 	Flush() error
-
 	Close() error
 }
 
-// WriterOptions change how a [Writer] works. The zero value is a good default.
+// WriterOptions are the options of a [Writer]. Best compresses best, and slowly.
 type WriterOptions struct {
 	BlockSize int
-
-	Best bool
+	Best      bool
 }
 
 // Writer writes a trace. It is for one goroutine.
 //
-// What was flushed, by [Writer.Flush] or because a block was full, has been
-// handed to the underlying writer in whole blocks and is readable there, even
-// if nothing more is ever written.
+// [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They
+// are readable there even if nothing follows.
 type Writer struct {
 	w     io.Writer
 	enc   *zstd.Encoder
-	block int
+	block int // size
 	index index
-
-	at int64
-
+	at    int64
 	lines []byte
 	head  blockHead
 	last  time.Duration
-
-	out []byte
-	err error
+	out   []byte
+	err   error
 }
 
-// NewWriter writes the header and returns a writer of what follows. Of the
-// header, Format is set here. The error is the underlying writer's, or wraps
-// [ErrFrame] where the header is too large.
+// NewWriter writes the header, with its Format, and returns a writer of the frames. The
+// error is the underlying writer's, or wraps [ErrFrame] where the header is too
+// large.
 func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 	if opts.BlockSize < 0 || opts.BlockSize > 4<<20 {
 		return nil, fmt.Errorf("trace: a block size of %d bytes (allowed: up to %d; 0 means %d)", opts.BlockSize, 4<<20, DefaultBlockSize)
@@ -106,14 +100,13 @@ func (w *Writer) put(b []byte) error {
 	return err
 }
 
-// errClosed is what a writer says after Close.
+// errClosed is the error after Close.
 var errClosed = errors.New("trace: the writer is closed")
 
-// Write appends a frame. Its Line is not looked at. The error wraps [ErrFrame]
-// where the frame's time is before the last one's, its type is none of a
-// watch's, its object is no JSON object or it has no resource; nothing is
-// written then, and writing may go on. After an error of the underlying writer
-// there is nothing but that error.
+// Write appends a frame, without its Line. The error wraps [ErrFrame] for a time before
+// the last frame's, a type that is none of a watch's, an object that is no JSON
+// object, or no resource. Then it writes nothing, and the writer stays usable. An
+// error of the underlying writer is returned by every later call.
 func (w *Writer) Write(f Frame) error {
 	if w.err != nil {
 		return w.err
@@ -154,11 +147,11 @@ func (w *Writer) Write(f Frame) error {
 	return nil
 }
 
-// maxResources bounds the block head.
+// maxResources limits the block head.
 const maxResources = 1 << 10
 
-// Flush ends the block, so that everything that was written is readable. It
-// does nothing where the block is empty. Small blocks compress badly.
+// Flush ends the block, so that all frames are readable. It does nothing for an empty
+// block. Small blocks compress badly.
 func (w *Writer) Flush() error {
 	if w.err != nil || len(w.lines) == 0 {
 		return w.err
@@ -175,8 +168,7 @@ func (w *Writer) Flush() error {
 		w.index.Lines += w.head.Lines
 		w.index.Bytes += int64(w.head.Bytes)
 		w.out = append(out, data...)
-		// One call, so that as little as can be is torn when the process is
-		// killed.
+		// One call, so that a killed process rarely tears a block.
 		err = w.put(w.out)
 	}
 	w.head = blockHead{Resources: w.head.Resources[:0]}
@@ -201,8 +193,8 @@ func (w *Writer) Close() error {
 	return errors.Join(err, w.enc.Close())
 }
 
-// LineWriter writes a recording as JSON lines: recorded ones, with times and
-// resources, or what a watch says, with neither. It is for one goroutine.
+// LineWriter writes a recording as JSON lines: recorded ones with times and resources,
+// or the raw output of a watch. It is for one goroutine.
 type LineWriter struct {
 	w   io.Writer
 	raw bool
@@ -210,11 +202,11 @@ type LineWriter struct {
 	err error
 }
 
-// NewLineWriter returns a writer of recorded JSON lines, or, where raw is set,
-// of what a watch says: breaks are left out then.
+// NewLineWriter returns a writer of recorded JSON lines, or, with raw, of the output of
+// a watch without breaks.
 func NewLineWriter(w io.Writer, raw bool) *LineWriter { return &LineWriter{w: w, raw: raw} }
 
-// Write appends a frame; the error is as [Writer.Write] has it.
+// Write appends a frame; see [Writer.Write].
 func (w *LineWriter) Write(f Frame) error {
 	if w.err != nil || w.raw && f.Break != nil {
 		return w.err
@@ -231,7 +223,7 @@ func (w *LineWriter) Write(f Frame) error {
 	return nil
 }
 
-// Flush writes what was held back.
+// Flush writes the buffered lines.
 func (w *LineWriter) Flush() error {
 	if w.err != nil || len(w.buf) == 0 {
 		return w.err
@@ -244,8 +236,7 @@ func (w *LineWriter) Flush() error {
 // Close flushes.
 func (w *LineWriter) Close() error { return w.Flush() }
 
-// What a recorded line is made of. [parseLine] relies on it, for lines that
-// [appendLine] wrote.
+// The parts of a line that [appendLine] writes and [parseBlockLine] reads.
 const (
 	lineOffset   = `{"offsetNs":`
 	lineResource = `,"resource":`
@@ -257,8 +248,8 @@ const (
 	rawStart     = `{"type":"`
 )
 
-// appendLine appends the line of a frame: a recorded one, or else what the watch
-// said. The error wraps [ErrFrame].
+// appendLine appends the line of a frame: a recorded one, or the raw output of the
+// watch. The error wraps [ErrFrame].
 func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	if recorded {
 		if f.Offset < 0 {
@@ -275,7 +266,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 			b = append(b, lineResource...)
 			b = strconv.AppendQuote(b, f.Resource.String())
 			if f.Break != nil || f.Type == watch.Error {
-				// Other objects say their kind themselves.
+				// Other objects have a kind of their own.
 				b = append(b, lineKind...)
 				b = strconv.AppendQuote(b, f.Resource.Kind)
 			}
@@ -288,9 +279,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 			return append(append(append(b, lineBreak...), text...), "}\n"...), nil
 		}
 	}
-	switch f.Type {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
-	default:
+	if !knownType(f.Type) {
 		return b, fmt.Errorf("%w: event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", ErrFrame, f.Type)
 	}
 	object := bytes.TrimSpace(f.Object)
@@ -305,7 +294,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	b = append(b, f.Type...)
 	b = append(b, lineObject...)
 	if bytes.ContainsAny(object, "\r\n") {
-		// Newlines are between tokens only, where they can be left out.
+		// In valid JSON, newlines are between tokens only.
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, object); err != nil {
 			return b, fmt.Errorf("%w: %w", ErrFrame, err)
@@ -319,15 +308,18 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	return append(b, "}\n"...), nil
 }
 
-// plain reports whether s can stand in a resource: nothing that JSON escapes, no
-// slash and no space.
-func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_':
-		default:
-			return false
-		}
+func knownType(t watch.EventType) bool {
+	switch t {
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
+		return true
 	}
-	return true
+	return false
+}
+
+// plain reports whether s may be part of a resource: it has letters, digits, dashes,
+// dots and underscores only.
+func plain(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
+	}) < 0
 }
