@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -16,16 +17,50 @@ import (
 // after which it listed again, with the differences that the lists showed, and
 // their lengths.
 type Breaks struct {
-	Resumed                             int
-	Relisted                            int
-	Added, Modified, Deleted, Unchanged int
-	Gap, Longest                        time.Duration
+	Resumed  int
+	Relisted int
+	Changes
+	Gap, Longest time.Duration
 	// Down is set while there is no watch.
 	Down bool
 }
 
-// Found returns the number of events that come from lists after the first.
-func (b Breaks) Found() int { return b.Added + b.Modified + b.Deleted }
+// Changes counts the objects of lists that follow a gap: those that differ from the
+// state before it, and those that do not.
+type Changes struct {
+	Added, Modified, Deleted, Unchanged int
+}
+
+// Found returns the number of events for the differences.
+func (c Changes) Found() int { return c.Added + c.Modified + c.Deleted }
+
+// Version identifies a version of an object.
+type Version struct {
+	UID             types.UID
+	ResourceVersion string
+}
+
+// Listed counts an object of a list. exists says that the key existed before the gap,
+// in the version was. It returns the type of the event, which is empty for an
+// unchanged object. again says that the object was deleted and created again, which
+// is a DELETED before the ADDED.
+func (c *Changes) Listed(was Version, exists bool, now Version) (t watch.EventType, again bool) {
+	switch {
+	case !exists:
+		c.Added++
+		return watch.Added, false
+	case was.UID != now.UID:
+		c.Added++
+		c.Deleted++
+		return watch.Added, true
+	case was.ResourceVersion == now.ResourceVersion && now.ResourceVersion != "":
+		c.Unchanged++
+		return "", false
+	default:
+		c.Modified++
+		return watch.Modified, false
+	}
+}
 
 // link is the ListerWatcher of a Tee's Reflector. It passes everything on and notes
 // when there is a watch. Its methods are safe for concurrent use.
@@ -160,14 +195,14 @@ func (l *link) over(at time.Time) {
 	l.down, l.again = time.Time{}, time.Time{}
 }
 
-// found counts the differences that a list showed.
-func (l *link) found(added, modified, deleted, unchanged int) {
+// found adds the changes that a list showed.
+func (l *link) found(c Changes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total.Added += added
-	l.total.Modified += modified
-	l.total.Deleted += deleted
-	l.total.Unchanged += unchanged
+	l.total.Added += c.Added
+	l.total.Modified += c.Modified
+	l.total.Deleted += c.Deleted
+	l.total.Unchanged += c.Unchanged
 }
 
 // breaks returns the counts up to now. Here a watch without an event ends a gap: a

@@ -243,12 +243,9 @@ func (t *Tee) catchUp(list []any, version string) error {
 		last[e.Key] = e.Object
 	}
 	listed := sets.New[string]()
-	var added, modified, deleted, unchanged int
+	var changes Changes
 	// remove logs a deletion with the last known object.
-	remove := func(key string, uid types.UID) {
-		t.write(key, last[key], state{uid, version, true})
-		deleted++
-	}
+	remove := func(key string, uid types.UID) { t.write(key, last[key], state{uid, version, true}) }
 	var changed []func()
 	for _, obj := range list {
 		o, acc, err := t.object(obj)
@@ -258,28 +255,24 @@ func (t *Tee) catchUp(list []any, version string) error {
 		key, now := storm.ObjectKey(acc.GetNamespace(), acc.GetName()), state{uid: acc.GetUID(), version: acc.GetResourceVersion()}
 		listed.Insert(key)
 		was, known := t.received[key]
-		switch {
-		case !known || was.deleted:
-			added++
-		case was.uid != now.uid:
-			changed = append(changed, func() { remove(key, was.uid) })
-			added++
-		case was.version == now.version && now.version != "":
-			unchanged++
+		typ, again := changes.Listed(Version{was.uid, was.version}, known && !was.deleted, Version{now.uid, now.version})
+		if typ == "" {
 			continue
-		default:
-			modified++
+		}
+		if again {
+			changed = append(changed, func() { remove(key, was.uid) })
 		}
 		changed = append(changed, func() { t.write(key, o, now) })
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if !listed.Has(key) {
 			remove(key, t.received[key].uid)
+			changes.Deleted++
 		}
 	}
 	for _, write := range changed {
 		write()
 	}
-	t.link.found(added, modified, deleted, unchanged)
+	t.link.found(changes)
 	return nil
 }

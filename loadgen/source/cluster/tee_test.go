@@ -151,7 +151,7 @@ func TestTeeCatchesUp(t *testing.T) {
 	}
 	b := tee.Breaks()
 	b.Gap, b.Longest = 0, 0
-	if want := (Breaks{Relisted: 1, Added: 2, Modified: 1, Deleted: 2, Unchanged: 1}); b != want {
+	if want := (Breaks{Relisted: 1, Changes: Changes{Added: 2, Modified: 1, Deleted: 2, Unchanged: 1}}); b != want {
 		t.Errorf("%+v, want %+v", b, want)
 	}
 

@@ -1,12 +1,13 @@
 // Package record records the watches of a cluster's resources.
 //
-// Each resource is watched by itself, with its initial list (WatchList where the
-// server has it, otherwise a LIST in pages and a watch from there), as raw JSON.
-// A watch that ends is resumed from the last resource version or bookmark. Where
-// the server doesn't have that version any more (410 Gone), everything is listed
-// again, and what is different from before is recorded as events, after a
-// [trace.Break] that says how much that is: the last state of an object that was
-// deleted meanwhile is not known, so its DELETED has metadata only.
+//  1. Each resource has a watch of its own, with its initial list: WatchList where the
+//     server supports it, else a LIST in pages and a watch from there. Objects stay
+//     raw JSON.
+//  2. A watch that ends resumes at the last resourceVersion or bookmark.
+//  3. Where the server no longer has that version (410 Gone), everything is listed
+//     again. The differences become frames after a [trace.Break], which counts them.
+//     The last state of an object that was deleted in the gap is unknown, so its
+//     DELETED has metadata only.
 package record
 
 import (
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,7 +25,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -33,55 +34,50 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// Options say what is recorded.
+// Options are the options of [Record].
 type Options struct {
-	Config *rest.Config
-
+	Config    *rest.Config
 	Resources []cluster.Resource
-
 	Namespace string
-
+	// Transform changes each frame; nil leaves it.
 	Transform func(trace.Frame) (trace.Frame, error)
-
+	// Backoff is the first pause after a failed watch (default 250 ms); it doubles
+	// up to 32 times.
 	Backoff time.Duration
-
+	// FlushEvery is the time between flushes (default 2 s).
 	FlushEvery time.Duration
-
+	// Settling is the time after an outage in which the server may refuse a request
+	// (default 30 s).
 	Settling time.Duration
 }
 
-// Summary says what was recorded of a resource, and what was missed.
+// Summary counts the frames of a resource. Missed is the number of differences that
+// relists showed.
 type Summary struct {
-	Resource trace.Resource
-
-	Events int
-
-	Reconnects int
-
+	Resource        trace.Resource
+	Events          int
+	Reconnects      int
 	Relists, Missed int
 }
 
-// ResourceOf is the resource as a trace names it.
+// ResourceOf returns the resource as in a trace.
 func ResourceOf(r cluster.Resource) trace.Resource {
 	return trace.Resource{Group: r.Group, Version: r.Version, Resource: r.GroupVersionResource.Resource, Kind: r.Kind.Kind}
 }
 
-// recorder writes frames as they come.
+// recorder writes the frames of all resources.
 type recorder struct {
 	opts   Options
 	client rest.Interface
 	start  time.Time
-	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
-
-	w trace.FrameWriter
+	w  trace.FrameWriter
 }
 
-// Record records until the context ends, which is no error, or until a watch
-// fails in a way that trying again doesn't help: it is refused, or the resource
-// is gone, and stays so (see Options.Settling). What was got is written and flushed in any case; closing the writer
-// is the caller's.
+// Record records until ctx ends, which is no error, or until the server keeps refusing
+// a watch (see Options.Settling). It always writes and flushes the frames so far. The
+// caller closes the writer.
 func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, error) {
 	if opts.Backoff <= 0 {
 		opts.Backoff = 250 * time.Millisecond
@@ -102,13 +98,13 @@ func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &recorder{opts: opts, client: client, start: time.Now(), cancel: cancel, w: w}
+	r := &recorder{opts: opts, client: client, start: time.Now(), w: w}
 	var wg sync.WaitGroup
 	sums := make([]Summary, len(opts.Resources))
 	failures := make([]error, len(opts.Resources))
 	for i, res := range opts.Resources {
 		sums[i].Resource = ResourceOf(res)
-		f := &follower{recorder: r, of: res, sum: &sums[i], known: map[string]version{}}
+		f := &follower{recorder: r, resource: res, sum: &sums[i], known: map[string]cluster.Version{}}
 		wg.Go(func() {
 			if failures[i] = f.follow(ctx); failures[i] != nil {
 				cancel(failures[i])
@@ -159,31 +155,24 @@ func (r *recorder) write(frames ...trace.Frame) error {
 	return nil
 }
 
-// errWrite is the error of what is written to, which trying again doesn't help.
+// errWrite is the error of the writer or of a Transform, which no retry helps.
 type errWrite struct{ error }
 
 func (e errWrite) Unwrap() error { return e.error }
 
-type version struct{ uid, resourceVersion string }
-
 // follower records one resource.
 type follower struct {
 	*recorder
-	of  cluster.Resource
-	sum *Summary
-
-	known map[string]version
-
-	rv string
-
-	begun bool
-
-	plain bool
-
-	down time.Time
+	resource cluster.Resource
+	sum      *Summary
+	known    map[string]cluster.Version
+	rv       string    // to resume from; empty: list first
+	begun    bool      // the initial list has started
+	plain    bool      // the server does not support WatchList
+	down     time.Time // start of the present gap
 }
 
-// errGone says that the server doesn't have the version any more.
+// errGone is the error for a version that the server no longer has.
 var errGone = errors.New("gone")
 
 func (f *follower) follow(ctx context.Context) error {
@@ -191,7 +180,7 @@ func (f *follower) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		got, err := f.once(ctx)
 		if ctx.Err() != nil {
-			break // Whatever came of it.
+			break
 		}
 		var broken errWrite
 		switch {
@@ -200,7 +189,7 @@ func (f *follower) follow(ctx context.Context) error {
 		case errors.Is(err, errGone) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			f.rv = ""
 		case refused(err) && (f.down.IsZero() || time.Since(f.down) > f.opts.Settling):
-			return fmt.Errorf("record: %s: %w", f.of.GroupVersionResource.Resource, err)
+			return fmt.Errorf("record: %s: %w", f.resource.GroupVersionResource.Resource, err)
 		}
 		if f.down.IsZero() {
 			f.down = time.Now()
@@ -217,13 +206,13 @@ func (f *follower) follow(ctx context.Context) error {
 	return nil //nolint:nilerr // The end of the context is no error.
 }
 
-// refused reports whether a server that knows its rules would say the same again.
+// refused reports whether a server that has started would refuse the request again.
 func refused(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// once lists, where that is needed, and watches until the watch ends; got says
-// that it began.
+// once lists, where needed, and watches until the watch ends; got says that it
+// started.
 func (f *follower) once(ctx context.Context) (got bool, err error) {
 	if f.rv == "" && f.plain {
 		if err := f.list(ctx); err != nil {
@@ -246,10 +235,10 @@ func (f *follower) once(ctx context.Context) (got bool, err error) {
 		return false, err
 	}
 	defer func() { _ = body.Close() }()
-	var again *difference
+	var relist *difference
 	switch {
 	case initial && f.begun:
-		again = newDifference()
+		relist = newDifference()
 	case !initial && !f.down.IsZero():
 		f.sum.Reconnects++
 		if err := f.write(f.breakOf(trace.Reconnected)); err != nil {
@@ -257,21 +246,21 @@ func (f *follower) once(ctx context.Context) (got bool, err error) {
 		}
 	}
 	f.begun = true
-	if again == nil {
+	if relist == nil {
 		f.down = time.Time{}
 	}
-	return true, f.read(body, again)
+	return true, f.read(body, relist)
 }
 
 func (f *follower) request(params map[string]string) *rest.Request {
-	path := "/apis/" + f.of.Group + "/" + f.of.Version
-	if f.of.Group == "" {
-		path = "/api/" + f.of.Version
+	path := "/apis/" + f.resource.Group + "/" + f.resource.Version
+	if f.resource.Group == "" {
+		path = "/api/" + f.resource.Version
 	}
-	if f.opts.Namespace != "" && f.of.Namespaced {
+	if f.opts.Namespace != "" && f.resource.Namespaced {
 		path += "/namespaces/" + f.opts.Namespace
 	}
-	req := f.client.Get().AbsPath(path + "/" + f.of.GroupVersionResource.Resource)
+	req := f.client.Get().AbsPath(path + "/" + f.resource.GroupVersionResource.Resource)
 	for k, v := range params {
 		req = req.Param(k, v)
 	}
@@ -282,9 +271,9 @@ func (f *follower) breakOf(reason string) trace.Frame {
 	return trace.Frame{Resource: f.sum.Resource, Break: &trace.Break{Reason: reason, From: f.rv, DownNs: int64(time.Since(f.down))}}
 }
 
-// read records what a watch says until it ends. While again is not nil, it says
-// everything once more.
-func (f *follower) read(body io.Reader, again *difference) error {
+// read records the events of a watch until it ends. With relist, the watch starts with
+// everything again.
+func (f *follower) read(body io.Reader, relist *difference) error {
 	dec := json.NewDecoder(body)
 	for {
 		var ev struct {
@@ -305,24 +294,23 @@ func (f *follower) read(body io.Reader, again *difference) error {
 			}
 			return fmt.Errorf("the watch ended with an ERROR event: %s", s.Message)
 		}
-		if again != nil {
-			if frame.EndsInitial() {
-				if err := f.finish(again, frame); err != nil {
-					return err
-				}
-				again = nil
-			} else if err := f.add(again, frame); err != nil {
-				return err
-			}
-			continue
+		var err error
+		switch {
+		case relist == nil:
+			err = f.record(frame)
+		case frame.EndsInitial():
+			err = f.finish(relist, frame)
+			relist = nil
+		default:
+			err = f.add(relist, frame)
 		}
-		if err := f.record(frame); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// record writes a frame and takes note of it.
+// record writes a frame and notes its version.
 func (f *follower) record(frame trace.Frame) error {
 	key, v, err := versionOf(frame)
 	if err != nil {
@@ -333,18 +321,18 @@ func (f *follower) record(frame trace.Frame) error {
 	}
 	f.note(frame.Type, key, v)
 	if frame.Type == watch.Bookmark {
-		// Before the end of the initial list there is nothing to go on from.
-		f.rv = v.resourceVersion
+		// A watch cannot resume before the end of the initial list.
+		f.rv = v.ResourceVersion
 		return nil
 	}
 	f.sum.Events++
 	if f.rv != "" {
-		f.rv = v.resourceVersion
+		f.rv = v.ResourceVersion
 	}
 	return nil
 }
 
-func (f *follower) note(t watch.EventType, key string, v version) {
+func (f *follower) note(t watch.EventType, key string, v cluster.Version) {
 	switch t {
 	case watch.Added, watch.Modified:
 		f.known[key] = v
@@ -353,20 +341,20 @@ func (f *follower) note(t watch.EventType, key string, v version) {
 	}
 }
 
-func versionOf(frame trace.Frame) (string, version, error) {
+func versionOf(frame trace.Frame) (string, cluster.Version, error) {
 	var o metav1.PartialObjectMetadata
 	if err := json.Unmarshal(frame.Object, &o); err != nil {
-		return "", version{}, err
+		return "", cluster.Version{}, err
 	}
-	return storm.ObjectKey(o.Namespace, o.Name), version{string(o.UID), o.ResourceVersion}, nil
+	return storm.ObjectKey(o.Namespace, o.Name), cluster.Version{UID: o.UID, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// difference is what a second list has that the recording hasn't.
+// difference collects the differences of a second list to the recording.
 type difference struct {
+	cluster.Changes
 	seen   map[string]bool
 	frames []trace.Frame
 	notes  []func()
-	counts trace.Break
 }
 
 func newDifference() *difference { return &difference{seen: map[string]bool{}} }
@@ -374,28 +362,22 @@ func newDifference() *difference { return &difference{seen: map[string]bool{}} }
 // add compares an object of the second list.
 func (f *follower) add(d *difference, frame trace.Frame) error {
 	if frame.Type != watch.Added {
-		return nil // A bookmark on the way.
+		return nil // A bookmark within the list.
 	}
 	key, v, err := versionOf(frame)
 	if err != nil {
 		return err
 	}
 	d.seen[key] = true
-	was, there := f.known[key]
-	switch {
-	case there && was == v:
+	was, exists := f.known[key]
+	typ, again := d.Listed(was, exists, v)
+	if typ == "" {
 		return nil
-	case there && was.uid == v.uid:
-		frame.Type = watch.Modified
-		d.counts.Modified++
-	case there:
-		// Another one of the same name.
-		d.frames = append(d.frames, f.gone(key, was))
-		d.counts.Deleted++
-		d.counts.Added++
-	default:
-		d.counts.Added++
 	}
+	if again {
+		d.frames = append(d.frames, f.deleted(key, was))
+	}
+	frame.Type = typ
 	d.frames = append(d.frames, frame)
 	d.notes = append(d.notes, func() { f.note(frame.Type, key, v) })
 	return nil
@@ -407,23 +389,19 @@ func (f *follower) finish(d *difference, end trace.Frame) error {
 	if err != nil {
 		return err
 	}
-	var missing []string
-	for key := range f.known {
-		if !d.seen[key] {
-			missing = append(missing, key)
-		}
-	}
-	slices.Sort(missing)
-	var deleted []trace.Frame
-	for _, key := range missing {
-		deleted = append(deleted, f.gone(key, f.known[key]))
-		d.notes = append(d.notes, func() { f.note(watch.Deleted, key, version{}) })
-	}
-	d.counts.Deleted += len(missing)
 	b := f.breakOf(trace.Relisted)
-	b.Break.Until = v.resourceVersion
-	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.counts.Added, d.counts.Modified, d.counts.Deleted
-	frames := append(append([]trace.Frame{b}, deleted...), d.frames...)
+	frames := []trace.Frame{b}
+	for _, key := range slices.Sorted(maps.Keys(f.known)) {
+		if d.seen[key] {
+			continue
+		}
+		d.Deleted++
+		frames = append(frames, f.deleted(key, f.known[key]))
+		d.notes = append(d.notes, func() { f.note(watch.Deleted, key, cluster.Version{}) })
+	}
+	b.Break.Until = v.ResourceVersion
+	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.Added, d.Modified, d.Deleted
+	frames = append(frames, d.frames...)
 	if err := f.write(frames...); err != nil {
 		return err
 	}
@@ -432,41 +410,41 @@ func (f *follower) finish(d *difference, end trace.Frame) error {
 	}
 	f.sum.Relists++
 	f.sum.Missed += len(frames) - 1
-	f.rv, f.down = v.resourceVersion, time.Time{}
+	f.rv, f.down = v.ResourceVersion, time.Time{}
 	return nil
 }
 
-// gone makes the DELETED of an object whose last state nobody has seen.
-func (f *follower) gone(key string, v version) trace.Frame {
+// deleted returns the DELETED of an object whose last state is unknown.
+func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
 	o := metav1.PartialObjectMetadata{}
-	o.APIVersion, o.Kind = f.of.Kind.ToAPIVersionAndKind()
-	o.Name, o.UID, o.ResourceVersion = key, types.UID(v.uid), v.resourceVersion
+	o.APIVersion, o.Kind = f.resource.Kind.ToAPIVersionAndKind()
+	o.Name, o.UID, o.ResourceVersion = key, v.UID, v.ResourceVersion
 	if namespace, name, ok := strings.Cut(key, "/"); ok {
 		o.Namespace, o.Name = namespace, name
 	}
-	text, _ := json.Marshal(o) // It has strings only.
+	text, _ := json.Marshal(o) // It only has strings.
 	return trace.Frame{Type: watch.Deleted, Object: text, Resource: f.sum.Resource}
 }
 
-// pageSize is how many objects a page of a list has.
+// pageSize is the number of objects in a page of a list.
 const pageSize = "500"
 
-// list records the initial list, or the difference to what is known, by LIST.
+// list records the initial list, or the differences to it, by LIST.
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
 	if f.begun {
 		d = newDifference()
 	}
 	f.begun = true
-	kind, err := json.Marshal(f.of.Kind.Kind)
+	kind, err := json.Marshal(f.resource.Kind.Kind)
 	if err != nil {
 		return err
 	}
-	apiVersion, err := json.Marshal(f.of.Kind.GroupVersion().String())
+	apiVersion, err := json.Marshal(f.resource.Kind.GroupVersion().String())
 	if err != nil {
 		return err
 	}
-	// Items of a list don't say what they are.
+	// Items of a list have no kind.
 	front := fmt.Sprintf(`{"kind":%s,"apiVersion":%s,`, kind, apiVersion)
 	params := map[string]string{"limit": pageSize}
 	for {
@@ -515,11 +493,10 @@ func (f *follower) list(ctx context.Context) error {
 	}
 }
 
-// Pipe records what a watch says as it comes through a pipe, such as that of
-// kubectl get --watch -o json --output-watch-events, until its end. Times are
-// those of arrival. What can't be read is told to fault and left out; an ERROR
-// event becomes a [trace.Break] that is [trace.Ended]. The stream may begin in
-// the middle of things.
+// Pipe records the raw output of a watch from a pipe until its end, such as that of
+// kubectl get --watch -o json --output-watch-events. Times are those of arrival. It
+// calls fault for each error in the stream and continues; an ERROR event becomes a
+// [trace.Break] that is [trace.Ended]. The stream may start at any point of a watch.
 func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (trace.Frame, error), fault func(*trace.Error)) (events int, err error) {
 	r.Tolerate(fault)
 	var mend trace.Mender
@@ -535,7 +512,7 @@ func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (tra
 		f.Offset = time.Since(start)
 		if f.Type == watch.Error {
 			var s metav1.Status
-			_ = json.Unmarshal(f.Object, &s) // Whatever it was, the watch has ended.
+			_ = json.Unmarshal(f.Object, &s) // The message is optional.
 			f = trace.Frame{Offset: f.Offset, Resource: f.Resource, Break: &trace.Break{Reason: trace.Ended, Message: s.Message}}
 		}
 		f, keep, err := mend.Frame(f)
