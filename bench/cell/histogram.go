@@ -28,9 +28,9 @@ type Quantiles struct {
 	P999      time.Duration `json:"p999Ns"`
 	Min       time.Duration `json:"minNs,omitempty"`
 	Max       time.Duration `json:"maxNs"`
-	Clamped   uint64        `json:"clamped,omitempty"`
-	Negative  uint64        `json:"negative,omitempty"`
-	Histogram string        `json:"-"`
+	Clamped   uint64        `json:"clamped,omitempty"`  // values above one hour, recorded as one hour
+	Negative  uint64        `json:"negative,omitempty"` // values below 0, recorded as 0
+	Histogram string        `json:"-"`                  // encoded (HdrHistogram V2); empty in run.json
 }
 
 // durations is a histogram that loses nothing.

@@ -9,50 +9,50 @@ import (
 // Result is what one measurement found. Its JSON form is part of run.json;
 // durations are whole nanoseconds there.
 type Result struct {
-	EventsIn           uint64        `json:"eventsIn"`
-	DeltasOut          uint64        `json:"deltasOut"`
-	Elapsed            time.Duration `json:"elapsedNs"`
-	EventsPerSecond    float64       `json:"eventsPerSecond"`
-	DeltasPerEvent     float64       `json:"deltasPerEvent"`
-	Shared             bool          `json:"shared,omitempty"`
-	AllocsPerEvent     float64       `json:"allocsPerEvent"`
+	EventsIn           uint64        `json:"eventsIn"`         // events in
+	DeltasOut          uint64        `json:"deltasOut"`        // deltas out
+	Elapsed            time.Duration `json:"elapsedNs"`        // from Begin to End, monotonic
+	EventsPerSecond    float64       `json:"eventsPerSecond"`  // EventsIn over Elapsed
+	DeltasPerEvent     float64       `json:"deltasPerEvent"`   // below 1 where events coalesce
+	Shared             bool          `json:"shared,omitempty"` // measured beside others: what only the process can tell is 0
+	AllocsPerEvent     float64       `json:"allocsPerEvent"`   // of the whole process between Begin and End
 	BytesPerEvent      float64       `json:"bytesPerEvent"`
-	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"`
-	GCs                uint32        `json:"gcs"`
-	GCPause            time.Duration `json:"gcPauseNs"`
-	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"`
-	LockWait           time.Duration `json:"lockWaitNs"`
-	Memory             *Memory       `json:"memory,omitempty"`
-	Host               Host          `json:"host,omitzero"`
-	Counters           []Note        `json:"counters,omitempty"`
-	Latency            []Latency     `json:"latency,omitempty"`
-	Lag                *Lag          `json:"lag,omitempty"`
-	Notes              []Note        `json:"notes,omitempty"`
-	Timeline           []Moment      `json:"timeline,omitempty"`
+	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"`     // user and system time of the process, GC included; 0 if unknown
+	GCs                uint32        `json:"gcs"`                    // collections that ended
+	GCPause            time.Duration `json:"gcPauseNs"`              // in all
+	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"` // upper edge of the runtime's bucket: up to a quarter too long
+	LockWait           time.Duration `json:"lockWaitNs"`             // of all goroutines, as the runtime samples it
+	Memory             *Memory       `json:"memory,omitempty"`       // nil without a process of its own
+	Host               Host          `json:"host,omitzero"`          // disturbance by the machine
+	Counters           []Note        `json:"counters,omitempty"`     // per event, of processor and system, as far as the kernel gives them
+	Latency            []Latency     `json:"latency,omitempty"`      // one entry per boundary, in the order of first use
+	Lag                *Lag          `json:"lag,omitempty"`          // nil if unpaced
+	Notes              []Note        `json:"notes,omitempty"`        // the workload's own figures, in order
+	Timeline           []Moment      `json:"timeline,omitempty"`     // empty if not reported
 }
 
 // Memory is what a process took at its height, between Begin and End.
 type Memory struct {
-	HeapBytes     uint64 `json:"heapBytes"`
-	PeakHeapBytes uint64 `json:"peakHeapBytes"`
-	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"`
+	HeapBytes     uint64 `json:"heapBytes"`              // live heap at Begin, after a collection
+	PeakHeapBytes uint64 `json:"peakHeapBytes"`          // largest sampled size of heap objects
+	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"` // 0 where the kernel does not tell
 }
 
 // Host is what happened to the machine and to the process between Begin and End
 // that no variant is to blame for.
 type Host struct {
-	StealShare float64       `json:"stealShare,omitempty"`
-	Throttled  time.Duration `json:"throttledNs,omitempty"`
-	GCLimited  bool          `json:"gcLimited,omitempty"`
+	StealShare float64       `json:"stealShare,omitempty"`  // of the machine's CPU time
+	Throttled  time.Duration `json:"throttledNs,omitempty"` // time held back by the CPU quota
+	GCLimited  bool          `json:"gcLimited,omitempty"`   // the runtime limited the collector at the heap limit
 }
 
 // Moment is one stretch of a measurement: what happened in it, and what was
 // waiting at its end.
 type Moment struct {
-	At       time.Duration `json:"atNs"`
-	Released uint64        `json:"released"`
-	Handled  uint64        `json:"handled"`
-	Depth    uint64        `json:"depth"`
+	At       time.Duration `json:"atNs"`     // end of the interval, from the start of the schedule
+	Released uint64        `json:"released"` // in the interval
+	Handled  uint64        `json:"handled"`  // in the interval
+	Depth    uint64        `json:"depth"`    // events queued at its end
 }
 
 // Latency is how long events stayed between two stages.
@@ -65,10 +65,10 @@ type Latency struct {
 // before its time is one of zero lag, counted in Negative.
 type Lag struct {
 	Quantiles
-	Budget    time.Duration `json:"budgetNs"`
-	Late      uint64        `json:"late"`
-	LateShare float64       `json:"lateShare"`
-	Missed    uint64        `json:"missed"`
+	Budget    time.Duration `json:"budgetNs"`  // allowed lateness, see [Recorder.Schedule]
+	Late      uint64        `json:"late"`      // releases later than the budget
+	LateShare float64       `json:"lateShare"` // of all releases
+	Missed    uint64        `json:"missed"`    // releases after the schedule was over
 }
 
 // Note is a figure of the workload's own.

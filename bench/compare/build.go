@@ -40,18 +40,18 @@ func (e *OptionError) Unwrap() error { return e.Err }
 
 // Tables are what comes out, one for each unit and value of Options.Table.
 type Tables struct {
-	Tables   []*Table
-	Warnings []string
-	Refused  []string
+	Tables   []*Table // one per unit and value of Options.Table
+	Warnings []string // lines that cannot be read
+	Refused  []string // cells whose figures are invalid
 }
 
 // Table is one unit's table.
 type Table struct {
 	Unit       string
-	Keys       []KeyValue
+	Keys       []KeyValue // values of Options.Table
 	Rows, Cols []benchproc.Key
 	Cells      map[Place]*Cell
-	Sums       []Sum
+	Sums       []Sum // geometric means, one per column
 }
 
 // KeyValue is one part of a table's key.
@@ -67,9 +67,9 @@ type Place struct{ Row, Col benchproc.Key }
 type Cell struct {
 	Sample        *benchmath.Sample
 	Summary       benchmath.Summary
-	Base          *Cell
+	Base          *Cell // the first column's cell; nil: not compared
 	Test          benchmath.Comparison
-	MinDetectable float64
+	MinDetectable float64 // smallest visible change; 0 if unknown
 	Warnings      []error
 	residue       map[benchproc.Key]bool
 	classes       map[string]bool

@@ -38,9 +38,9 @@ var (
 
 // Input is one column's worth of measurements, where columns are files.
 type Input struct {
-	Label string
-	Path  string
-	Run   *lab.Outcome
+	Label string       // name of the column
+	Path  string       // of the benchfmt file
+	Run   *lab.Outcome // nil for a bare file
 }
 
 // Open finds the inputs. Each argument is a file in benchmark format, or a

@@ -38,10 +38,10 @@ import (
 
 // Run is what one side of the gate measured.
 type Run struct {
-	Name    string
+	Name    string // as in messages
 	Cells   []*gateCell
-	Machine map[string]string
-	Folder  bool
+	Machine map[string]string // what the run knows of it
+	Folder  bool              // a results folder, which knows baselines
 	byName  map[string]*gateCell
 }
 
@@ -110,7 +110,7 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 		baselines, contestants := map[string]*gateCell{}, map[*gateCell]string{}
 		for j := range c.Cells {
 			cl := &c.Cells[j]
-			if cl.Again != "" {
+			if cl.Repeats != "" {
 				continue
 			}
 			mine := &gateCell{

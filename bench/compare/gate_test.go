@@ -278,7 +278,7 @@ func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
 	old := newMachine(1).outcome(5)
 	again := old.Comparisons[0].Cells[0]
 	again.Labels = []lab.Label{{Key: "impl", Value: "clientgo-again"}, {Key: "rate", Value: "max"}}
-	again.Again, again.Baseline = "DeltaFIFO/impl=clientgo/rate=max", false
+	again.Repeats, again.Baseline = "DeltaFIFO/impl=clientgo/rate=max", false
 	old.Comparisons[0].Cells = append(old.Comparisons[0].Cells, again)
 	if v, found := judge(t, old, newMachine(2).outcome(5), throughput); v.Failed || len(found) != 6 {
 		t.Errorf("%d cells, failed: %v", len(found), v.Failed)

@@ -50,18 +50,18 @@ type Finding struct {
 	Cell          string      `json:"cell"`
 	Metric        string      `json:"metric"`
 	PerBaseline   bool        `json:"perBaseline,omitempty"`
-	Old           float64     `json:"old,omitempty"`
-	New           float64     `json:"new,omitempty"`
-	Change        *float64    `json:"change,omitempty"`
-	Lo            *float64    `json:"lo,omitempty"`
+	Old           float64     `json:"old,omitempty"`    // median
+	New           float64     `json:"new,omitempty"`    // median
+	Change        *float64    `json:"change,omitempty"` // New/Old − 1
+	Lo            *float64    `json:"lo,omitempty"`     // 95 % interval of Change
 	Hi            *float64    `json:"hi,omitempty"`
-	Allowed       float64     `json:"allowed"`
-	P             *float64    `json:"p,omitempty"`
-	Adjusted      *float64    `json:"adjustedP,omitempty"`
-	MinDetectable *float64    `json:"minDetectable,omitempty"`
-	Why           string      `json:"why,omitempty"`
-	Because       string      `json:"because"`
-	Line          int         `json:"line"`
+	Allowed       float64     `json:"allowed"`                 // share
+	P             *float64    `json:"p,omitempty"`             // Mann-Whitney
+	Adjusted      *float64    `json:"adjustedP,omitempty"`     // Welch, after Holm's correction
+	MinDetectable *float64    `json:"minDetectable,omitempty"` // smallest visible change
+	Why           string      `json:"why,omitempty"`           // explains the kind
+	Because       string      `json:"because"`                 // the rule's reason
+	Line          int         `json:"line"`                    // of the rule
 	rule          *Rule
 	beyond        bool
 	uncorrected   float64
@@ -71,9 +71,9 @@ type Finding struct {
 type Judgement struct {
 	Old      string    `json:"old"`
 	New      string    `json:"new"`
-	Rules    string    `json:"rules"`
+	Rules    string    `json:"rules"` // name of the rules
 	Failed   bool      `json:"failed"`
-	Findings []Finding `json:"findings"`
+	Findings []Finding `json:"findings"` // failures first
 	Notes    []string  `json:"notes,omitempty"`
 }
 

@@ -19,14 +19,14 @@ import (
 
 // Rule says how much a metric of some cells may change for the worse.
 type Rule struct {
-	Metric      string
-	Cells       string
-	Change      float64
-	Floor       float64
-	PerBaseline bool
+	Metric      string  // a unit of bench.txt
+	Cells       string  // benchproc filter
+	Change      float64 // allowed share for the worse
+	Floor       float64 // smaller differences are ignored, in the metric's unit
+	PerBaseline bool    // as multiples of the baseline in the same round
 	Better      stats.Direction
-	Because     string
-	Line        int
+	Because     string // reason, shown with a regression
+	Line        int    // in the rules file
 	filter      *benchproc.Filter
 }
 
@@ -53,7 +53,7 @@ var ErrRule = errors.New("bad rule")
 // RuleError is an error of a rules file.
 type RuleError struct {
 	File string
-	Line int
+	Line int // 0: unknown
 	Err  error
 }
 

@@ -210,7 +210,7 @@ func scaling(t *testing.T, ns []float64, invalid float64) *lab.ComparisonResult 
 		paced := cl
 		paced.Labels = append(slices.Clone(cl.Labels[:2]), lab.Label{Key: "rate", Value: "100"})
 		again := cl
-		again.Again = cl.BenchName()
+		again.Repeats = cl.BenchName()
 		c.Cells = append(c.Cells, paced, again)
 	}
 	c.Cells = append(c.Cells, lab.CellResult{Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "other"}, {Key: "rate", Value: "max"}}, Rounds: c.Cells[0].Rounds})

@@ -144,7 +144,7 @@ func variantsOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 		c := &cells[i]
 		text, paced := c.Rate()
 		rate, err := strconv.ParseFloat(text, 64)
-		if !paced || err != nil || c.Again != "" {
+		if !paced || err != nil || c.Repeats != "" {
 			continue
 		}
 		name := c.NameWithout("rate")

@@ -21,7 +21,7 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 		cl := &c.Cells[i]
 		n, err := strconv.ParseFloat(cl.Label(over), 64)
 		_, paced := cl.Rate()
-		if err != nil || paced || cl.Again != "" {
+		if err != nil || paced || cl.Repeats != "" {
 			continue
 		}
 		perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]
@@ -66,7 +66,7 @@ func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
 	for i := range c.Cells {
 		cl := &c.Cells[i]
 		ix, iy := slices.Index(x.Values, cl.Label(x.Label)), slices.Index(y.Values, cl.Label(y.Label))
-		if ix < 0 || iy < 0 || cl.Again != "" {
+		if ix < 0 || iy < 0 || cl.Repeats != "" {
 			continue
 		}
 		name := cl.NameWithout(x.Label, y.Label)

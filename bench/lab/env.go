@@ -34,7 +34,7 @@ func (b Build) Revision() string {
 // does not tell is left out.
 type Env struct {
 	Started time.Time   `json:"started"`
-	Resumed []time.Time `json:"resumed,omitempty"`
+	Resumed []time.Time `json:"resumed,omitempty"` // when the run was resumed
 	Args    []string    `json:"args"`
 	Build
 	GoVersion   string         `json:"goVersion"`
@@ -43,15 +43,15 @@ type Env struct {
 	CPU         string         `json:"cpu,omitempty"`
 	Cores       int            `json:"cores"`
 	GOMAXPROCS  int            `json:"gomaxprocs"`
-	GOGC        string         `json:"gogc"`
+	GOGC        string         `json:"gogc"` // in force
 	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`
 	Kernel      string         `json:"kernel,omitempty"`
 	Governor    string         `json:"governor,omitempty"`
-	LoadAverage []float64      `json:"loadAverage,omitempty"`
-	Limits      cell.Limits    `json:"limits"`
+	LoadAverage []float64      `json:"loadAverage,omitempty"` // over 1, 5 and 15 minutes
+	Limits      cell.Limits    `json:"limits"`                // of the control group
 	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"`
 	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`
-	StealShare  *float64       `json:"stealShare,omitempty"`
+	StealShare  *float64       `json:"stealShare,omitempty"` // of the CPU time during the run
 }
 
 // captureEnv reads the environment. root is the file system's root; what

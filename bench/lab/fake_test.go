@@ -198,7 +198,7 @@ func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
 	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
 	// Half of its releases are late in one round of three, so that its rounds are
 	// withheld every now and then.
-	turns, _ := newCell("turns", "2000", func(n int) *fake {
+	plays, _ := newCell("plays", "2000", func(n int) *fake {
 		f := &fake{events: 1000, takes: time.Millisecond}
 		if n%3 == 1 {
 			f.late = 0.5
@@ -206,7 +206,7 @@ func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
 		return f
 	})
 	_, err := os.Stat(dir)
-	return lab.Run(context.Background(), comparison(a, b, turns), lab.Options{
+	return lab.Run(context.Background(), comparison(a, b, plays), lab.Options{
 		Name: "child", Rounds: childRounds, Seed: 1, Dir: dir, Resume: err == nil, Progress: progress,
 	})
 }

@@ -258,7 +258,7 @@ func measuredLatency(c *CellResult) bool {
 	return slices.ContainsFunc(c.Rounds, func(r Round) bool { return len(r.Result.Latency) > 0 })
 }
 
-// fileName turns a cell's name into one that every file system takes.
+// fileName plays a cell's name into one that every file system takes.
 func fileName(name string) string {
 	const longest = 120
 	name = strings.Map(func(c rune) rune {

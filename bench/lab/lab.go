@@ -1,21 +1,19 @@
-// Package lab runs comparisons: it plays the cells of one comparison round by
-// round, interleaved, judges each, and keeps what it measured.
+// Package lab runs comparisons: it plays their cells in interleaved rounds, gives each
+// cell a verdict, and writes the results folder.
 //
-// The way of a run:
+//  1. Each comparison gets an A/A pair: one of its cells is played twice.
+//  2. Round 0 warms up and does not count. Each further round plays all cells once, in
+//     an order drawn from the seed, for as many rounds as the options or the budget
+//     say.
+//  3. After each play the cell's verdict is computed from all its rounds, and the
+//     results folder is updated. A killed process loses no finished round, and
+//     [Options].Resume plays the rest.
+//  4. [Comparison].More may add cells, depending on the results.
+//  5. With [Options].Profile, each cell is played again for its pprof profiles.
 //
-//  1. Each comparison gets an A/A pair: one of its cells is there twice.
-//  2. Round 0 warms up and is never counted. Then all cells are played once in each
-//     round, in an order drawn for it from the seed, as many rounds as were asked for
-//     or as the budget allows.
-//  3. After each play the cell is judged by all its rounds so far, and the results
-//     folder brought up to date: whatever kills the process, what was finished is
-//     there, and [Options].Resume plays what is missing.
-//  4. [Comparison].More may ask for further cells, by what was found.
-//  5. With [Options].Profile, each cell is played once more for its profiles.
-//
-// What a cell measured that broke an invariant is kept nowhere. What the machine
-// spoiled is shown nowhere, but kept until the run is over, as the verdict may turn
-// with the next round.
+// Figures of a cell that broke an invariant are not kept. Figures that the machine
+// spoiled are not shown, but kept until the end of the run: the next round may change
+// the verdict.
 package lab
 
 import (
@@ -25,16 +23,15 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Workload is what the lab can measure: anything that can be set up, run with
-// a recorder, checked and torn down. A Workload is used for one run.
+// Workload is one play of a cell.
 type Workload interface {
-	Setup(ctx context.Context) error
+	Setup(ctx context.Context) error // builds what is not measured
 
-	Run(ctx context.Context, rec *cell.Recorder) error
+	Run(ctx context.Context, rec *cell.Recorder) error // plays between rec.Begin and rec.End; returns ctx's error soon after ctx ends
 
-	Check() error
+	Check() error // called after a Run without error; wraps the broken invariants
 
-	Teardown() error
+	Teardown() error // called once after Setup, even if that failed
 }
 
 // The invariants, by name.
@@ -59,30 +56,38 @@ type Label struct {
 
 // Cell is one variant × one storm × one set of knobs.
 type Cell struct {
-	Name       string
-	Labels     []Label
-	Guarantees string
-	Class      string
-	Baseline   bool
-	New        func() (Workload, error)
+	Name       string                   // without "Benchmark", such as "DeltaFIFO"
+	Labels     []Label                  // in the order of the name; "impl" is the variant, "rate" the pace
+	Guarantees string                   // as tables show them
+	Class      string                   // guarantees that must be equal for a ratio
+	Baseline   bool                     // ratios are taken against this variant
+	New        func() (Workload, error) // a fresh workload for one round
 }
 
 // BenchName returns the cell's name as benchmarks have it; see
 // [CellResult.BenchName].
 func (c Cell) BenchName() string { return benchName(c.Name, c.Labels) }
 
-// Comparison is a set of cells that are measured side by side and shown as one
-// table. Cells whose labels are equal save for "rate" are one row: throughput
-// is taken from the unpaced cell, latency from the paced one, where there are
-// both.
+// Comparison is a set of cells that are measured side by side and shown as one table.
+// Cells whose labels differ only in "rate" share a row: throughput comes from the
+// unpaced cell, latency from the paced one, where there are both.
 type Comparison struct {
-	Family   string
-	Title    string
-	Latency  cell.Boundary
-	Input    string
-	Whole    string
-	Cells    []Cell
+	Family  string        // heading of the table
+	Title   string        // one line: what is compared on what
+	Latency cell.Boundary // boundary of the latency columns; empty: see [stats.Headline]
+	Input   string        // digest of the input, which resuming checks; empty if unknown
+	Whole   string        // digest of the whole input, where Input is one share of it
+	Cells   []Cell
+	// Together plays the cells of a round at the same time, for input that comes only
+	// once, such as the events of a live cluster. What they cost the process cannot be
+	// told apart then ([cell.Result].Shared).
 	Together bool
-	Begin    func(cells int) error
-	More     func(played []CellResult) []Cell
+	// Begin, if not nil, is called before each round with the number of cells that
+	// the round plays. Its error ends the run.
+	Begin func(cells int) error
+	// More, if not nil, gets all results when all cells so far have all their rounds,
+	// in the order in which the cells were added. The cells that it returns are
+	// interleaved by themselves; none ends the comparison. It must return the same
+	// cells for the same results: a resumed run calls it again.
+	More func(played []CellResult) []Cell
 }

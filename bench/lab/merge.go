@@ -35,22 +35,22 @@ func (e *MixedError) Unwrap() error { return ErrShares }
 
 // MergeOptions say how shares are merged.
 type MergeOptions struct {
-	Name string
-	Args []string
+	Name string   // empty: that of the shares
+	Args []string // nil: those of the shares
 
 	// Experiment replaces that of the shares, each of which has its share; see
 	// [Options].
 	Experiment json.RawMessage
-	Partial    bool
+	Partial    bool // show figures although shares are missing
 }
 
 // Merged tells what an outcome was merged of.
 type Merged struct {
-	Of         int           `json:"of"`
-	Shares     []MergedShare `json:"shares"`
+	Of         int           `json:"of"`     // number of shares
+	Shares     []MergedShare `json:"shares"` // those included, by index
 	Missing    []int         `json:"missing,omitempty"`
-	Partial    bool          `json:"partial,omitempty"`
-	PassedOver []MergedShare `json:"passedOver,omitempty"`
+	Partial    bool          `json:"partial,omitempty"`    // figures are shown although shares are missing
+	Superseded []MergedShare `json:"superseded,omitempty"` // results replaced by another attempt of their share
 }
 
 // String is "4 shares", or "3 of 4 shares".
@@ -73,16 +73,16 @@ type MergedShare struct {
 	Attempt     int           `json:"attempt,omitempty"`
 	Started     time.Time     `json:"started"`
 	Spent       time.Duration `json:"spentNs,omitempty"`
-	Interrupted bool          `json:"interrupted,omitempty"`
+	Interrupted bool          `json:"interrupted,omitempty"` // it ended early
 	CPU         string        `json:"cpu,omitempty"`
 	GOARCH      string        `json:"goarch,omitempty"`
 	Cores       int           `json:"cores,omitempty"`
 	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`
 	Kernel      string        `json:"kernel,omitempty"`
-	StealShare  *float64      `json:"stealShare,omitempty"`
-	Starts      int           `json:"starts,omitempty"`
-	Late        time.Duration `json:"lateNs,omitempty"`
-	Alone       int           `json:"alone,omitempty"`
+	StealShare  *float64      `json:"stealShare,omitempty"` // part of the CPU time that other machines took
+	Starts      int           `json:"starts,omitempty"`     // plays that began with the others
+	Late        time.Duration `json:"lateNs,omitempty"`     // longest time after a common start
+	Alone       int           `json:"alone,omitempty"`      // starts that did not wait for all
 }
 
 // Merge makes one run of what several shares measured at the same time: a cell of it is
@@ -124,7 +124,7 @@ func Merge(shares []Share, opts MergeOptions) (*Outcome, error) {
 		}
 	}
 	for _, i := range passed {
-		m.PassOver(shares[i])
+		m.Supersede(shares[i])
 	}
 	return m.Outcome()
 }
@@ -183,9 +183,9 @@ func (m *Merger) Add(s Share) error {
 	return m.fold()
 }
 
-// PassOver notes a result that another one of its share is taken instead of.
-func (m *Merger) PassOver(s Share) {
-	m.merged.PassedOver = append(m.merged.PassedOver, told(s))
+// Supersede notes a result that another one of its share is taken instead of.
+func (m *Merger) Supersede(s Share) {
+	m.merged.Superseded = append(m.merged.Superseded, mergedShare(s))
 }
 
 // take checks a share against the first one, and notes what is told of it.
@@ -215,13 +215,13 @@ func (m *Merger) take(s Share) error {
 		}
 		m.inputs[i][c.Input] = s.Index
 	}
-	m.merged.Shares = append(m.merged.Shares, told(s))
+	m.merged.Shares = append(m.merged.Shares, mergedShare(s))
 	m.span(o)
 	return nil
 }
 
 // told is what is told of a share.
-func told(s Share) MergedShare {
+func mergedShare(s Share) MergedShare {
 	o := s.Outcome
 	t := MergedShare{
 		Index: s.Index, Pod: s.Pod, Node: s.Node, Attempt: s.Attempt, Started: o.Started, Spent: o.Spent, Interrupted: o.Interrupted,
@@ -254,7 +254,7 @@ func (m *Merger) begin(s Share) {
 				comparison: i, place: j,
 				result: CellResult{
 					Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-					Again: cl.Again, Baseline: cl.Baseline, Seed: cl.Seed,
+					Repeats: cl.Repeats, Baseline: cl.Baseline, Seed: cl.Seed,
 				},
 				rounds: map[int]*mergedRound{},
 			})
@@ -310,7 +310,7 @@ func (m *Merger) compare(s Share) error {
 			same("a cell", then.BenchName(), name)
 			same("what "+name+" guarantees", then.Guarantees, cl.Guarantees)
 			same("the class of "+name, then.Class, cl.Class)
-			same("what "+name+" repeats", then.Again, cl.Again)
+			same("what "+name+" repeats", then.Repeats, cl.Repeats)
 			same("whether "+name+" is the baseline", then.Baseline, cl.Baseline)
 		}
 		at += n
@@ -418,7 +418,7 @@ func (m *Merger) finish() {
 	o, t := m.out, &m.merged
 	byIndex := func(a, b MergedShare) int { return a.Index - b.Index }
 	slices.SortFunc(t.Shares, byIndex)
-	slices.SortStableFunc(t.PassedOver, byIndex)
+	slices.SortStableFunc(t.Superseded, byIndex)
 	t.Missing = nil
 	for i, at := 0, 0; i < t.Of; i++ {
 		if at < len(t.Shares) && t.Shares[at].Index == i {
@@ -448,32 +448,32 @@ func (m *Merger) finish() {
 // Share is what one of several processes did that play one storm together, each its
 // own part of it. [Merge] makes one run of all of them.
 type Share struct {
-	Index   int      `json:"index"`
-	Of      int      `json:"of"`
-	Pod     string   `json:"pod,omitempty"`
+	Index   int      `json:"index"`         // from 0
+	Of      int      `json:"of"`            // number of shares
+	Pod     string   `json:"pod,omitempty"` // where it ran; empty if unknown
 	Node    string   `json:"node,omitempty"`
-	Attempt int      `json:"attempt,omitempty"`
-	Whole   []string `json:"whole,omitempty"`
-	Outcome *Outcome `json:"outcome"`
-	Starts  []Start  `json:"starts,omitempty"`
+	Attempt int      `json:"attempt,omitempty"` // from 0
+	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty for a live cluster
+	Outcome *Outcome `json:"outcome"`           // its Env is the share's own
+	Starts  []Start  `json:"starts,omitempty"`  // plays that began together with the others
 }
 
 // Start is how a share began a play that all were to begin at the same time.
 type Start struct {
-	Comparison int           `json:"comparison"`
-	Cell       string        `json:"cell"`
-	Round      int           `json:"round"`
-	Late       time.Duration `json:"lateNs,omitempty"`
-	Absent     []int         `json:"absent,omitempty"`
+	Comparison int           `json:"comparison"`       // place in the run, from 0
+	Cell       string        `json:"cell"`             // empty for all cells of the round
+	Round      int           `json:"round"`            // 0 is the warm-up
+	Late       time.Duration `json:"lateNs,omitempty"` // after the common start, by its own clock
+	Absent     []int         `json:"absent,omitempty"` // indexes of shares that the start did not wait for
 }
 
 // Attempt tells one result of a share from others of the same share.
 type Attempt struct {
-	Index    int
-	Number   int
+	Index    int // of the share
+	Number   int // of the attempt, from 0
 	Pod      string
 	Started  time.Time
-	Finished bool
+	Finished bool // it ended on its own
 }
 
 func (s Share) attempt() Attempt {

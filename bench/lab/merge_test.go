@@ -407,7 +407,7 @@ func TestMergeRefusesShares(t *testing.T) {
 		"cells":      {setCell(func(c *lab.CellResult) { c.Labels = []lab.Label{{Key: "impl", Value: "b"}} }), true, `"Queue/impl=a" in share 0`},
 		"guarantees": {setCell(func(c *lab.CellResult) { c.Guarantees = "none" }), true, "guarantees"},
 		"classes":    {setCell(func(c *lab.CellResult) { c.Class = "none" }), true, "class"},
-		"pairs":      {setCell(func(c *lab.CellResult) { c.Again = "x" }), true, "repeats"},
+		"pairs":      {setCell(func(c *lab.CellResult) { c.Repeats = "x" }), true, "repeats"},
 		"baselines":  {setCell(func(c *lab.CellResult) { c.Baseline = true }), true, "baseline"},
 		"wholes": {func(s []lab.Share) []lab.Share {
 			s[1].Whole = []string{"another"}
@@ -511,7 +511,7 @@ func TestMergedFolder(t *testing.T) {
 	retried := shares[0]
 	retried.Attempt, retried.Pod = 1, "pod-0-again"
 	merged := mustMerge(t, append(shares, retried), lab.MergeOptions{})
-	if p := merged.Merged.PassedOver; len(p) != 1 || p[0].Pod != "pod-0-again" {
+	if p := merged.Merged.Superseded; len(p) != 1 || p[0].Pod != "pod-0-again" {
 		t.Errorf("passed over: %+v", p)
 	}
 	dir := filepath.Join(t.TempDir(), "results", "merged")

@@ -30,25 +30,25 @@ const (
 // A cell whose verdict is invalid has neither rounds nor medians: nothing that
 // it measured is kept.
 type Outcome struct {
-	Format      int           `json:"format"`
-	Name        string        `json:"name"`
+	Format      int           `json:"format"` // see [Format]
+	Name        string        `json:"name"`   // such as "quick"
 	Started     time.Time     `json:"started"`
-	Ended       *time.Time    `json:"ended,omitempty"`
-	Seed        int64         `json:"seed"`
-	Rounds      int           `json:"rounds"`
-	Budget      time.Duration `json:"budgetNs,omitempty"`
-	Spent       time.Duration `json:"spentNs,omitempty"`
-	Fresh       bool          `json:"fresh,omitempty"`
-	Interrupted bool          `json:"interrupted"`
+	Ended       *time.Time    `json:"ended,omitempty"`    // nil while the run goes on, or if it was killed
+	Seed        int64         `json:"seed"`               // of the order of the cells
+	Rounds      int           `json:"rounds"`             // without the warm-up; with a Budget, those of the longest comparison
+	Budget      time.Duration `json:"budgetNs,omitempty"` // 0: none
+	Spent       time.Duration `json:"spentNs,omitempty"`  // over all resumptions
+	Fresh       bool          `json:"fresh,omitempty"`    // each play had its own process and no warm-up
+	Interrupted bool          `json:"interrupted"`        // the run ended before all rounds were played
 
 	// Experiment is [Options].Experiment.
 	Experiment  json.RawMessage    `json:"experiment,omitempty"`
-	Comparisons []ComparisonResult `json:"comparisons"`
-	Knees       []stats.Knee       `json:"knees,omitempty"`
+	Comparisons []ComparisonResult `json:"comparisons"`     // in the order of play
+	Knees       []stats.Knee       `json:"knees,omitempty"` // results of searches over the cells
 	Scalings    []stats.Scaling    `json:"scalings,omitempty"`
 	Surfaces    []stats.Surface    `json:"surfaces,omitempty"`
-	Merged      *Merged            `json:"merged,omitempty"`
-	Env         Env                `json:"-"`
+	Merged      *Merged            `json:"merged,omitempty"` // nil for a run of one process
+	Env         Env                `json:"-"`                // where it ran; env.json
 
 	// Dir is the results folder; empty where nothing is written.
 	Dir string `json:"-"`
@@ -58,9 +58,9 @@ type Outcome struct {
 type ComparisonResult struct {
 	Family  string        `json:"family"`
 	Title   string        `json:"title"`
-	Latency cell.Boundary `json:"latency,omitempty"`
-	Input   string        `json:"input,omitempty"`
-	Rounds  int           `json:"rounds,omitempty"`
+	Latency cell.Boundary `json:"latency,omitempty"` // see [Comparison]
+	Input   string        `json:"input,omitempty"`   // digest of the input
+	Rounds  int           `json:"rounds,omitempty"`  // that its cells should have; 0: those of the run
 	Cells   []CellResult  `json:"cells"`
 }
 
@@ -68,24 +68,24 @@ type ComparisonResult struct {
 type CellResult struct {
 	Name       string                   `json:"name"`
 	Labels     []Label                  `json:"labels"`
-	Guarantees string                   `json:"guarantees,omitempty"`
-	Class      string                   `json:"class,omitempty"`
-	Again      string                   `json:"again,omitempty"`
-	Baseline   bool                     `json:"baseline,omitempty"`
-	Seed       int64                    `json:"seed"`
+	Guarantees string                   `json:"guarantees,omitempty"` // as tables show them
+	Class      string                   `json:"class,omitempty"`      // see [Cell]
+	Repeats    string                   `json:"repeats,omitempty"`    // the cell that this one repeats, for an A/A pair
+	Baseline   bool                     `json:"baseline,omitempty"`   // ratios are taken against this cell
+	Seed       int64                    `json:"seed"`                 // the run's
 	Verdict    Verdict                  `json:"verdict"`
-	Rounds     []Round                  `json:"rounds,omitempty"`
-	Lag        *cell.Lag                `json:"lag,omitempty"`
-	Latency    []cell.Latency           `json:"latency,omitempty"`
-	Medians    map[string]stats.Summary `json:"medians,omitempty"`
+	Rounds     []Round                  `json:"rounds,omitempty"`  // finished rounds in order
+	Lag        *cell.Lag                `json:"lag,omitempty"`     // of the median round; kept of an "invalid: generator" cell, too
+	Latency    []cell.Latency           `json:"latency,omitempty"` // of all rounds together, an entry per boundary
+	Medians    map[string]stats.Summary `json:"medians,omitempty"` // over the rounds, by the units of bench.txt
 }
 
 // Round is one cell's measurement in one round.
 type Round struct {
-	Round   int           `json:"round"`
-	Place   int           `json:"place"`
-	Started time.Time     `json:"started"`
-	Took    time.Duration `json:"tookNs,omitempty"`
+	Round   int           `json:"round"`            // from 1; the warm-up, 0, is never here
+	Place   int           `json:"place"`            // in the order of the round, from 1
+	Started time.Time     `json:"started"`          // when Setup began
+	Took    time.Duration `json:"tookNs,omitempty"` // from Setup to Teardown
 	Result  cell.Result   `json:"result"`
 }
 
@@ -166,8 +166,8 @@ func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
 // original is the name of the cell that this one repeats, its own where it
 // repeats none.
 func (c CellResult) original() string {
-	if c.Again != "" {
-		return c.Again
+	if c.Repeats != "" {
+		return c.Repeats
 	}
 	return c.BenchName()
 }

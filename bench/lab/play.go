@@ -16,13 +16,13 @@ import (
 
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in any of
 // them becomes an error; one in a goroutine that the workload started cannot
-// be caught and ends the process. gate, if not nil, is called between Setup and Run.
-func play(ctx context.Context, c Cell, rec *cell.Recorder, gate func(context.Context) error) (res cell.Result, err error) {
+// be caught and ends the process. hook, if not nil, is called between Setup and Run.
+func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (res cell.Result, err error) {
 	w, err := newWorkload(c)
 	if err != nil {
 		return cell.Result{}, err
 	}
-	err = drive(ctx, w, rec, gate)
+	err = drive(ctx, w, rec, hook)
 	if terr := guard("teardown", w.Teardown); terr != nil {
 		err = errors.Join(err, terr)
 	}
@@ -67,12 +67,12 @@ func newWorkload(c Cell) (w Workload, err error) {
 
 // drive goes through the steps up to the check. If ctx ended while the
 // workload ran, what came out is not checked: the cell is dropped.
-func drive(ctx context.Context, w Workload, rec *cell.Recorder, gate func(context.Context) error) error {
+func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(context.Context) error) error {
 	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
 		return err
 	}
-	if gate != nil {
-		if err := gate(ctx); err != nil {
+	if hook != nil {
+		if err := hook(ctx); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func drive(ctx context.Context, w Workload, rec *cell.Recorder, gate func(contex
 // invariants' own words stand at the front of the verdict.
 const checkStep = "check"
 
-// guard calls a step, puts its name before its error, and turns a panic into an
+// guard calls a step, puts its name before its error, and plays a panic into an
 // error.
 func guard(step string, f func() error) (err error) {
 	defer func() {
@@ -138,8 +138,8 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 	return cell.Result{}, invalid("there is no cell %s", name)
 }
 
-// handover is what a process that played a cell tells the one that asked for it.
-type handover struct {
+// processResult is what a process that played a cell tells the one that asked for it.
+type processResult struct {
 	Result cell.Result
 	Err    string
 	Broken []Cause
@@ -148,7 +148,7 @@ type handover struct {
 // WriteResult hands over what came of a cell that was played in this process, for
 // [ReadResult] in another one of the same program.
 func WriteResult(w io.Writer, result cell.Result, err error) error {
-	h := handover{Result: result}
+	h := processResult{Result: result}
 	if err != nil {
 		h.Err = err.Error()
 		for _, inv := range invariants {
@@ -163,14 +163,14 @@ func WriteResult(w io.Writer, result cell.Result, err error) error {
 // ReadResult reads what [WriteResult] wrote. The error is the one that was handed
 // over, and wraps the same invariants; or it says that nothing whole came.
 func ReadResult(r io.Reader) (cell.Result, error) {
-	var h handover
+	var h processResult
 	if err := gob.NewDecoder(r).Decode(&h); err != nil {
 		return cell.Result{}, fmt.Errorf("the process that played it handed nothing over: %w", err)
 	}
 	if h.Err == "" {
 		return h.Result, nil
 	}
-	told := toldError{text: h.Err}
+	told := remoteError{text: h.Err}
 	for _, inv := range invariants {
 		for _, c := range h.Broken {
 			if c == inv.cause {
@@ -181,11 +181,11 @@ func ReadResult(r io.Reader) (cell.Result, error) {
 	return cell.Result{}, told
 }
 
-// toldError is an error of another process.
-type toldError struct {
+// remoteError is an error of another process.
+type remoteError struct {
 	text   string
 	broken []error
 }
 
-func (e toldError) Error() string   { return e.text }
-func (e toldError) Unwrap() []error { return e.broken }
+func (e remoteError) Error() string   { return e.text }
+func (e remoteError) Unwrap() []error { return e.broken }

@@ -4,13 +4,13 @@ import "time"
 
 // Progress tells how far a run is.
 type Progress struct {
-	Family, Title, Cell string
-	Round, Rounds       int
-	Profiling           bool
-	Done, Total         int
-	Left                time.Duration
-	Finished, Skipped   bool
-	Verdict             Verdict
+	Family, Title, Cell string        // of the current comparison and cell
+	Round, Rounds       int           // 0 is the warm-up; Rounds is 0 with a budget
+	Profiling           bool          // this round is for profiles
+	Done, Total         int           // plays so far, skipped ones included; Total is 0 with a budget and may grow
+	Left                time.Duration // estimated; 0 while unknown
+	Finished, Skipped   bool          // false before a play, true after; Skipped: the cell was invalid
+	Verdict             Verdict       // so far
 }
 
 // took sums up how long plays took.
@@ -44,14 +44,14 @@ func (r *runner) left() time.Duration {
 		return 0
 	}
 	var left time.Duration
-	for _, c := range r.contests {
-		left += c.cost(c.tallies, func(t *tally) int { return t.left })
+	for _, c := range r.runs {
+		left += c.cost(c.cellRuns, func(t *cellRun) int { return t.left })
 	}
 	return left
 }
 
 // cost is how long it takes to play each of the cells so many times.
-func (c *contest) cost(cells []*tally, times func(*tally) int) time.Duration {
+func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
 	var cost time.Duration
 	for _, t := range cells {
 		if t.failed {

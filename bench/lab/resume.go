@@ -143,7 +143,7 @@ func sameCell(then, now CellResult) error {
 		same("a cell", then.BenchName(), now.BenchName()),
 		same("what "+now.BenchName()+" guarantees", then.Guarantees, now.Guarantees),
 		same("the class of "+now.BenchName(), then.Class, now.Class),
-		same("what "+now.BenchName()+" repeats", then.Again, now.Again),
+		same("what "+now.BenchName()+" repeats", then.Repeats, now.Repeats),
 	)
 }
 
@@ -163,7 +163,7 @@ func wholeLatency(dir string, comparison, i int, c *CellResult) error {
 // restore takes over what a cell had before the run was taken up again: what
 // failed stays so, and the rounds are those that are shown, or else those that
 // were withheld.
-func (t *tally) restore(c *CellResult, withheld []Round, headline cell.Boundary) {
+func (t *cellRun) restore(c *CellResult, withheld []Round, headline cell.Boundary) {
 	if c.Verdict.Failed() {
 		t.failed, t.closed = true, true
 		return

@@ -60,7 +60,7 @@ func (s *told) cell(impl, rate string, late func(round int) float64, check func(
 func (s *told) varied() []lab.Comparison {
 	first := comparison(
 		s.cell("good", "", nil, nil),
-		s.cell("turns", "2000", func(round int) float64 {
+		s.cell("plays", "2000", func(round int) float64 {
 			if round == 1 {
 				return 0.5
 			}
@@ -94,7 +94,7 @@ func sum(o *lab.Outcome) string {
 	var b strings.Builder
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
-			fmt.Fprintf(&b, "%s again=%q %s", cl.BenchName(), cl.Again, cl.Verdict)
+			fmt.Fprintf(&b, "%s again=%q %s", cl.BenchName(), cl.Repeats, cl.Verdict)
 			for _, r := range cl.Rounds {
 				fmt.Fprintf(&b, " %d@%d:%v", r.Round, r.Place, r.Result.Elapsed)
 			}

@@ -12,51 +12,69 @@ import (
 )
 
 var (
-	// ErrOptions is wrapped by the errors for options and comparisons that
-	// cannot be run; nothing has been played or written then.
+	// ErrOptions is wrapped by the errors for invalid options and comparisons;
+	// nothing has been played or written.
 	ErrOptions = errors.New("invalid options")
-	// ErrExists is wrapped by the error for a results folder that is there
-	// already; it is left as it is.
+	// ErrExists is wrapped by the error for a results folder that exists; it stays
+	// as it is.
 	ErrExists = errors.New("exists already")
 )
 
 // Options of a run.
 type Options struct {
-	Name     string
-	Rounds   int
-	Budget   time.Duration
-	Seed     int64
-	NoAA     bool
-	Dir      string
-	Resume   bool
-	Fresh    func(ctx context.Context, cell string) (cell.Result, error)
-	Gate     func(ctx context.Context, p Play) error
-	Profile  Profiler
-	Progress func(Progress)
-	Build    Build
-	Args     []string
-
+	Name   string // of the run, in run.json
+	Rounds int    // rounds that count, besides the warm-up; below 4 no difference is testable
+	// Budget limits the time of the run: the lab plays as many rounds as fit, at most
+	// Rounds unless that is 0. Each comparison gets an equal share of the time that is
+	// left when it begins. A warm-up and one round are played even if they take longer.
+	// A comparison with More needs Rounds, too.
+	Budget time.Duration
+	Seed   int64 // of the order in which cells are played
+	// NoAA leaves out the A/A pairs. Otherwise the lab plays one cell of each
+	// comparison twice, unless its cells are played together: the first unpaced
+	// baseline, or the next best. The second has "-again" behind the variant's name
+	// ([CellResult].Repeats), and shows what chance makes of no difference.
+	NoAA bool
+	Dir  string // results folder, which must not exist; empty: nothing is written
+	// Resume continues the interrupted run in Dir: finished rounds stay, and the rest
+	// is played after a warm-up. Program, machine, comparisons and options must be the
+	// same ([ErrResume]).
+	Resume bool
+	// Fresh, if not nil, plays a cell in a process of its own, as a measurement of
+	// memory needs, by calling [PlayCell] there. It gets the cell's name, for the
+	// second of an A/A pair that of the first. Nothing is warmed up.
+	Fresh func(ctx context.Context, cell string) (cell.Result, error)
+	// BeforeRun, if not nil, is called between Setup and Run of each play, once for
+	// cells that are played together, and returns when Run may begin: so processes
+	// that play shares of one storm start together. Its error is the cell's. Plays for
+	// profiles do not call it. It needs a fixed number of plays: no Budget, no
+	// [Comparison].More, no Fresh.
+	BeforeRun func(ctx context.Context, p Play) error
+	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop
+	Progress  func(Progress) // called before and after each cell, never while a clock runs
+	Build     Build          // which program this is
+	Args      []string       // the program's arguments, for env.json and the report
 	// Experiment says what is played, as JSON. Package lab does not read it: it
 	// stands in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
-	Now        func() time.Time
+	Now        func() time.Time // time for stamps, not for measurements; nil: time.Now
 }
 
-// Profiler takes profiles of what is measured, between Start and stop. Their errors
-// end the run.
+// Profiler takes pprof profiles of the measured part of a play, between Start and
+// stop. Their errors end the run.
 type Profiler interface {
 	Start(cell string) (stop func() error, err error)
 }
 
-// Run plays comparisons. It returns an error, and no outcome, only before
-// anything was played: one wrapping [ErrOptions], [ErrExists] or [ErrResume], or
-// that of the file system. An error of a file in mid-run, of a [Comparison].More or
-// of a profile ends the run and comes with the outcome so far.
+// Run plays comparisons. Before the first play it may return an error without an
+// outcome: one wrapping [ErrOptions], [ErrExists] or [ErrResume], or the file
+// system's. Later errors, of a file, of [Comparison].More or of a profile, end the run
+// and come with the outcome so far.
 //
-// If ctx ends, the cell in progress is dropped, what is finished is kept, and
-// Outcome.Interrupted is true; that is no error.
+// If ctx ends, Run drops the cell in progress, keeps finished rounds, and sets
+// Outcome.Interrupted; that is no error.
 //
-// Time: (Rounds+1) × the cells' own, one after the other.
+// Time: (Rounds+1) × the time of all cells.
 func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome, error) {
 	if err := validate(comparisons, opts); err != nil {
 		return nil, err
@@ -87,8 +105,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
 }
 
-// validate refuses what cannot be measured or would be misread; the cells are
-// checked as they are planned.
+// validate checks options and comparisons; cells are checked when they are planned.
 func validate(comparisons []Comparison, opts Options) error {
 	switch {
 	case opts.Budget < 0:
@@ -100,13 +117,13 @@ func validate(comparisons []Comparison, opts Options) error {
 	case len(comparisons) == 0:
 		return invalid("nothing to compare")
 	}
-	if opts.Gate != nil && (opts.Budget > 0 || opts.Fresh != nil) {
-		return invalid("a Gate with a Budget or with Fresh")
+	if opts.BeforeRun != nil && (opts.Budget > 0 || opts.Fresh != nil) {
+		return invalid("BeforeRun with a Budget or with Fresh")
 	}
 	for _, c := range comparisons {
 		switch {
-		case c.More != nil && opts.Gate != nil:
-			return invalid("comparison %s (%s) asks for more cells: nobody knows when a Gate would be asked", c.Family, c.Title)
+		case c.More != nil && opts.BeforeRun != nil:
+			return invalid("comparison %s (%s) asks for more cells, so the number of plays for BeforeRun is unknown", c.Family, c.Title)
 		case len(c.Cells) == 0:
 			return invalid("comparison %s (%s) has no cells", c.Family, c.Title)
 		case c.More != nil && opts.Rounds == 0:
@@ -123,7 +140,7 @@ type runner struct {
 	opts        Options
 	out         *Outcome
 	folder      *folder
-	contests    []*contest
+	runs        []*comparisonRun
 	names       map[string]bool
 	over        bool
 	began       time.Time
@@ -132,11 +149,11 @@ type runner struct {
 	all         took
 }
 
-// spent is how long the run has taken.
+// spent is the time of the run, over all resumptions.
 func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 
-// open makes the results folder, or opens the one of the run that is taken up
-// again, and plans all comparisons.
+// open creates the results folder, or opens that of the resumed run, and plans all
+// comparisons.
 func (r *runner) open(comparisons []Comparison, env Env) error {
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
@@ -164,9 +181,8 @@ func (r *runner) open(comparisons []Comparison, env Env) error {
 	return err
 }
 
-// plan takes the comparisons in. Those before from are over, as far as they were
-// played before the run was taken up again; withheld are the rounds of cells that
-// run.json has none of, see [folder].
+// plan adds the comparisons. Those before from were finished before the run was
+// resumed; withheld are rounds that run.json does not show, see [folder].
 func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]Round) error {
 	first := 0
 	for i, c := range comparisons {
@@ -178,18 +194,18 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 			cells = append(cells, second)
 		}
 		c.Cells = nil
-		contest := &contest{
+		run := &comparisonRun{
 			r: r, index: i, first: first, Comparison: c,
 			baselines: map[string]string{}, warm: map[string]bool{},
 			closed: i < from, withheld: withheld,
 		}
-		r.contests = append(r.contests, contest)
-		if err := contest.take(cells, again); err != nil {
+		r.runs = append(r.runs, run)
+		if err := run.take(cells, again); err != nil {
 			return err
 		}
-		first += contest.plays(r.opts.Rounds)
+		first += run.plays(r.opts.Rounds)
 		// What More asked for comes after these.
-		if known := contest.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Again != "") {
+		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Repeats != "") {
 			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())
 		}
 	}
@@ -197,13 +213,13 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 }
 
 func (r *runner) play(ctx context.Context) error {
-	for i, c := range r.contests {
+	for i, c := range r.runs {
 		if c.closed {
 			continue
 		}
 		if r.opts.Budget > 0 {
 			now := r.spent()
-			c.until = now + max(r.opts.Budget-now, 0)/time.Duration(len(r.contests)-i)
+			c.until = now + max(r.opts.Budget-now, 0)/time.Duration(len(r.runs)-i)
 		}
 		if err := c.play(ctx); err != nil || r.out.Interrupted {
 			return err
@@ -212,8 +228,7 @@ func (r *runner) play(ctx context.Context) error {
 	return nil
 }
 
-// interrupted notes that ctx has ended. It is no error: what is finished is kept,
-// and the outcome says so.
+// interrupted notes the end of ctx in the outcome.
 func (r *runner) interrupted(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		r.out.Interrupted = true

@@ -14,10 +14,10 @@ func again(c *lab.ComparisonResult) []string {
 	var lines []string
 	for i := range c.Cells {
 		cl := &c.Cells[i]
-		if cl.Again == "" {
+		if cl.Repeats == "" {
 			continue
 		}
-		at := slices.IndexFunc(c.Cells, func(o lab.CellResult) bool { return o.BenchName() == cl.Again })
+		at := slices.IndexFunc(c.Cells, func(o lab.CellResult) bool { return o.BenchName() == cl.Repeats })
 		if at < 0 {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 
 // csvHeader are the columns of [CSV].
 var csvHeader = []string{
-	"family", "comparison", "cell", "impl", "rate", "again", "baseline", "class", "verdict", "cause",
+	"family", "comparison", "cell", "impl", "rate", "repeats", "baseline", "class", "verdict", "cause",
 	"unit", "rounds", "median", "lo", "hi", "spread",
 	"against", "ratio", "ratio_lo", "ratio_hi", "p", "significant", "min_detectable",
 }
@@ -37,7 +37,7 @@ func CSV(w io.Writer, o *lab.Outcome) error {
 
 func csvCell(out *csv.Writer, c *lab.ComparisonResult, cl *lab.CellResult) {
 	names := []string{
-		c.Family, c.Title, cl.BenchName(), cl.Label("impl"), rateOf(cl), cl.Again, strconv.FormatBool(cl.Baseline),
+		c.Family, c.Title, cl.BenchName(), cl.Label("impl"), rateOf(cl), cl.Repeats, strconv.FormatBool(cl.Baseline),
 		cl.Class, string(cl.Verdict.Status), string(cl.Verdict.Cause),
 	}
 	samples := cl.Samples(c.Latency)
@@ -64,8 +64,8 @@ func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
 	for i := range c.Cells {
 		b := &c.Cells[i]
 		switch {
-		case cl.Again != "":
-			if b.BenchName() == cl.Again {
+		case cl.Repeats != "":
+			if b.BenchName() == cl.Repeats {
 				return b
 			}
 		case cl.Baseline || !b.Baseline || unequal(row{throughput: b}, row{throughput: cl}):

@@ -100,7 +100,7 @@ func deltaFIFO() lab.ComparisonResult {
 		}
 	}
 	again := shape{fixtureImpls[0], 1.59e6, 3.2, 12 * time.Microsecond, 1.3, 260_000, lab.Verdict{}}.cell("DeltaFIFO", guarantees, "total", lab.Unpaced, false)
-	again.Again = again.BenchName()
+	again.Repeats = again.BenchName()
 	again.Labels[0].Value += "-again"
 	c.Cells = append(c.Cells, again)
 	return c

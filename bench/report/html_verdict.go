@@ -37,7 +37,7 @@ func asked(o *lab.Outcome) []term {
 		var impls []string
 		cells := 0
 		for _, cl := range c.Cells {
-			if cl.Again != "" {
+			if cl.Repeats != "" {
 				continue
 			}
 			cells++

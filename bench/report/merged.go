@@ -57,7 +57,7 @@ func shares(o *lab.Outcome) table {
 	if n := len(m.Shares); len(shown) < n {
 		t.legend = append(t.legend, fmt.Sprintf("Of %d shares, those %d are shown that were interrupted, begun again, came late, or were robbed of most CPU time; the others are in %s.", n, len(shown), lab.RunFile))
 	}
-	for _, s := range m.PassedOver {
+	for _, s := range m.Superseded {
 		t.legend = append(t.legend, fmt.Sprintf("Share %d, attempt %d%s, is not in it: another attempt of it is.", s.Index, s.Attempt, inPod(s.Pod)))
 	}
 	if slices.ContainsFunc(m.Shares, func(s lab.MergedShare) bool { return s.Starts > 0 }) {

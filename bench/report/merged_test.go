@@ -46,7 +46,7 @@ func TestMergedRunsSaySo(t *testing.T) {
 		})
 	}
 	whole.Shares[3].Alone, whole.Shares[3].CPU, whole.Shares[2].StealShare, whole.Shares[2].Attempt = 2, "Other CPU", &steal, 1
-	whole.PassedOver = []lab.MergedShare{{Index: 2, Pod: "mine-2-gone"}}
+	whole.Superseded = []lab.MergedShare{{Index: 2, Pod: "mine-2-gone"}}
 	lacking := whole
 	lacking.Missing, lacking.Shares = []int{1}, append(whole.Shares[:1:1], whole.Shares[2:]...)
 	part := lacking

@@ -157,7 +157,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	v.legend = append(v.legend, inequalities(v.rows)...)
 	v.legend = append(v.legend, again(c)...)
 	for _, cl := range c.Cells {
-		if cl.Verdict.Detail != "" && cl.Again == "" {
+		if cl.Verdict.Detail != "" && cl.Repeats == "" {
 			v.legend = append(v.legend, cellName(&cl, varying)+": "+cl.Verdict.String())
 		}
 	}

@@ -160,7 +160,7 @@ func judged(c lab.ComparisonResult) lab.ComparisonResult {
 			cl.Class = "order none, coalesces all"
 		}
 		if first, ok := strings.CutSuffix(impl, "-again"); ok {
-			cl.Again = strings.Replace(cl.BenchName(), impl, first, 1)
+			cl.Repeats = strings.Replace(cl.BenchName(), impl, first, 1)
 		}
 		for j := range cl.Rounds {
 			r := &cl.Rounds[j].Result
@@ -377,7 +377,7 @@ func TestCSV(t *testing.T) {
 		fmt.Sprintf(queue, "ring", "50000"):   {"rate": "50000", "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "50000"), "significant": "false"},
 		fmt.Sprintf(queue, "dropping", "max"): {"class": "order none, coalesces all", "against": "", "ratio": ""},
 		fmt.Sprintf(queue, "clientgo-fifo-again", "max"): {
-			"again": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "false",
+			"repeats": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "false",
 		},
 		strings.TrimSuffix(fmt.Sprintf(queue, "robbed", "max"), "events/s"): {"verdict": "invalid", "cause": "steal", "median": ""},
 	} {

@@ -31,7 +31,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 	var keys []string
 	for i := range c.Cells {
 		cl := &c.Cells[i]
-		if cl.Again != "" {
+		if cl.Repeats != "" {
 			continue
 		}
 		key := cl.NameWithout("rate")

@@ -20,9 +20,9 @@ var ErrFormat = errors.New("not in benchmark format")
 // Config is what stands at the head of a file; empty values are left out.
 type Config struct {
 	GOOS, GOARCH, Pkg, CPU string
-	Commit                 string
+	Commit                 string // with -dirty where it applies
 	GOMAXPROCS             int
-	Shares                 string
+	Shares                 string // of a merged run
 }
 
 // Writer writes measurements as benchfmt, one line each.
@@ -115,10 +115,10 @@ func suffix(name string, procs int) string {
 
 // File is what a benchfmt file holds.
 type File struct {
-	Config  map[string]string
-	Names   []string
-	Samples map[string]Samples
-	Iters   map[string][]int
+	Config  map[string]string  // of the file's head
+	Names   []string           // in order of appearance
+	Samples map[string]Samples // by name
+	Iters   map[string][]int   // of each line, by name
 }
 
 // Read reads a file back. fileName stands in errors, which wrap [ErrFormat]

@@ -11,20 +11,20 @@ type Objective struct {
 
 // Knee is the highest rate at which a variant holds an objective.
 type Knee struct {
-	Cell      string      `json:"cell"`
+	Cell      string      `json:"cell"` // name without the rate
 	Impl      string      `json:"impl"`
 	Objective Objective   `json:"objective"`
-	Held      float64     `json:"held"`
-	Failed    float64     `json:"failed,omitempty"`
-	Limit     string      `json:"limit"`
-	Points    []KneePoint `json:"points"`
+	Held      float64     `json:"held"`             // highest rate, in events/s, below which all tried rates held; 0: none
+	Failed    float64     `json:"failed,omitempty"` // lowest rate above Held that failed; 0: none
+	Limit     string      `json:"limit"`            // latency, generator, invariant, search (its end), or time
+	Points    []KneePoint `json:"points"`           // tried rates, ascending
 }
 
 // KneePoint is one rate that was tried.
 type KneePoint struct {
-	Rate    float64            `json:"rate"`
-	Latency map[string]float64 `json:"latency,omitempty"`
+	Rate    float64            `json:"rate"`              // events/s
+	Latency map[string]float64 `json:"latency,omitempty"` // median over the rounds in ns, by unit
 	Rounds  int                `json:"rounds"`
-	Holds   int                `json:"holds"`
-	Verdict string             `json:"verdict,omitempty"`
+	Holds   int                `json:"holds"`             // rounds that held the objective
+	Verdict string             `json:"verdict,omitempty"` // short form, where figures are unreliable
 }

@@ -37,11 +37,11 @@ const (
 
 // Summary sums the rounds of one figure up.
 type Summary struct {
-	N      int      `json:"n"`
+	N      int      `json:"n"` // rounds
 	Median float64  `json:"median"`
-	Lo     *float64 `json:"lo,omitempty"`
+	Lo     *float64 `json:"lo,omitempty"` // 95 % confidence interval of the median; nil below 6 rounds
 	Hi     *float64 `json:"hi,omitempty"`
-	Spread *float64 `json:"spread,omitempty"`
+	Spread *float64 `json:"spread,omitempty"` // interquartile range over the median; nil of one round or a median of 0
 }
 
 // Summarize sums values up, one for each round. It does not change them; with
@@ -68,11 +68,11 @@ func Median(values []float64) float64 { return Summarize(values).Median }
 
 // Comparison holds one figure of a cell against the baseline's.
 type Comparison struct {
-	Ratio       float64
-	P           float64
-	Testable    bool
-	Significant bool
-	Lo, Hi      float64
+	Ratio       float64 // of the medians, over the baseline's; NaN where that is 0
+	P           float64 // two-sided Mann-Whitney U test
+	Testable    bool    // false if no outcome could be significant: below 4 rounds a side
+	Significant bool    // P < [Alpha]
+	Lo, Hi      float64 // 95 % interval of the ratio (Hodges-Lehmann on all pairs); 0 if untestable
 }
 
 // Compare holds values against base. Neither is changed.

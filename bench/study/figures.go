@@ -30,7 +30,7 @@ func figuresOf(o *lab.Outcome) figures {
 		c := &o.Comparisons[i]
 		for j := range c.Cells {
 			cl := &c.Cells[j]
-			if cl.Again == "" && len(cl.Rounds) > 0 {
+			if cl.Repeats == "" && len(cl.Rounds) > 0 {
 				all = append(all, figure{cl, cl.Samples(c.Latency)})
 			}
 		}

@@ -135,10 +135,10 @@ func verdicts(o *lab.Outcome) string {
 func chance(part string, c *lab.ComparisonResult) []string {
 	var out []string
 	for _, again := range c.Cells {
-		if again.Again == "" {
+		if again.Repeats == "" {
 			continue
 		}
-		at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Again })
+		at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Repeats })
 		if at < 0 || len(c.Cells[at].Rounds) == 0 || len(again.Rounds) == 0 {
 			continue
 		}
@@ -214,7 +214,7 @@ func where(o *lab.Outcome) string {
 func table(b *bytes.Buffer, c *lab.ComparisonResult, columns []string) {
 	var cells figures
 	for i := range c.Cells {
-		if cl := &c.Cells[i]; cl.Again == "" {
+		if cl := &c.Cells[i]; cl.Repeats == "" {
 			cells = append(cells, figure{cl, cl.Samples(c.Latency)})
 		}
 	}

@@ -295,7 +295,7 @@ func TestQuestions(t *testing.T) {
 // TestPages compares whole pages with golden files.
 func TestPages(t *testing.T) {
 	again := cellOf("impl=ring-again batch=1 readers=0 rate=max", around(5100))
-	again.Again = "DeltaFIFO/impl=ring/batch=1/readers=0/rate=max"
+	again.Repeats = "DeltaFIFO/impl=ring/batch=1/readers=0/rate=max"
 	lost := cellOf("impl=cond batch=1 readers=0 rate=max", nil)
 	lost.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "event 7 (a|b)"}
 	o := outcome(

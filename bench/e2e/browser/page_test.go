@@ -98,7 +98,7 @@ func shown(o *lab.Outcome) int {
 	n := 0
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
-			if cl.Again == "" && len(cl.Rounds) > 0 {
+			if cl.Repeats == "" && len(cl.Rounds) > 0 {
 				n++
 			}
 		}

@@ -86,7 +86,7 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 		if err != nil {
 			return c, err
 		}
-		m.PassOver(*s)
+		m.Supersede(*s)
 	}
 	c.Outcome, err = m.Outcome()
 	return c, err

@@ -379,7 +379,7 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := c.Outcome.Merged
-	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.PassedOver) != 1 || m.PassedOver[0].Attempt != 1 {
+	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
 		t.Errorf("%+v: %+v", c, m)
 	}
 	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {

@@ -259,7 +259,7 @@ func TestResultsFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Again == "" {
+	if len(kept.Comparisons) != 1 || len(kept.Comparisons[0].Cells) != 2 || kept.Comparisons[0].Cells[0].Verdict.Status == lab.Invalid || kept.Comparisons[0].Cells[1].Repeats == "" {
 		t.Errorf("the folder holds %+v", kept.Comparisons)
 	}
 	before := snapshot(t, dir)

@@ -372,7 +372,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 	if err = errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
 		return err
 	}
-	for _, s := range o.Merged.PassedOver {
+	for _, s := range o.Merged.Superseded {
 		fmt.Fprintf(stderr, "watchlab: shard %d: attempt %d%s is not merged, as another one is\n", s.Index, s.Attempt, inPod(s.Pod))
 	}
 	c.missing(stderr, o.Merged.Missing, f)

@@ -298,7 +298,7 @@ func (s *shard) play(ctx context.Context, p *experiment.Plan, session *telemetry
 	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.Comparisons)}
 	if b != nil {
 		mine.Attempt = b.Attempt()
-		opts.Gate = s.gate(b, &mine.Starts)
+		opts.BeforeRun = s.gate(b, &mine.Starts)
 	}
 	status := newStatus(stderr)
 	defer status.clear()

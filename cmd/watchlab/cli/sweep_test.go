@@ -59,7 +59,7 @@ func TestKnee(t *testing.T) {
 		t.Errorf("%s: %+v", o.Name, o.Comparisons)
 	}
 	for _, c := range o.Comparisons[0].Cells {
-		if c.Again != "" {
+		if c.Repeats != "" {
 			t.Errorf("a search has no A/A pairs: %s", c.BenchName())
 		}
 	}
@@ -89,7 +89,7 @@ func TestScale(t *testing.T) {
 	}
 	// One comparison, an A/A pair in it, and what is varied in its title.
 	c := o.Comparisons[0]
-	if len(o.Comparisons) != 1 || len(c.Cells) != 9 || c.Cells[8].Again == "" || !strings.HasSuffix(c.Title, ", over producers") || strings.Contains(c.Title, "4 producers") {
+	if len(o.Comparisons) != 1 || len(c.Cells) != 9 || c.Cells[8].Repeats == "" || !strings.HasSuffix(c.Title, ", over producers") || strings.Contains(c.Title, "4 producers") {
 		t.Errorf("%d comparisons, %q, %d cells", len(o.Comparisons), c.Title, len(c.Cells))
 	}
 	if c.Input == "" {

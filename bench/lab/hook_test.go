@@ -15,7 +15,7 @@ import (
 )
 
 // gated plays comparisons of steady cells, of which one is broken from a round on, and
-// returns the plays that the gate was asked for.
+// returns the plays that the hook was asked for.
 func gated(t *testing.T, broken string, from int) []lab.Play {
 	t.Helper()
 	var plays []lab.Play
@@ -41,7 +41,7 @@ func gated(t *testing.T, broken string, from int) []lab.Play {
 		}
 		_, err := lab.Run(context.Background(), comparisons, lab.Options{
 			Rounds: 2, Seed: 3,
-			Gate: func(_ context.Context, p lab.Play) error {
+			BeforeRun: func(_ context.Context, p lab.Play) error {
 				plays = append(plays, p)
 				return nil
 			},
@@ -78,7 +78,7 @@ func TestAPlayHasItsPosition(t *testing.T) {
 	}
 }
 
-func TestTheGateStandsBetweenSetupAndRun(t *testing.T) {
+func TestBeforeRunFollowsSetup(t *testing.T) {
 	var log []string
 	cell, _ := newCell("a", "", func(int) *fake { return &fake{events: 1, takes: 1, late: -1, log: &log} })
 	broken := errors.New("nobody came")
@@ -86,8 +86,8 @@ func TestTheGateStandsBetweenSetupAndRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, err := lab.Run(context.Background(), comparison(cell), lab.Options{
 			Rounds: 1, NoAA: true,
-			Gate: func(context.Context, lab.Play) error {
-				log = append(log, "gate")
+			BeforeRun: func(context.Context, lab.Play) error {
+				log = append(log, "hook")
 				if rounds++; rounds == 2 {
 					return broken
 				}
@@ -101,7 +101,7 @@ func TestTheGateStandsBetweenSetupAndRun(t *testing.T) {
 			t.Errorf("the verdict is %q", v)
 		}
 	})
-	want := strings.Fields("setup gate run check teardown setup gate teardown")
+	want := strings.Fields("setup hook run check teardown setup hook teardown")
 	if !slices.Equal(log, want) {
 		t.Errorf("steps %v, want %v", log, want)
 	}
@@ -109,7 +109,7 @@ func TestTheGateStandsBetweenSetupAndRun(t *testing.T) {
 
 // Cells that are played together begin together, when the slowest is set up; one that
 // can't be is not waited for.
-func TestTheGateIsAskedOnceForAll(t *testing.T) {
+func TestBeforeRunOnceForCellsPlayedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var log []string
@@ -144,12 +144,12 @@ func TestTheGateIsAskedOnceForAll(t *testing.T) {
 		round := -1
 		o, err := lab.Run(context.Background(), together, lab.Options{
 			Rounds: 2,
-			Gate: func(_ context.Context, p lab.Play) error {
+			BeforeRun: func(_ context.Context, p lab.Play) error {
 				round++
 				if want := (lab.Play{Position: round, Round: round}); p != want {
 					t.Errorf("asked for %+v, want %+v", p, want)
 				}
-				note("%d gate", round)
+				note("%d hook", round)
 				return nil
 			},
 		})
@@ -157,9 +157,9 @@ func TestTheGateIsAskedOnceForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"0 setup", "0 setup", "0 setup", "0 gate", "0 run", "0 run", "0 run",
-			"1 setup", "1 setup", "1 setup", "1 gate", "1 run", "1 run",
-			"2 setup", "2 setup", "2 gate", "2 run", "2 run",
+			"0 setup", "0 setup", "0 setup", "0 hook", "0 run", "0 run", "0 run",
+			"1 setup", "1 setup", "1 setup", "1 hook", "1 run", "1 run",
+			"2 setup", "2 setup", "2 hook", "2 run", "2 run",
 		}
 		if !slices.Equal(log, want) {
 			t.Errorf("steps %q", log)
@@ -171,7 +171,7 @@ func TestTheGateIsAskedOnceForAll(t *testing.T) {
 }
 
 // A round that is interrupted while it waits ends.
-func TestTheGateEndsWithTheRun(t *testing.T) {
+func TestBeforeRunEndsWithTheRun(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, _ := newCell("a", "", steady(1, time.Second))
@@ -180,7 +180,7 @@ func TestTheGateEndsWithTheRun(t *testing.T) {
 			c[0].Together = together
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			o, err := lab.Run(ctx, c, lab.Options{Rounds: 1, Gate: func(ctx context.Context, _ lab.Play) error {
+			o, err := lab.Run(ctx, c, lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}})
@@ -191,18 +191,18 @@ func TestTheGateEndsWithTheRun(t *testing.T) {
 	}
 }
 
-func TestAGateNeedsToKnowItsPlays(t *testing.T) {
+func TestBeforeRunNeedsAFixedNumberOfPlays(t *testing.T) {
 	cell, _ := newCell("a", "", steady(1, time.Second))
-	gate := func(context.Context, lab.Play) error { return nil }
+	hook := func(context.Context, lab.Play) error { return nil }
 	searching := comparison(cell)
 	searching[0].More = func([]lab.CellResult) []lab.Cell { return nil }
 	for name, run := range map[string]func() error{
 		"budget": func() error {
-			_, err := lab.Run(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, Gate: gate})
+			_, err := lab.Run(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})
 			return err
 		},
 		"search": func() error {
-			_, err := lab.Run(context.Background(), searching, lab.Options{Rounds: 1, Gate: gate})
+			_, err := lab.Run(context.Background(), searching, lab.Options{Rounds: 1, BeforeRun: hook})
 			return err
 		},
 	} {

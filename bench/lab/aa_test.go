@@ -69,13 +69,13 @@ func TestAnAAPair(t *testing.T) {
 					t.Fatalf("%d cells, want one more than %d", len(cells), len(tc.cells))
 				}
 				for _, cl := range cells[:len(tc.cells)] {
-					if cl.Again != "" {
-						t.Errorf("%s is not planned to repeat %s", cl.BenchName(), cl.Again)
+					if cl.Repeats != "" {
+						t.Errorf("%s is not planned to repeat %s", cl.BenchName(), cl.Repeats)
 					}
 				}
 				again := cells[len(tc.cells)]
-				if again.Again != tc.of || again.BenchName() != tc.like || again.Baseline {
-					t.Errorf("%s repeats %s (baseline %v), want %s repeating %s", again.BenchName(), again.Again, again.Baseline, tc.like, tc.of)
+				if again.Repeats != tc.of || again.BenchName() != tc.like || again.Baseline {
+					t.Errorf("%s repeats %s (baseline %v), want %s repeating %s", again.BenchName(), again.Repeats, again.Baseline, tc.like, tc.of)
 				}
 				for _, cl := range cells {
 					if cl.BenchName() == tc.of && (cl.Class != again.Class || len(again.Rounds) != len(cl.Rounds)) {

@@ -9,10 +9,9 @@ import (
 	"watchlab/bench/cell"
 )
 
-// tally is what a cell has measured so far. It is kept apart from the outcome,
-// which never holds a figure of an invalid cell: a paced cell's verdict may
-// yet turn with the next round.
-type tally struct {
+// cellRun holds the rounds of a cell so far. The outcome never holds figures of an
+// invalid cell, but the next round may change the verdict of a paced one.
+type cellRun struct {
 	failed bool
 	rounds []Round
 	closed bool
@@ -20,18 +19,18 @@ type tally struct {
 	took   took
 }
 
-func (t *tally) has(round int) bool {
+func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds, func(r Round) bool { return r.Round == round })
 }
 
-// profiled is the round that profiles are taken of.
+// profiled is the round of plays for profiles.
 const profiled = -1
 
-// turn is a cell's play in a round.
-type turn struct {
-	*contest
+// cellPlay is one play of a cell.
+type cellPlay struct {
+	*comparisonRun
 	cell         int
-	tally        *tally
+	cellRun      *cellRun
 	round, place int
 	progress     Progress
 	started      time.Time
@@ -40,9 +39,9 @@ type turn struct {
 	err          error
 }
 
-func (c *contest) turn(i, round, place int) *turn {
-	return &turn{
-		contest: c, cell: i, tally: c.tallies[i], round: round, place: place,
+func (c *comparisonRun) newPlay(i, round, place int) *cellPlay {
+	return &cellPlay{
+		comparisonRun: c, cell: i, cellRun: c.cellRuns[i], round: round, place: place,
 		progress: Progress{
 			Family: c.Family, Title: c.Title, Cell: c.result().Cells[i].BenchName(),
 			Round: round,
@@ -50,11 +49,10 @@ func (c *contest) turn(i, round, place int) *turn {
 	}
 }
 
-// found is where the outcome holds the cell. It is asked for anew each time, as
-// the outcome grows.
-func (t *turn) found() *CellResult { return &t.result().Cells[t.cell] }
+// found is the cell in the outcome. The outcome grows, so the pointer is not kept.
+func (t *cellPlay) found() *CellResult { return &t.result().Cells[t.cell] }
 
-func (t *turn) tell(finished bool) {
+func (t *cellPlay) report(finished bool) {
 	if t.r.opts.Progress == nil {
 		return
 	}
@@ -67,36 +65,36 @@ func (t *turn) tell(finished bool) {
 }
 
 // skip passes over a cell that is invalid.
-func (t *turn) skip() bool {
-	if !t.tally.failed {
+func (t *cellPlay) skip() bool {
+	if !t.cellRun.failed {
 		return false
 	}
 	t.progress.Skipped = true
 	t.behind()
-	t.tell(true)
+	t.report(true)
 	return true
 }
 
-// behind counts the play as one that is behind us.
-func (t *turn) behind() {
+// behind counts the play as done.
+func (t *cellPlay) behind() {
 	t.r.done++
-	t.tally.left = max(t.tally.left-1, 0)
+	t.cellRun.left = max(t.cellRun.left-1, 0)
 }
 
-// start notes that the cell is about to be set up.
-func (t *turn) start() {
-	t.tell(false)
+// start notes the time before Setup.
+func (t *cellPlay) start() {
+	t.report(false)
 	t.started, t.clock = t.r.opts.Now(), time.Now()
 }
 
-// settle keeps what a play measured. The error is of the results folder;
-// whatever befell the workload is in the verdict.
-func (t *turn) settle(ctx context.Context) error {
-	result, kept := t.found(), t.tally
+// settle keeps what a play measured. Errors of the workload go into the verdict; the
+// returned error is the results folder's.
+func (t *cellPlay) settle(ctx context.Context) error {
+	result, kept := t.found(), t.cellRun
 	passed := time.Since(t.clock)
 	switch {
 	case t.err != nil && ctx.Err() != nil && !breaksInvariant(t.err):
-		// Dropped: the run ends here.
+		// Dropped: the run ends.
 		t.r.out.Interrupted = true
 		return nil
 	case t.err != nil:
@@ -117,11 +115,12 @@ func (t *turn) settle(ctx context.Context) error {
 	if t.round > 0 || kept.failed {
 		err = t.r.folder.cellPlayed(t.r.out, t.index, t.cell, wasShown, kept.rounds)
 	}
-	t.tell(true)
+	t.report(true)
 	return err
 }
 
-// breaksInvariant: what was broken before ctx ended stays broken.
+// breaksInvariant reports whether err names an invariant; such an error counts even if
+// ctx has ended.
 func breaksInvariant(err error) bool {
 	for _, inv := range invariants {
 		if errors.Is(err, inv.err) {
@@ -131,7 +130,7 @@ func breaksInvariant(err error) bool {
 	return false
 }
 
-// publish puts the rounds into the outcome, or takes them out of it.
+// publish shows the rounds in the outcome, or none of an invalid cell.
 func publish(result *CellResult, rounds []Round, headline cell.Boundary) {
 	result.Lag = medianLag(rounds)
 	result.Rounds, result.Latency, result.Medians = nil, nil, nil
@@ -143,9 +142,8 @@ func publish(result *CellResult, rounds []Round, headline cell.Boundary) {
 	result.Medians = result.Samples(headline).Summaries()
 }
 
-// pool adds the rounds' latencies up. A boundary whose histograms cannot be
-// added, which only a workload of another kind in each round could bring about,
-// is left out.
+// pool adds up the latencies of the rounds. It leaves out a boundary whose histograms
+// cannot be added, which needs a different workload in each round.
 func pool(rounds []Round) []cell.Latency {
 	var pooled []cell.Latency
 	for _, first := range rounds[0].Result.Latency {

@@ -15,14 +15,13 @@ import (
 	"watchlab/bench/stats"
 )
 
-// contest is a comparison in progress. Its cells come in batches: those it was
-// planned with, then what More returns, each of which is played over all rounds
-// before the next is asked for.
-type contest struct {
+// comparisonRun is a comparison in progress. Its cells come in batches: the planned
+// ones, then those that More returns. A batch has all its rounds before the next.
+type comparisonRun struct {
 	r            *runner
 	index, first int
 	Comparison
-	tallies   []*tally
+	cellRuns  []*cellRun
 	baselines map[string]string
 	warm      map[string]bool
 	until     time.Duration
@@ -30,12 +29,11 @@ type contest struct {
 	withheld  map[string][]Round
 }
 
-func (c *contest) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
+func (c *comparisonRun) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
 
-// take takes a batch of cells in. The last one repeats the cell named again, if
-// that isn't empty. Where the outcome knows further cells already, as that of a
-// run which is taken up again does, they have to be the same.
-func (c *contest) take(cells []Cell, again string) error {
+// take adds a batch of cells. The last one repeats the cell named again, unless that is
+// empty. Cells that a resumed run knows already must be the same.
+func (c *comparisonRun) take(cells []Cell, again string) error {
 	for i, cl := range cells {
 		if err := c.check(cl); err != nil {
 			return err
@@ -45,9 +43,9 @@ func (c *contest) take(cells []Cell, again string) error {
 			Baseline: cl.Baseline, Seed: c.r.opts.Seed, Verdict: judge(cl.Labels, nil),
 		}
 		if i == len(cells)-1 {
-			result.Again = again
+			result.Repeats = again
 		}
-		t := &tally{}
+		t := &cellRun{}
 		if at, known := len(c.Cells), c.result().Cells; at < len(known) {
 			if err := sameCell(known[at], result); err != nil {
 				return err
@@ -57,15 +55,15 @@ func (c *contest) take(cells []Cell, again string) error {
 			c.result().Cells = append(known, result)
 		}
 		c.Cells = append(c.Cells, cl)
-		c.tallies = append(c.tallies, t)
+		c.cellRuns = append(c.cellRuns, t)
 		c.count(len(c.Cells) - 1)
 	}
 	return nil
 }
 
-// count counts the plays that the cell is going to have.
-func (c *contest) count(i int) {
-	t := c.tallies[i]
+// count adds the cell's plays to the totals.
+func (c *comparisonRun) count(i int) {
+	t := c.cellRuns[i]
 	if t.closed || c.closed {
 		t.left = 0
 	} else if t.left = max(c.r.opts.Rounds-len(t.rounds), 0); t.left > 0 && c.cold(i) {
@@ -84,8 +82,8 @@ func (c *contest) count(i int) {
 	c.r.total += len(t.rounds) + t.left
 }
 
-// check refuses a cell that cannot be measured or would be misread.
-func (c *contest) check(cl Cell) error {
+// check validates a cell.
+func (c *comparisonRun) check(cl Cell) error {
 	name := cl.BenchName()
 	if err := stats.CheckName(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
@@ -104,8 +102,7 @@ func (c *contest) check(cl Cell) error {
 		return invalid("cell %s stands there twice: its rounds could not be told apart", name)
 	}
 	c.r.names[name] = true
-	// Of two baselines for the same knobs, none could be the one that ratios are
-	// taken against.
+	// Ratios need exactly one baseline for the same knobs.
 	if key := benchName(cl.Name, without(cl.Labels, "impl")); cl.Baseline {
 		if have, ok := c.baselines[key]; ok {
 			return invalid("%s and %s are both the baseline of one table's row", have, name)
@@ -115,8 +112,8 @@ func (c *contest) check(cl Cell) error {
 	return nil
 }
 
-// play plays batch after batch, and then what is profiled.
-func (c *contest) play(ctx context.Context) error {
+// play plays all batches, then the plays for profiles.
+func (c *comparisonRun) play(ctx context.Context) error {
 	for batch, first := 0, 0; first < len(c.Cells); batch++ {
 		if err := c.playBatch(ctx, batch, first); err != nil || c.r.out.Interrupted {
 			return err
@@ -132,9 +129,9 @@ func (c *contest) play(ctx context.Context) error {
 	return c.playProfiled(ctx)
 }
 
-// ask asks for the next batch. When the time is over it asks for what had been
-// asked for already only.
-func (c *contest) ask() error {
+// ask adds the next batch. After the budget it adds only cells that were played before
+// the run was resumed.
+func (c *comparisonRun) ask() error {
 	over := c.r.opts.Budget > 0 && c.r.spent() >= c.until
 	if c.More == nil || over && len(c.result().Cells) == len(c.Cells) {
 		return nil
@@ -148,15 +145,15 @@ func (c *contest) ask() error {
 
 func implOf(labels []Label) string { return labelOf(labels, "impl") }
 
-// cold reports whether the cell has to be played once before it counts.
-func (c *contest) cold(i int) bool {
+// cold reports whether the cell needs a warm-up.
+func (c *comparisonRun) cold(i int) bool {
 	return c.r.opts.Fresh == nil && !c.warm[implOf(c.Cells[i].Labels)]
 }
 
-// playBatch plays the cells from first on, over all rounds.
-func (c *contest) playBatch(ctx context.Context, batch, first int) error {
+// playBatch plays all rounds of the cells from first on.
+func (c *comparisonRun) playBatch(ctx context.Context, batch, first int) error {
 	if len(c.result().Cells) > len(c.Cells) {
-		// The next batch had been asked for, so that this one was over.
+		// The next batch exists, so this one is finished.
 		return nil
 	}
 	last := c.certain(first)
@@ -169,79 +166,77 @@ func (c *contest) playBatch(ctx context.Context, batch, first int) error {
 		}
 		c.result().Rounds = max(c.result().Rounds, last)
 		c.r.out.Rounds = max(c.r.out.Rounds, last)
-		turns := c.turns(batch, first, round, last)
-		if err := c.begin(turns); err != nil {
+		plays := c.plan(batch, first, round, last)
+		if err := c.begin(plays); err != nil {
 			return err
 		}
-		playRound := c.playInTurn
+		playRound := c.playInOrder
 		if c.Together {
 			playRound = c.playTogether
 		}
-		if err := playRound(ctx, turns); err != nil || c.r.out.Interrupted {
+		if err := playRound(ctx, plays); err != nil || c.r.out.Interrupted {
 			return err
 		}
 	}
 }
 
-// certain is how many rounds are played whatever the time.
-func (c *contest) certain(first int) int {
+// certain is the number of rounds that do not depend on the time.
+func (c *comparisonRun) certain(first int) int {
 	if c.r.opts.Budget == 0 {
 		return c.r.opts.Rounds
 	}
 	most, fewest := 0, math.MaxInt
-	for _, t := range c.tallies[first:] {
+	for _, t := range c.cellRuns[first:] {
 		if !t.failed {
 			most, fewest = max(most, len(t.rounds)), min(fewest, len(t.rounds))
 		}
 	}
-	// A run that is taken up again after a whole round has to be warmed up for the
-	// next, so that one more costs two.
+	// A run resumed after a whole round needs a warm-up, so one more round costs two.
 	if most > 0 && most == fewest && c.fits(first, most, 2) {
 		return most + 1
 	}
 	return max(most, 1)
 }
 
-// fits reports whether the budget allows so many rounds more after the last one.
-func (c *contest) fits(first, last, more int) bool {
+// fits reports whether the budget allows more rounds after the last one.
+func (c *comparisonRun) fits(first, last, more int) bool {
 	if c.r.opts.Budget == 0 || c.r.opts.Rounds > 0 && last >= c.r.opts.Rounds {
 		return false
 	}
 	if c.r.opts.Profile != nil {
 		more++
 	}
-	cost := c.cost(c.tallies[first:], func(*tally) int { return more })
+	cost := c.cost(c.cellRuns[first:], func(*cellRun) int { return more })
 	return cost > 0 && c.r.spent()+cost <= c.until
 }
 
-// turns are the plays of a round, in the order drawn for it: of all cells that
-// have not had it yet, and to warm up of those that lack any.
-func (c *contest) turns(batch, first, round, last int) []*turn {
-	var turns []*turn
+// plan returns the plays of a round in its drawn order: the cells without this round,
+// and in the warm-up those that lack any round.
+func (c *comparisonRun) plan(batch, first, round, last int) []*cellPlay {
+	var plays []*cellPlay
 	for place, i := range order(len(c.Cells)-first, c.r.opts.Seed, c.index, batch, round) {
 		i += first
-		t := c.tallies[i]
+		t := c.cellRuns[i]
 		switch {
 		case t.closed || t.has(round):
 		case round > 0 || c.cold(i) && len(t.rounds) < last:
-			turns = append(turns, c.turn(i, round, place+1))
+			plays = append(plays, c.newPlay(i, round, place+1))
 		}
 	}
-	return turns
+	return plays
 }
 
-// order draws the order of a round. Each round of each batch of each comparison
-// has its own, whatever was played before it.
+// order draws the order of a round from the seed, independent of all other rounds.
 func order(n int, seed int64, comparison, batch, round int) []int {
 	rng := rand.New(rand.NewPCG(uint64(seed), uint64(batch)<<48|uint64(comparison)<<32|uint64(round)))
 	return rng.Perm(n)
 }
 
-// begin tells the comparison that a round begins.
-func (c *contest) begin(turns []*turn) error {
+// begin calls the comparison's Begin before a round.
+func (c *comparisonRun) begin(plays []*cellPlay) error {
 	n := 0
-	for _, t := range turns {
-		if !t.tally.failed {
+	for _, t := range plays {
+		if !t.cellRun.failed {
 			n++
 		}
 	}
@@ -251,9 +246,9 @@ func (c *contest) begin(turns []*turn) error {
 	return guard("begin", func() error { return c.Begin(n) })
 }
 
-// playInTurn plays the cells of a round one after the other.
-func (c *contest) playInTurn(ctx context.Context, turns []*turn) error {
-	for _, t := range turns {
+// playInOrder plays the cells of a round one after the other.
+func (c *comparisonRun) playInOrder(ctx context.Context, plays []*cellPlay) error {
+	for _, t := range plays {
 		if c.r.interrupted(ctx) {
 			return nil
 		}
@@ -264,7 +259,7 @@ func (c *contest) playInTurn(ctx context.Context, turns []*turn) error {
 		if fresh := c.r.opts.Fresh; fresh != nil {
 			t.measured, t.err = fresh(ctx, t.found().original())
 		} else {
-			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder), t.gate())
+			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder), t.hook())
 		}
 		if err := t.settle(ctx); err != nil || c.r.out.Interrupted {
 			return err
@@ -273,8 +268,8 @@ func (c *contest) playInTurn(ctx context.Context, turns []*turn) error {
 	return nil
 }
 
-// playProfiled plays each cell once more, for its profiles.
-func (c *contest) playProfiled(ctx context.Context) error {
+// playProfiled plays each cell again for its profiles.
+func (c *comparisonRun) playProfiled(ctx context.Context) error {
 	if c.r.opts.Profile == nil {
 		return nil
 	}
@@ -282,9 +277,9 @@ func (c *contest) playProfiled(ctx context.Context) error {
 		if c.r.interrupted(ctx) {
 			return nil
 		}
-		t := c.turn(i, profiled, i+1)
+		t := c.newPlay(i, profiled, i+1)
 		t.progress.Round, t.progress.Profiling = 0, true
-		if t.tally.closed || t.skip() {
+		if t.cellRun.closed || t.skip() {
 			continue
 		}
 		t.start()
@@ -296,16 +291,16 @@ func (c *contest) playProfiled(ctx context.Context) error {
 	return nil
 }
 
-// A cell is profiled until it was measured for profileFor, but profilePlays times at
-// most: a sample every 10 ms says little of a cell that is over in 200.
+// A cell is profiled for profileFor, but at most profilePlays times: with a sample
+// every 10 ms, a play of 200 ms shows little.
 const (
 	profileFor   = time.Second
 	profilePlays = 10
 )
 
-// profile plays the cell with profiles of what is measured. The error is the
-// profiler's, which names the cell.
-func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
+// profile plays the cell with profiles. The error is the profiler's, which names the
+// cell.
+func (t *cellPlay) profile(ctx context.Context, c *comparisonRun, cl Cell) error {
 	labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
 	var measured time.Duration
 	for range profilePlays {
@@ -331,13 +326,13 @@ func (t *turn) profile(ctx context.Context, c *contest, cl Cell) error {
 }
 
 // playTogether plays the cells of a round at the same time.
-func (c *contest) playTogether(ctx context.Context, turns []*turn) error {
+func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) error {
 	if c.r.interrupted(ctx) {
 		return nil
 	}
 	var cells sync.WaitGroup
-	var playing []*turn
-	for _, t := range turns {
+	var playing []*cellPlay
+	for _, t := range plays {
 		if !t.skip() {
 			playing = append(playing, t)
 		}
@@ -345,16 +340,16 @@ func (c *contest) playTogether(ctx context.Context, turns []*turn) error {
 	for _, t := range playing {
 		t.start()
 	}
-	var gate func(context.Context) error
+	var hook func(context.Context) error
 	if len(playing) > 0 {
-		gate = playing[0].gate()
+		hook = playing[0].hook()
 	}
-	all := newMeeting(len(playing), gate)
+	start := newLatch(len(playing), hook)
 	for _, t := range playing {
 		cells.Go(func() {
-			come := all.guest()
-			defer come.leave(ctx)
-			t.measured, t.err = play(ctx, c.Cells[t.cell], cell.Shared(), come.come())
+			wait, done := start.join()
+			defer done(ctx)
+			t.measured, t.err = play(ctx, c.Cells[t.cell], cell.Shared(), wait)
 		})
 	}
 	cells.Wait()
