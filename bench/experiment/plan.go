@@ -358,7 +358,7 @@ func (r retry) slower(first pace.Pace, times int, played []lab.CellResult) []lab
 	for range times {
 		behind := map[string]bool{}
 		for _, c := range played {
-			if at, _ := c.Rate(); at == Rate(float64(rate)) && c.Again == "" && c.Verdict.Cause == lab.CauseGenerator {
+			if at, _ := c.Rate(); at == Rate(float64(rate)) && c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
 				behind[c.NameWithout("rate")] = true
 			}
 		}
