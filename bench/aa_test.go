@@ -1,16 +1,14 @@
 package bench_test
 
 import (
-	"errors"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
-	"k8s.io/client-go/tools/cache"
-
 	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
-	"watchlab/impls/deltafifo"
+	"watchlab/impls"
 )
 
 const (
@@ -42,13 +40,12 @@ func BenchmarkAA(b *testing.B) {
 			name, unit = "impl=ring/planted=5%", "found/comparison"
 		}
 		b.Run(name, func(b *testing.B) {
-			even := newPlay("uniform", 1)
+			even := updatesOf(b, queueEvents)
 			other := even
 			if planted {
-				other = longer(even)
+				other = updatesOf(b, queueEvents+queueEvents/plantedPart)
 			}
-
-			playOnce(b, even)
+			evenRound(b, even)
 			rng := rand.New(rand.NewPCG(1, 2))
 			found, seen := map[string]int{}, map[string][]float64{}
 			n := 0
@@ -77,15 +74,6 @@ func BenchmarkAA(b *testing.B) {
 // aaUnits are the figures that are compared, and what stands before their names.
 var aaUnits = []struct{ unit, prefix string }{{stats.UnitEventsPerSec, ""}, {stats.UnitCPUPerOp, "cpu-"}}
 
-// longer is a play with 5 % more events.
-func longer(p play) play {
-	out := play{keys: p.keys}
-	for _, objects := range p.objects {
-		out.objects = append(out.objects, append(objects[:len(objects):len(objects)], objects[:len(objects)/plantedPart]...))
-	}
-	return out
-}
-
 // BenchmarkPlanted finds a side that has 5 % more to do, with as many rounds as
 // that takes here: twice as many as before until they would show 5 % (would-see),
 // or there are plantedRounds. The number of rounds doesn't depend on what they
@@ -95,9 +83,8 @@ func BenchmarkPlanted(b *testing.B) {
 	const share = 1. / plantedPart
 	for _, u := range aaUnits {
 		b.Run("impl=ring/planted=5%/unit="+u.unit, func(b *testing.B) {
-			even := newPlay("uniform", 1)
-			other := longer(even)
-			playOnce(b, even)
+			even, other := updatesOf(b, queueEvents), updatesOf(b, queueEvents+queueEvents/plantedPart)
+			evenRound(b, even)
 			rng := rand.New(rand.NewPCG(3, 4))
 			var found, n int
 			var ratios, rounds, seen []float64
@@ -133,56 +120,36 @@ func BenchmarkPlanted(b *testing.B) {
 
 // compareOnce plays the rounds of both sides, in an order that is drawn for each
 // round.
-func compareOnce(b *testing.B, rng *rand.Rand, even, other play, rounds int) (base, values stats.Samples) {
+func compareOnce(b *testing.B, rng *rand.Rand, even, other lab.Cell, rounds int) (base, values stats.Samples) {
 	var sides [2][]cell.Result
 	for range rounds {
 		for _, side := range rng.Perm(2) {
-			sides[side] = append(sides[side], playOnce(b, [2]play{even, other}[side]))
+			sides[side] = append(sides[side], evenRound(b, [2]lab.Cell{even, other}[side]))
 		}
 	}
 	return stats.Collect(sides[0], ""), stats.Collect(sides[1], "")
 }
 
-// playOnce plays to a fresh queue. Figures are of as many events as an even play
-// has, whatever was played.
-func playOnce(b *testing.B, p play) cell.Result {
-	q, err := deltafifo.New("ring", deltafifo.Options{})
+// updatesOf returns a cell of a ring that plays so many updates.
+func updatesOf(b *testing.B, events int) lab.Cell {
+	b.Helper()
+	comparisons, err := pipeline.Compare(pipeline.Config{
+		Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Impls: []string{"ring"}, Modes: []string{"in-order"},
+		Storm: updates(b, "uniform", events), Events: events,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := deltaQueue(q)
-	events := 0
-	for _, objects := range p.objects {
-		events += len(objects)
-	}
-	rec := new(cell.Recorder)
-	rec.Begin()
-	var producers sync.WaitGroup
-	for _, objects := range p.objects {
-		producers.Go(func() {
-			for _, obj := range objects {
-				if err := t.update(obj); err != nil {
-					panic(err)
-				}
-			}
-			t.close()
-		})
-	}
-	for err == nil {
-		err = t.take()
-	}
-	rec.End()
-	producers.Wait()
-	if !errors.Is(err, cache.ErrFIFOClosed) {
-		b.Fatal(err)
-	}
-	if t.consumed() != events {
-		b.Fatalf("consumed %d of %d events", t.consumed(), events)
-	}
-	rec.Count(eventsPerOp, eventsPerOp)
-	result, err := rec.Result()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return result
+	return comparisons[0].Cells[0]
+}
+
+// evenRound plays one round. Its figures are those of queueEvents events, whatever was
+// played.
+func evenRound(b *testing.B, c lab.Cell) cell.Result {
+	none := func() {}
+	r := round(b, c, none, none)
+	more := float64(r.EventsIn) / queueEvents
+	r.EventsPerSecond /= more
+	r.CPUSecondsPerEvent *= more
+	return r
 }

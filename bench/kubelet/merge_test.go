@@ -28,8 +28,8 @@ func TestDifferential(t *testing.T) {
 	mergetest.Compare(t, kubelet.Variant(), mergetest.Others(kubelet.Name)...)
 }
 
-// BenchmarkMerge is BenchmarkMerge of the root module with the real kubelet
+// BenchmarkMergeSet is BenchmarkMergeSet of the root module with the real kubelet
 // among the variants.
-func BenchmarkMerge(b *testing.B) {
+func BenchmarkMergeSet(b *testing.B) {
 	mergetest.Benchmark(b, merge.Variants())
 }

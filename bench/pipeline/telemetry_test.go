@@ -20,7 +20,7 @@ func total(s *probe.Snapshot, stage probe.Stage) uint64 {
 	return s.Events(stage, probe.Added) + s.Events(stage, probe.Modified) + s.Events(stage, probe.Deleted)
 }
 
-func told(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
+func histogramOf(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
 	for _, got := range s.Histograms {
 		if got.Histogram == h {
 			return got
@@ -29,9 +29,9 @@ func told(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
 	return probe.HistogramSnapshot{}
 }
 
-// TestTold: what telemetry has been told when a storm has been played is what the
+// TestTelemetry: what telemetry has been told when a storm has been played is what the
 // recorder is told.
-func TestTold(t *testing.T) {
+func TestTelemetry(t *testing.T) {
 	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-realfifo-batch", "clientgo-deltafifo", "ring"}, Producers: 2},
 		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
@@ -64,20 +64,20 @@ func TestTold(t *testing.T) {
 				if cl.Labels[0].Value == pipeline.ClientGoInformer {
 					// It can't be seen when its queue hands over.
 					for _, h := range []probe.Histogram{probe.EnqueuedPopped, probe.PoppedStored} {
-						if n := told(snap, h).Count; n != 0 {
+						if n := histogramOf(snap, h).Count; n != 0 {
 							t.Errorf("%d values in histogram %d", n, h)
 						}
 					}
 					return
 				}
-				compareTold(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, snap)
+				compareHistograms(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, snap)
 				checkJourneys(t, journeys, spec.Pipeline == "informer")
 			})
 		}
 	}
 }
 
-func compareTold(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *probe.Snapshot) {
+func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *probe.Snapshot) {
 	t.Helper()
 	if n := total(snap, probe.Released); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)
@@ -93,7 +93,7 @@ func compareTold(t *testing.T, spec pipeline.Config, paced bool, res cell.Result
 	if spec.Pipeline == "informer" {
 		last = probe.Worked
 	}
-	if total(snap, last) == 0 || told(snap, probe.BatchSize).Count == 0 {
+	if total(snap, last) == 0 || histogramOf(snap, probe.BatchSize).Count == 0 {
 		t.Error("nothing was handled")
 	}
 	stretches := map[probe.Histogram]cell.Boundary{
@@ -107,7 +107,7 @@ func compareTold(t *testing.T, spec pipeline.Config, paced bool, res cell.Result
 	}
 	if paced {
 		stretches[probe.IntendedHandled] = pipeline.Handled
-		if n := told(snap, probe.GeneratorLag).Count; n != res.EventsIn {
+		if n := histogramOf(snap, probe.GeneratorLag).Count; n != res.EventsIn {
 			t.Errorf("%d lags of %d", n, res.EventsIn)
 		}
 		if snap.Late != res.Lag.Late {
@@ -116,13 +116,13 @@ func compareTold(t *testing.T, spec pipeline.Config, paced bool, res cell.Result
 	}
 	if paced && spec.Pipeline == "informer" {
 		stretches[probe.PoppedStored], stretches[probe.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
-		if told(snap, probe.Staleness).Count == 0 {
+		if histogramOf(snap, probe.Staleness).Count == 0 {
 			t.Error("no staleness")
 		}
 	}
 	for h, b := range stretches {
 		want, ok := res.At(b)
-		got := told(snap, h)
+		got := histogramOf(snap, h)
 		// What is below zero counts as zero in both. What is told at once may be told
 		// before a stamp is there that the recorder sees, and a version that is looked
 		// up again be told at the second time.
@@ -201,8 +201,8 @@ func TestCoalescedJourney(t *testing.T) {
 	}
 }
 
-// BenchmarkTold is what telemetry costs a whole pipeline an event.
-func BenchmarkTold(b *testing.B) {
+// BenchmarkTelemetry is what telemetry costs a whole pipeline an event.
+func BenchmarkTelemetry(b *testing.B) {
 	for _, pipe := range []string{"queue", "informer"} {
 		cl := comparisons(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipe, Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0), Events: 100_000})[0]
 		for _, on := range []bool{false, true} {
@@ -228,9 +228,9 @@ func BenchmarkTold(b *testing.B) {
 	}
 }
 
-// TestFaultsTold: faults of the server are told by name, and none is taken for
+// TestTelemetryOfFaults: faults of the server are told by name, and none is taken for
 // another.
-func TestFaultsTold(t *testing.T) {
+func TestTelemetryOfFaults(t *testing.T) {
 	cl := comparisons(t, pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
 		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},

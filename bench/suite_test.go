@@ -1,0 +1,221 @@
+// Package bench_test is the benchmark suite of `go test -bench`. Each benchmark plays
+// the workloads of package pipeline, and a lost, duplicated or reordered event fails
+// it, as in `watchlab run`. Names and units are those of `watchlab run -o bench`, so
+// that benchstat and `watchlab compare` read both.
+package bench_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/bench/stats"
+	"watchlab/impls"
+	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// queueEvents is the length of the storms that queues alone play, over 10,000 keys.
+const queueEvents = 200_000
+
+// gang is a recording of 20 Jobs of 60 pods each.
+var gang = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-gang") })
+
+// updates returns a storm of updates of 10,000 pods. skew is a [storm.Skew]: uniform,
+// or about that of leader-election leases.
+func updates(tb testing.TB, skew string, events int) *storm.Storm {
+	tb.Helper()
+	p, err := storm.NewProfile("ceiling")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.Events = float64(events)
+	if p.Skew, err = storm.ParseSkew(skew); err != nil {
+		tb.Fatal(err)
+	}
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := set.Storms[0]
+	if name, _, drawn := strings.Cut(skew, ":"); drawn {
+		s.Name += "-" + name
+	}
+	return s
+}
+
+// BenchmarkDeltaFIFO plays updates through each delta queue alone. The cells with
+// handover=lent and capacity have options that client-go's queues do not have: ratios
+// to these are between unequal guarantees.
+func BenchmarkDeltaFIFO(b *testing.B) {
+	for _, k := range []pipeline.Knobs{{}, {HandOver: impls.Lent}, {HandOver: impls.Lent, Capacity: 4096}} {
+		playQueues(b, pipeline.Config{Family: impls.DeltaFIFO, Knobs: k})
+	}
+}
+
+// BenchmarkQueue plays updates through each latest-object queue alone.
+func BenchmarkQueue(b *testing.B) { playQueues(b, pipeline.Config{Family: impls.Queue}) }
+
+func playQueues(b *testing.B, c pipeline.Config) {
+	c.Pipeline, c.Events = pipeline.QueuePipeline, queueEvents
+	for _, skew := range []string{"uniform", "zipf:1.1"} {
+		c.Storm = updates(b, skew, queueEvents)
+		for _, c.Producers = range []int{1, 8} {
+			play(b, c)
+		}
+	}
+}
+
+// BenchmarkInformer plays the recording through the informer of each delta queue and
+// through client-go's own informer, from memory and over HTTP.
+func BenchmarkInformer(b *testing.B) {
+	for _, name := range source.Names() {
+		play(b, recorded(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: name}))
+	}
+}
+
+// BenchmarkMerge plays the pods of one node of the recording through each merger
+// alone.
+func BenchmarkMerge(b *testing.B) {
+	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.QueuePipeline}))
+}
+
+// BenchmarkKubelet plays them through kubelet's pipeline.
+func BenchmarkKubelet(b *testing.B) {
+	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.KubeletPipeline}))
+}
+
+// BenchmarkMergeSet measures a SET of all pods; see [mergetest.Benchmark]. The real
+// kubelet is measured by the same code in bench/kubelet.
+func BenchmarkMergeSet(b *testing.B) { mergetest.Benchmark(b, merge.Variants()) }
+
+// BenchmarkAddLatency measures how long producers wait, at 20,000 events a second,
+// for a queue whose handler can do half as much: released-to-enqueued, from when the
+// call was made, and lag, by how much that was late because of the calls before.
+func BenchmarkAddLatency(b *testing.B) {
+	play(b, pipeline.Config{
+		Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: updates(b, "uniform", 20_000),
+		HandlerCost: 100 * time.Microsecond, Paces: []pace.Pace{pace.Rate(20_000).Pace()}, Duration: 250 * time.Millisecond,
+	})
+}
+
+func recorded(b *testing.B, c pipeline.Config) pipeline.Config {
+	b.Helper()
+	s, err := gang()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.Storm = s
+	return c
+}
+
+// play runs a benchmark for each cell; where options are set, for the cells that take
+// them.
+func play(b *testing.B, c pipeline.Config) {
+	b.Helper()
+	comparisons, err := pipeline.Compare(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, comparison := range comparisons {
+		for _, cl := range comparison.Cells {
+			if c.Knobs != (pipeline.Knobs{}) && !hasLabel(cl, "handover") {
+				continue
+			}
+			_, name, _ := strings.Cut(cl.BenchName(), "/")
+			b.Run(name, func(b *testing.B) { measure(b, cl, comparison.Latency) })
+		}
+	}
+}
+
+func hasLabel(c lab.Cell, key string) bool {
+	return slices.ContainsFunc(c.Labels, func(l lab.Label) bool { return l.Key == key })
+}
+
+// measure plays one round of a cell an iteration and reports the median of each
+// figure. Setting up and checking are outside the benchmark's time.
+func measure(b *testing.B, c lab.Cell, headline cell.Boundary) {
+	var rounds []cell.Result
+	for b.Loop() {
+		b.StopTimer()
+		rounds = append(rounds, round(b, c, b.StartTimer, b.StopTimer))
+		b.StartTimer()
+	}
+	samples := stats.Collect(rounds, headline)
+	for _, unit := range samples.Units() {
+		b.ReportMetric(stats.Median(samples[unit]), unit)
+	}
+}
+
+// round plays one round of a cell and checks it. start and stop enclose the play.
+func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
+	tb.Helper()
+	w, err := c.New()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := w.Setup(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	var rec cell.Recorder
+	start()
+	err = w.Run(tb.Context(), &rec)
+	stop()
+	if err == nil {
+		err = w.Check()
+	}
+	if closeErr := w.Teardown(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r, err := rec.Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// BenchmarkIdle measures the CPU time of a consumer that waits for a queue in which
+// nothing happens.
+func BenchmarkIdle(b *testing.B) {
+	for _, v := range deltafifo.Variants() {
+		b.Run("impl="+v.Name, func(b *testing.B) {
+			q, err := v.New(deltafifo.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = q.Pop(func(any, bool) error { return nil })
+			}()
+			var rec cell.Recorder
+			rec.Begin()
+			for b.Loop() {
+				<-time.After(100 * time.Millisecond)
+			}
+			rec.End()
+			rec.Count(1, 1)
+			r, err := rec.Result()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(r.CPUSecondsPerEvent*1e6/r.Elapsed.Seconds(), "cpu-µs/s")
+			q.Close()
+			<-done
+		})
+	}
+}
