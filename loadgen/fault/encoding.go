@@ -12,14 +12,13 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	cborserializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
-// encoding is how the frames of a watch are written.
+// encoding is the media type of a watch's frames.
 type encoding string
 
 const (
@@ -28,10 +27,7 @@ const (
 	encodingCBOR     encoding = "application/cbor"
 )
 
-// codecs know all three encodings; client-go's own don't know CBOR.
-var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cborserializer.NewSerializerInfo))
-
-// encodingOf reads a Content-Type, or the first of an Accept that is known.
+// encodingOf reads a Content-Type, or the first known type of an Accept.
 func encodingOf(mediaTypes string) encoding {
 	for _, clause := range strings.Split(mediaTypes, ",") {
 		media, _, err := mime.ParseMediaType(clause)
@@ -50,19 +46,14 @@ func encodingOf(mediaTypes string) encoding {
 	return encodingJSON
 }
 
-// stream is the Content-Type of a watch.
-func (e encoding) stream() string {
-	switch e {
-	case encodingProtobuf:
-		return string(e) + ";stream=watch"
-	case encodingCBOR:
-		return "application/cbor-seq"
-	default:
-		return string(encodingJSON)
-	}
+func (e encoding) media() wire.Media {
+	return map[encoding]wire.Media{encodingProtobuf: wire.Protobuf, encodingCBOR: wire.CBOR}[e] // else JSON
 }
 
-// next returns how long the first frame of b is. What isn't frames is one.
+// stream is the Content-Type of a watch.
+func (e encoding) stream() string { return wire.FormOf(e.media(), wire.Object).StreamType() }
+
+// next returns the length of the first frame of b, or of b if it has no whole frame.
 func (e encoding) next(b []byte) int {
 	switch e {
 	case encodingProtobuf:
@@ -98,8 +89,8 @@ func (e encoding) last(b []byte) []byte {
 	}
 }
 
-// cut returns a place in b at which a frame is not complete, so that the client
-// has no use for what is there of it. JSON without its end of line is complete.
+// cut returns a random position inside a frame of b. A JSON frame without its newline
+// would still parse.
 func (e encoding) cut(b []byte, rng *rand.Rand) int {
 	var starts []int
 	for at := 0; at < len(b); at += e.next(b[at:]) {
@@ -116,28 +107,13 @@ func (e encoding) cut(b []byte, rng *rand.Rand) int {
 	return start + 1 + rng.IntN(n-1)
 }
 
-// frame encodes an event in a frame.
+// frame encodes an event of an object with its kind.
 func (e encoding) frame(t watch.EventType, o runtime.Object) ([]byte, error) {
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), string(e))
-	if !ok || info.StreamSerializer == nil {
-		return nil, fmt.Errorf("no serializer for %s", e)
-	}
-	object, err := runtime.Encode(info.Serializer, o)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	event := &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: bytes.TrimRight(object, "\n")}}
-	if e == encodingJSON {
-		// As an API server writes it, without kind and apiVersion of the event.
-		err = json.NewEncoder(&out).Encode(event)
-	} else {
-		err = info.StreamSerializer.Encode(event, info.StreamSerializer.NewFrameWriter(&out))
-	}
-	return out.Bytes(), err
+	object, err := wire.AppendAny(nil, e.media(), o)
+	return wire.AppendEvent(nil, e.media(), t, object), err
 }
 
-// garbage returns what is taken for a frame, and is none.
+// garbage returns a frame that does not parse.
 func (e encoding) garbage(rng *rand.Rand) []byte {
 	var all []string
 	switch e {
@@ -163,13 +139,13 @@ func (e encoding) garbage(rng *rand.Rand) []byte {
 	return []byte(all[rng.IntN(len(all))])
 }
 
-// position is what a frame says of where the watch is.
+// position is the type of an event and the metadata of its object.
 type position struct {
 	typ  watch.EventType
 	meta metav1.PartialObjectMetadata
 }
 
-// read decodes a frame as far as it says where the watch is.
+// read decodes the position of a frame.
 func (e encoding) read(frame []byte) (position, error) {
 	var p position
 	var event metav1.WatchEvent
@@ -198,7 +174,7 @@ func (e encoding) read(frame []byte) (position, error) {
 		if err := cbordirect.Unmarshal(frame, &event); err != nil {
 			return p, err
 		}
-		// It is strict, and the object has more than metadata.
+		// Decoding is strict, and the object has more fields.
 		var fields map[string]any
 		if err := cbordirect.Unmarshal(event.Object.Raw, &fields); err != nil {
 			return p, err
@@ -226,8 +202,7 @@ func (e encoding) bookmark(p position) ([]byte, error) {
 	return e.frame(watch.Bookmark, o)
 }
 
-// isBookmark reports whether the frame is one. The type comes first in each
-// encoding.
+// isBookmark reports whether a frame is a bookmark. Each encoding starts with the type.
 func isBookmark(frame []byte) bool {
 	return bytes.Contains(frame[:min(len(frame), 48)], []byte(watch.Bookmark))
 }

@@ -1,3 +1,35 @@
+// Package fault injects faults into a watch server. It wraps any http.Handler and does
+// to its requests and watches what happens to them in real clusters.
+//
+//	specs, err := fault.ParseAll("disconnect:every=2s,count=10; gone:at=5s")
+//	inj, err := fault.New(specs, seed, nil)
+//	handler := inj.Wrap(apiServer)
+//	err = inj.Start()  // times count from here
+//	<-inj.Quiet()      // no more faults
+//	inj.Stop()
+//	inj.Log()          // all injections with their times
+//
+// No fault breaks a guarantee of the watch: the client receives events in order and can
+// resume from its last version, or list again where the server says so. A client whose
+// final state differs from the server's has a bug.
+//
+// # Which requests are affected
+//
+// Requests below a resource (/api/v1/…, /apis/group/version/…); never discovery, OpenAPI
+// and health. A watch is open from its answer with 200. Before Start and after Stop,
+// everything passes through.
+//
+// The wrapped handler must end each Write of a watch at the end of a frame (a JSON line,
+// a length-delimited protobuf message, an item of a CBOR sequence), and must end a watch
+// when the context of its request ends.
+//
+// # What is reproducible
+//
+// Random choices (whether, which watch, where to cut a frame, which garbage) depend on
+// the seed and the numbers of the fault, its occurrence, and the watch or request, but not on
+// the order of goroutines. Watches and requests are numbered in order of arrival. A
+// single client meets the same faults in each run; what it is doing at that moment
+// depends on the clock, except for faults triggered by frames.
 package fault
 
 import (
@@ -11,22 +43,22 @@ import (
 	"time"
 )
 
-// ErrState is wrapped by the error for a Start that comes twice or too late.
+// ErrState means that Start was called twice or after Stop.
 var ErrState = errors.New("wrong state")
 
-// Clock tells the time. Its methods are safe for concurrent use.
+// Clock is a source of time. Its methods are safe for concurrent use.
 type Clock interface {
 	Now() time.Time
 	After(d time.Duration) <-chan time.Time
 }
 
-// wall is the clock on the wall, and that of a testing/synctest bubble.
+// wall is the real clock, or that of a testing/synctest bubble.
 type wall struct{}
 
 func (wall) Now() time.Time                         { return time.Now() }
 func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// Injection is one thing that was done.
+// Injection is one injected fault: a watch or a request that was hit.
 type Injection struct {
 	At         Duration `json:"at"`
 	Fault      Name     `json:"fault"`
@@ -39,27 +71,27 @@ type Injection struct {
 
 // String returns it as one line.
 func (i Injection) String() string {
-	whom := "nobody"
+	target := "no watch"
 	switch {
 	case i.Watch > 0:
-		whom = fmt.Sprintf("watch %d (%s)", i.Watch, i.Path)
+		target = fmt.Sprintf("watch %d (%s)", i.Watch, i.Path)
 	case i.Path != "":
-		whom = i.Path
+		target = i.Path
 	}
-	text := fmt.Sprintf("%v %s #%d: %s", i.At, i.Fault, i.Occurrence, whom)
+	text := fmt.Sprintf("%v %s #%d: %s", i.At, i.Fault, i.Occurrence, target)
 	if i.Detail != "" {
 		text += ": " + i.Detail
 	}
 	return text
 }
 
-// logLimit is how many injections the log keeps.
+// logLimit is the number of injections in the log.
 const logLimit = 100_000
 
-// forever is later than anything.
+// forever is the latest time.
 const forever = time.Duration(1<<63 - 1)
 
-// window is a while in which requests are struck.
+// window is a period in which requests are hit.
 type window struct {
 	until      time.Duration
 	occurrence int
@@ -90,9 +122,8 @@ type Injector struct {
 	counts           map[Name]int
 }
 
-// New returns an injector of the faults; none is allowed. The seed decides what
-// is left to chance; a nil clock is the one on the wall. The error wraps
-// [ErrSpec] and names the fault by its place.
+// New returns an injector of zero or more faults. The seed determines random choices; a
+// nil clock is the real one. The error wraps [ErrSpec] and has the fault's position.
 func New(specs []Spec, seed int64, clock Clock) (*Injector, error) {
 	if clock == nil {
 		clock = wall{}
@@ -121,19 +152,18 @@ func New(specs []Spec, seed int64, clock Clock) (*Injector, error) {
 	return i, nil
 }
 
-// Specs returns the faults, with their defaults filled in. They are valid, and
-// their text can be read again.
+// Specs returns the faults with their defaults.
 func (i *Injector) Specs() []Spec { return slices.Clone(i.specs) }
 
-// Observe has f told of each injection from now on, in the order of the log,
-// while it happens: f must be quick and must not call the injector.
+// Observe calls f for each further injection, in the order of the log. f must return
+// quickly and must not call the injector.
 func (i *Injector) Observe(f func(Injection)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.observe = f
 }
 
-// Start lets the faults begin; it returns at once. The error wraps [ErrState].
+// Start starts the schedule. The error wraps [ErrState].
 func (i *Injector) Start() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -148,12 +178,12 @@ func (i *Injector) Start() error {
 	return nil
 }
 
-// Quiet returns a channel that is closed when no fault will happen any more
-// and none lasts: when all of them have stopped ([Spec.Ends]), or after Stop.
+// Quiet returns a channel that is closed when the last fault is over ([Spec.Ends]), or
+// after Stop.
 func (i *Injector) Quiet() <-chan struct{} { return i.quiet }
 
-// Stop ends all faults: what is stalled goes on, and from now on everything
-// passes through. It waits for what is being done. A second Stop does nothing.
+// Stop ends all faults, stalls included, and waits for those in progress. From then on
+// everything passes through. A second Stop does nothing.
 func (i *Injector) Stop() {
 	i.mu.Lock()
 	if i.stopped {
@@ -170,15 +200,14 @@ func (i *Injector) Stop() {
 	}
 }
 
-// Log returns what was done, in order; the first 100,000 are kept.
+// Log returns the first 100,000 injections, in order.
 func (i *Injector) Log() []Injection {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.log)
 }
 
-// Counts returns how often each fault was injected, of those that were: how
-// many watches and requests it struck.
+// Counts returns the number of watches and requests that each fault hit.
 func (i *Injector) Counts() map[Name]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -199,7 +228,7 @@ func (i *Injector) active() bool {
 	return !i.begun.IsZero() && !i.stopped
 }
 
-// note writes to the log.
+// note adds to the log.
 func (i *Injector) note(in Injection) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -219,7 +248,7 @@ func (i *Injector) noteLocked(in Injection) {
 	}
 }
 
-// What is drawn by chance.
+// Questions of [Injector.rng].
 const (
 	drawTime = iota
 	drawWatch
@@ -227,17 +256,16 @@ const (
 	drawContent
 )
 
-// rng returns a source of chance of its own for each question.
+// rng returns an independent random source for each question.
 func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
-	// Different questions have different streams: what differs goes through
-	// PCG's own mixing, one number at a time.
+	// PCG mixes one number after the other.
 	mix := rand.NewPCG(i.seed, uint64(question))
 	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
 	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))
 	return rand.New(rand.NewPCG(mix.Uint64(), uint64(who)))
 }
 
-// schedule makes faults happen at their times, until all have stopped.
+// schedule triggers faults at their times, until the last one is over.
 func (i *Injector) schedule() {
 	defer close(i.quiet)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -263,8 +291,8 @@ func (i *Injector) schedule() {
 	}
 }
 
-// due makes everything happen that is due, and returns when it is to be called
-// again: forever where only frames will tell, a negative time where all is over.
+// due triggers all faults that are due. It returns the time of its next call: forever
+// if only frames trigger faults, a negative time if all are over.
 func (i *Injector) due(ctx context.Context) time.Duration {
 	next := time.Duration(-1)
 	sooner := func(t time.Duration) {
@@ -313,7 +341,7 @@ func (i *Injector) due(ctx context.Context) time.Duration {
 	return next
 }
 
-// begin and finish count the strikes that are underway.
+// begin and finish count the strikes in progress.
 func (i *Injector) begin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -327,7 +355,7 @@ func (i *Injector) finish() {
 	i.poke()
 }
 
-// poke has the scheduler look again.
+// poke wakes the scheduler.
 func (i *Injector) poke() {
 	select {
 	case i.kick <- struct{}{}:
@@ -335,7 +363,7 @@ func (i *Injector) poke() {
 	}
 }
 
-// over reports whether the fault doesn't happen for the nth time any more.
+// over reports whether the fault has no nth occurrence.
 func (s *Spec) over(n int, now time.Duration) bool {
 	if s.Count > 0 && n > s.Count {
 		return true
@@ -349,8 +377,8 @@ func (s *Spec) over(n int, now time.Duration) bool {
 	return s.nth(n) >= time.Duration(s.Until)
 }
 
-// claim counts an occurrence of a fault and decides whether it takes place.
-// Guarded by mu.
+// claim counts an occurrence of a fault and draws whether it takes place. The caller
+// holds mu.
 func (i *Injector) claim(k int) (occurrence int, yes bool) {
 	s := &i.specs[k]
 	i.occurrences[k]++
@@ -362,7 +390,7 @@ func (i *Injector) claim(k int) (occurrence int, yes bool) {
 	return n, true
 }
 
-// happen makes a fault happen that is due by time.
+// happen triggers a fault that is due.
 func (i *Injector) happen(ctx context.Context, k int) {
 	s := &i.specs[k]
 	i.mu.Lock()
@@ -398,8 +426,7 @@ func (i *Injector) happen(ctx context.Context, k int) {
 	}
 }
 
-// answer returns what a request is to be answered in place of an answer of the
-// server, and false for none.
+// answer returns the failure for a request, and false if the server answers it.
 func (i *Injector) answer(r *request) (failure, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -436,7 +463,7 @@ func (i *Injector) answer(r *request) (failure, bool) {
 	return failure{}, false
 }
 
-// open counts a watch in, when it is answered.
+// open registers a watch when it is answered.
 func (i *Injector) open(w *watcher) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -451,7 +478,7 @@ func (i *Injector) close(w *watcher) {
 	delete(i.watches, w)
 }
 
-// Wrap returns a handler that injects faults into what h serves.
+// Wrap returns a handler that injects faults into the answers of h.
 func (i *Injector) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { i.serve(h, w, r) })
 }

@@ -24,7 +24,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/internal/pipenet"
 )
@@ -322,6 +325,8 @@ func TestEndings(t *testing.T) {
 		})
 	}
 }
+
+var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
 // checkError fails the test unless the last frame is an ERROR event.
 func checkError(t *testing.T, r *reader, code int32) {
@@ -699,7 +704,7 @@ func TestObserve(t *testing.T) {
 		<-b.Quiet()
 		want := []string{
 			"1s error-event #1: watch 1 (/api/v1/namespaces/default/configmaps): ERROR event 500 InternalError",
-			"2s error-event #2: nobody", "3s error-event #3: nobody",
+			"2s error-event #2: no watch", "3s error-event #3: no watch",
 		}
 		if diff := cmp.Diff(want, seen); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

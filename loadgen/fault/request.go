@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// request is a request below a resource.
+// request is a parsed request below a resource.
 type request struct {
 	*http.Request
 	collection string
@@ -26,7 +26,7 @@ type request struct {
 	version    uint64
 }
 
-// read tells whether a request is below a resource, and what it wants.
+// read parses a request. It returns false if the path is not below a resource.
 func read(r *http.Request) (*request, bool) {
 	path, ok := collectionOf(r.URL.Path)
 	if !ok {
@@ -35,14 +35,14 @@ func read(r *http.Request) (*request, bool) {
 	q := r.URL.Query()
 	out := &request{Request: r, collection: path, query: q}
 	if values, ok := q["watch"]; ok && r.Method == http.MethodGet {
-		// As apimachinery reads it: everything but these is true.
+		// apimachinery takes all other values as true.
 		out.watch = values[0] != "false" && values[0] != "0"
 	}
 	out.version, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	return out, true
 }
 
-// collectionOf returns the path of the resource that a path is below.
+// collectionOf returns the path of the resource in a path.
 func collectionOf(path string) (string, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var n int
@@ -64,13 +64,12 @@ func collectionOf(path string) (string, bool) {
 	return "/" + strings.Join(prefix, "/") + "/" + rest[0], true
 }
 
-// resumes reports whether the request goes on from something it got before.
+// resumes reports whether the request continues from an earlier answer.
 func (r *request) resumes() bool {
 	return r.needsHistory() && r.version > 0 || r.query.Get("continue") != ""
 }
 
-// needsHistory reports whether the request can't be answered by the present
-// state.
+// needsHistory reports whether the request needs more than the current state.
 func (r *request) needsHistory() bool {
 	if r.watch {
 		return r.query.Get("sendInitialEvents") != "true"
@@ -78,7 +77,7 @@ func (r *request) needsHistory() bool {
 	return r.query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
 }
 
-// collection is what is known of one.
+// collection is the known state of a resource's path.
 type collection struct {
 	example   *http.Request
 	handler   http.Handler
@@ -86,7 +85,7 @@ type collection struct {
 	spec      int
 }
 
-// know remembers the collection of a request.
+// know registers the collection of a request.
 func (i *Injector) know(h http.Handler, r *request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -108,9 +107,8 @@ func (i *Injector) know(h http.Handler, r *request) {
 	}
 }
 
-// compact notes, for a fault, what version each collection has now: what is
-// older is gone. A collection that can't be listed stays as it is; its watches
-// end all the same.
+// compact records the current version of each collection; older versions are gone. It
+// skips a collection that cannot be listed.
 func (i *Injector) compact(ctx context.Context, spec int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,8 +133,8 @@ func (i *Injector) compact(ctx context.Context, spec int) {
 	}
 }
 
-// ask lists one object, for the version. A panic of the handler is no answer, as
-// it is behind an http.Server.
+// ask lists one object to learn the version. It treats a panic of the handler as no
+// answer, as http.Server does.
 func (c *collection) ask(ctx context.Context) (version uint64, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -153,7 +151,7 @@ func (c *collection) ask(ctx context.Context) (version uint64, ok bool) {
 	return version, err == nil
 }
 
-// recorder keeps an answer.
+// recorder records an answer.
 type recorder struct {
 	header http.Header
 	code   int
@@ -173,7 +171,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// failure is an answer that an error stands behind.
+// failure is an injected error answer.
 type failure struct {
 	status metav1.Status
 	detail string

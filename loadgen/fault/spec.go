@@ -5,35 +5,33 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Name says what goes wrong.
+// Name is the kind of a fault.
 type Name string
 
-// The faults. "The watches" are those that are open when it happens, or a share
-// of them ([Spec.Share]); where it says "for a while", that is [Spec.Duration].
+// The faults. "The watches" are the open watches, or a share of them ([Spec.Share]).
+// "For a while" means [Spec.Duration].
 const (
-	// Disconnect ends the watches in mid-stream, as a dying proxy does: the
-	// client reads an unexpected end of file, never half a frame.
+	// Disconnect ends the watches between two frames, as a dying proxy does: the
+	// client reads an unexpected end of file.
 	Disconnect Name = "disconnect"
-	// Gone ends the watches with an ERROR event 410 Expired, and answers
-	// HTTP 410, for a while, to watches that want to go on from a version and to
-	// lists that want to go on with a token.
+	// Gone ends the watches with an ERROR event 410 Expired. For a while it answers
+	// HTTP 410 to watches from a version and to lists with a continue token.
 	Gone Name = "gone"
-	// Drip sends what the watches have to say in small pieces with pauses in
-	// between, for a while.
+	// Drip sends the frames of the watches in small pieces with pauses, for a while.
 	Drip Name = "drip"
-	// Stall sends nothing to the watches for a while; then all that waited.
+	// Stall holds back all frames of the watches for a while.
 	Stall Name = "stall"
-	// HalfFrame sends a part of one of the next frames and ends the watch as
-	// Disconnect does. It waits for a frame for a while at most.
+	// HalfFrame sends a part of one of the next frames and disconnects. It waits for a
+	// frame for a while at most.
 	HalfFrame Name = "half-frame"
-	// Malformed sends something that is no frame (JSON that doesn't parse, or
-	// what is broken in the same way in protobuf and CBOR) and ends the watch.
+	// Malformed sends bytes that do not parse as a frame and ends the watch.
 	Malformed Name = "malformed"
 	// ErrorEvent ends the watches with an ERROR event 500 InternalError.
 	ErrorEvent Name = "error-event"
@@ -42,21 +40,19 @@ const (
 	Throttle Name = "throttle"
 	// InternalError ends the watches and answers 500 to all requests for a while.
 	InternalError Name = "internal-error"
-	// Reset ends the watches with a TCP reset, so that the client loses what it
-	// had not read. Without a TCP connection of its own (HTTP/2), a watch is
-	// ended as by Disconnect.
+	// Reset ends the watches with a TCP reset; the client loses unread bytes. On
+	// HTTP/2, where watches share a connection, it acts like Disconnect.
 	Reset Name = "reset"
-	// DuplicateBookmark sends the watches a bookmark of where they are, twice;
-	// to a watch that is sending its initial state, or has sent nothing yet, the
-	// next bookmark of the server, if one comes in a while.
+	// DuplicateBookmark sends the watches a bookmark of their position twice. A watch
+	// in its initial state, or without a frame yet, gets the server's next bookmark
+	// twice, if one comes within a while.
 	DuplicateBookmark Name = "duplicate-bookmark"
-	// Relist compacts everything: all watches end with an ERROR event
-	// 410 Expired, and no watch can ever go on from a version that is older than
-	// the newest of now, so that every client has to list again.
+	// Relist compacts the history: all watches end with an ERROR event 410 Expired and
+	// older versions are gone for good, so that every client has to list again.
 	Relist Name = "relist"
 )
 
-// traits of a fault: what it takes to be specified.
+// traits are the properties of a fault.
 type traits struct {
 	name     Name
 	duration time.Duration
@@ -96,24 +92,22 @@ func (n Name) traits() (traits, bool) {
 }
 
 var (
-	// ErrSpec is wrapped by the error for a fault that is not well specified.
+	// ErrSpec means that a fault is not valid.
 	ErrSpec = errors.New("invalid fault")
-	// ErrUnknown is wrapped by the error for a name that is no fault. Such an
-	// error wraps ErrSpec too.
+	// ErrUnknown means that a name is no fault. Its error wraps ErrSpec, too.
 	ErrUnknown = errors.New("unknown fault")
 )
 
-// Duration is a time.Duration that is written as text ("1m30s") in JSON and
-// YAML.
+// Duration is a time.Duration that is text ("1m30s") in JSON and YAML.
 type Duration time.Duration
 
 // String returns it as [time.Duration] does.
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalText writes what UnmarshalText reads.
+// MarshalText is the inverse of UnmarshalText.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what [time.ParseDuration] does.
+// UnmarshalText parses with [time.ParseDuration].
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -123,82 +117,99 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Spec says what goes wrong, and when. Times count from [Injector.Start].
+// Spec is a fault and its schedule. Times count from [Injector.Start].
 //
-// A fault happens once, at At; with Every, again and again; with Frames, when a
-// watch has sent so many frames, wherever that is. It stops after Count times
-// or at Until, whichever comes first; with Every or Frames and neither of both
-// it goes on until the injector is stopped, so that nothing ever settles.
+// A fault occurs once, at At; with Every, periodically; with Frames, whenever a watch
+// has sent that many frames. It stops after Count occurrences or at Until, whichever
+// comes first. With Every or Frames and without both it lasts until the injector
+// stops.
 //
-// In text (see [Parse]) a fault is its name and its fields:
-// disconnect:every=2s,count=10
+// Its text (see [Parse]) is the name and the fields: disconnect:every=2s,count=10
 type Spec struct {
-	Name        Name     `json:"name" yaml:"name"`
-	At          Duration `json:"at,omitzero" yaml:"at,omitempty"`
-	Every       Duration `json:"every,omitzero" yaml:"every,omitempty"`
-	Frames      int      `json:"frames,omitzero" yaml:"frames,omitempty"`
-	Count       int      `json:"count,omitzero" yaml:"count,omitempty"`
-	Until       Duration `json:"until,omitzero" yaml:"until,omitempty"`
-	Duration    Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
-	Probability float64  `json:"probability,omitzero" yaml:"probability,omitempty"`
-	Share       float64  `json:"share,omitzero" yaml:"share,omitempty"`
+	Name Name     `json:"name" yaml:"name"`
+	At   Duration `json:"at,omitzero" yaml:"at,omitempty"` // time of the first occurrence
+	// Every is the period of a repeated fault.
+	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
+	// Frames triggers the fault each time that a watch has sent so many frames.
+	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
+	// Count is the number of occurrences.
+	Count int `json:"count,omitzero" yaml:"count,omitempty"`
+	// Until is the end of the fault.
+	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
+	// Duration is how long an occurrence lasts.
+	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
+	// Probability is that of each occurrence; 0 means 1.
+	Probability float64 `json:"probability,omitzero" yaml:"probability,omitempty"`
+	// Share is the share of watches and requests that are hit; 0 means 1.
+	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
 }
 
-// Validate checks that the fault can be injected. The error wraps [ErrSpec],
-// names the field and says what is allowed.
+// fields lists the fields of a spec in the order of its text: a *Duration, *int or
+// *float64 each.
+func (s *Spec) fields() []field {
+	return []field{
+		{"at", &s.At}, {"every", &s.Every}, {"frames", &s.Frames}, {"count", &s.Count},
+		{"until", &s.Until}, {"duration", &s.Duration}, {"probability", &s.Probability}, {"share", &s.Share},
+	}
+}
+
+type field struct {
+	name  string
+	value any
+}
+
+// Validate checks the fault. The error wraps [ErrSpec], names the field and says what
+// is allowed.
 func (s Spec) Validate() error {
 	t, known := s.Name.traits()
 	if !known {
 		return fmt.Errorf("%w: %w %q (allowed: %s)", ErrSpec, ErrUnknown, string(s.Name), join(Names()))
 	}
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrSpec, s.Name, fmt.Sprintf(format, args...))
-	}
-	for _, d := range []struct {
-		field string
-		d     Duration
-	}{{"at", s.At}, {"every", s.Every}, {"until", s.Until}, {"duration", s.Duration}} {
-		switch {
-		case d.d < 0:
-			return fail("%s=%v is negative", d.field, d.d)
-		case d.d > maxDuration:
-			return fail("%s=%v is more than a year", d.field, d.d)
-		}
-	}
-	for _, p := range []struct {
-		field string
-		p     float64
-	}{{"probability", s.Probability}, {"share", s.Share}} {
-		if math.IsNaN(p.p) || p.p < 0 || p.p > 1 {
-			return fail("%s=%v (allowed: above 0, up to 1)", p.field, p.p)
+	for _, f := range s.fields() {
+		switch v := f.value.(type) {
+		case *Duration:
+			if *v < 0 {
+				return s.fail("%s=%v is negative", f.name, *v)
+			}
+			if *v > maxDuration {
+				return s.fail("%s=%v is more than a year", f.name, *v)
+			}
+		case *int:
+			if *v < 0 {
+				return s.fail("%s=%d is negative", f.name, *v)
+			}
+		case *float64:
+			if math.IsNaN(*v) || *v < 0 || *v > 1 {
+				return s.fail("%s=%v (allowed: above 0, up to 1)", f.name, *v)
+			}
 		}
 	}
 	switch {
-	case s.Frames < 0:
-		return fail("frames=%d is negative", s.Frames)
-	case s.Count < 0:
-		return fail("count=%d is negative", s.Count)
 	case s.Frames > 0 && !t.frames:
-		return fail("it takes no frames: it isn't a single watch's")
+		return s.fail("it takes no frames: it isn't a single watch's")
 	case s.Frames > 0 && s.Every > 0:
-		return fail("frames and every exclude each other")
+		return s.fail("frames and every exclude each other")
 	case s.Frames > 0 && s.Share > 0:
-		return fail("frames and share exclude each other (there is probability)")
+		return s.fail("frames and share exclude each other (there is probability)")
 	case s.Share > 0 && s.Name == Relist:
-		return fail("it takes no share: everybody lists again")
+		return s.fail("it takes no share: everybody lists again")
 	case s.Count > 1 && s.Every == 0 && s.Frames == 0:
-		return fail("count=%d needs every or frames", s.Count)
+		return s.fail("count=%d needs every or frames", s.Count)
 	case s.Duration > 0 && t.duration == 0:
-		return fail("it takes no duration: it doesn't last")
+		return s.fail("it takes no duration: it doesn't last")
 	case s.Until > 0 && s.Until <= s.first():
-		return fail("until=%v is not after its first time, %v", s.Until, s.first())
+		return s.fail("until=%v is not after its first time, %v", s.Until, s.first())
 	case s.Every > 0 && s.Every < Duration(time.Millisecond):
-		return fail("every=%v is less than 1ms", s.Every)
+		return s.fail("every=%v is less than 1ms", s.Every)
 	}
 	return nil
 }
 
-// first is when it happens first, where that depends on time.
+func (s Spec) fail(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrSpec, s.Name, fmt.Sprintf(format, args...))
+}
+
+// first is the time of the first occurrence, if it depends on time.
 func (s Spec) first() Duration {
 	if s.At == 0 && s.Frames == 0 {
 		return s.Every
@@ -206,14 +217,13 @@ func (s Spec) first() Duration {
 	return s.At
 }
 
-// Ends reports whether the fault stops by itself.
+// Ends reports whether the fault has a last occurrence.
 func (s Spec) Ends() bool {
 	return s.Count > 0 || s.Until > 0 || s.Every == 0 && s.Frames == 0
 }
 
-// Horizon returns when the fault is over for good, the time that it lasts
-// included, and false where time alone doesn't end it: it goes on, or depends
-// on frames. The spec must be valid.
+// Horizon returns the end of the last occurrence. It returns false if the fault has
+// none, or if frames trigger it. The spec must be valid.
 func (s Spec) Horizon() (time.Duration, bool) {
 	lasts := time.Duration(s.complete().Duration)
 	switch {
@@ -234,8 +244,7 @@ func (s Spec) Horizon() (time.Duration, bool) {
 	}
 }
 
-// nth is when it happens for the nth time, counted from 1; beyond centuries it
-// stays where it is.
+// nth is the time of the nth occurrence, counted from 1, without overflow.
 func (s Spec) nth(n int) time.Duration {
 	first, every := time.Duration(s.first()), time.Duration(s.Every)
 	if n <= 1 || every == 0 {
@@ -244,10 +253,10 @@ func (s Spec) nth(n int) time.Duration {
 	return first + time.Duration(min(int64(n-1), math.MaxInt64/2/int64(every)))*every
 }
 
-// maxDuration is the longest time that is allowed, so that sums don't overflow.
+// maxDuration bounds times, so that sums do not overflow.
 const maxDuration = Duration(365 * 24 * time.Hour)
 
-// complete fills in the defaults, but for those parts that 0 stands for.
+// complete fills in the default duration and count.
 func (s Spec) complete() Spec {
 	if s.Duration == 0 {
 		t, _ := s.Name.traits()
@@ -259,49 +268,31 @@ func (s Spec) complete() Spec {
 	return s
 }
 
-// draw decides by chance: with a part of 0, which means 1, always.
+// draw is true with a probability; 0 means 1.
 func draw(part float64, rng *rand.Rand) bool { return part == 0 || rng.Float64() < part }
 
 // String returns the text that [Parse] reads.
 func (s Spec) String() string {
 	var parts []string
-	duration := func(field string, d Duration) {
-		if d != 0 {
-			parts = append(parts, field+"="+d.String())
+	for _, f := range s.fields() {
+		if v := reflect.ValueOf(f.value).Elem(); !v.IsZero() {
+			parts = append(parts, fmt.Sprintf("%s=%v", f.name, v))
 		}
 	}
-	number := func(field string, n int) {
-		if n != 0 {
-			parts = append(parts, field+"="+strconv.Itoa(n))
-		}
-	}
-	part := func(field string, p float64) {
-		if p != 0 {
-			parts = append(parts, field+"="+strconv.FormatFloat(p, 'g', -1, 64))
-		}
-	}
-	duration("at", s.At)
-	duration("every", s.Every)
-	number("frames", s.Frames)
-	number("count", s.Count)
-	duration("until", s.Until)
-	duration("duration", s.Duration)
-	part("probability", s.Probability)
-	part("share", s.Share)
 	if len(parts) == 0 {
 		return string(s.Name)
 	}
 	return string(s.Name) + ":" + strings.Join(parts, ",")
 }
 
-// Parse reads a fault as a flag has it: a name, and after a colon its fields as
-// name=value, with commas in between.
+// Parse reads a fault from text: a name and, after a colon, fields as name=value,
+// separated by commas.
 //
 //	gone
 //	disconnect:every=2s,count=10
 //	stall:at=5s,duration=3s,share=0.5
 //
-// The spec is valid. The error wraps [ErrSpec] and says what is allowed.
+// The error wraps [ErrSpec] and says what is allowed.
 func Parse(text string) (Spec, error) {
 	name, fields, colon := strings.Cut(text, ":")
 	s := Spec{Name: Name(strings.TrimSpace(name))}
@@ -315,47 +306,37 @@ func Parse(text string) (Spec, error) {
 }
 
 // parse reads the fields into the spec.
-func (s *Spec) parse(fields string, colon bool) error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrSpec, s.Name, fmt.Sprintf(format, args...))
-	}
+func (s *Spec) parse(text string, colon bool) error {
 	if !colon {
 		return nil
 	}
 	seen := map[string]bool{}
-	for _, field := range strings.Split(fields, ",") {
-		key, value, ok := strings.Cut(field, "=")
+	for _, part := range strings.Split(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if !ok {
-			return fail("%q is not field=value", field)
+			return s.fail("%q is not field=value", part)
 		}
 		if seen[key] {
-			return fail("%s stands there twice", key)
+			return s.fail("%s is given twice", key)
 		}
 		seen[key] = true
+		fields := s.fields()
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key })
+		if i < 0 {
+			return s.fail("unknown field %q (allowed: at, every, frames, count, until, duration, probability, share)", key)
+		}
 		var err error
-		switch key {
-		case "at":
-			err = s.At.UnmarshalText([]byte(value))
-		case "every":
-			err = s.Every.UnmarshalText([]byte(value))
-		case "until":
-			err = s.Until.UnmarshalText([]byte(value))
-		case "duration":
-			err = s.Duration.UnmarshalText([]byte(value))
-		case "frames":
-			s.Frames, err = parseInt(value)
-		case "count":
-			s.Count, err = parseInt(value)
-		case "probability":
-			s.Probability, err = parsePart(value)
-		case "share":
-			s.Share, err = parsePart(value)
-		default:
-			return fail("unknown field %q (allowed: at, every, frames, count, until, duration, probability, share)", key)
+		switch v := fields[i].value.(type) {
+		case *Duration:
+			err = v.UnmarshalText([]byte(value))
+		case *int:
+			*v, err = parseInt(value)
+		case *float64:
+			*v, err = parsePart(value)
 		}
 		if err != nil {
-			return fail("%s: %v", key, err)
+			return s.fail("%s: %v", key, err)
 		}
 	}
 	return nil
@@ -377,9 +358,9 @@ func parsePart(text string) (float64, error) {
 	return p, nil
 }
 
-// ParseAll reads several faults, each as [Parse] does, with semicolons or line
-// ends in between. The word all stands for [Tour], and takes every, count and
-// until: all:every=1s,count=3. The error names the fault by its place.
+// ParseAll reads faults as [Parse] does, separated by semicolons or newlines. The word
+// all stands for [Tour] and takes every, count and until: all:every=1s,count=3. The
+// error has the fault's position.
 func ParseAll(text string) ([]Spec, error) {
 	var specs []Spec
 	split := strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' })
@@ -428,8 +409,8 @@ func parseOne(text string) ([]Spec, error) {
 	return specs, nil
 }
 
-// Tour returns every fault, one after the other, a period apart, and all over
-// again, rounds times; 0 rounds go on for ever.
+// Tour returns all faults in turn, a period apart, for a number of rounds; 0 means no
+// end.
 func Tour(period time.Duration, rounds int) []Spec {
 	specs := make([]Spec, len(all))
 	for i, t := range all {

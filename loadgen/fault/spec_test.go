@@ -42,7 +42,7 @@ func TestParseRefuses(t *testing.T) {
 		"gone:at=-5s":                 `at=-5s is negative`,
 		"gone:at=9000h":               `more than a year`,
 		"gone:when=5s":                `unknown field "when" (allowed: at,`,
-		"gone:at=1s,at=2s":            "at stands there twice",
+		"gone:at=1s,at=2s":            "at is given twice",
 		"gone:count=1e3":              `"1e3" is not a whole number`,
 		"gone:count=2":                "count=2 needs every or frames",
 		"gone:frames=-1":              "frames=-1 is negative",

@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// errInjected is what an injected internal error says.
+	// errInjected is the text of an injected internal error.
 	errInjected = errors.New("an injected fault")
-	// errEnded is what the server gets that writes to a watch that was ended.
+	// errEnded is the server's error for a write to a watch that a fault ended.
 	errEnded = errors.New("the watch was ended by an injected fault")
 )
 
-// How Drip writes.
+// Pieces of Drip.
 const (
 	dripBytes = 64
 	dripPause = 5 * time.Millisecond
@@ -67,7 +67,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		}()
 		h.ServeHTTP(w, hr.WithContext(ctx))
 	}()
-	switch w.how() {
+	switch w.ending() {
 	case endAbort:
 		// The server closes the connection, or resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)
@@ -77,32 +77,31 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 	}
 }
 
-// ending is how a watch ended.
+// ending is the way a watch ended.
 type ending int
 
 const (
-	// endNot: it hasn't.
+	// endNot: the watch is open.
 	endNot ending = iota
 	// endHandler: the server ended it, or the client went away.
 	endHandler
-	// endClean: the body ends as it should.
+	// endClean: the body ends regularly.
 	endClean
-	// endAbort: the connection is closed in the body.
+	// endAbort: the connection closes inside the body.
 	endAbort
 	// endReset: the connection is reset.
 	endReset
 )
 
-// strike is what is to be done to a watch.
+// strike is an occurrence of a fault on a watch.
 type strike struct {
 	spec, occurrence int
 	until            time.Duration
 }
 
-// watcher is a watch that passes through. It is the ResponseWriter of the
-// handler, whose goroutine writes; what faults have to write is written by
-// attend's. Whoever writes holds the lock, and lets go of it at a frame's end
-// only.
+// watcher is a proxied watch. It is the ResponseWriter of the handler, whose goroutine
+// writes frames; the goroutine of attend writes injected ones. A writer holds the lock
+// and releases it only at the end of a frame.
 type watcher struct {
 	inj      *Injector
 	request  *request
@@ -126,34 +125,33 @@ type watcher struct {
 	stall, drip, half, mark *strike
 }
 
-func (w *watcher) how() ending {
+func (w *watcher) ending() ending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ended
 }
 
-// end ends the watch; it returns false where it has ended already.
-func (w *watcher) end(how ending) bool {
+// end ends the watch. It returns false if the watch has ended already.
+func (w *watcher) end(by ending) bool {
 	w.mu.Lock()
 	first := w.ended == endNot
 	if first {
-		w.ended = how
+		w.ended = by
 	}
 	w.mu.Unlock()
 	if !first {
 		return false
 	}
 	w.cancel()
-	if how == endAbort || how == endReset {
-		// A Write that waits for the client to read waits no more. Where this
-		// isn't supported it does.
+	if by == endAbort || by == endReset {
+		// Release a Write that waits for the client, if deadlines are supported.
 		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 	}
 	return true
 }
 
-// strike does to the watch what can be done at once, and leaves the rest to
-// attend. It doesn't wait.
+// strike applies a fault that needs no write and leaves others to attend. It does not
+// block.
 func (w *watcher) strike(s strike) {
 	switch name := w.inj.specs[s.spec].Name; name {
 	case Disconnect:
@@ -173,7 +171,7 @@ func (w *watcher) strike(s strike) {
 			w.half = &s
 		}
 		w.mu.Unlock()
-		if name != HalfFrame { // Which is noted when there is a frame.
+		if name != HalfFrame { // noted at its frame
 			w.note(s, "")
 		}
 	default:
@@ -188,7 +186,7 @@ func (w *watcher) strike(s strike) {
 	}
 }
 
-// drop forgets what is pending, after the end.
+// drop discards pending strikes after the end.
 func (w *watcher) drop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +196,8 @@ func (w *watcher) drop() {
 	w.pending = nil
 }
 
-func (w *watcher) endBy(s strike, how ending, detail string) {
-	if w.end(how) {
+func (w *watcher) endBy(s strike, by ending, detail string) {
+	if w.end(by) {
 		w.note(s, detail)
 	}
 }
@@ -208,7 +206,7 @@ func (w *watcher) note(s strike, detail string) {
 	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.URL.Path, Detail: detail})
 }
 
-// attend does what strikes have to write, until the watch ends.
+// attend writes pending strikes until the watch ends.
 func (w *watcher) attend() {
 	for {
 		select {
@@ -226,7 +224,7 @@ func (w *watcher) attend() {
 	}
 }
 
-// take returns a strike that is pending.
+// take returns the next pending strike.
 func (w *watcher) take() (strike, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +236,7 @@ func (w *watcher) take() (strike, bool) {
 	return s, true
 }
 
-// acquire takes the lock; it returns false where the watch ends first.
+// acquire takes the lock. It returns false if the watch ends first.
 func (w *watcher) acquire() bool {
 	select {
 	case w.lock <- struct{}{}:
@@ -250,9 +248,9 @@ func (w *watcher) acquire() bool {
 
 func (w *watcher) release() { <-w.lock }
 
-// inject writes what a fault has to write. The lock is held.
+// inject writes a fault's bytes. The caller holds the lock.
 func (w *watcher) inject(s strike) {
-	if w.how() != endNot {
+	if w.ending() != endNot {
 		return
 	}
 	rng := w.inj.rng(drawContent, s.spec, s.occurrence, w.id)
@@ -283,8 +281,8 @@ func (w *watcher) injectError(s strike, f *failure) {
 	}
 }
 
-// injectBookmark sends a bookmark twice where it is known which, and has the
-// next one of the server doubled where it is not.
+// injectBookmark sends a bookmark of the watch's position twice. If the position is
+// unknown, it doubles the server's next bookmark.
 func (w *watcher) injectBookmark(s strike) {
 	if w.settled && w.last != nil {
 		if p, err := w.encoding.read(w.last); err == nil && p.meta.ResourceVersion != "" {
@@ -300,7 +298,7 @@ func (w *watcher) injectBookmark(s strike) {
 	w.mu.Unlock()
 }
 
-// write sends at once what a fault has to say. The lock is held.
+// write sends and flushes. The caller holds the lock.
 func (w *watcher) write(b []byte) error {
 	if _, err := w.out.Write(b); err != nil {
 		return err
@@ -314,8 +312,7 @@ func (w *watcher) Unwrap() http.ResponseWriter { return w.out }
 // Header returns the header of the answer.
 func (w *watcher) Header() http.Header { return w.out.Header() }
 
-// WriteHeader passes on what the server answers. From here on the watch is
-// open, if it was accepted.
+// WriteHeader passes on the server's answer. An accepted watch is open from here.
 func (w *watcher) WriteHeader(code int) {
 	if !w.answered && code >= http.StatusOK {
 		w.answered = true
@@ -328,7 +325,7 @@ func (w *watcher) WriteHeader(code int) {
 	w.out.WriteHeader(code)
 }
 
-// Flush sends what was written.
+// Flush flushes the answer.
 func (w *watcher) Flush() { _ = w.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
@@ -343,7 +340,7 @@ func (w *watcher) FlushError() error {
 	return w.control.Flush()
 }
 
-// Write sends frames, unless a fault has other plans.
+// Write sends frames and applies the faults that they trigger.
 func (w *watcher) Write(b []byte) (int, error) {
 	if !w.answered {
 		w.WriteHeader(http.StatusOK)
@@ -383,7 +380,7 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// pause waits while the watch is stalled.
+// pause blocks while the watch is stalled.
 func (w *watcher) pause() error {
 	for {
 		w.mu.Lock()
@@ -402,7 +399,7 @@ func (w *watcher) pause() error {
 	}
 }
 
-// sleep waits; the watch's end and Stop end it.
+// sleep waits for d, Stop, or the end of the watch.
 func (w *watcher) sleep(d time.Duration) error {
 	select {
 	case <-w.inj.clock.After(d):
@@ -413,7 +410,7 @@ func (w *watcher) sleep(d time.Duration) error {
 	return nil
 }
 
-// rest returns how long a strike still lasts.
+// rest returns the remaining time of a strike.
 func (i *Injector) rest(s *strike) (time.Duration, bool) {
 	if s == nil {
 		return 0, false
@@ -424,8 +421,7 @@ func (i *Injector) rest(s *strike) (time.Duration, bool) {
 	return rest, rest > 0 && !i.stopped
 }
 
-// upTo returns how much of b is sent before frames trigger a fault, and those
-// faults.
+// upTo returns the length of the frames up to the next triggered faults, and those.
 func (w *watcher) upTo(b []byte) (int, []strike) {
 	if !w.inj.perFrame || !w.inj.active() {
 		return len(b), nil
@@ -440,7 +436,7 @@ func (w *watcher) upTo(b []byte) (int, []strike) {
 	return len(b), nil
 }
 
-// triggered returns what happens after so many frames of a watch.
+// triggered returns the faults after a watch's nth frame.
 func (i *Injector) triggered(frames int) []strike {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -459,13 +455,12 @@ func (i *Injector) triggered(frames int) []strike {
 			}
 			strikes = append(strikes, strike{spec: k, occurrence: n, until: until})
 		}
-		// The schedule may be over with this, and it may last.
 		i.poke()
 	}
 	return strikes
 }
 
-// send sends frames, all of them or, with a fault, a part. The lock is held.
+// send sends frames, or a part of them for HalfFrame. The caller holds the lock.
 func (w *watcher) send(b []byte) error {
 	w.mu.Lock()
 	half, drip, mark := w.half, w.drip, w.mark
@@ -493,8 +488,8 @@ func (w *watcher) send(b []byte) error {
 	return nil
 }
 
-// dripping sends of b as much as drips while that lasts, and returns how much it
-// was: never all of it.
+// dripping sends the start of b in small pieces while Drip lasts. It returns the length
+// sent, which is less than all.
 func (w *watcher) dripping(drip *strike, b []byte) (int, error) {
 	at := 0
 	for len(b)-at > dripBytes {
@@ -512,8 +507,7 @@ func (w *watcher) dripping(drip *strike, b []byte) (int, error) {
 	return at, nil
 }
 
-// remember keeps the last frame, and doubles it where it is a bookmark that was
-// waited for.
+// remember keeps the last frame and doubles an awaited bookmark.
 func (w *watcher) remember(b []byte, mark *strike) error {
 	w.last = append(w.last[:0], w.encoding.last(b)...)
 	if !isBookmark(w.last) {
@@ -537,23 +531,22 @@ func (w *watcher) remember(b []byte, mark *strike) error {
 	return nil
 }
 
-// reset has the connection reset: the system throws away what was not sent and
-// tells the client so.
+// reset closes the connection with a TCP reset, which discards unsent bytes.
 func (w *watcher) reset() {
 	conn, _, err := w.control.Hijack()
 	if err != nil {
-		return // HTTP/2: the stream is reset instead.
+		return // HTTP/2: only the stream is reset
 	}
 	linger(conn)
-	_ = conn.Close() // It is over, one way or the other.
+	_ = conn.Close()
 }
 
-// linger finds the TCP connection below others, and has it closed with a reset.
+// linger finds the underlying TCP connection and makes its Close send a reset.
 func linger(conn net.Conn) {
 	for conn != nil {
 		switch c := conn.(type) {
 		case interface{ SetLinger(sec int) error }:
-			_ = c.SetLinger(0) // Where it fails, the connection is closed all the same.
+			_ = c.SetLinger(0) // on failure, Close is a regular one
 			return
 		case interface{ NetConn() net.Conn }:
 			conn = c.NetConn()
