@@ -41,8 +41,8 @@ func readYAML(t *testing.T, name string, into any) {
 	}
 }
 
-// TestComposeMounts: what services are started with is there, and each path that
-// a command, a configuration or a variable names is mounted from here.
+// TestComposeMounts: all services exist, and each path in a command, a configuration or a
+// variable is mounted from this folder.
 func TestComposeMounts(t *testing.T) {
 	var c compose
 	readYAML(t, "compose.yaml", &c)
@@ -132,9 +132,9 @@ func TestComposeMounts(t *testing.T) {
 	}
 }
 
-// TestComposeIsTried: the releases are those whose parser and types the module e2e
-// holds queries and dashboards to.
-func TestComposeIsTried(t *testing.T) {
+// TestComposeReleases: compose.yaml starts the releases that bench/e2e tests queries and
+// dashboards against.
+func TestComposeReleases(t *testing.T) {
 	var c compose
 	readYAML(t, "compose.yaml", &c)
 	for service, known := range map[string]struct{ file, pattern, image string }{
@@ -152,14 +152,14 @@ func TestComposeIsTried(t *testing.T) {
 			continue
 		}
 		if want := string(pattern.Expand(nil, []byte(known.image), b, m)); c.Services[service].Image != want {
-			t.Errorf("%s is started from %s, tried is %s", service, c.Services[service].Image, want)
+			t.Errorf("compose.yaml starts %s from %s, bench/e2e tests %s", service, c.Services[service].Image, want)
 		}
 	}
 }
 
-// TestClusterIsAlike: what observes runs in a cluster is of the same releases as on the
-// loopback, has the same dashboards and the same data sources.
-func TestClusterIsAlike(t *testing.T) {
+// TestClusterOverlay: the overlay kind-observed has the releases, dashboards and data
+// sources of compose.yaml.
+func TestClusterOverlay(t *testing.T) {
 	const overlay = "../scripts/deploy/overlays/kind-observed"
 	var c compose
 	readYAML(t, "compose.yaml", &c)
@@ -171,7 +171,7 @@ func TestClusterIsAlike(t *testing.T) {
 			continue
 		}
 		if m := image.FindSubmatch(b); m == nil || string(m[1]) != s.Image {
-			t.Errorf("%s: in a cluster it is %s, on the loopback %s", name, m, s.Image)
+			t.Errorf("%s: the overlay has %s, compose.yaml %s", name, m, s.Image)
 		}
 	}
 
@@ -198,7 +198,7 @@ func TestClusterIsAlike(t *testing.T) {
 	for name := range files {
 		uid, isDashboard := strings.CutPrefix(strings.TrimSuffix(path.Base(name), ".json"), "watchlab-")
 		if isDashboard && path.Dir(name) == "json" && !strings.Contains(string(grafana), "name: watchlab-dashboard-"+uid+"\n") {
-			t.Errorf("Grafana doesn't mount %s", name)
+			t.Errorf("Grafana does not mount %s", name)
 		}
 	}
 
@@ -216,12 +216,12 @@ func TestClusterIsAlike(t *testing.T) {
 		}
 	}
 	if !reflect.DeepEqual(here, there) {
-		t.Errorf("data sources in a cluster:\n%+v\non the loopback:\n%+v", there, here)
+		t.Errorf("data sources of the overlay:\n%+v\nof compose.yaml:\n%+v", there, here)
 	}
 }
 
-// TestComposePorts: whoever is talked to listens where it is looked for, on the
-// loopback, and no two listen at one place.
+// TestComposePorts: each address in the configuration has a listener, all listeners are on
+// the loopback, and no two share a port.
 func TestComposePorts(t *testing.T) {
 	var text strings.Builder
 	err := filepath.WalkDir("compose", func(name string, d fs.DirEntry, err error) error {
@@ -236,7 +236,7 @@ func TestComposePorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(text.String(), "0.0.0.0") || strings.Contains(text.String(), "localhost") {
-		t.Error("something listens elsewhere than on 127.0.0.1")
+		t.Error("a listener is not on 127.0.0.1")
 	}
 
 	var c compose
@@ -292,32 +292,32 @@ func TestComposePorts(t *testing.T) {
 		collector.Receivers.OTLP.Protocols.HTTP.Endpoint,
 	}
 	if sorted := slices.Sorted(slices.Values(listens)); len(slices.Compact(sorted)) != len(listens) {
-		t.Errorf("two listen at one place: %v", listens)
+		t.Errorf("two listeners share an address: %v", listens)
 	}
-	heard := func(who, address string) {
+	listened := func(who, address string) {
 		address = strings.TrimPrefix(address, "http://")
 		address, _, _ = strings.Cut(address, "/")
 		if !slices.Contains(listens, address) {
-			t.Errorf("%s talks to %s, where nobody listens", who, address)
+			t.Errorf("%s refers to %s, which has no listener", who, address)
 		}
 	}
 	uids := map[string]bool{}
 	for _, d := range sources.Datasources {
-		heard("Grafana's "+d.UID, d.URL)
+		listened("Grafana's "+d.UID, d.URL)
 		uids[d.UID] = true
 	}
 	for _, d := range sources.Datasources {
 		for _, e := range d.JSONData.Exemplars {
 			if e.Name != "trace_id" || !uids[e.DatasourceUID] {
-				t.Errorf("%s: exemplars lead to %+v", d.UID, e)
+				t.Errorf("%s: exemplars link to %+v", d.UID, e)
 			}
 		}
 		if p := d.JSONData.Profiles.DatasourceUID; p != "" && !uids[p] {
-			t.Errorf("%s: traces lead to %s", d.UID, p)
+			t.Errorf("%s: traces link to %s", d.UID, p)
 		}
 	}
 	for name, e := range collector.Exporters {
-		heard(name, e.Endpoint)
+		listened(name, e.Endpoint)
 	}
 	for name, p := range collector.Service.Pipelines {
 		for _, e := range p.Exporters {
@@ -328,7 +328,7 @@ func TestComposePorts(t *testing.T) {
 	}
 }
 
-// after is the rest of the argument that begins so.
+// after returns the rest of the argument with a prefix.
 func after(t *testing.T, args []string, prefix string) string {
 	t.Helper()
 	for _, a := range args {

@@ -329,21 +329,21 @@ func TestLinksLead(t *testing.T) {
 				linked++
 				uid, _, _ := strings.Cut(strings.TrimPrefix(l.URL, "/d/"), "?")
 				if !uids[uid] {
-					t.Errorf("%s: %s leads to %s", d.UID, p.Title, l.URL)
+					t.Errorf("%s: %s links to %s", d.UID, p.Title, l.URL)
 				}
 				if uid == d.UID {
-					t.Errorf("%s: %s leads to itself", d.UID, p.Title)
+					t.Errorf("%s: %s links to itself", d.UID, p.Title)
 				}
 			}
 		}
 	}
 	if linked == 0 {
-		t.Error("no panel leads anywhere")
+		t.Error("no panel has a link")
 	}
 	for _, g := range dashboards.Rules() {
 		for _, a := range g.Alerts {
 			if !uids[a.Dashboard] {
-				t.Errorf("%s leads to %q", a.Name, a.Dashboard)
+				t.Errorf("%s links to %q", a.Name, a.Dashboard)
 			}
 			if a.Summary == "" || a.Meaning == "" || len(a.Steps) == 0 || !slices.Contains([]string{"warning", "critical"}, a.Severity) {
 				t.Errorf("%s: no summary, meaning, steps or severity", a.Name)
@@ -352,8 +352,8 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// TestMetricsAreShown: whatever a run exports can be looked at somewhere, and
-// nothing of ours is asked for that isn't exported.
+// TestMetricsAreShown: dashboards and rules use every metric of package metric, and no
+// other one of watchlab.
 func TestMetricsAreShown(t *testing.T) {
 	asked := map[string]bool{}
 	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue)_[a-z0-9_]+\b`)
@@ -394,12 +394,12 @@ func TestMetricsAreShown(t *testing.T) {
 	}
 	for n := range asked {
 		if !exported[n] {
-			t.Errorf("%s is asked for, and not exported", n)
+			t.Errorf("%s is used, but not exported", n)
 		}
 	}
 	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
 		if !asked[m.Name] {
-			t.Errorf("%s is exported, and shown nowhere", m.Name)
+			t.Errorf("%s is exported, but not used", m.Name)
 		}
 	}
 }

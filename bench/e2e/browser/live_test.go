@@ -130,5 +130,5 @@ func TestLivePage(t *testing.T) {
 
 	// When the command has gone, the page says so.
 	run.Stop(t)
-	b.becomes("the end is told", `/doesn't answer|is over/.test(document.querySelector("#state").textContent)`)
+	b.becomes("the end is told", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
 }

@@ -5,17 +5,14 @@ import (
 	"time"
 )
 
-// burst is how many events are told between two folds; their records fit into a
-// ring.
+// burst is the number of events between two folds; their records fit into a ring.
 const burst = 1024
 
-// BenchmarkTelemetryCost is what telemetry costs an event: ns/event is what the
-// goroutines of an informer pay together for telling of all stages and latencies,
-// as bench/pipeline does; fold-ns/event is what another goroutine pays for taking
-// it in, while the pipeline goes on. Unpaced cells count only, hand-overs of 64;
-// paced cells tell of latencies besides, of one hand-over in eight, with hand-overs
-// of one. "off" is the nil probe. bench/pipeline's BenchmarkTold has whole
-// pipelines.
+// BenchmarkTelemetryCost measures the cost of an event: ns/event is the time of an
+// informer's goroutines for recording all stages and latencies as bench/pipeline does,
+// fold-ns/event that of the folding goroutine. Unpaced cells (rate=max) record counts and
+// batches of 64. Paced cells record batches of 1, and latencies of every eighth event.
+// telemetry=off is the nil probe. bench/pipeline measures whole pipelines.
 func BenchmarkTelemetryCost(b *testing.B) {
 	for _, state := range []string{"off", "on"} {
 		for _, rate := range []struct {
@@ -43,11 +40,11 @@ func BenchmarkTelemetryCost(b *testing.B) {
 					for range burst {
 						seq++
 						now := int64(seq) * int64(rate.period)
-						tellRelease(in, seq, now, rate.every)
+						recordRelease(in, seq, now, rate.every)
 						if seq%rate.handed == 0 {
-							tellHandOver(out, seq, now, rate.every, int(rate.handed))
+							recordBatch(out, seq, now, rate.every, int(rate.handed))
 						}
-						tellWork(work, seq, now, rate.every)
+						recordWork(work, seq, now, rate.every)
 					}
 					b.StopTimer()
 					t0 := time.Now()
@@ -64,10 +61,10 @@ func BenchmarkTelemetryCost(b *testing.B) {
 	}
 }
 
-// due reports whether latencies of an event are told: one in so many, none for 0.
+// due reports whether to record latencies of an event: every so many, none for 0.
 func due(seq, every uint64) bool { return every != 0 && seq&(every-1) == 0 }
 
-func tellRelease(p *Probe, seq uint64, now int64, every uint64) {
+func recordRelease(p *Probe, seq uint64, now int64, every uint64) {
 	p.Count(Released, Modified, 1)
 	if due(seq, every) {
 		p.Observe(GeneratorLag, 1000)
@@ -79,7 +76,7 @@ func tellRelease(p *Probe, seq uint64, now int64, every uint64) {
 	p.Commit(now)
 }
 
-func tellHandOver(p *Probe, seq uint64, now int64, every uint64, n int) {
+func recordBatch(p *Probe, seq uint64, now int64, every uint64, n int) {
 	p.Through(PoppedToHandled, Modified, n)
 	p.HandOver(n)
 	if due(seq, every) {
@@ -89,7 +86,7 @@ func tellHandOver(p *Probe, seq uint64, now int64, every uint64, n int) {
 	p.Commit(now)
 }
 
-func tellWork(p *Probe, seq uint64, now int64, every uint64) {
+func recordWork(p *Probe, seq uint64, now int64, every uint64) {
 	p.Count(Worked, Modified, 1)
 	if due(seq, every) {
 		p.Value(Staleness, 1)

@@ -5,7 +5,7 @@
 //     variant: counters, histograms, queue depth, phase and verdict. Without a Set all
 //     methods are no-ops.
 //  2. Each goroutine of the pipeline takes a [Probe] from the Set and records events in
-//     it. The probe appends to a ring of its own.
+//     it. Each probe appends to its own ring.
 //  3. Another goroutine calls [Set.Fold] periodically, which moves the records of all
 //     probes into the Set.
 //  4. [Set.Snapshot] folds and returns a copy, for a scrape or the live page.

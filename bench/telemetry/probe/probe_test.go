@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestPadding: what the probe's goroutine writes is two cache lines away from
-// what others write, and from what lies before the probe or after.
+// TestPadding: two cache lines separate the fields of the probe's goroutine from those of
+// others.
 func TestPadding(t *testing.T) {
 	var p Probe
 	type field struct {
@@ -39,15 +39,15 @@ func TestPadding(t *testing.T) {
 		}
 	}
 	if counters > 64 {
-		t.Errorf("%d counters, and a bit for each of 64", counters)
+		t.Errorf("%d counters, and bits for 64", counters)
 	}
 	if sequenceAt > 255 {
-		t.Errorf("%d kinds of records don't go into a byte", sequenceAt)
+		t.Errorf("%d kinds of records do not fit into a byte", sequenceAt)
 	}
 }
 
-// TestBucketsAsPrometheus: the same values go into the same native buckets as in
-// client_golang's own histogram, exact powers and their neighbours included.
+// TestBucketsAsPrometheus: values fall into the same native buckets as in client_golang's
+// histogram, including exact powers of two and their neighbours.
 func TestBucketsAsPrometheus(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var values []uint64
@@ -122,8 +122,7 @@ func nativeBuckets(h *dto.Histogram) map[int]int64 {
 	return out
 }
 
-// TestExtremes: what is too large is counted in the highest bucket, and what is
-// negative as zero.
+// TestExtremes: the highest bucket counts larger values, and zero counts negative ones.
 func TestExtremes(t *testing.T) {
 	s := New(Labels{})
 	p := s.Probe()
@@ -138,14 +137,14 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost: several goroutines tell more than their rings hold, while
-// others fold and look.
+// TestNothingIsLost: several goroutines record more than their rings hold, while another
+// takes snapshots.
 func TestNothingIsLost(t *testing.T) {
 	const probes, events = 4, 3 * ringSize
 	s := New(Labels{})
 	done := make(chan struct{})
-	var looking, telling sync.WaitGroup
-	looking.Go(func() {
+	var reading, recording sync.WaitGroup
+	reading.Go(func() {
 		var before uint64
 		for {
 			snap := s.Snapshot()
@@ -171,7 +170,7 @@ func TestNothingIsLost(t *testing.T) {
 		}
 	})
 	for i := range probes {
-		telling.Go(func() {
+		recording.Go(func() {
 			p := s.Probe()
 			defer p.Close()
 			for n := range events {
@@ -188,9 +187,9 @@ func TestNothingIsLost(t *testing.T) {
 			p.Missed(7)
 		})
 	}
-	telling.Wait()
+	recording.Wait()
 	close(done)
-	looking.Wait()
+	reading.Wait()
 	snap := s.Snapshot()
 	const n = probes * events
 	for what, got := range map[string][2]uint64{
@@ -208,18 +207,18 @@ func TestNothingIsLost(t *testing.T) {
 		}
 	}
 	if len(s.probes) != 0 {
-		t.Errorf("%d probes are still there", len(s.probes))
+		t.Errorf("%d probes are not closed", len(s.probes))
 	}
 }
 
-// TestWhenVisible: what was told is seen when it is of 64 events, when a
-// millisecond has passed, or at Flush.
+// TestWhenVisible: records become visible after 64 events, after a millisecond, or at
+// Flush.
 func TestWhenVisible(t *testing.T) {
 	s := New(Labels{})
 	p := s.Probe()
 	defer p.Close()
 	want := uint64(0)
-	tell := func(n int, now int64, visible uint64) {
+	count := func(n int, now int64, visible uint64) {
 		t.Helper()
 		for range n {
 			p.Count(Handled, Added, 1)
@@ -227,27 +226,27 @@ func TestWhenVisible(t *testing.T) {
 		}
 		want += visible
 		if got := s.Snapshot().Events(Handled, Added); got != want {
-			t.Errorf("%d are seen, want %d", got, want)
+			t.Errorf("%d are visible, want %d", got, want)
 		}
 	}
-	tell(flushEvents-1, 0, 0)
-	tell(1, 0, flushEvents)
-	tell(1, flushNanos-1, 0)
-	tell(1, flushNanos, 2)
-	tell(3, 2*flushNanos-1, 0)
+	count(flushEvents-1, 0, 0)
+	count(1, 0, flushEvents)
+	count(1, flushNanos-1, 0)
+	count(1, flushNanos, 2)
+	count(3, 2*flushNanos-1, 0)
 	p.Flush()
-	tell(1, 0, 3)
+	count(1, 0, 3)
 }
 
-// TestExemplars: of traced events only, one for each power of two, the newest, and
-// told apart where two probes are folded together.
+// TestExemplars: a histogram keeps the newest traced event of each power of two, also when
+// the set folds two probes at once.
 func TestExemplars(t *testing.T) {
 	s := New(Labels{})
 	ids := func(seq uint64) (string, string) { return "t", string(rune('a' + seq/4)) }
 	s.Sampler(func(int) *Sampling { return &Sampling{Every: 4, IDs: ids} })
 	s.Begin(1)
 	a, b := s.Probe(), s.Probe()
-	a.push(record(sequenceAt, 4)) // its value is not there yet
+	a.push(record(sequenceAt, 4)) // its value follows later
 	a.Flush()
 	b.ObserveEvent(ReleasedHandled, 3, 5)
 	b.ObserveEvent(ReleasedHandled, 1000, 12)
@@ -269,9 +268,8 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
-// TestRingsAreUsedAgain: a probe that follows another takes next to no memory, and
-// has nothing of the other's.
-func TestRingsAreUsedAgain(t *testing.T) {
+// TestRingReuse: a new probe reuses the ring of a closed one, without its records.
+func TestRingReuse(t *testing.T) {
 	s := New(Labels{})
 	first := s.Probe()
 	first.Observe(ReleasedHandled, time.Second)
@@ -279,7 +277,7 @@ func TestRingsAreUsedAgain(t *testing.T) {
 	first.Close()
 	second := s.Probe()
 	if second.ring != ring {
-		t.Error("the ring is another")
+		t.Error("the ring is not reused")
 	}
 	second.Close()
 	if n := s.Snapshot().Histograms[0].Count; n != 1 {
@@ -301,11 +299,11 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := (&HistogramSnapshot{}).Quantile(0.5); !math.IsNaN(got) {
-		t.Errorf("quantile of nothing is %v", got)
+		t.Errorf("quantile of an empty histogram is %v", got)
 	}
 }
 
-// TestNil: without telemetry, everything can be called and nothing happens.
+// TestNil: the methods of the nil Set and the nil Probe are no-ops.
 func TestNil(t *testing.T) {
 	s := From(t.Context())
 	p := s.Probe()
@@ -333,12 +331,12 @@ func TestNil(t *testing.T) {
 	s.Begin(1)
 	s.Sampler(nil)
 	if s.Sampling().Sampled(0) {
-		t.Error("something is traced")
+		t.Error("an event is traced")
 	}
 }
 
-// TestDepth: the depth is the one last looked at, and 0 when the round is over,
-// even if the last look comes late.
+// TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look
+// ends later.
 func TestDepth(t *testing.T) {
 	s := New(Labels{})
 	length := 5
@@ -361,7 +359,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsACopy: what comes later doesn't change it.
+// TestSnapshotIsACopy: later changes of the set do not change a snapshot.
 func TestSnapshotIsACopy(t *testing.T) {
 	s := New(Labels{Variant: "ring"})
 	s.Fault("gone", 1)

@@ -1,21 +1,21 @@
 "use strict";
 
-// Samples come once a second; each chart keeps two minutes of them, and is half a
-// minute wide until it has more.
+// One sample arrives per second. A chart keeps two minutes and is at least half a minute
+// wide.
 const kept = 120, narrowest = 30;
 
 // The charts. A value of null is a gap.
 const charts = [
   {id: "handled", title: "Events handled", unit: "per second", of: v => v.handledPerSecond, text: count},
-  {id: "p99", title: "End-to-end latency, p99", unit: "from when an event was meant to be released, else from its release", of: v => v.latencyP99, text: time},
-  {id: "p50", title: "End-to-end latency, median", unit: "half of the events were faster", of: v => v.latencyP50, text: time},
-  {id: "depth", title: "Queue depth", unit: "what waits", of: v => v.queueDepth, text: count},
+  {id: "p99", title: "End-to-end latency, p99", unit: "from the intended release, else from the actual one", of: v => v.latencyP99, text: time},
+  {id: "p50", title: "End-to-end latency, median", unit: "from the intended release, else from the actual one", of: v => v.latencyP50, text: time},
+  {id: "depth", title: "Queue depth", unit: "events", of: v => v.queueDepth, text: count},
   {id: "bytes", title: "Queued bytes", unit: "as JSON", of: v => v.queueBytes, text: bytes},
-  {id: "lag", title: "Generator lag, p99", unit: "how late events were released", of: v => v.generatorLagP99, text: time},
-  {id: "batch", title: "Batch size", unit: "mean of a hand-over", of: v => v.batchSize, text: count},
-  {id: "perEvent", title: "Deltas out per event in", unit: "below 1 where events are coalesced", of: v => v.deltasPerEvent, text: count},
-  {id: "stale", title: "Staleness, p99", unit: "events behind when the worker looked", of: v => v.stalenessP99, text: count},
-  {id: "heap", title: "Heap", unit: "objects of the whole process", whole: s => s.heapBytes, text: bytes},
+  {id: "lag", title: "Generator lag, p99", unit: "actual after intended release", of: v => v.generatorLagP99, text: time},
+  {id: "batch", title: "Batch size", unit: "mean number of deltas", of: v => v.batchSize, text: count},
+  {id: "perEvent", title: "Deltas per event", unit: "below 1: events are coalesced", of: v => v.deltasPerEvent, text: count},
+  {id: "stale", title: "Staleness, p99", unit: "events that the store is behind at a look-up", of: v => v.stalenessP99, text: count},
+  {id: "heap", title: "Heap", unit: "heap objects of the process", whole: s => s.heapBytes, text: bytes},
 ];
 
 const samples = [];
@@ -57,10 +57,10 @@ function time(v) {
   return scaled(v, [[1, " s", 1], [1e-3, " ms", 1e-3], [0, " µs", 1e-6]]);
 }
 
-// A cell may be over within the second that a sample tells of.
+// A cell may start and end within one sample.
 function active(v) { return v.phase !== "idle" || v.releasedPerSecond > 0 || v.handledPerSecond > 0; }
 
-// The variants' places decide their colours, so that a variant keeps its own.
+// A variant keeps the colour of its place.
 const places = new Map();
 function place(name) {
   if (!places.has(name)) places.set(name, places.size);
@@ -71,8 +71,7 @@ function look(name) {
   return `k${n % 8} d${Math.floor(n / 8) % 4}`;
 }
 
-// The group that is shown: the one chosen, else the one that is or was last
-// played.
+// The displayed group: the selected one, else the one played last.
 let playing = "";
 function group(sample) {
   const now = sample.variants.find(v => v.phase !== "idle");
@@ -92,7 +91,7 @@ function build() {
   }
 }
 
-// niceCeiling is a round number not below v.
+// niceCeiling returns a round number of at least v.
 function niceCeiling(v) {
   if (v <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(v));
@@ -140,9 +139,9 @@ function draw(c, shown) {
     legend.push(element("li", {}, sign, c.whole ? last : `${name} ${last}`));
   }
   c.svg.replaceChildren(...parts);
-  c.svg.setAttribute("aria-label", said.length ? `${c.title}: last ${said.join(", ")}; the scale ends at ${c.text(ceiling)}` : `${c.title}: nothing yet`);
+  c.svg.setAttribute("aria-label", said.length ? `${c.title}: last ${said.join(", ")}; the scale ends at ${c.text(ceiling)}` : `${c.title}: no value`);
   if (said.length) legend.push(element("li", {class: "quiet"}, `scale to ${c.text(ceiling)}`));
-  else legend.push(element("li", {class: "quiet"}, "nothing yet"));
+  else legend.push(element("li", {class: "quiet"}, "no value"));
   c.legend.replaceChildren(...legend);
 }
 
@@ -151,7 +150,7 @@ function push(lines, name, i, v) {
   lines.get(name).push([i, v === undefined ? null : v]);
 }
 
-// lastOf looks for a variant's newest figure that is not null.
+// lastOf returns the newest figure of a variant that is not null.
 function lastOf(name, shown, of) {
   for (let i = samples.length - 1; i >= 0; i--) {
     const v = samples[i].variants.find(v => v.group === shown && v.name === name);
@@ -175,7 +174,7 @@ function table(sample, shown) {
     rows.push(element("tr", v.phase === "idle" ? {} : {class: "playing"}, ...cells));
   }
   $("now").tBodies[0].replaceChildren(...rows);
-  $("caption").textContent = shown || "Nothing is played yet.";
+  $("caption").textContent = shown || "No cell has started.";
 }
 
 function groups(sample) {
@@ -210,9 +209,9 @@ function show() {
   for (const c of charts) draw(c, shown);
   if (paused) return;
   const now = sample.variants.filter(v => v.phase !== "idle").map(v => v.name);
-  // Cells change several times a second, which nobody wants to be told aloud.
-  $("playing").textContent = now.length ? `${now.join(", ")} is played.` : "";
-  state(sample.progress >= 1 ? "The run is over." : "Live, a sample a second.");
+  // Not in the status region: screen readers would announce several cells a second.
+  $("playing").textContent = now.length ? `Playing ${now.join(", ")}.` : "";
+  state(sample.progress >= 1 ? "The run has finished." : "Live, one sample per second.");
 }
 
 function connect() {
@@ -223,13 +222,13 @@ function connect() {
     if (samples.length > kept) samples.shift();
     if (!paused) show();
   };
-  source.onerror = () => state("The command doesn't answer; trying again.", true);
+  source.onerror = () => state("watchlab does not answer; reconnecting.", true);
 }
 
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));
-  state(paused ? "Paused; samples go on being collected." : "Going on.");
+  state(paused ? "Paused; samples are still collected." : "Resumed.");
   if (!paused) show();
 });
 
