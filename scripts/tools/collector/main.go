@@ -1,7 +1,7 @@
-// Command collector is an OpenTelemetry collector for the tests in the folder above,
-// and for clusters that can't pull one (scripts/kind): of what the OpenTelemetry
-// project's own builder would put into one, it has the OTLP receiver, batches, and the
-// exporters to files, to its log and by OTLP. It takes the collector's own flags.
+// Command collector is an OpenTelemetry collector for bench/e2e/telemetry and for
+// clusters that cannot pull one (scripts/kind). It has the OTLP receiver, the batch
+// processor, and the exporters to files, to its log and by OTLP, and takes the
+// collector's flags.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 )
 
 // writeArchive writes the index as an OCI image layout in a tar file, with the
-// annotations by which containerd and Docker name what they import. The file
-// appears whole or not at all.
+// annotations from which containerd and Docker take its name. On an error no file is
+// left.
 func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
 	if err != nil {
@@ -26,7 +26,6 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 		return err
 	}
 	if err := l.AppendIndex(idx, layout.WithAnnotations(map[string]string{
-
 		"io.containerd.image.name":          imageName(ref),
 		"org.opencontainers.image.ref.name": ref.TagStr(),
 	})); err != nil {
@@ -39,8 +38,8 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 	return os.Rename(out, path)
 }
 
-// imageName is the name in containerd's form, in which Docker's registry goes by
-// docker.io.
+// imageName returns the name as containerd writes it, with docker.io for Docker's
+// registry.
 func imageName(ref name.Tag) string {
 	registry := ref.RegistryStr()
 	if registry == name.DefaultRegistry {

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is who the command runs as: the number that distroless images call
-// nonroot, so that policies which know that one know ours.
+// user runs the command. It is the nonroot user of distroless images, which policies
+// know.
 const user = 65532
 
 // binary is the command, built for one platform.
@@ -49,16 +49,15 @@ func parseBinary(s string) (binary, error) {
 	return binary{platform: *p, path: path}, nil
 }
 
-// program says what an image holds, the same for all platforms.
+// program describes the program of an image, the same for all platforms.
 type program struct {
 	command     string
 	description string
 	revision    string
 }
 
-// index makes an image of each binary, and an index of them. The same binaries
-// give the same digest, whenever and wherever it is made: there is no clock in
-// it, and no owner but root.
+// index builds an image of each binary, and an index of them. The same binaries give
+// the same digest: all times are the epoch, and root owns all files.
 func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error) {
 	if len(binaries) == 0 {
 		return nil, errors.New("no binary")
@@ -88,12 +87,12 @@ func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error)
 	}
 	annotated, ok := mutate.Annotations(out, labels(what, ref)).(v1.ImageIndex)
 	if !ok {
-		return nil, errors.New("annotations: not an index any more")
+		return nil, errors.New("annotations: not an index")
 	}
 	return annotated, nil
 }
 
-// image is the base and the binary.
+// image builds the image of one binary on the base layer.
 func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	data, err := os.ReadFile(b.path)
 	if err != nil {
@@ -127,7 +126,7 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	return mutate.ConfigFile(img, cfg)
 }
 
-// labels are those of the OCI image spec that can be told.
+// labels returns the labels of the OCI image spec.
 func labels(what program, ref name.Tag) map[string]string {
 	l := map[string]string{
 		"org.opencontainers.image.title":       what.command,
@@ -152,7 +151,7 @@ type file struct {
 
 const caFile = "etc/ssl/certs/ca-certificates.crt"
 
-// baseFiles are what a command without a base image lacks.
+// baseFiles returns the files that a static program needs.
 func baseFiles() ([]file, error) {
 	roots, err := caBundle(bundle.Roots())
 	if err != nil {
@@ -166,13 +165,12 @@ func baseFiles() ([]file, error) {
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
 		{name: caFile, mode: 0o644, data: roots},
-
 		{name: "tmp/", mode: 0o1777},
 	}, nil
 }
 
-// caBundle writes Mozilla's roots, as golang.org/x/crypto has them, in PEM. Those
-// that are trusted with conditions are left out: a PEM file can't tell them.
+// caBundle encodes Mozilla's roots, from golang.org/x/crypto, in PEM. It leaves out
+// roots with constraints, which PEM cannot express.
 func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
 	var b bytes.Buffer
 	for root := range roots {

@@ -1,8 +1,8 @@
 // Image packs a static binary, built for one or several platforms, into an OCI
-// archive: no Docker daemon, no base image, no network. It is the watchlab command
-// unless --command names another, which cluster tests need.
+// archive: no Docker daemon, no base image, no network. The binary is the watchlab
+// command unless --command names another program.
 //
-//	go run . --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
+//	go run ./image --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
 //
 // `kind load image-archive`, `ctr image import`, `docker load` (from Docker 25 on)
 // and `skopeo copy oci-archive:` take it. The same binaries give the same file.
@@ -20,20 +20,20 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// commandName is what a program may be called: no path, and no folder of the base.
+// commandName matches the allowed names of a program.
 var commandName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
-// run returns the exit code: 2 for bad input, 1 where writing fails.
+// run returns the exit code: 2 for bad input, 1 for an error of writing.
 func run(args []string, stdout, stderr io.Writer) int {
 	fl := flag.NewFlagSet("image", flag.ContinueOnError)
 	fl.SetOutput(stderr)
-	refFlag := fl.String("ref", "watchlab:dev", "the image's name and tag")
-	out := fl.String("out", "", "the archive to write")
-	command := fl.String("command", "watchlab", "the program's name: it is /NAME, and the entrypoint")
-	description := fl.String("description", "The performance lab for the Kubernetes event pipeline", "what it is, for the image's labels")
-	revision := fl.String("revision", "", "the commit that it is built from, for its labels")
+	refFlag := fl.String("ref", "watchlab:dev", "name and tag of the image")
+	out := fl.String("out", "", "archive file")
+	command := fl.String("command", "watchlab", "name of the program, installed as /NAME")
+	description := fl.String("description", "The performance lab for the Kubernetes event pipeline", "label: description")
+	revision := fl.String("revision", "", "label: commit")
 	var binaries []binary
-	fl.Func("binary", "the command for a platform, as OS/ARCH=PATH; once for each", func(s string) error {
+	fl.Func("binary", "binary of a platform, OS/ARCH=PATH; repeatable", func(s string) error {
 		b, err := parseBinary(s)
 		binaries = append(binaries, b)
 		return err
@@ -56,7 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case len(binaries) == 0:
 		return bad("--binary: name at least one")
 	case fl.NArg() > 0:
-		return bad("no argument %q is taken", fl.Arg(0))
+		return bad("unexpected argument %q", fl.Arg(0))
 	}
 	idx, err := index(ref, program{command: *command, description: *description, revision: *revision}, binaries)
 	if err != nil {
