@@ -27,8 +27,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// driven is a control plane with a stand-in for the kubelet, and the command that is
-// driven against it.
+// driven is a control plane with standIn for the kubelet, and the command.
 type driven struct {
 	t       *testing.T
 	cp      *controlplane.ControlPlane
@@ -64,7 +63,7 @@ func (d *driven) command(args ...string) *exec.Cmd {
 	return exec.CommandContext(d.t.Context(), d.program, append(place, args[1:]...)...)
 }
 
-// must runs a verb that has to end with the code.
+// must runs a verb, which must exit with the code.
 func (d *driven) must(want int, args ...string) (stdout, stderr string) {
 	d.t.Helper()
 	code, stdout, stderr := d.verb(args...)
@@ -102,7 +101,7 @@ func (d *driven) collected(name string) *lab.Outcome {
 	return o
 }
 
-// nothingLeft fails where there is anything of a run, in any namespace.
+// nothingLeft fails if any namespace has an object of a run.
 func (d *driven) nothingLeft(plan fleet.Plan) {
 	d.t.Helper()
 	if plan.Mode == fleet.ModeCluster {
@@ -138,12 +137,12 @@ func (d *driven) nothingLeft(plan fleet.Plan) {
 	}
 }
 
-// smallRun are flags of run for a play that is over in a moment.
+// smallRun are flags of a run of a moment.
 var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2"}
 
-// TestClusterRun drives `watchlab cluster run`, status, collect and clean against the
-// real control plane, in all modes. The Job controller, admission and RBAC are real; a
-// stand-in runs the pods as processes with the tokens of their service accounts.
+// TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
+// real control plane, in all modes. The Job controller, admission and RBAC are real;
+// standIn runs the pods as processes with the tokens of their service accounts.
 func TestClusterRun(t *testing.T) {
 	d := newDriven(t)
 	storm := filepath.Join(t.TempDir(), "mine.yaml")
@@ -283,7 +282,7 @@ func (d *driven) killed(t *testing.T) {
 	d.collected("killed")
 }
 
-// badInput: what no shard can do is not tried twice.
+// badInput: the Job does not retry pods with bad input.
 func (d *driven) badInput(t *testing.T) {
 	d.t = t
 	f, err := fleet.New(d.cp.Config())
@@ -307,7 +306,8 @@ func (d *driven) badInput(t *testing.T) {
 	}
 }
 
-// interrupted: Ctrl-C leaves the run going, and says how to get at it.
+// interrupted: after Ctrl-C the run continues, and the command prints how to collect
+// it.
 func (d *driven) interrupted(t *testing.T) {
 	d.t = t
 	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
@@ -335,7 +335,7 @@ func (d *driven) interrupted(t *testing.T) {
 	})
 }
 
-// claim: of several who start a run of one name at once, one does.
+// claim: of several callers that start a run of one name, one succeeds.
 func (d *driven) claim(t *testing.T) {
 	f, err := fleet.New(d.cp.Config())
 	if err != nil {
@@ -364,8 +364,8 @@ func (d *driven) claim(t *testing.T) {
 	}
 }
 
-// foreign: a namespace that somebody else made is neither labelled nor deleted, and
-// what else is there stays.
+// foreign: a namespace of somebody else is neither labelled nor deleted, and its other
+// objects stay.
 func (d *driven) foreign(t *testing.T) {
 	d.t = t
 	made, err := d.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})

@@ -93,7 +93,7 @@ func nth(of []*lab.Share, i, n int) *lab.Share {
 	return &s
 }
 
-// counting counts requests and what comes back.
+// counting counts requests and the bytes of answers.
 type counting struct {
 	http.RoundTripper
 	requests, sent, received *atomic.Int64
@@ -114,7 +114,7 @@ type countingBody struct {
 	io.Closer
 }
 
-// countedClient is a client whose requests are counted.
+// countedClient returns a client whose requests are counted.
 func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Interface, counting) {
 	tb.Helper()
 	c := counting{nil, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
@@ -161,7 +161,7 @@ func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) i
 	return bytes.Load()
 }
 
-// makeNamespace makes a namespace for results.
+// makeNamespace creates a namespace for results.
 func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 	tb.Helper()
 	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -296,7 +296,7 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time of this process.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -306,7 +306,7 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// watchHeap samples what live objects take, and returns what says the most of it.
+// watchHeap samples the live heap and returns a function that returns the peak.
 func watchHeap(tb testing.TB) (peak func() float64) {
 	tb.Helper()
 	runtime.GC()
@@ -328,7 +328,7 @@ func watchHeap(tb testing.TB) (peak func() float64) {
 	}
 }
 
-// stored is how large the API server finds its store.
+// stored returns the size of the API server's store.
 func stored(tb testing.TB, client kubernetes.Interface) float64 {
 	tb.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(tb.Context())

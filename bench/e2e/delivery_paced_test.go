@@ -31,9 +31,9 @@ const (
 	pacedStamp = "watchlab.dev/n"
 )
 
-// changePaced makes events on an open loop: each is begun at its time, whatever
-// became of those before. It returns how long each took from then until it was
-// answered, and by how much the latest was begun too late.
+// changePaced writes events on an open loop: each starts at its time, however long
+// those before take. It returns the time of each from then to its answer, and the
+// largest lag of a start.
 func changePaced(ctx context.Context, client rest.Interface, object deliveryObject) (took []time.Duration, lag time.Duration) {
 	took = make([]time.Duration, pacedEvents)
 	lags := make([]time.Duration, pacedEvents)
@@ -66,7 +66,7 @@ func changePaced(ctx context.Context, client rest.Interface, object deliveryObje
 	return took, slices.Max(lags)
 }
 
-// watchPaced opens a watch and returns how long each event of a play took to come.
+// watchPaced opens a watch and returns the latency of each event.
 func watchPaced(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup) ([]time.Duration, error) {
 	once := sync.OnceFunc(opened.Done)
 	defer once()
@@ -108,9 +108,9 @@ func readFrame(in *bufio.Reader, encoding string) ([]byte, error) {
 
 var errNoStamp = errors.New("an event has no stamp")
 
-// stampOf finds the annotation in a frame without decoding it, which would take
-// longer than what is measured. It is text in JSON and in protobuf; managed fields
-// have its name, too, with "f:" before it.
+// stampOf finds the annotation in a frame without decoding it, which takes longer than
+// what is measured. It is text in JSON and in protobuf; managed fields have its name
+// too, after "f:".
 func stampOf(frame []byte) (time.Time, error) {
 	for rest := frame; ; {
 		i := bytes.Index(rest, []byte(pacedStamp))

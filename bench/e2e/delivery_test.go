@@ -99,14 +99,14 @@ func BenchmarkDelivery(b *testing.B) {
 	}
 }
 
-// server is one that runs.
+// server is a running server.
 type server struct {
 	config *rest.Config
 	pid    int
 	stop   func()
 }
 
-// outliving is a test that a server outlives: it ends when it is told to.
+// outliving is a testing.TB for a server that outlives the test.
 type outliving struct {
 	testing.TB
 	cleanups []func()
@@ -163,7 +163,7 @@ func simulatedServer(b testing.TB) server {
 	return server{config: config, pid: cmd.Process.Pid, stop: stop}
 }
 
-// deliveryObject is what is written.
+// deliveryObject is the object that is written.
 type deliveryObject struct {
 	name string
 
@@ -319,8 +319,7 @@ func unlimited(c *rest.Config) *rest.Config {
 	return c
 }
 
-// makeObjects makes sure that the objects are there, and returns the version at
-// which they are.
+// makeObjects creates missing objects and returns the version of the collection.
 func makeObjects(b *testing.B, client rest.Interface, object deliveryObject) string {
 	for i := range deliveryObjects {
 		err := client.Post().Namespace("default").Resource(object.resource).Body(object.of(i)).Do(b.Context()).Error()
@@ -331,7 +330,7 @@ func makeObjects(b *testing.B, client rest.Interface, object deliveryObject) str
 	return present(b, client, object)
 }
 
-// present returns the version at which a resource is.
+// present returns the version of a resource.
 func present(b *testing.B, client rest.Interface, object deliveryObject) string {
 	var list struct {
 		Metadata metav1.ListMeta `json:"metadata"`
@@ -347,8 +346,8 @@ func present(b *testing.B, client rest.Interface, object deliveryObject) string 
 	return list.Metadata.ResourceVersion
 }
 
-// change makes the events: each object in turn gets an annotation. It returns
-// the version after them.
+// change writes the events: each object in turn gets an annotation. It returns the last
+// version.
 func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -373,7 +372,7 @@ func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 	return present(b, client, object)
 }
 
-// connect returns a client with a connection of its own, which stands.
+// connect returns a client with an open connection of its own.
 func (s server) connect(ctx context.Context, encoding string) (rest.Interface, error) {
 	config := unlimited(s.config)
 	// client-go shares connections between clients of one configuration, but
@@ -400,7 +399,7 @@ func openWatch(ctx context.Context, client rest.Interface, object deliveryObject
 		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: version}, scheme.ParameterCodec).Stream(ctx)
 }
 
-// watch opens a watch and reads the events of a play.
+// watch opens a watch and reads the events of a round.
 func watch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup, read *atomic.Int64) error {
 	once := sync.OnceFunc(opened.Done)
 	defer once()
@@ -445,7 +444,7 @@ func skipLine(in *bufio.Reader) error {
 	}
 }
 
-// skipFrame skips a frame with its length before it.
+// skipFrame skips a frame, which its length precedes.
 func skipFrame(in *bufio.Reader) error {
 	var size [4]byte
 	if _, err := io.ReadFull(in, size[:]); err != nil {
@@ -455,15 +454,14 @@ func skipFrame(in *bufio.Reader) error {
 	return err
 }
 
-// forgetPeak has the kernel begin anew to note the most memory of a process.
+// forgetPeak resets the kernel's peak of a process's memory.
 func forgetPeak(b *testing.B, pid int) {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// memoryOf returns the resident memory of a process in MB: VmRSS is that of now,
-// VmHWM the most.
+// memoryOf returns the resident memory of a process in MB: VmRSS now, VmHWM the peak.
 func memoryOf(b *testing.B, pid int, which string) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

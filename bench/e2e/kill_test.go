@@ -33,28 +33,26 @@ import (
 	"watchlab/loadgen/trace/record"
 )
 
-// TestKilledInMidStorm kills the API server with kill -9 in the middle of a storm and
-// starts it again, in the next round etcd, and then both at once, while the cluster's
-// watch is played into all variants and recorded. Nothing is lost: the storm is written
-// whole, and what the tee heard and what was recorded are what the cluster has. How the
-// watch broke is in every form of the report.
+// TestKilledInMidStorm kills the API server with SIGKILL in the middle of a storm and
+// starts it again, in the next round etcd, and then both. Meanwhile the command plays
+// the cluster's watch into all variants and records it. The storm is written
+// completely, and the variants and the recording end with the state of the cluster. All
+// forms of the report show how the watch broke.
 //
-// How often the cluster is listed again is not for us to say. A killed API server takes
-// all watches with it. The one that comes after knows no version before its own first
-// list of the resource, and etcd has counted on since the last event that a watch had
-// brought, be it by one that was written and not yet sent: so it says 410, and
-// everything is listed, once. Only where nothing at all was written in between may a
-// watch go on, without a list. Where etcd alone is killed, the API server keeps its
-// clients' watches while it waits, and goes on with its own where it was, as etcd has
-// kept the history; or it loses its own, ends its clients' watches, and has forgotten
-// when they come back. On top of that, an API server that has just started may end all
-// watches in its first burst of writes; these go on where they were.
+// The test does not fix the number of lists, which the server decides. A killed API
+// server ends all watches. Its successor knows no version before its own first list,
+// and etcd's version has advanced since the last event of the watch: the server answers
+// 410, and the client lists once. If nothing was written in between, a watch continues
+// without a list. If etcd alone is killed, the API server keeps the watches of its
+// clients and continues its own from etcd's history; or it loses its own, ends those of
+// its clients, and has forgotten the history. A fresh API server may also end all
+// watches in its first burst of writes; they continue where they were.
 func TestKilledInMidStorm(t *testing.T) {
 	const initial, events, rate = 40, 400, 200
 	p := newPlayable(t, "kill", initial, events)
 	recording := startRecording(t, p)
 
-	// In the first round, which warms up, nobody dies.
+	// The warm-up round kills nothing.
 	victims := [][]controlplane.Component{nil, {controlplane.APIServer}, {controlplane.Etcd}, {controlplane.Etcd, controlplane.APIServer}}
 	var rounds []*killRound
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
@@ -108,7 +106,7 @@ type killRound struct {
 	written cluster.Written
 }
 
-// drive makes the storm, and kills in the middle of it.
+// drive writes the storm and kills in the middle of it.
 func (r *killRound) drive(ctx context.Context, p playable, schedule pace.Schedule) (cluster.Written, error) {
 	if r.victims == nil {
 		short := *p.storm
@@ -136,8 +134,8 @@ func (r *killRound) drive(ctx context.Context, p playable, schedule pace.Schedul
 	return r.written, err
 }
 
-// complete checks that the storm was written whole and that what was heard is what
-// the cluster has.
+// complete checks that the storm was written completely and that the variants end with
+// the state of the cluster.
 func (r *killRound) complete(t *testing.T, p playable) {
 	t.Helper()
 	if w := r.written; w.Refused > 0 || w.Left > 0 || w.Retried == 0 {
@@ -159,7 +157,7 @@ func (r *killRound) complete(t *testing.T, p playable) {
 			t.Errorf("%v were killed: %s was not heard", r.victims, key)
 			continue
 		}
-		// The tee numbers anew.
+		// The source cluster numbers the events anew.
 		pod = pod.DeepCopy()
 		pod.ResourceVersion = h.ResourceVersion
 		if !equality.Semantic.DeepEqual(pod, h) {
@@ -172,8 +170,8 @@ func (r *killRound) complete(t *testing.T, p playable) {
 	}
 }
 
-// told checks how often the watch broke in a round, and that each form of the report
-// says so.
+// told checks the number of breaks of the watch in a round, and that each form of the
+// report shows it.
 func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
 	t.Helper()
 	var notes map[string]float64
@@ -229,7 +227,7 @@ func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
 	}
 }
 
-// podsOf lists what the writer's run has in the cluster.
+// podsOf lists the pods of the writer's run.
 func podsOf(t *testing.T, p playable) map[string]*v1.Pod {
 	t.Helper()
 	list, err := kubernetes.NewForConfigOrDie(p.cp.Config()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: p.writer.Selector()})
@@ -243,8 +241,7 @@ func podsOf(t *testing.T, p playable) map[string]*v1.Pod {
 	return pods
 }
 
-// recording is a recording of all pods while a test runs, and the state that it leads
-// to.
+// recording records all pods while a test runs, and holds the final state.
 type recording struct {
 	trace.FrameWriter
 	path string
@@ -298,8 +295,8 @@ func (r *recording) Write(f trace.Frame) error {
 	return r.FrameWriter.Write(f)
 }
 
-// complete checks that what was recorded is what the cluster has, that breaks stand in
-// the trace, and that it can be read.
+// complete checks that the recording ends with the state of the cluster, that the trace
+// has the breaks, and that it can be read.
 func (r *recording) complete(t *testing.T, p playable) {
 	t.Helper()
 	want := map[string]string{}

@@ -20,7 +20,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// playable is a real cluster with what it takes to make a storm of pods in it.
+// playable is a real cluster with the means to write a storm of pods.
 type playable struct {
 	cp      *controlplane.ControlPlane
 	cluster *cluster.Cluster
@@ -53,9 +53,9 @@ func newPlayable(t *testing.T, run string, initial, events int) playable {
 	return p
 }
 
-// TestApplyAndTee: a recorded storm of pods is made in a real cluster, what the
-// cluster says of it is played into every variant at once, none loses any of it,
-// and nothing is left behind.
+// TestApplyAndTee writes a recorded storm of pods into a real cluster and plays the
+// cluster's watch into every variant at once. None loses an event, and nothing is left
+// behind.
 func TestApplyAndTee(t *testing.T) {
 	const initial, events = 20, 400
 	p := newPlayable(t, "e2e", initial, events)

@@ -33,7 +33,7 @@ import (
 	"watchlab/dashboards"
 )
 
-// site is a real API server that manifests are applied to.
+// site is a real API server for manifests.
 type site struct {
 	t       *testing.T
 	config  *rest.Config
@@ -77,7 +77,7 @@ func (s *site) apply(u *unstructured.Unstructured, dry ...string) (*unstructured
 		metav1.PatchOptions{FieldManager: "e2e", Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
 }
 
-// applyAll applies a run, and applies it again, which changes nothing.
+// applyAll applies a run twice; the second time changes nothing.
 func (s *site) applyAll(objects []*unstructured.Unstructured) {
 	s.t.Helper()
 	for _, u := range objects {
@@ -85,7 +85,7 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 			s.t.Errorf("%s %s/%s: %v", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 			continue
 		}
-		// What controllers write meanwhile is not what was applied.
+		// Controllers may write in between.
 		first, err := s.apply(u)
 		if err != nil {
 			s.t.Errorf("%s %s/%s again: %v", u.GetKind(), u.GetNamespace(), u.GetName(), err)
@@ -132,7 +132,7 @@ func (s *site) installPodMonitors() {
 	})
 }
 
-// specOf is a run of a mode with an overlay.
+// specOf returns a run of a mode with an overlay.
 func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
@@ -197,7 +197,7 @@ func TestManifests(t *testing.T) {
 	t.Run("RBAC", s.rbac)
 }
 
-// kustomize: the folders are good for `kubectl apply -k`, too, as they are.
+// kustomize: `kubectl apply -k` takes the folders as they are.
 func (s *site) kustomize(t *testing.T) {
 	deploy := filepath.Join("..", "..", "scripts", "deploy")
 	folders := []string{filepath.Join(deploy, "base")}
@@ -231,8 +231,8 @@ func (s *site) kustomize(t *testing.T) {
 	}
 }
 
-// podSecurity: the namespace's level is enforced, and all pods that our Jobs and
-// Deployments make are within it.
+// podSecurity: the namespace enforces its level, and all pods of our Jobs and
+// Deployments conform.
 func (s *site) podSecurity(t *testing.T, namespaces int) {
 	bad := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bad"},
@@ -271,7 +271,7 @@ func (s *site) podSecurity(t *testing.T, namespaces int) {
 	}
 }
 
-// deed is what somebody tries to do.
+// deed is a request of somebody.
 type deed struct {
 	verb, group, resource, namespace string
 }
@@ -280,8 +280,7 @@ func (d deed) String() string {
 	return d.verb + " " + d.resource + "." + d.group + " in " + d.namespace
 }
 
-// rbac tries deeds as each service account, in truth, but for writes, which are dry
-// runs.
+// rbac tries deeds as each service account; writes are dry runs.
 func (s *site) rbac(t *testing.T) {
 	const namespace, run = "rights", "mine"
 	for _, mode := range fleet.Modes() {
@@ -351,7 +350,7 @@ func (s *site) rbac(t *testing.T) {
 	}
 }
 
-// attempt does it as somebody. What isn't there isn't an error.
+// attempt sends a request as somebody. A missing object is not an error.
 func (s *site) attempt(ctx context.Context, who string, d deed) error {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: who, Groups: []string{"system:serviceaccounts", "system:authenticated"}}

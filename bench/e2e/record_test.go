@@ -24,10 +24,9 @@ func watchlab(t *testing.T, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// TestRecord: what happens in a real cluster is recorded, all resources that were
-// asked for in one trace, without a name of it; and it can be played. At the same
-// time the cluster's own traffic is played into variants as it comes, by --source
-// cluster.
+// TestRecord records the events of a real cluster, all requested resources in one trace
+// without original names, and plays it. At the same time --source cluster plays the
+// cluster's own events into variants.
 func TestRecord(t *testing.T) {
 	p := newPlayable(t, "record", 0, 200)
 	played := make(chan error, 1)

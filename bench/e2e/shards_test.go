@@ -160,7 +160,7 @@ func (s *shards) reached(m barrier.Member, position int) {
 	})
 }
 
-// Shards of runs, on a real API server.
+// The pods of load Jobs, on a real API server.
 func TestShards(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
@@ -216,9 +216,8 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 		for _, r := range cl.Rounds {
 			events = max(events, r.Result.EventsIn)
 		}
-		// The storm by whole laps until it has 20,000 events, or what 20,000 a second
-		// have in two seconds.
-		// On a machine that is busy, a schedule may not be kept.
+		// The storm in whole laps until it has 20,000 events, or two seconds at 20,000
+		// events/s. A busy machine may miss a schedule.
 		if rate, paced := cl.Rate(); len(cl.Rounds) > 0 && paced && events != 40000 || !paced && (events < 20000 || events > 25000) {
 			t.Errorf("%s at %s: %d events in all", cl.BenchName(), rate, events)
 		}
@@ -410,7 +409,7 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 }
 
-// freePort is a port of loopback that nobody listens on.
+// freePort returns a free port of the loopback.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

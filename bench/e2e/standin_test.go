@@ -28,15 +28,14 @@ import (
 	"watchlab/bench/fleet"
 )
 
-// standIn is what stands in for a kubelet: it binds each pod of our Jobs and
-// Deployments to a node that isn't there, runs its container's command as a process of
-// this machine, with the pod's own environment, files and service account token, and
-// reports what became of it. The Job controller, admission and RBAC are the real ones.
+// standIn replaces the kubelet: it binds each pod of our Jobs and Deployments to a fake
+// node, runs the command of its container as a process of this machine with the
+// environment, files and service account token of the pod, and reports its status. The
+// Job controller, admission and RBAC are real.
 //
-// What it can't do as a kubelet does: a process has no root file system of its own, so
-// that paths of mounts are rewritten, in arguments and in what is mounted; and no
-// address of its own, so that ports are any that are free, on loopback. Nothing is
-// limited, probed or logged.
+// A process has no root file system, so standIn rewrites the paths of mounts in
+// arguments and files; and no address, so that ports are free ones of the loopback. It
+// enforces no limits and runs no probes.
 type standIn struct {
 	t       testing.TB
 	client  kubernetes.Interface
@@ -54,14 +53,14 @@ type standIn struct {
 	wg       sync.WaitGroup
 }
 
-// podProcess is a pod that was taken.
+// podProcess is a pod that standIn runs.
 type podProcess struct {
 	cmd    *exec.Cmd
 	output *output
 	ended  chan struct{}
 }
 
-// output is what processes wrote. They may write while it is read.
+// output collects the output of processes while tests read it.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -81,7 +80,7 @@ func (o *output) String() string {
 
 const standInNode = "stand-in"
 
-// standInForKubelet begins to run pods that are ours, until the test ends.
+// standInForKubelet runs our pods until the test ends.
 func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program string) *standIn {
 	t.Helper()
 	config := cp.Config()
@@ -124,7 +123,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 	return s
 }
 
-// look takes new pods, and ends those that are deleted.
+// look runs new pods and ends deleted ones.
 func (s *standIn) look(ctx context.Context) error {
 	list, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=watchlab"})
 	if err != nil {
@@ -216,7 +215,7 @@ func (s *standIn) take(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// report tells the API server of a pod.
+// report writes the status of a pod.
 func (s *standIn) report(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
 	pods := s.client.CoreV1().Pods(pod.Namespace)
 	for {
@@ -236,7 +235,7 @@ func (s *standIn) report(ctx context.Context, pod *corev1.Pod, phase corev1.PodP
 	}
 }
 
-// command is what the pod's only container runs, here.
+// command returns the command of the only container, with paths of this machine.
 func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*exec.Cmd, error) {
 	c := pod.Spec.Containers[0]
 	if err := s.mount(ctx, pod, root); err != nil {
@@ -261,7 +260,7 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 		args = append(args, s.here(a, pod, root))
 	}
 	if args[0] == "pod" {
-		// Defaults that are places in the pod.
+		// Flag defaults are paths in the pod.
 		args = append(args, "--metrics-addr=127.0.0.1:0", "--token-file="+filepath.Join(root, fleet.TokenFile))
 	}
 	cmd := exec.Command(s.program, args...)
@@ -269,17 +268,17 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 	return cmd, nil
 }
 
-// here rewrites paths of mounts.
+// here rewrites the paths of mounts.
 func (s *standIn) here(text string, pod *corev1.Pod, root string) string {
 	var pairs []string
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		pairs = append(pairs, m.MountPath+"/", filepath.Join(root, m.MountPath)+"/")
 	}
-	// In one go: where they are moved to begins like one of them.
+	// One pass: the new paths begin like one of the old ones.
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// mount writes what is mounted into the container.
+// mount writes the volumes of the container.
 func (s *standIn) mount(ctx context.Context, pod *corev1.Pod, root string) error {
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		dir := filepath.Join(root, m.MountPath)
@@ -319,7 +318,7 @@ func (s *standIn) mount(ctx context.Context, pod *corev1.Pod, root string) error
 	return nil
 }
 
-// environment is the container's.
+// environment returns the environment of the container.
 func (s *standIn) environment(ctx context.Context, pod *corev1.Pod, root string) ([]string, error) {
 	c := pod.Spec.Containers[0]
 	values := map[string]string{}
@@ -358,7 +357,7 @@ func (s *standIn) environment(ctx context.Context, pod *corev1.Pod, root string)
 		case from.ResourceFieldRef != nil:
 			q := c.Resources.Limits[corev1.ResourceName(strings.TrimPrefix(from.ResourceFieldRef.Resource, "limits."))]
 			divisor := from.ResourceFieldRef.Divisor
-			// Rounded up, as the kubelet does.
+			// The kubelet rounds up, too.
 			value = strconv.FormatInt((q.MilliValue()+divisor.MilliValue()-1)/divisor.MilliValue(), 10)
 		default:
 			return nil, fmt.Errorf("the stand-in has no value for %s", e.Name)
@@ -395,8 +394,8 @@ func field(pod *corev1.Pod, path string) (string, error) {
 	return "", fmt.Errorf("the stand-in has no field %s", path)
 }
 
-// token writes a kubeconfig with a token of the pod's service account, bound to the
-// pod, which stands in for the mounted one.
+// token writes a kubeconfig with a token of the service account, bound to the pod. It
+// replaces the mounted token.
 func (s *standIn) token(ctx context.Context, pod *corev1.Pod, root string) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -415,7 +414,7 @@ func (s *standIn) token(ctx context.Context, pod *corev1.Pod, root string) (stri
 	return path, clientcmd.WriteToFile(*k, path)
 }
 
-// port is where the server of a run serves here.
+// port returns the port of the server of a run on this machine.
 func (s *standIn) port(run string) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -431,7 +430,7 @@ func (s *standIn) port(run string) (int, error) {
 	return port, l.Close()
 }
 
-// said is what all pods wrote whose names begin so.
+// said returns the output of the pods with a prefix of their name.
 func (s *standIn) said(ctx context.Context, namespace, prefix string) string {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

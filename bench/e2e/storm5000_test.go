@@ -22,8 +22,8 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// fiveThousand is a storm of 5,000 pods that are there and some 2,000 events of pods
-// that report, go and come.
+// fiveThousand is a storm of 5,000 pods and some 2,000 updates, deletions and
+// additions.
 const fiveThousand = `name: five-thousand
 profiles:
   - profile: steady
@@ -38,10 +38,10 @@ profiles:
     drain: 2s
 `
 
-// TestFiveThousandPods goes the whole way, by the command: 5,000 pods are made in a real
-// cluster and stormed, while what comes of it is played into variants and recorded; the
-// recording is played through all variants of the families that take so many pods; and
-// nothing is left in the cluster.
+// TestFiveThousandPods creates 5,000 pods in a real cluster and storms them. The
+// command plays the cluster's watch into variants and records it, then plays the
+// recording through all variants of the families that take so many pods. Nothing is
+// left in the cluster.
 func TestFiveThousandPods(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	client := kubernetes.NewForConfigOrDie(cp.Config())
@@ -52,7 +52,7 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 
 	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.wlt"))
-	// The round that warms up makes some of the pods, the one that counts all.
+	// The warm-up round creates some of the pods, the counted one all.
 	outcome := outcomeOf(t, "run", "--family", "deltafifo", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
 		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
 		"--for", "5m", "--rounds", "1", "--out", path("applied"), "-o", "json")
@@ -128,7 +128,7 @@ type running struct {
 	stderr *bytes.Buffer
 }
 
-// background starts the command, and ends it with the test where nobody has before.
+// background starts the command. It ends with the test at the latest.
 func background(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{cmd: exec.Command(programs.Watchlab(t), args...), stderr: new(bytes.Buffer)}
@@ -145,7 +145,7 @@ func background(t *testing.T, args ...string) *running {
 	return r
 }
 
-// interrupt ends the command as Ctrl-C does, and returns what it said.
+// interrupt sends SIGINT and returns what the command printed.
 func (r *running) interrupt(t *testing.T) string {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {

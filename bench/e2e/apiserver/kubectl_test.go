@@ -75,7 +75,7 @@ metadata: {name: p, labels: {app: p}}
 spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-// TestKubectl does with a real kubectl what people do.
+// TestKubectl uses a real kubectl as people do.
 func TestKubectl(t *testing.T) {
 	s := serve(t)
 
@@ -195,7 +195,7 @@ func TestKubectl(t *testing.T) {
 	})
 }
 
-// TestKubectlManifests serves what a folder says is there.
+// TestKubectlManifests serves the objects of a folder.
 func TestKubectlManifests(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a-widget.yaml": widget, "b-crd.yaml": widgets, "c-pod.yaml": pod} {
@@ -208,8 +208,8 @@ func TestKubectlManifests(t *testing.T) {
 	s.says(t, "i:1", "", "get", "pod", "p", "-o", "jsonpath={.spec.containers[0].image}")
 }
 
-// TestKubectlWatch follows a storm with kubectl get -w and ends up with what
-// the server has.
+// TestKubectlWatch follows a storm with kubectl get -w and ends with the state of the
+// server.
 func TestKubectlWatch(t *testing.T) {
 	s := serve(t, "--storm", "recorded-gang", "--speed", "1000")
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
@@ -237,12 +237,12 @@ func TestKubectlWatch(t *testing.T) {
 		return nil
 	})
 	cancel()
-	// It was killed, which is its error.
+	// The test killed it; that is its error.
 	_ = cmd.Wait()
 	<-watched.ended
 }
 
-// watched is what a watch has told so far.
+// watched is the state after the events of a watch.
 type watched struct {
 	ended chan struct{}
 
@@ -251,14 +251,14 @@ type watched struct {
 	events int
 }
 
-// object is what a test looks at in an object, or in a list of them.
+// object has the fields of an object, or of a list, that the tests read.
 type object struct {
 	Metadata struct{ Namespace, Name, ResourceVersion string } `json:"metadata"`
 	Items    []object                                          `json:"items"`
 }
 
-// follow reads watch events until there are no more. kubectl shows what is
-// there at first as one event with a list.
+// follow reads watch events until the end. kubectl prints the initial state as one
+// event with a list.
 func follow(r io.Reader) *watched {
 	w := &watched{state: make(map[string]string), ended: make(chan struct{})}
 	go func() {

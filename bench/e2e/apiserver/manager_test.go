@@ -33,9 +33,8 @@ const finalizer = "example.com/configmap"
 
 var widgetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 
-// deployer is a controller as people write them: it keeps a ConfigMap for each
-// Deployment, tells in the status how far it is, and cleans up before a
-// Deployment goes.
+// deployer is a typical controller: it keeps a ConfigMap for each Deployment, writes
+// its progress to the status, and has a finalizer.
 type deployer struct {
 	client.Client
 }
@@ -73,8 +72,8 @@ func (r *deployer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, r.Status().Patch(ctx, &d, client.MergeFrom(before))
 }
 
-// sizer does the same for a custom resource, without a Go type, with
-// server-side apply and a status that is updated.
+// sizer does the same for a custom resource without a Go type, with server-side apply
+// and status updates.
 type sizer struct {
 	client.Client
 }
@@ -107,8 +106,8 @@ func (r *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, r.Status().Update(ctx, w)
 }
 
-// start starts a manager with both controllers that wants to be the leader. It
-// returns a function that stops it, and a channel that is closed once it leads.
+// start starts a manager with both controllers and leader election. It returns a
+// function that stops it, and a channel that closes when it leads.
 func start(t *testing.T, s *server, name string) (stop func(), leads <-chan struct{}) {
 	t.Helper()
 	lease, renew, retry := 8*time.Second, 6*time.Second, 100*time.Millisecond
@@ -155,22 +154,21 @@ func start(t *testing.T, s *server, name string) (stop func(), leads <-chan stru
 	return stop, mgr.Elected()
 }
 
-// faults are all kinds of them, often.
+// faults are faults of all kinds, often.
 const faults = "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700ms,duration=300ms; malformed:every=2300ms; " +
 	"error-event:every=1300ms; duplicate-bookmark:every=900ms; relist:every=3100ms; reset:every=1900ms; " +
 	"stall:every=2900ms,duration=300ms; drip:every=3700ms,duration=500ms; internal-error:every=2100ms,duration=100ms; throttle:every=4300ms,duration=100ms"
 
-// TestManager has a real controller-runtime manager work on a simulated API
-// server: caches, typed and unstructured clients, finalizers, the status,
-// server-side apply, owner references, and leader election by a lease.
+// TestManager runs a real controller-runtime manager on a simulated API server: caches,
+// typed and unstructured clients, finalizers, status, server-side apply, owner
+// references, and leader election by a lease.
 func TestManager(t *testing.T) { testManager(t, 0) }
 
-// TestManagerThroughFaults has it do the same for a while in which everything
-// fails now and then.
+// TestManagerThroughFaults does the same while all kinds of faults occur.
 func TestManagerThroughFaults(t *testing.T) { testManager(t, 12*time.Second, "--faults", faults) }
 
-// testManager changes all objects at least once, and again until that time is
-// over; the manager has to have followed each time.
+// testManager changes all objects at least once, and again until the time is over; the
+// manager must follow each time.
 func testManager(t *testing.T, lasting time.Duration, args ...string) {
 	dir := t.TempDir()
 	crd := filepath.Join(dir, "crd.yaml")
@@ -249,7 +247,7 @@ func testManager(t *testing.T, lasting time.Duration, args ...string) {
 	})
 }
 
-// TestStaleWrites has optimistic concurrency hold for a real client.
+// TestStaleWrites checks optimistic concurrency with a real client.
 func TestStaleWrites(t *testing.T) {
 	s := serve(t)
 	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
@@ -304,7 +302,7 @@ func newDeployment(i int) *appsv1.Deployment {
 	}
 }
 
-// ready says which deployments are not as they should be.
+// ready reports deployments that are not as they must be.
 func ready(ctx context.Context, c client.Client, many int, replicas int32) error {
 	var all appsv1.DeploymentList
 	if err := c.List(ctx, &all, client.InNamespace("default")); err != nil {
@@ -328,7 +326,7 @@ func ready(ctx context.Context, c client.Client, many int, replicas int32) error
 	return nil
 }
 
-// sized says which widgets are not as they should be.
+// sized reports widgets that are not as they must be.
 func sized(ctx context.Context, c client.Client, many int) error {
 	all := new(unstructured.UnstructuredList)
 	all.SetGroupVersionKind(widgetKind.GroupVersion().WithKind("WidgetList"))

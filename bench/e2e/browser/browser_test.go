@@ -26,10 +26,10 @@ import (
 	"watchlab/bench/report"
 )
 
-// screenshots is where pictures of the pages are kept, for those who look.
+// screenshots is the folder of pictures of the pages.
 var screenshots = filepath.Join("..", "..", "..", "bin", "screenshots")
 
-// tab is a page in a browser of its own, and what it complained of.
+// tab is a page in a browser of its own, with its complaints.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -111,7 +111,7 @@ func (b *tab) do(actions ...chromedp.Action) {
 	}
 }
 
-// eval returns what a JavaScript expression is.
+// eval returns the value of a JavaScript expression.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	var v T
@@ -132,7 +132,7 @@ func (b *tab) sound() {
 	}
 }
 
-// keep takes a picture of the whole page.
+// keep saves a picture of the whole page.
 func (b *tab) keep(name string) {
 	b.t.Helper()
 	var png []byte

@@ -25,8 +25,7 @@ func (b *tab) becomes(what, expression string) {
 	})
 }
 
-// TestLivePage: the page that a run serves itself, in a real browser, while a storm
-// is played.
+// TestLivePage opens the live page of a run in a real browser.
 func TestLivePage(t *testing.T) {
 	programs.Chromium(t)
 	address := programs.Address(t)
@@ -128,7 +127,7 @@ func TestLivePage(t *testing.T) {
 
 	b.sound()
 
-	// When the command has gone, the page says so.
+	// The page shows the end of the command.
 	run.Stop(t)
 	b.becomes("the end is told", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
 }

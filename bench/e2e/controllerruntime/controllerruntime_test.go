@@ -39,8 +39,8 @@ type server struct {
 	url string
 }
 
-// pods returns a storm whose initial list are pods of those names in the
-// namespace default, and then one update of each.
+// pods returns a storm whose initial list are pods of the namespace default, followed
+// by one update of each.
 func pods(names ...string) *storm.Storm {
 	s := &storm.Storm{
 		Name:     "pods",
@@ -85,7 +85,7 @@ func (s server) close() {
 	}
 }
 
-// told is a handler that says what it was told.
+// told is a handler that sends its calls to a channel.
 type told chan string
 
 func (c told) OnAdd(obj any, initial bool) { c <- fmt.Sprintf("add %s %t", version(obj), initial) }
@@ -97,9 +97,9 @@ func version(obj any) string {
 	return o.GetName() + "@" + o.GetResourceVersion()
 }
 
-// TestCache runs controller-runtime's cache on each variant and delivery: it
-// lists, watches, looks up by key, namespace and index, and tells handlers, of
-// typed and of untyped objects.
+// TestCache runs controller-runtime's cache on each variant and delivery: it lists,
+// watches, looks up by key, namespace and index, and calls handlers, for typed and
+// untyped objects.
 func TestCache(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
@@ -127,7 +127,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// podObject is an empty pod, and podList an empty list, typed or not.
+// podObject returns an empty pod, podList an empty list, typed or not.
 func podObject(untyped bool) client.Object {
 	if !untyped {
 		return &v1.Pod{}
@@ -217,7 +217,7 @@ func testCache(t *testing.T, untyped bool, opts cache.Options) {
 	}
 }
 
-// expect takes as many calls as are wanted, in any order.
+// expect receives the wanted calls, in any order.
 func expect(t *testing.T, calls told, want ...string) {
 	t.Helper()
 	var got []string

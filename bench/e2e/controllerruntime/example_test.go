@@ -15,9 +15,8 @@ import (
 	"watchlab/impls/informer"
 )
 
-// A manager all of whose informers have a queue of one's choice. The five lines
-// are those up to NewManager; informer.NewSharedIndexInformer is a NewInformer
-// with the default queue.
+// A manager whose informers have a chosen queue, in the five lines up to NewManager.
+// informer.NewSharedIndexInformer is a NewInformer with the default queue.
 func Example() {
 	ctrl.SetLogger(logr.Discard())
 	server := startServer(pods("web-0"))

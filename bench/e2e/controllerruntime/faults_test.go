@@ -33,7 +33,7 @@ import (
 
 var faults = flag.Duration("faults", 2*time.Second, "how long caches are to run through faults; from a minute on, through all of them")
 
-// churn returns a storm of n events of pods that come, change and go.
+// churn returns a storm of n events that add, update and delete pods.
 func churn(n int) *storm.Storm {
 	const keys = 50
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
@@ -64,7 +64,7 @@ func churn(n int) *storm.Storm {
 	return s
 }
 
-// newInformer is what a cache makes its informers with.
+// newInformer is the constructor of a cache's informers.
 type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // faulty is a cache behind a server that fails.
@@ -75,7 +75,7 @@ type faulty struct {
 	changed chan struct{}
 }
 
-// state is what the cache holds, by key.
+// state returns the content of the cache, by key.
 func (f *faulty) state(ctx context.Context, t *testing.T) map[string]uint64 {
 	t.Helper()
 	var list v1.PodList
@@ -90,18 +90,18 @@ func (f *faulty) state(ctx context.Context, t *testing.T) map[string]uint64 {
 	return state
 }
 
-// TestCachesThroughFaults has controller-runtime's cache, with client-go's own
-// informer and with ours on each variant, go through faults: every guarantee of
-// the watch holds, and in the end each cache has what the server has.
+// TestCachesThroughFaults runs controller-runtime's cache, with client-go's informer
+// and with ours on each variant, through faults: every guarantee of the watch holds,
+// and at the end each cache has the state of the server.
 func TestCachesThroughFaults(t *testing.T) {
-	// Each fault would be told.
+	// controller-runtime logs each fault.
 	klog.SetLogger(klog.New(nil))
 	log.SetLogger(logr.Discard())
 	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *faults >= time.Minute {
-		// client-go comes back after up to a minute, so that there must be some
-		// seconds between those that make it wait.
+		// client-go reconnects after up to a minute, so the faults that make it wait
+		// are some seconds apart.
 		specs, err = fault.Tour(4*time.Second, 0), nil
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// What the exporter tells of every cell, each time that it is scraped.
+// The values that the exporter adds to each cell at each scrape.
 const (
 	released     = 100
 	coalesced    = 20 // of them
@@ -41,8 +41,8 @@ func (c played) labels() []string {
 	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source}
 }
 
-// cells: variants of every family, in every pipeline; ring, twice as fast as what
-// upstream has, in two deliveries.
+// cells are variants of every family in every pipeline, in two deliveries. ring is
+// twice as fast as upstream.
 var cells = []played{
 	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
 	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
@@ -55,12 +55,11 @@ var cells = []played{
 	{family: "merge", variant: "cond", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
 }
 
-// commits have figures in the history; the newer one is a tenth slower.
+// commits have values in the history; the newer one is 10 % slower.
 var commits = []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}
 
-// exporter is a stand-in for a run: all metrics, with figures that are known. It
-// moves on whenever it is scraped and stands still in between, so that nothing
-// depends on time but what Prometheus makes of it.
+// exporter replaces a run: it has all metrics, with known values. It advances with each
+// scrape only, so that no value depends on time except those that Prometheus computes.
 type exporter struct {
 	mu         sync.Mutex
 	registry   *prom.Registry
@@ -123,7 +122,7 @@ func (e *exporter) observe(m metric.Metric, n int, v float64, labels ...string) 
 	}
 }
 
-// step is what happens between two scrapes.
+// step advances the values between two scrapes.
 func (e *exporter) step() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,7 +139,7 @@ func (e *exporter) step() {
 			}
 			_ = j
 			for k, typ := range metric.Types() {
-				// Types share the events; all of them come.
+				// The types share the events.
 				share := n / float64(len(metric.Types()))
 				if k == 0 {
 					share = n - share*float64(len(metric.Types())-1)

@@ -16,11 +16,11 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// scrapes is how often the exporter is scraped before its dashboards are looked
-// at: rates need four, and what is compared is better for some more.
+// scrapes is the number of scrapes before the dashboards are queried: rates need four,
+// and comparisons get better with more.
 const scrapes = 10
 
-// form is what a Prometheus keeps of a histogram that has both.
+// form says which forms of a histogram a Prometheus keeps.
 type form struct {
 	name            string
 	native, classic bool
@@ -28,8 +28,8 @@ type form struct {
 
 var forms = []form{{"native", true, false}, {"classic", false, true}, {"both", true, true}}
 
-// observed returns a Prometheus that has scraped an exporter, and the time that
-// this took.
+// observed returns a Prometheus that has scraped an exporter, and the window of the
+// scrapes.
 func observed(t *testing.T, form form) (*prometheus, window) {
 	t.Helper()
 	e := newExporter()
@@ -41,7 +41,7 @@ func observed(t *testing.T, form form) (*prometheus, window) {
 		}
 		return nil
 	})
-	// The last one must be there to be asked for.
+	// The last scrape must be stored.
 	programs.Eventually(t, "all of them stored", func() error {
 		got, err := p.instant(t.Context(), "count_over_time("+metric.BuildInfo.Name+"[5m])", window{to: time.Now()})
 		if err != nil {
@@ -58,7 +58,7 @@ func observed(t *testing.T, form form) (*prometheus, window) {
 	return p, window{from, time.Now()}
 }
 
-// TestDashboards executes all that dashboards ask, and each answer must have data.
+// TestDashboards executes all queries of all dashboards; each must return data.
 func TestDashboards(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// everything asks all that a dashboard asks. Panels in empty may have no data.
+// everything executes all queries of a dashboard. Panels in empty may have no data.
 func everything(t *testing.T, p *prometheus, d dashboard, w window, empty []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -102,7 +102,7 @@ func everything(t *testing.T, p *prometheus, d dashboard, w window, empty []stri
 				t.Errorf("%s %s: %s\n%s", panel.Title, q.RefID, wrong, q.Expr)
 			}
 		}
-		// Of a heat map's two halves, one has data, never both.
+		// Of the two halves of a heat map exactly one has data.
 		if panel.Type == "heatmap" && data != 1 && !slices.Contains(empty, panel.Title) {
 			t.Errorf("%s: %d of its queries have data", panel.Title, data)
 		}
@@ -119,7 +119,7 @@ func everything(t *testing.T, p *prometheus, d dashboard, w window, empty []stri
 	}
 }
 
-// labelled says which series couldn't be told from one another by their legend.
+// labelled reports series that the legend cannot tell apart.
 func labelled(got []series, q target) (wrong []string) {
 	if q.Format == "table" || q.LegendFormat == "" {
 		return nil
@@ -138,7 +138,7 @@ func labelled(got []series, q target) (wrong []string) {
 	return wrong
 }
 
-// find returns a panel's query.
+// find returns the query of a panel.
 func find(t *testing.T, uid, title string, i int) (dashboard, target) {
 	t.Helper()
 	for _, d := range load(t) {
@@ -152,12 +152,12 @@ func find(t *testing.T, uid, title string, i int) (dashboard, target) {
 	return dashboard{}, target{}
 }
 
-// answers compares what panels show with what the exporter told.
+// answers compares what panels show with the values of the exporter.
 func answers(t *testing.T, p *prometheus, w window) {
 	ctx := t.Context()
 	pick := map[string]string{"family": "deltafifo", "left": "ring", "right": "clientgo-realfifo-batch", "new": commits[1], "old": commits[0]}
-	// A native histogram's bucket is 9 % wide, a classic one's a factor of two: what
-	// is estimated lies somewhere in it. All else is exact.
+	// A native histogram's bucket is 9 % wide, a classic one's a factor of two; an
+	// estimate lies in it. All else is exact.
 	const exact, estimated = 1e-6, 0.5
 	experiment := func(delivery, pipeline, storm, source, rate string) map[string]string {
 		return map[string]string{"family": "deltafifo", "delivery": delivery, "pipeline": pipeline, "storm": storm, "source": source, "rate": rate}
@@ -236,7 +236,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		})
 	}
 
-	// The pickers: what they offer, in order.
+	// The values of the pickers, in order.
 	d, _ := find(t, "watchlab-compare", "Throughput of finished cells", 0)
 	choices, _, err := offered(ctx, p, d, w)
 	if err != nil {
@@ -285,7 +285,7 @@ func equalSets(a, b map[string]string) bool {
 	return true
 }
 
-// ruleState is what Prometheus says of a rule.
+// ruleState is the state of a rule in Prometheus.
 type ruleState struct {
 	Name, Health, LastError, State, Type string
 	Alerts                               []struct {
@@ -294,7 +294,7 @@ type ruleState struct {
 	}
 }
 
-// ruleStates are those of all rules, once each has been evaluated.
+// ruleStates returns the states of all rules, once each was evaluated.
 func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
 	t.Helper()
 	states := map[string]ruleState{}
@@ -323,8 +323,8 @@ func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
 	return states
 }
 
-// alerts: each record has series, and each alert is on its way for the cell that is
-// in trouble, and for no other.
+// alerts: each record has series, and each alert is pending or firing for the broken
+// cell and for no other.
 func alerts(t *testing.T, p *prometheus) {
 	programs.Eventually(t, "all alerts", func() error {
 		states := ruleStates(t, p)
@@ -357,8 +357,7 @@ func alerts(t *testing.T, p *prometheus) {
 	}
 }
 
-// bounded: there are no more series than a run's cells can have, and no labels but
-// those that are told.
+// bounded: the cells of a run bound the number of series, and no other labels exist.
 func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) {
 	known := map[string]metric.Metric{}
 	for _, m := range metric.Own() {
@@ -404,7 +403,7 @@ func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) 
 	t.Logf("%d series of %d cells in %d runs", total, cells, runs)
 }
 
-// mostSeries is how many series a metric may have for so many cells and runs.
+// mostSeries returns the most series of a metric for so many cells and runs.
 func mostSeries(m metric.Metric, cells, runs int, form form) int {
 	n := runs
 	if m.Common {
@@ -443,9 +442,9 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 	return n * of
 }
 
-// exemplars: a latency leads to a trace. Where it keeps native histograms alone,
-// Prometheus 3.15 has exemplars for the first series of a metric only, as
-// ProtobufParser doesn't begin anew with each; compose has it keep both.
+// exemplars: a latency links to a trace. Prometheus 3.15 with native histograms alone
+// keeps exemplars of the first series of a metric only (ProtobufParser does not start
+// again with each), so compose keeps both forms.
 func exemplars(t *testing.T, p *prometheus, w window) {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }
@@ -467,8 +466,8 @@ func exemplars(t *testing.T, p *prometheus, w window) {
 	t.Errorf("no exemplar with a trace among %d series", len(data))
 }
 
-// TestPromtool: Prometheus's own tool has nothing against the rules, and they do
-// with given series what they are meant to.
+// TestPromtool: promtool accepts the rules, and they do the right thing with the given
+// series.
 func TestPromtool(t *testing.T) {
 	tool := programs.Installed(t, "promtool")
 	for _, args := range [][]string{

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What of a dashboard's JSON is executed.
+// The parts of a dashboard's JSON that the tests execute.
 type (
 	dashboard struct {
 		UID, Title  string
@@ -74,7 +74,7 @@ var (
 	labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 )
 
-// fill puts values in the place of variables.
+// fill replaces variables with values.
 func fill(expr string, values map[string]string) (string, error) {
 	var missing []string
 	filled := mention.ReplaceAllStringFunc(expr, func(m string) string {
@@ -91,8 +91,8 @@ func fill(expr string, values map[string]string) (string, error) {
 	return filled, nil
 }
 
-// builtins are Grafana's own variables, for a data source that is scraped every
-// second and a panel as wide as the window has seconds.
+// builtins are Grafana's own variables, for a scrape interval of a second and a panel
+// with one pixel per second.
 func builtins(w window) map[string]string {
 	return map[string]string{
 		"__rate_interval": (4 * scrape).String(),
@@ -100,9 +100,8 @@ func builtins(w window) map[string]string {
 	}
 }
 
-// offered are the values that each picker of a dashboard offers, as Grafana 9.3
-// finds them: by the series that match. The pickers before it have all values, or
-// their first.
+// offered returns the values of each picker, as Grafana 9.3 finds them: from the
+// matching series. The pickers before it have all values, or their first.
 func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[string][]string, map[string]string, error) {
 	choices, values := map[string][]string{}, builtins(w)
 	for _, v := range d.Templating.List {
@@ -145,7 +144,7 @@ func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[str
 	return choices, values, nil
 }
 
-// ask executes a panel's query as Grafana would.
+// ask executes the query of a panel as Grafana does.
 func ask(ctx context.Context, p *prometheus, q target, values map[string]string, w window) ([]series, error) {
 	expr, err := fill(q.Expr, values)
 	if err != nil {

@@ -24,8 +24,7 @@ var stand = map[string]string{
 // rateInterval is how it is recognised.
 const rateInterval = 8869990787 * time.Millisecond
 
-// parse parses a query with its variables left as they are where they are regular
-// expressions.
+// parse parses a query and leaves variables that are regular expressions.
 func parse(t *testing.T, expr string) (parser.Expr, error) {
 	t.Helper()
 	for name, literal := range stand {
@@ -34,8 +33,8 @@ func parse(t *testing.T, expr string) (parser.Expr, error) {
 	return parser.NewParser(parser.Options{}).ParseExpr(expr)
 }
 
-// TestQueriesLint holds queries to the rules of github.com/grafana/dashboard-linter
-// that need a parser: target-promql-rule, target-job-rule, target-instance-rule,
+// TestQueriesLint checks the rules of github.com/grafana/dashboard-linter that need a
+// parser: target-promql-rule, target-job-rule, target-instance-rule,
 // target-rate-interval-rule, target-counter-agg-rule, template-label-promql-rule.
 func TestQueriesLint(t *testing.T) {
 	for _, d := range load(t) {
@@ -99,7 +98,7 @@ func matched(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// rated finds rates over another time than Grafana's.
+// rated finds rates over another interval than Grafana's.
 func rated(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		m, ok := node.(*parser.MatrixSelector)
@@ -114,7 +113,7 @@ func rated(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// counted finds counters that are looked at as they are.
+// counted finds counters without rate or increase.
 func counted(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)
@@ -132,7 +131,7 @@ func counted(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// TestRulesParse: rules have no pickers, and alerts that use a record find it in
+// TestRulesParse: rules have no pickers, and alerts find the records that they use in
 // the group before.
 func TestRulesParse(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dashboards, "rules", "watchlab.rules.yaml"))

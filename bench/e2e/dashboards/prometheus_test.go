@@ -21,14 +21,14 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// scrape is how often the Prometheus of a test looks.
+// scrape is the scrape interval of the test's Prometheus.
 const scrape = time.Second
 
 // prometheus is a running server.
 type prometheus struct{ url string }
 
-// startPrometheus starts one on the loopback that scrapes targets and evaluates
-// our rules, every second instead of every 15. It ends with the test.
+// startPrometheus starts one on the loopback that scrapes targets and evaluates our
+// rules every second instead of every 15. It ends with the test.
 func startPrometheus(t *testing.T, form form, targets ...string) *prometheus {
 	t.Helper()
 	path := programs.Installed(t, "prometheus")
@@ -74,9 +74,8 @@ scrape_configs:
 	return p
 }
 
-// hasSetting reports whether native histograms are a setting of what is scraped, as
-// since Prometheus 3.8, and not a feature of the whole server. One that was built
-// without its release's build flags doesn't know its version, and is taken to be
+// hasSetting reports whether native histograms are a setting of the scrape, as since
+// Prometheus 3.8, and not a feature of the server. A binary without a version counts as
 // new.
 func hasSetting(t *testing.T, path string) bool {
 	t.Helper()
@@ -103,7 +102,7 @@ type series struct {
 	Histograms [][2]any `json:"histograms"`
 }
 
-// last returns the last number that is one, and false where there is none.
+// last returns the last sample that is a number, and false without one.
 func (s series) last() (float64, bool) {
 	values := s.Values
 	if s.Value[1] != nil {
@@ -119,7 +118,7 @@ func (s series) last() (float64, bool) {
 	return 0, false
 }
 
-// drawable reports whether there is anything to draw.
+// drawable reports whether a panel has something to draw.
 func (s series) drawable() bool {
 	if _, ok := s.last(); ok {
 		return true
@@ -127,7 +126,7 @@ func (s series) drawable() bool {
 	return len(s.Histograms) > 0 || s.Histogram[1] != nil
 }
 
-// get asks the API, and decodes what is under data.
+// get calls the API and decodes the field data.
 func (p *prometheus) get(ctx context.Context, path string, values url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, strings.NewReader(values.Encode()))
 	if err != nil {
@@ -163,13 +162,13 @@ func (p *prometheus) get(ctx context.Context, path string, values url.Values, in
 	return json.Unmarshal(answer.Data, into)
 }
 
-// window is the time range that a dashboard looks at.
+// window is the time range of a dashboard.
 type window struct{ from, to time.Time }
 
 func at(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 
-// instant evaluates an expression at the end of the window, over the whole of it
-// where it says so, series evaluates it every second.
+// instant evaluates an expression at the end of the window; series evaluates it every
+// second.
 func (p *prometheus) instant(ctx context.Context, expr string, w window) ([]series, error) {
 	var data struct{ Result []series }
 	err := p.get(ctx, "/api/v1/query", url.Values{"query": {expr}, "time": {at(w.to)}}, &data)
@@ -182,7 +181,7 @@ func (p *prometheus) series(ctx context.Context, expr string, w window) ([]serie
 	return data.Result, err
 }
 
-// labelSets are those of the series that match.
+// labelSets returns the label sets of the matching series.
 func (p *prometheus) labelSets(ctx context.Context, match string, w window) ([]map[string]string, error) {
 	var sets []map[string]string
 	err := p.get(ctx, "/api/v1/series", url.Values{"match[]": {match}, "start": {at(w.from)}, "end": {at(w.to)}}, &sets)

@@ -11,19 +11,19 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// storms are what is played: each pipeline once, paced and not, with faults where
-// there is a server to have them. Together they have all that dashboards show.
+// storms are the runs: each pipeline, paced and not, with faults on the simulated
+// server. Together they have all metrics of the dashboards.
 var storms = [][]string{
 	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
 	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
 	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200"},
 }
 
-// lasting is how long each of them plays, at least.
+// lasting is the budget of each run.
 const lasting = "45s"
 
-// TestRun: a real Prometheus scrapes real runs, and while they last, all that
-// dashboards and rules ask for is there.
+// TestRun: a real Prometheus scrapes real runs; while they play, all queries of
+// dashboards and rules return data.
 func TestRun(t *testing.T) {
 	programs.Installed(t, "prometheus")
 	for _, form := range forms {
@@ -96,8 +96,8 @@ func playing(t *testing.T, push, address string, args ...string) {
 	run.Ready(t, func() error { return ok("http://" + address + "/readyz") })
 }
 
-// TestPushed: a run that nobody has scraped, as a Job that ends between two scrapes,
-// has left its last state, and the history shows it.
+// TestPushed: a run that no one scrapes, such as a Job that ends between two scrapes,
+// has pushed its last values, and the history shows them.
 func TestPushed(t *testing.T) {
 	programs.Installed(t, "prometheus")
 	for _, form := range forms {
@@ -140,7 +140,7 @@ func TestPushed(t *testing.T) {
 	}
 }
 
-// cellsOf is how many sets of common labels there are.
+// cellsOf returns the number of sets of common labels.
 func cellsOf(t *testing.T, p *prometheus, w window) int {
 	t.Helper()
 	sets, err := p.labelSets(t.Context(), metric.Phase.Name, w)

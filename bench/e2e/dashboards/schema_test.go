@@ -13,8 +13,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestSchema holds the committed dashboards to the types that Grafana publishes of
-// them (schema/dashboard.ts), and sees that the compiler finds what is wrong.
+// TestSchema compiles the committed dashboards against the types that Grafana publishes
+// (schema/dashboard.ts), and checks that the compiler rejects wrong ones.
 func TestSchema(t *testing.T) {
 	npm, node := programs.Installed(t, "npm"), programs.Installed(t, "node")
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestSchema(t *testing.T) {
 		t.Errorf("dashboards that are none:\n%s", out)
 	}
 
-	// What isn't so much as a dashboard must be found, by both.
+	// Both types reject what is not a dashboard.
 	spoiled := map[string]string{
 		"style":     strings.Replace(whole, `"drawStyle": "points"`, `"drawStyle": "dots"`, 1),
 		"option":    strings.Replace(whole, `"showLegend": true`, `"showLegend": true, "size": 3`, 1),

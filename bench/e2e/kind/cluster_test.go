@@ -30,19 +30,18 @@ import (
 
 const (
 	namespace = "watchlab"
-	// patience is how long something may take that takes seconds or a minute.
+	// patience limits steps of seconds to a minute.
 	patience = 5 * time.Minute
-	// over is how long a run of a minute may take on a machine that has others to serve,
-	// with a pod that the Job retries.
+	// over limits a run of a minute on a busy machine, with a pod that the Job retries.
 	over = 15 * time.Minute
-	// pull is how long an image may take to be pulled.
+	// pull limits the pull of an image.
 	pull = 3 * time.Minute
 )
 
-// root is the project's folder.
+// root is the root of the source tree.
 const root = "../../.."
 
-// cluster is the cluster under test, with what is to be called in it.
+// cluster is the cluster under test.
 type cluster struct {
 	name       string
 	kubeconfig string
@@ -90,8 +89,7 @@ func connect(t *testing.T, transcript io.Writer) *cluster {
 // say writes a line to the transcript.
 func (c *cluster) say(format string, args ...any) { fmt.Fprintf(c.transcript, format+"\n", args...) }
 
-// call runs a command in the project's folder, as a user would, and returns its exit
-// code and all that it printed.
+// call runs a command in the root of the tree and returns its exit code and output.
 func (c *cluster) call(t *testing.T, name string, args ...string) (int, string) {
 	t.Helper()
 	shown := name
@@ -122,7 +120,7 @@ func (c *cluster) call(t *testing.T, name string, args ...string) (int, string) 
 	return 0, ""
 }
 
-// make calls make, and fails where that fails.
+// make calls make, which must succeed.
 func (c *cluster) make(t *testing.T, args ...string) string {
 	t.Helper()
 	if c.name != "watchlab" {
@@ -156,7 +154,7 @@ func (c *cluster) status(ctx context.Context, run string) (fleet.State, error) {
 	return s, json.Unmarshal(out, &s)
 }
 
-// until waits for something that comes to be true.
+// until waits until a condition holds.
 func until(t *testing.T, what string, limit time.Duration, ask func(context.Context) (bool, error)) {
 	t.Helper()
 	var last error
@@ -170,7 +168,7 @@ func until(t *testing.T, what string, limit time.Duration, ask func(context.Cont
 	}
 }
 
-// pods returns those of a namespace that are selected.
+// pods returns the pods of the namespace that a selector matches.
 func (c *cluster) pods(ctx context.Context, selector string) ([]corev1.Pod, error) {
 	list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -179,9 +177,9 @@ func (c *cluster) pods(ctx context.Context, selector string) ([]corev1.Pod, erro
 	return list.Items, nil
 }
 
-// ready waits until a Deployment's pod is ready. Where the cluster can't pull its image,
-// it is built from its module and loaded; where that can't be either, false is returned
-// and a loud line said.
+// ready waits until the pod of a Deployment is ready. If the cluster cannot pull its
+// image, ready builds and loads it; if that fails too, ready logs a warning and returns
+// false.
 func (c *cluster) ready(t *testing.T, name string) bool {
 	t.Helper()
 	image, unpullable := "", false
@@ -221,7 +219,7 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	default:
 		t.Fatalf("%s can't be loaded: exit code %d", image, code)
 	}
-	// A pod of its own need not wait for the next attempt to pull.
+	// A new pod does not wait for the next attempt to pull.
 	if err := c.client.CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}); err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +235,8 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	return true
 }
 
-// forward forwards a port of the loopback to a pod's, as kubectl port-forward does, for
-// as long as the test lasts, and returns the URL.
+// forward forwards a port of the loopback to a pod until the test ends, as kubectl
+// port-forward does, and returns the URL.
 func (c *cluster) forward(t *testing.T, name string, port int) string {
 	t.Helper()
 	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
@@ -277,7 +275,7 @@ func (c *cluster) forward(t *testing.T, name string, port int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local)
 }
 
-// getJSON asks a server for JSON.
+// getJSON decodes the JSON at a URL.
 func getJSON(ctx context.Context, address string, query url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+query.Encode(), nil)
 	if err != nil {

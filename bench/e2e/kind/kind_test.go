@@ -29,11 +29,11 @@ import (
 	"watchlab/bench/lab"
 )
 
-// theREADME is what it says to type; make kind-up is whoever's the cluster is.
+// theREADME is the command of the README; the caller has run make kind-up.
 const theREADME = "make kind-up image-load kind-run kind-results kind-down"
 
-// TestKind is in order: each part leaves the cluster as it found it, but for the image
-// and for what observes.
+// TestKind runs the parts in order. Each leaves the cluster as it was, except for the
+// image and the observers.
 func TestKind(t *testing.T) {
 	var transcript bytes.Buffer
 	c := connect(t, io.MultiWriter(os.Stdout, &transcript))
@@ -46,7 +46,7 @@ func TestKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.transcript = io.MultiWriter(os.Stdout, file)
-	// What an interrupted test has left; the namespace may not be there at all.
+	// An interrupted test may have left objects; the namespace may not exist.
 	c.cleaned(t)
 
 	for _, part := range []struct {
@@ -67,15 +67,15 @@ func TestKind(t *testing.T) {
 			part.play(t, c)
 		}) {
 			c.say("== %s FAILED", part.name)
-			// Whoever comes next finds a cluster without what failed.
+			// The next part needs a clean cluster.
 			c.cleaned(t)
 		}
 	}
-	// Where parts are played alone, nothing of theirs is left either.
+	// A part that runs alone leaves nothing either.
 	c.cleaned(t)
 }
 
-// cleaned takes away everything of ours, whether or not there is anything.
+// cleaned deletes all of watchlab from the cluster.
 func (c *cluster) cleaned(t *testing.T) {
 	t.Helper()
 	_, err := c.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -84,10 +84,10 @@ func (c *cluster) cleaned(t *testing.T) {
 	}
 }
 
-// results are what `make kind-results` says that it wrote.
+// results matches the folder that `make kind-results` prints.
 var results = regexp.MustCompile(`results/\d{4}-\d\d-\d\d-[0-9a-z]+(?:-dirty)?-[a-z0-9-]+`)
 
-// collected reads the results folder that a command named.
+// collected reads the results folder that a command printed.
 func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merged) {
 	t.Helper()
 	name := results.FindString(said)
@@ -101,8 +101,7 @@ func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merge
 			t.Error(err)
 			continue
 		}
-		// Where no figure can be believed, as on a machine that has others to serve, there
-		// is no benchmark.
+		// On a busy machine no figure may be valid; then bench.txt is empty.
 		if info.Size() == 0 && f != "bench.txt" {
 			t.Errorf("%s/%s is empty", name, f)
 		}
@@ -133,8 +132,8 @@ func allThere(t *testing.T, m *lab.Merged, n int) {
 	}
 }
 
-// testImage: two builds from two clones are the same to the byte, for both
-// architectures, and `kind load image-archive` takes both.
+// testImage: two clones build images with the same bytes, for both architectures, and
+// `kind load image-archive` loads both.
 func testImage(t *testing.T, c *cluster) {
 	var digests []string
 	for _, name := range []string{"a", "b/longer-path"} {
@@ -163,7 +162,7 @@ func testImage(t *testing.T, c *cluster) {
 	c.say("# both builds are %s", digests[0])
 }
 
-// testREADME: word for word.
+// testREADME runs the commands of the README word for word.
 func testREADME(t *testing.T, c *cluster) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
@@ -176,14 +175,14 @@ func testREADME(t *testing.T, c *cluster) {
 	said := c.make(t, words[2:len(words)-1]...)
 	_, m := c.collected(t, said)
 	allThere(t, m, 4)
-	// Nothing of the run is left, and the namespace is there for the next one.
+	// The run is gone; the namespace stays for the next one.
 	until(t, "the run is gone", patience, func(ctx context.Context) (bool, error) {
 		pods, err := c.pods(ctx, "watchlab.dev/run")
 		return len(pods) == 0, err
 	})
 }
 
-// long is a run that takes about a minute, for what is to be done in the midst of it.
+// long is a run of about a minute, for parts that act while it plays.
 var long = []string{
 	"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
 	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
@@ -273,12 +272,12 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 }
 
-// testObserved: Prometheus finds and scrapes all pods of a run, the collector hears of
-// its traces, Grafana has our dashboards, Pyroscope our profiles.
+// testObserved: Prometheus finds and scrapes all pods of a run, the collector receives
+// its traces, Grafana has our dashboards, Pyroscope our pprof profiles.
 func testObserved(t *testing.T, c *cluster) {
 	const run = "observed"
-	// What observes comes with a first, short run, so that it is there for the whole of
-	// the next one.
+	// A first, short run deploys the observers, so that they run during all of the next
+	// one.
 	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "PODS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
 	there := map[string]bool{}
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
@@ -355,7 +354,7 @@ func testObserved(t *testing.T, c *cluster) {
 	allThere(t, m, 4)
 }
 
-// log is what a Deployment's pod has said.
+// log returns the log of a Deployment's pod.
 func (c *cluster) log(t *testing.T, name string) string {
 	t.Helper()
 	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
@@ -369,7 +368,7 @@ func (c *cluster) log(t *testing.T, name string) string {
 	return string(b)
 }
 
-// testSharedServer: one simulated API server, and pods that watch it.
+// testSharedServer: pods watch one simulated API server.
 func testSharedServer(t *testing.T, c *cluster) {
 	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "PODS=2", "MODE=shared-server",
 		"FLAGS=--family deltafifo --delivery in-order --storm recorded-gang --for 10s --rounds 2")
@@ -377,14 +376,14 @@ func testSharedServer(t *testing.T, c *cluster) {
 	allThere(t, m, 2)
 }
 
-// testWriters: writers make pods in this very cluster, and shards play the real API
-// server's stream of them.
+// testWriters: writers create pods in this cluster, and other pods play the real API
+// server's watch of them.
 func testWriters(t *testing.T, c *cluster) {
 	said := c.make(t, "kind-run", "kind-results", "RUN=written", "PODS=2", "MODE=cluster",
 		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
 	_, m := c.collected(t, said)
 	allThere(t, m, 2)
-	// What writers made is gone, namespaces and all.
+	// The objects of writers are gone, with their namespaces.
 	until(t, "what writers made is gone", patience, func(ctx context.Context) (bool, error) {
 		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -400,7 +399,7 @@ func testWriters(t *testing.T, c *cluster) {
 	})
 }
 
-// writtenFor reports whether a namespace was made by a run's writers.
+// writtenFor reports whether writers of a run created a namespace.
 func writtenFor(labels map[string]string) bool {
 	for key := range labels {
 		if strings.HasPrefix(key, "watchlab.dev/") {
@@ -410,8 +409,8 @@ func writtenFor(labels map[string]string) bool {
 	return false
 }
 
-// testFakeNodes: 500 nodes that no machine stands behind become ready and keep their
-// leases, and the stream of these is played.
+// testFakeNodes: 500 nodes without kubelets become ready and renew their leases; a run
+// plays the watch of them.
 func testFakeNodes(t *testing.T, c *cluster) {
 	const nodes = 500
 	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--pods", "1", "--",
@@ -444,7 +443,7 @@ func testFakeNodes(t *testing.T, c *cluster) {
 	}
 }
 
-// testClean: one command takes everything of ours out of the cluster.
+// testClean: one command deletes all of watchlab from the cluster.
 func testClean(t *testing.T, c *cluster) {
 	c.make(t, "kind-clean")
 	client := c.client

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// servers are those that a run can be told to talk to, by what is wrong with them.
+// servers returns the URLs of broken servers, by their fault.
 func servers(t testing.TB) map[string]string {
 	t.Helper()
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func servers(t testing.TB) map[string]string {
 		}
 	}))
 	t.Cleanup(garbage.Close)
-	// One that takes connections and never answers.
+	// This server accepts connections and never answers.
 	slow, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func servers(t testing.TB) map[string]string {
 	return map[string]string{"down": "http://127.0.0.1:1", "slow": "http://" + slow.Addr().String(), "garbage": garbage.URL}
 }
 
-// figures of a run that matter here.
+// figures are the fields of a run that the tests read.
 type figures struct {
 	Comparisons []struct {
 		Cells []struct {
@@ -48,7 +48,7 @@ type figures struct {
 	}
 }
 
-// perSecond plays and returns the events a second of each counted round.
+// perSecond plays and returns the events/s of each counted round.
 func perSecond(t testing.TB, env []string, args ...string) (rates []float64, stderr string) {
 	t.Helper()
 	args = append([]string{
@@ -76,16 +76,15 @@ func perSecond(t testing.TB, env []string, args ...string) (rates []float64, std
 	return rates, stderr
 }
 
-// toServer has all of telemetry sent to a server.
+// toServer returns the settings that send all telemetry to a server.
 func toServer(url string) (env, args []string) {
 	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, "OTEL_EXPORTER_OTLP_TIMEOUT=1000", "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_METRIC_EXPORT_INTERVAL=200"},
 		[]string{"--push-metrics", url, "--metrics-addr", "127.0.0.1:0"}
 }
 
-// TestServersFail: a run that talks to servers that are down, slow or answer
-// garbage says so once for each, in one line that can be read, and measures what it
-// measures otherwise: nothing is lost, and the verdict stands. What it costs is
-// BenchmarkServersFail's to tell.
+// TestServersFail: a run logs one line for each server that is down, slow or returns
+// garbage, and measures as usual: no event is lost, and the verdict stands.
+// BenchmarkServersFail measures the cost.
 func TestServersFail(t *testing.T) {
 	for name, url := range servers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -94,13 +93,13 @@ func TestServersFail(t *testing.T) {
 			var said []string
 			lines := bufio.NewScanner(strings.NewReader(stderr))
 			for lines.Scan() {
-				if strings.Contains(lines.Text(), "said once") {
+				if strings.Contains(lines.Text(), "the run continues") {
 					said = append(said, lines.Text())
 				}
 			}
 			slices.Sort(said)
 			if len(said) != 2 || !strings.Contains(said[0], "OpenTelemetry") || !strings.Contains(said[1], "remote write") {
-				t.Errorf("it said: %q", said)
+				t.Errorf("warnings: %q", said)
 			}
 			for _, s := range said {
 				if len(s) > 600 || strings.ContainsAny(s, "\x00\r") {
@@ -111,8 +110,8 @@ func TestServersFail(t *testing.T) {
 	}
 }
 
-// BenchmarkServersFail plays the same with nobody told and with each kind of server
-// that fails, in turn, so that benchstat can compare them:
+// BenchmarkServersFail plays the same without telemetry and with each kind of broken
+// server, in turn, so that benchstat can compare them:
 //
 //	go test -run '^$' -bench ServersFail -benchtime 1x -count 6 . | benchstat -col /servers -
 func BenchmarkServersFail(b *testing.B) {

@@ -46,7 +46,7 @@ type point struct {
 	} `json:"exemplars"`
 }
 
-// line is one of a file that the collector writes.
+// line is a line of a file that the collector writes.
 type line struct {
 	ResourceSpans []struct {
 		Resource struct {
@@ -68,8 +68,8 @@ type line struct {
 	} `json:"resourceMetrics"`
 }
 
-// TestCollector: a real collector gets the traces and the metrics of a run, by gRPC
-// and by HTTP. Parents, links and exemplars name spans that are there.
+// TestCollector: a real collector receives the traces and the metrics of a run, by gRPC
+// and by HTTP. Parents, links and exemplars name existing spans.
 func TestCollector(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
@@ -136,7 +136,7 @@ func value(attrs []attribute, key string) string {
 	return ""
 }
 
-// checkTraces returns the spans by their ID.
+// checkTraces checks the spans and returns them by ID.
 func checkTraces(t *testing.T, lines []line) map[string]span {
 	t.Helper()
 	spans := map[string]span{}

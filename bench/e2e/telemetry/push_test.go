@@ -10,8 +10,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestPush: a run that no scrape ever sees is in a real Prometheus when it is over,
-// native histograms included.
+// TestPush: a real Prometheus has the metrics of a run that it never scraped, native
+// histograms included.
 func TestPush(t *testing.T) {
 	program := programs.Installed(t, "prometheus")
 	dir, addr := t.TempDir(), programs.Address(t)
@@ -24,7 +24,7 @@ func TestPush(t *testing.T) {
 	_, stderr := run(t, nil, "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1",
 		"--push-metrics", "http://"+addr)
 	if stderr != "" {
-		t.Errorf("it said: %s", stderr)
+		t.Errorf("stderr: %s", stderr)
 	}
 	for query, least := range map[string]int{
 		`watchlab_events_total{stage="handled",job="watchlab"} > 0`:                                 2,
@@ -42,7 +42,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// ask returns how many series a query has.
+// ask returns the number of series of a query.
 func ask(t *testing.T, addr, query string) int {
 	t.Helper()
 	res, err := get("http://" + addr + "/api/v1/query?query=" + url.QueryEscape(query))

@@ -10,8 +10,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// TestPyroscope: what is pushed to /ingest is pprof, of all kinds, and samples of
-// the CPU say of which variant and stage they are.
+// TestPyroscope: uploads to /ingest are pprof profiles of all kinds; CPU samples have
+// labels of variant and stage.
 func TestPyroscope(t *testing.T) {
 	var mu sync.Mutex
 	types, labels, names := map[string]bool{}, map[string]map[string]bool{}, map[string]bool{}
