@@ -39,16 +39,7 @@ type APIServer struct {
 	closeErr  error
 }
 
-// NewAPIServer encodes the storm and starts its server. client-go's scheme must know
-// the kind of the storm.
-func NewAPIServer(s *storm.Storm) (*APIServer, error) {
-	prepared, err := prepareAPIServer(s)
-	if err != nil {
-		return nil, err
-	}
-	return startAPIServer(s, prepared, Options{})
-}
-
+// prepareAPIServer encodes the storm. client-go's scheme must know its kind.
 func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 	if !scheme.Scheme.Recognizes(s.Kind) {
 		return nil, fmt.Errorf("apiserver source: storm %s: client-go has no type for %s", s.Name, s.Kind)

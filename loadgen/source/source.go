@@ -1,7 +1,7 @@
 // Package source is where a storm enters a pipeline: it lists and watches like an
 // API server and releases the storm's events.
 //
-//  1. [Prepare] does once what all sources of a storm need: the apiserver source
+//  1. [Options.Prepare] does once what all sources of a storm need: the apiserver source
 //     encodes every event.
 //  2. The [Maker] returns a fresh source for each play.
 //  3. A Reflector or informer lists and watches ListerWatcher. The initial list is
@@ -46,7 +46,7 @@ type Source interface {
 	Close() error
 }
 
-// The names that New takes.
+// The names of sources.
 const (
 	MemoryName    = "memory"
 	APIServerName = "apiserver"
@@ -55,7 +55,7 @@ const (
 // ErrUnknownSource is wrapped by the error for a name that is not a source.
 var ErrUnknownSource = errors.New("unknown source")
 
-// Names returns the names that New takes.
+// Names returns the names of sources.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
 // Maker returns a fresh source of one storm, for one play.
@@ -69,9 +69,6 @@ type Options struct {
 	Faults []fault.Spec
 	Seed   int64
 }
-
-// Prepare is [Options.Prepare] without options.
-func Prepare(name string, s *storm.Storm) (Maker, error) { return Options{}.Prepare(name, s) }
 
 // Prepare does once what all sources of that name need for a storm. The error is the
 // storm's, or wraps [ErrUnknownSource] and lists the names, or wraps [ErrNoFaults]
@@ -102,13 +99,4 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	default:
 		return nil, fmt.Errorf("%w %q (allowed: %s)", ErrUnknownSource, name, strings.Join(Names(), ", "))
 	}
-}
-
-// New builds the named source for a storm; see [Prepare].
-func New(name string, s *storm.Storm) (Source, error) {
-	maker, err := Prepare(name, s)
-	if err != nil {
-		return nil, err
-	}
-	return maker()
 }

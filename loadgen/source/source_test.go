@@ -35,6 +35,14 @@ const patience = time.Minute
 
 var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
 
+func newSource(name string, s *storm.Storm) (source.Source, error) {
+	maker, err := source.Options{}.Prepare(name, s)
+	if err != nil {
+		return nil, err
+	}
+	return maker()
+}
+
 func load(t testing.TB) *storm.Storm {
 	t.Helper()
 	s, err := nodeloss()
@@ -238,7 +246,7 @@ func run(t testing.TB, f func(context.Context)) {
 
 func open(t testing.TB, name string, st *storm.Storm) source.Source {
 	t.Helper()
-	src, err := source.New(name, st)
+	src, err := newSource(name, st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,14 +443,14 @@ func TestNew(t *testing.T) {
 			t.Errorf("New(%q).Name() = %q", name, got)
 		}
 	}
-	_, err := source.New("etcd", empty())
+	_, err := newSource("etcd", empty())
 	if !errors.Is(err, source.ErrUnknownSource) || !strings.Contains(err.Error(), "memory, apiserver") {
 		t.Errorf("New(etcd): %v, want ErrUnknownSource and the names", err)
 	}
 	bad := empty()
 	bad.Events = slices.Clone(bad.Events)
 	bad.Events[4].Seq = 99
-	if _, err := source.New(source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
+	if _, err := newSource(source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
 		t.Errorf("an invalid storm over HTTP: %v, want %v", err, storm.ErrInvalid)
 	}
 	if _, err := client(source.NewMemory(bad)).ListWithContext(t.Context(), metav1.ListOptions{}); !errors.Is(err, storm.ErrInvalid) {
@@ -450,7 +458,7 @@ func TestNew(t *testing.T) {
 	}
 	unknown := empty()
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
-	if _, err := source.NewAPIServer(unknown); err == nil {
+	if _, err := newSource(source.APIServerName, unknown); err == nil {
 		t.Error("a kind that client-go doesn't know: no error")
 	}
 }
@@ -465,7 +473,7 @@ func BenchmarkPlay(b *testing.B) {
 			events := 0
 			for b.Loop() {
 				b.StopTimer()
-				src, err := source.New(name, st)
+				src, err := newSource(name, st)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -331,9 +331,9 @@ const nodeBytes = 13_000
 
 func newNodes(names namer, seed uint64) *nodes {
 	ready := fitNode(sample[*v1.Node]("node", "ready"), nodeBytes)
-	beat, lost := ready.DeepCopy(), ready.DeepCopy()
-	for i := range beat.Status.Conditions {
-		c := &beat.Status.Conditions[i]
+	heartbeat, lost := ready.DeepCopy(), ready.DeepCopy()
+	for i := range heartbeat.Status.Conditions {
+		c := &heartbeat.Status.Conditions[i]
 		c.LastHeartbeatTime = metav1.Time{Time: c.LastHeartbeatTime.Add(5 * time.Minute)}
 		c = &lost.Status.Conditions[i]
 		if c.Type == v1.NodeReady || c.Type == v1.NodeMemoryPressure || c.Type == v1.NodeDiskPressure || c.Type == v1.NodePIDPressure {
@@ -346,7 +346,7 @@ func newNodes(names namer, seed uint64) *nodes {
 	}
 	return &nodes{
 		identities: newIdentities(names.nodes, seed), names: names, labels: make([]map[string]string, names.nodes),
-		states: [nodeStates]*v1.Node{nodeReady: ready, nodeHeartbeat: beat, nodeNotReady: lost},
+		states: [nodeStates]*v1.Node{nodeReady: ready, nodeHeartbeat: heartbeat, nodeNotReady: lost},
 	}
 }
 

@@ -343,7 +343,11 @@ func TestWrap(t *testing.T) {
 		for _, loses := range []bool{false, true} {
 			t.Run(fmt.Sprintf("source=%s/loses=%v", name, loses), func(t *testing.T) {
 				s := pods(300, 20)
-				src, err := source.New(name, s)
+				maker, err := source.Options{}.Prepare(name, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				src, err := maker()
 				if err != nil {
 					t.Fatal(err)
 				}
