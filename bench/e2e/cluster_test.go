@@ -272,7 +272,7 @@ func (d *driven) killed(t *testing.T) {
 	}
 	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	d.pods.spoil = nil
-	if !strings.Contains(stderr, "shard 1: ") {
+	if !strings.Contains(stderr, "pod 1: ") {
 		t.Errorf("nothing is said of the shard that was killed:\n%s", stderr)
 	}
 	s := d.state("killed")
@@ -317,7 +317,7 @@ func (d *driven) interrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs.Eventually(t, "the run is watched", func() error {
-		if !strings.Contains(out.String(), "results delivered") {
+		if !strings.Contains(out.String(), "results uploaded") {
 			return errors.New(out.String())
 		}
 		return nil

@@ -278,7 +278,7 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	if last := got.Starts[len(got.Starts)-1]; !slices.Equal(last.Absent, []int{0}) {
 		t.Errorf("the last play began as %+v", last)
 	}
-	if out := s.output["pod-1"].String(); !strings.Contains(out, "shard 0 did not come within 4s") {
+	if out := s.output["pod-1"].String(); !strings.Contains(out, "pod 0 missed the barrier timeout 4s") {
 		t.Errorf("it said\n%s", out)
 	}
 }

@@ -17,10 +17,10 @@ import (
 func newCluster() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Play a storm from many pods of a cluster, and merge what they measured",
-		Long: `cluster takes a run to a Kubernetes cluster: an Indexed Job, each of whose pods is
-one shard of it. run starts it, status shows it, collect merges what the shards
-delivered into one results folder, clean takes all of it away.`,
+		Short: "Play a storm from many pods of a cluster and merge their results",
+		Long: `cluster plays an experiment as a Kubernetes Indexed Job. Each pod plays a share of the
+storm, and all start each cell together. run starts the Job, status shows it, collect
+merges the results into one folder, clean deletes everything.`,
 		Example: `  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pipeline informer
   watchlab cluster status --context kind-watchlab --name mine
   watchlab cluster collect --context kind-watchlab --name mine
@@ -32,7 +32,7 @@ delivered into one results folder, clean takes all of it away.`,
 	return cmd
 }
 
-// placeFlags say where a run is.
+// placeFlags name a run in a cluster.
 type placeFlags struct {
 	kubeconfig string
 	context    string
@@ -43,16 +43,16 @@ type placeFlags struct {
 func (f *placeFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
-	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one; what writes demands that it is named)")
+	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
 	fl.StringVarP(&f.namespace, "namespace", "n", deploy.Namespace, "namespace of the run")
 	fl.StringVar(&f.name, "name", "", "name of the run")
 }
 
-// connect finds the cluster. Where something is to be written, it has to be named.
+// connect connects to the cluster. Verbs that write require --context.
 func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster, *fleet.Fleet, error) {
 	given := cmd.Flags().Changed("context")
 	if writes && !given {
-		return nil, nil, badFlag("context", errors.New("this writes into a cluster, and needs to be told which"))
+		return nil, nil, badFlag("context", errors.New("is required: this verb writes to the cluster"))
 	}
 	c, err := cluster.Connect(f.kubeconfig, f.context)
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster,
 	return c, fl, err
 }
 
-// ref names the run: the only one of the namespace where no flag does.
+// ref returns the named run, or the only one of the namespace.
 func (f *placeFlags) ref(ctx context.Context, fl *fleet.Fleet) (fleet.Ref, error) {
 	if f.name != "" {
 		return fleet.Ref{Namespace: f.namespace, Run: f.name}, nil
@@ -76,14 +76,14 @@ func (f *placeFlags) ref(ctx context.Context, fl *fleet.Fleet) (fleet.Ref, error
 	}
 	switch len(runs) {
 	case 0:
-		return fleet.Ref{}, badFlag("name", fmt.Errorf("is needed: there is no run in namespace %s", f.namespace))
+		return fleet.Ref{}, badFlag("name", fmt.Errorf("is required: no run in namespace %s", f.namespace))
 	case 1:
 		return fleet.Ref{Namespace: f.namespace, Run: runs[0]}, nil
 	}
-	return fleet.Ref{}, badFlag("name", fmt.Errorf("is needed: there are several runs in namespace %s: %q", f.namespace, runs))
+	return fleet.Ref{}, badFlag("name", fmt.Errorf("is required: namespace %s has several runs: %q", f.namespace, runs))
 }
 
-// again is how another verb is called for the same run.
+// again returns the command line of another verb for the same run.
 func (f *placeFlags) again(verb, name string) string {
 	line := "watchlab cluster " + verb
 	for _, flag := range []struct{ name, value, unless string }{
@@ -101,12 +101,11 @@ func newClusterStatus() *cobra.Command {
 	output := "table"
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how far the shards of a run are",
-		Long: `status shows what the cluster knows of a run: each shard's pod, node and phase, how
-often it failed, how far it says it is, and whether its result was delivered (results
-in ConfigMaps only: others aren't seen from here).
+		Short: "Show the pods of a run and their progress",
+		Long: `status shows each pod of a run with its node, phase, failures, progress, and whether its
+result is in the cluster (ConfigMaps only).
 
-Exit code: 0; 1 if the cluster can't be asked; 2 for bad input.`,
+Exit code: 0; 1 if the cluster does not answer; 2 for bad input.`,
 		Example: `  watchlab cluster status --context kind-watchlab
   watchlab cluster status --context kind-watchlab --name mine -o json`,
 		Args: noArgs,
@@ -146,23 +145,23 @@ func newClusterClean() *cobra.Command {
 	limit := experiment.CleanLimit
 	cmd := &cobra.Command{
 		Use:   "clean",
-		Short: "Take a run out of the cluster, with its results",
-		Long: `clean removes everything of a run: Jobs, pods, plan, Leases, rights, what its writers
-made, and its results in ConfigMaps, so collect them first. --all removes all runs of
-the namespace, what they share, its volume of results included, and the namespace,
-unless somebody else made it.
+		Short: "Delete a run and its results from the cluster",
+		Long: `clean deletes the objects of a run: Jobs, pods, plan, Leases, rights, the objects of its
+writers, and its results in ConfigMaps. Collect them first. --all deletes all runs of the
+namespace, their shared objects, the results volume, and the namespace if watchlab created
+it.
 
-Exit code: 0 when nothing is left; 1 if that was refused or took too long, and then it
-can be done again; 2 for bad input.`,
+Exit code: 0 when nothing is left; 1 after a refusal or a timeout, and clean can be
+repeated; 2 for bad input.`,
 		Example: `  watchlab cluster clean --context kind-watchlab --name mine
   watchlab cluster clean --context kind-watchlab --all`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case all && f.name != "":
-				return badFlag("all", errors.New("is in place of --name"))
+				return badFlag("all", errors.New("excludes --name"))
 			case !all && f.name == "":
-				return badFlag("name", errors.New("is needed, or --all"))
+				return badFlag("name", errors.New("is required, or --all"))
 			case limit <= 0:
 				return badFlag("timeout", fmt.Errorf("%v is not more than 0", limit))
 			}
@@ -193,10 +192,10 @@ can be done again; 2 for bad input.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "remove all runs of the namespace and what they share, and the namespace, unless somebody else made it")
-	cmd.Flags().DurationVar(&limit, "timeout", limit, "how long it may take until nothing is left")
+	cmd.Flags().BoolVar(&all, "all", false, "delete all runs of the namespace, and the namespace")
+	cmd.Flags().DurationVar(&limit, "timeout", limit, "timeout of the deletion")
 	return cmd
 }
 
-// runNow is the name of a run that was given none: as many letters as a run may have.
+// runNow returns the default name of a run.
 func runNow(now time.Time) string { return "run-" + now.Format("0102-150405") }

@@ -46,8 +46,7 @@ type clusterRunFlags struct {
 	given *cobra.Command
 }
 
-// defaultBarrier is how long shards wait for each other: as long as it takes to start
-// a few more nodes' pods, and no more.
+// defaultBarrier covers the start of pods on new nodes.
 const defaultBarrier = 2 * time.Minute
 
 func newClusterRun() *cobra.Command {
@@ -58,52 +57,50 @@ func newClusterRun() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- [flags of run]",
-		Short: "Start a run in a cluster, and watch it",
-		Long: `run takes a run to a cluster. What stands after -- are the flags of watchlab run; they
-are checked here before anything is applied, and files that they name travel with
-the run.
+		Short: "Start a load Job in a cluster and follow it",
+		Long: `run plays an experiment from many pods of a cluster. --experiment names it, and flags of
+watchlab run after -- win over it. run validates both before it applies anything. Files
+that they name travel with the run.
 
---mode self: each shard plays its share of the storm into its own pipelines. All shares
-together are the storm, exactly.
---mode shared-server: one simulated API server plays the whole storm, in its own time,
-and each shard watches it.
---mode cluster: --writers pods make the storm in this very cluster, and each shard
-watches what comes of it. The storm's objects are real; pods are gated, so that nothing
-runs them.
+--mode self: each pod plays its share of the storm in its own pipelines.
+--mode shared-server: one simulated API server plays the whole storm, and each pod
+watches it.
+--mode cluster: --writers pods write the storm to this cluster, and each pod watches it.
+The objects are real. Pods of the storm carry a scheduling gate, so that none runs.
 
-Objects are applied by server-side apply, with field manager watchlab. A run whose name
-is taken is refused. Ctrl-C, or --wait=false, leaves the run going: status, collect and
-clean need nothing but its name.
+run uses server-side apply with field manager watchlab, and refuses a taken name. The run
+continues after Ctrl-C and with --wait=false: status, collect and clean need only its
+name.
 
-Exit code: 0 when all shards came to their end; 1 if one was given up, or the cluster
-refused something; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
-		Example: `  # Four shards of a node loss, in kind
+Exit code: 0 when all pods succeeded; 1 if one failed for good, or the cluster refused an
+object; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
+		Example: `  # A node loss from four pods, in kind
   watchlab cluster run --context kind-watchlab --overlay kind --name mine -- \
     --storm nodeloss --nodes 100 --pipeline informer --pace max,2000
 
-  # What does the real API server's stream cost each delta queue?
+  # The watch of the real API server, through each delta queue
   watchlab cluster run --context dev --mode cluster --writers 2 -- --family deltafifo --storm rollout --nodes 5 --pace 50
 
-  # What would be applied?
+  # The manifests, without applying them
   watchlab cluster run --context dev --overlay large --pods 100 --dry-run -- --storm mine.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
-				return usageError{fmt.Errorf("%s takes no argument %q; flags of run stand after --", cmd.CommandPath(), args[0])}
+				return usageError{fmt.Errorf("%s takes no argument %q; put flags of run after --", cmd.CommandPath(), args[0])}
 			}
 			return f.run(cmd, args)
 		},
 	}
 	f.place.add(cmd)
 	fl := cmd.Flags()
-	fl.IntVar(&f.pods, "pods", 4, "pods that play")
-	fl.IntVar(&f.writers, "writers", 1, "pods that write, for --mode "+string(fleet.ModeCluster))
-	fl.StringVar(&f.image, "image", "", "image of the pods (default: the manifests', watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), strings.Join(modes, ", "))
-	fl.StringVar(&f.upload, "upload", "configmap", "where results go: configmap, log, dir=PATH (of the volume watchlab-results), s3=URL (with the Secret watchlab-s3)")
-	fl.StringVar(&f.overlay, "overlay", "", "manifests: "+strings.Join(fleet.Overlays(), ", ")+", or a folder with a kustomization that stands on ../../base (default: the base, Guaranteed with 2 CPUs each)")
-	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "how long shards wait for each other before each play; 0 for not at all")
-	fl.BoolVar(&f.wait, "wait", true, "watch the run until it is over")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "print what would be applied, in YAML, and apply nothing")
+	fl.IntVar(&f.pods, "pods", 4, "playing pods")
+	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
+	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
+	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+strings.Join(modes, ", "))
+	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
+	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
+	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
+	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPush(cmd)
 	return cmd
@@ -130,45 +127,45 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
-			return badFlag("name", fmt.Errorf("%w (%s takes it away)", err, f.place.again("clean", spec.Plan.Run)))
+			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean", spec.Plan.Run)))
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "shard"))
+	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
-		f.goOn(stderr, spec.Plan.Run)
+		f.nextSteps(stderr, spec.Plan.Run)
 		return nil
 	}
 	tell := follower{w: stderr}
-	warn := func(err error) { fmt.Fprintf(stderr, "watchlab: %s; trying again\n", oneLine(err)) }
+	warn := func(err error) { fmt.Fprintf(stderr, "watchlab: %s; retrying\n", oneLine(err)) }
 	state, err := fl.Follow(ctx, spec.Ref(), tell.show, warn)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "watchlab: interrupted; the run goes on")
-		f.goOn(stderr, spec.Plan.Run)
+		fmt.Fprintln(stderr, "watchlab: interrupted; the run continues in the cluster")
+		f.nextSteps(stderr, spec.Plan.Run)
 		return errInterrupted
 	case err != nil:
 		return err
 	}
 	fmt.Fprintf(stderr, "  %s\n", f.place.again("collect", spec.Plan.Run))
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
-		return fmt.Errorf("%d of %d shards came to their end: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
+		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
 	}
 	return nil
 }
 
-// unfinished names the shards that didn't come to their end, and why.
+// unfinished names the pods that did not succeed, with the reason.
 func unfinished(s fleet.State) []string {
 	var all []string
-	for _, sh := range s.Pods {
-		if sh.Phase == fleet.Succeeded || sh.Writer {
+	for _, p := range s.Pods {
+		if p.Phase == fleet.Succeeded || p.Writer {
 			continue
 		}
-		why := string(sh.Phase)
-		if sh.Reason != "" {
-			why += ", " + sh.Reason
+		why := string(p.Phase)
+		if p.Reason != "" {
+			why += ", " + p.Reason
 		}
-		all = append(all, fmt.Sprintf("shard %s %s", shardName(sh), why))
+		all = append(all, fmt.Sprintf("%s %s", podName(p), why))
 	}
 	if s.Failure != "" {
 		all = append(all, s.Failure)
@@ -176,14 +173,14 @@ func unfinished(s fleet.State) []string {
 	return all
 }
 
-// goOn says how to get at a run that goes on.
-func (f *clusterRunFlags) goOn(w io.Writer, name string) {
+// nextSteps prints the commands for a run that continues.
+func (f *clusterRunFlags) nextSteps(w io.Writer, name string) {
 	for _, verb := range []string{"status", "collect", "clean"} {
 		fmt.Fprintf(w, "  %s\n", f.place.again(verb, name))
 	}
 }
 
-// blame says which flag an error is about.
+// blame names the flag of an error.
 func (f *clusterRunFlags) blame(err error) error {
 	var field *experiment.FieldError
 	switch {
@@ -214,7 +211,7 @@ func printObjects(w io.Writer, spec fleet.Spec) error {
 	return nil
 }
 
-// spec checks all flags, those of run included, and says which run they make.
+// spec validates all flags and returns the run.
 func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
 	none := fleet.Spec{}
 	mode := fleet.Mode(f.mode)
@@ -267,7 +264,7 @@ func atLeastOne(n int) error {
 	return nil
 }
 
-// parse reads the flags after --, by the flag set of run.
+// parse parses the flags after --.
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
 		return usageError{errors.New("watchlab run --help-all lists the flags after --")}
@@ -286,22 +283,21 @@ func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// clusterRefuses are the fields of a Spec that are not for a run in a cluster, beside
-// those of [podRefuses].
+// clusterRefuses are fields of a Spec that a load Job cannot use, beside [podRefuses].
 var clusterRefuses = map[string]string{
-	"cluster.kubeconfig": "--kubeconfig stands before --",
-	"cluster.context":    "--context stands before --",
+	"cluster.kubeconfig": "put --kubeconfig before --",
+	"cluster.context":    "put --context before --",
 }
 
-// modeRefuses are those that a mode has no use for.
+// modeRefuses are fields that a mode cannot use.
 var modeRefuses = map[fleet.Mode]map[string]string{
 	fleet.ModeSelf:         {},
-	fleet.ModeSharedServer: {"source": "mode shared-server has its own", "paces": "the simulated API server plays the storm in its own time"},
-	fleet.ModeCluster:      {"source": "mode cluster has its own", "cluster.resource": "is the storm's"},
+	fleet.ModeSharedServer: {"source": "mode shared-server sets it", "paces": "the simulated API server plays the storm in its own time"},
+	fleet.ModeCluster:      {"source": "mode cluster sets it", "cluster.resource": "the storm sets it"},
 }
 
-// plan puts into the run what its pods, and its simulated API server, play. It checks
-// both as they will: this cluster stands in for the simulated API server.
+// plan adds the experiment of the pods and of the simulated API server to the run. It plans
+// both as they will; this cluster stands in for the simulated API server.
 func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
 	spec, err := f.playing.spec(f.given)
 	if err != nil {
@@ -310,11 +306,11 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 	mode := run.Plan.Mode
 	for _, refuses := range []map[string]string{podRefuses, clusterRefuses, modeRefuses[mode]} {
 		if path, why := refusedField(&spec, refuses); path != "" {
-			return &experiment.FieldError{Field: path, Err: fmt.Errorf("is not for a run in a cluster: %s", why)}
+			return &experiment.FieldError{Field: path, Err: fmt.Errorf("cannot be used in a load Job: %s", why)}
 		}
 	}
 	if slices.Contains(spec.Manifests, "-") {
-		return &experiment.FieldError{Field: "manifests", Err: errors.New("- is not for a run in a cluster, whose pods read it each")}
+		return &experiment.FieldError{Field: "manifests", Err: errors.New("- cannot be used in a load Job: pods have no standard input")}
 	}
 	pods, connected := spec, experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
 	switch mode {
@@ -324,7 +320,7 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 		}
 		p, err := experiment.New(cmd.Context(), spec, nil)
 		if err == nil && len(p.Spec.Parts) > 0 {
-			err = &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the quick experiment has no storm to share")}
+			err = &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
 		}
 		if err != nil {
 			return err
@@ -372,8 +368,8 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 // serverFile is the Spec of the simulated API server, beside the plan.
 const serverFile = "server.json"
 
-// planServer checks what the simulated API server is to play, and returns what the pods
-// play: what they watch of it.
+// planServer validates the experiment of the simulated API server and returns that of the
+// pods, which watch it.
 func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, run *fleet.Spec) (experiment.Spec, error) {
 	pods := spec
 	pods.Source, pods.Storm, pods.Faults, pods.Manifests, pods.Recursive = experiment.ClusterSource, experiment.Storm{}, nil, nil, false
@@ -393,15 +389,15 @@ func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, r
 	return pods, nil
 }
 
-// packer gathers files that travel with a run.
+// packer collects the files that travel with a run.
 type packer struct {
 	files map[string][]byte
 
 	from map[string]string
 }
 
-// spec packs the files that a Spec names, and names them as pods find them: its storm
-// and its manifests, but for what is fetched.
+// spec packs the storm and the manifests of a Spec and replaces their names by the paths in
+// a pod. It leaves URLs.
 func (p *packer) spec(s *experiment.Spec) (err error) {
 	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
 		if s.Storm.Name, err = p.add(name); err != nil {
@@ -415,7 +411,7 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 		}
 		info, err := os.Stat(name)
 		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a folder; name its files, for a run in a cluster", name)
+			err = fmt.Errorf("%s is a directory; name its files", name)
 		}
 		if err == nil {
 			s.Manifests[i], err = p.add(name)
@@ -427,11 +423,11 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 	return nil
 }
 
-// add packs a file, and returns where shards find it.
+// add packs a file and returns its path in a pod.
 func (p *packer) add(name string) (string, error) {
 	base := filepath.Base(name)
 	if other, taken := p.from[base]; taken && other != name {
-		return "", fmt.Errorf("%s and %s have one name, and travel in one folder", other, name)
+		return "", fmt.Errorf("%s and %s have the same name", other, name)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {

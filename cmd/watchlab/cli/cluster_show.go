@@ -23,59 +23,66 @@ func fleetJSON(w io.Writer, s fleet.State) error {
 func fleetTable(w io.Writer, s fleet.State) error {
 	fmt.Fprintf(w, "run %s, mode %s: %s\n", s.Ref, s.Plan.Mode, fleetLine(s))
 	if s.Failure != "" {
-		fmt.Fprintf(w, "its Job failed: %s\n", s.Failure)
+		fmt.Fprintf(w, "the Job failed: %s\n", s.Failure)
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "SHARD\tPOD\tNODE\tPHASE\tFAILURES\tWHERE\tDELIVERED")
-	for _, sh := range s.Pods {
-		phase := string(sh.Phase)
-		if sh.Reason != "" {
-			phase += " (" + sh.Reason + ")"
+	fmt.Fprintln(tw, "INDEX\tPOD\tNODE\tPHASE\tFAILURES\tPROGRESS\tUPLOADED")
+	for _, p := range s.Pods {
+		phase := string(p.Phase)
+		if p.Reason != "" {
+			phase += " (" + p.Reason + ")"
 		}
 		fmt.Fprintln(tw, strings.Join([]string{
-			shardName(sh), dash(sh.Name), dash(sh.Node), phase, strconv.Itoa(sh.Failures), dash(sh.Progress), delivered(s, sh),
+			indexName(p), dash(p.Name), dash(p.Node), phase, strconv.Itoa(p.Failures), dash(p.Progress), uploaded(s, p),
 		}, "\t"))
 	}
 	return tw.Flush()
 }
 
-// shardName is a shard as a reader finds it again: by its index.
-func shardName(sh fleet.Pod) string {
-	if sh.Writer {
-		return "writer " + strconv.Itoa(sh.Index)
+// podName names a pod by its index.
+func podName(p fleet.Pod) string {
+	if p.Writer {
+		return indexName(p)
 	}
-	return strconv.Itoa(sh.Index)
+	return "pod " + indexName(p)
 }
 
-// delivered says where a shard's result is.
-func delivered(s fleet.State, sh fleet.Pod) string {
+func indexName(p fleet.Pod) string {
+	if p.Writer {
+		return "writer " + strconv.Itoa(p.Index)
+	}
+	return strconv.Itoa(p.Index)
+}
+
+// uploaded describes the place of a pod's result.
+func uploaded(s fleet.State, p fleet.Pod) string {
 	switch {
-	case sh.Writer:
+	case p.Writer:
 		return "-"
 	case s.Plan.Upload != "configmap":
-		return "by " + s.Plan.Upload
+		return "to " + s.Plan.Upload
 	}
-	return yesNo(sh.Uploaded)
+	return yesNo(p.Uploaded)
 }
 
-// fleetLine says in a line how far a run is.
+// fleetLine summarises the progress of a run.
 func fleetLine(s fleet.State) string {
 	var parts []string
-	for _, p := range []fleet.Phase{fleet.Absent, fleet.Waiting, fleet.Running, fleet.Failed, fleet.GivenUp, fleet.Succeeded} {
-		if n := s.Count(p); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, p))
+	for _, phase := range []fleet.Phase{fleet.Absent, fleet.Waiting, fleet.Running, fleet.Failed, fleet.GivenUp, fleet.Succeeded} {
+		if n := s.Count(phase); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Pods, "shard"), strings.Join(parts, ", "))
+	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "))
 	if s.Plan.Upload == "configmap" {
-		line += "; " + report.Plural(s.Uploaded(), "result") + " delivered"
+		line += "; " + report.Plural(s.Uploaded(), "result") + " uploaded"
 	}
 	return line
 }
 
-// follower tells in lines how a run gets on: one for each change of the whole, one for
-// each pod that failed, and one for each reason why pods wait.
+// follower prints a line for each change of the run, for each failed pod, and for each
+// reason of a waiting pod.
 type follower struct {
 	w        io.Writer
 	line     string
@@ -87,30 +94,30 @@ func (f *follower) show(s fleet.State) {
 	if f.failures == nil {
 		f.failures, f.waits = map[string]int{}, map[string]bool{}
 	}
-	for _, sh := range s.Pods {
-		name := shardName(sh)
-		if sh.Phase == fleet.Waiting && sh.Reason != "" && !f.waits[sh.Reason] {
-			f.waits[sh.Reason] = true
-			fmt.Fprintf(f.w, "watchlab: shard %s waits: %s\n", name, sh.Reason)
+	for _, p := range s.Pods {
+		name := podName(p)
+		if p.Phase == fleet.Waiting && p.Reason != "" && !f.waits[p.Reason] {
+			f.waits[p.Reason] = true
+			fmt.Fprintf(f.w, "watchlab: %s waits: %s\n", name, p.Reason)
 		}
-		if sh.Failures <= f.failures[name] {
+		if p.Failures <= f.failures[name] {
 			continue
 		}
-		f.failures[name] = sh.Failures
+		f.failures[name] = p.Failures
 		why := ""
-		if sh.Reason != "" {
-			why = ": " + sh.Reason
+		if p.Reason != "" {
+			why = ": " + p.Reason
 		}
-		what := "its pod " + sh.Name + " failed"
-		switch sh.Phase {
+		what := p.Name + " failed"
+		switch p.Phase {
 		case fleet.GivenUp:
-			what += ", and it is given up"
+			what += ", no retry left"
 		case fleet.Failed:
-			what += ", and it is tried again"
+			what += ", retrying"
 		default:
-			what = fmt.Sprintf("it has failed %d times, and pod %s tries again", sh.Failures, sh.Name)
+			what = fmt.Sprintf("%d failures, %s retries", p.Failures, p.Name)
 		}
-		fmt.Fprintf(f.w, "watchlab: shard %s: %s%s\n", name, what, why)
+		fmt.Fprintf(f.w, "watchlab: %s: %s%s\n", name, what, why)
 	}
 	if line := fleetLine(s); line != f.line {
 		f.line = line

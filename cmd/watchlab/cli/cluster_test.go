@@ -51,7 +51,7 @@ func TestClusterBadInput(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"run", "--kubeconfig", kubeconfig, "--", "--storm", "gang"}, []string{"--context", "needs to be told which"}},
+		{[]string{"run", "--kubeconfig", kubeconfig, "--", "--storm", "gang"}, []string{"--context", "writes to the cluster"}},
 		{[]string{"clean", "--kubeconfig", kubeconfig, "--all"}, []string{"--context"}},
 		{[]string{"status", "--kubeconfig", kubeconfig, "--context", "two"}, []string{"--context", `"two"`, "one"}},
 		{with(with([]string{"run"}, place...), "gang"), []string{`"gang"`, "after --"}},
@@ -65,7 +65,7 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
 		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "nowhere"), []string{"--storm", "nowhere"}},
-		{with(with([]string{"run"}, place...), "--"), []string{"--family", "quick experiment"}},
+		{with(with([]string{"run"}, place...), "--"), []string{"--family", "several storms"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--out", "x"), []string{"unknown flag: --out"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
@@ -125,12 +125,12 @@ func TestPack(t *testing.T) {
 		t.Errorf("files %q", p.files)
 	}
 	two := experiment.Spec{Storm: experiment.Storm{Name: mine}, Manifests: []string{file(t.TempDir(), "mine.yaml", "")}}
-	if err := p.spec(&two); err == nil || !strings.Contains(err.Error(), "one name") {
+	if err := p.spec(&two); err == nil || !strings.Contains(err.Error(), "the same name") {
 		t.Errorf("two files of one name: %v", err)
 	}
 }
 
-// TestFollower: each thing is told once.
+// TestFollower: each change is printed once.
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
 	f := follower{w: &out}
@@ -143,13 +143,13 @@ func TestFollower(t *testing.T) {
 	f.show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Running, Name: "b", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Succeeded, Name: "b", Failures: 1, Uploaded: true}, fleet.Pod{Index: 1, Phase: fleet.GivenUp, Name: "c", Failures: 1, Reason: "exit code 2"}))
-	want := `watchlab: shard 1 waits: Unschedulable
-watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
-watchlab: shard 0: its pod a failed, and it is tried again: exit code 1
-watchlab: 2 shards: 1 waiting, 1 failed; 0 results delivered
-watchlab: 2 shards: 1 waiting, 1 running; 0 results delivered
-watchlab: shard 1: its pod c failed, and it is given up: exit code 2
-watchlab: 2 shards: 1 given up, 1 succeeded; 1 result delivered
+	want := `watchlab: pod 1 waits: Unschedulable
+watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
+watchlab: pod 0: a failed, retrying: exit code 1
+watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
+watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
+watchlab: pod 1: c failed, no retry left: exit code 2
+watchlab: 2 pods: 1 given up, 1 succeeded; 1 result uploaded
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

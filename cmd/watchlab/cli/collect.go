@@ -24,8 +24,8 @@ import (
 	"watchlab/bench/report"
 )
 
-// errMissing ends a collection that has said which shards are missing.
-var errMissing = fmt.Errorf("%w, or shards are missing", errInvalid)
+// errMissing ends a collection that has named the missing pods.
+var errMissing = fmt.Errorf("%w, or pods are missing", errInvalid)
 
 // collectFlags are the flags of cluster collect.
 type collectFlags struct {
@@ -39,31 +39,28 @@ type collectFlags struct {
 	output   string
 }
 
-// podsDir is where --keep-pods puts what was delivered, in the results folder.
+// podsDir holds the bundles of --keep-pods in the results folder.
 const podsDir = "pods"
 
 func newCollect() *cobra.Command {
 	f := collectFlags{output: "table"}
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "Merge what the shards of a run delivered into one results folder",
-		Long: `collect finds what the shards of a run delivered, merges it, and writes one results
-folder with all reports, results/<date>-<commit>-<run>. Counts and distributions are
-added up exactly: the quantiles are those of all events of all shards. Events/s are all
-events over the time of the shard that took longest.
+		Short: "Merge the results of a run into one results folder",
+		Long: `collect finds the results of all pods of a run, merges them, and writes one results folder,
+results/<date>-<commit>-<run>. It adds counts and histograms exactly: quantiles are those
+of all events of all pods. Events/s are all events over the time of the slowest pod.
 
-Results in ConfigMaps and in pods' logs are found through the cluster; --from-logs,
---from-dir and --from-s3 need none. What is cut, changed or mixed with other output is
-found by checksums and named. Shards of different programs, seeds, cells or rounds are
-refused. Where a shard was begun several times, its first attempt that came to its end
-counts.
+collect finds results in ConfigMaps and in pod logs through the cluster. --from-logs,
+--from-dir and --from-s3 need no cluster. Checksums find damaged results, and collect names
+them. It refuses results of different builds, seeds, cells or rounds. Of a retried pod,
+the first finished attempt counts.
 
-Where shards are missing, no figure is shown (invalid: shards), unless --partial says
-that a part will do; then all reports say of how many shards they are. Which are missing
-is told either way. Nothing is removed from the cluster: watchlab cluster clean does.
+If pods are missing, collect names them and shows no figure (invalid: shares), unless
+--partial is given; all reports then state the number of pods. collect deletes nothing.
 
-Exit code: 0; 1 if shards are missing, without --partial, or a cell broke an invariant; 2
-for bad input, and for shards that can't be merged, before anything is written.`,
+Exit code: 0; 1 if pods are missing without --partial, or a cell broke an invariant; 2 for
+bad input and for results that cannot be merged, before anything is written.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine
 
   # Without the cluster
@@ -71,24 +68,24 @@ for bad input, and for shards that can't be merged, before anything is written.`
   watchlab cluster collect --from-logs logs.txt
   watchlab cluster collect --from-s3 's3://results/storms?endpoint=https://minio.example:9000' --name mine
 
-  # What is there, with all that was delivered kept beside it
+  # An incomplete run, with the result of each pod
   watchlab cluster collect --context kind-watchlab --name mine --partial --keep-pods`,
 		RunE: f.run,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.place.add(cmd)
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.fromLogs, "from-logs", nil, "logs of the shards, files or - for standard input, rather than those that the cluster has; arguments are more of them")
-	fl.StringVar(&f.fromDir, "from-dir", "", "folder that shards delivered to (dir=PATH), or that --keep-pods made")
-	fl.StringVar(&f.fromS3, "from-s3", "", "S3-compatible store that shards delivered to (s3=URL): s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-	fl.BoolVar(&f.partial, "partial", false, "show figures although shards are missing")
-	fl.BoolVar(&f.keep, "keep-pods", false, "keep what each shard delivered, in "+podsDir+"/ of the results folder")
+	fl.StringSliceVar(&f.fromLogs, "from-logs", nil, "log files of the pods, - for standard input")
+	fl.StringVar(&f.fromDir, "from-dir", "", "directory of results (dir=PATH, or --keep-pods)")
+	fl.StringVar(&f.fromS3, "from-s3", "", "S3 store of results: s3://BUCKET[/PREFIX][?endpoint=URL]")
+	fl.BoolVar(&f.partial, "partial", false, "show figures even if pods are missing")
+	fl.BoolVar(&f.keep, "keep-pods", false, "keep the result of each pod in "+podsDir+"/")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
 	fl.StringVarP(&f.output, "output", "o", f.output, "table, json or bench")
 	return cmd
 }
 
-// collection is what is to be collected.
+// collection is the source of the results.
 type collection struct {
 	reader upload.Reader
 
@@ -130,7 +127,7 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case errors.Is(err, upload.ErrRuns):
-		return badFlag("name", fmt.Errorf("is needed: %w in %s", err, c.from))
+		return badFlag("name", fmt.Errorf("is required: %w in %s", err, c.from))
 	case errors.Is(err, upload.ErrNone):
 		return c.nothing(stderr, f)
 	case errors.Is(err, lab.ErrShares):
@@ -141,7 +138,7 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	return f.write(cmd, c, got, show)
 }
 
-// check checks the flags, and returns how the run is shown.
+// check validates the flags and returns the printer.
 func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer, *lab.Outcome) error, error) {
 	given := cmd.Flags().Changed
 	var from []string
@@ -152,18 +149,18 @@ func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer,
 	}
 	switch {
 	case len(from) > 1:
-		return nil, badFlag(from[1], fmt.Errorf("is in place of --%s", from[0]))
+		return nil, badFlag(from[1], fmt.Errorf("excludes --%s", from[0]))
 	case len(args) > 0 && !given("from-logs"):
 		return nil, usageError{fmt.Errorf("%s takes no argument %q, only flags, and files after --from-logs", cmd.CommandPath(), args[0])}
 	}
 	for _, name := range []string{"context", "kubeconfig", "namespace"} {
 		if len(from) > 0 && given(name) {
-			return nil, badFlag(name, fmt.Errorf("is of no use with --%s, which needs no cluster", from[0]))
+			return nil, badFlag(name, fmt.Errorf("excludes --%s, which needs no cluster", from[0]))
 		}
 	}
 	if f.out != "" {
 		if _, err := os.Lstat(f.out); err == nil {
-			return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.out))
+			return nil, badFlag("out", fmt.Errorf("%s exists; name a new folder", f.out))
 		}
 	}
 	switch f.output {
@@ -177,7 +174,7 @@ func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer,
 	return nil, badFlag("output", experiment.OneOf(f.output, "table", "json", "bench"))
 }
 
-// open finds where the results are.
+// open opens the source of the results.
 func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, error) {
 	given := cmd.Flags().Changed
 	switch {
@@ -187,7 +184,7 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, erro
 	case given("from-dir"):
 		info, err := os.Stat(f.fromDir)
 		if err == nil && !info.IsDir() {
-			err = fmt.Errorf("%s is no folder", f.fromDir)
+			err = fmt.Errorf("%s is not a directory", f.fromDir)
 		}
 		if err != nil {
 			return collection{}, badFlag("from-dir", err)
@@ -203,7 +200,7 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, erro
 	return f.inCluster(cmd)
 }
 
-// inCluster asks the cluster where the run's results are.
+// inCluster opens the source that the plan of the run names.
 func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 	cluster, fl, err := f.place.connect(cmd, false)
 	if err != nil {
@@ -226,7 +223,7 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		return collection{}, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
 	}
 	config := rest.CopyConfig(cluster.Config())
-	// Results are bytes, which JSON makes a third larger.
+	// JSON makes the binary results a third larger.
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -242,15 +239,15 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 	case upload.S3Target:
 		c.from = way.To
 		if c.reader, err = upload.OpenS3(way.To, os.Getenv); err != nil {
-			return collection{}, usageError{fmt.Errorf("run %s delivers to %s: %w", ref.Run, way.To, err)}
+			return collection{}, usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, way.To, err)}
 		}
 	default:
-		return collection{}, badFlag("from-dir", fmt.Errorf("is needed: run %s delivers to the folder %s of a volume of its pods; copy it here, or mount it", ref.Run, way.To))
+		return collection{}, badFlag("from-dir", fmt.Errorf("is required: run %s uploads to directory %s of a volume; copy or mount it", ref.Run, way.To))
 	}
 	return c, err
 }
 
-// podLogs are the logs of all pods of a run, of those that have ended, too.
+// podLogs returns the logs of all pods of a run, also of ended ones.
 func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (upload.Logs, error) {
 	pods, err := client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + ref.Run})
 	if err != nil {
@@ -273,7 +270,7 @@ func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (u
 	return logs, nil
 }
 
-// logs opens the files that were named.
+// logs opens the named files.
 func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, error) {
 	var logs upload.Logs
 	for _, name := range names {
@@ -283,7 +280,7 @@ func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, er
 		}
 		info, err := os.Stat(name)
 		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a folder; name the files in it", name)
+			err = fmt.Errorf("%s is a directory; name its files", name)
 		}
 		if err != nil {
 			return nil, badFlag("from-logs", err)
@@ -296,16 +293,16 @@ func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, er
 	return logs, nil
 }
 
-// nothing says that no shard has delivered, and why not, as far as that is known.
+// nothing reports that no result exists, and the state of the pods.
 func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	of := ""
 	if c.run != "" {
 		of = " of run " + c.run
 	}
 	if c.state == nil {
-		return fmt.Errorf("no whole result%s is in %s", of, c.from)
+		return fmt.Errorf("no complete result%s in %s", of, c.from)
 	}
-	fmt.Fprintf(stderr, "watchlab: no whole result%s is in %s\n", of, c.from)
+	fmt.Fprintf(stderr, "watchlab: no complete result%s in %s\n", of, c.from)
 	missing := make([]int, c.state.Plan.Pods)
 	for i := range missing {
 		missing[i] = i
@@ -314,29 +311,29 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	return errMissing
 }
 
-// missing names shards that did not deliver, and how the cluster finds them.
+// missing names the missing pods and their state in the cluster.
 func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 	const most = 20
 	for n, i := range missing {
 		if n == most && len(missing) > most+1 {
-			fmt.Fprintf(stderr, "watchlab: and %d shards more are missing\n", len(missing)-most)
+			fmt.Fprintf(stderr, "watchlab: and %d more pods are missing\n", len(missing)-most)
 			break
 		}
-		line := fmt.Sprintf("watchlab: shard %d is missing", i)
+		line := fmt.Sprintf("watchlab: pod %d is missing", i)
 		if c.state != nil {
 			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return !s.Writer && s.Index == i }); at >= 0 {
-				line += ": " + shardState(c.state.Pods[at])
+				line += ": " + podState(c.state.Pods[at])
 			}
 		}
 		fmt.Fprintln(stderr, line)
 	}
 	if c.state != nil && !c.state.Over {
-		fmt.Fprintf(stderr, "watchlab: the run is not over; see %s\n", f.place.again("status", c.state.Run))
+		fmt.Fprintf(stderr, "watchlab: the run has not ended; see %s\n", f.place.again("status", c.state.Run))
 	}
 }
 
-// shardState is what the cluster says of a shard.
-func shardState(s fleet.Pod) string {
+// podState describes the state of a pod in the cluster.
+func podState(s fleet.Pod) string {
 	parts := []string{string(s.Phase)}
 	if s.Reason != "" {
 		parts[0] += " (" + s.Reason + ")"
@@ -373,10 +370,10 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		return err
 	}
 	for _, s := range o.Merged.Superseded {
-		fmt.Fprintf(stderr, "watchlab: shard %d: attempt %d%s is not merged, as another one is\n", s.Index, s.Attempt, inPod(s.Pod))
+		fmt.Fprintf(stderr, "watchlab: pod %d: attempt %d%s is not merged, another attempt is\n", s.Index, s.Attempt, inPod(s.Pod))
 	}
 	c.missing(stderr, o.Merged.Missing, f)
-	fmt.Fprintf(stderr, "watchlab: %s are merged; results are in %s\n", o.Merged, dir)
+	fmt.Fprintf(stderr, "watchlab: %s merged; results are in %s\n", o.Merged, dir)
 	failed := o.Failed()
 	for _, cell := range failed {
 		fmt.Fprintf(stderr, "watchlab: %s\n", cell)

@@ -79,11 +79,11 @@ func TestCollectVerb(t *testing.T) {
 		says  []string
 	}{
 		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-pods"}, exitOK, true,
-			[]string{"2 shares are merged; results are in " + out("all")}},
+			[]string{"2 shares merged; results are in " + out("all")}},
 		"missing": {[]string{"--from-logs", logs, "--out", out("missing")}, exitInvalid, false,
-			[]string{"shard 0 is missing\n", "1 of 2 shares are merged"}},
+			[]string{"pod 0 is missing\n", "1 of 2 shares merged"}},
 		"partial": {[]string{"--from-logs", logs, "--out", out("partial"), "--partial"}, exitOK, true,
-			[]string{"shard 0 is missing\n", "1 of 2 shares are merged"}},
+			[]string{"pod 0 is missing\n", "1 of 2 shares merged"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := collected(t, tc.args...)
@@ -146,7 +146,7 @@ func TestCollectTellsOfDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := collected(t, "--from-dir", dir, "--out", filepath.Join(t.TempDir(), "out"))
-	for _, want := range []string{"x.wlresult: damaged result", "shard 0: attempt 1 (pod mine-0-again) is not merged"} {
+	for _, want := range []string{"x.wlresult: damaged result", "pod 0: attempt 1 (pod mine-0-again) is not merged"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q: %s", want, stderr)
 		}
@@ -173,20 +173,20 @@ func TestCollectRefusesInput(t *testing.T) {
 		code int
 		says string
 	}{
-		"two places":       {[]string{"--from-dir", dir, "--from-logs", "x"}, exitUsage, "--from-dir: is in place of --from-logs"},
+		"two places":       {[]string{"--from-dir", dir, "--from-logs", "x"}, exitUsage, "--from-dir: excludes --from-logs"},
 		"an argument":      {[]string{"--from-dir", dir, "more"}, exitUsage, `takes no argument "more"`},
-		"a cluster":        {[]string{"--from-dir", dir, "--context", "x"}, exitUsage, "--context: is of no use with --from-dir"},
+		"a cluster":        {[]string{"--from-dir", dir, "--context", "x"}, exitUsage, "--context: excludes --from-dir"},
 		"an output":        {[]string{"--from-dir", dir, "-o", "x"}, exitUsage, "--output"},
 		"a folder in use":  {[]string{"--from-dir", dir, "--out", dir}, exitUsage, "--out: " + dir + " exists"},
 		"no folder":        {[]string{"--from-dir", dir + "-none"}, exitUsage, "--from-dir: "},
 		"no file":          {[]string{"--from-logs", dir + "-none"}, exitUsage, "--from-logs: "},
-		"a folder of logs": {[]string{"--from-logs", dir}, exitUsage, "name the files in it"},
+		"a folder of logs": {[]string{"--from-logs", dir}, exitUsage, "name its files"},
 		"no store":         {[]string{"--from-s3", "http://x"}, exitUsage, "--from-s3: "},
 		"no cluster":       {[]string{"--kubeconfig", dir + "-none"}, exitUsage, "--kubeconfig: "},
-		"several runs":     {[]string{"--from-dir", dir}, exitUsage, `--name: is needed: several runs: ["mine" "other"]`},
+		"several runs":     {[]string{"--from-dir", dir}, exitUsage, `--name: is required: several runs: ["mine" "other"]`},
 		"mixed versions":   {[]string{"--from-dir", mixed}, exitUsage, `the program's commit is`},
-		"nothing there":    {[]string{"--from-dir", empty}, exitInvalid, "no whole result is in " + empty},
-		"no such run":      {[]string{"--from-dir", dir, "--name", "third"}, exitInvalid, "no whole result of run third is in " + dir},
+		"nothing there":    {[]string{"--from-dir", empty}, exitInvalid, "no complete result in " + empty},
+		"no such run":      {[]string{"--from-dir", dir, "--name", "third"}, exitInvalid, "no complete result of run third in " + dir},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := tc.args

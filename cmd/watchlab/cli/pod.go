@@ -32,7 +32,7 @@ const (
 	writerRole = "writer"
 )
 
-// podFlags are the flags of shard.
+// podFlags are the flags of the verb pod.
 type podFlags struct {
 	plan        string
 	role        string
@@ -45,25 +45,23 @@ func newPod() *cobra.Command {
 	f := podFlags{}
 	cmd := &cobra.Command{
 		Use:   "pod",
-		Short: "Be one of the shards of a run: what the pods of its Job do",
-		Long: `pod plays one shard's part of a run, waits for the others before each play, and
-delivers what it measured. It is what the pods of an Indexed Job run, but does so
-anywhere: the plan says what is played (see watchlab cluster run, which writes it),
-and the environment which shard this is: ` + fleet.IndexVar + `, and
-` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` where that is known.
+		Short: "Play one share of a load Job",
+		Long: `pod is the command of the pods of a load Job. It plays one share of the run, starts each
+cell together with the other pods, and uploads its result. The plan is written by
+watchlab cluster run. The environment names the pod: ` + fleet.IndexVar + `, and
+` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` if known.
 
-In mode self a shard plays its share of the storm; in mode shared-server it watches
-the simulated API server of the run; in mode cluster it watches what the writers of the
-run make in the cluster, and with --role writer it is one of them.
+In mode self, pod plays its share of the storm. In mode shared-server, it watches the
+simulated API server of the run. In mode cluster, it watches the objects of the writers;
+with --role writer it is one of them.
 
-Exit code: 0 once the result is delivered, whatever the verdicts in it say; 1 if
-something failed; 2 for bad input; 130 if it was ended before its time, with what was
-finished delivered.`,
-		Example: `  # The second of four shards, by hand
+Exit code: 0 after the upload, whatever the verdicts; 1 after a failure; 2 for bad input;
+130 after an interruption, with finished rounds uploaded.`,
+		Example: `  # The second of four pods, by hand
   ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.shard(os.LookupEnv)
+			s, err := f.open(os.LookupEnv)
 			if err != nil {
 				return err
 			}
@@ -71,19 +69,19 @@ finished delivered.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.plan, "plan", fleet.PlanFile, "the run's plan")
-	fl.StringVar(&f.role, "role", podRole, "what this pod is: "+podRole+", or "+writerRole+" in mode cluster")
-	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "file with the token of the simulated API server, in mode shared-server")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account; elsewhere as kubectl finds it)")
-	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "host:port to serve metrics and probes on, from the start")
+	fl.StringVar(&f.plan, "plan", fleet.PlanFile, "plan of the run")
+	fl.StringVar(&f.role, "role", podRole, "role: "+podRole+", "+writerRole)
+	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "token file of the simulated API server")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account)")
+	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "address of metrics and probes")
 	return cmd
 }
 
-// shard is one of the shards, or writers, of a run.
-type shard struct {
+// jobPod is a pod of a load Job, or a writer.
+type jobPod struct {
 	flags     podFlags
 	plan      fleet.Plan
-	way       upload.Target
+	target    upload.Target
 	index     int
 	pod, node string
 	lookup    func(string) (string, bool)
@@ -96,14 +94,14 @@ type shard struct {
 	namespace string
 }
 
-// shard reads the plan, and which shard this is of it.
-func (f podFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
-	s := &shard{flags: f, lookup: lookup}
+// open reads the plan and the environment.
+func (f podFlags) open(lookup func(string) (string, bool)) (*jobPod, error) {
+	s := &jobPod{flags: f, lookup: lookup}
 	var err error
 	if s.plan, err = fleet.ReadPlan(f.plan); err != nil {
 		return nil, badFlag("plan", err)
 	}
-	if s.way, err = upload.ParseTarget(s.plan.Upload); err != nil {
+	if s.target, err = upload.ParseTarget(s.plan.Upload); err != nil {
 		return nil, badFlag("plan", fmt.Errorf("%s: %w", f.plan, err))
 	}
 	count := s.plan.Pods
@@ -123,23 +121,23 @@ func (f podFlags) shard(lookup func(string) (string, bool)) (*shard, error) {
 	s.node, _ = lookup(fleet.NodeVar)
 	s.namespace, _ = lookup(fleet.NamespaceVar)
 	if s.pod, _ = lookup(fleet.PodVar); s.pod == "" {
-		// Whoever it is, it is not the other one with this index.
+		// The name must differ from that of a predecessor with this index.
 		host, _ := os.Hostname()
 		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	return s, s.parse()
 }
 
-// podRefuses are the fields of a Spec that pods of a load Job have no use for.
+// podRefuses are fields of a Spec that pods of a load Job cannot use.
 var podRefuses = map[string]string{
-	"profiles": "profiles are files of a results folder, which pods have none of",
-	"memory":   "a pod is a process of its own already",
-	"share":    "each pod gets its own",
-	"budget":   "all pods have to play the same rounds: --rounds says how many",
+	"profiles": "pods have no results folder",
+	"memory":   "a pod is one process",
+	"share":    "each pod has its own",
+	"budget":   "all pods play the same --rounds",
 }
 
-// parse reads the plan's experiment.
-func (s *shard) parse() error {
+// parse validates the experiment of the plan.
+func (s *jobPod) parse() error {
 	var err error
 	if s.spec, err = experiment.Parse(s.flags.plan+": experiment", s.plan.Experiment); err != nil {
 		return badFlag("plan", err)
@@ -160,7 +158,7 @@ func (s *shard) parse() error {
 	return nil
 }
 
-// refusedField returns the first field that has a value, and is refused.
+// refusedField returns the first refused field with a value.
 func refusedField(s *experiment.Spec, refuses map[string]string) (path, why string) {
 	for _, f := range experiment.Given(s) {
 		if why, refused := refuses[f.Path]; refused {
@@ -170,14 +168,14 @@ func refusedField(s *experiment.Spec, refuses map[string]string) (path, why stri
 	return "", ""
 }
 
-// bad says that the plan is wrong.
-func (s *shard) bad(err error) error {
+// bad returns the error of an invalid plan.
+func (s *jobPod) bad(err error) error {
 	return badFlag("plan", fmt.Errorf("%s: experiment: %w", s.flags.plan, err))
 }
 
-// connect makes the client of the cluster that the run is in, where it needs one.
-func (s *shard) connect() error {
-	if s.plan.Barrier.Duration == 0 && s.way.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
+// connect creates the client of the cluster, if the run needs one.
+func (s *jobPod) connect() error {
+	if s.plan.Barrier.Duration == 0 && s.target.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
 		return nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -193,7 +191,7 @@ func (s *shard) connect() error {
 		}
 	}
 	config.QPS = -1
-	config.UserAgent = "watchlab-shard"
+	config.UserAgent = "watchlab-pod"
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		return badFlag("kubeconfig", err)
 	}
@@ -201,15 +199,15 @@ func (s *shard) connect() error {
 	return nil
 }
 
-// run plays this shard's part.
-func (s *shard) run(cmd *cobra.Command) error {
+// run plays the pod's share.
+func (s *jobPod) run(cmd *cobra.Command) error {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := s.connect(); err != nil {
 		return err
 	}
-	sink, err := s.way.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout, Getenv: os.Getenv})
+	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout, Getenv: os.Getenv})
 	if err != nil {
-		return badFlag("plan", fmt.Errorf("%s: deliver: %w", s.flags.plan, err))
+		return badFlag("plan", fmt.Errorf("%s: upload: %w", s.flags.plan, err))
 	}
 	p, err := s.check(ctx)
 	if err != nil {
@@ -218,7 +216,7 @@ func (s *shard) run(cmd *cobra.Command) error {
 	for _, note := range p.Notes {
 		fmt.Fprintf(stderr, "watchlab: %s\n", note)
 	}
-	// Probes are answered from here on, while it waits, too.
+	// Probes work from here on, also at the barrier.
 	session, err := s.telemetry.start(ctx, s.plan.Run, stderr)
 	if err != nil {
 		return err
@@ -233,27 +231,27 @@ func (s *shard) run(cmd *cobra.Command) error {
 	return err
 }
 
-// check plans what can be planned without the cluster.
-func (s *shard) check(ctx context.Context) (*experiment.Plan, error) {
+// check plans without the cluster.
+func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		return experiment.NewLive(s.spec, pipeline.LiveConfig{})
 	}
 	p, err := experiment.New(ctx, s.spec, nil)
 	if err == nil && len(p.Spec.Parts) > 0 {
-		err = errors.New("an experiment with parts has no storm to share")
+		err = errors.New("an experiment with parts has several storms")
 	}
 	return p, err
 }
 
-// options are what the shard's run is played with.
-func (s *shard) options(p *experiment.Plan) lab.Options {
+// options returns the options of the run.
+func (s *jobPod) options(p *experiment.Plan) lab.Options {
 	opts := p.Options
 	opts.Name, opts.Build, opts.Args = s.plan.Run, build(), os.Args[1:]
 	return opts
 }
 
-// join joins the others, where they wait for each other.
-func (s *shard) join(ctx context.Context, plays int, stderr io.Writer) (*barrier.Barrier, error) {
+// join joins the barrier, if the plan has one.
+func (s *jobPod) join(ctx context.Context, plays int, stderr io.Writer) (*barrier.Barrier, error) {
 	if s.plan.Barrier.Duration == 0 {
 		return nil, nil
 	}
@@ -265,7 +263,7 @@ func (s *shard) join(ctx context.Context, plays int, stderr io.Writer) (*barrier
 	})
 }
 
-// leave has nobody wait any more. The run is over, however it goes.
+// leave leaves the barrier.
 func leave(ctx context.Context, b *barrier.Barrier, done bool) error {
 	if b == nil {
 		return nil
@@ -275,15 +273,15 @@ func leave(ctx context.Context, b *barrier.Barrier, done bool) error {
 	return b.Leave(ctx, done)
 }
 
-// How long the end of a shard may take, which may have to be one before its time.
+// Timeouts of the end of a pod. endLimit applies after an interruption.
 const (
-	deliverLimit = 5 * time.Minute
-	endLimit     = 40 * time.Second
-	leaveLimit   = 5 * time.Second
+	uploadLimit = 5 * time.Minute
+	endLimit    = 40 * time.Second
+	leaveLimit  = 5 * time.Second
 )
 
-// play plays the comparisons, and delivers what came of them.
-func (s *shard) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
+// play plays the comparisons and uploads the outcome.
+func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		if p, err = s.listen(ctx); err != nil {
 			return err
@@ -298,7 +296,7 @@ func (s *shard) play(ctx context.Context, p *experiment.Plan, session *telemetry
 	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.Comparisons)}
 	if b != nil {
 		mine.Attempt = b.Attempt()
-		opts.BeforeRun = s.gate(b, &mine.Starts)
+		opts.BeforeRun = s.start(b, &mine.Starts)
 	}
 	status := newStatus(stderr)
 	defer status.clear()
@@ -308,14 +306,14 @@ func (s *shard) play(ctx context.Context, p *experiment.Plan, session *telemetry
 	if mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, report.Table(stdout, mine.Outcome), s.deliver(ctx, sink, &mine, stderr))
+	err = errors.Join(err, report.Table(stdout, mine.Outcome), s.upload(ctx, sink, &mine, stderr))
 	if err == nil && mine.Outcome.Interrupted {
 		return errInterrupted
 	}
 	return err
 }
 
-// wholes are the digests of what all shards play; nil where it has none.
+// wholes returns the digests of the whole storms; nil if one has none.
 func wholes(comparisons []lab.Comparison) []string {
 	var all []string
 	for _, c := range comparisons {
@@ -327,8 +325,8 @@ func wholes(comparisons []lab.Comparison) []string {
 	return all
 }
 
-// gate has each play wait for the others, and notes how it began.
-func (s *shard) gate(b *barrier.Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
+// start returns the hook that meets the other pods before each cell.
+func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
 	return func(ctx context.Context, p lab.Play) error {
 		what := fmt.Sprintf("round %d", p.Round)
 		if p.Cell != "" {
@@ -341,7 +339,7 @@ func (s *shard) gate(b *barrier.Barrier, starts *[]lab.Start) func(context.Conte
 		start := lab.Start{Comparison: p.Comparison, Cell: p.Cell, Round: p.Round, Late: began.Late}
 		for _, m := range began.Absent {
 			if m.Writer {
-				err = errors.Join(err, fmt.Errorf("%v did not come, whose part of the storm would be missing", m))
+				err = errors.Join(err, fmt.Errorf("%v is absent, and its share of the storm is missing", m))
 			} else {
 				start.Absent = append(start.Absent, m.Index)
 			}
@@ -351,9 +349,9 @@ func (s *shard) gate(b *barrier.Barrier, starts *[]lab.Start) func(context.Conte
 	}
 }
 
-// deliver hands over what was measured, even if the run was ended before its time.
-func (s *shard) deliver(ctx context.Context, sink upload.Sink, mine *lab.Share, stderr io.Writer) error {
-	limit := deliverLimit
+// upload uploads the result, also after an interruption.
+func (s *jobPod) upload(ctx context.Context, sink upload.Sink, mine *lab.Share, stderr io.Writer) error {
+	limit := uploadLimit
 	if ctx.Err() != nil {
 		limit = endLimit
 	}
@@ -364,8 +362,8 @@ func (s *shard) deliver(ctx context.Context, sink upload.Sink, mine *lab.Share, 
 		err = sink.Upload(ctx, bundle)
 	}
 	if err != nil {
-		return fmt.Errorf("the result could not be delivered: %w", err)
+		return fmt.Errorf("upload of the result: %w", err)
 	}
-	fmt.Fprintf(stderr, "watchlab: shard %d/%d delivered %d bytes to %s\n", s.index, s.plan.Pods, len(bundle.Data), s.way.Kind)
+	fmt.Fprintf(stderr, "watchlab: pod %d/%d uploaded %d bytes to %s\n", s.index, s.plan.Pods, len(bundle.Data), s.target.Kind)
 	return nil
 }

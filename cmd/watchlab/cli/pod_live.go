@@ -27,8 +27,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// listen plans the comparisons of a live stream.
-func (s *shard) listen(ctx context.Context) (*experiment.Plan, error) {
+// listen plans the comparisons on a live watch.
+func (s *jobPod) listen(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode == fleet.ModeSharedServer {
 		return s.listenToServer(ctx)
 	}
@@ -39,12 +39,11 @@ func (s *shard) listen(ctx context.Context) (*experiment.Plan, error) {
 	return s.listenToWriters(w)
 }
 
-// serverLimit is how long the simulated API server may take to be there, as long as
-// the others are waited for but not less.
+// serverLimit is the least time for the start of the simulated API server.
 const serverLimit = 2 * time.Minute
 
-// listenToServer follows the simulated API server of the run.
-func (s *shard) listenToServer(ctx context.Context) (*experiment.Plan, error) {
+// listenToServer watches the simulated API server of the run.
+func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	token, err := os.ReadFile(s.flags.tokenFile)
 	if err != nil {
 		return nil, badFlag("token-file", err)
@@ -72,8 +71,8 @@ func (s *shard) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	return experiment.NewLive(s.spec, stream)
 }
 
-// turns follows the turns of the simulated API server, which begins anew when all
-// shards have ended their watches. Who were to watch before that would be cut off.
+// turns follows the repetitions of the simulated API server. It restarts the storm when all
+// pods have closed their watches, and that ends a watch that opens earlier.
 type turns struct {
 	list cache.ListerWatcher
 
@@ -81,19 +80,17 @@ type turns struct {
 	seen  bool
 }
 
-// turnLimit is how long the server may take to begin anew: as long as the slowest of
-// the shards is behind this one.
+// turnLimit is the timeout of a restart: the slowest pod delays it.
 const turnLimit = time.Minute
 
-// next waits until the server is in a turn in which nothing has happened, but for the
-// first time.
+// next waits until the server has restarted the storm.
 func (t *turns) next(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// It may be away for a moment.
+		// The server may be down for a moment.
 		at, err := t.version(ctx)
 		if err == nil && !t.seen {
 			t.first, t.seen = at, true
@@ -107,7 +104,7 @@ func (t *turns) next(ctx context.Context) error {
 			if err == nil {
 				err = fmt.Errorf("it is at version %d, and was at %d", at, t.first)
 			}
-			return fmt.Errorf("the simulated API server has not begun anew within %v: %w", turnLimit, err)
+			return fmt.Errorf("the simulated API server did not restart within %v: %w", turnLimit, err)
 		}
 	}
 }
@@ -127,7 +124,7 @@ func (t *turns) version(ctx context.Context) (uint64, error) {
 
 // server is the address of the simulated API server: that which the pod's environment
 // has of its Service, or else the Service's name.
-func (s *shard) server() string {
+func (s *jobPod) server() string {
 	name := strings.ReplaceAll(strings.ToUpper(s.plan.Server), "-", "_")
 	host, ok := s.lookup(name + "_SERVICE_HOST")
 	if !ok {
@@ -165,7 +162,7 @@ type written struct {
 }
 
 // written reads what the plan's experiment says of the storm.
-func (s *shard) written(ctx context.Context) (*written, error) {
+func (s *jobPod) written(ctx context.Context) (*written, error) {
 	c, err := cluster.For(s.config)
 	if err != nil {
 		return nil, err
@@ -175,20 +172,20 @@ func (s *shard) written(ctx context.Context) (*written, error) {
 }
 
 // listenToWriters follows what the writers of the run make in the cluster.
-func (s *shard) listenToWriters(w *written) (*experiment.Plan, error) {
+func (s *jobPod) listenToWriters(w *written) (*experiment.Plan, error) {
 	return experiment.NewLive(s.spec, pipeline.LiveConfig{Of: w.Storm.Name, Open: func() (*cluster.Tee, error) {
 		return cluster.NewTee(w.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
 	}})
 }
 
-// write makes this writer's share of the storm in the cluster, once in each round of
-// the shards, and takes it away again.
-func (s *shard) write(ctx context.Context, stderr io.Writer) (err error) {
+// write writes its share of the storm to the cluster in each round, and deletes it
+// afterwards.
+func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 	what, err := s.written(ctx)
 	if err != nil {
 		return s.bad(err)
 	}
-	// The shards' rounds are the writer's.
+	// Writers have the rounds of the pods.
 	p, err := s.listenToWriters(what)
 	if err != nil {
 		return s.bad(err)
@@ -229,7 +226,7 @@ func (s *shard) write(ctx context.Context, stderr io.Writer) (err error) {
 }
 
 // writeOnce plays the writer's part of the storm for as long as a round is.
-func (s *shard) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration, stderr io.Writer) error {
+func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration, stderr io.Writer) error {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
 	w, err := writer.Play(window, part.Storm, share.Schedule(rate, part))

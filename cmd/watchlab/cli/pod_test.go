@@ -36,8 +36,8 @@ experiment: {family: queue, variants: [cond], storm: {name: `+tiny+`}, rounds: 1
 upload: dir=`+dir+`
 barrier: 0s
 `)
-		if code, _, errs := call(t, "pod", "--plan", plan, "--metrics-addr", "127.0.0.1:0"); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "delivered") {
-			t.Fatalf("shard %s: exit code %d, stderr %q", index, code, errs)
+		if code, _, errs := call(t, "pod", "--plan", plan, "--metrics-addr", "127.0.0.1:0"); code != exitOK || !strings.Contains(errs, "share "+index+"/2 has ") || !strings.Contains(errs, "uploaded") {
+			t.Fatalf("pod %s: exit code %d, stderr %q", index, code, errs)
 		}
 	}
 	var parts []lab.Share
@@ -49,14 +49,14 @@ barrier: 0s
 		return err
 	})
 	if err != nil || len(damaged) > 0 || len(parts) != 2 {
-		t.Fatalf("%d shards, damaged %v, %v", len(parts), damaged, err)
+		t.Fatalf("%d pods, damaged %v, %v", len(parts), damaged, err)
 	}
 	if _, err := lab.Merge(parts, lab.MergeOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, p := range parts {
 		if len(p.Starts) > 0 || p.Attempt != 0 || len(p.Whole) != 1 || p.Whole[0] != parts[0].Whole[0] || p.Pod == "" {
-			t.Errorf("shard %d: %+v", p.Index, p)
+			t.Errorf("pod %d: %+v", p.Index, p)
 		}
 	}
 }
@@ -77,9 +77,9 @@ func TestShardRefuses(t *testing.T) {
 		{"unknown flag", "0", plan + "experiment: {fast: true}", nil, `unknown field "fast"`},
 		{"no experiment", "0", plan, nil, "experiment"},
 		{"quick study", "0", plan + "experiment: {}", nil, "needs --family"},
-		{"budget", "0", plan + "experiment: {family: queue, budget: 1m}", nil, "--rounds says how many"},
+		{"budget", "0", plan + "experiment: {family: queue, budget: 1m}", nil, "all pods play the same --rounds"},
 		{"memory", "0", plan + "experiment: {family: queue, memory: true}", nil, "memory is not for pods"},
-		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod gets its own"},
+		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod has its own"},
 		{"live", "0", plan + "experiment: {source: cluster}", nil, "source cluster is not for mode self"},
 		{"field of the experiment", "0", plan + "experiment: {family: queue, rounds: -1}", nil, "rounds: -1"},
 		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
