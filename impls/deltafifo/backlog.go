@@ -4,63 +4,92 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/internal/keys"
 )
 
-// backlog is what waits, in the form in which it is handed over. It belongs to
+// backlog has what is queued, in the form in which it is popped. It is owned by
 // one goroutine at a time.
 type backlog interface {
+	// enough reports whether the next pop does not depend on the inbox.
 	enough(batch bool) bool
-
+	// room returns up to n items of memory to be filled and passed to put.
 	room(n int) []item
-
 	put(items []item)
-
+	// take removes the next deltas, or returns nil. batched says that they are a
+	// batch of several keys.
 	take(batch bool) (deltas []cache.Delta, batched bool)
-
+	// done is the return of process.
 	done()
-
+	// freed returns how much capacity has become free since the last call.
 	freed() int
-
 	len() int
 }
 
-// maxKept is how long a buffer may be to be kept for reuse after a burst.
+func newBacklog(o Options, l *keys.InitialList) backlog {
+	if o.Delivery == PerKey {
+		return newPerKey(o, l)
+	}
+	return newInOrder(o, l)
+}
+
+// maxKept bounds a buffer that is kept for reuse after a burst.
 const maxKept = 4096
 
-// hashStep is how many keys are made and hashed at a time, so that their cache
-// misses overlap.
+// hashStep is how many keys are hashed at a time, so that their cache misses
+// overlap.
 const hashStep = 32
 
-// hands makes the memory of what is handed over.
-type hands struct {
+// allocator makes the memory of popped deltas.
+type allocator struct {
 	lent []cache.Delta
 	lend bool
-
+	// rest is what is left of a slab.
 	rest []cache.Delta
 }
 
-func newHands(o Options) hands { return hands{lend: o.HandOver == impls.Lent} }
+func newAllocator(o Options) allocator { return allocator{lend: o.HandOver == impls.Lent} }
 
 // slabSize is how many deltas are allocated at once. A consumer that keeps one
 // keeps its slab alive, and all objects in it, hence not more.
 const slabSize = 64
 
-// take returns n zero deltas with no room to grow into a neighbour's. What is
-// lent must have been cleared before the next call.
-func (h *hands) take(n int) []cache.Delta {
-	if h.lend && n <= maxKept {
-		if cap(h.lent) < n {
-			h.lent = make([]cache.Delta, max(n, slabSize))
+// take returns n zero deltas with no room to grow into a neighbour's. Lent memory
+// must have been cleared before the next call.
+func (a *allocator) take(n int) []cache.Delta {
+	if a.lend && n <= maxKept {
+		if cap(a.lent) < n {
+			a.lent = make([]cache.Delta, max(n, slabSize))
 		}
-		return h.lent[:n:n]
+		return a.lent[:n:n]
 	}
 	if n >= slabSize/2 {
 		return make([]cache.Delta, n)
 	}
-	if len(h.rest) < n {
-		h.rest = make([]cache.Delta, slabSize)
+	if len(a.rest) < n {
+		a.rest = make([]cache.Delta, slabSize)
 	}
-	out := h.rest[:n:n]
-	h.rest = h.rest[n:]
+	out := a.rest[:n:n]
+	a.rest = a.rest[n:]
 	return out
+}
+
+// maxInterface is the length from which on an interface value is allocated for
+// each pop.
+const maxInterface = 17
+
+// interfaces are lent deltas as interface values, by length, so that making one
+// does not allocate. The owner of the lent memory owns them.
+type interfaces [maxInterface]any
+
+// value returns deltas as process receives them; lend says that they are lent.
+func (v *interfaces) value(deltas []cache.Delta, lend bool) any {
+	if !lend || len(deltas) >= maxInterface {
+		return cache.Deltas(deltas)
+	}
+	at := &v[len(deltas)]
+	// Lent memory grows, seldom.
+	if have, ok := (*at).(cache.Deltas); !ok || &have[0] != &deltas[0] {
+		*at = cache.Deltas(deltas)
+	}
+	return *at
 }

@@ -1,14 +1,10 @@
 package deltafifo
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls"
-	"watchlab/impls/internal/keys"
 )
 
 // channelVariant is idiomatic Go: a goroutine owns the state, and everybody else
@@ -38,14 +34,7 @@ func channelVariant() Variant {
 // as many, leaves the backlog where callers find it, and ends, whether or not
 // anybody comes to drain it.
 type channel struct {
-	keys        keys.Func
-	known       cache.KeyListerGetter
-	transformer cache.TransformFunc
-	initial     *keys.InitialList
-	ctx         context.Context
-
-	whole bool
-	lend  bool
+	base
 
 	in chan item
 
@@ -62,7 +51,7 @@ type channel struct {
 
 	consumer sync.Mutex
 	answers  chan answer
-	boxes    boxes
+	values   interfaces
 }
 
 // ask is a question: for a hand-over if take is true, and otherwise for how much
@@ -86,14 +75,7 @@ const closedBit = 1 << 63
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		keys:        keys.NewFunc(o.KeyFunction),
-		known:       o.KnownObjects,
-		transformer: o.Transformer,
-		initial:     keys.NewInitialList("channel"),
-		ctx:         o.Context,
-		whole:       o.Delivery == InOrder && o.KnownObjects == nil,
-		lend:        o.HandOver == impls.Lent,
-
+		base:    newBase(o, "channel"),
 		in:      make(chan item, chunk),
 		asks:    make(chan ask),
 		left:    make(chan *owner, 1),
@@ -103,12 +85,8 @@ func newChannel(o Options) *channel {
 	if o.Capacity > 0 {
 		q.room = make(chan struct{}, o.Capacity)
 	}
-	w := &owner{channel: q}
-	if o.Delivery == PerKey {
-		w.backlog = newPerKey(o, q.initial)
-	} else {
-		w.backlog = newInOrder(o, q.initial)
-	}
+	q.base.send = q.send
+	w := &owner{channel: q, backlog: newBacklog(o, q.initial)}
 	go w.run()
 	return q
 }
@@ -302,37 +280,6 @@ func (q *channel) enter() error {
 	}
 }
 
-// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
-// delivery is per key.
-func (q *channel) Bookmark(resourceVersion string) error {
-	if !q.whole {
-		return nil
-	}
-	return q.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
-}
-
-// Resync queues one SyncAll delta with in-order delivery and KnownObjects nil;
-// a Sync delta for each known object of which nothing is queued or being
-// processed where it is set; otherwise nothing. O(known).
-func (q *channel) Resync() error {
-	if i, ok := resyncItem(q.whole, q.known); ok {
-		return q.send(i)
-	}
-	return nil
-}
-
-// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
-// nil; otherwise tombstones and Replaced deltas, in one piece, which together
-// take one place of Capacity. It returns when the owner has it. After an error
-// nothing is queued. O(list + queued + known).
-func (q *channel) Replace(list []any, resourceVersion string) error {
-	i, err := replaceItem(q.whole, q.keys, q.transformer, list, resourceVersion)
-	if err != nil {
-		return err
-	}
-	return q.send(i)
-}
-
 // send pushes a delta, and sees to it that a command is carried out.
 func (q *channel) send(i item) error {
 	if i.kind.command() {
@@ -355,7 +302,7 @@ func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
 	return a.deltas, a.batched
 }
 
-// Pop implements [cache.Queue]; see lined.
+// Pop implements [cache.Queue]; see buffered.
 func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
 	defer q.consumer.Unlock()
@@ -364,7 +311,7 @@ func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
 		return nil, cache.ErrFIFOClosed
 	}
 	defer q.done(deltas)
-	obj := q.boxes.box(deltas, q.lend)
+	obj := q.values.value(deltas, q.lend)
 	err := process(obj, !q.initial.HasSynced())
 	if q.lend {
 		return nil, err
@@ -384,7 +331,7 @@ func (q *channel) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 	if batched {
 		return processBatch(deltas, !q.initial.HasSynced())
 	}
-	return processSingle(q.boxes.box(deltas, q.lend), !q.initial.HasSynced())
+	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
 }
 
 // done notes that process has returned. HasSynced may turn true only now, and
@@ -417,12 +364,3 @@ func (q *channel) IsClosed() bool { return q.accepted.Load()&closedBit != 0 }
 
 // Len implements [Queue].
 func (q *channel) Len() int { return q.settle() }
-
-// HasSynced implements [cache.Queue].
-func (q *channel) HasSynced() bool { return q.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
-func (q *channel) HasSyncedChecker() cache.DoneChecker { return q.initial }
-
-// Transformer implements [cache.TransformingStore].
-func (q *channel) Transformer() cache.TransformFunc { return q.transformer }

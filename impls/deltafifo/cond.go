@@ -5,24 +5,24 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// condVariant is a mutex and a condition variable, as upstream has, without
-// what makes upstream slow: a producer holds the lock for one append to a chain
-// of blocks, the consumer takes all that is there at once, handlers run outside
-// the lock, a signal is sent only when a consumer waits, and memory is reused.
-// See [ring.Locked] for the line, and lined for the rest.
+// condVariant is a mutex and a condition variable like upstream, without what
+// makes upstream slow: a producer holds the lock for one append to a chain of
+// blocks, the consumer takes the whole chain at once, handlers run outside the
+// lock, a signal is sent only to a waiting consumer, and memory is reused. See
+// [ring.Locked] for the inbox, and buffered for the rest.
 func condVariant() Variant {
-	return linedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
-		func(capacity int) (line, error) { return ring.NewLocked[item](capacity) })
+	return bufferedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
+		func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })
 }
 
-// linedVariant returns the variant that is made of a line.
-func linedVariant(name, summary string, newLine func(capacity int) (line, error)) Variant {
+// bufferedVariant returns the variant with an inbox.
+func bufferedVariant(name, summary string, newLine func(capacity int) (inbox, error)) Variant {
 	return ownVariant(name, summary, func(o Options) (Queue, error) {
 		l, err := newLine(o.Capacity)
 		if err != nil {
 			return nil, err
 		}
-		return newLined(o, name, l), nil
+		return newBuffered(o, name, l), nil
 	})
 }
 

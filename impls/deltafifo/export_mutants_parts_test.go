@@ -17,12 +17,12 @@ import (
 // wrong.
 
 type forgetful struct {
-	line
+	inbox
 	wake   chan struct{}
 	closed atomic.Bool
 }
 
-func newForgetful(l line) line { return &forgetful{line: l, wake: make(chan struct{}, 1)} }
+func newForgetful(l inbox) inbox { return &forgetful{inbox: l, wake: make(chan struct{}, 1)} }
 
 func (l *forgetful) token() {
 	select {
@@ -32,7 +32,7 @@ func (l *forgetful) token() {
 }
 
 func (l *forgetful) Push(ctx context.Context, i item) error {
-	err := l.line.Push(ctx, i)
+	err := l.inbox.Push(ctx, i)
 	if i.kind != replacedAll && i.kind != replaceCommand {
 		l.token()
 	}
@@ -43,25 +43,25 @@ func (l *forgetful) Wait(context.Context) error {
 	for l.Len() == 0 && !l.closed.Load() {
 		<-l.wake
 	}
-	return l.line.Wait(context.Background())
+	return l.inbox.Wait(context.Background())
 }
 
 func (l *forgetful) Close() {
-	l.line.Close()
+	l.inbox.Close()
 	l.closed.Store(true)
 	l.token()
 }
 
 type careless struct {
-	line
+	inbox
 	waiting, closed atomic.Bool
 	wake            chan struct{}
 }
 
-func newCareless(l line) line { return &careless{line: l, wake: make(chan struct{}, 1)} }
+func newCareless(l inbox) inbox { return &careless{inbox: l, wake: make(chan struct{}, 1)} }
 
 func (l *careless) Push(ctx context.Context, i item) error {
-	err := l.line.Push(ctx, i)
+	err := l.inbox.Push(ctx, i)
 	if l.waiting.CompareAndSwap(true, false) {
 		l.wake <- struct{}{}
 	}
@@ -74,11 +74,11 @@ func (l *careless) Wait(context.Context) error {
 		l.waiting.Store(true)
 		<-l.wake
 	}
-	return l.line.Wait(context.Background())
+	return l.inbox.Wait(context.Background())
 }
 
 func (l *careless) Close() {
-	l.line.Close()
+	l.inbox.Close()
 	l.closed.Store(true)
 	if l.waiting.CompareAndSwap(true, false) {
 		l.wake <- struct{}{}
@@ -86,48 +86,48 @@ func (l *careless) Close() {
 }
 
 type hasty struct {
-	line
+	inbox
 	closed atomic.Bool
 }
 
-func newHasty(l line) line { return &hasty{line: l} }
+func newHasty(l inbox) inbox { return &hasty{inbox: l} }
 
-func (l *hasty) Close() { l.closed.Store(true); l.line.Close() }
+func (l *hasty) Close() { l.closed.Store(true); l.inbox.Close() }
 
 func (l *hasty) TakeBatch(dst []item) int {
 	if n := l.Len(); l.closed.Load() {
 		dst = dst[:min(len(dst), max(0, n-1))]
 	}
-	return l.line.TakeBatch(dst)
+	return l.inbox.TakeBatch(dst)
 }
 
 func (l *hasty) Wait(ctx context.Context) error {
 	if l.closed.Load() && l.Len() <= 1 {
 		return ring.ErrClosed
 	}
-	return l.line.Wait(ctx)
+	return l.inbox.Wait(ctx)
 }
 
 type spinning struct {
-	line
+	inbox
 	closed atomic.Bool
 }
 
-func newSpinning(l line) line { return &spinning{line: l} }
+func newSpinning(l inbox) inbox { return &spinning{inbox: l} }
 
-func (l *spinning) Close() { l.closed.Store(true); l.line.Close() }
+func (l *spinning) Close() { l.closed.Store(true); l.inbox.Close() }
 
 func (l *spinning) Wait(ctx context.Context) error {
 	for l.Len() == 0 && !l.closed.Load() {
 		runtime.Gosched()
 	}
-	return l.line.Wait(ctx)
+	return l.inbox.Wait(ctx)
 }
 
 // unfair has a place for each of capacity, and nothing that ends the wait for
 // one but the context.
 type unfair struct {
-	line
+	inbox
 	places chan struct{}
 }
 
@@ -137,15 +137,15 @@ func newUnfair(o Options) (Queue, error) {
 		return nil, err
 	}
 	if o.Capacity == 0 {
-		return newLined(o, "mutant", l), nil
+		return newBuffered(o, "mutant", l), nil
 	}
-	return newLined(o, "mutant", &unfair{l, make(chan struct{}, o.Capacity)}), nil
+	return newBuffered(o, "mutant", &unfair{l, make(chan struct{}, o.Capacity)}), nil
 }
 
 func (l *unfair) Push(ctx context.Context, i item) error {
 	select {
 	case l.places <- struct{}{}:
-		return l.line.Push(ctx, i)
+		return l.inbox.Push(ctx, i)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -286,8 +286,8 @@ func (b *keysMutant) put(items []item) {
 	}
 	clear(items)
 	if b.scribbles {
-		for i := range min(len(items), len(b.hands.lent)) {
-			b.hands.lent[i] = cache.Delta{Type: "scratch"}
+		for i := range min(len(items), len(b.memory.lent)) {
+			b.memory.lent[i] = cache.Delta{Type: "scratch"}
 		}
 	}
 }
@@ -327,7 +327,7 @@ func (b *keysMutant) entry(i item) (*keys.Entry[pending], keys.Key) {
 func (b *keysMutant) take(batch bool) ([]cache.Delta, bool) {
 	deltas, batched := b.perKey.take(batch)
 	if b.forgetsHanded {
-		b.handed = nil
+		b.inProcess = nil
 	}
 	return deltas, batched
 }

@@ -27,11 +27,11 @@ type Mutant struct {
 func Mutants() []Mutant {
 	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
 	return append([]Mutant{
-		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "every wait is woken", "././0", onLine(newForgetful)),
-		mutant("lost-wake-up", "looks for work before it says that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onLine(newCareless)),
-		mutant("dropped-at-close", "drops the last event at Close", "queued events survive Close", "././0", onLine(newHasty)),
+		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "every wait is woken", "././0", onInbox(newForgetful)),
+		mutant("lost-wake-up", "looks for work before it says that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onInbox(newCareless)),
+		mutant("dropped-at-close", "drops the last event at Close", "queued events survive Close", "././0", onInbox(newHasty)),
 		mutant("producer-left-asleep", "does not wake those that wait for room at Close", "Close wakes blocked producers", "././7", newUnfair),
-		mutant("spins", "looks for work over and over while idle", "idle costs no CPU time", "in-order/false/0", onLine(newSpinning)),
+		mutant("spins", "looks for work over and over while idle", "idle costs no CPU time", "in-order/false/0", onInbox(newSpinning)),
 		mutant("one-place-too-many", "has room for one more than Capacity", "capacity is exact", "././7", newRoomy),
 		mutant("place-lost", "gives one place too few back", "folded deltas free capacity", "per-key/./7", onBacklog(func(b backlog) backlog { return &placeLost{b} })),
 		mutant("tombstones-last", "hands the list of a Replace over before its tombstones", "Replace queues tombstones first", "in-order/true", onInOrder(func(b *inOrder) backlog { return &tombstonesLast{b} })),
@@ -46,15 +46,15 @@ func Mutants() []Mutant {
 		mutant("memory-again", "hands owned memory over twice", "owned memory is never reused", "././0/owned", onBacklog(func(b backlog) backlog { return &memoryAgain{backlog: b} })),
 		mutant("objects-kept", "holds on to what it has handed over", "popped objects can be collected", "././0", onBacklog(func(b backlog) backlog { return &hoarder{backlog: b} })),
 		mutant("synced-too-early", "counts the initial list as processed when it is taken", "HasSynced waits for process", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
-		mutant("torn-replace", "queues a list object by object", "Replace is queued as one item", perKeyKnown, onQueue(func(q *lined) Queue { return &tornReplace{q} })),
-		mutant("replace-not-atomic", "lets others in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *lined) Queue { return &replaceTwice{q} })),
+		mutant("torn-replace", "queues a list object by object", "Replace is queued as one item", perKeyKnown, onQueue(func(q *buffered) Queue { return &tornReplace{q} })),
+		mutant("replace-not-atomic", "lets others in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
 		mutant("shards-mixed", "spreads the events of a key over two parts", "nothing lost, reordered or duplicated among producers", "per-key/./0/./none", newMixed),
-		mutant("two-at-once", "hands over to two consumers at once", "concurrent consumers", anywhere, onQueue(func(q *lined) Queue { return &twoAtOnce{q} })),
+		mutant("two-at-once", "hands over to two consumers at once", "concurrent consumers", anywhere, onQueue(func(q *buffered) Queue { return &twoAtOnce{q} })),
 		mutant("panic-unnoticed", "does not notice when process panics", "process panics", "././0", onQueue(newPanicky)),
-		mutant("length-understates", "counts the backlog before the line", "Len never understates", "in-order/./0", onQueue(func(q *lined) Queue { return &shortLength{q} })),
-		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", "././0", onQueue(func(q *lined) Queue { go func() { select {} }(); return q })),
-		mutant("accepts-after-close", "says yes to what comes after Close", "calls after Close are refused", "././0", onQueue(func(q *lined) Queue { return &obliging{q} })),
-		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *lined) Queue { return &twiceTransformed{q} })),
+		mutant("length-understates", "counts the backlog before the line", "Len never understates", "in-order/./0", onQueue(func(q *buffered) Queue { return &shortLength{q} })),
+		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", "././0", onQueue(func(q *buffered) Queue { go func() { select {} }(); return q })),
+		mutant("accepts-after-close", "says yes to what comes after Close", "calls after Close are refused", "././0", onQueue(func(q *buffered) Queue { return &obliging{q} })),
+		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *buffered) Queue { return &twiceTransformed{q} })),
 	}, shardMutants()...)
 }
 
@@ -62,7 +62,7 @@ func Mutants() []Mutant {
 type maker func(Options) (Queue, error)
 
 func mutant(name, broken, check, in string, m maker) Mutant {
-	v := linedVariant(name, broken, func(capacity int) (line, error) { return ring.NewLocked[item](capacity) })
+	v := bufferedVariant(name, broken, func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })
 	v.New = func(o Options) (Queue, error) {
 		o, err := o.complete(limits{
 			deliveries: []Delivery{InOrder, PerKey},
@@ -76,15 +76,15 @@ func mutant(name, broken, check, in string, m maker) Mutant {
 	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
 }
 
-func newWhole(o Options) (*lined, error) {
+func newWhole(o Options) (*buffered, error) {
 	l, err := ring.NewLocked[item](o.Capacity)
 	if err != nil {
 		return nil, err
 	}
-	return newLined(o, "mutant", l), nil
+	return newBuffered(o, "mutant", l), nil
 }
 
-func onQueue(replace func(*lined) Queue) maker {
+func onQueue(replace func(*buffered) Queue) maker {
 	return func(o Options) (Queue, error) {
 		q, err := newWhole(o)
 		if err != nil {
@@ -94,12 +94,12 @@ func onQueue(replace func(*lined) Queue) maker {
 	}
 }
 
-func onLine(replace func(line) line) maker {
-	return onQueue(func(q *lined) Queue { q.line = replace(q.line); return q })
+func onInbox(replace func(inbox) inbox) maker {
+	return onQueue(func(q *buffered) Queue { q.inbox = replace(q.inbox); return q })
 }
 
 func onBacklog(replace func(backlog) backlog) maker {
-	return onQueue(func(q *lined) Queue { q.backlog = replace(q.backlog); return q })
+	return onQueue(func(q *buffered) Queue { q.backlog = replace(q.backlog); return q })
 }
 
 // onInOrder replaces the backlog of in-order delivery.
@@ -125,7 +125,7 @@ func onPerKey(how func(*keysMutant)) maker {
 	})
 }
 
-type tornReplace struct{ *lined }
+type tornReplace struct{ *buffered }
 
 func (q *tornReplace) Replace(list []any, _ string) error {
 	for _, obj := range list {
@@ -136,17 +136,17 @@ func (q *tornReplace) Replace(list []any, _ string) error {
 	return nil
 }
 
-type replaceTwice struct{ *lined }
+type replaceTwice struct{ *buffered }
 
 func (q *replaceTwice) Replace(list []any, rv string) error {
-	if err := q.lined.Replace(nil, rv); err != nil {
+	if err := q.buffered.Replace(nil, rv); err != nil {
 		return err
 	}
 	runtime.Gosched()
-	return q.lined.Replace(list, rv)
+	return q.buffered.Replace(list, rv)
 }
 
-type twoAtOnce struct{ *lined }
+type twoAtOnce struct{ *buffered }
 
 func (q *twoAtOnce) Pop(process cache.PopProcessFunc) (any, error) {
 	deltas, _ := q.take(false)
@@ -158,7 +158,7 @@ func (q *twoAtOnce) Pop(process cache.PopProcessFunc) (any, error) {
 
 // panicky forgets that process panicked.
 type panicky struct {
-	*lined
+	*buffered
 	after *afterPanic
 }
 
@@ -173,14 +173,14 @@ func (a *afterPanic) done() {
 	}
 }
 
-func newPanicky(q *lined) Queue {
+func newPanicky(q *buffered) Queue {
 	a := &afterPanic{backlog: q.backlog}
 	q.backlog = a
 	return &panicky{q, a}
 }
 
 func (q *panicky) Pop(process cache.PopProcessFunc) (any, error) {
-	return q.lined.Pop(func(obj any, initial bool) error {
+	return q.buffered.Pop(func(obj any, initial bool) error {
 		q.after.panicked = true
 		err := process(obj, initial)
 		q.after.panicked = false
@@ -188,37 +188,37 @@ func (q *panicky) Pop(process cache.PopProcessFunc) (any, error) {
 	})
 }
 
-type shortLength struct{ *lined }
+type shortLength struct{ *buffered }
 
 func (q *shortLength) Len() int {
 	n := int(q.waiting.Load())
 	runtime.Gosched()
-	return n + q.line.Len()
+	return n + q.inbox.Len()
 }
 
-type obliging struct{ *lined }
+type obliging struct{ *buffered }
 
 func (q *obliging) Update(obj any) error {
 	if q.IsClosed() {
 		return nil
 	}
-	return q.lined.Update(obj)
+	return q.buffered.Update(obj)
 }
 
-type twiceTransformed struct{ *lined }
+type twiceTransformed struct{ *buffered }
 
 func (q *twiceTransformed) Update(obj any) error {
 	obj, err := transform(q.transformer, obj)
 	if err != nil {
 		return err
 	}
-	return q.lined.Update(obj)
+	return q.buffered.Update(obj)
 }
 
 // mixed has two parts, and gives each event to the next.
 type mixed struct {
-	*lined
-	other *lined
+	*buffered
+	other *buffered
 	turn  atomic.Int64
 }
 
@@ -231,23 +231,23 @@ func newMixed(o Options) (Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mixed{lined: q, other: other}, nil
+	return &mixed{buffered: q, other: other}, nil
 }
 
-func (q *mixed) part() *lined {
+func (q *mixed) part() *buffered {
 	if q.turn.Add(1)%2 == 0 {
 		return q.other
 	}
-	return q.lined
+	return q.buffered
 }
 
 func (q *mixed) Add(obj any) error    { return q.part().Add(obj) }
 func (q *mixed) Update(obj any) error { return q.part().Update(obj) }
-func (q *mixed) Len() int             { return q.lined.Len() + q.other.Len() }
-func (q *mixed) Close()               { q.lined.Close(); q.other.Close() }
+func (q *mixed) Len() int             { return q.buffered.Len() + q.other.Len() }
+func (q *mixed) Close()               { q.buffered.Close(); q.other.Close() }
 
 // next returns a part that has something, or is closed.
-func (q *mixed) next() *lined {
+func (q *mixed) next() *buffered {
 	for {
 		for range 2 {
 			if p := q.part(); p.Len() > 0 || q.IsClosed() && q.Len() == 0 {

@@ -13,7 +13,7 @@ type inOrder struct {
 	known     cache.KeyListerGetter
 	batchSize int
 	initial   *keys.InitialList
-	hands     hands
+	memory    allocator
 	unique    keySet
 
 	deltas []item
@@ -33,7 +33,7 @@ type inOrder struct {
 
 	free int
 
-	handed []cache.Delta
+	inProcess []cache.Delta
 }
 
 func newInOrder(o Options, l *keys.InitialList) *inOrder {
@@ -42,7 +42,7 @@ func newInOrder(o Options, l *keys.InitialList) *inOrder {
 		known:     o.KnownObjects,
 		batchSize: o.BatchSize,
 		initial:   l,
-		hands:     newHands(o),
+		memory:    newAllocator(o),
 		deltas:    make([]item, 2*chunk),
 		hashes:    make([]uint64, 2*chunk),
 	}
@@ -89,7 +89,7 @@ func (b *inOrder) put(items []item) {
 	case len(items) == 0:
 	case b.known != nil:
 		for _, i := range items {
-			b.obey(i)
+			b.execute(i)
 		}
 		clear(items)
 	case &items[0] == &b.deltas[b.place(b.n)]:
@@ -104,8 +104,8 @@ func (b *inOrder) put(items []item) {
 	}
 }
 
-// obey queues a delta, or carries a command out.
-func (b *inOrder) obey(i item) {
+// execute queues a delta, or carries a command out.
+func (b *inOrder) execute(i item) {
 	switch i.kind {
 	case replaceCommand:
 		b.free++
@@ -241,8 +241,8 @@ func (b *inOrder) resync() {
 // processed, and the keys in the order in which they were first queued. A delta
 // without a key, which a transformer can make, is passed over.
 func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
-	m := make(map[keys.Key]cache.Delta, len(b.handed)+b.n)
-	order := make([]keys.Key, 0, len(b.handed)+b.n)
+	m := make(map[keys.Key]cache.Delta, len(b.inProcess)+b.n)
+	order := make([]keys.Key, 0, len(b.inProcess)+b.n)
 	note := func(d cache.Delta) {
 		k, err := b.keys.OfQueued(d.Object)
 		if err != nil {
@@ -253,7 +253,7 @@ func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
 		}
 		m[k] = d
 	}
-	for _, d := range b.handed {
+	for _, d := range b.inProcess {
 		note(d)
 	}
 	for i := range b.n {
@@ -271,7 +271,7 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	if n == 0 {
 		return nil, false
 	}
-	out := b.hands.take(n)
+	out := b.memory.take(n)
 	for done := 0; done < n; {
 		from := b.deltas[b.place(done):]
 		from = from[:min(len(from), n-done)]
@@ -286,7 +286,7 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 		done += len(from)
 	}
 	if b.known != nil {
-		b.handed = append(b.handed, out...)
+		b.inProcess = append(b.inProcess, out...)
 	}
 	b.taken += uint64(n)
 	b.n -= n
@@ -366,8 +366,8 @@ func (b *inOrder) hashOf(obj any) uint64 {
 
 func (b *inOrder) done() {
 	b.processed = b.taken
-	clear(b.handed)
-	b.handed = b.handed[:0]
+	clear(b.inProcess)
+	b.inProcess = b.inProcess[:0]
 	if b.initialEnd != 0 && b.processed >= b.initialEnd {
 		b.initialEnd = 0
 		b.initial.Processed(1)

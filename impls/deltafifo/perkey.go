@@ -18,7 +18,7 @@ type perKey struct {
 	batchSize int
 	latest    bool
 	initial   *keys.InitialList
-	hands     hands
+	memory    allocator
 
 	queued keys.FIFO[pending]
 
@@ -31,7 +31,7 @@ type perKey struct {
 
 	fromInitial int
 
-	handed []handedKey
+	inProcess []keyInProcess
 }
 
 // pending is what waits under one key.
@@ -56,8 +56,8 @@ const (
 	nodeSlab = 64
 )
 
-// handedKey is a key in process's hands, with the newest of its deltas.
-type handedKey struct {
+// keyInProcess is a key in process's hands, with the newest of its deltas.
+type keyInProcess struct {
 	key    keys.Key
 	newest item
 }
@@ -69,7 +69,7 @@ func newPerKey(o Options, l *keys.InitialList) *perKey {
 		batchSize: o.BatchSize,
 		latest:    o.Compaction == Latest,
 		initial:   l,
-		hands:     newHands(o),
+		memory:    newAllocator(o),
 	}
 }
 
@@ -157,19 +157,19 @@ func (b *perKey) exists(key keys.Key) bool {
 	if b.known == nil {
 		return false
 	}
-	if d, there := b.inHand(key); there {
+	if d, there := b.newestInProcess(key); there {
 		return d.kind != deleted
 	}
 	_, exists, err := b.known.GetByKey(key.String())
 	return err != nil || exists
 }
 
-// inHand returns the newest delta of a key that process works on. O(batch), on
+// newestInProcess returns the newest delta of a key that process works on. O(batch), on
 // paths that are rare.
-func (b *perKey) inHand(key keys.Key) (item, bool) {
-	for i := range b.handed {
-		if b.handed[i].key == key {
-			return b.handed[i].newest, true
+func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
+	for i := range b.inProcess {
+		if b.inProcess[i].key == key {
+			return b.inProcess[i].newest, true
 		}
 	}
 	return item{}, false
@@ -238,7 +238,7 @@ func (b *perKey) resync() {
 		if b.queued.Get(hash, key) != nil {
 			continue
 		}
-		if _, there := b.inHand(key); there {
+		if _, there := b.newestInProcess(key); there {
 			continue
 		}
 		// A key that is gone by now, or a store that fails, leaves nothing to
@@ -296,16 +296,16 @@ func (b *perKey) buryKnown(listed map[keys.Key]struct{}) {
 			b.add(nil, hash, key, tombstone(key, find()))
 		}
 	}
-	inHand := make(map[keys.Key]struct{}, len(b.handed))
-	for _, h := range b.handed {
-		inHand[h.key] = struct{}{}
+	newestInProcess := make(map[keys.Key]struct{}, len(b.inProcess))
+	for _, h := range b.inProcess {
+		newestInProcess[h.key] = struct{}{}
 		if h.newest.kind != deleted {
 			bury(h.key, func() any { return h.newest.obj })
 		}
 	}
 	for _, s := range b.known.ListKeys() {
 		key := keys.Split(s)
-		if _, there := inHand[key]; !there {
+		if _, there := newestInProcess[key]; !there {
 			bury(key, func() any { return knownObject(b.known, s) })
 		}
 	}
@@ -324,7 +324,7 @@ func (b *perKey) take(batch bool) ([]cache.Delta, bool) {
 	if n <= 1 {
 		return b.takeKey(), false
 	}
-	out := b.hands.take(n)
+	out := b.memory.take(n)
 	for i := range out {
 		e := b.queued.Front()
 		out[i] = e.Value.first.delta()
@@ -352,7 +352,7 @@ func (b *perKey) batchLen() int {
 func (b *perKey) takeKey() []cache.Delta {
 	e := b.queued.Front()
 	p := &e.Value
-	out := b.hands.take(p.n)
+	out := b.memory.take(p.n)
 	out[0] = p.first.delta()
 	if p.last != nil {
 		n := p.last.next
@@ -378,14 +378,14 @@ func (b *perKey) takeKey() []cache.Delta {
 func (b *perKey) leave(e *keys.Entry[pending]) {
 	b.drop(e.Value.first)
 	if b.known != nil {
-		b.handed = append(b.handed, handedKey{e.Key, *e.Value.newest()})
+		b.inProcess = append(b.inProcess, keyInProcess{e.Key, *e.Value.newest()})
 	}
 	b.queued.Remove(e)
 }
 
 func (b *perKey) done() {
-	clear(b.handed)
-	b.handed = b.handed[:0]
+	clear(b.inProcess)
+	b.inProcess = b.inProcess[:0]
 	b.initial.Processed(b.fromInitial)
 	b.fromInitial = 0
 }

@@ -2,8 +2,8 @@ package deltafifo
 
 import "sync"
 
-// readyShards is the line of the shards with something to take, first in first
-// out, and where consumers sleep.
+// readyShards is the FIFO of shards that have events and are not in process.
+// Consumers sleep on it.
 type readyShards struct {
 	_           [128]byte
 	mu          sync.Mutex
@@ -19,7 +19,7 @@ type readyShards struct {
 
 func (r *readyShards) init() { r.arrival.L = &r.mu }
 
-// push appends a shard, which isn't in line.
+// push appends a shard, which is not queued.
 func (r *readyShards) push(s *shard) {
 	r.mu.Lock()
 	if r.first == nil {
@@ -38,8 +38,8 @@ func (r *readyShards) push(s *shard) {
 	}
 }
 
-// pop takes the first shard off, waiting for one. It returns nil when the queue
-// is closed and drained.
+// pop removes the first shard, and waits for one. It returns nil when the queue is
+// closed and empty.
 func (r *readyShards) pop() *shard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *readyShards) pop() *shard {
 	return s
 }
 
-// close notes how many shards have something waiting, after which nothing comes.
+// close sets how many shards still have events. Producers add none afterwards.
 func (r *readyShards) close(waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *readyShards) close(waiting int) {
 	r.dismiss()
 }
 
-// drained notes that a shard of a closed queue has become empty.
+// drained counts a shard of a closed queue that has become empty.
 func (r *readyShards) drained() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *readyShards) drained() {
 	r.dismiss()
 }
 
-// dismiss wakes all consumers if nothing will come.
+// dismiss wakes all consumers if no shard has events. The caller holds mu.
 func (r *readyShards) dismiss() {
 	if r.waiting == 0 {
 		r.asleep = 0

@@ -6,6 +6,6 @@ import "watchlab/impls/internal/ring"
 // operation and publish it by another, so that none waits for another, nor for
 // the consumer.
 func ringVariant() Variant {
-	return linedVariant("ring", "lock-free ring from many producers; the consumer folds and cuts batches",
-		func(capacity int) (line, error) { return ring.New[item](capacity) })
+	return bufferedVariant("ring", "lock-free ring from many producers; the consumer folds and cuts batches",
+		func(capacity int) (inbox, error) { return ring.New[item](capacity) })
 }

@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"context"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -15,64 +14,53 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// sharded is a queue in parts, each with the keys of its share of all hashes,
-// a lock and a backlog of its own. Producers of different shards don't meet, and
-// neither do consumers: what one is handed comes from one shard, which is its
-// own until process has returned, and so are the shard's keys.
+// sharded is a queue in shards, each with a range of key hashes, a lock and a
+// backlog. Producers of different shards do not contend, nor do consumers: a pop
+// takes from one shard, which no other consumer takes from until process has
+// returned.
 //
 // # How it works
 //
-// A producer makes the key and its hash, takes the lock of one shard, and
-// appends the event to the shard's buffer. Who finds the buffer full, or needs
-// to know what waits, folds it into the backlog: several events at a time, so
-// that their cache misses overlap, which they would not between the atomic
-// operations of one lock for each. A deletion is folded at once, as it depends on
-// what else is queued and known whether it is queued at all. Hence what is in a
-// buffer will be handed over.
+//  1. A producer makes the key and its hash, locks one shard, and appends the
+//     event to the shard's buffer.
+//  2. A producer that fills the buffer, a delete, Len and a consumer fold the
+//     buffer into the backlog: several events at a time, so that their cache
+//     misses overlap. A delete is folded at once because it may be ignored;
+//     hence every event in a buffer will be popped.
+//  3. A shard is idle, ready or held. Idle shards have no events. Ready shards
+//     are in the FIFO readyShards, once each. A held shard is in process.
+//  4. A consumer takes the first ready shard and pops once from it. When process
+//     has returned, a shard with more events joins the end of the FIFO. So a key
+//     is popped after at most one pop of each other shard for each key that its
+//     shard has queued before it.
 //
-// A shard is idle, ready or held. It is idle while nothing waits in it, ready
-// while it stands in the line of ready shards, once, and held while a consumer
-// processes what it took. A consumer takes the first shard off the line, and one
-// hand-over out of that; when process has returned, the shard joins the end of
-// the line if more waits in it. So a shard with something waiting has its turn
-// after one hand-over of each of the others, and a key, which its shard's backlog
-// hands over first in first out, whatever comes of other keys.
-//
-// Locks are taken in this order: shards by their number, then the line's. None
-// is held while process runs.
+// Locks are taken in this order: shards by number, then the FIFO's. None is held
+// while process runs.
 //
 // # Replace and Resync
 //
 // They hold all locks: no event of another producer comes between their deltas,
-// and no consumer takes anything before the last is queued. What consumers have
-// in hand is noted in each shard, as in any backlog, and what is known is dealt
-// out to the shards by hash, so that each treats its own keys as a queue of one
-// shard would. The initial list ends in each shard on its own; HasSynced turns
-// true when the last shard's has been processed.
+// and no consumer pops before the last is queued. Each shard knows what its
+// consumer processes, and known keys are split by hash, so that each shard treats
+// its keys as a queue of one shard would. The initial list ends in each shard
+// separately; HasSynced turns true with the last.
 //
 // # Why no wake-up is missed
 //
-// Whoever makes an idle shard not empty, or gives back a held one that isn't,
-// adds it to the line before it releases the shard's lock. A consumer sleeps only
-// if the line is empty, and says so, under the line's lock, which is what who adds
-// to the line then looks at: for each shard that is added one sleeper is woken,
-// if there is one that no other addition has woken. Who wakes and finds the line
-// empty, as another consumer was faster, sleeps again: the shard is in good
-// hands. Nothing spins.
+// Whoever adds events to an idle shard, or gives back a held one that has events,
+// adds the shard to the FIFO before it unlocks the shard. A consumer sleeps only
+// if the FIFO is empty, and counts itself in asleep under the FIFO's lock, which
+// push reads under the same lock: each added shard wakes one sleeper that no other
+// addition has woken. A consumer that wakes and finds the FIFO empty, as another
+// was faster, sleeps again. Nothing spins.
 //
-// Close counts, with all locks held, the shards with something waiting. Each that
-// becomes empty counts down; with the last, all sleepers are told to go.
-// Producers that wait for room: see [ring.Slots].
+// Close counts, with all locks held, the shards with events. Each that becomes
+// empty counts down; the last wakes all consumers. For producers that wait for
+// room see [ring.Slots].
 type sharded struct {
-	keys        keys.Func
-	known       cache.KeyListerGetter
-	transformer cache.TransformFunc
-	ctx         context.Context
-	lend        bool
-	closed      atomic.Bool
-	shards      []shard
-
-	initial *keys.InitialList
+	base
+	closed atomic.Bool
+	shards []shard
 
 	unsynced atomic.Int64
 	slots    ring.Slots
@@ -82,9 +70,9 @@ type sharded struct {
 }
 
 const (
-	// maxShards is far above what any machine has use for.
+	// maxShards is more than any machine has use for.
 	maxShards = 4096
-	// shardsPerProc makes it unlikely that two that run at once meet in a shard.
+	// shardsPerProc makes it unlikely that two running goroutines contend.
 	shardsPerProc = 4
 	// foldRun is how many events are folded at a time.
 	foldRun = 16
@@ -98,7 +86,7 @@ const (
 	held
 )
 
-// shard is a share of the keys.
+// shard has a range of the key hashes.
 type shard struct {
 	mu     sync.Mutex
 	state  shardState
@@ -112,21 +100,21 @@ type shard struct {
 	initial *keys.InitialList
 	known   *knownPart
 
-	boxes boxes
+	values interfaces
 
 	next *shard
 
 	_ [128]byte
 }
 
-// keyedItem is an event with what its producer has found out about its key.
+// keyedItem is an event with its key and hash.
 type keyedItem struct {
 	item
 	key  keys.Key
 	hash uint64
 }
 
-// knownPart is what is known of the keys of one shard.
+// knownPart has the known keys of one shard.
 type knownPart struct {
 	cache.KeyListerGetter
 
@@ -165,15 +153,7 @@ func newSharded(o Options) *sharded {
 	if o.Shards == 0 {
 		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
-	q := &sharded{
-		keys:        keys.NewFunc(o.KeyFunction),
-		known:       o.KnownObjects,
-		transformer: o.Transformer,
-		ctx:         o.Context,
-		lend:        o.HandOver == impls.Lent,
-		shards:      make([]shard, o.Shards),
-		initial:     keys.NewInitialList("sharded"),
-	}
+	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, o.Shards)}
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	q.ready.init()
 	for i := range q.shards {
@@ -212,7 +192,7 @@ func (q *sharded) Bookmark(string) error { return nil }
 func (q *sharded) event(k kind, obj any) error {
 	e, err := q.keyed(k, obj)
 	if err != nil {
-		// As upstream, it counts as the first that came.
+		// As upstream, it counts as the first call.
 		q.initial.Touch()
 		return err
 	}
@@ -224,7 +204,7 @@ func (q *sharded) event(k kind, obj any) error {
 	return err
 }
 
-// keyed transforms an object and makes the key of what comes of it.
+// keyed transforms an object and makes the key of the result.
 func (q *sharded) keyed(k kind, obj any) (keyedItem, error) {
 	key, hash, err := q.keyOf(obj)
 	if err == nil && q.transformer != nil {
@@ -256,8 +236,7 @@ func (q *sharded) number(hash uint64) int {
 	return int(n)
 }
 
-// put appends an event to its shard, and returns how many places are free by
-// that.
+// put appends an event to its shard, and returns how many slots that frees.
 func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +253,7 @@ func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
 	return s.backlog.freed(), nil
 }
 
-// fold puts into the backlog what is in the buffer. The caller holds the lock.
+// fold moves the buffer to the backlog. The caller holds the lock.
 func (s *shard) fold() {
 	for i := range s.run[:s.n] {
 		e := &s.run[i]
@@ -284,12 +263,10 @@ func (s *shard) fold() {
 	s.n = 0
 }
 
-// waits reports whether there is something to be handed over. The caller holds
-// the lock.
+// waits reports whether the shard has events. The caller holds the lock.
 func (s *shard) waits() bool { return s.n > 0 || s.backlog.len() > 0 }
 
-// announce adds an idle shard to the line if something waits in it. The caller
-// holds its lock.
+// announce adds an idle shard with events to the FIFO. The caller holds its lock.
 func (q *sharded) announce(s *shard) {
 	if s.state == idle && s.waits() {
 		s.state = ready
@@ -297,8 +274,8 @@ func (q *sharded) announce(s *shard) {
 	}
 }
 
-// Resync queues a Sync delta for each known object of which nothing is queued
-// or being processed; nothing where KnownObjects is nil. O(known), with all
+// Resync queues a Sync delta for each known object that is neither
+// queued nor in process; nothing where KnownObjects is nil. O(known), with all
 // shards locked.
 func (q *sharded) Resync() error {
 	if q.known == nil {
@@ -312,8 +289,8 @@ func (q *sharded) Resync() error {
 }
 
 // Replace queues a Replaced delta for each object of the list, and tombstones
-// for what is queued, being processed or known and not in the list; nothing of
-// another call comes between them, and together they take one place of Capacity.
+// for queued, processed and known objects that the list lacks; nothing of another
+// call comes between them, and together they use one of Capacity.
 // After an error nothing is queued. O(list + queued + known), with all shards
 // locked.
 func (q *sharded) Replace(list []any, _ string) error {
@@ -337,14 +314,14 @@ func (q *sharded) Replace(list []any, _ string) error {
 	return q.command(func() { q.replace(parts) })
 }
 
-// replace deals a list out. The caller holds all locks.
+// replace passes each shard its part of a list. The caller holds all locks.
 func (q *sharded) replace(parts []replacement) {
 	first := q.initial.Claim()
 	unsynced := 0
 	for i := range q.shards {
 		s := &q.shards[i]
 		if !first {
-			// Nor is it the first of this shard.
+			// Nor is it the first call of this shard.
 			s.initial.Touch()
 		}
 		s.backlog.replace(&parts[i])
@@ -361,7 +338,7 @@ func (q *sharded) replace(parts []replacement) {
 	}
 }
 
-// command does what concerns all shards, when there is a place for it.
+// command takes a slot and runs do with all shards locked.
 func (q *sharded) command(do func()) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
@@ -371,7 +348,7 @@ func (q *sharded) command(do func()) error {
 	return err
 }
 
-// whole holds all locks meanwhile, and returns how many places are free by it.
+// whole runs do with all shards locked, and returns how many slots that frees.
 func (q *sharded) whole(do func()) (freed int, err error) {
 	q.lock()
 	defer q.unlock()
@@ -394,8 +371,7 @@ func (q *sharded) whole(do func()) (freed int, err error) {
 	return freed, nil
 }
 
-// dealKnown tells each shard which of its keys are known. The caller holds all
-// locks.
+// dealKnown passes each shard its known keys. The caller holds all locks.
 func (q *sharded) dealKnown() {
 	if q.known == nil {
 		return
@@ -418,8 +394,8 @@ func (q *sharded) unlock() {
 	}
 }
 
-// handOver is what a consumer has in hand.
-type handOver struct {
+// popped is what a consumer processes.
+type popped struct {
 	shard  *shard
 	deltas []cache.Delta
 
@@ -428,15 +404,14 @@ type handOver struct {
 	initial bool
 }
 
-// take takes the next hand-over out of the shard that is first in line, which
-// the caller then has until done. It returns false when the queue is closed and
-// drained.
-func (q *sharded) take(batch bool) (handOver, bool) {
+// take pops from the first ready shard, which the caller holds until done. It
+// returns false when the queue is closed and empty.
+func (q *sharded) take(batch bool) (popped, bool) {
 	s := q.ready.pop()
 	if s == nil {
-		return handOver{}, false
+		return popped{}, false
 	}
-	h := handOver{shard: s}
+	h := popped{shard: s}
 	s.mu.Lock()
 	s.state = held
 	s.fold()
@@ -451,7 +426,7 @@ func (q *sharded) take(batch bool) (handOver, bool) {
 	return h, true
 }
 
-// cut takes a hand-over out of a backlog, lending it the queue's slab.
+// cut pops from a backlog with the memory of the queue's slab.
 func (q *sharded) cut(b *perKey, batch bool) (deltas []cache.Delta, batched bool) {
 	if q.lend {
 		return b.take(batch)
@@ -460,15 +435,15 @@ func (q *sharded) cut(b *perKey, batch bool) (deltas []cache.Delta, batched bool
 	if slab == nil {
 		slab = new([]cache.Delta)
 	}
-	b.hands.rest = *slab
+	b.memory.rest = *slab
 	deltas, batched = b.take(batch)
-	*slab, b.hands.rest = b.hands.rest, nil
+	*slab, b.memory.rest = b.memory.rest, nil
 	q.slab.Store(slab)
 	return deltas, batched
 }
 
-// done notes that process has returned, and gives the shard back.
-func (q *sharded) done(h handOver) {
+// done is the return of process. It gives the shard back.
+func (q *sharded) done(h popped) {
 	if q.lend {
 		clear(h.deltas)
 	}
@@ -483,15 +458,15 @@ func (q *sharded) done(h handOver) {
 	q.announce(s)
 }
 
-// Pop implements [cache.Queue]. process gets the [cache.Deltas] of one key. It
-// returns them too, or nil where they are lent.
+// Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key.
+// Pop returns them too, or nil where they are lent.
 func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	h, ok := q.take(false)
 	if !ok {
 		return nil, cache.ErrFIFOClosed
 	}
 	defer q.done(h)
-	obj := h.shard.boxes.box(h.deltas, q.lend)
+	obj := h.shard.values.value(h.deltas, q.lend)
 	err := process(obj, h.initial)
 	if q.lend {
 		return nil, err
@@ -509,11 +484,11 @@ func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 	if h.batch {
 		return processBatch(h.deltas, h.initial)
 	}
-	return processSingle(h.shard.boxes.box(h.deltas, q.lend), h.initial)
+	return processSingle(h.shard.values.value(h.deltas, q.lend), h.initial)
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do all that come later.
+// [cache.ErrFIFOClosed], as do later calls.
 func (q *sharded) Close() {
 	q.closeShards()
 	q.slots.Close()
@@ -553,12 +528,3 @@ func (q *sharded) Len() int {
 	q.slots.Give(freed)
 	return n
 }
-
-// HasSynced implements [cache.Queue].
-func (q *sharded) HasSynced() bool { return q.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
-func (q *sharded) HasSyncedChecker() cache.DoneChecker { return q.initial }
-
-// Transformer implements [cache.TransformingStore].
-func (q *sharded) Transformer() cache.TransformFunc { return q.transformer }

@@ -240,17 +240,17 @@ func TestShardedListsLocked(t *testing.T) {
 // process is called with no key in two of them at once, or the test fails.
 func consumers(t *testing.T, q *sharded, n int, process func([]cache.Delta)) (wait func()) {
 	var mu sync.Mutex
-	inHand := map[string]bool{}
+	newestInProcess := map[string]bool{}
 	mark := func(deltas []cache.Delta, in bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		keys := map[string]bool{}
 		for _, d := range deltas {
 			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(d.Object)
-			if !keys[key] && in == inHand[key] {
+			if !keys[key] && in == newestInProcess[key] {
 				t.Errorf("%s is in two consumers' hands", key)
 			}
-			keys[key], inHand[key] = true, in
+			keys[key], newestInProcess[key] = true, in
 		}
 	}
 	one := func(deltas []cache.Delta, _ bool) error {

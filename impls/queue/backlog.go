@@ -8,13 +8,13 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// item is one call of a producer on its way to a backlog.
+// item is one call of a producer.
 type item struct {
 	obj  any
 	kind kind
 }
 
-// kind says which call it was.
+// kind is the method that was called.
 type kind uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	replace
 )
 
-// replacement is what a Replace brings.
+// replacement is the list of a Replace.
 type replacement struct {
 	list []listed
 
@@ -40,7 +40,7 @@ type listed struct {
 	hash uint64
 }
 
-// newReplacement makes the keys of a list, which is not kept. The error is a
+// newReplacement makes the keys of a list, to which it keeps no reference. The error is a
 // [cache.KeyError].
 func newReplacement(f keys.Func, list []any) (*replacement, error) {
 	r := &replacement{list: make([]listed, len(list))}
@@ -67,7 +67,7 @@ func hashed(f keys.Func, obj any) (keys.Key, uint64, error) {
 	return key, key.Hash(), nil
 }
 
-// account is that of the initial list. Its methods are safe for concurrent use.
+// account counts the initial list. Its methods are safe for concurrent use.
 type account struct {
 	*keys.InitialList
 	mu sync.Mutex
@@ -79,10 +79,9 @@ func newAccount(name string) *account { return &account{InitialList: keys.NewIni
 
 var _ cache.DoneChecker = (*account)(nil)
 
-// begin returns the epoch of a list of n keys, or 0 if it isn't initial; first
-// says that nothing came before it. A list that comes before the first one has
-// been processed takes its place: nobody has synced before they have seen a
-// whole list.
+// begin returns the epoch of a list of n keys, or 0 if it is not initial; first
+// says that it was the first call. A list that comes before the first one has been
+// processed replaces it: HasSynced waits for one whole list.
 func (a *account) begin(first bool, n int) uint32 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,8 +93,8 @@ func (a *account) begin(first bool, n int) uint32 {
 	return a.epoch
 }
 
-// left notes that a key of a list of that epoch is neither waiting any more nor
-// being processed.
+// left counts a key of a list of an epoch that is neither queued nor in process
+// any more.
 func (a *account) left(epoch uint32) {
 	if epoch == 0 {
 		return
@@ -107,8 +106,8 @@ func (a *account) left(epoch uint32) {
 	}
 }
 
-// backlog is what waits. It belongs to one goroutine at a time, and does not
-// allocate once it has reached its usual length.
+// backlog has the queued keys. It is owned by one goroutine at a time, and does
+// not allocate once it has reached its usual length.
 type backlog struct {
 	keys    keys.Func
 	initial *account
@@ -117,9 +116,8 @@ type backlog struct {
 	placed int
 }
 
-// hashStep is how many keys are made and hashed at a time, so that the cache
-// misses on the way to their strings overlap; fewStep is from how many on that
-// is worth while.
+// hashStep is how many keys are hashed at a time, so that the cache misses of their
+// strings overlap; fewStep is from how many on that pays.
 const (
 	hashStep = 64
 	fewStep  = 8
@@ -127,7 +125,7 @@ const (
 
 func (b *backlog) len() int { return b.waiting.len() }
 
-// put folds items in, in their order.
+// put folds items, in their order.
 func (b *backlog) put(items []item) {
 	for len(items) >= fewStep {
 		n := min(hashStep, len(items))
@@ -139,8 +137,8 @@ func (b *backlog) put(items []item) {
 	}
 }
 
-// putMany folds up to hashStep items in. What is looked at on the way to an
-// entry is fetched for all of them before the next step of the way.
+// putMany folds up to hashStep items. Each step towards an entry is done for all of
+// them before the next step, so that their cache misses overlap.
 func (b *backlog) putMany(items []item) {
 	var raw [hashStep]keys.Key
 	var hashes [hashStep]uint64
@@ -170,7 +168,7 @@ func (b *backlog) putOne(i *item) {
 	}
 }
 
-// fold takes in an item that is not a list. O(1).
+// fold folds an item that is not a list. O(1).
 func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 	if i.kind == remove {
 		b.remove(key, hash)
@@ -179,7 +177,7 @@ func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 	}
 }
 
-// put1 takes an object in, and returns its entry, and whether its key is new.
+// put1 queues an object, and returns its entry and whether its key is new.
 func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool) {
 	e, fresh = b.waiting.upsert(hash, key)
 	if fresh {
@@ -189,7 +187,7 @@ func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool
 	return e, fresh
 }
 
-// remove takes a key out.
+// remove removes a key.
 func (b *backlog) remove(key keys.Key, hash uint64) {
 	if e := b.waiting.find(hash, key); e != nil {
 		b.initial.left(e.epoch)
@@ -198,14 +196,14 @@ func (b *backlog) remove(key keys.Key, hash uint64) {
 	}
 }
 
-// vacate gives up the place of an entry, if it has one.
+// vacate uncounts the capacity of an entry, if it uses some.
 func (b *backlog) vacate(e *entry) {
 	if !e.placeless {
 		b.placed--
 	}
 }
 
-// replace drops what waits and takes in the list.
+// replace drops all keys and queues the list.
 func (b *backlog) replace(r *replacement) {
 	b.clear()
 	for i := range r.list {
@@ -216,29 +214,29 @@ func (b *backlog) replace(r *replacement) {
 	}
 }
 
-// clear drops what waits.
+// clear drops all keys.
 func (b *backlog) clear() {
 	b.waiting.clear()
 	b.placed = 0
 }
 
-// list takes in an object of a list. It takes no place, so that the list stays
-// in one piece.
+// list queues an object of a list. It uses no capacity, so that the list is never
+// split.
 func (b *backlog) list(l *listed) *entry {
 	e, _ := b.waiting.upsert(l.hash, l.key)
 	e.obj, e.placeless = l.obj, true
 	return e
 }
 
-// enter notes that all that waits belongs to the initial list.
+// enter marks all keys as part of the initial list.
 func (b *backlog) enter(epoch uint32) {
 	for e := range b.waiting.all {
 		e.epoch = epoch
 	}
 }
 
-// take returns the object that has waited longest, with the epoch of the list
-// that it belongs to. Something must be waiting. O(1).
+// take removes the oldest key, and returns its object with the epoch of its list.
+// There must be one. O(1).
 func (b *backlog) take() (obj any, epoch uint32) {
 	e := b.waiting.front()
 	obj, epoch = e.obj, e.epoch

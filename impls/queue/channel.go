@@ -1,52 +1,34 @@
 package queue
 
 import (
-	"context"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/keys"
 )
 
 // channelVariant is an owner goroutine and channels.
 func channelVariant() Variant {
-	return Variant{
-		Name:    "channel",
-		Summary: "an owner goroutine that folds what comes through a channel, many events at a time",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
-			Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{capacity: true})
-			if err != nil {
-				return nil, err
-			}
-			return newChannel(o), nil
-		},
-	}
+	return ownVariant("channel", "an owner goroutine that folds what comes through a channel, many events at a time",
+		impls.OneConsumer, func(o Options) (Queue, error) { return newChannel(o), nil })
 }
 
-// channel is a queue whose backlog belongs to a goroutine, the owner. Producers
-// send what they do; the consumer sends a request, and the owner answers with
-// one object when it has folded in all that was sent before. It takes as many
-// items from the channel at a time as there are.
+// channel is a queue whose backlog is owned by a goroutine, the owner. Producers
+// send items; the consumer sends a request, and the owner answers with one object
+// when it has folded all earlier items. It receives as many items at a time as the
+// channel has.
 //
-// The owner lives from the construction of the queue to Close, whether or not
-// anybody drains it. The backlog then belongs to the consumer. A queue that is
-// not closed keeps its goroutine.
+// The owner runs from the construction of the queue to Close, drained or not. Then
+// the consumer owns the backlog. A queue that is not closed keeps its goroutine.
 //
-// # Nothing that was accepted is lost
+// # Nothing accepted is lost
 //
 // A producer holds sending for reading while it sends; Close takes it for writing
-// before it closes the channel. So no send meets a closed channel, and the owner
-// receives all that was sent.
+// before it closes the channel. So no producer sends on a closed channel, and the
+// owner receives every item.
 type channel struct {
-	keys    keys.Func
-	ctx     context.Context
-	initial *account
+	base
 
 	in chan item
 
@@ -55,7 +37,7 @@ type channel struct {
 	asks chan ask
 
 	wants chan struct{}
-	next  chan handed
+	next  chan popped
 	lens  chan chan int
 
 	closing chan struct{}
@@ -79,29 +61,28 @@ type ask struct {
 	answer chan bool
 }
 
-// handed is an object on its way to the consumer.
-type handed struct {
+// popped is an object for the consumer.
+type popped struct {
 	obj   any
 	epoch uint32
 }
 
-// channelSize is how many items may be on their way to the owner: enough that a
-// producer seldom waits for it to be scheduled.
+// channelSize is enough that a producer seldom waits for the owner to be
+// scheduled.
 const channelSize = 4096
 
 func newChannel(o Options) *channel {
-	keys, initial := keys.NewFunc(o.KeyFunction), newAccount("channel")
 	q := &channel{
-		keys: keys, ctx: o.Context, initial: initial,
+		base:    newBase(o, "channel"),
 		in:      make(chan item, channelSize),
 		asks:    make(chan ask),
 		wants:   make(chan struct{}),
-		next:    make(chan handed, 1),
+		next:    make(chan popped, 1),
 		lens:    make(chan chan int),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
-		backlog: backlog{keys: keys, initial: initial},
 	}
+	q.backlog = q.newBacklog()
 	if o.Capacity > 0 {
 		q.places = make(chan struct{}, o.Capacity)
 	}
@@ -109,7 +90,7 @@ func newChannel(o Options) *channel {
 	return q
 }
 
-// own is the owner goroutine.
+// own runs the owner goroutine.
 func (q *channel) own() {
 	defer close(q.done)
 	// wanted: the consumer waits for an answer.
@@ -138,10 +119,10 @@ func (q *channel) own() {
 	}
 }
 
-// catchUp folds in all that was sent when it was called. Only the owner calls
-// it.
+// catchUp folds everything that was in the channel when it was called. Only the
+// owner calls it.
 func (q *channel) catchUp() {
-	// Nobody else receives: what is there stays there.
+	// There is no other receiver.
 	for n := len(q.in); n > 0; {
 		i, open := <-q.in
 		if !open {
@@ -151,8 +132,8 @@ func (q *channel) catchUp() {
 	}
 }
 
-// fold takes in an item, and as many of those behind it as there are and fit the
-// buffer. It returns how many it was.
+// fold folds an item and those behind it that fit the buffer, and returns how
+// many.
 func (q *channel) fold(first item) int {
 	q.buf[0] = first
 	n := 1
@@ -166,7 +147,7 @@ func (q *channel) fold(first item) int {
 	return n
 }
 
-// squeeze takes in an item without a place, if it needs none.
+// squeeze folds an item of a full queue, if it needs no room.
 func (q *channel) squeeze(i *item) bool {
 	if i.kind == put {
 		key, hash, err := hashed(q.keys, i.obj)
@@ -180,7 +161,7 @@ func (q *channel) squeeze(i *item) bool {
 	return true
 }
 
-// vacate gives n places back.
+// vacate frees n of the capacity.
 func (q *channel) vacate(n int) {
 	if q.places == nil {
 		return
@@ -190,12 +171,12 @@ func (q *channel) vacate(n int) {
 	}
 }
 
-// take takes out what is handed over next.
-func (q *channel) take() handed {
+// take takes out what is popped next.
+func (q *channel) take() popped {
 	before := q.backlog.placed
 	obj, epoch := q.backlog.take()
 	q.vacate(before - q.backlog.placed)
-	return handed{obj, epoch}
+	return popped{obj, epoch}
 }
 
 // Add implements [Queue].
@@ -204,11 +185,11 @@ func (q *channel) Add(obj any) error { return q.event(put, obj) }
 // Update is Add.
 func (q *channel) Update(obj any) error { return q.event(put, obj) }
 
-// Delete takes an object's key out of the queue.
+// Delete removes an object's key from the queue.
 func (q *channel) Delete(obj any) error { return q.event(remove, obj) }
 
 func (q *channel) event(k kind, obj any) error {
-	// The key is the owner's to make; an object without one is refused here.
+	// The owner makes the key; an object without one is refused here.
 	if err := q.keys.Check(obj); err != nil {
 		return err
 	}
@@ -216,8 +197,8 @@ func (q *channel) event(k kind, obj any) error {
 	return q.send(item{obj, k})
 }
 
-// Replace drops what waits and queues the list; of several objects with one key
-// the last one. After an error the queue is as it was. O(list + waiting).
+// Replace drops all queued keys and queues the list; of several objects with one
+// key the last one. After an error the queue is unchanged. O(list + queued).
 func (q *channel) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
@@ -232,10 +213,7 @@ func (q *channel) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: what is held waits already.
-func (q *channel) Resync() error { return nil }
-
-// send sends an item to the owner, waiting for a place if it needs one.
+// send sends an item to the owner, and waits for room if it needs some.
 func (q *channel) send(i item) error {
 	q.sending.RLock()
 	defer q.sending.RUnlock()
@@ -255,17 +233,17 @@ func (q *channel) send(i item) error {
 	return nil
 }
 
-// sendCrowded is for when there is no place. It reports whether the item is in
-// by now, as it needed none; otherwise it has got one.
+// sendCrowded is for a full queue. It reports whether the owner has folded the item
+// because it needs no room; otherwise it has waited for room.
 func (q *channel) sendCrowded(i item) (in bool, err error) {
-	// The owner ends after sending is free.
+	// The owner runs while a producer holds sending.
 	a := ask{i, make(chan bool)}
 	q.asks <- a
 	if <-a.answer {
 		return true, nil
 	}
-	// The owner may have made room as it folded. Where there is room the context
-	// is not looked at.
+	// The owner may have made room as it folded. A call that finds room does not
+	// fail for its context.
 	select {
 	case q.places <- struct{}{}:
 		return false, nil
@@ -281,9 +259,9 @@ func (q *channel) sendCrowded(i item) (in bool, err error) {
 	}
 }
 
-// receive returns what is handed over next, or false when the queue is closed and
+// receive returns what is popped next, or false when the queue is closed and
 // drained.
-func (q *channel) receive() (handed, bool) {
+func (q *channel) receive() (popped, bool) {
 	select {
 	case q.wants <- struct{}{}:
 		select {
@@ -302,7 +280,7 @@ func (q *channel) receive() (handed, bool) {
 	q.last.Lock()
 	defer q.last.Unlock()
 	if q.backlog.len() == 0 {
-		return handed{}, false
+		return popped{}, false
 	}
 	return q.take(), true
 }
@@ -323,7 +301,7 @@ func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do all that come later. The owner has ended when
+// [cache.ErrFIFOClosed], as do later calls. The owner has ended when
 // Close returns.
 func (q *channel) Close() {
 	q.once.Do(func() {
@@ -358,9 +336,3 @@ func (q *channel) Len() int {
 		return q.backlog.len()
 	}
 }
-
-// HasSynced implements [cache.Queue].
-func (q *channel) HasSynced() bool { return q.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
-func (q *channel) HasSyncedChecker() cache.DoneChecker { return q.initial }

@@ -1,51 +1,33 @@
 package queue
 
 import (
-	"context"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/keys"
 	"watchlab/impls/internal/ring"
 )
 
-// condVariant is a mutex and a condition variable, as upstream has, without
-// what makes upstream slow: keys are not joined into strings, and are made and
-// hashed before the lock is taken; handlers run outside the lock; a signal is
-// sent only when a consumer waits; and memory is reused.
+// condVariant is a mutex and a condition variable like upstream, without what
+// makes upstream slow: keys are not joined into strings, and are made and hashed
+// before the lock is taken; handlers run outside the lock; a signal is sent only to
+// a waiting consumer; and memory is reused.
 //
-// Producers fold. The other way, in which they append to a list under the lock
-// and the consumer folds, is what [lined] does; with a lock it is faster for one
-// producer and slower for eight, and what waits is bounded here by the number of
-// keys, at each moment.
+// Producers fold. In the alternative, [buffered], they append to a list and the
+// consumer folds. With a lock that is faster for one producer and slower for eight.
+// Here the number of keys bounds memory at each moment.
 func condVariant() Variant {
-	return Variant{
-		Name:    "cond",
-		Summary: "mutex and condition variable: producers fold under the lock, handlers run outside it",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
-			Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{capacity: true})
-			if err != nil {
-				return nil, err
-			}
-			return newCond(o), nil
-		},
-	}
+	return ownVariant("cond", "mutex and condition variable: producers fold under the lock, handlers run outside it",
+		impls.OneConsumer, func(o Options) (Queue, error) { return newCond(o), nil })
 }
 
 // cond is a FIFO of keys, each with its newest object, under one lock that is
-// released while process runs. No operation but Replace allocates once the
-// queue has reached its usual length.
+// released while process runs. Once the queue has reached its usual length only
+// Replace allocates.
 type cond struct {
-	keys    keys.Func
-	ctx     context.Context
-	initial *account
-	slots   ring.Slots
+	base
+	slots ring.Slots
 
 	consumer sync.Mutex
 
@@ -58,14 +40,14 @@ type cond struct {
 }
 
 func newCond(o Options) *cond {
-	keys, initial := keys.NewFunc(o.KeyFunction), newAccount("cond")
-	q := &cond{keys: keys, ctx: o.Context, initial: initial, backlog: backlog{keys: keys, initial: initial}}
+	q := &cond{base: newBase(o, "cond")}
+	q.backlog = q.newBacklog()
 	q.arrival.L = &q.mu
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	return q
 }
 
-// Add queues an object, or replaces the one that waits under its key. O(1).
+// Add queues an object, or replaces the queued one of its key. O(1).
 func (q *cond) Add(obj any) error {
 	key, hash, err := hashed(q.keys, obj)
 	if err != nil {
@@ -97,7 +79,7 @@ func (q *cond) Add(obj any) error {
 // Update is Add.
 func (q *cond) Update(obj any) error { return q.Add(obj) }
 
-// Delete takes an object's key out of the queue. O(1).
+// Delete removes an object's key from the queue. O(1).
 func (q *cond) Delete(obj any) error {
 	key, hash, err := hashed(q.keys, obj)
 	if err != nil {
@@ -115,8 +97,8 @@ func (q *cond) Delete(obj any) error {
 	return nil
 }
 
-// Replace drops what waits and queues the list; of several objects with one key
-// the last one. After an error the queue is as it was. O(list).
+// Replace drops all queued keys and queues the list; of several objects with one
+// key the last one. After an error the queue is unchanged. O(list).
 func (q *cond) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
@@ -134,11 +116,8 @@ func (q *cond) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: what is held waits already.
-func (q *cond) Resync() error { return nil }
-
-// unlockAndWake releases the lock, and then wakes the consumer, which would run
-// into the lock otherwise, if it waits and has something to take.
+// unlockAndWake releases the lock and wakes the consumer if it waits and there is
+// an object. The order matters: a consumer that wakes first blocks on the lock.
 func (q *cond) unlockAndWake() {
 	wake := q.away && (q.closed || q.backlog.len() > 0)
 	if wake {
@@ -150,7 +129,7 @@ func (q *cond) unlockAndWake() {
 	}
 }
 
-// take returns what is handed over next, or false when the queue is closed and
+// take returns what is popped next, or false when the queue is closed and
 // drained.
 func (q *cond) take() (obj any, epoch uint32, ok bool) {
 	q.mu.Lock()
@@ -184,7 +163,7 @@ func (q *cond) Pop(process cache.PopProcessFunc) (any, error) {
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do all that come later.
+// [cache.ErrFIFOClosed], as do later calls.
 func (q *cond) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -205,9 +184,3 @@ func (q *cond) Len() int {
 	defer q.mu.Unlock()
 	return q.backlog.len()
 }
-
-// HasSynced implements [cache.Queue].
-func (q *cond) HasSynced() bool { return q.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
-func (q *cond) HasSyncedChecker() cache.DoneChecker { return q.initial }

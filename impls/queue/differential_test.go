@@ -128,14 +128,14 @@ func (d *differ) actions() map[string]func(*rapid.T) {
 			}
 			a, b := take(t, d.queues[0]), take(t, d.queues[1])
 			if a != b {
-				t.Fatalf("upstream handed over %s, the variant %s", a, b)
+				t.Fatalf("upstream popped %s, the variant %s", a, b)
 			}
 		},
 		"": d.same,
 	}
 }
 
-// take returns what is handed over, in words.
+// take returns what is popped, in words.
 func take(t *rapid.T, q queue.Queue) (word string) {
 	t.Helper()
 	if _, err := q.Pop(func(obj any, _ bool) error {
@@ -159,7 +159,7 @@ func (d *differ) drain(t *rapid.T) {
 		slices.Sort(words[i])
 	}
 	if !slices.Equal(words[0], words[1]) {
-		t.Fatalf("upstream handed over %v, the variant %v", words[0], words[1])
+		t.Fatalf("upstream popped %v, the variant %v", words[0], words[1])
 	}
 	// Upstream keeps the places of deleted keys until it comes to them.
 	d.open = d.open && d.unsynced || d.always

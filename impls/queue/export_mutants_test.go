@@ -114,20 +114,20 @@ func (q noRoomTold) Pop(process cache.PopProcessFunc) (any, error) {
 	return q.cond.Pop(process)
 }
 
-func mutantLine(size int) (line, error) { return ring.NewBounded[item](size) }
+func mutantInbox(size int) (inbox, error) { return ring.NewBounded[item](size) }
 
-func newBrokenLined(o Options) *lined {
+func newBrokenBuffered(o Options) *buffered {
 	o.Shards = 0
-	q, err := newLined(o, "ring", mutantLine)
+	q, err := newBuffered(o, "ring", mutantInbox)
 	if err != nil {
 		panic(err)
 	}
-	return q.(*lined)
+	return q.(*buffered)
 }
 
-type lostAtClose struct{ *lined }
+type lostAtClose struct{ *buffered }
 
-func newLostAtClose(o Options) Queue { return lostAtClose{newBrokenLined(o)} }
+func newLostAtClose(o Options) Queue { return lostAtClose{newBrokenBuffered(o)} }
 
 func (q lostAtClose) Close() {
 	q.owner.Lock()
@@ -136,12 +136,12 @@ func (q lostAtClose) Close() {
 		f.remove(f.at(f.tail - 1))
 	}
 	q.owner.Unlock()
-	q.lined.Close()
+	q.buffered.Close()
 }
 
-type stale struct{ *lined }
+type stale struct{ *buffered }
 
-func newStale(o Options) Queue { return stale{newBrokenLined(o)} }
+func newStale(o Options) Queue { return stale{newBrokenBuffered(o)} }
 
 func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
@@ -163,9 +163,9 @@ func (q stale) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, process(obj, !q.initial.HasSynced())
 }
 
-type lateEnd struct{ *lined }
+type lateEnd struct{ *buffered }
 
-func newLateEnd(o Options) Queue { return lateEnd{newBrokenLined(o)} }
+func newLateEnd(o Options) Queue { return lateEnd{newBrokenBuffered(o)} }
 
 func (q lateEnd) Pop(process cache.PopProcessFunc) (any, error) {
 	if q.closed.Load() {
@@ -176,7 +176,7 @@ func (q lateEnd) Pop(process cache.PopProcessFunc) (any, error) {
 			return nil, cache.ErrFIFOClosed
 		}
 	}
-	return q.lined.Pop(process)
+	return q.buffered.Pop(process)
 }
 
 type ownerLeft struct{ *channel }
@@ -255,9 +255,9 @@ func (q forgottenKey) Pop(process cache.PopProcessFunc) (any, error) {
 	return q.sharded.Pop(func(obj any, initial bool) error {
 		err := process(obj, initial)
 
-		q.bed.Lock()
+		q.sleepers.Lock()
 		q.asleep.Store(0)
-		q.bed.Unlock()
+		q.sleepers.Unlock()
 
 		q.ready.Store(0)
 		return err

@@ -13,7 +13,7 @@
 //     waiting key keeps its place. Where Guarantees.Consumers is many, this
 //     holds for the keys of each shard, and a key that a consumer has in hand
 //     is passed over by the others until that one is done with it.
-//   - The newest object of a key that began to wait is handed over exactly
+//   - The newest object of a key that began to wait is popped exactly
 //     once, unless it is deleted or replaced away first. What a call has brought
 //     that has returned is never overlooked by a Pop that begins afterwards.
 //   - A Replace takes effect at one moment: no consumer sees a part of it.
@@ -23,9 +23,9 @@
 //     seen; where a Replace overlaps that call, either may count as the first,
 //     whatever the order in which they are queued. That a key of the list was
 //     deleted may show at the next Pop or Len only.
-//   - After Close, what waits is still handed over; then Pop returns
+//   - After Close, what waits is still popped; then Pop returns
 //     [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes after
-//     Close is either queued and handed over, as upstream, or refused with
+//     Close is either queued and popped, as upstream, or refused with
 //     [cache.ErrFIFOClosed], as by all variants of ours.
 //   - A panic of process leaves the queue usable.
 //

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"math/bits"
 	"runtime"
 	"slices"
@@ -17,47 +16,31 @@ import (
 
 // shardedVariant is shards by key hash, for many producers and many consumers.
 func shardedVariant() Variant {
-	return Variant{
-		Name:    "sharded",
-		Summary: "shards by key hash, each with its lock; many consumers, each key with one of them at a time",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
-			Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.Queue",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{capacity: true, shards: true})
-			if err != nil {
-				return nil, err
-			}
-			return newSharded(o), nil
-		},
-	}
+	return ownVariant("sharded", "shards by key hash, each with its lock; many consumers, each key with one of them at a time",
+		impls.ManyConsumers, func(o Options) (Queue, error) { return newSharded(o), nil })
 }
 
-// sharded is many queues in one, each of the keys of one part of the hashes
-// under a lock of its own. Producers fold.
+// sharded is a queue in shards, each with a range of key hashes under a lock of
+// its own. Producers fold.
 //
-// Consumers take from the shards in turn, so that none of them starves, and the
-// key that has waited longest in its shard. A key that one consumer has in hand
-// keeps its place while it waits, and is passed over by the others until that
-// one is done with it.
+// Consumers pop from the shards in turn, so that no shard starves, and the oldest
+// key of a shard. A queued key that is in process keeps its position and is passed
+// over by other consumers until that process has returned.
 //
 // Replace holds the locks of all shards, so that no consumer sees a part of it.
 //
 // # Why no wake-up is missed
 //
-// A consumer that finds no shard ready counts up asleep and then looks again; a
+// A consumer that finds no ready shard counts up asleep and then looks again; a
 // producer marks its shard ready and then looks at asleep. In the total order of
-// Go's atomics one of the two sees the other. Who wakes a consumer counts asleep
-// down for it, so that the next wakes another.
+// Go's atomics one of the two sees the other. Whoever wakes a consumer counts
+// asleep down for it, so that the next one wakes another.
 type sharded struct {
-	keys    keys.Func
-	ctx     context.Context
-	initial *account
-	slots   ring.Slots
-	shards  []shard
-	closed  atomic.Bool
-	_       [pad]byte
+	base
+	slots  ring.Slots
+	shards []shard
+	closed atomic.Bool
+	_      [pad]byte
 
 	ready atomic.Uint64
 	_     [pad]byte
@@ -65,14 +48,14 @@ type sharded struct {
 	next atomic.Uint32
 	_    [pad]byte
 
-	asleep atomic.Int64
-	bed    sync.Mutex
+	asleep   atomic.Int64
+	sleepers sync.Mutex
 
 	arrival sync.Cond
 }
 
-// pad keeps what different goroutines write on different cache lines, which are
-// fetched in pairs.
+// pad keeps fields that different goroutines write on different cache lines, which
+// are fetched in pairs.
 const pad = 128
 
 type shard struct {
@@ -80,7 +63,7 @@ type shard struct {
 
 	backlog backlog
 
-	hands []hand
+	inProcess []hashedKey
 
 	held int
 
@@ -88,8 +71,8 @@ type shard struct {
 	_     [pad]byte
 }
 
-// hand is a key in a consumer's hands.
-type hand struct {
+// hashedKey is a key with its hash.
+type hashedKey struct {
 	key  keys.Key
 	hash uint64
 }
@@ -97,18 +80,15 @@ type hand struct {
 func newSharded(o Options) *sharded {
 	n := o.Shards
 	if n == 0 {
-		// Enough that producers on all processors seldom meet in one.
+		// Enough that producers on all processors seldom contend.
 		n = min(8*runtime.GOMAXPROCS(0), MaxShards)
 	}
-	q := &sharded{
-		keys: keys.NewFunc(o.KeyFunction), ctx: o.Context, initial: newAccount("sharded"),
-		shards: make([]shard, n),
-	}
+	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, n)}
 	for i := range q.shards {
-		q.shards[i].backlog = backlog{keys: q.keys, initial: q.initial}
+		q.shards[i].backlog = q.newBacklog()
 	}
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
-	q.arrival.L = &q.bed
+	q.arrival.L = &q.sleepers
 	return q
 }
 
@@ -118,7 +98,7 @@ func (q *sharded) shardOf(hash uint64) int {
 	return int(i)
 }
 
-// Add queues an object, or replaces the one that waits under its key. O(1).
+// Add queues an object, or replaces the queued one of its key. O(1).
 func (q *sharded) Add(obj any) error {
 	key, hash, err := hashed(q.keys, obj)
 	if err != nil {
@@ -159,7 +139,7 @@ func (q *sharded) Add(obj any) error {
 // Update is Add.
 func (q *sharded) Update(obj any) error { return q.Add(obj) }
 
-// Delete takes an object's key out of the queue. O(1).
+// Delete removes an object's key from the queue. O(1).
 func (q *sharded) Delete(obj any) error {
 	key, hash, err := hashed(q.keys, obj)
 	if err != nil {
@@ -185,8 +165,8 @@ func (q *sharded) Delete(obj any) error {
 	return nil
 }
 
-// Replace drops what waits and queues the list; of several objects with one key
-// the last one. After an error the queue is as it was. O(list).
+// Replace drops all queued keys and queues the list; of several objects with one
+// key the last one. After an error the queue is unchanged. O(list).
 func (q *sharded) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
@@ -239,14 +219,10 @@ func (q *sharded) unlockAll() {
 	}
 }
 
-// Resync does nothing: what is held waits already.
-func (q *sharded) Resync() error { return nil }
-
-// hold marks an entry that has begun to wait, if a consumer has its key in hand.
-// The caller holds the lock.
+// hold marks a new entry whose key is in process. The caller holds the lock.
 func (s *shard) hold(e *entry) {
-	for i := range s.hands {
-		if s.hands[i].hash == e.hash && s.hands[i].key == e.key {
+	for i := range s.inProcess {
+		if s.inProcess[i].hash == e.hash && s.inProcess[i].key == e.key {
 			e.held = true
 			s.held++
 			return
@@ -254,7 +230,7 @@ func (s *shard) hold(e *entry) {
 	}
 }
 
-// mark says whether shard i has something to hand over. The caller holds its
+// mark updates whether shard i has a key that can be popped. The caller holds its
 // lock.
 func (q *sharded) mark(i int) {
 	s := &q.shards[i]
@@ -269,41 +245,41 @@ func (q *sharded) mark(i int) {
 	}
 }
 
-// wake wakes a consumer, if one sleeps.
+// wake wakes one sleeping consumer.
 func (q *sharded) wake() {
 	if q.asleep.Load() == 0 {
 		return
 	}
-	q.bed.Lock()
-	defer q.bed.Unlock()
+	q.sleepers.Lock()
+	defer q.sleepers.Unlock()
 	if q.asleep.Load() > 0 {
 		q.asleep.Add(-1)
 		q.arrival.Signal()
 	}
 }
 
-// wakeAll wakes all consumers that sleep.
+// wakeAll wakes all sleeping consumers.
 func (q *sharded) wakeAll() {
 	if q.asleep.Load() == 0 {
 		return
 	}
-	q.bed.Lock()
-	defer q.bed.Unlock()
+	q.sleepers.Lock()
+	defer q.sleepers.Unlock()
 	q.asleep.Store(0)
 	q.arrival.Broadcast()
 }
 
-// sleep returns when there may be something to take, or false when the queue is
-// closed and drained.
+// sleep returns true when a shard may be ready, or false when the queue is closed
+// and empty.
 func (q *sharded) sleep() bool {
-	q.bed.Lock()
-	defer q.bed.Unlock()
+	q.sleepers.Lock()
+	defer q.sleepers.Unlock()
 	q.asleep.Add(1)
 	if q.ready.Load() != 0 {
 		q.asleep.Add(-1)
 		return true
 	}
-	// A key that waits while a consumer has it in hand comes yet.
+	// A queued key that is in process will be popped later.
 	if q.closed.Load() && q.Len() == 0 {
 		q.asleep.Add(-1)
 		return false
@@ -312,7 +288,7 @@ func (q *sharded) sleep() bool {
 	return true
 }
 
-// take returns what is handed over next and its shard, or false when the queue
+// take returns what is popped next and its shard, or false when the queue
 // is closed and drained. The key is in hand.
 func (q *sharded) take() (e entry, i int, ok bool) {
 	for {
@@ -323,7 +299,7 @@ func (q *sharded) take() (e entry, i int, ok bool) {
 			}
 			continue
 		}
-		// The first that is ready, beginning with the one whose turn it is.
+		// The next ready shard after the last one that was popped from.
 		turn := q.next.Load()
 		i = int(turn+uint32(bits.TrailingZeros64(bits.RotateLeft64(ready, -int(turn))))) % MaxShards
 		if e, ok = q.takeFrom(i); ok {
@@ -333,7 +309,7 @@ func (q *sharded) take() (e entry, i int, ok bool) {
 	}
 }
 
-// takeFrom takes from shard i, unless others were faster.
+// takeFrom takes from shard i, unless another consumer was faster.
 func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	s := &q.shards[i]
 	s.mu.Lock()
@@ -343,7 +319,7 @@ func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	}
 	e = s.backlog.waiting.takeReady()
 	s.backlog.vacate(&e)
-	s.hands = append(s.hands, hand{e.key, e.hash})
+	s.inProcess = append(s.inProcess, hashedKey{e.key, e.hash})
 	q.mark(i)
 	return e, true
 }
@@ -361,15 +337,15 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	return e.obj, process(e.obj, !q.initial.HasSynced())
 }
 
-// done notes that process has returned: others may have the key, and HasSynced
-// may turn true only now.
+// done is the return of process: others may pop the key, and HasSynced may turn
+// true only now.
 func (q *sharded) done(i int, e *entry) {
 	s := &q.shards[i]
 	s.mu.Lock()
-	at := slices.IndexFunc(s.hands, func(h hand) bool { return h.hash == e.hash && h.key == e.key })
-	s.hands[at] = s.hands[len(s.hands)-1]
-	s.hands[len(s.hands)-1] = hand{}
-	s.hands = s.hands[:len(s.hands)-1]
+	at := slices.IndexFunc(s.inProcess, func(h hashedKey) bool { return h.hash == e.hash && h.key == e.key })
+	s.inProcess[at] = s.inProcess[len(s.inProcess)-1]
+	s.inProcess[len(s.inProcess)-1] = hashedKey{}
+	s.inProcess = s.inProcess[:len(s.inProcess)-1]
 	released := false
 	if s.held > 0 {
 		if w := s.backlog.waiting.find(e.hash, e.key); w != nil {
@@ -383,7 +359,7 @@ func (q *sharded) done(i int, e *entry) {
 	q.initial.left(e.epoch)
 	switch {
 	case q.closed.Load():
-		// It may have been the last, for which others wait.
+		// Others may wait for the end of this last key.
 		q.wakeAll()
 	case released:
 		q.wake()
@@ -391,7 +367,7 @@ func (q *sharded) done(i int, e *entry) {
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do all that come later.
+// [cache.ErrFIFOClosed], as do later calls.
 func (q *sharded) Close() {
 	q.lockAll()
 	q.closed.Store(true)
@@ -414,9 +390,3 @@ func (q *sharded) Len() int {
 	}
 	return n
 }
-
-// HasSynced implements [cache.Queue].
-func (q *sharded) HasSynced() bool { return q.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
-func (q *sharded) HasSyncedChecker() cache.DoneChecker { return q.initial }

@@ -13,11 +13,11 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// heldUp is a line in which a producer has claimed a place and is suspended
+// heldUp is an inbox in which a producer has claimed a place and is suspended
 // before it fills it, as the lock-free ring allows: what is behind it has been
 // pushed, and can't be taken.
 type heldUp struct {
-	line
+	inbox
 
 	after  int
 	filled chan struct{}
@@ -34,9 +34,9 @@ func (l *heldUp) goneOn() bool {
 
 func (l *heldUp) TakeBatch(dst []item) int {
 	if l.goneOn() {
-		return l.line.TakeBatch(dst)
+		return l.inbox.TakeBatch(dst)
 	}
-	n := l.line.TakeBatch(dst[:min(len(dst), l.after)])
+	n := l.inbox.TakeBatch(dst[:min(len(dst), l.after)])
 	l.after -= n
 	return n
 }
@@ -45,7 +45,7 @@ func (l *heldUp) Wait(ctx context.Context) error {
 	if l.after == 0 {
 		<-l.filled
 	}
-	return l.line.Wait(ctx)
+	return l.inbox.Wait(ctx)
 }
 
 // TestProducerHeldUp: a Pop that begins when an update has returned sees it also
@@ -53,15 +53,15 @@ func (l *heldUp) Wait(ctx context.Context) error {
 func TestProducerHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &heldUp{after: 1, filled: make(chan struct{})}
-		built, err := newLined(Options{}, "ring", func(size int) (line, error) {
+		built, err := newBuffered(Options{}, "ring", func(size int) (inbox, error) {
 			b, err := ring.NewBounded[item](size)
-			l.line = b
+			l.inbox = b
 			return l, err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := built.(*lined)
+		q := built.(*buffered)
 		object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
 		for _, o := range []*metav1.ObjectMeta{object("a", "1"), object("b", "2"), object("a", "3")} {
 			if err := q.Update(o); err != nil {
@@ -85,7 +85,7 @@ func TestProducerHeldUp(t *testing.T) {
 		}()
 		synctest.Wait()
 		if len(got) > 0 {
-			t.Errorf("%v was handed over while a producer ahead of an update that had returned was suspended", got)
+			t.Errorf("%v was popped while a producer ahead of an update that had returned was suspended", got)
 		}
 		close(l.filled)
 		q.Close()
@@ -93,7 +93,7 @@ func TestProducerHeldUp(t *testing.T) {
 			t.Error(err)
 		}
 		if want := []string{"a@3", "b@2"}; !slices.Equal(got, want) {
-			t.Errorf("handed over %v, want %v", got, want)
+			t.Errorf("popped %v, want %v", got, want)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestProducerHeldUp(t *testing.T) {
 func TestCapacityBeyondTheLine(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
-	const capacity = 3*lineSize + 5
+	const capacity = 3*inboxSize + 5
 	q, err := New("ring", Options{Capacity: capacity, Context: canceled})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestCapacityBeyondTheLine(t *testing.T) {
 		if err := add(); err == nil {
 			t.Fatalf("round %d: a key was accepted beyond the capacity", round)
 		}
-		for range 1 + round*lineSize {
+		for range 1 + round*inboxSize {
 			if _, err := q.Pop(func(any, bool) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
@@ -154,12 +154,12 @@ func TestLineIsShort(t *testing.T) {
 	}
 	update(1)
 	if _, err := q.Pop(func(any, bool) error {
-		update(100 * lineSize)
+		update(100 * inboxSize)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(q.(*lined).backlog.waiting.entries); n > 32 {
+	if n := len(q.(*buffered).backlog.waiting.entries); n > 32 {
 		t.Errorf("room for %d entries was made for %d keys", n, len(objects))
 	}
 	if n := q.Len(); n != len(objects) {

@@ -33,7 +33,7 @@ func TestKeySet(t *testing.T) {
 
 // TestSlab: what was taken has no room to grow into what is taken next.
 func TestSlab(t *testing.T) {
-	var s hands
+	var s allocator
 	for n := 1; n < 2*slabSize; n++ {
 		if got := s.take(n); len(got) != n || cap(got) != n {
 			t.Fatalf("take(%d) has length %d and capacity %d", n, len(got), cap(got))
