@@ -23,6 +23,9 @@ type Field struct {
 	value reflect.Value
 }
 
+// Search reports whether the field says what is searched for.
+func (f Field) Search() bool { return strings.HasPrefix(f.Path, "search.") }
+
 // Fields returns the fields of a struct that have flags, in their order. spec points
 // to it; the fields of structs that are not allocated are left out.
 func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", nil) }

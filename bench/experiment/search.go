@@ -184,7 +184,7 @@ func (s *Spec) axes() ([]varied, error) {
 	}
 	f := s.Search.Surface
 	var axes []varied
-	for _, a := range []struct{ path, text string }{{"search.surface.x", f.X}, {"search.surface.y", f.Y}} {
+	for _, a := range []struct{ path, text string }{{"search.surface.columns", f.X}, {"search.surface.rows", f.Y}} {
 		if a.text == "" {
 			return nil, badField(a.path, errors.New("is needed, as in batch-size=1,10,100,1000"))
 		}
@@ -196,7 +196,7 @@ func (s *Spec) axes() ([]varied, error) {
 	}
 	switch {
 	case axes[0].label == axes[1].label:
-		return nil, badField("search.surface.y", fmt.Errorf("%s is varied by --x", axes[1].flag))
+		return nil, badField("search.surface.rows", fmt.Errorf("%s is varied by --x", axes[1].flag))
 	case strings.ContainsAny(f.Unit, " \t\n"):
 		return nil, badField("search.surface.unit", fmt.Errorf("%q is no unit", f.Unit))
 	}

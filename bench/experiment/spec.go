@@ -186,10 +186,10 @@ type Scale struct {
 
 // Surface plays a storm, unpaced, at all combinations of two knobs' values.
 type Surface struct {
-	// X is NAME=VALUE,VALUE,…, from left to right.
-	X string `json:"x" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
-	// Y is NAME=VALUE,VALUE,…, from top to bottom.
-	Y string `json:"y" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
+	// X is NAME=VALUE,VALUE,… of the columns.
+	X string `json:"columns" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
+	// Y is NAME=VALUE,VALUE,… of the rows.
+	Y string `json:"rows" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
 	// Unit of the figure, as in bench.txt (default: events/s).
 	Unit string `json:"unit,omitempty" flag:"unit" help:"unit of the figure, as in bench.txt (default events/s)"`
 }
@@ -297,8 +297,10 @@ func lineOfError(data []byte, err error) int {
 	if m := unknownField.FindStringSubmatch(text); m != nil {
 		return findLine(data, func(n *yamlv3.Node, key bool) bool { return key && n.Value == m[1] })
 	}
-	if m := quoted.FindStringSubmatch(text); m != nil {
-		return findLine(data, func(n *yamlv3.Node, key bool) bool { return !key && n.Value == m[1] })
+	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+		if line := findLine(data, func(n *yamlv3.Node, key bool) bool { return !key && n.Value == m[1] }); line > 0 {
+			return line
+		}
 	}
 	return 0
 }

@@ -1,5 +1,8 @@
-// Package cli is the watchlab command. [Main] is exported so that another
-// module can register contestants of its own and reuse it:
+// Package cli is the watchlab command: a file for each verb, which fills a Spec and
+// makes one call.
+//
+// [Main] is public API, beside impls/…: a program of another module that registers
+// variants of its own calls it, and has every verb with them.
 //
 //	func main() {
 //		deltafifo.Register(mine)
@@ -102,7 +105,7 @@ costs.`,
 		Example: `  # What can be compared, and what each promises
   watchlab list
 
-  # Everything that is built in, in about five minutes
+  # Everything that is built in, in a minute and a half
   watchlab run`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -112,11 +115,11 @@ costs.`,
 			quiet(verbosity)
 		},
 	}
-	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "log client-go's own messages up to this level; -1 for none")
+	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "level of client-go's own log messages (default -1: none)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newDash(args), newCompare(), newGate(), newReport(), newProfile(),
-		newKnee(args), newScale(args), newSurface(args), newStudy(args), newCluster())
+		newKnee(args), newScale(args), newSurface(args), newStudy(), newCluster(), newVersion())
+	group(root)
 	return root
 }
 

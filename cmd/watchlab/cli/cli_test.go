@@ -89,12 +89,14 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
-		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +cache.QueueWithBatch +k8s.io/client-go v0.37.2\n`,
-		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
-		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +cache.QueueWithBatch +-\n`,
-		`queue +clientgo-fifo +- +per-key +latest +no +one +locked +cache.Queue +k8s.io/client-go v0.37.2\n`,
+		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked\n`,
+		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked\n`,
+		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked\n`,
+		`queue +clientgo-fifo +- +per-key +latest +no +one +locked\n`,
 		`merge +cond `,
-		`merge/reference +\S`,
+		`deltafifo/clientgo-realfifo-batch\n(  .*\n)*.*cache.QueueWithBatch;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
+		`queue/clientgo-fifo\n(  .*\n)*.*cache.Queue;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
+		`merge/reference\n  \S`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("no line matches %q in\n%s", want, out)

@@ -66,7 +66,7 @@ no difference is shown between variants whose guarantees are unequal.`,
 	fl := cmd.Flags()
 	fl.StringVar(&o.Table, "table", o.Table, "KEYS that each have a table of their own")
 	fl.StringVar(&o.Row, "row", o.Row, "KEYS that rows differ in")
-	fl.StringVar(&o.Col, "col", o.Col, "KEYS that columns differ in; the first column is what the others are compared with")
+	fl.StringVar(&o.Col, "col", o.Col, "keys that columns differ in; the first column is the base")
 	fl.StringVar(&o.Ignore, "ignore", o.Ignore, "KEYS that may vary within a cell")
 	fl.StringVar(&o.Filter, "filter", o.Filter, "which benchmarks and units, as in '/impl:(cond OR ring) .unit:events/s'")
 	fl.Float64Var(&o.Alpha, "alpha", o.Alpha, "a difference counts if its p is below this")

@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -59,9 +59,7 @@ func newList() *cobra.Command {
 			case "table":
 				return listTable(cmd.OutOrStdout(), entries())
 			case "json":
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(entries())
+				return printJSON(cmd.OutOrStdout(), entries())
 			default:
 				return badFlag("output", experiment.OneOf(output, "table", "json"))
 			}
@@ -71,26 +69,61 @@ func newList() *cobra.Command {
 	return cmd
 }
 
+// listTable fits 100 columns: guarantees beside the names, and what each variant is
+// below.
 func listTable(w io.Writer, all []entry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tDROP-IN\tUPSTREAM")
+	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER")
 	for _, e := range all {
 		for _, g := range e.Guarantees {
 			fmt.Fprintln(tw, strings.Join([]string{
 				string(e.Family), e.Name, dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
-				string(g.Consumers), locked(g.Unlocked), dash(g.DropIn), dash(e.Upstream),
+				string(g.Consumers), locked(g.Unlocked),
 			}, "\t"))
 		}
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w)
-	tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range all {
-		fmt.Fprintf(tw, "%s/%s\t%s\n", e.Family, e.Name, e.Summary)
+		text := e.Summary
+		if dropIn := dropIns(e); dropIn != "" {
+			text += "; drop-in: " + dropIn
+		}
+		if e.Upstream != "" {
+			text += "; from " + e.Upstream
+		}
+		fmt.Fprintf(w, "\n%s/%s\n", e.Family, e.Name)
+		for _, line := range wrapped(text, listWidth-2) {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
 	}
-	return tw.Flush()
+	return nil
+}
+
+const listWidth = 100
+
+func dropIns(e entry) string {
+	var names []string
+	for _, g := range e.Guarantees {
+		if g.DropIn != "" && !slices.Contains(names, g.DropIn) {
+			names = append(names, g.DropIn)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// wrapped breaks a text into lines of at most so many columns.
+func wrapped(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
 }
 
 func dash(s string) string {

@@ -46,12 +46,12 @@ type profileFlags struct {
 
 func (f *profileFlags) add(cmd *cobra.Command, cells string) {
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.cells, "cell", nil, "of a results folder: parts of the cell's name, as impl=ring,rate=max"+cells)
+	fl.StringArrayVar(&f.cells, "cell", nil, "parts of a cell's name, as in impl=ring,rate=max"+cells)
 	fl.StringVar(&f.kind, "kind", string(profile.CPU), "of a results folder: cpu, heap, allocs, mutex, block or goroutine")
-	fl.StringVar(&f.value, "value", "", "which value of the samples, as alloc_objects (default: what the kind is about)")
+	fl.StringVar(&f.value, "value", "", "value of the samples, as alloc_objects (default: the kind's)")
 	fl.StringVar(&f.by, "by", "function", "function, or a label: stage, family, variant, storm")
 	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
-	fl.StringVar(&f.sort, "sort", "flat", "order of the rows: flat, a function's own part, or cum, with all that it called")
+	fl.StringVar(&f.sort, "sort", "flat", "order of rows: flat (own), cum (with callees)")
 	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 }
@@ -93,7 +93,7 @@ command that opens their difference, with its flame graph, in go tool pprof.`,
 		Args: profileArgs(2, "two profiles, or results folders"),
 		RunE: f.show,
 	}
-	f.add(cmd, "; twice for BEFORE and AFTER apart")
+	f.add(cmd, "; twice for both")
 	cmd.Flags().StringVar(&f.pprof, "pprof", "", "folder for both profiles per event (default: a temporary one)")
 	return cmd
 }

@@ -65,7 +65,7 @@ not be read to its end, what was got being kept; 2 for bad input.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
 	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
-	fl.StringSliceVar(&f.resources, "resource", []string{"pods"}, "resources, as kubectl takes them: pods, deploy, widgets.example.com; the first is the trace's main one")
+	fl.StringSliceVar(&f.resources, "resource", []string{"pods"}, "resources, as kubectl names them; the first is the main one")
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "namespace (default: all)")
 	fl.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, which is the default")
 	fl.StringVarP(&f.out, "output", "o", "", "trace to write")

@@ -85,6 +85,7 @@ type runFlags struct {
 	output    string
 	telemetry telemetryFlags
 	stays     bool
+	helpAll   bool
 	args      []string
 }
 
@@ -95,6 +96,8 @@ func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default none)")
 	fl.StringVarP(&f.output, "output", "o", "", "output: brief, table, json, bench (default table)")
+	completeSpec(cmd)
+	f.shortHelp(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && f.file != "" {
 			return usageError{fmt.Errorf("%s takes one experiment in YAML, not argument %q", cmd.CommandPath(), args[len(args)-1])}
@@ -102,6 +105,9 @@ func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.helpAll {
+			return cmd.Help()
+		}
 		if len(args) == 1 {
 			f.file = args[0]
 		}

@@ -64,6 +64,10 @@ has and for custom resources. With --storm it plays a storm into it, whose
 objects can be written to as well. There are no controllers and no kubelet behind
 it: what happens is the storm, and what clients do.
 
+--start watches:N starts the storm a second after N watches are open. --repeat plays
+it again, from the beginning and without what clients wrote, when the storm is over or
+unwatched and N watches have ended.
+
 Clients find it, its CA and its token by the kubeconfig that it writes. It
 serves on loopback; another address needs a token.
 
@@ -93,14 +97,15 @@ is served or written.`,
 	}
 	fl := cmd.Flags()
 	f.add(cmd, nil, servedField)
+	completeSpec(cmd)
 	fl.StringVar(&f.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.IntVar(&f.port, "port", 0, "port to serve on; 0 for a free one")
-	fl.BoolVar(&f.tls, "tls", true, "serve HTTPS and ask for a token; without, plain HTTP for anybody on this machine")
-	fl.StringVar(&f.tokenFile, "token-file", "", "file with the token that clients have to bear (default: one is made)")
+	fl.BoolVar(&f.tls, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
+	fl.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
 	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
-	fl.StringVar(&f.start, "start", startFirstWatch, "when the storm and the faults start: "+startFirstWatch+", "+startNow+", or "+startWatches+"N, a second after N watches are open")
-	fl.StringVar(&f.repeat, "repeat", "1", "how often the storm is played, or "+repeatForever+": each time from the beginning, with what clients made gone and all watches ended, when the storm is over (or nobody watches it any more) and as many watches have ended as --start waited for")
+	fl.StringVar(&f.start, "start", startFirstWatch, "start of storm and faults: "+startFirstWatch+", "+startNow+", "+startWatches+"N")
+	fl.StringVar(&f.repeat, "repeat", "1", "times that the storm is played, or "+repeatForever)
 	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }

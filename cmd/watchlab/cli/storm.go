@@ -54,9 +54,7 @@ func newStormList() *cobra.Command {
 			}
 			switch output {
 			case "json":
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(profiles)
+				return printJSON(cmd.OutOrStdout(), profiles)
 			case "table":
 				return printProfiles(cmd.OutOrStdout(), profiles)
 			}
@@ -145,6 +143,7 @@ large the objects are. Of a recording there is only the latter.`,
 		},
 	}
 	f.add(cmd, nil, func(fl experiment.Field) bool { return stormField(fl) && fl.Path != "storm.name" })
+	cmd.ValidArgs = stormChoices()
 	return cmd
 }
 

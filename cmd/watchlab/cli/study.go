@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/study"
+	"watchlab/bench/report"
 )
 
-// defaultStudyBudget leaves two of thirty minutes for what a budget that is
-// exceeded takes.
+// defaultStudyBudget leaves two of thirty minutes for what an exceeded budget takes.
 const defaultStudyBudget = 28 * time.Minute
 
 // studyFile says in a study's folder what the study is.
@@ -29,43 +30,42 @@ const studyFile = "study.json"
 type studyRecord struct {
 	Budget    time.Duration `json:"budgetNs"`
 	Questions []string      `json:"questions"`
-	Args      []string      `json:"args"`
 }
 
 // studyFlags are the flags of study.
 type studyFlags struct {
-	budget    time.Duration
-	questions []string
-	out       string
-	resume    string
+	studyRecord
+	out    string
+	resume string
 }
 
-func newStudy(args []string) *cobra.Command {
+func newStudy() *cobra.Command {
 	f := studyFlags{}
+	var names []string
+	if questions, err := experiment.Questions(); err == nil {
+		for _, q := range questions {
+			names = append(names, q.Name)
+		}
+	}
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Answer the research questions, each with its runs and a page",
-		Long: `study plays the runs that answer the lab's research questions, in as many rounds
-as fit into its budget, and writes a folder of results: a page for each question
-with the commands, the figures, the answer in words made from them and how sure it
-is; each run's own results folder; and an index.
+		Long: `study plays the experiments that answer the research questions, in as many rounds as
+fit into its budget. It writes a folder: a page for each question with the figures,
+the answers read off them and how sure they are; each run's results folder; an index.
 
-The runs are watchlab's own commands, so that each can be played alone. What is
-interrupted or killed is taken up again with --resume. Where a cell broke an
-invariant the study goes on, says so, and ends with exit code 1.
+Where a cell breaks an invariant the study continues, and ends with exit code 1.
 
-Questions: ` + strings.Join(questionNames(), ", ") + `.`,
+Questions: ` + strings.Join(names, ", ") + `.`,
 		Example: `  # All of them, in less than half an hour; make bench does that
   watchlab study
 
-  # One of them, in five minutes
+  # One of them, in five minutes; and continue
   watchlab study --question readers --budget 5m --out results/mine
-
-  # Go on
   watchlab study --resume results/mine`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.study(cmd, args)
+			s, err := f.study(cmd)
 			if err != nil {
 				return err
 			}
@@ -73,38 +73,36 @@ Questions: ` + strings.Join(questionNames(), ", ") + `.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.DurationVar(&f.budget, "budget", defaultStudyBudget, "how long it may take; every run has a warm-up and a round at least")
-	fl.StringSliceVar(&f.questions, "question", nil, "questions, by name (default: all)")
+	fl.DurationVar(&f.Budget, "budget", defaultStudyBudget, "time budget; every run has at least one round")
+	fl.StringSliceVar(&f.Questions, "question", nil, "questions, by name (default all)")
 	fl.StringVar(&f.out, "out", "", "folder to create (default: results/<date>-<commit>-study)")
-	fl.StringVar(&f.resume, "resume", "", "folder of a study that was interrupted or killed, to go on with; takes no other flag")
+	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted study to continue")
+	complete(cmd, "question", names)
 	return cmd
-}
-
-func questionNames() []string {
-	var names []string
-	for _, q := range study.Questions() {
-		names = append(names, q.Name)
-	}
-	return names
 }
 
 // studyRun is a study in progress.
 type studyRun struct {
-	dir     string
-	budget  time.Duration
-	args    []string
-	entries []study.Entry
+	studyRecord
+	dir       string
+	questions []experiment.Question
+	found     map[string]experiment.Found
 
-	play func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// play plays a part's Spec into a folder, or what is left of it.
+	play func(ctx context.Context, s experiment.Spec, dir string, resume bool, stderr io.Writer) error
 }
 
-// study checks the flags, and makes or finds the folder.
-func (f *studyFlags) study(cmd *cobra.Command, args []string) (*studyRun, error) {
+// study checks the flags, and creates or finds the folder.
+func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	if cmd.Flags().Changed("resume") {
-		for _, name := range []string{"budget", "question", "out"} {
-			if cmd.Flags().Changed(name) {
-				return nil, badFlag(name, errors.New("is the study's that --resume names, and can't be changed"))
+		var err error
+		cmd.Flags().Visit(func(fl *pflag.Flag) {
+			if fl.Name != "resume" && err == nil {
+				err = badFlag(fl.Name, errors.New("is not for --resume: the study continues with its own"))
 			}
+		})
+		if err != nil {
+			return nil, err
 		}
 		s, err := openStudy(f.resume)
 		if err != nil {
@@ -112,17 +110,16 @@ func (f *studyFlags) study(cmd *cobra.Command, args []string) (*studyRun, error)
 		}
 		return s, nil
 	}
-	questions, err := study.Choose(f.questions)
-	if err != nil {
-		return nil, badFlag("question", err)
-	}
-	if f.budget <= 0 {
-		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.budget))
-	}
 	if f.out == "" {
 		f.out = freeFolder("results", today(), build(), "study")
 	}
-	s := newStudyRun(f.out, f.budget, args, questions)
+	s, err := newStudyRun(f.out, f.studyRecord)
+	if err != nil {
+		return nil, badFlag("question", err)
+	}
+	if f.Budget <= 0 {
+		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.Budget))
+	}
 	if err := s.create(); errors.Is(err, fs.ErrExist) {
 		return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't, or --resume it", f.out))
 	} else if err != nil {
@@ -131,12 +128,18 @@ func (f *studyFlags) study(cmd *cobra.Command, args []string) (*studyRun, error)
 	return s, nil
 }
 
-func newStudyRun(dir string, budget time.Duration, args []string, questions []study.Question) *studyRun {
-	s := &studyRun{dir: dir, budget: budget, args: args, play: run}
-	for _, q := range questions {
-		s.entries = append(s.entries, study.Entry{Question: q, Found: study.Found{}})
+func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
+	s := &studyRun{studyRecord: r, dir: dir, found: map[string]experiment.Found{}, play: playPart}
+	var err error
+	if s.questions, err = experiment.Questions(r.Questions...); err != nil {
+		return nil, err
 	}
-	return s
+	s.Questions = nil
+	for _, q := range s.questions {
+		s.Questions = append(s.Questions, q.Name)
+		s.found[q.Name] = experiment.Found{}
+	}
+	return s, nil
 }
 
 // create makes the folder.
@@ -147,15 +150,7 @@ func (s *studyRun) create() error {
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return err
 	}
-	rec := studyRecord{Budget: s.budget, Args: s.args}
-	for _, e := range s.entries {
-		rec.Questions = append(rec.Questions, e.Question.Name)
-	}
-	return lab.ReplaceFile(filepath.Join(s.dir, studyFile), func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(rec)
-	})
+	return lab.ReplaceFile(filepath.Join(s.dir, studyFile), func(w io.Writer) error { return printJSON(w, s.studyRecord) })
 }
 
 // openStudy reads the folder of a study.
@@ -167,59 +162,61 @@ func openStudy(dir string) (*studyRun, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	var rec studyRecord
-	if err := json.Unmarshal(text, &rec); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	var r studyRecord
+	if err = json.Unmarshal(text, &r); err == nil && (r.Budget <= 0 || len(r.Questions) == 0) {
+		err = errors.New("no budget or no questions")
 	}
-	questions, err := study.Choose(rec.Questions)
+	var s *studyRun
+	if err == nil {
+		s, err = newStudyRun(dir, r)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if rec.Budget <= 0 || len(rec.Questions) == 0 {
-		return nil, fmt.Errorf("%s: no budget or no questions", path)
-	}
-	return newStudyRun(dir, rec.Budget, rec.Args, questions), nil
+	return s, nil
 }
 
-// run plays what isn't finished, and brings the pages up to date after each part.
+// run plays what isn't finished, and updates the pages after each part.
 func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var spent time.Duration
 	weight, parts, done := 0.0, 0, 0
-	for _, e := range s.entries {
-		for _, p := range e.Question.Parts {
+	for _, q := range s.questions {
+		for _, p := range q.Parts {
 			parts++
-			if o, err := s.load(e, p); err != nil {
+			o, err := s.load(q, p)
+			if err != nil {
 				return badFlag("resume", err)
-			} else if o != nil {
-				spent += o.Spent
-				if finished(o) {
-					e.Found[p.Name] = o
-					done++
-					continue
-				}
 			}
-			weight += p.Weight
+			if o != nil {
+				spent += o.Spent
+			}
+			if !finished(o) {
+				weight += p.Weight
+				continue
+			}
+			s.found[q.Name][p.Name] = o
+			done++
 		}
 	}
 	var failed error
-	for _, e := range s.entries {
-		for _, p := range e.Question.Parts {
-			if e.Found[p.Name] != nil {
+	for _, q := range s.questions {
+		for _, p := range q.Parts {
+			if s.found[q.Name][p.Name] != nil {
 				continue
 			}
-			share := max(time.Second, time.Duration(float64(s.budget-spent)*p.Weight/weight)).Round(time.Second)
+			share := max(time.Second, time.Duration(float64(s.Budget-spent)*p.Weight/weight)).Round(time.Second)
 			weight -= p.Weight
 			done++
-			fmt.Fprintf(stderr, "watchlab: study %d/%d: %s, %s; %v for it\n", done, parts, e.Question.Name, p.Name, share)
+			fmt.Fprintf(stderr, "watchlab: study %d/%d: %s, %s; budget %v\n", done, parts, q.Name, p.Name, share)
 			began := time.Now()
-			err := s.part(ctx, e, p, share, stderr)
+			err := s.part(ctx, q, p, share, stderr)
 			spent += time.Since(began)
 			if errors.Is(err, errInvalid) {
 				failed, err = err, nil
 			}
 			if err := errors.Join(err, s.write()); err != nil {
 				if errors.Is(err, errInterrupted) {
-					fmt.Fprintf(stderr, "watchlab: go on with: watchlab study --resume %s\n", s.dir)
+					fmt.Fprintf(stderr, "watchlab: continue with: watchlab study --resume %s\n", s.dir)
 				}
 				return err
 			}
@@ -232,13 +229,13 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-func (s *studyRun) folder(e study.Entry, p study.Part) string {
-	return filepath.Join(s.dir, e.Question.Name, p.Name)
+func (s *studyRun) folder(q experiment.Question, p experiment.QuestionPart) string {
+	return filepath.Join(s.dir, q.Name, p.Name)
 }
 
 // load reads what a part has measured so far; nil where it hasn't begun.
-func (s *studyRun) load(e study.Entry, p study.Part) (*lab.Outcome, error) {
-	o, err := lab.Load(s.folder(e, p))
+func (s *studyRun) load(q experiment.Question, p experiment.QuestionPart) (*lab.Outcome, error) {
+	o, err := lab.Load(s.folder(q, p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -246,52 +243,54 @@ func (s *studyRun) load(e study.Entry, p study.Part) (*lab.Outcome, error) {
 }
 
 // finished reports whether a run ended by itself.
-func finished(o *lab.Outcome) bool { return o.Ended != nil && !o.Interrupted }
+func finished(o *lab.Outcome) bool { return o != nil && o.Ended != nil && !o.Interrupted }
 
 // part plays a part, or what is left of it.
-func (s *studyRun) part(ctx context.Context, e study.Entry, p study.Part, share time.Duration, stderr io.Writer) error {
-	dir := s.folder(e, p)
-	args := append(append([]string{}, p.Args...), "--budget", share.String(), "--out", dir)
-	if _, err := os.Lstat(dir); err == nil {
-		args = []string{p.Args[0], "--resume", dir}
+func (s *studyRun) part(ctx context.Context, q experiment.Question, p experiment.QuestionPart, share time.Duration, stderr io.Writer) error {
+	dir, spec := s.folder(q, p), p.Experiment
+	spec.Budget.Duration = share
+	_, missing := os.Lstat(dir)
+	err := s.play(ctx, spec, dir, missing == nil, stderr)
+	o, lerr := s.load(q, p)
+	if o != nil {
+		s.found[q.Name][p.Name] = o
 	}
-	code := s.play(ctx, args, io.Discard, stderr)
-	o, err := s.load(e, p)
-	switch {
-	case err != nil:
-		return err
-	case o != nil:
-		e.Found[p.Name] = o
+	if err != nil && !errors.Is(err, errInterrupted) && !(errors.Is(err, errInvalid) && finished(o)) {
+		err = fmt.Errorf("%s, %s: %w", q.Name, p.Name, err)
 	}
-	switch code {
-	case exitOK:
-		return nil
-	case exitInterrupted:
-		return errInterrupted
-	case exitInvalid:
-		if o != nil && finished(o) {
-			return errInvalid
+	return errors.Join(err, lerr)
+}
+
+// playPart plays a Spec without printing its outcome.
+func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, stderr io.Writer) error {
+	if resume {
+		var err error
+		if s, _, err = experiment.Load(filepath.Join(dir, lab.ExperimentFile)); err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("%s, %s: watchlab %s ended with exit code %d", e.Question.Name, p.Name, strings.Join(args, " "), code)
+	p, err := experiment.New(ctx, s, nil)
+	if err != nil {
+		return err
+	}
+	r := &playing{Plan: p, dir: dir, resume: resume, show: report.Bench}
+	return r.run(ctx, io.Discard, stderr)
 }
 
 // write writes the pages of what was played, and the index.
 func (s *studyRun) write() error {
 	var errs []error
-	for _, e := range s.entries {
-		dir := filepath.Join(s.dir, e.Question.Name)
+	for _, q := range s.questions {
+		dir := filepath.Join(s.dir, q.Name)
 		if _, err := os.Lstat(dir); err != nil {
 			continue
 		}
-		errs = append(errs, lab.ReplaceFile(filepath.Join(dir, study.PageFile), func(w io.Writer) error {
-			return study.Page(w, e.Question, e.Found)
+		errs = append(errs, lab.ReplaceFile(filepath.Join(dir, experiment.PageFile), func(w io.Writer) error {
+			return q.Page(w, s.found[q.Name])
 		}))
 	}
-	errs = append(errs, lab.ReplaceFile(filepath.Join(s.dir, study.PageFile), s.index))
+	errs = append(errs, lab.ReplaceFile(filepath.Join(s.dir, experiment.PageFile), s.index))
 	return errors.Join(errs...)
 }
 
-func (s *studyRun) index(w io.Writer) error {
-	return study.Index(w, "watchlab "+strings.Join(s.args, " "), s.entries)
-}
+func (s *studyRun) index(w io.Writer) error { return experiment.Index(w, s.questions, s.found) }

@@ -7,17 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/study"
 )
 
-// quickWork is a workload that is over at once.
+// quickWork is a workload that ends at once.
 type quickWork struct{}
 
 func (quickWork) Setup(context.Context) error { return nil }
@@ -33,35 +32,35 @@ func (quickWork) Run(_ context.Context, rec *cell.Recorder) error {
 	return nil
 }
 
-// theatre stands in for the commands that a study plays, and logs them.
-type theatre struct {
-	played [][]string
-
-	codes []int
-
-	unfinished []int
+// part is a part that a fake player was asked for.
+type part struct {
+	spec   experiment.Spec
+	dir    string
+	resume bool
 }
 
-func flagOf(args []string, name string) string {
-	if at := slices.Index(args, name); at >= 0 {
-		return args[at+1]
-	}
-	return ""
+// fakePlayer plays parts of a study, and logs them. A part ends with the error of its
+// place; interrupted ones are not finished.
+type fakePlayer struct {
+	played []part
+	errs   []error
 }
 
-func (p *theatre) play(ctx context.Context, args []string, _, _ io.Writer) int {
+func (p *fakePlayer) play(ctx context.Context, s experiment.Spec, dir string, resume bool, _ io.Writer) error {
 	n := len(p.played)
-	p.played = append(p.played, args)
-	dir := flagOf(args, "--out")
-	if resumed := flagOf(args, "--resume"); resumed != "" {
-		// What stays of a run is not the matter here.
-		dir = resumed
-		if err := os.RemoveAll(dir); err != nil {
-			return exitInvalid
-		}
+	p.played = append(p.played, part{s, dir, resume})
+	var failed error
+	if n < len(p.errs) {
+		failed = p.errs[n]
 	}
-	if n < len(p.codes) && p.codes[n] == exitUsage {
-		return exitUsage
+	var usage usageError
+	if errors.As(failed, &usage) {
+		return failed
+	}
+	if resume { // What is left of a run is no matter here.
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,29 +68,22 @@ func (p *theatre) play(ctx context.Context, args []string, _, _ io.Writer) int {
 	_, err := lab.Run(ctx, []lab.Comparison{{Family: "f", Title: "t", Cells: []lab.Cell{{
 		Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "ring"}, {Key: "batch", Value: "1"}, {Key: "readers", Value: "0"}, {Key: "skew", Value: "uniform"}},
 		New: func() (lab.Workload, error) { return quickWork{}, nil },
-	}}}}, lab.Options{Rounds: 2, NoAA: true, Dir: dir, Args: args, Progress: func(lab.Progress) {
-		if plays++; plays == 4 && slices.Contains(p.unfinished, n) {
+	}}}}, lab.Options{Rounds: 2, NoAA: true, Dir: dir, Progress: func(lab.Progress) {
+		if plays++; plays == 4 && errors.Is(failed, errInterrupted) {
 			cancel()
 		}
 	}})
-	if err != nil {
-		return exitInvalid
-	}
-	if n < len(p.codes) {
-		return p.codes[n]
-	}
-	return exitOK
+	return errors.Join(err, failed)
 }
 
-// staged begins a study of three parts with a theatre.
-func staged(t *testing.T, budget time.Duration) (*studyRun, *theatre) {
+// startStudy begins a study of three parts with a fake player.
+func startStudy(t *testing.T, budget time.Duration, errs ...error) (*studyRun, *fakePlayer) {
 	t.Helper()
-	questions, err := study.Choose([]string{"batch-size", "hot-keys"})
+	s, err := newStudyRun(filepath.Join(t.TempDir(), "deep", "study"), studyRecord{Budget: budget, Questions: []string{"batch-size", "hot-keys"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &theatre{}
-	s := newStudyRun(filepath.Join(t.TempDir(), "deep", "study"), budget, []string{"study", "--out", "x"}, questions)
+	p := &fakePlayer{errs: errs}
 	s.play = p.play
 	if err := s.create(); err != nil {
 		t.Fatal(err)
@@ -99,58 +91,48 @@ func staged(t *testing.T, budget time.Duration) (*studyRun, *theatre) {
 	return s, p
 }
 
-func pages(t *testing.T, dir string) map[string]string {
+func page(t *testing.T, s *studyRun, name string) string {
 	t.Helper()
-	out := map[string]string{}
-	for _, name := range []string{"README.md", "batch-size/README.md", "hot-keys/README.md"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil {
-			out[name] = string(text)
-		}
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return string(text)
 }
 
 func TestStudy(t *testing.T) {
-	s, p := staged(t, 90*time.Second)
-	var out, errs bytes.Buffer
-	if err := s.run(t.Context(), &out, &errs); err != nil {
+	s, p := startStudy(t, 90*time.Second)
+	var out bytes.Buffer
+	if err := s.run(t.Context(), &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if len(p.played) != 3 {
-		t.Fatalf("%d commands were played: %q", len(p.played), p.played)
+		t.Fatalf("%d parts were played", len(p.played))
 	}
 	// Three parts of equal weight: what one leaves of its share is the others'.
-	for i, args := range p.played {
-		got, err := time.ParseDuration(flagOf(args, "--budget"))
-		if err != nil || got < 30*time.Second || got > []time.Duration{30 * time.Second, 45 * time.Second, 90 * time.Second}[i] {
-			t.Errorf("play %d has a budget of %v (%v)", i, got, err)
+	for i, got := range p.played {
+		if b := got.spec.Budget.Duration; b < 30*time.Second || b > []time.Duration{30 * time.Second, 45 * time.Second, 90 * time.Second}[i] {
+			t.Errorf("part %d has a budget of %v", i, b)
 		}
 	}
-	if want := filepath.Join(s.dir, "batch-size", "handler"); flagOf(p.played[1], "--out") != want || p.played[1][0] != "surface" {
-		t.Errorf("%q, want it to write %s", p.played[1], want)
+	if got := p.played[1]; got.dir != filepath.Join(s.dir, "batch-size", "handler") || got.spec.Search.Surface == nil || got.resume {
+		t.Errorf("played %+v", got)
 	}
-	got := pages(t, s.dir)
-	if len(got) != 3 || got["README.md"] != out.String() || !strings.Contains(out.String(), "watchlab study --out x") {
-		t.Errorf("%d pages; stdout\n%s", len(got), out.String())
+	if page(t, s, "README.md") != out.String() {
+		t.Errorf("stdout is not the index:\n%s", out.String())
 	}
-	for name, parts := range map[string][]string{
-		"batch-size/README.md": {"ring, 0 readers: fastest in batches of 1", "2 rounds of each cell; 1 valid", "readers/report.html"},
-		"hot-keys/README.md":   {"ring (batches of up to 1)"},
+	for name, want := range map[string]string{
+		"batch-size/README.md": "readers, readers 0: best events/s: ring", "hot-keys/README.md": "skew, skew uniform: best events/s: ring",
 	} {
-		for _, part := range parts {
-			if !strings.Contains(got[name], part) && !strings.Contains(got[name], strings.Replace(part, "valid", "noisy", 1)) {
-				t.Errorf("%s lacks %q:\n%s", name, part, got[name])
-			}
+		if got := page(t, s, name); !strings.Contains(got, want) || !strings.Contains(got, "2 rounds of each cell") || !strings.Contains(got, "/report.html") {
+			t.Errorf("%s lacks %q:\n%s", name, want, got)
 		}
 	}
 }
 
-// TestStudyResumed: an interrupted study goes on where it was, and nothing that is
-// finished is played again.
+// TestStudyResumed: an interrupted study continues, and plays nothing twice.
 func TestStudyResumed(t *testing.T) {
-	s, p := staged(t, time.Minute)
-	p.codes, p.unfinished = []int{exitOK, exitInterrupted}, []int{1}
+	s, p := startStudy(t, time.Minute, nil, errInterrupted)
 	var errs bytes.Buffer
 	if err := s.run(t.Context(), io.Discard, &errs); !errors.Is(err, errInterrupted) {
 		t.Fatal(err)
@@ -158,71 +140,60 @@ func TestStudyResumed(t *testing.T) {
 	if !strings.Contains(errs.String(), "watchlab study --resume "+s.dir) || len(p.played) != 2 {
 		t.Errorf("%d plays, stderr\n%s", len(p.played), errs.String())
 	}
-	if got := pages(t, s.dir)["batch-size/README.md"]; !strings.Contains(got, "It was interrupted") {
+	if got := page(t, s, "batch-size/README.md"); !strings.Contains(got, "It was interrupted") {
 		t.Errorf("the page doesn't say that it was interrupted:\n%s", got)
 	}
-	again, err := openStudy(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again.budget != time.Minute || !slices.Equal(again.args, s.args) {
-		t.Errorf("taken up as %v, %q", again.budget, again.args)
-	}
-	second := &theatre{}
-	again.play = second.play
-	var out bytes.Buffer
-	if err := again.run(t.Context(), &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if len(second.played) != 2 || flagOf(second.played[0], "--resume") != filepath.Join(s.dir, "batch-size", "handler") || second.played[0][0] != "surface" ||
-		flagOf(second.played[1], "--out") != filepath.Join(s.dir, "hot-keys", "skew") {
-		t.Errorf("played %q", second.played)
-	}
-	// A third time there is nothing to play.
-	if again, err = openStudy(s.dir); err != nil {
-		t.Fatal(err)
-	}
-	third := &theatre{}
-	again.play = third.play
-	var same bytes.Buffer
-	if err := again.run(t.Context(), &same, io.Discard); err != nil || len(third.played) != 0 || same.String() != out.String() {
-		t.Errorf("%v, %d plays, stdout\n%s", err, len(third.played), same.String())
+	var first string
+	for again := range 2 {
+		resumed, err := openStudy(s.dir)
+		if err != nil || resumed.Budget != time.Minute {
+			t.Fatal(resumed, err)
+		}
+		p := &fakePlayer{}
+		resumed.play = p.play
+		var out bytes.Buffer
+		if err := resumed.run(t.Context(), &out, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case again == 1 && (len(p.played) > 0 || out.String() != first):
+			t.Errorf("a finished study played %d parts, and prints\n%s", len(p.played), out.String())
+		case again == 0 && (len(p.played) != 2 || !p.played[0].resume || p.played[0].dir != filepath.Join(s.dir, "batch-size", "handler") ||
+			p.played[1].resume || p.played[1].dir != filepath.Join(s.dir, "hot-keys", "skew")):
+			t.Errorf("played %+v", p.played)
+		}
+		first = out.String()
 	}
 }
 
-// TestStudyGoesOn after a broken invariant, and ends with it; bad input ends it at
-// once.
+// TestStudyGoesOn: a study continues after a broken invariant and ends with it; bad
+// input ends it at once.
 func TestStudyGoesOn(t *testing.T) {
-	s, p := staged(t, time.Minute)
-	p.codes = []int{exitInvalid}
+	s, p := startStudy(t, time.Minute, errInvalid)
 	if err := s.run(t.Context(), io.Discard, io.Discard); !errors.Is(err, errInvalid) || len(p.played) != 3 {
 		t.Errorf("%v after %d plays", err, len(p.played))
 	}
-	s, p = staged(t, time.Minute)
-	p.codes = []int{exitUsage}
-	if err := s.run(t.Context(), io.Discard, io.Discard); err == nil || errors.Is(err, errInvalid) || len(p.played) != 1 ||
-		!strings.Contains(err.Error(), "batch-size, readers: watchlab surface") {
+	s, p = startStudy(t, time.Minute, usageError{errors.New("bad")})
+	if err := s.run(t.Context(), io.Discard, io.Discard); err == nil || errors.Is(err, errInvalid) || len(p.played) != 1 || !strings.Contains(err.Error(), "batch-size, readers: bad") {
 		t.Errorf("%v after %d plays", err, len(p.played))
 	}
 }
 
 // TestStudyOverBudget: what took too long leaves the others a second.
 func TestStudyOverBudget(t *testing.T) {
-	s, p := staged(t, time.Nanosecond)
+	s, p := startStudy(t, time.Nanosecond)
 	if err := s.run(t.Context(), io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range p.played {
-		if flagOf(args, "--budget") != "1s" {
-			t.Errorf("%q", args)
+	for _, got := range p.played {
+		if got.spec.Budget.Duration != time.Second {
+			t.Errorf("a budget of %v", got.spec.Budget)
 		}
 	}
 }
 
 func TestStudyBadInput(t *testing.T) {
-	there := t.TempDir()
-	damaged := t.TempDir()
-	unknown := t.TempDir()
+	there, damaged, unknown := t.TempDir(), t.TempDir(), t.TempDir()
 	for dir, text := range map[string]string{damaged: "{", unknown: `{"budgetNs": 1, "questions": ["nobody"]}`} {
 		if err := os.WriteFile(filepath.Join(dir, studyFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -239,7 +210,7 @@ func TestStudyBadInput(t *testing.T) {
 		{[]string{"--resume", there}, []string{"--resume: " + there + " is no study's folder"}},
 		{[]string{"--resume", damaged}, []string{"--resume: " + filepath.Join(damaged, studyFile)}},
 		{[]string{"--resume", unknown}, []string{"--resume: " + filepath.Join(unknown, studyFile), `unknown question "nobody"`}},
-		{[]string{"--resume", there, "--budget", "1m"}, []string{"--budget: is the study's"}},
+		{[]string{"--resume", there, "--budget", "1m"}, []string{"--budget: is not for --resume"}},
 		{[]string{"readers"}, []string{`study takes no argument "readers"`}},
 	} {
 		code, out, errs := call(t, append([]string{"study"}, tc.args...)...)
@@ -254,23 +225,5 @@ func TestStudyBadInput(t *testing.T) {
 	}
 	if left, err := os.ReadDir(there); err != nil || len(left) != 0 {
 		t.Errorf("%d files were left (%v)", len(left), err)
-	}
-}
-
-// TestStudyCommands: every part's command can be played as it stands. Each is
-// interrupted before its first cell.
-func TestStudyCommands(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, q := range study.Questions() {
-		for _, p := range q.Parts {
-			// A smaller storm is made sooner.
-			args := append(slices.Clone(p.Args), "--scale", "0.01", "--budget", "1s", "-o", "json")
-			var out, errs bytes.Buffer
-			code := run(ctx, args, &out, &errs)
-			if code != exitInterrupted || !strings.Contains(errs.String(), "0 of ") {
-				t.Errorf("%s, %s: exit code %d, stderr %q", q.Name, p.Name, code, errs.String())
-			}
-		}
 	}
 }

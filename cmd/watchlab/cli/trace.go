@@ -285,7 +285,7 @@ type target struct {
 
 func (t *target) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.overwrite, "overwrite", false, "replace the file that is written where there is one")
-	cmd.Flags().BoolVar(&t.best, "best", false, "compress a trace as well as can be, in several times the time")
+	cmd.Flags().BoolVar(&t.best, "best", false, "best compression, several times slower")
 }
 
 // Formats that verbs write.
@@ -440,8 +440,8 @@ and events after it are mended, so that what is written can be played.`,
 		},
 	}
 	t.flags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "format: trace, lines (with times) or watch (default: by OUT's name, lines for -)")
-	cmd.Flags().DurationVar(&spacing, "spacing", 0, "time between two events of a watch, which has no times (default: all at once)")
+	cmd.Flags().StringVar(&to, "to", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
+	cmd.Flags().DurationVar(&spacing, "spacing", 0, "time between two events of a watch (default 0)")
 	cmd.Flags().StringSliceVar(&only, "resource", nil, "resources to write, such as pods or apps/v1/deployments (default: all)")
 	cmd.Flags().BoolVar(&replace, "anonymise", false, "replace names and values")
 	return cmd

@@ -1,0 +1,217 @@
+package experiment_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
+)
+
+func TestParse(t *testing.T) {
+	got, err := experiment.Parse("x.yaml", []byte("family: queue\nstorm: {name: gang, scale: 0.1}\npaces: [max, \"1000\"]\nbudget: 1m\nknobs:\n  batchSize: 10\n"))
+	want := experiment.Spec{
+		Family: "queue", Storm: experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"},
+		Budget: metav1.Duration{Duration: time.Minute}, Knobs: experiment.Knobs{BatchSize: 10},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	var again experiment.Spec
+	if err := json.Unmarshal(got.JSON(), &again); err != nil || !reflect.DeepEqual(got, again) {
+		t.Errorf("%v: %+v is read again as %+v", err, got, again)
+	}
+}
+
+// TestMistakes: an error is one line with the file, the line and the field.
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"family: queue\nstorm:\n  nmae: gang\n":                           `x.yaml: line 3: unknown field "nmae"`,
+		"family: queue\nrounds: many\n":                                   "x.yaml: line 2: ",
+		"rounds: 1\nrounds: 2\n":                                          "x.yaml: line 2: ",
+		"family: queue\nbudget: 10x\n":                                    `x.yaml: line 2: time: unknown unit "x"`,
+		"family: [":                                                       "x.yaml: line 1: ",
+		"family: queue\nrounds: -1\n":                                     "x.yaml: line 2: rounds: -1 is less than 1",
+		"family: quue\n":                                                  `x.yaml: line 1: family: "quue" is not one of deltafifo, queue, merge`,
+		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":              "x.yaml: line 4: storm.nodes: -3 is less than 1",
+		"family: queue\nrounds: 2\nbudget: 1m\n":                          "x.yaml: line 3: budget: is in place of --rounds",
+		"parts:\n- family: queue\n- {family: merge, rounds: -2}":          "x.yaml: line 3: parts.1.rounds: -2 is less than 1",
+		"parts:\n- family: queue\n- parts: [{family: queue}]":             "x.yaml: line 3: parts.1.parts: a part has no parts",
+		"family: queue\nsearch: {}\n":                                     "x.yaml: line 2: search: needs one of knee, scale, surface",
+		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                 "x.yaml: line 2: search.knee.slo: ",
+		"rounds: 2\nproducers: 2\n":                                       "x.yaml: line 2: producers: needs --family",
+		"family: queue\nsource: memory\ncluster: {context: one}":          "x.yaml: line 3: cluster.context: needs --source cluster or apply",
+		"family: deltafifo\nsource: apply\n":                              "x.yaml: cluster.context: --source apply writes into a cluster",
+		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":               "x.yaml: line 2: memory: is not for --manifest -",
+		"family: queue\nvariants: [nobody]\nstorm: {name: recorded-gang}": "x.yaml: line 2: variants: queue: unknown variant",
+		"family: queue\nshare: 2/2\n":                                     "x.yaml: line 2: share: ",
+		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2": "x.yaml: line 3: procs: is varied",
+	} {
+		s, err := experiment.Parse("x.yaml", []byte(text))
+		if err == nil {
+			_, err = experiment.New(t.Context(), s, nil)
+			err = experiment.InFile("x.yaml", []byte(text), err)
+		}
+		if !errors.Is(err, experiment.ErrSpec) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestPlanAgain: the Spec of a plan, with its defaults, plans the same.
+func TestPlanAgain(t *testing.T) {
+	for name, s := range map[string]experiment.Spec{
+		"quick": {}, "family": {Family: "queue"}, "budget": {Family: "queue", Budget: metav1.Duration{Duration: time.Second}},
+		"knee":  {Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},
+		"scale": {Deliveries: []string{"per-key"}, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
+		"share": {Family: "queue", Share: "0/2"},
+	} {
+		first, err := experiment.New(t.Context(), s, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var kept experiment.Spec
+		if err := json.Unmarshal(first.Options.Experiment, &kept); err != nil {
+			t.Fatal(err)
+		}
+		again, err := experiment.New(t.Context(), kept, nil)
+		if err != nil {
+			t.Fatalf("%s again: %v", name, err)
+		}
+		if diff := cmp.Diff(first.Spec, again.Spec); diff != "" {
+			t.Errorf("%s (-first +again):\n%s", name, diff)
+		}
+		if a, b := cellNames(first), cellNames(again); !slices.Equal(a, b) || first.Options.Name != again.Options.Name {
+			t.Errorf("%s: %s plays %q, and again %s %q", name, first.Options.Name, a, again.Options.Name, b)
+		}
+	}
+}
+
+func cellNames(p *experiment.Plan) []string {
+	var all []string
+	for _, c := range p.Comparisons {
+		for _, cl := range c.Cells {
+			all = append(all, c.Title+" "+c.Input+" "+cl.BenchName())
+		}
+	}
+	return all
+}
+
+// TestEveryFieldIsDocumented: help texts and flags of the Spec are whole.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	seen := map[string]bool{}
+	all := &experiment.Spec{Search: &experiment.Search{Knee: &experiment.KneeSearch{}, Scale: &experiment.Scale{}, Surface: &experiment.Surface{}}}
+	for _, f := range experiment.Fields(all) {
+		if f.Help == "" || seen[f.Flag] || experiment.FlagOf(f.Path) != f.Flag || experiment.Path(f.Flag) != f.Path {
+			t.Errorf("field %s, flag %s: %q", f.Path, f.Flag, f.Help)
+		}
+		seen[f.Flag] = true
+	}
+}
+
+// TestQuestions: every question's experiments can be planned, on a smaller storm, and
+// the label that its answers are grouped by is there.
+func TestQuestions(t *testing.T) {
+	questions, err := experiment.Questions()
+	if err != nil || len(questions) != 9 {
+		t.Fatal(len(questions), err)
+	}
+	for _, q := range questions {
+		if q.Asks == "" || q.About == "" {
+			t.Errorf("%+v", q)
+		}
+		for _, p := range q.Parts {
+			p.Experiment.Storm.Scale = 0.01
+			plan, err := experiment.New(t.Context(), p.Experiment, nil)
+			if err != nil {
+				t.Errorf("%s, %s: %v", q.Name, p.Name, err)
+				continue
+			}
+			var keys []string
+			for _, c := range plan.Comparisons {
+				for _, cl := range c.Cells {
+					for _, l := range cl.Labels {
+						keys = append(keys, l.Key)
+					}
+				}
+			}
+			if p.By != "" && !slices.Contains(keys, p.By) || len(p.Columns) == 0 || p.Weight <= 0 || p.Shows == "" {
+				t.Errorf("%s, %s: %+v, labels %q", q.Name, p.Name, p, keys)
+			}
+		}
+	}
+}
+
+// TestPage compares a page with its golden file.
+func TestPage(t *testing.T) {
+	questions, err := experiment.Questions("readers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell := func(impl, readers string, baseline bool, class string, perSecond ...float64) lab.CellResult {
+		c := lab.CellResult{
+			Name: "Informer", Baseline: baseline, Class: class, Verdict: lab.Verdict{Status: lab.Valid},
+			Labels: []lab.Label{{Key: "impl", Value: impl}, {Key: "readers", Value: readers}, {Key: "rate", Value: "max"}},
+		}
+		for i, v := range perSecond {
+			r := lab.Round{Round: i + 1}
+			r.Result.EventsIn, r.Result.EventsPerSecond, r.Result.BytesPerEvent = 1000, v, 64
+			c.Rounds = append(c.Rounds, r)
+		}
+		return c
+	}
+	slow, fast := []float64{990, 1000, 1010, 995, 1005}, []float64{2970, 3000, 3030, 2985, 3015}
+	again := cell("clientgo-again", "0", false, "a", slow...)
+	first := cell("clientgo", "0", true, "a", slow...)
+	again.Again = first.BenchName()
+	lost := cell("ring", "4", false, "a")
+	lost.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "event 7"}
+	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	ended := began.Add(90 * time.Second)
+	o := &lab.Outcome{
+		Started: began, Ended: &ended, Rounds: 5, Env: lab.Env{CPU: "A processor", Cores: 2, GOMAXPROCS: 2, GoVersion: "go1.26.8", GOOS: "linux", GOARCH: "amd64", Build: lab.Build{Commit: "abcdef"}},
+		Comparisons: []lab.ComparisonResult{{Family: "deltafifo", Title: "fakes", Cells: []lab.CellResult{
+			first, cell("ring", "0", false, "a", fast...), cell("other", "0", false, "b", slow...),
+			cell("clientgo", "2", true, "a", slow[:3]...), cell("ring", "2", false, "a", fast[:3]...),
+			cell("clientgo", "4", true, "a", slow...), lost, cell("cond", "4", false, "a", append([]float64{900}, slow[1:]...)...), again,
+		}}},
+	}
+	var b strings.Builder
+	if err := questions[0].Page(&b, experiment.Found{"throughput": o}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "page.md", b.String())
+	b.Reset()
+	if err := experiment.Index(&b, questions, map[string]experiment.Found{"readers": {"throughput": o}}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "index.md", b.String())
+}
+
+// golden compares with a file of testdata; UPDATE=1 writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}

@@ -1,0 +1,375 @@
+package experiment
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/perf/benchunit"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/stats"
+)
+
+//go:embed questions/*.yaml
+var questionFiles embed.FS
+
+// Question is a research question with the experiments that answer it.
+type Question struct {
+	Name  string         `json:"name"`
+	Asks  string         `json:"asks"`
+	About string         `json:"about"`
+	Parts []QuestionPart `json:"parts"`
+}
+
+// QuestionPart is one run of a [Question].
+type QuestionPart struct {
+	Name  string `json:"name"`
+	Shows string `json:"shows"`
+	// Weight is the part's share of the study's time.
+	Weight float64 `json:"weight"`
+	// Columns are the units on the page; the answer is read off the first.
+	Columns []string `json:"columns"`
+	// By is the label whose values each have an answer of their own.
+	By         string `json:"by,omitempty"`
+	Experiment Spec   `json:"experiment"`
+}
+
+// Found are the outcomes of a question's parts, by name; without those not played.
+type Found map[string]*lab.Outcome
+
+// ErrUnknownQuestion is wrapped by the error for a name that is no question's.
+var ErrUnknownQuestion = errors.New("unknown question")
+
+// PageFile is the name of a page in its folder.
+const PageFile = "README.md"
+
+// Questions returns the named questions; all where none is named.
+func Questions(names ...string) ([]Question, error) {
+	files, err := questionFiles.ReadDir("questions")
+	if err != nil {
+		return nil, err
+	}
+	var all []Question
+	var have []string
+	for _, f := range files {
+		data, err := questionFiles.ReadFile("questions/" + f.Name())
+		if err != nil {
+			return nil, err
+		}
+		var q Question
+		if err := yaml.UnmarshalStrict(data, &q); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		all, have = append(all, q), append(have, q.Name)
+	}
+	for _, n := range names {
+		if !slices.Contains(have, n) {
+			return nil, fmt.Errorf("%w %q (have %s)", ErrUnknownQuestion, n, strings.Join(have, ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(q Question) bool { return len(names) > 0 && !slices.Contains(names, q.Name) }), nil
+}
+
+// Index writes the page of a study: each question with its answers.
+func Index(w io.Writer, questions []Question, found map[string]Found) error {
+	var b bytes.Buffer
+	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program. " +
+		"Each page tells how sure its answer is.\n\n")
+	for _, q := range questions {
+		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", q.Asks, q.Name, PageFile)
+		report.List(&b, q.answers(found[q.Name]))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Page writes a question's page: the answers, how sure they are, and the figures of
+// each part.
+func (q Question) Page(w io.Writer, found Found) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
+	report.List(&b, q.answers(found))
+	b.WriteString("## How sure\n\n")
+	for _, p := range q.Parts {
+		report.List(&b, p.sure(found[p.Name]))
+	}
+	for _, p := range q.Parts {
+		fmt.Fprintf(&b, "## %s\n\n%s.\n\n    watchlab run %s/%s\n\n", p.Name, p.Shows, p.Name, lab.ExperimentFile)
+		o := found[p.Name]
+		if o == nil {
+			continue
+		}
+		for i := range o.Comparisons {
+			p.table(&b, &o.Comparisons[i])
+		}
+		fmt.Fprintf(&b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n%s\n\n",
+			roundsOf(o), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile, report.Escape(placeOf(o)))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// answers has a line for each part and value of its By label.
+func (q Question) answers(found Found) []string {
+	var out []string
+	for _, p := range q.Parts {
+		o := found[p.Name]
+		if o == nil {
+			out = append(out, p.Name+": not played.")
+			continue
+		}
+		lines := p.knees(o)
+		for i := range o.Comparisons {
+			lines = append(lines, p.answer(&o.Comparisons[i])...)
+		}
+		if len(lines) == 0 {
+			lines = []string{p.Name + ": no figures: " + verdictsOf(o) + "."}
+		}
+		out = append(out, lines...)
+	}
+	return out
+}
+
+// figure is a cell with figures.
+type figure struct {
+	*lab.CellResult
+	samples stats.Samples
+}
+
+// figuresOf are the cells with figures in the unit, the A/A pairs left out.
+func figuresOf(c *lab.ComparisonResult, unit string) []figure {
+	var all []figure
+	for i := range c.Cells {
+		f := figure{&c.Cells[i], c.Cells[i].Samples(c.Latency)}
+		if f.Again == "" && (unit == "" || len(f.samples[unit]) > 0) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// answer names the best cell in the first column, for each value of the By label, and
+// what that is beside the baseline at the same labels.
+func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
+	if p.Experiment.Search != nil && p.Experiment.Search.Knee != nil {
+		return nil // [QuestionPart.knees] has the answers.
+	}
+	unit := p.Columns[0]
+	cells := figuresOf(c, unit)
+	var lines, values []string
+	for _, f := range cells {
+		value := f.Label(p.By)
+		if slices.Contains(values, value) {
+			continue
+		}
+		values = append(values, value)
+		group := slices.DeleteFunc(slices.Clone(cells), func(g figure) bool { return g.Label(p.By) != value })
+		best := slices.MaxFunc(group, func(a, b figure) int {
+			order := cmp.Compare(stats.Median(a.samples[unit]), stats.Median(b.samples[unit]))
+			if stats.Better(unit) == stats.Higher {
+				return order
+			}
+			return -order
+		})
+		at := p.Name
+		if value != "" {
+			at += ", " + p.By + " " + value
+		}
+		lines = append(lines, fmt.Sprintf("%s: best %s: %s, %s%s.", at, unit, best.knobs(p.By, cells), number(best.samples, unit), best.beside(group, unit)))
+	}
+	return lines
+}
+
+// knobs is the variant with the labels in which the cells differ.
+func (f figure) knobs(by string, cells []figure) string {
+	text := f.Impl()
+	for _, l := range f.Labels {
+		differs := slices.ContainsFunc(cells, func(g figure) bool { return g.Label(l.Key) != l.Value })
+		if l.Key != "impl" && l.Key != by && differs {
+			text += ", " + l.Key + " " + l.Value
+		}
+	}
+	return text
+}
+
+// beside is the ratio to the baseline that has the same labels, as far as it has them.
+func (f figure) beside(group []figure, unit string) string {
+	for _, base := range group {
+		same := base.Baseline && !slices.ContainsFunc(base.Labels, func(l lab.Label) bool { return l.Key != "impl" && f.Label(l.Key) != l.Value })
+		switch {
+		case !same || base.BenchName() == f.BenchName():
+		case base.Class != f.Class:
+			return "; no ratio to " + base.Impl() + ", whose guarantees differ"
+		default:
+			c := stats.Compare(base.samples[unit], f.samples[unit])
+			switch {
+			case math.IsNaN(c.Ratio):
+				return ""
+			case !c.Testable:
+				return fmt.Sprintf(", %.3g times %s (too few rounds for a test)", c.Ratio, base.Impl())
+			case !c.Significant:
+				return fmt.Sprintf(", no significant difference to %s (%.3g times, %s)", base.Impl(), c.Ratio, stats.PText(c.P))
+			}
+			return fmt.Sprintf(", %.3g times %s (%s)", c.Ratio, base.Impl(), stats.PText(c.P))
+		}
+	}
+	return ""
+}
+
+// knees has a line for each knee that was searched for.
+func (p QuestionPart) knees(o *lab.Outcome) []string {
+	var lines []string
+	for _, k := range o.Knees {
+		held, failed := "none held", "none failed"
+		if k.Held > 0 {
+			held = Rate(k.Held) + " events/s held"
+		}
+		if k.Failed > 0 {
+			failed = Rate(k.Failed) + " failed"
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s: %s, %s (limit: %s).", p.Name, k.Impl, held, failed, k.Limit))
+	}
+	return lines
+}
+
+// number is the median in the unit, with an SI or IEC prefix.
+func number(samples stats.Samples, unit string) string {
+	v := stats.Median(samples[unit])
+	if v == math.Trunc(v) && math.Abs(v) < 1000 {
+		return fmt.Sprint(v)
+	}
+	class := benchunit.ClassOf(unit)
+	return benchunit.Scale(v, class)
+}
+
+// sure tells what the answers of a part rest on.
+func (p QuestionPart) sure(o *lab.Outcome) []string {
+	if o == nil {
+		return []string{p.Name + ": not played."}
+	}
+	line := fmt.Sprintf("%s: %s of each cell; %s.", p.Name, roundsOf(o), verdictsOf(o))
+	if o.Interrupted {
+		line += " It was interrupted."
+	}
+	out := []string{line}
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		for _, again := range c.Cells {
+			at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Again })
+			if again.Again == "" || at < 0 {
+				continue
+			}
+			first, second := c.Cells[at].Samples(c.Latency)[stats.UnitEventsPerSec], again.Samples(c.Latency)[stats.UnitEventsPerSec]
+			if d := stats.Compare(first, second); d.Testable {
+				line := fmt.Sprintf("%s: A/A: %s twice: %.3g times (%s).", p.Name, again.Again, d.Ratio, stats.PText(d.P))
+				if d.Significant {
+					line += " That is chance or the machine: smaller differences mean nothing here."
+				}
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
+// roundsOf says how many rounds the cells have.
+func roundsOf(o *lab.Outcome) string {
+	least, most := math.MaxInt, 0
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if n := len(cl.Rounds); n > 0 {
+				least, most = min(least, n), max(most, n)
+			}
+		}
+	}
+	if most > least {
+		return fmt.Sprintf("%d to %d rounds", least, most)
+	}
+	return report.Plural(most, "round")
+}
+
+// verdictsOf counts the verdicts, and names the cells that broke an invariant.
+func verdictsOf(o *lab.Outcome) string {
+	var order []string
+	count := map[string]int{}
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if word := cl.Verdict.Short(); count[word] == 0 {
+				order = append(order, word)
+			}
+			count[cl.Verdict.Short()]++
+		}
+	}
+	for i, word := range order {
+		order[i] = fmt.Sprintf("%d %s", count[word], word)
+	}
+	line := strings.Join(order, ", ")
+	if failed := o.Failed(); len(failed) > 0 {
+		line += " (" + strings.Join(failed, "; ") + ")"
+	}
+	return line
+}
+
+// placeOf says when, and on what machine, a run was played.
+func placeOf(o *lab.Outcome) string {
+	e := o.Env
+	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST"), e.CPU, fmt.Sprintf("%d cores, GOMAXPROCS %d", e.Cores, e.GOMAXPROCS),
+		fmt.Sprintf("%s %s/%s", e.GoVersion, e.GOOS, e.GOARCH), "commit " + e.Revision()}
+	if o.Ended != nil {
+		parts = append(parts, fmt.Sprintf("%v in all", o.Ended.Sub(o.Started).Round(time.Second)))
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ") + "."
+}
+
+// table writes the figures of the cells: the labels in which they differ, and the
+// columns that any cell has.
+func (p QuestionPart) table(b *bytes.Buffer, c *lab.ComparisonResult) {
+	cells := figuresOf(c, "")
+	var labels []string
+	for _, f := range cells {
+		for _, l := range f.Labels {
+			differs := slices.ContainsFunc(cells, func(g figure) bool { return g.Label(l.Key) != l.Value })
+			if l.Key != "impl" && differs && !slices.Contains(labels, l.Key) {
+				labels = append(labels, l.Key)
+			}
+		}
+	}
+	columns := slices.DeleteFunc(slices.Clone(p.Columns), func(unit string) bool { return len(figuresOf(c, unit)) == 0 })
+	row := func(entries ...string) {
+		for i, e := range entries {
+			entries[i] = report.Escape(cmp.Or(e, "-"))
+		}
+		b.WriteString("| " + strings.Join(entries, " | ") + " |\n")
+	}
+	fmt.Fprintf(b, "%s:\n\n", report.Escape(c.Title))
+	row(slices.Concat([]string{"variant"}, labels, columns, []string{"verdict"})...)
+	b.WriteString("|" + strings.Repeat("---|", 1+len(labels)) + strings.Repeat("---:|", len(columns)) + "---|\n")
+	for _, f := range cells {
+		entries := []string{f.Impl()}
+		for _, key := range labels {
+			entries = append(entries, f.Label(key))
+		}
+		for _, unit := range columns {
+			text := ""
+			if values := f.samples[unit]; len(values) > 0 {
+				text = number(f.samples, unit)
+				if s := stats.Summarize(values); s.Spread != nil {
+					text += fmt.Sprintf(" ± %.0f %%", *s.Spread*100)
+				}
+			}
+			entries = append(entries, text)
+		}
+		row(append(entries, f.Verdict.Short())...)
+	}
+	b.WriteString("\n")
+}

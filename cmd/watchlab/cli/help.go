@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"watchlab/bench/experiment"
+	"watchlab/bench/pipeline"
+	"watchlab/bench/profile"
+	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// groups are the verbs as --help shows them.
+var groups = []struct {
+	id, title string
+	verbs     []string
+}{
+	{"play", "Play:", []string{"run", "dash", "knee", "scale", "surface", "study"}},
+	{"look", "Look:", []string{"list", "report", "compare", "gate", "profile"}},
+	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
+	{"cluster", "Cluster:", []string{"cluster", "pod"}},
+}
+
+// group sorts the verbs of the root into their groups.
+func group(root *cobra.Command) {
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, verb := range root.Commands() {
+			if slices.Contains(g.verbs, verb.Name()) {
+				verb.GroupID = g.id
+			}
+		}
+	}
+}
+
+// shortFlags are shown by the short help of a verb that plays, beside the common
+// fields of a Spec.
+var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help", "help-all"}
+
+// shortHelp has --help show the common flags only; --help-all shows all.
+func (f *runFlags) shortHelp(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.helpAll, "help-all", false, "help with all flags")
+	common := slices.Clone(shortFlags)
+	for _, fl := range f.fields {
+		if fl.Common || f.flagged.Search != nil && fl.Search() {
+			common = append(common, fl.Flag)
+		}
+	}
+	full := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if f.helpAll {
+			full(cmd, args)
+			return
+		}
+		var hidden []*pflag.Flag
+		hide := func(fl *pflag.Flag) {
+			if !slices.Contains(common, fl.Name) && !fl.Hidden {
+				fl.Hidden = true
+				hidden = append(hidden, fl)
+			}
+		}
+		cmd.LocalFlags().VisitAll(hide)
+		cmd.InheritedFlags().VisitAll(hide)
+		full(cmd, args)
+		for _, fl := range hidden {
+			fl.Hidden = false
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", len(hidden), cmd.CommandPath())
+	})
+}
+
+// complete has the shell complete a flag with names.
+func complete(cmd *cobra.Command, flag string, names []string) {
+	if cmd.Flags().Lookup(flag) != nil {
+		// The flag is there, and nobody else completes it.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// completeSpec has the shell complete the flags of a Spec.
+func completeSpec(cmd *cobra.Command) {
+	var variants, kinds []string
+	for _, e := range entries() {
+		if !slices.Contains(variants, e.Name) {
+			variants = append(variants, e.Name)
+		}
+	}
+	for _, k := range profile.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	for flag, names := range map[string][]string{
+		"family": experiment.Families(), "impl": variants, "pipeline": pipeline.Names(), "source": experiment.Sources(),
+		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
+		"output": {"brief", "table", "json", "bench"},
+	} {
+		complete(cmd, flag, names)
+	}
+	if cmd.Flags().Lookup("storm") != nil {
+		// A storm may be a file, too.
+		_ = cmd.RegisterFlagCompletionFunc("storm", cobra.FixedCompletions(stormChoices(), cobra.ShellCompDirectiveDefault))
+	}
+}
+
+// stormChoices are the storms that have names.
+func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
+
+func newVersion() *cobra.Command {
+	output := "text"
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of watchlab, Go and client-go",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions()
+			switch output {
+			case "json":
+				return printJSON(cmd.OutOrStdout(), v)
+			case "text":
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "watchlab %s\ncommit   %s\nGo       %s\nclient-go %s\n", v.Version, v.Commit, v.Go, v.ClientGo)
+				return err
+			}
+			return badFlag("output", experiment.OneOf(output, "text", "json"))
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", output, "output: text, json")
+	return cmd
+}
+
+type version struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Go       string `json:"go"`
+	ClientGo string `json:"clientGo"`
+}
+
+func versions() version {
+	v := version{Version: "(devel)", Commit: build().Revision(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, ClientGo: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version = cmp.Or(info.Main.Version, v.Version)
+	for _, d := range info.Deps {
+		if d.Path == "k8s.io/client-go" {
+			v.ClientGo = d.Version
+		}
+	}
+	return v
+}
+
+// printJSON prints a value as indented JSON.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
