@@ -173,7 +173,7 @@ func TestPage(t *testing.T) {
 	slow, fast := []float64{990, 1000, 1010, 995, 1005}, []float64{2970, 3000, 3030, 2985, 3015}
 	again := cell("clientgo-again", "0", false, "a", slow...)
 	first := cell("clientgo", "0", true, "a", slow...)
-	again.Again = first.BenchName()
+	again.Repeats = first.BenchName()
 	lost := cell("ring", "4", false, "a")
 	lost.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "event 7"}
 	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)

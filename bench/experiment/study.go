@@ -151,7 +151,7 @@ func figuresOf(c *lab.ComparisonResult, unit string) []figure {
 	var all []figure
 	for i := range c.Cells {
 		f := figure{&c.Cells[i], c.Cells[i].Samples(c.Latency)}
-		if f.Again == "" && (unit == "" || len(f.samples[unit]) > 0) {
+		if f.Repeats == "" && (unit == "" || len(f.samples[unit]) > 0) {
 			all = append(all, f)
 		}
 	}
@@ -265,13 +265,13 @@ func (p QuestionPart) sure(o *lab.Outcome) []string {
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
 		for _, again := range c.Cells {
-			at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Again })
-			if again.Again == "" || at < 0 {
+			at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Repeats })
+			if again.Repeats == "" || at < 0 {
 				continue
 			}
 			first, second := c.Cells[at].Samples(c.Latency)[stats.UnitEventsPerSec], again.Samples(c.Latency)[stats.UnitEventsPerSec]
 			if d := stats.Compare(first, second); d.Testable {
-				line := fmt.Sprintf("%s: A/A: %s twice: %.3g times (%s).", p.Name, again.Again, d.Ratio, stats.PText(d.P))
+				line := fmt.Sprintf("%s: A/A: %s twice: %.3g times (%s).", p.Name, again.Repeats, d.Ratio, stats.PText(d.P))
 				if d.Significant {
 					line += " That is chance or the machine: smaller differences mean nothing here."
 				}
