@@ -8,8 +8,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// again tells of each A/A pair of a comparison: the same variant played twice in
-// every round, so that what differs is chance or the machine.
+// again describes each A/A pair of a comparison: the same variant played twice in
+// every round, so chance or the machine causes any difference.
 func again(c *lab.ComparisonResult) []string {
 	var lines []string
 	for i := range c.Cells {
@@ -26,7 +26,7 @@ func again(c *lab.ComparisonResult) []string {
 	return lines
 }
 
-// pair is the line of one pair: of throughput or, where that was set, of p99.
+// pair describes one pair by throughput, or by p99 at a set rate.
 func pair(c *lab.ComparisonResult, first, second *lab.CellResult) string {
 	unit, what := stats.UnitEventsPerSec, "events/s"
 	if _, paced := first.Rate(); paced {
@@ -48,5 +48,5 @@ func pair(c *lab.ComparisonResult, first, second *lab.CellResult) string {
 	case !d.Significant:
 		return line + ", no difference, would see " + seen(base, values)
 	}
-	return line + fmt.Sprintf(", WARNING: equals differ (%s), so that differences of this size may be the machine's; by chance 1 pair in 20 does", stats.PText(d.P))
+	return line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P))
 }

@@ -9,17 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
-// The bounds of [Brief]: one screen.
-const (
-	briefWidth = 100
-	briefLines = 40
-)
+// briefLines is the most that [Brief] writes.
+const briefLines = 40
 
 // Brief writes the run on one screen: at most 40 lines of at most 100 columns.
 //
@@ -36,7 +32,7 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	ends := briefEnds(o)
 	used := len(ends)
 	for i := range families {
-		families[i].sentence = wrap(families[i].say())
+		families[i].sentence = wrap(families[i].say(), textWidth)
 		used += len(families[i].sentence) + 2
 	}
 	dropped := shrink(families, briefLines-used-1)
@@ -391,13 +387,11 @@ func (f *briefFamily) table() []string {
 			g.rows = append(g.rows, append(line, briefFigures(r, group.rows)...))
 		}
 	}
-	return g.lines("", briefWidth)
+	return g.lines("", textWidth)
 }
 
 func briefFigures(r row, rows []row) []string {
-	short := func(s string) string {
-		return strings.NewReplacer("no difference", "no diff.", times(1)+" baseline", "baseline").Replace(s)
-	}
+	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	perSecond := none
 	if values := r.fast[stats.UnitEventsPerSec]; len(values) > 0 {
 		perSecond = decimal(stats.Median(values))
@@ -491,7 +485,7 @@ func briefEnds(o *lab.Outcome) []string {
 			all += counts[cause]
 			parts = append(parts, fmt.Sprintf("%d %s%s", counts[cause], cause, causeHints[cause]))
 		}
-		out = append(out, wrap(fmt.Sprintf("No answer from %d of %s: %s.", all, Plural(cells, "cell"), strings.Join(parts, ", ")))...)
+		out = append(out, wrap(fmt.Sprintf("No answer from %d of %s: %s.", all, Plural(cells, "cell"), strings.Join(parts, ", ")), textWidth)...)
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()
@@ -502,7 +496,7 @@ func briefEnds(o *lab.Outcome) []string {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", differ, Plural(pairs, "pair"), alike)
 	}
 	out = append(out, noise+".")
-	out = append(out, wrap("ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")...)
+	out = append(out, wrap("ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.", textWidth)...)
 	if p := partial(o); p != "" {
 		out = append(out, "All figures are of"+strings.NewReplacer("(", "", ")", "").Replace(p)+".")
 	}
@@ -517,18 +511,4 @@ var causeHints = map[string]string{
 	"invalid: " + string(lab.CauseGenerator): " (the generator fell behind its rate)",
 	"invalid: " + string(lab.CauseSteal):     " (other machines took the CPU)",
 	"invalid: " + string(lab.CauseThrottled): " (the CPU quota ran out)",
-}
-
-// wrap breaks a text into lines at spaces.
-func wrap(text string) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > briefWidth {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
 }

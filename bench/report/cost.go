@@ -80,6 +80,7 @@ func rowNames(g *grid, varying []string) {
 	for _, key := range varying {
 		g.column(key, true)
 	}
+	g.labels = len(varying)
 }
 
 func rowName(r row, varying []string) []string {

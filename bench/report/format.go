@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -180,8 +181,9 @@ type table struct {
 // grid is a table before it is laid out.
 type grid struct {
 	header []string
-	left   []bool
+	left   []bool // words rather than figures
 	rows   [][]string
+	labels int // columns after the first that tell rows of one name apart
 }
 
 func (g *grid) column(name string, left bool) {
@@ -248,6 +250,79 @@ func (g *grid) lines(indent string, most int) []string {
 		out = append(out, strings.TrimRight(line, " "))
 	}
 	return out
+}
+
+// fitted lays the table out as text does. Where that is wider than most, its labels
+// become headings above their rows, and then the columns continue in further blocks
+// that repeat the first column.
+func (g *grid) fitted(indent string, most int) string {
+	wide := func(g *grid, from, to int) int {
+		sum := utf8.RuneCountInString(indent)
+		for i, w := range g.widths() {
+			if i == 0 || i >= from && i < to {
+				sum += w + 2
+			}
+		}
+		return sum - 2
+	}
+	if len(g.rows) == 0 || wide(g, 1, len(g.header)) <= most {
+		return g.text(indent)
+	}
+	first := 1 + g.labels
+	var b strings.Builder
+	for from := first; from < len(g.header); {
+		to := from + 1
+		for to < len(g.header) && wide(g, from, to+1) <= most {
+			to++
+		}
+		if from > first {
+			b.WriteString("\n")
+		}
+		block := grid{header: pick(g.header, from, to), left: pick(g.left, from, to)}
+		for _, r := range g.rows {
+			block.rows = append(block.rows, pick(r, from, to))
+		}
+		before := ""
+		for i, line := range strings.SplitAfter(block.text(indent), "\n")[:len(g.rows)+2] {
+			if i >= 2 {
+				if heading := g.heading(g.rows[i-2]); heading != before {
+					before = heading
+					b.WriteString(indent + heading + "\n")
+				}
+			}
+			b.WriteString(line)
+		}
+		from = to
+	}
+	return b.String()
+}
+
+// pick takes the first column and those between from and to.
+func pick[T any](row []T, from, to int) []T { return append(slices.Clone(row[:1]), row[from:to]...) }
+
+// heading names the labels of a row.
+func (g *grid) heading(row []string) string {
+	var parts []string
+	for i := 1; i <= g.labels; i++ {
+		if row[i] != none {
+			parts = append(parts, g.header[i]+"="+row[i])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// wrap breaks a text into lines at spaces.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
 }
 
 // markdown lays the table out with pipes.

@@ -140,7 +140,7 @@ func someOf(rates []string, most int) []string {
 // comparisonSection draws a comparison: its tables, then a panel for each group.
 // Panels of cells that a sweep went through are opened by those who want them.
 func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, swept bool, styles map[string]chart.Style) (section, error) {
-	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: v.legend}
+	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: slices.Concat(v.legend, v.noise)}
 	if len(s.Legend) > shownRemarks {
 		s.Legend, s.More = s.Legend[:shownRemarks], s.Legend[shownRemarks:]
 	}

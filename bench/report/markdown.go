@@ -30,7 +30,7 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 		}
 		b.WriteString(v.grid.markdown())
 		b.WriteString("\n")
-		List(&b, v.legend)
+		List(&b, slices.Concat(v.legend, v.noise))
 		for _, t := range v.more() {
 			fmt.Fprintf(&b, "### %s\n\n%s\n", Escape(t.title), t.grid.markdown())
 		}

@@ -1,16 +1,14 @@
-// Package report shows a run: as a table for the terminal, as JSON, as
-// benchfmt, as CSV, as Markdown, as a page of HTML.
+// Package report shows a run: on one screen, as text, JSON, benchfmt, CSV, Markdown or
+// HTML.
 //
-//  1. The cells of a comparison are grouped into rows: equal labels save for
-//     the rate.
-//  2. Each row is compared with the baseline that has the same knobs and the same
-//     guarantees. What the rounds could have shown stands beside each ratio.
-//  3. [Table] and [Markdown] lay the rows out. What a cell with an invalid
-//     verdict measured is nowhere in a run, so it cannot be shown: its row has
-//     dashes.
+//  1. The cells of a comparison become rows: cells whose labels differ only in the rate
+//     share one.
+//  2. Each row is compared with the baseline that has the same knobs and guarantees.
+//     The smallest change that the rounds would detect stands beside each ratio.
+//  3. [Brief] writes one screen, [Table], [Markdown] and [HTML] lay all rows out. A run
+//     holds no figures of an invalid cell; its row has dashes.
 //
-// Every figure is the median over the rounds, save for quantiles of latency,
-// which are of all rounds together.
+// Figures are medians over the rounds; quantiles of latency are of all rounds together.
 package report
 
 import (
@@ -27,47 +25,52 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Table writes a table for each comparison, with what its signs mean beneath.
-// It needs neither colour nor a terminal.
+// textWidth is the number of columns that text is laid out for.
+const textWidth = 100
+
+// Table writes a table for each comparison and the legend below, as plain text. Tables
+// that are wider than 100 columns get headings for their labels, and then further
+// blocks. Noisy cells are counted; the other forms list them.
 func Table(w io.Writer, o *lab.Outcome) error {
 	var b bytes.Buffer
+	lines := func(indent string, texts ...string) {
+		for _, text := range texts {
+			for i, line := range wrap(text, textWidth-len(indent)-2) {
+				b.WriteString(indent + strings.Repeat(" ", 2*min(i, 1)) + line + "\n")
+			}
+		}
+	}
+	show := func(t table, indent string) {
+		lines(strings.TrimSuffix(indent, "  "), t.title)
+		if t.shared != "" {
+			lines(indent, t.shared)
+		}
+		b.WriteString(t.grid.fitted(indent, textWidth))
+		lines(indent, t.legend...)
+	}
 	for i := range o.Comparisons {
 		v := view(&o.Comparisons[i], o.RoundsOf(o.Comparisons[i]))
-		fmt.Fprintf(&b, "%s: %s%s\n", v.family, v.title, partial(o))
-		if v.shared != "" {
-			fmt.Fprintf(&b, "  %s\n", v.shared)
+		legend := v.legend
+		if n := len(v.noise); n > 0 {
+			legend = append(slices.Clip(legend), fmt.Sprintf("noisy: %s of %d; the report lists them", Plural(n, "cell"), len(o.Comparisons[i].Cells)))
 		}
-		b.WriteString(v.grid.text("  "))
-		for _, line := range v.legend {
-			fmt.Fprintf(&b, "  %s\n", line)
-		}
+		show(table{title: v.family + ": " + v.title + partial(o), shared: v.shared, grid: v.grid, legend: legend}, "  ")
 		for _, t := range v.more() {
-			fmt.Fprintf(&b, "\n  %s\n", t.title)
-			b.WriteString(t.grid.text("  "))
+			b.WriteString("\n")
+			lines("  ", t.title)
+			b.WriteString(t.grid.fitted("  ", textWidth))
 		}
 		b.WriteString("\n")
 	}
-	for _, t := range sweeps(o) {
-		fmt.Fprintf(&b, "%s\n", t.title)
-		if t.shared != "" {
-			fmt.Fprintf(&b, "  %s\n", t.shared)
-		}
-		b.WriteString(t.grid.text("  "))
-		for _, line := range t.legend {
-			fmt.Fprintf(&b, "  %s\n", line)
-		}
-		b.WriteString("\n")
-	}
+	others := sweeps(o)
 	if t := shares(o); len(t.grid.rows) > 0 {
-		fmt.Fprintf(&b, "%s\n%s", t.title, t.grid.text("  "))
-		for _, line := range t.legend {
-			fmt.Fprintf(&b, "  %s\n", line)
-		}
+		others = append(others, t)
+	}
+	for _, t := range others {
+		show(t, "  ")
 		b.WriteString("\n")
 	}
-	for _, line := range method(o) {
-		fmt.Fprintf(&b, "%s\n", line)
-	}
+	lines("", method(o)...)
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -78,9 +81,8 @@ func JSON(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) }
 // Bench writes the rounds as benchfmt, for benchstat.
 func Bench(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) }
 
-// Write writes report.md and report.html into a results folder, each whole or not
-// at all. The other files stand there already: package lab writes them while it
-// runs.
+// Write writes report.md and report.html into a results folder, each whole or not at
+// all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {
 	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{lab.ReportFile: Markdown, HTMLFile: HTML} {
 		if err := lab.ReplaceFile(filepath.Join(dir, name), func(w io.Writer) error { return write(w, o) }); err != nil {
@@ -90,20 +92,21 @@ func Write(dir string, o *lab.Outcome) error {
 	return nil
 }
 
-// tableView is a comparison, ready to be laid out.
+// tableView is a comparison as tables.
 type tableView struct {
 	family, title string
 	shared        string
 	grid          grid
 	legend        []string
+	noise         []string // a line for each noisy cell
 	rows          []row
 	costs, noted  grid
 }
 
-// more are the further tables that have rows.
+// more returns the further tables with rows.
 func (v tableView) more() []table {
 	var out []table
-	for _, t := range []table{{title: "What it costs", grid: v.costs}, {title: "What was noted", grid: v.noted}} {
+	for _, t := range []table{{title: "Costs", grid: v.costs}, {title: "Notes of the workloads", grid: v.noted}} {
 		if len(t.grid.rows) > 0 {
 			out = append(out, t)
 		}
@@ -129,10 +132,12 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	if intervals {
 		v.grid.column("95 % interval", false)
 	}
-	for _, h := range []string{"at rate", "p50", "p99", "p99.9", "ratio", "would see"} {
+	v.grid.column("ratio", false)
+	v.grid.column("would see", false)
+	v.grid.column("verdict", true)
+	for _, h := range []string{"at rate", "p50", "p99", "p99.9"} {
 		v.grid.column(h, false)
 	}
-	v.grid.column("verdict", true)
 
 	for _, r := range v.rows {
 		line := rowName(r, varying)
@@ -157,14 +162,20 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	v.legend = append(v.legend, inequalities(v.rows)...)
 	v.legend = append(v.legend, again(c)...)
 	for _, cl := range c.Cells {
-		if cl.Verdict.Detail != "" && cl.Repeats == "" {
-			v.legend = append(v.legend, cellName(&cl, varying)+": "+cl.Verdict.String())
+		if cl.Verdict.Detail == "" || cl.Repeats != "" {
+			continue
+		}
+		line := cellName(&cl, varying) + ": " + cl.Verdict.String()
+		if cl.Verdict.Status == lab.Noisy {
+			v.noise = append(v.noise, line)
+		} else {
+			v.legend = append(v.legend, line)
 		}
 	}
 	return v
 }
 
-// cellName tells a cell from the others of its table.
+// cellName is a cell's name within its table.
 func cellName(c *lab.CellResult, varying []string) string {
 	name := row{throughput: c}.variant()
 	for _, key := range varying {
@@ -175,25 +186,24 @@ func cellName(c *lab.CellResult, varying []string) string {
 	return name + " @" + rateOf(c)
 }
 
-// figures are the columns after the throughput; dashes where nothing was
-// measured.
+// figures are the columns after the throughput, with dashes for missing figures.
 func figures(r row, rows []row, rounds int) []string {
 	rate := none
 	if r.wait.Count > 0 {
 		rate = r.rate()
 	}
 	return []string{
+		ratioColumn(r, rows),
+		seenColumn(r, rows),
+		r.verdict(rounds),
 		rate,
 		quantile(r.wait.Count, 2, r.wait.P50),
 		quantile(r.wait.Count, 100, r.wait.P99),
 		quantile(r.wait.Count, 1000, r.wait.P999),
-		ratioColumn(r, rows),
-		seenColumn(r, rows),
-		r.verdict(rounds),
 	}
 }
 
-// quantile writes a quantile that so many values are needed for.
+// quantile writes a quantile that needs a number of values.
 func quantile(have, need uint64, d time.Duration) string {
 	if have < need {
 		return none
@@ -206,7 +216,7 @@ func ratioColumn(r row, rows []row) string {
 		return "unequal"
 	}
 	if r.isBaseline() && len(r.fast) > 0 {
-		return times(1) + " baseline"
+		return "baseline"
 	}
 	base, ok := ratioBase(r, rows)
 	if !ok {
@@ -219,8 +229,7 @@ func ratioColumn(r row, rows []row) string {
 	return ratio(c)
 }
 
-// seenColumn is the smallest change of throughput that the rounds would have
-// shown.
+// seenColumn is the smallest change of throughput that the rounds detect.
 func seenColumn(r row, rows []row) string {
 	base, ok := ratioBase(r, rows)
 	if !ok {
@@ -229,14 +238,14 @@ func seenColumn(r row, rows []row) string {
 	return seen(base.fast[stats.UnitEventsPerSec], r.fast[stats.UnitEventsPerSec])
 }
 
-// ratioBase is the row that a row's throughput is a ratio of. False where the
-// generator set one of them.
+// ratioBase is the baseline of a row's throughput; false if a set rate decided one of
+// them.
 func ratioBase(r row, rows []row) (row, bool) {
 	base, ok := baselineOf(r, rows)
 	return base, ok && !r.paced() && !base.paced() && len(r.fast) > 0
 }
 
-// inequalities says why no ratio is taken, once for each pair of promises.
+// inequalities explains missing ratios, once for each pair of guarantees.
 func inequalities(rows []row) []string {
 	var lines []string
 	for _, r := range rows {
@@ -244,7 +253,7 @@ func inequalities(rows []row) []string {
 		if !ok || !unequal(base, r) {
 			continue
 		}
-		line := fmt.Sprintf("unequal: no ratio is taken, as the baseline promises %s, and the variant %s", base.throughput.Class, r.throughput.Class)
+		line := fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", base.throughput.Class, r.throughput.Class)
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
@@ -252,8 +261,8 @@ func inequalities(rows []row) []string {
 	return lines
 }
 
-// splitLabels parts the labels into the keys whose values differ between rows,
-// each a column, and those that are the same everywhere, as key=value.
+// splitLabels returns the keys whose values differ between rows, and the other labels
+// as key=value.
 func splitLabels(rows []row) (varying, shared []string) {
 	var keys []string
 	values := map[string][]string{}
@@ -305,8 +314,7 @@ func code(i int) string {
 	return fmt.Sprintf("A%d", i)
 }
 
-// latencyBoundaries names what the latency columns measured; usually one. A row
-// that has its latency from a paced cell doesn't show the unpaced one's.
+// latencyBoundaries names the boundaries of the latency columns, usually one.
 func latencyBoundaries(rows []row, wanted cell.Boundary) []string {
 	var out []string
 	for _, r := range rows {
@@ -330,24 +338,24 @@ func orNone(s string) string {
 	return s
 }
 
-// method says how the figures came about, and what the signs mean.
+// method explains how the figures are measured and what the signs mean.
 func method(o *lab.Outcome) []string {
-	warm := "after one warm-up round that is played and not counted"
+	warm := "after one warm-up round that does not count"
 	if o.Fresh {
-		warm = "each play of a cell in a process of its own, where nothing is warm"
+		warm = "each play in a process of its own, without warm-up"
 	}
 	lines := []string{
-		fmt.Sprintf("Figures are medians of %s, %s; in each round the cells are played in an order drawn from seed %d.", rounds(o), warm, o.Seed),
-		"events/s: as fast as it goes, unless the rate is set; ±: interquartile range of the rounds over their median (noisy above " + percent(lab.MaxSpread) + "); 95 % interval: of the median, from 6 rounds on.",
-		"p50, p99, p99.9: of the latency at the given rate (max: unpaced, so that it is mostly the wait in the queue), in all rounds together; shown from 100 events on, p99.9 from 1,000. Costs are the whole process's.",
-		"ratio: events/s over the baseline's of the same knobs. no difference: none that can be told from chance (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: too few rounds to tell (4 are needed). unequal: the guarantees differ, so that no ratio is taken. -: no such baseline with figures, or the rate was set.",
-		"would see: the smallest change that rounds as many and as noisy as these show in " + percent(stats.Power) + " of all runs.",
-		"A/A: the baseline played twice in every round; where the two differ, the run can't be trusted with differences of that size.",
-		fmt.Sprintf("invalid: no figure is kept. generator: in the median round more than %s of the releases were later than their budget (%v, or 1 %% of the time between two events where that is more, unless it was set).", percent(lab.MaxLateShare), cell.LateAfter),
-		fmt.Sprintf("steal, throttled, gc-limit: the machine was in the way: in the median round, others had more than %s of its CPU time, or the control group held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
+		fmt.Sprintf("Figures are medians of %s, %s. Seed %d draws the order of the cells in each round.", rounds(o), warm, o.Seed),
+		"events/s: unpaced throughput, unless the rate is set. ±: interquartile range of the rounds over their median; above " + percent(lab.MaxSpread) + " the cell is noisy. 95 % interval: of the median, from 6 rounds on.",
+		"p50, p99, p99.9: latency at the given rate, over all rounds; unpaced (max), it is mostly the wait in the queue. Shown from 100 events on, p99.9 from 1,000. Costs are those of the whole process.",
+		"ratio: events/s over the baseline with the same knobs. no difference: not significant (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: fewer than 4 rounds, not testable. unequal: the guarantees differ, so there is no ratio. -: no baseline with figures, or a set rate.",
+		"would see: the smallest change that these rounds, with their noise, detect in " + percent(stats.Power) + " of all runs.",
+		"A/A: the baseline played twice in every round. If the two differ, do not trust differences of that size.",
+		fmt.Sprintf("invalid: no figure is kept. generator: in the median round, more than %s of the releases were late by more than their budget (default %v, or 1 %% of the time between two events if that is longer).", percent(lab.MaxLateShare), cell.LateAfter),
+		fmt.Sprintf("steal, throttled, gc-limit: the machine disturbed the median round. Other machines took more than %s of the CPU time, the CPU quota held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
 	}
 	if o.Merged != nil {
-		lines = append(lines, "A merged cell is noisy where a round of it was not begun by all shares at the same time (within "+percent(lab.MaxSpread)+" of its length), and has the worst verdict of its shares; shares: some are missing.")
+		lines = append(lines, "A merged cell has the worst verdict of its shares, and is noisy if the shares did not start a round together (within "+percent(lab.MaxSpread)+" of its length). shares: some are missing.")
 	}
 	if o.Interrupted {
 		finished, all := o.Finished()
@@ -356,7 +364,7 @@ func method(o *lab.Outcome) []string {
 	return lines
 }
 
-// rounds says how many a figure is of: with a budget, comparisons differ.
+// rounds is the number of rounds; with a budget, comparisons differ.
 func rounds(o *lab.Outcome) string {
 	least, most := o.Rounds, o.Rounds
 	for _, c := range o.Comparisons {

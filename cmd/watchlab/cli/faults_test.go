@@ -29,7 +29,7 @@ func command(args ...string) (code int, stdout, stderr string) {
 func TestRunWithFaults(t *testing.T) {
 	code, out, errs := command("run", "--storm", "nodeloss", "--nodes", "1", "--pipeline", "informer", "--source", "apiserver",
 		"--impl", "cond", "--delivery", "in-order", "--rounds", "1", "--faults", "disconnect:frames=50,count=1")
-	if code != exitOK || !strings.Contains(out, "fault disconnect:frames=50,count=1") {
+	if code != exitOK || !strings.Contains(strings.Join(strings.Fields(out), " "), "fault disconnect:frames=50,count=1") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }
