@@ -208,7 +208,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("SharedServer", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--pods", "2", "--",
-			"--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1")
+			"--family", "deltafifo", "--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1")
 		d.believed("shared", 2)
 		s := d.state("shared")
 		d.must(0, "clean", "--name", "shared")
@@ -218,7 +218,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--pods", "2", "--writers", "2", "--",
-			"--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+			"--family", "deltafifo", "--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
 		d.believed("written", 2)
 		s := d.state("written")
 		if len(s.Pods) != 4 || !s.Pods[3].Writer {

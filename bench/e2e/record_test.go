@@ -80,5 +80,5 @@ func TestRecord(t *testing.T) {
 			t.Fatalf("the name %s is in the trace", name)
 		}
 	}
-	watchlab(t, "run", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1")
+	watchlab(t, "run", "--family", "deltafifo", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1")
 }
