@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// maxBody is how long the body of a request may be with a real server.
+// maxBody is the limit of a real server.
 const maxBody = 3 << 20
 
-// body reads the request's.
+// body reads the body of the request.
 func (req *request) body() ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
 	var tooLong *http.MaxBytesError
@@ -32,12 +32,11 @@ func (req *request) body() ([]byte, error) {
 	return b, nil
 }
 
-// codecs decode the bodies that aren't objects of the resource: options,
-// bindings, evictions, reviews. The objects are package patch's.
+// codecs decode bodies that are not objects of the resource: options, bindings,
+// evictions, reviews. Package patch decodes the objects.
 var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
-// decode reads a body, of that kind unless it says otherwise, by its content
-// type.
+// decode reads a body by its content type. kind is the default kind.
 func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
 	media := req.http.Header.Get("Content-Type")
 	if m, _, err := mime.ParseMediaType(media); err == nil {
@@ -48,12 +47,8 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	}
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), media)
 	if !ok {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status:  metav1.StatusFailure,
-			Code:    http.StatusUnsupportedMediaType,
-			Reason:  metav1.StatusReasonUnsupportedMediaType,
-			Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR),
-		}}
+		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, nil,
+			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
 	}
 	o, got, err := info.Serializer.Decode(body, &kind, into)
 	if err != nil {
@@ -65,7 +60,7 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	return nil
 }
 
-// readInto reads the request's body into an object of client-go's.
+// readInto reads the request's body into a typed object.
 func (req *request) readInto(into runtime.Object, kind schema.GroupVersionKind) error {
 	body, err := req.body()
 	if err != nil {

@@ -3,24 +3,25 @@ package apiserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/wire"
 )
 
-// call serves a request of the server's own, without a connection, whatever is
-// wrapped around the handler.
+// call serves a request of the server itself, without a connection and without the
+// wrapper of the handler.
 func (s *Server) call(method, path string, body []byte) error {
 	r := &http.Request{
 		Method: method, URL: &url.URL{Path: path}, Header: http.Header{
 			"Content-Type": {wire.ContentJSON}, "User-Agent": {"watchlab"},
 		},
-		Body: closer{bytes.NewReader(body)},
+		Body: io.NopCloser(bytes.NewReader(body)),
 	}
 	w := &recorder{header: http.Header{}, code: http.StatusOK}
 	s.ServeHTTP(w, r)
@@ -32,22 +33,12 @@ func (s *Server) call(method, path string, body []byte) error {
 		return err
 	}
 	if status.ErrStatus.Status != metav1.StatusFailure {
-		return apierrors.NewInternalError(errAnswer)
+		return apierrors.NewInternalError(errors.New("the answer is an error without a status"))
 	}
 	return status
 }
 
-type answerError struct{}
-
-func (answerError) Error() string { return "the answer is an error without a status" }
-
-var errAnswer = answerError{}
-
-type closer struct{ *bytes.Reader }
-
-func (closer) Close() error { return nil }
-
-// recorder keeps an answer.
+// recorder records an answer.
 type recorder struct {
 	header http.Header
 	code   int
@@ -57,7 +48,3 @@ type recorder struct {
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(code int)        { r.code = code }
 func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
-
-func decodeManifest(manifest []byte, into any) error {
-	return yaml.UnmarshalStrict(manifest, into)
-}

@@ -4,21 +4,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
 )
 
-// collection is the objects of one resource.
+// collection holds the objects of one resource.
 type collection struct {
 	resource *resources.Resource
 	kind     *wire.Kind
 	log      *store.Log
 }
 
-// collection returns where the objects of a resource are. It is made when it is
-// first asked for.
+// collection returns the collection of a resource and creates it at its first use.
 func (s *Server) collection(res *resources.Resource) *collection {
 	s.colMu.RLock()
 	c := s.collections[res.Stored]
@@ -50,7 +50,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	return c
 }
 
-// all returns the collections that were asked for, in no order.
+// all returns the existing collections, in no order.
 func (s *Server) all() []*collection {
 	s.colMu.RLock()
 	defer s.colMu.RUnlock()
@@ -74,12 +74,37 @@ func kindOf(res *resources.Resource) *wire.Kind {
 	return kind
 }
 
-// view is a collection as a request's version of the resource shows it.
+// edit replaces the newest object of a key by the result of f, until no other write
+// interferes. It stops if there is no object, or f returns nil.
+func (c *collection) edit(key string, f func(current runtime.Object) (watch.EventType, runtime.Object)) error {
+	for {
+		current, was := c.log.Get(key)
+		if current == nil {
+			return nil
+		}
+		t, o := f(current)
+		if o == nil {
+			return nil
+		}
+		if ok, err := c.log.Put(t, key, o, was); ok || err != nil {
+			return err
+		}
+	}
+}
+
+// remove deletes an object.
+func (c *collection) remove(key string) error {
+	return c.edit(key, func(current runtime.Object) (watch.EventType, runtime.Object) {
+		return watch.Deleted, current.DeepCopyObject()
+	})
+}
+
+// view is a collection in the version of a request.
 type view struct {
 	*collection
 	asked    *resources.Resource
 	kind     *wire.Kind
-	converts bool
+	converts bool // asked is not the stored version
 }
 
 func (s *Server) view(res *resources.Resource) view {
@@ -91,8 +116,7 @@ func (s *Server) view(res *resources.Resource) view {
 	return v
 }
 
-// show returns an object in the version that was asked for. Versions of custom
-// resources differ in nothing else.
+// show returns an object in the requested version. Only the apiVersion differs.
 func (v *view) show(o runtime.Object) runtime.Object {
 	if !v.converts {
 		return o
@@ -100,8 +124,7 @@ func (v *view) show(o runtime.Object) runtime.Object {
 	return withVersion(o, v.asked.GVK)
 }
 
-// keep returns an object in the version that is stored, without what the log
-// knows anyway.
+// keep returns an object in the stored version; typed objects lose their kind.
 func (v *view) keep(o runtime.Object) runtime.Object {
 	if v.converts {
 		return withVersion(o, v.resource.GVK)
@@ -117,7 +140,7 @@ func withVersion(o runtime.Object, kind schema.GroupVersionKind) runtime.Object 
 	if !ok {
 		return o
 	}
-	// What is below stays shared.
+	// The values stay shared.
 	content := make(map[string]any, len(u.Object))
 	for k, v := range u.Object {
 		content[k] = v
@@ -127,7 +150,7 @@ func withVersion(o runtime.Object, kind schema.GroupVersionKind) runtime.Object 
 	return out
 }
 
-// object returns the encoded object of an item of a list.
+// object returns the encoded object of an item.
 func (v *view) object(form wire.Form, i store.Item) ([]byte, error) {
 	if v.converts {
 		return v.kind.AppendObject(nil, form, v.show(i.Event.Object))

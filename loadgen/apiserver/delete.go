@@ -16,7 +16,7 @@ import (
 	"watchlab/loadgen/apiserver/patch"
 )
 
-// deleteOptions reads the options of a DELETE: the body, or else the query.
+// deleteOptions reads the options of a DELETE from the body or else the query.
 func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	body, err := req.body()
@@ -54,8 +54,7 @@ func (s *Server) delete(req *request) error {
 			return err
 		}
 	}
-	// A real server answers with the object where it is still there, and for
-	// those kinds of which it shows what was deleted.
+	// A real server answers with the object if it remains, and for a few kinds.
 	if !r.Gone || returnsDeleted[req.asked.GVR.Resource] {
 		return writeObject(req.w, http.StatusOK, &req.view, req.form, req.show(r.Object))
 	}
@@ -72,13 +71,12 @@ func (s *Server) delete(req *request) error {
 	})
 }
 
-// immortal are the namespaces that a real server's admission never lets go.
+// immortal are the namespaces that a real server's admission protects.
 var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
 var errImmortal = errors.New("this namespace may not be deleted")
 
-// ended returns a pod as a real server answers with one that goes at once: as if
-// it had been marked for deletion before.
+// ended returns a deleted pod as a real server answers with it: marked for deletion.
 func (s *Server) ended(pod runtime.Object) (runtime.Object, error) {
 	pod = pod.DeepCopyObject()
 	m, err := meta.Accessor(pod)
@@ -92,15 +90,14 @@ func (s *Server) ended(pod runtime.Object) (runtime.Object, error) {
 	return pod, nil
 }
 
-// returnsDeleted are the resources whose strategy says ReturnDeletedObject in
-// kubernetes v1.36.
+// returnsDeleted are the resources whose strategy has ReturnDeletedObject in
+// Kubernetes v1.36.
 var returnsDeleted = map[string]bool{
 	"pods": true, "services": true, "serviceaccounts": true, "podtemplates": true,
 	"persistentvolumes": true, "persistentvolumeclaims": true, "resourcequotas": true,
 }
 
-// remove deletes the object that the request names, or marks it as being
-// deleted.
+// remove deletes the object of the request or marks it as being deleted.
 func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result, error) {
 	key := req.key()
 	for {
@@ -114,7 +111,7 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result,
 		}
 		whole := req.asked.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0
 		if whole {
-			// It goes when what is in it has gone.
+			// Its objects go first.
 			r = s.terminating(r)
 		}
 		if r.Unchanged && !r.Gone {
@@ -137,13 +134,12 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result,
 	}
 }
 
-// deleteCollection serves a DELETE of all objects that are selected, and answers
-// with them.
+// deleteCollection serves a DELETE of all selected objects and answers with them.
 func (s *Server) deleteCollection(req *request) error {
 	if req.asked.Namespaced && req.namespace == "" {
 		return notAllowed()
 	}
-	// It is selected from as for a list.
+	// It selects like a list.
 	q, err := parseQuery(req.http.URL.RawQuery, &req.target)
 	if err != nil {
 		return err
@@ -172,7 +168,7 @@ func (s *Server) deleteCollection(req *request) error {
 		if req.form.Shape().IsTable() {
 			continue
 		}
-		// They are shown as they were found.
+		// The answer shows the object before the deletion.
 		b, err := req.object(req.form, it)
 		if err != nil {
 			return err
@@ -185,7 +181,6 @@ func (s *Server) deleteCollection(req *request) error {
 		})
 	}
 	req.w.Header().Set("Content-Type", req.form.ContentType())
-	// Where this fails, the client is gone.
-	_ = req.kind.WriteList(req.w, req.form, p.meta, deleted)
+	_ = req.kind.WriteList(req.w, req.form, p.meta, deleted) // fails if the client is gone
 	return nil
 }

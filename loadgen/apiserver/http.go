@@ -27,8 +27,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route finds what the path stands for and serves it. An error means that
-// nothing was written yet.
+// route serves a path. On an error nothing was written.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
 	if resources.Handles(path) {
@@ -51,14 +50,14 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	case s.ownGroup(path):
 		return notFound()
 	default:
-		// What a real server has no group for, its mux answers, and so do groups
-		// of custom resources.
+		// In a real server, the mux answers for unknown groups and for groups of
+		// custom resources.
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return nil
 	}
 }
 
-// ownGroup tells whether a path is in a group of the server's own kinds.
+// ownGroup reports whether a path is in a group of built-in resources.
 func (s *Server) ownGroup(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -75,7 +74,7 @@ func (s *Server) ownGroup(path string) bool {
 	return false
 }
 
-// writeObject answers with an object in the form that was negotiated.
+// writeObject answers with an object in the negotiated form.
 func writeObject(w http.ResponseWriter, code int, v *view, form wire.Form, o runtime.Object) error {
 	body, err := v.kind.AppendObject(nil, form, o)
 	if err != nil {
@@ -85,7 +84,7 @@ func writeObject(w http.ResponseWriter, code int, v *view, form wire.Form, o run
 	return nil
 }
 
-// writeAny answers with an object that brings its kind along.
+// writeAny answers with an object of any kind.
 func writeAny(w http.ResponseWriter, code int, form wire.Form, o runtime.Object) error {
 	body, err := wire.AppendAny(nil, form.Media(), o)
 	if err != nil {
@@ -100,11 +99,10 @@ func writeBody(w http.ResponseWriter, code int, form wire.Form, body []byte) {
 	w.Header().Set("Content-Type", form.ContentType())
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	// Where this fails, the client is gone, and there is nobody to tell.
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) // fails if the client is gone
 }
 
-// warn adds what the client's user should see.
+// warn adds Warning headers.
 func warn(w http.ResponseWriter, warnings []string) {
 	for _, text := range warnings {
 		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
@@ -113,35 +111,24 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-func notFound() error {
+// refused returns an error with the given status.
+func refused(code int32, reason metav1.StatusReason, details *metav1.StatusDetails, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusNotFound,
-		Reason:  metav1.StatusReasonNotFound,
-		Message: "the server could not find the requested resource",
-		Details: &metav1.StatusDetails{},
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: details,
 	}}
 }
 
-// notAllowed refuses a method. Which there are, a real server doesn't say either.
+func notFound() error {
+	return refused(http.StatusNotFound, metav1.StatusReasonNotFound, &metav1.StatusDetails{}, "the server could not find the requested resource")
+}
+
 func notAllowed() error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusMethodNotAllowed,
-		Reason:  metav1.StatusReasonMethodNotAllowed,
-		Message: "the server does not allow this method on the requested resource",
-		Details: &metav1.StatusDetails{},
-	}}
+	return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, &metav1.StatusDetails{}, "the server does not allow this method on the requested resource")
 }
 
 func notAcceptable() error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure,
-		Code:   http.StatusNotAcceptable,
-		Reason: metav1.StatusReasonNotAcceptable,
-		Message: "only the following media types are accepted: " +
-			strings.Join([]string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}, ", "),
-	}}
+	return refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, nil,
+		"only the following media types are accepted: "+strings.Join([]string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}, ", "))
 }
 
 // writeError answers with the error's status.
@@ -150,7 +137,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}
-	// An error is told to those, too, who wouldn't take it.
+	// A client that accepts no known form gets JSON.
 	form, nerr := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Whole: true})
 	if nerr != nil {
 		form = wire.FormOf(wire.JSON, wire.Object)
@@ -163,13 +150,13 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeBody(w, int(status.Code), form, body)
 }
 
-// statusOf returns the status that tells of an error.
+// statusOf returns the status of an error.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {
 	case errors.As(err, &known):
 	case errors.Is(err, wire.ErrEncoding):
-		// As for an object that has no protobuf.
+		// For example an object without protobuf.
 		errors.As(notAcceptable(), &known)
 	default:
 		known = apierrors.NewInternalError(err)

@@ -15,8 +15,7 @@ import (
 	"watchlab/loadgen/source/stream"
 )
 
-// continueToken says where the next page of a list starts. The fields are
-// those of a real server's.
+// continueToken is the start of the next page of a list, with a real server's fields.
 type continueToken struct {
 	Version         string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -49,9 +48,8 @@ func decodeContinue(s string) (continueToken, error) {
 	return t, nil
 }
 
-// inconsistent refuses a page of a list that is no longer kept, and offers the
-// token of the same page of the present one, as a real server does
-// (k8s.io/apiserver v0.36, pkg/storage/etcd3).
+// inconsistent is the error for a page of an expired list. It offers the token of the
+// same page of the current list (k8s.io/apiserver v0.36, pkg/storage/etcd3).
 func inconsistent(after string) error {
 	next, err := continueToken{Version: continueVersion, ResourceVersion: -1, StartKey: after}.encode()
 	if err != nil {
@@ -74,7 +72,7 @@ type page struct {
 	items []store.Item
 }
 
-// pageOf finds what a list request is to be answered with.
+// pageOf returns the page for a list request.
 func pageOf(log *store.Log, q *query) (page, error) {
 	version, match, after := q.opts.ResourceVersion, q.opts.ResourceVersionMatch, ""
 	limit := int(min(q.opts.Limit, 1<<30))
@@ -88,8 +86,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 			version, match = strconv.FormatInt(token.ResourceVersion, 10), metav1.ResourceVersionMatchExact
 		}
 	} else if version == "0" {
-		// Any state will do: a real server answers from its watch cache,
-		// which has no pages.
+		// A real server answers from its watch cache, which has no pages.
 		limit = 0
 	}
 	at, err := log.Bounds().ListAt(version, match)
@@ -102,7 +99,6 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
 	state := log.State(at, q.filter.prefix(), after)
 	if q.filter.selects() {
-		// Into the same memory: what is kept is never behind what is read.
 		kept := state[:0]
 		for _, it := range state {
 			if q.filter.matches(it.Key, it.Event.Object) {
@@ -166,8 +162,7 @@ func (s *Server) list(req *request, q *query) error {
 	}
 	done()
 	req.w.Header().Set("Content-Type", req.form.ContentType())
-	// Where this fails, the client is gone, and there is nobody to tell.
-	_ = req.kind.WriteList(req.w, req.form, p.meta, objects)
+	_ = req.kind.WriteList(req.w, req.form, p.meta, objects) // fails if the client is gone
 	return nil
 }
 

@@ -28,22 +28,19 @@ var (
 	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// nameLabel is what every namespace has its name in.
-const nameLabel = "kubernetes.io/metadata.name"
-
-// seedNamespaces creates the namespaces that every cluster has, and those that
-// the storms' objects are in.
+// seedNamespaces creates the namespaces of every cluster and those of the storms'
+// objects.
 func (s *Server) seedNamespaces(c *collection) {
 	names := append([]string{
 		metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, v1.NamespaceNodeLease,
 	}, s.namespaces...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		// The log is new, and names are different, so that this doesn't fail.
+		// The log is empty and the names are distinct: this cannot fail.
 		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, UID: s.newUID(), CreationTimestamp: metav1.NewTime(s.now().Truncate(time.Second)),
-				Labels: map[string]string{nameLabel: name},
+				Labels: map[string]string{v1.LabelMetadataName: name},
 			},
 			Spec:   v1.NamespaceSpec{Finalizers: []v1.FinalizerName{v1.FinalizerKubernetes}},
 			Status: v1.NamespaceStatus{Phase: v1.NamespaceActive},
@@ -65,7 +62,7 @@ func (s *Server) newUID() types.UID {
 	return uuid.NewUUID()
 }
 
-// namespace returns a namespace, nil where there is none.
+// namespace returns a namespace or nil.
 func (s *Server) namespace(name string) *v1.Namespace {
 	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
 	if !ok {
@@ -76,8 +73,8 @@ func (s *Server) namespace(name string) *v1.Namespace {
 	return ns
 }
 
-// checkNamespace refuses to create something in a namespace that isn't there, or
-// is being deleted. A body has the object's name where the path hasn't.
+// checkNamespace returns an error for a namespace that does not exist or is being
+// deleted. The object's name comes from the path or else from the body.
 func (s *Server) checkNamespace(req *request, body []byte) error {
 	if !req.asked.Namespaced {
 		return nil
@@ -110,8 +107,8 @@ func (e errTerminating) Error() string {
 	return "unable to create new content in namespace " + string(e) + " because it is being terminated"
 }
 
-// emptyNamespace deletes what is in a namespace, and returns how much is held by
-// finalizers.
+// emptyNamespace deletes the objects of a namespace and returns the number of those
+// with finalizers.
 func (s *Server) emptyNamespace(name string) int {
 	held := 0
 	for _, c := range s.all() {
@@ -120,35 +117,26 @@ func (s *Server) emptyNamespace(name string) int {
 		}
 		v := view{collection: c, asked: c.resource, kind: c.kind}
 		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
-			for {
-				o, was := c.log.Get(it.Key)
-				if o == nil {
-					break
-				}
+			remains := false
+			err := c.edit(it.Key, func(o runtime.Object) (watch.EventType, runtime.Object) {
 				r, err := s.editor.Delete(c.resource, o, &metav1.DeleteOptions{})
-				if err != nil || (r.Unchanged && !r.Gone) {
-					held++
-					break
+				if remains = err != nil || !r.Gone; err != nil || (r.Unchanged && !r.Gone) {
+					return "", nil
 				}
-				t := watch.Modified
 				if r.Gone {
-					t = watch.Deleted
+					return watch.Deleted, v.keep(r.Object)
 				}
-				ok, err := c.log.Put(t, it.Key, v.keep(r.Object), was)
-				if err != nil || (ok && !r.Gone) {
-					held++
-				}
-				if ok || err != nil {
-					break
-				}
+				return watch.Modified, v.keep(r.Object)
+			})
+			if err != nil || remains {
+				held++
 			}
 		}
 	}
 	return held
 }
 
-// terminating turns the deletion of a namespace into its announcement, if that
-// hasn't been made.
+// terminating marks a namespace as being deleted, instead of its deletion.
 func (s *Server) terminating(r patch.Result) patch.Result {
 	ns, ok := r.Object.(*v1.Namespace)
 	if !ok {
@@ -163,50 +151,32 @@ func (s *Server) terminating(r patch.Result) patch.Result {
 	return r
 }
 
-// finish empties a namespace that is being deleted, and takes it away if nothing
-// is left in it.
+// finish empties a namespace that is being deleted and deletes it if it is empty.
 func (s *Server) finish(name string) {
 	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
 	if !ok || s.emptyNamespace(name) > 0 {
 		return
 	}
-	c := s.collection(res)
-	for {
-		current, was := c.log.Get(name)
-		if current == nil {
-			return
-		}
+	_ = s.collection(res).edit(name, func(current runtime.Object) (watch.EventType, runtime.Object) {
 		if m, err := meta.Accessor(current); err != nil || len(m.GetFinalizers()) > 0 {
-			return
+			return "", nil
 		}
-		if ok, err := c.log.Put(watch.Deleted, name, current.DeepCopyObject(), was); ok || err != nil {
-			return
-		}
-	}
+		return watch.Deleted, current.DeepCopyObject()
+	})
 }
 
-// admitNew completes a new object as the strategies of a real server do, where
-// clients would be at a loss otherwise.
+// admitNew completes a new object as a real server's admission does.
 func (s *Server) admitNew(req *request, o runtime.Object) error {
 	switch o := o.(type) {
 	case *v1.Namespace:
-		if o.Labels == nil {
-			o.Labels = map[string]string{}
-		}
-		o.Labels[nameLabel] = o.Name
 		o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
-		o.Status.Phase = v1.NamespaceActive
-	case *v1.Pod:
-		if o.Status.Phase == "" {
-			o.Status.Phase = v1.PodPending
-		}
 	case *unstructured.Unstructured:
 		return s.define(req, o)
 	}
 	return nil
 }
 
-// admitChange does the same for a changed one.
+// admitChange does the same for a changed object.
 func (s *Server) admitChange(req *request, o runtime.Object) error {
 	if u, ok := o.(*unstructured.Unstructured); ok && req.subresource == "" {
 		return s.define(req, u)
@@ -214,8 +184,8 @@ func (s *Server) admitChange(req *request, o runtime.Object) error {
 	return nil
 }
 
-// define serves what a CustomResourceDefinition defines. A definition that is
-// wrong is refused, and nothing has changed.
+// define serves the resource of a CustomResourceDefinition. An invalid definition
+// changes nothing.
 func (s *Server) define(req *request, crd *unstructured.Unstructured) error {
 	if req.asked.GVR != definitionResource || req.http.URL.Query().Get("dryRun") != "" {
 		return nil
@@ -227,7 +197,7 @@ func (s *Server) define(req *request, crd *unstructured.Unstructured) error {
 	return resources.Establish(crd, s.now())
 }
 
-// after does what follows from a write.
+// after applies the effects of a write.
 func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Object) {
 	if t != watch.Deleted {
 		return
@@ -236,7 +206,7 @@ func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Ob
 		s.undefine(key)
 		return
 	}
-	// The last one in a namespace that is being deleted takes it along.
+	// The last object of a namespace that is being deleted.
 	if req.asked.Namespaced {
 		if ns := s.namespace(req.namespace); ns != nil && ns.DeletionTimestamp != nil {
 			s.finish(ns.Name)
@@ -244,8 +214,8 @@ func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Ob
 	}
 }
 
-// undefine stops serving a custom resource, and forgets its objects. Watches of
-// them go on, and see them being deleted.
+// undefine stops serving a custom resource and deletes its objects, which open watches
+// see.
 func (s *Server) undefine(name string) {
 	for _, res := range s.registry.Undefine(name) {
 		s.colMu.Lock()
@@ -256,25 +226,22 @@ func (s *Server) undefine(name string) {
 			continue
 		}
 		for _, it := range c.log.State(c.log.Visible(), "", "") {
-			if current, was := c.log.Get(it.Key); current != nil {
-				_, _ = c.log.Put(watch.Deleted, it.Key, current.DeepCopyObject(), was)
-			}
+			_ = c.remove(it.Key) // an object of the store has metadata
 		}
 	}
 }
 
-// Define serves a custom resource from a manifest of its definition, YAML or
-// JSON, as if a client had created it.
+// Define creates a CustomResourceDefinition from a manifest in YAML or JSON.
 func (s *Server) Define(manifest []byte) error {
 	u := &unstructured.Unstructured{}
-	if err := decodeManifest(manifest, u); err != nil {
+	if err := yaml.UnmarshalStrict(manifest, u); err != nil {
 		return err
 	}
 	return s.Create(u)
 }
 
-// Create stores an object as if a client had created it, in its namespace, which
-// is created, too, if need be. It replaces one of its name.
+// Create creates an object as a client would, and its namespace if needed. It replaces
+// an object of the same name.
 func (s *Server) Create(u *unstructured.Unstructured) error {
 	res, ok := s.registry.ByKind(u.GroupVersionKind())
 	if !ok {

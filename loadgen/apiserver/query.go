@@ -13,17 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// query is what a request asks for.
+// query is the parsed query of a list or watch.
 type query struct {
 	opts   internalversion.ListOptions
 	filter filter
 }
 
-// parseQuery reads the parameters of a request with apimachinery's own
-// decoder, parsers and validation. The error is a BadRequest for what is
-// malformed, and Invalid for what is not allowed together, as it is with a
-// real server, which takes any value of a boolean for true, and a negative limit
-// for none.
+// parseQuery reads the parameters of a request with apimachinery's decoder, parsers and
+// validation. As in a real server, malformed parameters are a BadRequest, forbidden
+// combinations are Invalid, any other boolean is true, and a negative limit is none.
 func parseQuery(raw string, t *target) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -53,6 +51,5 @@ func isTrue(values []string) bool {
 	return v != "0" && v != "false"
 }
 
-// errContinue is what is wrong with a continue token that this server did not
-// make.
+// errContinue is the error for a foreign continue token.
 var errContinue = errors.New("continue key is not valid")

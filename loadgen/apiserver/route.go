@@ -13,7 +13,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// target is what a path names.
+// target is the meaning of a path.
 type target struct {
 	resource    *resources.Resource
 	namespace   string
@@ -21,12 +21,12 @@ type target struct {
 	subresource string
 }
 
-// key is the object's in its collection.
+// key is the key of the object in its collection.
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
 
-// target reads a path: /api/VERSION/… or /apis/GROUP/VERSION/…, and then
-// RESOURCE[/NAME[/SUBRESOURCE]], below namespaces/NAMESPACE or not. It returns
-// false where there is no such thing.
+// target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional
+// namespaces/NAMESPACE/, and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown
+// resources.
 func (s *Server) target(path string) (target, bool) {
 	parts := strings.Split(strings.TrimPrefix(strings.TrimSuffix(path, "/"), "/"), "/")
 	if slices.Contains(parts, "") {
@@ -42,7 +42,7 @@ func (s *Server) target(path string) (target, bool) {
 		return target{}, false
 	}
 	var t target
-	// namespaces/NAME/status is the namespace's own.
+	// namespaces/NAME/status belongs to the namespace itself.
 	if parts[0] == "namespaces" && len(parts) > 2 && (len(parts) != 3 || !isOwnSubresource(group, parts[2])) {
 		t.namespace, parts = parts[1], parts[2:]
 	}
@@ -70,7 +70,7 @@ func isOwnSubresource(group, name string) bool {
 	return group == "" && (name == resources.Status || name == resources.Finalize)
 }
 
-// request is a request that is being served.
+// request is a request in progress.
 type request struct {
 	target
 	view
@@ -132,7 +132,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 }
 
-// verbOf returns what a method does to what a path names, or "".
+// verbOf returns the verb of a method on a target, or "".
 func verbOf(method string, t *target) string {
 	verbs := map[string]string{http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection}
 	can := t.resource.Can

@@ -17,8 +17,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Prepared is a storm that is encoded, to be served by any number of servers.
-// It is immutable to its users.
+// Prepared is an encoded storm for any number of servers. It is immutable.
 type Prepared struct {
 	storm      *storm.Storm
 	recording  *store.Recording
@@ -28,11 +27,10 @@ type Prepared struct {
 	namespaces []string
 }
 
-// Prepare encodes the storm's events as JSON, as many as [store.DefaultBudget]
-// has room for; the others, and other forms, are encoded when a watch comes to
-// them. The error wraps [storm.ErrInvalid], or is an object's that cannot be
-// encoded. O(bytes of the storm as JSON), in time and, up to the budget, in
-// memory.
+// Prepare encodes the storm's events as JSON, within [store.DefaultBudget]. Other events
+// and forms are encoded on demand. The error wraps [storm.ErrInvalid] or is that of an
+// object that cannot be encoded. Time and, up to the budget, memory are O(bytes of the
+// storm as JSON).
 func Prepare(s *storm.Storm) (*Prepared, error) {
 	p, err := PrepareWith(s, store.NewBudget(0))
 	if err != nil {
@@ -44,8 +42,8 @@ func Prepare(s *storm.Storm) (*Prepared, error) {
 	return p, nil
 }
 
-// PrepareWith checks the storm and encodes nothing yet: all is encoded when a
-// watch comes to it, and kept within the budget. O(events).
+// PrepareWith validates the storm. All events are encoded on demand within the budget.
+// O(events).
 func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 	fail := func(err error) (*Prepared, error) {
 		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
@@ -58,7 +56,7 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 	untyped := !scheme.Scheme.Recognizes(s.Kind)
 	for i := range s.Events {
 		e := &s.Events[i]
-		// The key says what a look into the object would.
+		// The key is cheaper than the object's metadata.
 		namespace, _, has := strings.Cut(e.Key, "/")
 		if i > 0 && has != p.namespaced {
 			return fail(fmt.Errorf("%w: event %d: %s: objects with and without a namespace", storm.ErrInvalid, i+1, e.Key))
@@ -71,7 +69,7 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 		}
 	}
 	if len(s.Events) == 0 {
-		// For want of objects, the resource's own scope is as good as any.
+		// Without objects, the resource's scope decides.
 		p.namespaced = true
 	}
 	p.namespaces = slices.Sorted(maps.Keys(namespaces))
@@ -106,8 +104,8 @@ func (s *Server) add(p *Prepared) error {
 	return nil
 }
 
-// resourceOf returns the resource of a storm: one that is served, or one that
-// it defines, since what a storm holds was served somewhere.
+// resourceOf returns the resource of a storm. It defines a custom resource if it is
+// unknown.
 func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 	gvr, gvk := p.storm.Resource, p.storm.Kind
 	res, ok := s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)
@@ -148,19 +146,17 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 	return res, nil
 }
 
-// Release makes the events of the first storm up to seq visible. It never
-// blocks for long. A seq that is visible already changes nothing; one beyond the
-// storm releases all of it.
+// Release makes the events of the first storm up to seq visible. It blocks briefly at
+// most. An earlier seq has no effect; a seq beyond the storm releases all of it.
 func (s *Server) Release(seq uint64) {
 	if len(s.storms) > 0 {
 		s.storms[0].log.Release(seq)
 	}
 }
 
-// Play releases the events of all storms at their intended times, counted from
-// now and divided by speed, until the last one; an open loop, which never waits
-// for a watch. Its error is ctx's. Events whose time has come are released
-// together.
+// Play releases the events of all storms at their intended times, counted from now and
+// divided by speed. It is an open loop: it never waits for a watch. It releases all due
+// events together. The error is ctx's.
 func Play(ctx context.Context, s *Server, storms []*Prepared, speed float64) error {
 	started := time.Now()
 	timer := time.NewTimer(0)

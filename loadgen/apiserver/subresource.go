@@ -16,10 +16,10 @@ import (
 	"watchlab/loadgen/apiserver/wire"
 )
 
-// whole is the form for what isn't an object of the resource.
+// whole is the form of objects of other kinds.
 func (req *request) whole() wire.Form { return wire.FormOf(req.form.Media(), wire.Object) }
 
-// serveSubresource serves a part of an object.
+// serveSubresource serves a subresource.
 func (s *Server) serveSubresource(req *request, verb string) error {
 	switch {
 	case verb == resources.Get && req.subresource == resources.Scale:
@@ -54,7 +54,7 @@ func (req *request) succeed(code int) error {
 	})
 }
 
-// bind serves a scheduler's decision.
+// bind assigns a pod to a node.
 func (s *Server) bind(req *request) error {
 	var b v1.Binding
 	if err := req.readInto(&b, v1.SchemeGroupVersion.WithKind("Binding")); err != nil {
@@ -93,7 +93,7 @@ func (s *Server) bind(req *request) error {
 	return req.succeed(http.StatusCreated)
 }
 
-// evict serves a polite DELETE; there are no disruption budgets.
+// evict deletes a pod. Disruption budgets are not simulated.
 func (s *Server) evict(req *request) error {
 	var e policyv1.Eviction
 	if err := req.readInto(&e, policyv1.SchemeGroupVersion.WithKind("Eviction")); err != nil {
@@ -115,7 +115,7 @@ func (s *Server) evict(req *request) error {
 	return req.succeed(http.StatusCreated)
 }
 
-// review answers questions about access: everybody may do everything.
+// review answers access reviews: everything is allowed.
 func (s *Server) review(req *request) error {
 	o := req.resource.NewObject()
 	if err := req.readInto(o, req.resource.GVK); err != nil {

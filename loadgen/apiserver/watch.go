@@ -18,15 +18,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// writeSize is about how many bytes a watch puts together before it writes
-// them.
+// writeSize is the approximate size of a watch's writes.
 const writeSize = 1 << 20
 
-// lastBookmark is how long before the end of its time a watch gets a bookmark to
-// go on from, as with a real server (k8s.io/apiserver v0.36, pkg/storage/cacher).
+// lastBookmark is the time of the last bookmark before a watch's timeout, as in a real
+// server (k8s.io/apiserver v0.36, pkg/storage/cacher).
 const lastBookmark = 2 * time.Second
 
-// watch serves a watch until it ends. An error means that nothing was written.
+// watch serves a watch until it ends. On an error nothing was written.
 func (s *Server) watch(req *request, q *query) error {
 	start, err := req.log.Bounds().Start(q.opts.ResourceVersion, q.opts.SendInitialEvents, q.opts.AllowWatchBookmarks)
 	expired := apierrors.IsResourceExpired(err)
@@ -34,8 +33,7 @@ func (s *Server) watch(req *request, q *query) error {
 		return err
 	}
 	if _, err := req.bookmark(0, false); err != nil {
-		// What cannot be encoded cannot be watched.
-		return err
+		return err // the kind cannot be encoded in this form
 	}
 	s.watches.Add(1)
 	s.watchedOnce.Do(func() { close(s.watched) })
@@ -51,9 +49,8 @@ func (s *Server) watch(req *request, q *query) error {
 	req.w.Header().Set("Content-Type", req.form.StreamType())
 	req.w.WriteHeader(http.StatusOK)
 	if expired {
-		// A real server's watch cache answers so (k8s.io/apiserver,
-		// pkg/storage/cacher): once the version is read, what is wrong comes as
-		// an event.
+		// A real server's watch cache reports it as an event, too
+		// (k8s.io/apiserver, pkg/storage/cacher).
 		w.fail(err)
 		return nil
 	}
@@ -62,14 +59,14 @@ func (s *Server) watch(req *request, q *query) error {
 	}
 	w.follower = req.log.Follow(start.At)
 	defer w.follower.Close()
-	// From here on, an error means that the client has gone.
+	// From here on, an error means that the client is gone.
 	if w.flush() == nil && w.initial(start) == nil {
 		w.run(req.http.Context().Done())
 	}
 	return nil
 }
 
-// watcher is one watch being served.
+// watcher is an open watch.
 type watcher struct {
 	*request
 	query        *query
@@ -100,12 +97,12 @@ func (w *watcher) send(b []byte) error {
 	return w.flush()
 }
 
-// initial sends the state that the watch begins with, if it does.
+// initial sends the initial state, if the watch asks for one.
 func (w *watcher) initial(start stream.Start) error {
 	if start.State {
 		items := w.log.State(start.At, w.query.filter.prefix(), "")
 		if !w.query.filter.selects() && !w.converts {
-			// An error of an object comes when it is sent.
+			// Errors of objects come when they are sent.
 			_ = w.log.Prepare(w.form, items)
 		}
 		for _, it := range items {
@@ -138,8 +135,8 @@ func (w *watcher) initial(start stream.Start) error {
 	return err
 }
 
-// run sends events as they become visible, until the time is up or the client
-// goes away, which it does for good when the server closes its connection.
+// run sends events as they become visible, until the timeout or the end of the
+// connection.
 func (w *watcher) run(gone <-chan struct{}) {
 	var bookmarks, timeout, last <-chan time.Time
 	if w.query.opts.AllowWatchBookmarks {
@@ -198,7 +195,7 @@ func (w *watcher) run(gone <-chan struct{}) {
 	}
 }
 
-// end tells the client why its watch ends, if that isn't its own doing.
+// end reports to the client why its watch ends.
 func (w *watcher) end(err error) {
 	switch {
 	case errors.Is(err, store.ErrGone):
@@ -208,7 +205,7 @@ func (w *watcher) end(err error) {
 	}
 }
 
-// mark sends where the watch is.
+// mark sends a bookmark of the watch's position.
 func (w *watcher) mark() error {
 	frame, err := w.bookmark(w.at, false)
 	if err != nil {
@@ -217,7 +214,7 @@ func (w *watcher) mark() error {
 	return w.send(frame)
 }
 
-// events sends what is ready, up to a position or as much as is good at once.
+// events sends events up to a position, or one block of them.
 func (w *watcher) events(upto uint64) error {
 	if !w.query.filter.all() || w.converts {
 		return w.filtered(upto)
@@ -231,8 +228,7 @@ func (w *watcher) events(upto uint64) error {
 	return w.send(frames)
 }
 
-// filtered is events for a watch that doesn't see everything, or sees it in
-// another version.
+// filtered is events for a watch with a filter or in another version.
 func (w *watcher) filtered(upto uint64) error {
 	w.scratch = w.scratch[:0]
 	for w.at < upto && len(w.scratch) < writeSize {
@@ -245,9 +241,8 @@ func (w *watcher) filtered(upto uint64) error {
 	return w.send(w.scratch)
 }
 
-// filter appends what the watch sees of the event after a position: an object
-// that comes to match was ADDED, one that no longer does was DELETED, with its
-// last state that did, as a real server has it.
+// filter appends the event after a position as the watch sees it: ADDED if the object
+// starts to match, DELETED with its last matching state if it no longer matches.
 func (w *watcher) filter(at uint64) error {
 	f := &w.query.filter
 	e, was, err := w.log.Event(at)
@@ -274,7 +269,7 @@ func (w *watcher) filter(at uint64) error {
 	return nil
 }
 
-// append appends the event after a position as one of a type.
+// append appends the event after a position with the given type.
 func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 	switch {
 	case w.converts:
@@ -299,7 +294,7 @@ func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 	return nil
 }
 
-// bookmark returns a bookmark, annotated where it ends the initial events.
+// bookmark returns a bookmark, annotated if it ends the initial events.
 func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	m := metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(version, 10)}
 	if initialEnd {
@@ -311,7 +306,7 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	var object []byte
 	var err error
 	if req.form.Shape().IsTable() {
-		// It has a row as an object has, where its annotation is.
+		// Its annotation is in a row, as that of an object.
 		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, []runtime.Object{o}, req.form.Shape())
 		if err != nil {
 			return nil, err

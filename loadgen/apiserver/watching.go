@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// watching counts the watches that are open.
+// watching counts watches.
 type watching struct {
 	mu          sync.Mutex
 	open, ended int
 	changed     chan struct{}
 }
 
-// add counts a watch that was opened, and returns what is called when it ends.
+// add counts an opened watch; the caller calls ended at its end.
 func (w *watching) add() (ended func()) {
 	w.change(1, 0)
 	return func() { w.change(-1, 1) }
@@ -29,8 +29,8 @@ func (w *watching) change(open, ended int) {
 	}
 }
 
-// AwaitWatches returns when enough is true of how many watches are open, and how many
-// have ended since the server began; at once where it is. Its error is ctx's.
+// AwaitWatches waits until enough returns true for the numbers of open and ended
+// watches. The error is ctx's.
 func (s *Server) AwaitWatches(ctx context.Context, enough func(open, ended int) bool) error {
 	w := &s.watching
 	for {

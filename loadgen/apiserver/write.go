@@ -39,7 +39,7 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// edit returns what the request says beside its body.
+// edit returns the request without its body.
 func (req *request) edit(manager, validation string) patch.Request {
 	return patch.Request{
 		Namespace: req.namespace, Name: req.name, Subresource: req.subresource,
@@ -68,7 +68,7 @@ func (s *Server) create(req *request) error {
 		return err
 	}
 	edit := req.edit(opts.FieldManager, opts.FieldValidation)
-	// A generated name may be taken; a real server tries eight times, too
+	// A generated name may be taken. A real server, too, tries eight times
 	// (k8s.io/apiserver v0.37, pkg/registry/generic/registry).
 	taken := ""
 	for range 8 {
@@ -99,8 +99,8 @@ func (s *Server) create(req *request) error {
 	return apierrors.NewGenerateNameConflict(req.asked.GVR.GroupResource(), taken, 1)
 }
 
-// store puts what an edit made of an object in place of what is at a position.
-// It returns false where something else is there by now.
+// store replaces the object at position was by the result of an edit. It returns false
+// after a concurrent write.
 func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Result, was uint64, dryRun []string) (bool, error) {
 	if len(dryRun) > 0 {
 		_, at := req.log.Get(key)
@@ -114,7 +114,7 @@ func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Res
 	if err != nil || !ok {
 		return ok, err
 	}
-	// What is stored belongs to the log: the answer is of that.
+	// The log sets the version.
 	r.Object = kept
 	if r.Answer != nil {
 		stored, err := meta.Accessor(kept)
@@ -131,7 +131,7 @@ func (s *Server) store(req *request, t watch.EventType, key string, r *patch.Res
 	return true, nil
 }
 
-// answer writes what an edit made.
+// answer writes the result of an edit.
 func (s *Server) answer(req *request, code int, r *patch.Result) error {
 	warn(req.w, r.Warnings)
 	if r.Answer != nil {
@@ -140,9 +140,8 @@ func (s *Server) answer(req *request, code int, r *patch.Result) error {
 	return writeObject(req.w, code, &req.view, req.form, req.show(r.Object))
 }
 
-// change edits the object that the request names until the store takes it: it
-// is edited again where somebody else was faster. An edit of an object that
-// isn't there gets nil.
+// change edits the object of the request and repeats the edit after a concurrent write.
+// edit gets nil if there is no object.
 func (s *Server) change(req *request, dryRun []string, edit func(current runtime.Object) (patch.Result, error)) error {
 	key := req.key()
 	for {
@@ -177,8 +176,7 @@ func (s *Server) change(req *request, dryRun []string, edit func(current runtime
 		}
 		stored := &r
 		if r.Gone {
-			// The event shows what there was; who took the last finalizer is
-			// answered with what would have been.
+			// The event has the last stored state; the answer has the edited one.
 			stored = &patch.Result{Object: current.DeepCopyObject()}
 		}
 		ok, err := s.store(req, t, key, stored, was, dryRun)
