@@ -1,69 +1,60 @@
-// Package apiserver is a simulated Kubernetes API server, over real HTTP, that
-// any controller can be pointed at. It serves storms, whose events become
-// visible when they are released, and everything else that an API server keeps,
-// which clients create and change.
+// Package apiserver is a simulated Kubernetes API server over real HTTP for any
+// controller. It serves storms, whose events become visible when they are released, and
+// all other resources that clients create and change.
 //
 //	prepared, err := apiserver.Prepare(storm)
 //	srv, err := apiserver.Open(apiserver.Options{}, prepared)
 //	url, err := srv.Start()  // on loopback; the initial list is visible
-//	srv.Release(seq)         // and now all events up to seq
+//	srv.Release(seq)         // all events up to seq become visible
 //	err = srv.Close()
 //
-// # What is simulated
+// # Simulated
 //
-//   - All stable resources that client-go knows, and custom resources:
-//     CustomResourceDefinitions are given as manifests or created by clients
-//     (package resources). Discovery, OpenAPI, /version and health (package
-//     discovery).
-//   - LIST of all namespaces or of one: resourceVersion and
-//     resourceVersionMatch, limit and continue (pages of one snapshot, sorted by
-//     key), labelSelector and fieldSelector.
-//   - WATCH: from a resourceVersion, with sendInitialEvents and its annotated
-//     bookmark, periodic bookmarks, timeoutSeconds, and the same selectors, with
-//     the events that objects cause by coming under a selector and leaving it.
-//     A version that is no longer retained gives a 410 ERROR event, as a real
-//     server's watch cache does.
-//   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply),
-//     DELETE and deletecollection, with dry runs, preconditions, finalizers,
-//     optimistic concurrency and field validation (package patch); status and
-//     scale, and of pods binding and eviction. Namespaces are objects: nothing
-//     is created in one that isn't there, and deleting one deletes what is in
-//     it. The objects of a storm are written to like any others; see
+//   - All stable resources of client-go and custom resources, whose
+//     CustomResourceDefinitions are manifests or created by clients; discovery,
+//     OpenAPI, /version and health (package resources).
+//   - LIST of all namespaces or one: resourceVersion and resourceVersionMatch, limit and
+//     continue (pages of one snapshot, sorted by key), labelSelector and fieldSelector.
+//   - WATCH from a resourceVersion, sendInitialEvents with its annotated bookmark,
+//     periodic bookmarks, timeoutSeconds, and the same selectors; an object that starts
+//     or stops matching causes events. An expired version causes a 410 ERROR event, as in
+//     a real server's watch cache.
+//   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply), DELETE and
+//     deletecollection, with dry run, preconditions, finalizers, optimistic concurrency
+//     and field validation (package patch); the subresources status, scale, pods/binding
+//     and pods/eviction. Namespaces are objects: objects need an existing namespace, and
+//     its deletion deletes them. Objects of a storm can be written, too; see
 //     [store.Log.Release].
-//   - JSON, protobuf and CBOR, objects, their metadata or tables, as the
-//     Accept header asks (package wire).
+//   - JSON, protobuf and CBOR; objects, metadata and tables, by the Accept header
+//     (package wire).
 //   - Errors as metav1.Status.
 //
-// A resourceVersion is a position in the log of one resource (package store): it
-// compares with those of the same resource only, which is all that the API
-// promises. Where nobody writes to a storm's resource, it is the sequence number
-// of the storm's event.
+// A resourceVersion is a position in the log of one resource (package store). As in the
+// API, it compares only with those of the same resource. Without writes to a storm's
+// resource, it is the sequence number of the storm's event.
 //
-// Where its answers are those of kube-apiserver v1.36.3, field by field, and where
-// they are not, is in docs/fidelity.md, which a test of bench/e2e writes.
+// docs/fidelity.md, written by a test of bench/e2e, compares the answers with those of
+// kube-apiserver v1.36.3 field by field.
 //
-// # What it costs
+// # Cost
 //
-// An event is encoded once in each form for all watches, and a watch that finds
-// many events ready writes them with one call, without copying them, taking a
-// lock or allocating. What is encoded is kept within a budget and encoded again
-// where it is needed again.
+// An event is encoded once in each form for all watches. A watch writes many ready events
+// with one call, without copies, locks and allocations. Encoded events are kept within a
+// budget and encoded again on demand.
 //
-// # What is not
+// # Not simulated
 //
-//   - Controllers, a kubelet, a garbage collector, admission, quotas, RBAC,
-//     priority and fairness, defaults of built-in kinds and their validation. A
-//     pod that is deleted goes at once.
-//   - Several versions of a built-in resource as views of one: autoscaling v1
-//     and v2 are two resources here.
-//   - Cost: a real server's watch cache filters per watch and ends a watch that
-//     is too slow. Here a watch may be as slow as it likes; it holds up neither
-//     Release nor writes nor other watches.
-//   - Waiting: a version in the future is refused at once, where a real server
-//     waits for up to 3 s (LIST) or for as long as it takes (WATCH).
-//   - A time-out of its own: a watch without timeoutSeconds runs until it is
-//     closed, where a real server ends it after 30 to 60 minutes.
-//   - gzip, which a real server uses for lists beyond 128 kB where clients ask.
+//   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
+//     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once.
+//   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
+//     two resources.
+//   - The cost of a real server's watch cache, which filters for each watch and ends slow
+//     watches. Here a slow watch delays neither Release nor writes nor other watches.
+//   - Waiting for a future version, which is an error at once. A real server waits for up
+//     to 3 s (LIST) or without limit (WATCH).
+//   - A default timeout: a watch without timeoutSeconds has no end. A real server ends it
+//     after 30 to 60 minutes.
+//   - gzip, which a real server offers for lists above 128 kB.
 package apiserver
 
 import (
@@ -86,19 +77,17 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// DefaultBookmarkInterval is how often a real server's watch cache sends
-// bookmarks.
+// DefaultBookmarkInterval is that of a real server's watch cache.
 const DefaultBookmarkInterval = time.Minute
 
 var (
-	// ErrState is wrapped by the errors of methods that are called too early,
-	// too late or twice.
+	// ErrState means that a method was called too early, too late or twice.
 	ErrState = errors.New("wrong state")
-	// ErrOptions is wrapped by the errors for options that are not allowed.
+	// ErrOptions means that an option is invalid.
 	ErrOptions = errors.New("invalid options")
 )
 
-// Options change how a [Server] works. The zero value is a good default.
+// Options configure a [Server].
 type Options struct {
 	BookmarkInterval time.Duration
 	Retain           int
@@ -149,8 +138,8 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 // New returns a server of the storm; see [Open].
 func (p *Prepared) New(opts Options) (*Server, error) { return Open(opts, p) }
 
-// Open returns a server of any number of storms, each of another resource, which
-// Start starts. The error wraps [ErrOptions]. O(resources).
+// Open returns a server of zero or more storms, each of another resource. Start starts
+// it. The error wraps [ErrOptions]. O(resources).
 func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -190,7 +179,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	return s, nil
 }
 
-// complete checks the options and fills in the defaults.
+// complete validates the options and sets defaults.
 func (o Options) complete() (Options, error) {
 	switch {
 	case o.BookmarkInterval < 0:
@@ -214,9 +203,8 @@ func (s *Server) Start() (url string, err error) {
 	return s.Serve(l, nil)
 }
 
-// Serve serves on a listener, which it closes in the end, and returns the URL:
-// HTTPS, with HTTP/2 where clients offer it, if there is a TLS configuration.
-// The initial lists of the storms are visible.
+// Serve serves on a listener, which Close closes, and returns the URL. With a TLS
+// configuration it serves HTTPS and HTTP/2. The initial lists of the storms are visible.
 func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,34 +221,34 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 		return "http://" + l.Addr().String(), nil
 	}
 	s.http.TLSConfig = config
-	// A client may have any number of watches on its one connection.
+	// A client may have any number of watches on one connection.
 	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}
 	go func() { s.served <- s.http.ServeTLS(counted, "", "") }()
 	return "https://" + l.Addr().String(), nil
 }
 
-// Registry returns the resources that are served.
+// Registry returns the served resources.
 func (s *Server) Registry() *resources.Registry { return s.registry }
 
 // Watched returns a channel that is closed when the first watch is accepted.
 func (s *Server) Watched() <-chan struct{} { return s.watched }
 
-// Lists returns how many LIST requests were answered with a page.
+// Lists returns the number of answered LIST requests, pages included.
 func (s *Server) Lists() int64 { return s.lists.Load() }
 
-// Watches returns how many WATCH requests were accepted.
+// Watches returns the number of accepted WATCH requests.
 func (s *Server) Watches() int64 { return s.watches.Load() }
 
-// Snapshots returns how often the whole state was asked for: by a LIST (its
-// further pages don't count) or by a watch that begins with it.
+// Snapshots returns the number of requests for the whole state: a LIST, without its
+// further pages, or a watch with initial state.
 func (s *Server) Snapshots() int64 { return s.snapshots.Load() }
 
-// WireBytes returns how many bytes were written to connections: bodies,
-// headers and chunk sizes.
+// WireBytes returns the number of bytes written to connections: bodies, headers and
+// chunk sizes.
 func (s *Server) WireBytes() int64 { return s.wire.Load() }
 
-// Disconnect closes all connections in mid-sentence, as a failing network
-// does. The server goes on: clients are free to connect again.
+// Disconnect closes all connections abruptly, as a failing network does. Clients may
+// connect again.
 func (s *Server) Disconnect() {
 	s.mu.Lock()
 	conns := make([]*conn, 0, len(s.conns))
@@ -269,14 +257,12 @@ func (s *Server) Disconnect() {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		// The reader on the other side sees the end; here nothing is left
-		// to be done about an error.
 		_ = c.Close()
 	}
 }
 
-// Close ends all watches, closes the connections and waits until no request is
-// being served. A second Close does nothing.
+// Close ends all watches, closes the connections and waits for requests in progress. A
+// second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -300,7 +286,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// enter counts a request in; it returns false where the server is closed.
+// enter registers a request. It returns false if the server is closed.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,7 +297,7 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// listener counts what its connections write, and knows them.
+// listener tracks its connections and the bytes that they write.
 type listener struct {
 	net.Listener
 	server *Server
@@ -340,7 +326,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// NetConn returns the connection below, as that of TLS does: a fault resets it.
+// NetConn returns the underlying connection, like tls.Conn; faults reset it.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) Close() error {

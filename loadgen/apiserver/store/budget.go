@@ -2,16 +2,13 @@ package store
 
 import "sync"
 
-// DefaultBudget is how many bytes of encoded events are kept, by all logs that
-// share a [Budget].
+// DefaultBudget is the default size of a [Budget] in bytes.
 const DefaultBudget = 1 << 30
 
-// Budget bounds the memory of encoded events. What was encoded first is given
-// up first; who needs it again encodes it again. What [Recording.Encode] has
-// encoded stays, and so do at least a quarter of the budget for the rest:
-// otherwise a storm larger than the budget, played from its beginning to its end
-// time and again, would never find anything still there. It is safe for
-// concurrent use.
+// Budget bounds the memory of encoded events of all logs that share it. It drops the
+// oldest encodings first; readers encode them again. Encodings of [Recording.Encode] stay
+// and fill three quarters at most: a storm larger than the budget, played repeatedly, would
+// otherwise drop every encoding before its next use. A Budget is safe for concurrent use.
 type Budget struct {
 	limit int64
 
@@ -20,8 +17,7 @@ type Budget struct {
 	queue []*slot
 }
 
-// NewBudget returns a budget of so many bytes; 0 or less means
-// [DefaultBudget].
+// NewBudget returns a budget in bytes; 0 or less means [DefaultBudget].
 func NewBudget(limit int64) *Budget {
 	if limit <= 0 {
 		limit = DefaultBudget
@@ -29,20 +25,20 @@ func NewBudget(limit int64) *Budget {
 	return &Budget{limit: limit}
 }
 
-// Used returns how many bytes are held.
+// Used returns the number of bytes in use.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// full tells whether there is no room for more without giving something up.
+// full reports whether more encodings displace others.
 func (b *Budget) full() bool { return b.Used() >= b.limit }
 
-// keeps tells whether there is room for more that stays.
+// keeps reports whether there is room for permanent encodings.
 func (b *Budget) keeps() bool { return b.Used() < b.limit/4*3 }
 
-// grow counts what a slot, whose lock is held, has grown by, and makes room.
+// grow counts the growth of a locked slot and makes room.
 func (b *Budget) grow(s *slot, by int64, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +46,7 @@ func (b *Budget) grow(s *slot, by int64, first bool) {
 	if first && !s.stays {
 		b.queue = append(b.queue, s)
 	}
-	// Each is asked once: those that are being written to are passed over.
+	// Try each slot once and skip locked ones.
 	for n := len(b.queue); n > 0 && b.used > b.limit; n-- {
 		oldest := b.queue[0]
 		b.queue = b.queue[1:]
@@ -65,7 +61,7 @@ func (b *Budget) grow(s *slot, by int64, first bool) {
 	}
 }
 
-// drop gives up what the slots of a block hold.
+// drop frees the slots of a block.
 func (b *Budget) drop(bl *block) {
 	for i := range bl.slots {
 		s := &bl.slots[i]

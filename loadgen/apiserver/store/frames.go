@@ -10,16 +10,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// blockSize is how many events lie in one piece of memory once they are
-// encoded: as many as a watch that is behind writes at once.
+// blockSize is the number of events in one piece of encoded memory, which a lagging watch
+// writes at once.
 const blockSize = 128
 
-// block holds the frames of blockSize events that follow each other, in each
-// form that somebody has asked for.
+// block holds the frames of blockSize consecutive events in each requested form.
 type block struct{ slots [wire.Forms]slot }
 
-// slot holds the frames of a block in one form. They are encoded when they are
-// first asked for, by whoever asks, for everybody.
+// slot holds the frames of a block in one form. The first reader encodes them for all.
 type slot struct {
 	frames atomic.Pointer[frames]
 
@@ -28,19 +26,17 @@ type slot struct {
 	stays bool
 }
 
-// frames are the watch frames of the first events of a block. They lie one
-// after the other in data, and so does more data behind what these frames know
-// of.
+// frames are the watch frames of the first events of a block, consecutive in data. A later
+// version may share data and have more frames.
 type frames struct {
 	data  []byte
 	parts []part
 }
 
-// part says where in data a frame ends, and where its object begins.
+// part is the end of a frame in data and the start of its object.
 type part struct{ end, object uint32 }
 
-// between returns the frames of events from up to to, in one piece without room
-// to append to.
+// between returns the frames of the events [from, to), without spare capacity.
 func (f *frames) between(from, to int) []byte {
 	start := uint32(0)
 	if from > 0 {
@@ -57,13 +53,13 @@ func (f *frames) object(i int, m wire.Media) []byte {
 	return f.data[p.object:end:end]
 }
 
-// maker is what it takes to encode events.
+// maker encodes events.
 type maker struct {
 	kind   *wire.Kind
 	budget *Budget
 }
 
-// have returns the frames of the first n events, if they are there. O(1).
+// have returns the frames of the first n events, or nil. O(1).
 func (s *slot) have(n int) *frames {
 	if f := s.frames.Load(); f != nil && len(f.parts) >= n {
 		return f
@@ -71,8 +67,8 @@ func (s *slot) have(n int) *frames {
 	return nil
 }
 
-// make returns the frames of at least the first n events of a block, and
-// encodes those that are missing.
+// make returns the frames of at least the first n events of a block and encodes missing
+// ones.
 func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Event) (*frames, error) {
 	if f := s.have(n); f != nil {
 		return f, nil
@@ -98,7 +94,7 @@ func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Eve
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
 		if i == 0 {
-			// Objects of a kind are much alike, so that this is mostly enough.
+			// Objects of a kind have similar sizes.
 			next.data = make([]byte, 0, (len(scratch)+64)*n*9/8)
 			next.parts = make([]part, 0, n)
 		}

@@ -1,23 +1,20 @@
-// Package store keeps what a simulated API server serves: for each resource a
-// log of its events, of which the newest of each object is the state.
+// Package store keeps the objects of a simulated API server: for each resource a log of
+// events. The newest event of each object is the current state.
 //
-// A resourceVersion is a position in the log: the number of the last event that
-// is part of what it names. Positions are without gaps, so that an event's
-// number is its object's resourceVersion.
+// A resourceVersion is a position in the log: the number of the last event included.
+// Positions have no gaps; the number of an event is its object's resourceVersion.
 //
-// A log may play a [Recording]: the storm's events become visible one after
-// the other when they are released, and then position and sequence number are
-// the same. From the first write on, the log goes its own way: what is written
-// and what is released take the next position each, in the order in which they
-// come, and the storm's objects are numbered anew.
+// A log may play a [Recording]: the storm's events become visible in order as they are
+// released, and positions are their sequence numbers. After the first write the log forks:
+// written and released events take the next positions in order of arrival, and the storm's
+// objects get new versions.
 //
 // # Why reading is cheap
 //
-// The events of a log lie in blocks. The frames of a block are encoded once for
-// each form, by the first watch that comes to them, and then lie in one piece
-// of memory that never changes, so that a watch takes no lock, copies nothing
-// and writes as many as are ready at once. What that costs is bounded by a
-// [Budget].
+// The events of a log lie in blocks. The first watch that needs the frames of a block in
+// some form encodes them into one immutable piece of memory. Later watches take no lock,
+// copy nothing, and write as many frames as are ready at once. A [Budget] bounds the
+// memory.
 package store
 
 import (
@@ -39,25 +36,22 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// DefaultHistory is how many of the newest events are kept of those that were
-// written, or released after something was written.
+// DefaultHistory is the number of events kept after the fork.
 const DefaultHistory = 100_000
 
-// first is the position at which a log without a recording begins: a version 0
-// would mean any.
+// first is the initial position of a log without a recording; version 0 means any.
 const first = 1
 
-// ErrGone is the error for events that are no longer kept.
+// ErrGone means that events are no longer kept.
 var ErrGone = errors.New("the events are no longer kept")
 
-// Options change how a [Log] works. The zero value is a good default.
+// Options configure a [Log].
 type Options struct {
-	Retain  int
-	History int
+	Retain  int // events that a version may lag behind; 0 means all
+	History int // events kept after the fork; 0 means [DefaultHistory]
 }
 
-// Log is the history and the state of one resource. It is safe for concurrent
-// use.
+// Log is the history and the state of one resource. It is safe for concurrent use.
 type Log struct {
 	stream.Position
 	rec    *Recording
@@ -79,7 +73,7 @@ type Log struct {
 	shared  bool
 }
 
-// tail is what follows a position. It is replaced as a whole.
+// tail holds the events after a position. It is replaced as a whole.
 type tail struct {
 	base   uint64
 	chunks []*chunk
@@ -92,7 +86,7 @@ type chunk struct {
 	before [blockSize]uint64
 }
 
-// never is a position that no log comes to.
+// never is a position beyond any log.
 const never = 1 << 63
 
 // New returns an empty log of objects of a kind.
@@ -107,7 +101,7 @@ func New(kind *wire.Kind, budget *Budget, opts Options) *Log {
 	return l
 }
 
-// Play returns a log that plays a recording. The initial list is visible.
+// Play returns a log of a recording. The initial list is visible.
 func (r *Recording) Play(opts Options) *Log {
 	l := &Log{rec: r, maker: r.maker, opts: opts.complete(), extra: map[string]int32{}, shared: true}
 	l.forked.Store(never)
@@ -123,9 +117,8 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Bounds are the positions that may be asked for. Any state is, with a
-// recording, the one at its beginning, so that nothing of it is missed; without
-// one, the present.
+// Bounds returns the available positions. With a recording, "any" state is the initial
+// one, so that a client sees all events; without one, it is the current state.
 func (l *Log) Bounds() stream.Bounds {
 	visible := l.Visible()
 	b := stream.Bounds{Visible: visible, Oldest: l.floor.Load(), First: visible}
@@ -138,15 +131,13 @@ func (l *Log) Bounds() stream.Bounds {
 	return b
 }
 
-// Release makes the recording's events up to seq visible. It never blocks for
-// long: O(1), plus the followers that wait, while nothing was written, else
-// O(events released). One that is visible already, or beyond the end, counts as
-// the nearest that isn't.
+// Release makes the recording's events up to seq visible. It takes O(1) plus the waiting
+// followers before the fork, else O(released events). A seq out of range counts as the
+// nearest one in range.
 //
-// Once something was written, the storm acts as the writers it was recorded
-// from would: what it changes or deletes is left out where the object was
-// deleted, and what it creates replaces an object of that name. It knows nothing
-// of what others wrote to an object, and overwrites it.
+// After the fork, released events act like writes: a change or deletion of a missing object
+// is dropped, a creation replaces an existing object, and a change overwrites those of
+// other writers.
 func (l *Log) Release(seq uint64) {
 	if l.rec == nil {
 		return
@@ -176,8 +167,7 @@ func (l *Log) Release(seq uint64) {
 		}
 		o, err := wire.AtVersion(e.Object, strconv.FormatUint(to+1, 10))
 		if err != nil {
-			// It was checked when the storm was: its objects have metadata.
-			continue
+			continue // impossible: a valid storm's objects have metadata
 		}
 		to++
 		l.append(to, typ, e.Key, o)
@@ -186,7 +176,7 @@ func (l *Log) Release(seq uint64) {
 	l.Raise(to)
 }
 
-// Played tells how much of the recording was released.
+// Played returns the number of released events of the recording.
 func (l *Log) Played() uint64 {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -196,10 +186,9 @@ func (l *Log) Played() uint64 {
 	return uint64(l.played)
 }
 
-// Put appends an event of an object, which gets its position as resourceVersion
-// and belongs to the log from then on. It returns false, and appends nothing,
-// where the newest event of the key is not at the position was (0: there is no
-// object); see [Log.Get].
+// Put appends an event. The object belongs to the log and gets the position as
+// resourceVersion. If the newest event of the key is not at position was (0: no object),
+// Put appends nothing and returns false; see [Log.Get].
 func (l *Log) Put(t watch.EventType, key string, o runtime.Object, was uint64) (bool, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -232,8 +221,8 @@ func (l *Log) Put(t watch.EventType, key string, o runtime.Object, was uint64) (
 	return true, nil
 }
 
-// append adds an event at a position, which is not visible yet. The index is up
-// to date; write and mu are held.
+// append adds an event at a position that is not visible yet. The index is up to date and
+// the caller holds write and mu.
 func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object) {
 	k := l.keyIndex(key)
 	tl := l.tail.Load()
@@ -250,15 +239,15 @@ func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object)
 	l.trim(at)
 }
 
-// trim gives up events of the tail that are older than the history, save for
-// those that are part of the state at its beginning. write and mu are held.
+// trim drops events of the tail that are older than the history, except those of the
+// state at its beginning. The caller holds write and mu.
 func (l *Log) trim(at uint64) {
 	tl := l.tail.Load()
 	floor := max(l.floor.Load(), tl.base)
 	if at < floor+uint64(l.opts.History)+blockSize {
 		return
 	}
-	// One block at a time, since one is what has come in since the last time.
+	// One block has been added since the last time.
 	l.floor.Store(floor + blockSize)
 	c := tl.chunks[(floor-tl.base)/blockSize]
 	for j := range c.events {
@@ -278,8 +267,7 @@ func (l *Log) trim(at uint64) {
 	l.maker.budget.drop(&c.block)
 }
 
-// event returns the event at an index, its position less one, or nil where it
-// is no longer kept.
+// event returns the event at an index (position − 1), or nil if it was dropped.
 func (l *Log) event(i uint64) *storm.Event {
 	if i < l.forked.Load() {
 		return &l.rec.storm.Events[i]
@@ -289,7 +277,7 @@ func (l *Log) event(i uint64) *storm.Event {
 	return tl.chunks[i/blockSize].events[i%blockSize].Load()
 }
 
-// previous returns the position of the event before, of the same key, or 0.
+// previous returns the position of the key's previous event, or 0.
 func (l *Log) previous(i uint64) uint64 {
 	if i < l.forked.Load() {
 		return uint64(l.rec.before()[i] + 1)
@@ -299,14 +287,14 @@ func (l *Log) previous(i uint64) uint64 {
 	return tl.chunks[i/blockSize].before[i%blockSize]
 }
 
-// advance brings the index up to what is visible. mu is held for writing.
+// advance updates the index to the visible events. The caller holds mu for writing.
 func (l *Log) advance() {
 	if l.last == nil {
 		l.names, l.sorted = l.rec.names(), l.rec.sorted()
 		l.last = make([]uint64, len(l.names))
 	}
 	visible := l.Visible()
-	// Beyond the fork, each event is indexed as it is appended.
+	// After the fork, append updates the index.
 	if forked := l.forked.Load(); visible > forked {
 		visible = forked
 	}
@@ -315,8 +303,8 @@ func (l *Log) advance() {
 	}
 }
 
-// newest returns the position of the newest event of a key, or 0. mu is held,
-// and the index is up to date.
+// newest returns the position of a key's newest event, or 0. The caller holds mu and the
+// index is up to date.
 func (l *Log) newest(key string) uint64 {
 	k, ok := l.extra[key]
 	if !ok && l.rec != nil {
@@ -328,7 +316,7 @@ func (l *Log) newest(key string) uint64 {
 	return l.last[k]
 }
 
-// keyIndex returns the index of a key, a new one if need be. mu is held.
+// keyIndex returns the index of a key and adds it if needed. The caller holds mu.
 func (l *Log) keyIndex(key string) int32 {
 	if l.rec != nil {
 		if k, ok := l.rec.index()[key]; ok {
@@ -356,17 +344,17 @@ func (l *Log) keyIndex(key string) int32 {
 	return k
 }
 
-// place returns where in sorted a key is or would be.
+// place returns the position of a key in sorted.
 func (l *Log) place(key string) int {
 	i, _ := slices.BinarySearchFunc(l.sorted, key, func(k int32, key string) int { return strings.Compare(l.names[k], key) })
 	return i
 }
 
-// forget gives up a key, of which nothing is left but this event. mu is held.
+// forget drops a key whose only event is e. The caller holds mu.
 func (l *Log) forget(e *storm.Event) {
 	k, ok := l.extra[e.Key]
 	if !ok {
-		// The recording's keys are there for good.
+		// The recording's keys stay.
 		l.last[e.KeyIndex] = 0
 		return
 	}
@@ -383,7 +371,7 @@ type Item struct {
 	index uint64
 }
 
-// read locks the index for reading when it is up to date.
+// read brings the index up to date and locks it.
 func (l *Log) read() (unlock func()) {
 	l.mu.RLock()
 	if l.last != nil && l.indexed >= l.Visible() {
@@ -392,13 +380,12 @@ func (l *Log) read() (unlock func()) {
 	l.mu.RUnlock()
 	l.mu.Lock()
 	l.advance()
-	// A reader that changes nothing more; there is no way down from one lock
-	// to the other that isn't a gap.
+	// sync.RWMutex has no downgrade.
 	return l.mu.Unlock
 }
 
-// Get returns an object and its position, or nil and 0. The object must not be
-// changed. O(1), plus the events since the index was last asked for.
+// Get returns an object and its position, or nil and 0. The object must not be changed.
+// O(1), plus the events since the last use of the index.
 func (l *Log) Get(key string) (runtime.Object, uint64) {
 	defer l.read()()
 	at := l.newest(key)
@@ -412,10 +399,8 @@ func (l *Log) Get(key string) (runtime.Object, uint64) {
 	return e.Object, at
 }
 
-// State returns the newest event of every object that is there at a position
-// and whose key begins with prefix and comes after the key after, in order of
-// key. What is there at a position that is no longer retained is not known.
-// O(keys), plus the events after the position.
+// State returns the objects at a retained position whose keys have the prefix and are
+// greater than after, sorted by key. O(keys), plus the events after the position.
 func (l *Log) State(at uint64, prefix, after string) []Item {
 	defer l.read()()
 	from := 0
@@ -448,10 +433,10 @@ func (l *Log) State(at uint64, prefix, after string) []Item {
 	return state
 }
 
-// Frames returns the frames of the events after the position from, at most up
-// to the position to, in one piece, and the position up to which they go. They
-// are shared and must not be changed. The error is [ErrGone], or that of an
-// object that cannot be encoded. O(1) where they are encoded.
+// Frames returns the frames of the events after position from, at most up to position to,
+// in one piece, and the position of the last one. The bytes are shared and must not be
+// changed. The error is [ErrGone] or that of an object that cannot be encoded. O(1) if they
+// are encoded.
 func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64, err error) {
 	if from < l.floor.Load() {
 		return nil, from, ErrGone
@@ -463,8 +448,8 @@ func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64,
 	return f.between(int(from-start), int(end-start)), end, nil
 }
 
-// frames returns the frames of the block in which the event after from lies,
-// the position before it, and up to where they go, at most to.
+// frames returns the frames of the block of the event after from, the block's start, and
+// the end of the frames, at most to.
 func (l *Log) frames(form wire.Form, from, to uint64) (f *frames, start, end uint64, err error) {
 	if forked := l.forked.Load(); from < forked {
 		b := from / blockSize
@@ -489,8 +474,8 @@ func (l *Log) frames(form wire.Form, from, to uint64) (f *frames, start, end uin
 	return f, start, end, err
 }
 
-// Event returns the event after a position, and the one before it of the same
-// object, nil where the object was not there. The error is [ErrGone].
+// Event returns the event after a position and the previous event of its object, nil if
+// there was no object. The error is [ErrGone].
 func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 	if at < l.floor.Load() {
 		return nil, nil, ErrGone
@@ -506,9 +491,8 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 	return e, was, nil
 }
 
-// Object returns the encoded object of an event of which [Log.State] told. It
-// is encoded for this once where no watch has come by there. It must not be
-// changed.
+// Object returns the encoded object of an item of [Log.State]. It keeps no encoding of
+// its own. The bytes must not be changed.
 func (l *Log) Object(form wire.Form, i Item) ([]byte, error) {
 	if f, n := l.encoded(form, i.index); f != nil {
 		return f.object(n, form.Media()), nil
@@ -516,9 +500,8 @@ func (l *Log) Object(form wire.Form, i Item) ([]byte, error) {
 	return l.maker.kind.AppendObject(nil, form, i.Event.Object)
 }
 
-// ObjectAt returns the encoded object of the event after a position. It must not
-// be changed. The error is [ErrGone], or that of an object that cannot be
-// encoded.
+// ObjectAt returns the encoded object of the event after a position. The bytes must not be
+// changed. The error is [ErrGone] or that of an object that cannot be encoded.
 func (l *Log) ObjectAt(form wire.Form, at uint64) ([]byte, error) {
 	if at < l.floor.Load() {
 		return nil, ErrGone
@@ -530,8 +513,7 @@ func (l *Log) ObjectAt(form wire.Form, at uint64) ([]byte, error) {
 	return f.object(int(at-start), form.Media()), nil
 }
 
-// encoded returns the frames in which an event is, and its place in them, if it
-// has been encoded.
+// encoded returns the frames with an event and its index in them, or nil.
 func (l *Log) encoded(form wire.Form, index uint64) (*frames, int) {
 	if index < l.forked.Load() {
 		n := int(index % blockSize)
@@ -543,8 +525,8 @@ func (l *Log) encoded(form wire.Form, index uint64) (*frames, int) {
 	return tl.chunks[index/blockSize].slots[form].have(n + 1), n
 }
 
-// Prepare encodes what a list of many items is about to ask for, where that is
-// most of a block: for the next list, and for watches.
+// Prepare encodes the blocks that a list mostly needs, for the next list and for
+// watches.
 func (l *Log) Prepare(form wire.Form, items []Item) error {
 	forked := l.forked.Load()
 	counts := map[uint64]int{}

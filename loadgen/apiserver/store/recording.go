@@ -10,8 +10,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Recording is a storm that any number of logs play, one after the other or at
-// the same time. They share its encoded events. It is safe for concurrent use.
+// Recording is a storm that any number of logs play. They share its encoded events. It is
+// safe for concurrent use.
 type Recording struct {
 	storm  *storm.Storm
 	maker  maker
@@ -57,12 +57,8 @@ func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
 	return r
 }
 
-// Storm returns the storm.
-func (r *Recording) Storm() *storm.Storm { return r.storm }
-
-// Encode encodes the events ahead of their time, as many as fit into three
-// quarters of the budget; the others are encoded when a watch comes to them. The error is that of
-// an event that cannot be encoded. O(bytes).
+// Encode encodes events in advance, up to three quarters of the budget. The error is that
+// of an event that cannot be encoded. O(bytes).
 func (r *Recording) Encode(form wire.Form) error {
 	for b := range r.blocks {
 		if !r.maker.budget.keeps() {
