@@ -1,32 +1,29 @@
-// Package guarantee checks what a watch client received against what happened,
-// by the names that etcd gives the promises of a watch
+// Package guarantee checks the lists and watches of a client against a storm, by etcd's
+// names for the guarantees of a watch
 // (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
 //
 //	c, err := guarantee.New(storm, guarantee.Options{})
 //	informer := cache.NewSharedIndexInformer(c.Wrap(listerWatcher), …)
 //	…
-//	c.Finish()      // the storm is over: all of it must have been seen
-//	err = c.Err()   // which guarantee was broken, by which event
+//	c.Finish()      // the storm is over: the client must have received all of it
+//	err = c.Err()   // the broken guarantees, with their events
 //
-// It looks at the raw lists and watches of one client, over any number of
-// reconnects and relists, before any cache has a say.
+// It observes the raw lists and watches of one client, over any number of reconnects and
+// relists. Tests of several modules use it.
 //
-//   - Ordered: events of a watch come in the order of their versions, and a list
-//     is never older than was asked for.
-//   - Unique: no event comes twice on one watch, and no object twice in one
-//     state.
-//   - Atomic: what comes is whole. An event is one that happened, of that type,
-//     with that object; a list, or the initial state of a watch, is what was
-//     there at one version: its own.
-//   - Reliable: no event is left out between two others of a watch, and in the
-//     end all has been seen.
-//   - Resumable: a watch from a version begins with the event after it; and the
-//     client goes on from no later than where it was.
-//   - Bookmarkable: with a bookmark, everything up to its version has been sent
-//     on this watch, and nothing beyond it.
+//   - Ordered: the events of a watch have rising versions, and a list is never older than
+//     requested.
+//   - Unique: no event comes twice on one watch, and no object twice in one state.
+//   - Atomic: an event is one of the storm, with its type and object; a list, or the
+//     initial state of a watch, is the state at its version.
+//   - Reliable: a watch omits no event between two others, and in the end the client has
+//     received all events.
+//   - Resumable: a watch from a version begins with the next event, and the client resumes
+//     from no later than its last version.
+//   - Bookmarkable: before a bookmark, the watch has sent all events up to its version and
+//     none beyond it.
 //
-// What ends a watch is no offence: an ERROR event, an end in the middle, a
-// refusal. A watch that was broken off has broken nothing.
+// An ERROR event, a broken connection or a refused request breaks no guarantee.
 package guarantee
 
 import (
@@ -48,7 +45,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// The guarantees, each as the error that says that it was broken.
+// The guarantees, as the errors of their violations.
 var (
 	ErrOrdered      = errors.New("broken guarantee Ordered")
 	ErrUnique       = errors.New("broken guarantee Unique")
@@ -63,12 +60,12 @@ func All() []error {
 	return []error{ErrOrdered, ErrUnique, ErrAtomic, ErrReliable, ErrResumable, ErrBookmarkable}
 }
 
-// Options change what is checked. The zero value checks everything.
+// Options configure a [Checker].
 type Options struct {
-	IgnoreContent bool
+	IgnoreContent bool // compare versions only
 }
 
-// Violation is one event that broke a guarantee.
+// Violation is a broken guarantee.
 type Violation struct {
 	Guarantee error
 	Watch     int
@@ -86,12 +83,11 @@ func (v Violation) Error() string {
 // Unwrap returns the guarantee.
 func (v Violation) Unwrap() error { return v.Guarantee }
 
-// keep is how many violations of each guarantee are kept.
+// keep is the number of violations kept of each guarantee.
 const keep = 10
 
-// Checker observes one client: something that lists and watches one resource of
-// all namespaces, one request after the other, such as a Reflector. Its methods
-// are safe for concurrent use.
+// Checker observes one client that lists and watches one resource of all namespaces, one
+// request at a time, such as a Reflector. Its methods are safe for concurrent use.
 type Checker struct {
 	storm   *storm.Storm
 	opts    Options
@@ -107,12 +103,12 @@ type Checker struct {
 	stats      Stats
 }
 
-// Stats counts what was observed.
+// Stats counts observations.
 type Stats struct {
 	Lists, Watches, Events, Bookmarks, Errors int
 }
 
-// New returns a checker of a client of the storm. The error is the storm's
+// New returns a checker for a client of the storm. The error is the storm's
 // ([storm.ErrInvalid]). O(events).
 func New(s *storm.Storm, opts Options) (*Checker, error) {
 	if err := s.Validate(); err != nil {
@@ -126,8 +122,8 @@ func New(s *storm.Storm, opts Options) (*Checker, error) {
 	return c, nil
 }
 
-// Err returns what was broken so far: nil for nothing, else an error that joins
-// the first [Violation]s of each guarantee and says how many more there were.
+// Err joins the first [Violation]s of each guarantee and counts the others. It is nil if no
+// guarantee is broken.
 func (c *Checker) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,35 +139,35 @@ func (c *Checker) Err() error {
 	return errors.Join(errs...)
 }
 
-// Violations returns the first ten of each guarantee, in order.
+// Violations returns the first ten violations of each guarantee, in order.
 func (c *Checker) Violations() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.violations)
 }
 
-// Stats returns what was observed so far.
+// Stats returns the counts so far.
 func (c *Checker) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// At returns the version up to which the client has been told everything.
+// At returns the version up to which the client has received everything.
 func (c *Checker) At() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-// wait is somebody who waits for a version.
+// wait is a call of [Checker.Reach].
 type wait struct {
 	version uint64
 	reached chan struct{}
 }
 
-// Reach waits until the client has been told everything up to a version. The
-// error is ctx's, with how far it came.
+// Reach waits until the client has received everything up to a version. The error is
+// ctx's, with the client's version.
 func (c *Checker) Reach(ctx context.Context, version uint64) error {
 	c.mu.Lock()
 	if c.at >= version {
@@ -189,7 +185,7 @@ func (c *Checker) Reach(ctx context.Context, version uint64) error {
 	}
 }
 
-// reach notes how far the client is. Guarded by mu.
+// reach sets the client's version. The caller holds mu.
 func (c *Checker) reach(version uint64) {
 	c.at = version
 	c.waits = slices.DeleteFunc(c.waits, func(w wait) bool {
@@ -201,8 +197,7 @@ func (c *Checker) reach(version uint64) {
 	})
 }
 
-// Finish says that the storm is over, and the client has had the time to see all
-// of it: what it has not seen breaks Reliable.
+// Finish ends the storm. Events that the client has not received break Reliable.
 func (c *Checker) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +206,7 @@ func (c *Checker) Finish() {
 	}
 }
 
-// broken notes a violation. Guarded by mu.
+// broken records a violation. The caller holds mu.
 func (c *Checker) broken(guarantee error, request int, format string, args ...any) {
 	c.count[guarantee]++
 	if c.count[guarantee] <= keep {
@@ -219,8 +214,8 @@ func (c *Checker) broken(guarantee error, request int, format string, args ...an
 	}
 }
 
-// stateAt calls f for each key that is there at a version, with the index of its
-// event. O(keys × log events of a key).
+// stateAt calls f for each existing key at a version, with the index of its event.
+// O(keys × log events of a key).
 func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 	for key, events := range c.history {
 		n := sort.Search(len(events), func(i int) bool { return uint64(events[i]) >= version })
@@ -233,14 +228,14 @@ func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 	}
 }
 
-// seen is an object that was received.
+// seen is a received object.
 type seen struct {
 	version uint64
 	key     string
 	event   *storm.Event
 }
 
-// look finds out what happened at the object's version.
+// look finds the storm's event of the object's version.
 func (c *Checker) look(o runtime.Object) (seen, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -256,7 +251,7 @@ func (c *Checker) look(o runtime.Object) (seen, error) {
 	return s, nil
 }
 
-// whole checks that an object is what it was at its version. Guarded by mu.
+// whole compares an object with that of its version. The caller holds mu.
 func (c *Checker) whole(request int, t watch.EventType, o runtime.Object) (seen, bool) {
 	s, err := c.look(o)
 	if err != nil {
@@ -278,8 +273,7 @@ func (c *Checker) whole(request int, t watch.EventType, o runtime.Object) (seen,
 	return s, true
 }
 
-// same compares what two objects say, but for their kind, which decoders leave
-// out.
+// same compares two objects without their kind, which decoders omit.
 func same(want, got runtime.Object) bool {
 	if want.GetObjectKind().GroupVersionKind() != got.GetObjectKind().GroupVersionKind() {
 		want, got = want.DeepCopyObject(), got.DeepCopyObject()
@@ -289,12 +283,12 @@ func same(want, got runtime.Object) bool {
 	return equality.Semantic.DeepEqual(want, got)
 }
 
-// state is what was received of a list, or of what a watch begins with.
+// state is a list, or the initial state of a watch, as far as received.
 type state struct {
 	versions map[int32]uint64
 }
 
-// add takes an object of the state. Guarded by the checker's mu.
+// add adds an object. The caller holds the checker's mu.
 func (st *state) add(c *Checker, request int, o runtime.Object) {
 	s, ok := c.whole(request, "", o)
 	if !ok {
@@ -304,13 +298,12 @@ func (st *state) add(c *Checker, request int, o runtime.Object) {
 		st.versions = map[int32]uint64{}
 	}
 	if _, twice := st.versions[s.event.KeyIndex]; twice {
-		c.broken(ErrUnique, request, "%s is there twice in one state", s.key)
+		c.broken(ErrUnique, request, "%s occurs twice in one state", s.key)
 	}
 	st.versions[s.event.KeyIndex] = s.version
 }
 
-// compare checks that the state is that of a version. Guarded by the checker's
-// mu.
+// compare compares the state with that of a version. The caller holds the checker's mu.
 func (st *state) compare(c *Checker, request int, version uint64) {
 	if version > uint64(len(c.storm.Events)) {
 		c.broken(ErrAtomic, request, "a state of version %d, which has never been", version)
@@ -338,21 +331,21 @@ func (st *state) compare(c *Checker, request int, version uint64) {
 	tooMany := len(st.versions) - there
 	if missing+stale+tooMany > 0 {
 		if first == "" {
-			first = "objects that were deleted are there"
+			first = "deleted objects are present"
 		}
 		c.broken(ErrAtomic, request, "not the state of version %d: %d objects are missing, %d of another version, %d too many; first: %s",
 			version, missing, stale, tooMany, first)
 	}
 }
 
-// pages is a list of which not all pages have come.
+// pages is a list with outstanding pages.
 type pages struct {
 	state   state
 	request int
 	version uint64
 }
 
-// List takes the answer of a list request, or of one page of it.
+// List observes the answer to a list request or to one page of it.
 func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -390,11 +383,11 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	c.reach(p.version)
 }
 
-// notOlder checks a state's version against what was asked for. Guarded by mu.
+// notOlder compares a state's version with the requested one. The caller holds mu.
 func (c *Checker) notOlder(request int, opts metav1.ListOptions, version uint64) {
 	asked, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
 	if err != nil {
-		return // None was asked for.
+		return // no version requested
 	}
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && version != asked:

@@ -1,14 +1,17 @@
 package guarantee
 
 import (
+	"context"
 	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 )
 
-// Watch is one watch of the client.
+// Watch observes one watch of the client.
 type Watch struct {
 	c         *Checker
 	request   int
@@ -21,8 +24,8 @@ type Watch struct {
 	unmarked  []watch.Event
 }
 
-// Watch takes a watch request that was accepted. Its events go to what it
-// returns, in order.
+// Watch observes an accepted watch request. The caller passes its events to the result, in
+// order.
 func (c *Checker) Watch(opts metav1.ListOptions) *Watch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,13 +44,13 @@ func (c *Checker) Watch(opts metav1.ListOptions) *Watch {
 	case opts.SendInitialEvents == nil:
 		w.initial = &state{}
 	default:
-		// From now on, whenever that is: the first event tells.
+		// From the current version; the first event shows it.
 		w.begun, w.at = ^uint64(0), ^uint64(0)
 	}
 	return w
 }
 
-// Event takes the next event.
+// Event observes the next event.
 func (w *Watch) Event(e watch.Event) {
 	c := w.c
 	c.mu.Lock()
@@ -80,7 +83,7 @@ func (w *Watch) Event(e watch.Event) {
 	}
 }
 
-// add takes an event of the initial state. Guarded by the checker's mu.
+// add observes an event of the initial state. The caller holds the checker's mu.
 func (w *Watch) add(e watch.Event) {
 	if e.Type != watch.Added {
 		w.c.broken(ErrAtomic, w.request, "%s in the initial state", e.Type)
@@ -89,9 +92,8 @@ func (w *Watch) add(e watch.Event) {
 	w.initial.add(w.c, w.request, e.Object)
 }
 
-// settle says that the events that came are the state of some version and then
-// all up to another: as many as possible are taken for events. Guarded by the
-// checker's mu.
+// settle splits the received ADDED events into an initial state and events up to a
+// version; as many as possible count as events. The caller holds the checker's mu.
 func (w *Watch) settle(upTo uint64) {
 	c, all := w.c, w.unmarked
 	w.unmarked = nil
@@ -111,8 +113,8 @@ func (w *Watch) settle(upTo uint64) {
 	}
 }
 
-// ends says that the initial state is over, and that of a version. Guarded by
-// the checker's mu.
+// ends ends the initial state, which is that of a version. The caller holds the checker's
+// mu.
 func (w *Watch) ends(version uint64) {
 	w.initial.compare(w.c, w.request, version)
 	w.c.notOlder(w.request, w.opts, version)
@@ -121,8 +123,7 @@ func (w *Watch) ends(version uint64) {
 	w.c.reach(version)
 }
 
-// event takes an event that isn't part of the initial state. Guarded by the
-// checker's mu.
+// event observes an event after the initial state. The caller holds the checker's mu.
 func (w *Watch) event(e watch.Event) {
 	c := w.c
 	s, ok := c.whole(w.request, e.Type, e.Object)
@@ -150,18 +151,17 @@ func (w *Watch) event(e watch.Event) {
 		c.broken(ErrOrdered, w.request, "%d (%s %s) after %d", s.version, e.Type, s.key, w.at)
 		return
 	default:
-		// All others between the beginning and here have come.
+		// All other versions up to here were received.
 		c.broken(ErrUnique, w.request, "%d (%s %s) came already; the last was %d", s.version, e.Type, s.key, w.at)
 		return
 	}
 	w.first = false
 	w.at = s.version
-	// A client that resumed from further back has to get there again first.
+	// After a resume, the client's version may be lower than before.
 	c.reach(w.at)
 }
 
-// skip notes that the events before a version have not come. Guarded by the
-// checker's mu.
+// skip records the events before a version as missing. The caller holds the checker's mu.
 func (w *Watch) skip(version uint64) {
 	if w.missing == nil {
 		w.missing = map[uint64]bool{}
@@ -171,7 +171,7 @@ func (w *Watch) skip(version uint64) {
 	}
 }
 
-// bookmark takes a bookmark. Guarded by the checker's mu.
+// bookmark observes a bookmark. The caller holds the checker's mu.
 func (w *Watch) bookmark(o runtime.Object) {
 	c := w.c
 	m, ok := o.(metav1.Object)
@@ -204,10 +204,89 @@ func (w *Watch) bookmark(o runtime.Object) {
 	switch {
 	case version > w.at:
 		c.broken(ErrBookmarkable, w.request, "a bookmark of version %d, events %d to %d have not come", version, w.at+1, version)
-		// The client goes on from there, and can't know better.
+		// The client resumes from there.
 		w.at = version
 		c.reach(version)
 	case version < w.at:
 		c.broken(ErrBookmarkable, w.request, "a bookmark of version %d, but %d has come", version, w.at)
 	}
+}
+
+// Wrap returns a ListerWatcher for one client that reports to the checker.
+func (c *Checker) Wrap(lw cache.ListerWatcher) cache.ListerWatcher {
+	return &wrapped{c: c, inner: lw, lw: cache.ToListerWatcherWithContext(lw)}
+}
+
+type wrapped struct {
+	c     *Checker
+	inner cache.ListerWatcher
+	lw    cache.ListerWatcherWithContext
+}
+
+var _ cache.ListerWatcherWithContext = (*wrapped)(nil)
+
+// IsWatchListSemanticsUnSupported forwards client-go's query.
+func (w *wrapped) IsWatchListSemanticsUnSupported() bool {
+	u, ok := w.inner.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && u.IsWatchListSemanticsUnSupported()
+}
+
+func (w *wrapped) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return w.ListWithContext(context.Background(), opts)
+}
+
+func (w *wrapped) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list, err := w.lw.ListWithContext(ctx, opts)
+	if err == nil {
+		w.c.List(opts, list)
+	}
+	return list, err
+}
+
+func (w *wrapped) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return w.WatchWithContext(context.Background(), opts)
+}
+
+func (w *wrapped) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	in, err := w.lw.WatchWithContext(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	t := &observed{Interface: in, out: make(chan watch.Event), stop: make(chan struct{})}
+	go t.run(w.c.Watch(opts))
+	return t, nil
+}
+
+// observed forwards the events of a watch.
+type observed struct {
+	watch.Interface
+	out  chan watch.Event
+	stop chan struct{}
+	once sync.Once
+}
+
+// run forwards events until the client stops.
+func (t *observed) run(w *Watch) {
+	defer close(t.out)
+	for e := range t.Interface.ResultChan() {
+		select {
+		case <-t.stop:
+			continue // drain the inner watch
+		default:
+		}
+		w.Event(e)
+		select {
+		case t.out <- e:
+		case <-t.stop:
+		}
+	}
+}
+
+func (t *observed) ResultChan() <-chan watch.Event { return t.out }
+
+func (t *observed) Stop() {
+	t.once.Do(func() {
+		close(t.stop)
+		t.Interface.Stop()
+	})
 }
