@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,37 +100,24 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
 	}
-	p := play{writer: w, events: int64(len(s.Events))}
-	if err := w.createNamespaces(ctx, s); err != nil {
-		return p.written(), err
+	p := play{writer: w}
+	p.written.Left = int64(len(s.Events))
+	err := w.createNamespaces(ctx, s)
+	if err == nil {
+		err = p.all(ctx, s.Events[:s.Initial], nil)
 	}
-	if err := p.all(ctx, s.Events[:s.Initial], nil); err != nil {
-		return p.written(), err
+	if err == nil {
+		err = p.all(ctx, s.Events[s.Initial:], schedule)
 	}
-	err := p.all(ctx, s.Events[s.Initial:], schedule)
-	return p.written(), err
+	return p.written, err
 }
 
 // play is a Play in progress.
 type play struct {
-	writer                                   *Writer
-	events                                   int64
-	applied, deleted, refused, retried, late atomic.Int64
-	lagMax, outage                           atomic.Int64
-	firstRefusal                             atomic.Pointer[error]
-}
+	writer *Writer
 
-func (p *play) written() Written {
-	w := Written{
-		Applied: p.applied.Load(), Deleted: p.deleted.Load(), Refused: p.refused.Load(),
-		Retried: p.retried.Load(), Outage: time.Duration(p.outage.Load()),
-		Late: p.late.Load(), LagMax: time.Duration(p.lagMax.Load()),
-	}
-	w.Left = p.events - w.Applied - w.Deleted - w.Refused
-	if err := p.firstRefusal.Load(); err != nil {
-		w.FirstRefusal = *err
-	}
-	return w
+	mu      sync.Mutex
+	written Written
 }
 
 // all writes events in several goroutines, each with keys of its own.
@@ -166,52 +152,45 @@ func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Sche
 
 // one writes event number i.
 func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer, begin time.Time) error {
+	lag := time.Duration(0)
 	if pacer != nil {
 		if err := pacer.Wait(ctx, i); err != nil {
 			return err
 		}
 		if pacer.Paced() {
-			p.lag(time.Since(begin) - pacer.Intended(i))
+			lag = time.Since(begin) - pacer.Intended(i)
 		}
 	}
 	took, err := p.writer.write(ctx, e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &p.written
+	w.LagMax = max(w.LagMax, lag)
+	if lag > time.Millisecond {
+		w.Late++
+	}
+	w.Outage = max(w.Outage, took)
 	if took > 0 {
-		p.retried.Add(1)
-		raise(&p.outage, took)
+		w.Retried++
 	}
 	var refused apierrors.APIStatus
 	switch {
 	case err == nil && e.Type == watch.Deleted:
-		p.deleted.Add(1)
+		w.Deleted++
 	case err == nil:
-		p.applied.Add(1)
+		w.Applied++
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(err, &refused):
-		p.refused.Add(1)
-		err = fmt.Errorf("event %d (%s %s): %w", e.Seq, e.Type, e.Key, err)
-		p.firstRefusal.CompareAndSwap(nil, &err)
+		w.Refused++
+		if w.FirstRefusal == nil {
+			w.FirstRefusal = fmt.Errorf("event %d (%s %s): %w", e.Seq, e.Type, e.Key, err)
+		}
 	default:
 		return fmt.Errorf("cluster: event %d (%s %s): %w", e.Seq, e.Type, e.Key, err)
 	}
+	w.Left--
 	return nil
-}
-
-func (p *play) lag(d time.Duration) {
-	if d > time.Millisecond {
-		p.late.Add(1)
-	}
-	raise(&p.lagMax, d)
-}
-
-// raise sets the maximum.
-func raise(most *atomic.Int64, d time.Duration) {
-	for {
-		have := most.Load()
-		if int64(d) <= have || most.CompareAndSwap(have, int64(d)) {
-			return
-		}
-	}
 }
 
 // write writes one event. It returns the time of several attempts.
