@@ -1,4 +1,4 @@
-// Package impls is the registry of contestants: the interchangeable
+// Package impls is the registry of variants: the interchangeable
 // implementations of each stage of the Kubernetes event pipeline.
 //
 // A [Family] is a stage that can be swapped (deltafifo, queue, merge). A
@@ -6,7 +6,7 @@
 // family is a package of its own that owns its contract, its options and a
 // [Registry]; registering a variant there is all that is needed for it to be
 // listed, checked by the family's conformance suite, benchmarked and replayed.
-// Another module adds a contestant in the same way, from an init function or
+// Another module adds a variant in the same way, from an init function or
 // before it calls the command.
 package impls
 
@@ -80,7 +80,7 @@ const (
 	Shared Ownership = "shared"
 )
 
-// Guarantees is what a variant promises. Figures of two variants may be
+// Guarantees are those of a variant in one mode. Figures of two variants may be
 // compared only where their guarantees are equal, or where the difference
 // stands beside the figures.
 type Guarantees struct {

@@ -23,7 +23,7 @@
 // have it; with KnownObjects set, Replace is taken apart into tombstones and
 // Replaced deltas, Resync into Sync deltas, and bookmarks are dropped.
 //
-// # What every variant promises
+// # What every variant guarantees
 //
 //   - Nothing lost, nothing duplicated: an event accepted by Add, Update or
 //     Delete is handed over exactly once, save for the folding named above.
@@ -41,7 +41,7 @@
 //     with [Options.HandOver] lent.
 //   - A panic of process leaves the queue usable.
 //
-// # What is not promised
+// # What is not guaranteed
 //
 // Whether producers wait while process runs depends on the variant (see
 // Guarantees.Unlocked). Where they don't, Replace and Resync count what is
@@ -155,11 +155,11 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a contestant from another module. It panics where the name is
+// Register adds a variant from another module. It panics where the name is
 // taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the contestants, the baselines first.
+// Variants returns the variants, the baselines first.
 func Variants() []Variant { return registry.Variants() }
 
 // Lookup returns the named variant, or an error that names those there are.

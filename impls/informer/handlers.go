@@ -41,18 +41,18 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	l := newListener(logger, handler, s.HasSyncedChecker().Name())
 	l.scheduleResync(period, s.resyncCheck, time.Now())
 	if !s.started {
-		s.audience.join(l)
+		s.distributor.add(l)
 		return l, nil
 	}
 
 	// Nothing is taken into the indexer between the list and the joining: what
 	// the list lacks, the handler is told of later. The list comes first, so
-	// that a handler is not a part of the audience, and not told that the
+	// that a handler is not added to the distributor, and not told that the
 	// informer has synced, before all of it counts as outstanding.
 	s.process.mu.Lock()
 	defer s.process.mu.Unlock()
 	l.addInitial(s.indexer.List())
-	s.audience.join(l)
+	s.distributor.add(l)
 	if s.HasSynced() {
 		l.tracker.UpstreamHasSynced()
 	}
@@ -88,6 +88,6 @@ func (s *informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistrat
 	if !ok {
 		return fmt.Errorf("a handle of type %T is not one of this kind of informer (want what AddEventHandler returned)", handle)
 	}
-	s.audience.leave(l)
+	s.distributor.remove(l)
 	return nil
 }

@@ -96,10 +96,10 @@ type informer struct {
 
 	defaultResync time.Duration
 
-	indexer   cache.Indexer
-	audience  audience
-	process   processor
-	mutations cache.MutationDetector
+	indexer     cache.Indexer
+	distributor distributor
+	process     processor
+	mutations   cache.MutationDetector
 
 	id       cache.InformerNameAndResource
 	provider cache.InformerMetricsProvider
@@ -167,7 +167,7 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 	if opts.WrapIndexer != nil {
 		s.indexer = opts.WrapIndexer(s.indexer)
 	}
-	s.process = processor{indexer: s.indexer, audience: &s.audience, mutations: s.mutations}
+	s.process = processor{indexer: s.indexer, distributor: &s.distributor, mutations: s.mutations}
 	return s
 }
 
@@ -189,7 +189,7 @@ func (s *informer) RunWithContext(ctx context.Context) {
 		utilruntime.HandleErrorWithContext(ctx, err, "The informer has no queue and stops")
 	}
 	// The handlers are stopped after the controller, which tells them.
-	defer s.audience.stop()
+	defer s.distributor.stop()
 	defer s.setStopped()
 	if err != nil {
 		return
@@ -220,7 +220,7 @@ func (s *informer) start(logger klog.Logger) (first bool, err error) {
 		q = s.blueprint.wrap(q)
 	}
 	s.controller = cache.New(s.config(logger, measure(q, s.id, s.provider)))
-	s.audience.start()
+	s.distributor.start()
 	return true, nil
 }
 
@@ -238,7 +238,7 @@ func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 		ObjectType:        s.example,
 		ObjectDescription: s.description,
 		FullResyncPeriod:  s.resyncCheck,
-		ShouldResync:      s.audience.shouldResync,
+		ShouldResync:      s.distributor.shouldResync,
 		Process: func(obj any, isInInitialList bool) error {
 			return reported(s.process.Process(obj, isInInitialList))
 		},
@@ -265,7 +265,7 @@ func (s *informer) watchSynced(ctx context.Context) {
 		// In this order: a handler that joins looks at synced after it has
 		// joined, so that either it sees synced or is seen here.
 		close(s.synced)
-		s.audience.upstreamHasSynced()
+		s.distributor.upstreamHasSynced()
 	}
 }
 

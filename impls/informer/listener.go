@@ -31,7 +31,7 @@ const (
 )
 
 // listener is one handler, and what it has not been told yet: a chain of fixed
-// blocks. Whoever tells the audience fills the last block under the lock; the
+// blocks. The distributor fills the last block under the lock; the
 // listener's goroutine takes what is there by noting where the chain ends, and
 // goes through it without the lock. No block is ever copied, so that the lock is
 // held as long as it takes to append, however much waits.
@@ -195,7 +195,7 @@ func (l *listener) recycle(b *block) {
 }
 
 // stop ends run, at the latest when the handler has returned. What has not been
-// told is dropped. It is called once, after the listener has left the audience.
+// told is dropped. It is called once, after the listener has been removed.
 func (l *listener) stop() {
 	close(l.stopped)
 	l.lock.Close()

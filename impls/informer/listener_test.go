@@ -14,12 +14,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// audienceOf returns an audience that is started, with handlers that say when
+// newDistributor returns a distributor that is started, with handlers that say when
 // they were called.
-func audienceOf(t *testing.T, handlers int) (a *audience, called *sync.WaitGroup) {
-	a, called = new(audience), new(sync.WaitGroup)
+func newDistributor(t *testing.T, handlers int) (a *distributor, called *sync.WaitGroup) {
+	a, called = new(distributor), new(sync.WaitGroup)
 	for range handlers {
-		a.join(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
+		a.add(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { called.Done() },
 			UpdateFunc: func(any, any) { called.Done() },
 			DeleteFunc: func(any) { called.Done() },
@@ -35,14 +35,14 @@ func audienceOf(t *testing.T, handlers int) (a *audience, called *sync.WaitGroup
 func TestNothingIsAllocated(t *testing.T) {
 	for _, size := range []int{1, 7, blockSize, 1000} {
 		t.Run(fmt.Sprint("batch=", size), func(t *testing.T) {
-			a, called := audienceOf(t, 3)
+			a, called := newDistributor(t, 3)
 			notices := make([]notice, size)
 			for i := range notices {
 				notices[i] = notice{kind: updated, old: "old", obj: "new"}
 			}
 			got := testing.AllocsPerRun(200, func() {
 				called.Add(3 * size)
-				a.tell(notices)
+				a.distribute(notices)
 				called.Wait()
 			})
 			if got >= 1 {
@@ -68,8 +68,8 @@ func TestBacklogIsLetGo(t *testing.T) {
 		}
 		called.Done()
 	}}, "test")
-	a := new(audience)
-	a.join(l)
+	a := new(distributor)
+	a.add(l)
 	a.start()
 	defer a.stop()
 
@@ -77,7 +77,7 @@ func TestBacklogIsLetGo(t *testing.T) {
 	for i := range refs {
 		obj := new([64]byte)
 		refs[i] = weak.Make(obj)
-		a.tell([]notice{{kind: added, obj: obj}})
+		a.distribute([]notice{{kind: added, obj: obj}})
 	}
 	<-entered
 	runtime.GC()
@@ -111,17 +111,17 @@ func TestHandleHoldsNothing(t *testing.T) {
 		entered <- struct{}{}
 		<-proceed
 	}}, "test")
-	a := new(audience)
-	a.join(l)
+	a := new(distributor)
+	a.add(l)
 	a.start()
 	defer a.stop()
 	ref := func() weak.Pointer[[64]byte] {
 		obj := new([64]byte)
-		a.tell([]notice{{kind: added}, {kind: added, obj: obj}})
+		a.distribute([]notice{{kind: added}, {kind: added, obj: obj}})
 		return weak.Make(obj)
 	}()
 	<-entered
-	a.leave(l)
+	a.remove(l)
 	close(proceed)
 	<-l.ShutdownChan()
 	runtime.GC()

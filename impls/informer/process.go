@@ -10,15 +10,15 @@ import (
 )
 
 // processor takes what the queue hands over into the indexer and then tells the
-// audience (client-go v0.37, controller.go, processDeltas and
+// distributor (client-go v0.37, controller.go, processDeltas and
 // processDeltasInBatch, and shared_informer.go, OnAdd, OnUpdate, OnDelete).
 //
 // It keeps nothing of a hand-over but the objects, neither the slice of deltas
 // nor the list of a ReplacedAll, so that a queue may use them again.
 type processor struct {
-	indexer   cache.Indexer
-	audience  *audience
-	mutations cache.MutationDetector
+	indexer     cache.Indexer
+	distributor *distributor
+	mutations   cache.MutationDetector
 
 	mu sync.Mutex
 
@@ -205,14 +205,14 @@ func (p *processor) keepNotices(indices []int) {
 
 func (p *processor) note(n notice) { p.notices = append(p.notices, n) }
 
-// tell tells the audience what was noted.
+// tell distributes the notices.
 func (p *processor) tell() {
 	for i := range p.notices {
 		if n := &p.notices[i]; n.kind != deleted {
 			p.mutations.AddObject(n.obj)
 		}
 	}
-	p.audience.tell(p.notices)
+	p.distributor.distribute(p.notices)
 }
 
 // reset makes ready for the next hand-over.

@@ -17,8 +17,8 @@ const (
 	duplicateFormat = "Error validating pod %s from %s due to duplicate pod name %q, ignoring"
 )
 
-// tellDuplicates tells the recorder, if there is one, about dropped pods.
-func tellDuplicates(recorder EventRecorder, source string, pods []*v1.Pod) {
+// recordDuplicates records an event for each dropped pod.
+func recordDuplicates(recorder EventRecorder, source string, pods []*v1.Pod) {
 	if recorder == nil {
 		return
 	}

@@ -69,9 +69,9 @@ func (b *backlog) post(n notification) {
 	b.posted++
 }
 
-// tell posts what the last update of s changed. all are the sources that a
+// postDelta posts what the last update of s changed. all are the sources that a
 // snapshot is made of.
-func (b *backlog) tell(mode Mode, s *source, all []*source) {
+func (b *backlog) postDelta(mode Mode, s *source, all []*source) {
 	d := &s.delta
 	if d.empty() {
 		return

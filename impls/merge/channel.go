@@ -126,7 +126,7 @@ func (m *channel) ask(ctx context.Context, c *call) error {
 	}
 	select {
 	case <-c.answer:
-		tellDuplicates(m.recorder, c.source, c.duplicates)
+		recordDuplicates(m.recorder, c.source, c.duplicates)
 		*c = call{answer: c.answer}
 		m.free.Put(c)
 		return nil
@@ -140,7 +140,7 @@ func (m *channel) ask(ctx context.Context, c *call) error {
 	}
 	select {
 	case <-c.answer:
-		tellDuplicates(m.recorder, c.source, c.duplicates)
+		recordDuplicates(m.recorder, c.source, c.duplicates)
 		return ctx.Err()
 	case <-m.closing:
 		return fmt.Errorf("merge: %w", ErrClosed)
@@ -181,14 +181,14 @@ func (o *owner) run() {
 		if o.empty() {
 			select {
 			case cmd := <-o.commands:
-				o.obey(cmd)
+				o.execute(cmd)
 			case <-o.closing:
 				return
 			}
 		} else {
 			select {
 			case cmd := <-o.commands:
-				o.obey(cmd)
+				o.execute(cmd)
 			case o.updates <- o.first().ready():
 				o.shift()
 			case <-o.closing:
@@ -199,8 +199,8 @@ func (o *owner) run() {
 	}
 }
 
-// obey does what a command asks for.
-func (o *owner) obey(cmd command) {
+// execute executes a command.
+func (o *owner) execute(cmd command) {
 	c := cmd.call
 	switch {
 	case cmd.giveUp:
@@ -214,7 +214,7 @@ func (o *owner) obey(cmd command) {
 		if s.delta.firstSet {
 			o.sawSET(c.source)
 		}
-		o.tell(o.mode, s, o.states.all)
+		o.postDelta(o.mode, s, o.states.all)
 	}
 	c.target = o.posted
 	o.unanswered = append(o.unanswered, c)
@@ -234,7 +234,7 @@ func (o *owner) giveUp(c *call) {
 // answers the calls that have nothing left to be sent.
 func (o *owner) advance() {
 	for waiting := len(o.commands); waiting > 0; waiting-- {
-		o.obey(<-o.commands)
+		o.execute(<-o.commands)
 	}
 	for room := true; room && !o.empty(); {
 		select {

@@ -75,7 +75,7 @@ func (c *cond) Merge(ctx context.Context, source string, update PodUpdate) error
 	if len(duplicates) > 0 {
 		// The recorder is the caller's code: not under the lock.
 		c.out.mu.Unlock()
-		tellDuplicates(c.recorder, source, duplicates)
+		recordDuplicates(c.recorder, source, duplicates)
 		c.out.mu.Lock()
 	}
 	return c.out.flush(ctx)
@@ -88,7 +88,7 @@ func (c *cond) apply(name string, update PodUpdate) (duplicates []*v1.Pod) {
 	if s.delta.firstSet {
 		c.sawSET(name)
 	}
-	c.out.tell(c.mode, s, c.states.all)
+	c.out.postDelta(c.mode, s, c.states.all)
 	return duplicates
 }
 

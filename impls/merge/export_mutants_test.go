@@ -132,9 +132,9 @@ func (b *brokenCond) Merge(ctx context.Context, source string, update PodUpdate)
 	if s.delta.firstSet {
 		b.sawSET(source)
 	}
-	b.out.tell(b.mode, s, b.states.all)
+	b.out.postDelta(b.mode, s, b.states.all)
 	b.out.mu.Unlock()
-	tellDuplicates(b.recorder, source, duplicates)
+	recordDuplicates(b.recorder, source, duplicates)
 	b.out.mu.Lock()
 	return b.out.flush(ctx)
 }

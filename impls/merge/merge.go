@@ -7,7 +7,7 @@
 // (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go), which exports no
 // interface; this contract mirrors its shape.
 //
-// # What every variant promises
+// # What every variant guarantees
 //
 // The notifications are kubelet's, in kubelet's order and with kubelet's
 // content (podStorage.Merge and checkAndUpdatePod):
@@ -49,7 +49,7 @@
 // came last, the spec is not compared. Labels, annotations and the marks of
 // deletion, which a generation does not cover, are, and so is the status.
 //
-// # What is not promised
+// # What is not guaranteed
 //
 // The order of the pods within a REMOVE that a SET caused and within a snapshot
 // (upstream's is that of a Go map). Whether the update of another source takes
@@ -291,11 +291,11 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a contestant from another module. It panics where the name is
+// Register adds a variant from another module. It panics where the name is
 // taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the contestants, the baselines first.
+// Variants returns the variants, the baselines first.
 func Variants() []Variant { return registry.Variants() }
 
 // Lookup returns the named variant, or an error that names those there are.

@@ -45,7 +45,7 @@ func (o *outbox) flush(ctx context.Context) error {
 				stop = context.AfterFunc(ctx, o.wake)
 				defer stop()
 			}
-			if err := o.given(ctx); err != nil {
+			if err := o.ended(ctx); err != nil {
 				return err
 			}
 			o.turn.Wait()
@@ -58,8 +58,8 @@ func (o *outbox) flush(ctx context.Context) error {
 	return nil
 }
 
-// given returns why a caller should wait no longer.
-func (o *outbox) given(ctx context.Context) error {
+// ended returns the error that ends a wait, if any.
+func (o *outbox) ended(ctx context.Context) error {
 	select {
 	case <-o.stop:
 		return fmt.Errorf("merge: %w", ErrClosed)

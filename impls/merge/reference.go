@@ -186,7 +186,7 @@ func (r *reference) dropDuplicates(source string, pods []*v1.Pod) []*v1.Pod {
 	for _, pod := range pods {
 		name := pod.Name + "_" + pod.Namespace
 		if names.Has(name) {
-			tellDuplicates(r.recorder, source, []*v1.Pod{pod})
+			recordDuplicates(r.recorder, source, []*v1.Pod{pod})
 			continue
 		}
 		names.Insert(name)

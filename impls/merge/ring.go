@@ -209,7 +209,7 @@ func (m *combiner) ask(ctx context.Context, r *request) error {
 		m.wake()
 		err = m.wait(ctx, r)
 	}
-	tellDuplicates(m.recorder, r.source, r.duplicates)
+	recordDuplicates(m.recorder, r.source, r.duplicates)
 	if err == nil && !r.late {
 		r.sync, r.source, r.update, r.duplicates, r.target = false, "", PodUpdate{}, nil, 0
 		r.state.Store(isPushed)
@@ -315,7 +315,7 @@ func (m *combiner) mergeOne(r *request) {
 		if s.delta.firstSet {
 			m.sawSET(r.source)
 		}
-		m.tell(m.mode, s, m.states.all)
+		m.postDelta(m.mode, s, m.states.all)
 	}
 	r.target = m.posted
 	m.merged = append(m.merged, r)

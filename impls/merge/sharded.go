@@ -83,19 +83,19 @@ func (m *sharded) Merge(ctx context.Context, source string, update PodUpdate) er
 		s.mu.Lock()
 		duplicates = m.apply(s, update)
 		m.out.mu.Lock()
-		m.out.tell(m.mode, s.source, nil)
+		m.out.postDelta(m.mode, s.source, nil)
 		s.mu.Unlock()
 	} else {
 		all := m.lockAll()
 		duplicates = m.apply(s, update)
 		m.out.mu.Lock()
-		m.out.tell(m.mode, s.source, all)
+		m.out.postDelta(m.mode, s.source, all)
 		m.unlockAll()
 	}
 	if len(duplicates) > 0 {
 		// The recorder is the caller's code: not under the lock.
 		m.out.mu.Unlock()
-		tellDuplicates(m.recorder, source, duplicates)
+		recordDuplicates(m.recorder, source, duplicates)
 		m.out.mu.Lock()
 	}
 	return m.out.flush(ctx)

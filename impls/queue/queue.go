@@ -7,7 +7,7 @@
 // deletion is never seen. Replace drops what waits and queues its list. Resync
 // does nothing, as every object that is held waits already.
 //
-// # What every variant promises
+// # What every variant guarantees
 //
 //   - Keys come out in the order in which they began to wait; an update of a
 //     waiting key keeps its place. Where Guarantees.Consumers is many, this
@@ -29,7 +29,7 @@
 //     [cache.ErrFIFOClosed], as by all variants of ours.
 //   - A panic of process leaves the queue usable.
 //
-// # What is not promised
+// # What is not guaranteed
 //
 // The order of the keys of one Replace, and the place of a key that is deleted
 // and added again while it waits. Upstream counts the keys of the first Replace
@@ -89,11 +89,11 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a contestant from another module. It panics where the name is
+// Register adds a variant from another module. It panics where the name is
 // taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the contestants, the baselines first.
+// Variants returns the variants, the baselines first.
 func Variants() []Variant { return registry.Variants() }
 
 // Lookup returns the named variant, or an error that names those there are.
