@@ -1,20 +1,17 @@
-// Package compare makes benchstat's tables of benchfmt files and of results
-// folders: a row for each benchmark, a column for each file or variant, the
-// medians with their confidence intervals, and what differs from the first
-// column.
+// Package compare makes benchstat's tables of benchfmt files and results folders, and
+// holds the regression gate.
 //
-//  1. [Open] finds the inputs: files, folders with a bench.txt, either with a
-//     label.
+//  1. [Open] finds the inputs: benchfmt files, or folders with a bench.txt, each with an
+//     optional label.
 //  2. [Build] projects each measurement to a table, a row and a column, by the
-//     expressions of golang.org/x/perf/benchproc, and has
-//     golang.org/x/perf/benchmath sum up and compare.
-//  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] lay the
-//     tables out. The figures of the first two are benchstat's for the same
-//     files, in benchstat's form (golang.org/x/perf/cmd/benchstat).
+//     expressions of golang.org/x/perf/benchproc; golang.org/x/perf/benchmath computes
+//     medians, intervals and tests.
+//  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] lay the tables
+//     out. Text and CSV have benchstat's figures and form (golang.org/x/perf/cmd/benchstat).
+//  4. The gate ([Judge]) decides whether a new run regressed; see gate.go.
 //
-// What benchstat cannot know, a results folder says: which cells are invalid,
-// and which guarantees differ. No difference is shown across either
-// ([Tables.Refused] and the cells' warnings say which and why).
+// A results folder also says which cells are invalid and which guarantees differ. No
+// difference is shown for either ([Tables.Refused] and the cells' warnings say why).
 package compare
 
 import (

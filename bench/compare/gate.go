@@ -1,27 +1,25 @@
-// Package gate judges a new run by an old one and by rules: which figures may
-// change by how much, and why.
+// This file and judge.go, judgement.go and rules.go are the regression gate: it judges
+// a new run by an old one and by rules that say which figures may change by how much.
 //
-//  1. [Parse] reads the rules, [Default] has some.
-//  2. [Open] reads a run: a results folder, or a file in benchmark format.
-//  3. [Judge] goes through the rules and the cells that each is for, and tells
-//     what it found of each ([Finding]).
+//  1. [ParseRules] reads the rules; [DefaultRules] has some.
+//  2. [OpenRun] reads a run: a results folder, or a file in benchmark format.
+//  3. [Judge] applies each rule to its cells and returns a [Finding] for each.
 //
-// A figure has regressed only if all of these say so, as a gate that cries wolf
-// is one that is taken out:
+// A figure has regressed only if all of these hold, so that the gate raises no false
+// alarms:
 //
-//   - the medians differ by more than is allowed;
+//   - the medians differ by more than the rule allows;
 //   - the difference is significant by the Mann-Whitney test, at 0.05;
-//   - the near end of its confidence interval lies beyond what is allowed, too;
-//   - against the hypothesis that it is just what is allowed, it is significant
-//     by Welch's test on the logarithms, at 0.05 for all tests of the gate
-//     together (Holm's correction). Among 200 figures, 10 would differ by chance
-//     alone; none of them is to stop anybody.
+//   - the near end of its confidence interval is beyond the allowed change, too;
+//   - Welch's test on the logarithms rejects a change of just the allowed size, at 0.05
+//     for all tests of the gate together (Holm's correction). Without the correction,
+//     10 of 200 figures would differ by chance.
 //
-// What it can't see is a machine that was slower in one of the runs, which moves
-// all figures at once. That is what "per: baseline" is for: figures are taken as
-// multiples of the baseline's in the same round of the same run. Where the noise
-// hides a change that is not allowed, the finding is [Blind]: the gate says so
-// rather than that all is well.
+// The gate cannot see that a machine was slower in one of the runs: all figures move
+// at once. "per: baseline" helps: figures are multiples of the baseline's in the same
+// round of the same run. Where noise hides a change that is not allowed, the finding is
+// [Blind].
+
 package compare
 
 import (
@@ -36,7 +34,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Run is what one side of the gate measured.
+// Run is one side of the gate.
 type Run struct {
 	Name    string // as in messages
 	Cells   []*gateCell
@@ -107,7 +105,7 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 	keys := map[string]string{"goos": config.GOOS, "goarch": config.GOARCH, "pkg": config.Pkg, "cpu": config.CPU, "commit": config.Commit}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		baselines, contestants := map[string]*gateCell{}, map[*gateCell]string{}
+		baselines, others := map[string]*gateCell{}, map[*gateCell]string{}
 		for j := range c.Cells {
 			cl := &c.Cells[j]
 			if cl.Repeats != "" {
@@ -122,10 +120,10 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 			if cl.Baseline {
 				baselines[knobs] = mine
 			} else {
-				contestants[mine] = knobs
+				others[mine] = knobs
 			}
 		}
-		for mine, knobs := range contestants {
+		for mine, knobs := range others {
 			mine.baseline = baselines[knobs]
 		}
 	}
@@ -148,8 +146,8 @@ func (r *Run) add(c *gateCell, config map[string]string) {
 	r.byName[c.Name] = c
 }
 
-// values are the figures of a metric, as they are or as multiples of the
-// baseline's in the same round.
+// values returns a metric's figures, plain or as multiples of the baseline's in the same
+// round.
 func (c *gateCell) values(metric string, perBaseline bool) []float64 {
 	if !perBaseline {
 		return c.Samples[metric]

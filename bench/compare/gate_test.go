@@ -214,13 +214,13 @@ func TestKinds(t *testing.T) {
 		}, compare.Broken, true},
 		"the machine was in the way": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal}
-		}, compare.Untold, false},
+		}, compare.Undecided, false},
 		"the old one was broken": {throughput, func(old, _ *lab.ComparisonResult) {
 			old.Cells[3].Rounds, old.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
-		}, compare.Untold, false},
+		}, compare.Undecided, false},
 		"other guarantees":       {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, compare.Changed, true},
 		"another storm":          {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, compare.Changed, true},
-		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.Untold, false},
+		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.Undecided, false},
 		"faster":                 {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, compare.Improved, false},
 		"within what is allowed": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, compare.Held, false},
 		"beyond, but its near end isn't": {throughput, func(old, now *lab.ComparisonResult) {
@@ -253,7 +253,7 @@ func TestKinds(t *testing.T) {
 				now.Cells[3].Rounds[i].Result.BytesPerEvent = 8
 			}
 		}, compare.Regressed, true},
-		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, compare.Untold, false},
+		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, compare.Undecided, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, now := newMachine(1).outcome(5), newMachine(2).outcome(5)
@@ -389,8 +389,8 @@ func TestParseNamesTheLine(t *testing.T) {
 	}
 }
 
-// TestNothingTold: a gate that could judge nothing doesn't call that passed.
-func TestNothingTold(t *testing.T) {
+// TestUndecided: a gate without any decision has not passed.
+func TestUndecided(t *testing.T) {
 	m := newMachine(1)
 	m.rounds = 1
 	run := open(t, m.outcome(2))
@@ -399,7 +399,7 @@ func TestNothingTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := v.Text(&b); err != nil || v.Failed || !strings.Contains(b.String(), "gate could tell nothing: of 3 figures, 3 untold") {
+	if err := v.Text(&b); err != nil || v.Failed || !strings.Contains(b.String(), "gate undecided: of 3 figures, 3 undecided") {
 		t.Errorf("%v, failed: %v:\n%s", err, v.Failed, b.String())
 	}
 }

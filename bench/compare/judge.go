@@ -13,38 +13,36 @@ import (
 	"watchlab/bench/stats"
 )
 
-// FindingKind says what was found.
+// FindingKind classifies a finding.
 type FindingKind string
 
 // The kinds. The first four fail the gate.
 const (
-	// Regressed: the figure is worse by more than is allowed, and that is no chance.
+	// Regressed: the figure is worse by more than the rule allows, beyond chance.
 	Regressed FindingKind = "regressed"
 	// Broken: the new run's cell broke an invariant or ended in an error.
 	Broken FindingKind = "broken"
-	// Missing: the new run doesn't have the cell, or the cell the figure.
+	// Missing: the new run lacks the cell, or the cell lacks the figure.
 	Missing FindingKind = "missing"
-	// Changed: the cell isn't what it was: its guarantees, or what it is played.
+	// Changed: the cell has other guarantees or another input.
 	Changed FindingKind = "changed"
-	// Untold: the figure could not be judged, as the machine was in the way or one
-	// side has too few rounds.
-	Untold FindingKind = "untold"
-	// Blind: no regression was found, but one of more than is allowed might have
-	// been missed.
+	// Undecided: the machine spoiled a figure, or one side has too few rounds.
+	Undecided FindingKind = "undecided"
+	// Blind: no regression was found, but noise may hide one.
 	Blind FindingKind = "blind"
-	// Improved: the figure is better by more than is allowed for the worse.
+	// Improved: the figure is better by more than the allowed change.
 	Improved FindingKind = "improved"
-	// Held: the figure is within what is allowed.
+	// Held: the figure is within the allowed change.
 	Held FindingKind = "held"
 )
 
-// kinds in the order in which they are told.
-var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Untold, Blind, Improved, Held}
+// kinds in the order of a report.
+var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Undecided, Blind, Improved, Held}
 
 // fails reports whether the kind fails the gate.
-func (k FindingKind) fails() bool { return slices.Index(kinds, k) < slices.Index(kinds, Untold) }
+func (k FindingKind) fails() bool { return slices.Index(kinds, k) < slices.Index(kinds, Undecided) }
 
-// Finding is what was found of one figure of one cell.
+// Finding is the result for one figure of one cell.
 type Finding struct {
 	Kind          FindingKind `json:"kind"`
 	Cell          string      `json:"cell"`
@@ -67,7 +65,7 @@ type Finding struct {
 	uncorrected   float64
 }
 
-// Verdict is what the gate found.
+// Judgement is the result of the gate.
 type Judgement struct {
 	Old      string    `json:"old"`
 	New      string    `json:"new"`
@@ -77,18 +75,17 @@ type Judgement struct {
 	Notes    []string  `json:"notes,omitempty"`
 }
 
-// The errors of a gate that cannot be held.
+// The errors of [Judge].
 var (
 	// ErrNothing: a rule matches no cell with its metric.
 	ErrNothing = errors.New("matches nothing")
 	// ErrBaseline: a rule is per baseline, and a run is no results folder.
 	ErrBaseline = errors.New("per baseline needs results folders, which know their baselines")
-	// ErrMachine: the runs were made on different machines, and a rule holds their
-	// times against each other.
+	// ErrMachine: the runs come from different machines, and a rule compares times.
 	ErrMachine = errors.New("the runs are of different machines")
 )
 
-// Judge holds the new run against the old one. Errors are a [*RuleError] of the
+// Judge compares the new run with the old one. Errors are a [*RuleError] of the
 // rule, wrapping [ErrNothing], [ErrBaseline] or [ErrMachine].
 //
 // Time: O(rules · cells), and for each pair that of two tests.
@@ -132,12 +129,12 @@ func Judge(old, now *Run, file string, rules []Rule) (*Judgement, error) {
 	return v, nil
 }
 
-// counted are the metrics that a machine's speed doesn't move.
+// counted reports whether the metric does not depend on the machine's speed.
 func counted(metric string) bool {
 	return metric == stats.UnitAllocsPerOp || metric == stats.UnitBytesPerOp || metric == stats.UnitDeltasPerEvent
 }
 
-// machineDiffers names what differs of what both runs know.
+// machineDiffers names the differences between the machines, as far as both runs know.
 func machineDiffers(old, now *Run) string {
 	var out []string
 	for _, key := range []string{"cpu", "goos", "goarch", "GOMAXPROCS"} {
@@ -148,8 +145,7 @@ func machineDiffers(old, now *Run) string {
 	return strings.Join(out, ", ")
 }
 
-// judge looks at one cell. False where the old run has no figure, and says
-// nothing about why.
+// judge judges one cell; false if the old run has no figure and no reason for that.
 func judge(rule *Rule, was, is *gateCell) (Finding, bool) {
 	f := Finding{
 		Cell: was.Name, Metric: rule.Metric, PerBaseline: rule.PerBaseline,
@@ -164,30 +160,30 @@ func judge(rule *Rule, was, is *gateCell) (Finding, bool) {
 	case len(before) == 0 && !unbelievable(was):
 		return f, false
 	case is == nil:
-		return told(Missing, "the new run doesn't have it")
+		return told(Missing, "the new run lacks the cell")
 	case is.Verdict.Status == lab.Invalid && is.Verdict.Failed():
 		return told(Broken, is.Verdict.String())
 	case unbelievable(is):
-		return told(Untold, is.Verdict.String())
+		return told(Undecided, is.Verdict.String())
 	case unbelievable(was):
-		return told(Untold, "in the old run: "+was.Verdict.String())
+		return told(Undecided, "in the old run: "+was.Verdict.String())
 	case was.Class != "" && is.Class != "" && was.Class != is.Class:
 		return told(Changed, fmt.Sprintf("guarantees were %s, and are %s", was.Class, is.Class))
 	case was.Input != "" && is.Input != "" && was.Input != is.Input:
-		return told(Changed, "what is played to it is not what it was")
+		return told(Changed, "its input differs")
 	}
 	after := is.values(rule.Metric, rule.PerBaseline)
 	if len(after) == 0 {
 		if rule.PerBaseline && len(is.Samples[rule.Metric]) > 0 {
-			return told(Untold, "the baseline has no figure in the new run")
+			return told(Undecided, "the baseline has no figure in the new run")
 		}
-		return told(Missing, "the new run has no such figure of it")
+		return told(Missing, "the new run lacks the figure")
 	}
 	f.measure(before, after)
 	return f, true
 }
 
-// unbelievable reports whether a cell has no figures that may be believed.
+// unbelievable reports whether a cell has no valid figures.
 func unbelievable(c *gateCell) bool {
 	return c.Verdict.Status == lab.Invalid || c.Verdict.Status == lab.Unplayed
 }
@@ -212,7 +208,7 @@ func (f *Finding) measure(before, after []float64) {
 	f.Kind = Held
 	switch {
 	case !c.Testable:
-		f.Kind, f.Why = Untold, fmt.Sprintf("%d and %d rounds are too few to tell a difference from chance (4 are needed)", len(before), len(after))
+		f.Kind, f.Why = Undecided, fmt.Sprintf("%d and %d rounds are too few for a test (4 are needed)", len(before), len(after))
 	case math.Abs(f.New-f.Old) <= f.rule.Floor:
 	case c.Significant && f.past(before, after):
 		f.Kind = Improved
@@ -222,11 +218,11 @@ func (f *Finding) measure(before, after []float64) {
 		}
 	case f.MinDetectable != nil && *f.MinDetectable > f.Allowed:
 		f.Kind = Blind
-		f.Why = fmt.Sprintf("the rounds would show a change from %.3g %% on", *f.MinDetectable*100)
+		f.Why = fmt.Sprintf("the rounds detect only a change of %.3g %% or more", *f.MinDetectable*100)
 	}
 }
 
-// limit is the ratio that is just allowed.
+// limit is the largest allowed ratio.
 func (f *Finding) limit(higher bool) float64 {
 	if higher {
 		return 1 - f.Allowed
@@ -234,14 +230,13 @@ func (f *Finding) limit(higher bool) float64 {
 	return 1 + f.Allowed
 }
 
-// past reports whether the median and the near end of the interval lie further
-// off than is allowed, upwards or downwards.
+// past reports whether the median and the near end of the interval are beyond the
+// allowed change, upwards or downwards.
 func (f *Finding) past(before, after []float64) bool {
 	grown := f.New > f.Old
 	switch {
 	case f.Lo == nil && grown:
-		// Figures of 0 have no ratio. A share of nothing is nothing, so that all that
-		// counts is that the two sides don't overlap.
+		// Figures of 0 have no ratio; then the two sides must not overlap.
 		return slices.Min(after) > slices.Max(before)
 	case f.Lo == nil:
 		return slices.Max(after) < slices.Min(before)
@@ -251,9 +246,8 @@ func (f *Finding) past(before, after []float64) bool {
 	return max(*f.Hi, *f.Change) < -f.Allowed
 }
 
-// welch is the p of the hypothesis that after is limit times before, on the
-// logarithms. Figures without noise differ, or they don't; where one is 0, they
-// are taken as they are.
+// welch is the p of the hypothesis that after is limit times before, on logarithms, or on
+// the figures themselves if one is 0. Constant figures are equal (1) or not (0).
 func welch(before, after []float64, limit float64) float64 {
 	a, b := make([]float64, len(before)), make([]float64, len(after))
 	logs := slices.Min(before) > 0 && slices.Min(after) > 0
@@ -279,15 +273,15 @@ func welch(before, after []float64, limit float64) float64 {
 	return benchmath.AssumeNormal.Compare(sa, sb).P
 }
 
-// correct is Holm's procedure over all figures that were tested: the smallest p
-// must hold against all of them, the next against all but one, and so on. What
-// does is a regression; what doesn't is told as what the gate cannot decide.
+// correct applies Holm's procedure to all tested figures: the smallest p is corrected for
+// all of them, the next for all but one, and so on. A figure that stays significant is a
+// regression, any other is Blind.
 func correct(findings []Finding) {
 	tested := 0
 	var beyond []*Finding
 	for i := range findings {
 		f := &findings[i]
-		if f.P != nil && f.Kind != Untold {
+		if f.P != nil && f.Kind != Undecided {
 			tested++
 		}
 		if f.beyond {
@@ -303,7 +297,7 @@ func correct(findings []Finding) {
 		}
 		return 0
 	})
-	// Those that aren't beyond count with the largest p.
+	// Figures within the allowed change count with the largest p.
 	highest := 0.0
 	for i, f := range beyond {
 		highest = math.Max(highest, math.Min(1, f.uncorrected*float64(tested-i)))
@@ -312,12 +306,12 @@ func correct(findings []Finding) {
 		if f.Kind = Blind; adjusted < stats.Alpha {
 			f.Kind = Regressed
 		} else {
-			f.Why = fmt.Sprintf("among %d figures, one such by chance is likely; more rounds would tell", tested)
+			f.Why = fmt.Sprintf("among %d figures, one such by chance is likely; more rounds can decide", tested)
 		}
 	}
 }
 
-// note tells what is of the runs as wholes.
+// note adds notes on the runs as wholes.
 func (v *Judgement) note(old, now *Run, differs string) {
 	if differs != "" {
 		v.Notes = append(v.Notes, "different machines: "+differs)
@@ -329,6 +323,6 @@ func (v *Judgement) note(old, now *Run, differs string) {
 		}
 	}
 	if fresh > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("not judged, as the old run doesn't have them: %d of the new run's %d cells", fresh, len(now.Cells)))
+		v.Notes = append(v.Notes, fmt.Sprintf("not judged: %d of the new run's %d cells, which the old run lacks", fresh, len(now.Cells)))
 	}
 }

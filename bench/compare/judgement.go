@@ -10,8 +10,7 @@ import (
 	"golang.org/x/perf/benchunit"
 )
 
-// Text writes the verdict: a line for each finding, save for what held or
-// improved, which is counted.
+// Text writes a line for each finding; held and improved figures are counted.
 func (v *Judgement) Text(w io.Writer) error {
 	var b bytes.Buffer
 	counts := map[FindingKind]int{}
@@ -35,16 +34,15 @@ func (v *Judgement) Text(w io.Writer) error {
 	switch {
 	case v.Failed:
 		outcome = "failed"
-	case counts[Untold] == len(v.Findings):
-		outcome = "could tell nothing"
+	case counts[Undecided] == len(v.Findings):
+		outcome = "undecided"
 	}
 	fmt.Fprintf(&b, "gate %s: of %d figures, %s (%s against %s)\n", outcome, len(v.Findings), strings.Join(sums, ", "), v.New, v.Old)
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// line writes a finding: the cell, the figure, what it was and is, what is
-// allowed, and why.
+// line writes a finding: cell, figure, both medians, the allowed change and the reason.
 func (f *Finding) line(rules string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", f.Cell, f.rule)

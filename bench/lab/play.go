@@ -36,8 +36,7 @@ func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Con
 	return res, checkNotes(res)
 }
 
-// checkNotes refuses a note that would stand on the cell's line under the unit of
-// another figure: one that cells have, or that of a boundary.
+// checkNotes rejects a note with the unit of another figure of the cell.
 func checkNotes(res cell.Result) error {
 	notes := res.Notes
 	res.Notes = nil
@@ -65,8 +64,8 @@ func newWorkload(c Cell) (w Workload, err error) {
 	return w, err
 }
 
-// drive goes through the steps up to the check. If ctx ended while the
-// workload ran, what came out is not checked: the cell is dropped.
+// drive runs the steps up to Check. If ctx ended during Run, the cell is dropped
+// unchecked.
 func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(context.Context) error) error {
 	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
 		return err
@@ -85,8 +84,8 @@ func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(contex
 	return guard(checkStep, w.Check)
 }
 
-// checkStep is the step whose errors go without its name, so that the
-// invariants' own words stand at the front of the verdict.
+// checkStep is the step without its name in errors: the verdict begins with the
+// invariant.
 const checkStep = "check"
 
 // guard calls a step, puts its name before its error, and plays a panic into an
@@ -123,10 +122,8 @@ func panicSite() string {
 	}
 }
 
-// PlayCell plays one cell of the comparisons once, by its name as benchmarks have
-// it: set up, run with the recorder, checked and torn down. It is what a process
-// does that [Options].Fresh started. The error is the workload's, or wraps
-// [ErrOptions] where there is no such cell.
+// PlayCell plays the named cell once. A process that [Options].Fresh started calls it.
+// The error is the workload's, or wraps [ErrOptions] for an unknown cell.
 func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *cell.Recorder) (cell.Result, error) {
 	for _, c := range comparisons {
 		for _, cl := range c.Cells {
@@ -138,15 +135,15 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 	return cell.Result{}, invalid("there is no cell %s", name)
 }
 
-// processResult is what a process that played a cell tells the one that asked for it.
+// processResult is what the process of a cell returns.
 type processResult struct {
 	Result cell.Result
 	Err    string
 	Broken []Cause
 }
 
-// WriteResult hands over what came of a cell that was played in this process, for
-// [ReadResult] in another one of the same program.
+// WriteResult writes the result of [PlayCell] for [ReadResult] in another process of
+// the same program.
 func WriteResult(w io.Writer, result cell.Result, err error) error {
 	h := processResult{Result: result}
 	if err != nil {
@@ -160,12 +157,12 @@ func WriteResult(w io.Writer, result cell.Result, err error) error {
 	return gob.NewEncoder(w).Encode(h)
 }
 
-// ReadResult reads what [WriteResult] wrote. The error is the one that was handed
-// over, and wraps the same invariants; or it says that nothing whole came.
+// ReadResult reads what [WriteResult] wrote. The error is the written one, with the same
+// invariants, or says that the data is incomplete.
 func ReadResult(r io.Reader) (cell.Result, error) {
 	var h processResult
 	if err := gob.NewDecoder(r).Decode(&h); err != nil {
-		return cell.Result{}, fmt.Errorf("the process that played it handed nothing over: %w", err)
+		return cell.Result{}, fmt.Errorf("the process of the cell returned no result: %w", err)
 	}
 	if h.Err == "" {
 		return h.Result, nil

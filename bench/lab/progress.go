@@ -2,7 +2,7 @@ package lab
 
 import "time"
 
-// Progress tells how far a run is.
+// Progress reports how far a run is.
 type Progress struct {
 	Family, Title, Cell string        // of the current comparison and cell
 	Round, Rounds       int           // 0 is the warm-up; Rounds is 0 with a budget
@@ -13,7 +13,7 @@ type Progress struct {
 	Verdict             Verdict       // so far
 }
 
-// took sums up how long plays took.
+// took sums up the times of plays.
 type took struct {
 	plays int
 	time  time.Duration
@@ -24,7 +24,7 @@ func (t *took) add(d time.Duration) {
 	t.time += d
 }
 
-// mean is that of the plays so far, or where there were none, of others.
+// mean is the mean time of these plays, or of others if there are none.
 func (t took) mean(others took) time.Duration {
 	switch {
 	case t.plays > 0:
@@ -35,7 +35,7 @@ func (t took) mean(others took) time.Duration {
 	return 0
 }
 
-// left is how long the rest will take.
+// left estimates the remaining time.
 func (r *runner) left() time.Duration {
 	if r.opts.Budget > 0 {
 		return max(r.opts.Budget-r.spent(), 0)
@@ -50,7 +50,7 @@ func (r *runner) left() time.Duration {
 	return left
 }
 
-// cost is how long it takes to play each of the cells so many times.
+// cost estimates the time for so many plays of each cell.
 func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
 	var cost time.Duration
 	for _, t := range cells {

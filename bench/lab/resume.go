@@ -10,12 +10,11 @@ import (
 	"watchlab/bench/cell"
 )
 
-// ErrResume is wrapped by the errors for a run that cannot be taken up again: its
-// folder holds something else than what is to be played now, or a run is still
-// writing to it. The folder is left as it is.
+// ErrResume is wrapped by the errors for a run that cannot be resumed: its folder holds
+// another run, or a run is still writing to it. The folder stays as it is.
 var ErrResume = errors.New("cannot be resumed")
 
-// resume opens the run that the folder holds, and plans what it lacks.
+// resume opens the run in the folder and plans its missing rounds.
 func (r *runner) resume(comparisons []Comparison, env Env) error {
 	planned := r.out
 	r.out = nil
@@ -40,7 +39,7 @@ func (r *runner) resume(comparisons []Comparison, env Env) error {
 	return nil
 }
 
-// continueFrom makes the outcome that was found the one that is added to.
+// continueFrom continues the outcome of the folder.
 func (r *runner) continueFrom(old *Outcome, comparisons []Comparison, env Env) error {
 	for i, c := range old.Comparisons {
 		for j := range c.Cells {
@@ -52,7 +51,7 @@ func (r *runner) continueFrom(old *Outcome, comparisons []Comparison, env Env) e
 	if err := r.plan(comparisons, reached(old, r.folder.withheld), r.folder.withheld); err != nil {
 		return err
 	}
-	// What was shown since, or failed, is no longer withheld.
+	// Cells that are shown or have failed are no longer withheld.
 	for _, c := range old.Comparisons {
 		for _, cl := range c.Cells {
 			if len(cl.Rounds) > 0 || cl.Verdict.Failed() {
@@ -68,8 +67,7 @@ func (r *runner) continueFrom(old *Outcome, comparisons []Comparison, env Env) e
 	return errors.Join(r.folder.writeWithheld(), r.folder.begin(old))
 }
 
-// reached is the last comparison of which anything was finished: those before it
-// are over.
+// reached is the last comparison with a finished round; those before it are over.
 func reached(o *Outcome, withheld map[string][]Round) int {
 	last := 0
 	for i, c := range o.Comparisons {
@@ -82,13 +80,12 @@ func reached(o *Outcome, withheld map[string][]Round) int {
 	return last
 }
 
-// was is the error for something that is not as it was.
+// was is the error for something that has changed.
 func was(what string, then, now any) error {
 	return fmt.Errorf("%w: %s was %v, and is %v", ErrResume, what, then, now)
 }
 
-// sameMachine: figures of two programs, or of two machines, are not rounds of one
-// run.
+// sameMachine checks program and machine: the rounds of one run share both.
 func sameMachine(then, now Env) error {
 	return cmp.Or(
 		same("the program's commit", then.Build.Revision(), now.Build.Revision()),
@@ -102,8 +99,7 @@ func sameMachine(then, now Env) error {
 	)
 }
 
-// sameRun compares what the run was asked for. Cells are compared as they are
-// planned.
+// sameRun compares the options. Cells are compared when they are planned.
 func sameRun(old, now *Outcome, comparisons []Comparison) error {
 	err := cmp.Or(
 		same("Seed", old.Seed, now.Seed),
@@ -137,7 +133,7 @@ func same[T comparable](what string, then, now T) error {
 	return was(what, then, now)
 }
 
-// sameCell compares a cell that is planned with the one that stands in its place.
+// sameCell compares a planned cell with the one at its place.
 func sameCell(then, now CellResult) error {
 	return cmp.Or(
 		same("a cell", then.BenchName(), now.BenchName()),
@@ -147,7 +143,7 @@ func sameCell(then, now CellResult) error {
 	)
 }
 
-// wholeLatency refuses a cell whose rounds could not be added up.
+// wholeLatency checks that all histograms of a cell were read.
 func wholeLatency(dir string, comparison, i int, c *CellResult) error {
 	for _, r := range c.Rounds {
 		for _, l := range r.Result.Latency {
@@ -160,9 +156,8 @@ func wholeLatency(dir string, comparison, i int, c *CellResult) error {
 	return nil
 }
 
-// restore takes over what a cell had before the run was taken up again: what
-// failed stays so, and the rounds are those that are shown, or else those that
-// were withheld.
+// restore continues a cell of the resumed run: a failure stays, and the rounds are the
+// shown ones, or else the withheld ones.
 func (t *cellRun) restore(c *CellResult, withheld []Round, headline cell.Boundary) {
 	if c.Verdict.Failed() {
 		t.failed, t.closed = true, true

@@ -1,23 +1,19 @@
-// Package stats turns measurements into benchfmt, the format that `go test
-// -bench` prints, and compares them.
+// Package stats turns measurements into benchfmt, the format of `go test -bench`, and
+// compares them.
 //
-// The way of the figures:
+//  1. [Values] gives each figure of a measurement its unit ("events/s", "p99-ns").
+//  2. [Writer] writes one line for each round of a cell, and [Read] reads such a file;
+//     benchstat reads the same file and shows the same medians.
+//  3. [Summarize] summarises the rounds of a cell, and [Compare] compares them with the
+//     baseline's. Both use golang.org/x/perf/benchmath without an assumption on the
+//     distribution: medians, order-statistic confidence intervals, the Mann-Whitney U
+//     test.
+//  4. [MinDetectable] is the smallest difference that the same rounds detect: the worth
+//     of "no difference".
+//  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep; [Knee]
+//     and [Surface] describe the results of other sweeps.
 //
-//  1. [Values] gives each figure of a measurement its unit ("events/s",
-//     "p99-ns").
-//  2. [Writer] writes one line for each round of a cell, [Read] reads such a
-//     file back; benchstat reads the same file and shows the same medians.
-//  3. [Summarize] sums the rounds of a cell up, [Compare] holds them against
-//     the baseline's. Both come from golang.org/x/perf/benchmath under the
-//     assumption of no distribution: medians, order-statistic confidence
-//     intervals, the Mann-Whitney U test.
-//  4. [MinDetectable] says how small a difference the same rounds would have
-//     shown, which is what "no difference" is worth.
-//  5. [FitUSL] makes a law of a sweep's throughputs; [Knee] and [Surface] are
-//     the words for what other sweeps found.
-//
-// Tables of whole files stand in package compare, the judgement on a new run
-// in package gate.
+// Package compare has the tables of whole files and the regression gate.
 package stats
 
 import (
@@ -35,7 +31,7 @@ const (
 	Alpha      = 0.05
 )
 
-// Summary sums the rounds of one figure up.
+// Summary summarises the rounds of one figure.
 type Summary struct {
 	N      int      `json:"n"` // rounds
 	Median float64  `json:"median"`
@@ -44,8 +40,8 @@ type Summary struct {
 	Spread *float64 `json:"spread,omitempty"` // interquartile range over the median; nil of one round or a median of 0
 }
 
-// Summarize sums values up, one for each round. It does not change them; with
-// none it returns the zero Summary.
+// Summarize summarises values, one per round, without changing them. Without values it
+// returns the zero Summary.
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -66,7 +62,7 @@ func Summarize(values []float64) Summary {
 // Median returns the median of values, 0 of none.
 func Median(values []float64) float64 { return Summarize(values).Median }
 
-// Comparison holds one figure of a cell against the baseline's.
+// Comparison compares one figure of a cell with the baseline's.
 type Comparison struct {
 	Ratio       float64 // of the medians, over the baseline's; NaN where that is 0
 	P           float64 // two-sided Mann-Whitney U test
@@ -75,7 +71,7 @@ type Comparison struct {
 	Lo, Hi      float64 // 95 % interval of the ratio (Hodges-Lehmann on all pairs); 0 if untestable
 }
 
-// Compare holds values against base. Neither is changed.
+// Compare compares values with base and changes neither.
 func Compare(base, values []float64) Comparison {
 	c := Comparison{Ratio: Median(values) / Median(base), P: 1}
 	if math.IsInf(c.Ratio, 0) {
@@ -131,7 +127,7 @@ func quantile(sorted []float64, q float64) float64 {
 // of the rounds.
 type Samples map[string][]float64
 
-// Units returns the units that there are values of, sorted.
+// Units returns the units with values, sorted.
 func (s Samples) Units() []string {
 	units := make([]string, 0, len(s))
 	for u := range s {
@@ -141,7 +137,7 @@ func (s Samples) Units() []string {
 	return units
 }
 
-// Summaries sums every unit up.
+// Summaries summarises every unit.
 func (s Samples) Summaries() map[string]Summary {
 	out := make(map[string]Summary, len(s))
 	for u, values := range s {
