@@ -61,7 +61,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Share {
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
-			Impls: collectImpls, Storm: share.Of{Index: i, Of: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
+			Impls: collectImpls, Storm: share.Share{Index: i, Count: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
 		})
 		if err != nil {
 			tb.Fatal(err)

@@ -56,7 +56,7 @@ func TestKilledInMidStorm(t *testing.T) {
 	victims := [][]controlplane.Component{nil, {controlplane.APIServer}, {controlplane.Etcd}, {controlplane.Etcd, controlplane.APIServer}}
 	var rounds []*killRound
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-		Modes: []string{"in-order"}, Window: 2 * time.Minute, Of: "pods",
+		Modes: []string{"in-order"}, Window: 2 * time.Minute, Stream: "pods",
 		Open: func() (*cluster.Tee, error) {
 			if n := len(rounds); n > 1 {
 				rounds[n-1].complete(t, p)

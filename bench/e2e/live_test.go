@@ -72,7 +72,7 @@ func TestApplyAndTee(t *testing.T) {
 			written, err = w.Play(t.Context(), p.storm, pace.Rate(400))
 			return written, err
 		},
-		Window: time.Second, Of: "pods",
+		Window: time.Second, Stream: "pods",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func (s Spec) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	if err != nil {
 		return badField("cluster.resource", err)
 	}
-	spec.Of = c.Context + "-" + r.GroupVersionResource.Resource
+	spec.Stream = c.Context + "-" + r.GroupVersionResource.Resource
 	spec.Open = func() (*cluster.Tee, error) {
 		return cluster.NewTee(c, r, cluster.Scope{Namespace: s.Cluster.Namespace}, pipeline.LiveRoom)
 	}
@@ -130,7 +130,7 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 	if err != nil {
 		return badField("storm.name", err)
 	}
-	spec.Of = what.Storm.Name
+	spec.Stream = what.Storm.Name
 	spec.Open = func() (*cluster.Tee, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), CleanLimit)
 		defer cancel()

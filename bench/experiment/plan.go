@@ -86,7 +86,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	}
 	plan.Options = plan.Spec.options()
 	if of, _ := plan.Spec.shareOf(); !of.Whole() {
-		plan.Options.Name = fmt.Sprintf("%s-share-%d-of-%d", spec.Name, of.Index, of.Of)
+		plan.Options.Name = fmt.Sprintf("%s-share-%d-of-%d", spec.Name, of.Index, of.Count)
 	}
 	return plan, nil
 }
@@ -144,8 +144,8 @@ func (p *planner) planOne(plan *Plan) error {
 }
 
 // balance tells how a storm is divided.
-func balance(of share.Of, s *storm.Storm) string {
-	sizes := share.Sizes(s, of.Of)
+func balance(of share.Share, s *storm.Storm) string {
+	sizes := share.Sizes(s, of.Count)
 	return fmt.Sprintf("share %v has %d of the storm's %d events; the smallest share has %d, the largest %d",
 		of, sizes[of.Index], len(s.Events), slices.Min(sizes), slices.Max(sizes))
 }

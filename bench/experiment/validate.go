@@ -222,9 +222,9 @@ func (s *Spec) lagBudget() (pace.Budget, error) {
 	return b, nil
 }
 
-func (s *Spec) shareOf() (share.Of, error) {
+func (s *Spec) shareOf() (share.Share, error) {
 	if s.Share == "" {
-		return share.Of{}, nil
+		return share.Share{}, nil
 	}
 	of, err := share.Parse(s.Share)
 	if err != nil {

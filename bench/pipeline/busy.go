@@ -7,14 +7,12 @@ import (
 	"time"
 )
 
-// handling is what a handler does for each event: it keeps a processor busy, for
-// about as long as asked, without looking at the clock. So it costs the same work
-// in each cell, where a loop that waits for the clock would do less of it the
-// more it is held up by others.
+// handling is a handler's work for an event: a loop of fixed length that takes about
+// the cost on an idle processor. It does not read the clock: a loop that does so does
+// less work the longer it is preempted.
 type handling struct {
 	turns int
-
-	on atomic.Bool
+	on    atomic.Bool
 }
 
 func newHandling(cost time.Duration) *handling {
@@ -24,10 +22,10 @@ func newHandling(cost time.Duration) *handling {
 	return &handling{turns: max(1, int(math.Round(float64(cost)/spinTurn())))}
 }
 
-// costs reports whether there is anything to do for an event.
+// costs reports whether handling an event takes time.
 func (h *handling) costs() bool { return h.turns > 0 }
 
-// do handles n events. It ends early where the cost is no longer due.
+// do handles n events. It ends early when handling is switched off.
 func (h *handling) do(n int) {
 	if h.turns == 0 {
 		return
@@ -41,11 +39,11 @@ func (h *handling) do(n int) {
 	}
 }
 
-// seed is where the loop's numbers begin.
+// seed is the loop's first number.
 const seed = 88172645463325252
 
-// spin goes through a loop in which each turn needs the result of the one before.
-// It leaves the result behind, so that the compiler can't leave the loop out.
+// spin runs a loop in which each turn depends on the one before. It stores the result,
+// so that the compiler keeps the loop.
 //
 //go:noinline
 func spin(x *uint64, turns int) {
@@ -58,9 +56,8 @@ func spin(x *uint64, turns int) {
 	*x = v
 }
 
-// spinTurn is how many nanoseconds a turn of [spin] takes on an idle processor: the
-// shortest of several tries, as anything else makes them longer. It is measured
-// once in a process, so that all cells of a run do the same work.
+// spinTurn is the time of a turn of [spin] in nanoseconds: the shortest of several
+// measurements. It is measured once a process, so that all cells do the same work.
 var spinTurn = sync.OnceValue(func() float64 {
 	const turns, tries = 1 << 19, 16
 	shortest, x := math.Inf(1), uint64(seed)

@@ -75,7 +75,7 @@ type expectations struct {
 	// and skip events, unless whole says that every event goes in besides.
 	relisted, whole bool
 	listed          uint64
-	// calls: the log is of a handler, which is told what changed in the store. Its
+	// calls: the log is of a handler, which learns what changed in the store. Its
 	// updates by a newer version are Updated and others Sync, which resyncs explain.
 	calls, resyncs bool
 }
@@ -279,7 +279,7 @@ func (c *checker) missing() {
 }
 
 // allowed reports whether an event may come out as a delta of that type. A handler
-// is told of an addition or an update by what the store had, which lists and
+// sees an addition or an update depending on what the store had, which lists and
 // coalescing change.
 func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
 	switch t {

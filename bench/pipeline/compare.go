@@ -31,8 +31,8 @@ const (
 // Names returns the names of the pipelines.
 func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
 
-// Families returns the families that the named pipeline can be built from;
-// none for an unknown name.
+// Families returns the families that have variants in a pipeline; none for an
+// unknown name.
 func Families(pipeline string) []impls.Family {
 	switch pipeline {
 	case QueuePipeline:
@@ -45,97 +45,72 @@ func Families(pipeline string) []impls.Family {
 	return nil
 }
 
-// How many events after the initial list an unpaced round has at least, where
-// the Config doesn't say: enough for some ten milliseconds with a fast variant,
-// and for about a second with the slowest.
+// The default lengths of an unpaced round, in events after the initial list: some
+// ten milliseconds with a fast variant, about a second with the slowest.
 const (
 	defaultQueueEvents    = 200_000
 	defaultMergeEvents    = 2_000
 	defaultInformerEvents = 50_000
 )
 
-// DefaultDuration is how long the schedule of a paced round is.
+// DefaultDuration is the default length of a paced schedule.
 const DefaultDuration = 2 * time.Second
 
-// ErrConfig is wrapped by the error for a [Config] that can't be played; the error
-// says which field it is, and what is allowed.
+// ErrConfig is wrapped by errors for an invalid [Config]; they name the field and the
+// allowed values.
 var ErrConfig = errors.New("invalid comparison")
 
-// Config says what is compared on what.
+// Config is what [Compare] compares. The zero values of all fields but Family,
+// Pipeline and Storm are defaults.
 type Config struct {
-	Family impls.Family
-
-	Impls []string
-
-	Pipeline string
-
-	Source string
-
-	Storm *storm.Storm
-
-	Paces []pace.Pace
-
-	Seed int64
-
-	Budget pace.Budget
-
-	Producers int
-
-	Events int
-
-	Duration time.Duration
-
-	Modes []string
-
-	Knobs Knobs
-
-	Share share.Of
-
-	Faults []fault.Spec
-
-	Static int
-
-	Consumers int
-
-	Readers int
-
+	Family      impls.Family
+	Impls       []string
+	Pipeline    string
+	Source      string
+	Storm       *storm.Storm
+	Paces       []pace.Pace
+	Seed        int64
+	Budget      pace.Budget
+	Producers   int
+	Events      int
+	Duration    time.Duration
+	Modes       []string
+	Knobs       Knobs
+	Share       share.Share
+	Faults      []fault.Spec
+	Static      int
+	Consumers   int
+	Readers     int
 	HandlerCost time.Duration
-
-	Stalled bool
-
-	Procs int
-
-	Stamps Stamps
-
-	NoProbe bool
+	Stalled     bool
+	Procs       int
+	Stamps      Stamps
+	NoProbe     bool
 }
 
-// Compare returns the comparisons that the spec asks for: one for each delivery
-// of deltafifo, as like is compared with like, and one for the other families.
-// Their cells are one for each variant and rate. What is expensive to prepare
-// is prepared once for all of them, when the first cell is set up.
+// Compare returns a comparison for each delivery of deltafifo, or one for another
+// family, with a cell for each variant and pace.
 //
 // Ratios are against clientgo-realfifo-batch (in-order), clientgo-deltafifo
 // (per-key), clientgo-fifo (queue) and reference (merge), and in the informer pipeline
 // against [ClientGoInformer] (in-order), if Impls does not leave it out.
 //
-// The error wraps [ErrConfig], [impls.ErrUnknownVariant] or what is wrong with
-// the storm. A storm that gives too few events to measure anything by, and
-// can't be repeated, is refused: fewer than a thousand, or than was asked for,
-// and in any case fewer than a hundred.
-func Compare(spec Config) ([]lab.Comparison, error) {
-	if err := spec.complete(); err != nil {
+// The error wraps [ErrConfig], [impls.ErrUnknownVariant] or the storm's. A storm that
+// can't be repeated needs min(1000, Events) events after its initial list, and at
+// least 100.
+func Compare(config Config) ([]lab.Comparison, error) {
+	if err := config.complete(); err != nil {
 		return nil, err
 	}
 	m := &material{
-		base: spec.Storm, events: spec.Events, exact: spec.Events > 0,
-		duration: spec.Duration, producers: spec.Producers, source: spec.Source,
-		seed: spec.Seed, budget: spec.Budget,
+		base: config.Storm, events: config.Events, exact: config.Events > 0,
+		duration: config.Duration, producers: config.Producers, source: config.Source,
+		seed: config.Seed, budget: config.Budget,
 	}
-	m.faults, m.static, m.patience = spec.Faults, spec.Static, spec.patience()
-	m.share = spec.Share
+	m.faults, m.static, m.patience = config.Faults, config.Static, config.patience()
+	m.share = config.Share
 	if !m.exact {
-		m.events = spec.defaultEvents() * max(1, spec.Share.Of)
+		m.events = config.defaultEvents() * max(1, config.Share.Count)
 	}
 	if err := m.enough(); err != nil {
 		return nil, err
@@ -144,21 +119,21 @@ func Compare(spec Config) ([]lab.Comparison, error) {
 		comparisons []lab.Comparison
 		err         error
 	)
-	switch spec.Family {
+	switch config.Family {
 	case impls.DeltaFIFO:
-		comparisons, err = compareDeltaFIFO(spec, m)
+		comparisons, err = compareDeltaFIFO(config, m)
 	case impls.Queue:
-		comparisons, err = compareQueue(spec, m)
+		comparisons, err = compareQueue(config, m)
 	default:
-		comparisons, err = compareMerge(spec, m)
+		comparisons, err = compareMerge(config, m)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n := spec.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
+	if n := config.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
 		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrConfig, n)
 	}
-	input, whole := digests(&spec, m)
+	input, whole := digests(&config, m)
 	for i := range comparisons {
 		comparisons[i].Input, comparisons[i].Whole = input, whole
 	}
@@ -172,7 +147,7 @@ func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
 	})
 }
 
-// complete checks the spec and fills in the defaults.
+// complete validates the config and fills in the defaults.
 func (s *Config) complete() error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
@@ -282,7 +257,7 @@ func (s *Config) defaultEvents() int {
 	return n
 }
 
-// title says what is compared, without the variants.
+// title describes a comparison, without its variants.
 func (s *Config) title(what string) string {
 	t := fmt.Sprintf("%s pipeline, storm %s", s.Pipeline, s.Storm.Name)
 	if what != "" {
@@ -326,12 +301,7 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 			Guarantees: g.String(),
 			Class:      class(g),
 			Baseline:   variant == baseline,
-			New: func() (lab.Workload, error) {
-				if s.Procs > 0 {
-					return &onProcs{Workload: build(rate), procs: s.Procs}, nil
-				}
-				return build(rate), nil
-			},
+			New:        func() (lab.Workload, error) { return build(rate), nil },
 		})
 	}
 	return cells
@@ -339,22 +309,22 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 
 // workload returns the skeleton of a cell.
 func (s *Config) workload(name string, g impls.Guarantees, m *material, r pace.Pace, stages stages) *workload {
-	w := &workload{name: name, guarantees: g, load: s.load(g), material: m, rate: r, stall: stallLimit + m.patience, stages: stages}
+	w := &workload{name: name, guarantees: g, load: s.load(g), material: m, rate: r, stall: stallLimit + m.patience, stages: stages, procs: s.Procs}
 	if s.Pipeline != QueuePipeline {
 		w.stall = m.stall()
 	}
 	return w
 }
 
-func compareDeltaFIFO(spec Config, m *material) ([]lab.Comparison, error) {
-	return compareDeliveries(spec, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
-		if spec.Pipeline == InformerPipeline {
-			return spec.workload(v.Name, g, m, r, &informerStages{variant: v.Name, opts: opts})
+func compareDeltaFIFO(config Config, m *material) ([]lab.Comparison, error) {
+	return compareDeliveries(config, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
+		if config.Pipeline == InformerPipeline {
+			return config.workload(v.Name, g, m, r, &informerStages{variant: v.Name, opts: opts})
 		}
 		if opts.Delivery == deltafifo.PerKey {
 			opts.KnownObjects = everKnown{}
 		}
-		return spec.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v.Name, opts) }})
+		return config.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v.Name, opts) }})
 	})
 }
 
@@ -375,9 +345,8 @@ const (
 	perKeyBaseline  = "clientgo-deltafifo"
 )
 
-// deltaVariants returns what is compared of deltafifo. In the informer pipeline that
-// is client-go's own informer, too, where the storm has no resync, which it can't be
-// asked for.
+// deltaVariants returns the variants of deltafifo. The informer pipeline adds
+// client-go's own informer, unless the storm has resyncs, which it has no call for.
 func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
 	all, lookup := deltafifo.Variants(), deltafifo.Lookup
 	resyncs := slices.ContainsFunc(s.Storm.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync })
@@ -390,7 +359,7 @@ func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
 			case name != ClientGoInformer:
 				return deltafifo.Lookup(name)
 			case resyncs:
-				return deltafifo.Variant{}, fmt.Errorf("%w: variant %s on storm %s, which has resyncs that it can't be asked for", ErrConfig, name, s.Storm.Name)
+				return deltafifo.Variant{}, fmt.Errorf("%w: variant %s on storm %s, whose resyncs it has no call for", ErrConfig, name, s.Storm.Name)
 			}
 			return upstreamInformer(), nil
 		}
@@ -399,13 +368,13 @@ func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
 }
 
 // compareDeliveries makes the comparisons of deltafifo, one for each delivery.
-func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
-	variants, err := spec.deltaVariants()
+func compareDeliveries(config Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
+	variants, err := config.deltaVariants()
 	if err != nil {
 		return nil, err
 	}
 	name := "DeltaFIFO"
-	if spec.Pipeline == InformerPipeline {
+	if config.Pipeline == InformerPipeline {
 		name = "Informer"
 	}
 	baselines := map[deltafifo.Delivery]string{deltafifo.InOrder: inOrderBaseline, deltafifo.PerKey: perKeyBaseline}
@@ -414,15 +383,15 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 	}
 	var out []lab.Comparison
 	used := make(map[string]bool)
-	f := &fitting{knobs: spec.Knobs}
+	f := &fitting{knobs: config.Knobs}
 	for _, delivery := range []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey} {
-		if len(spec.Modes) > 0 && !slices.Contains(spec.Modes, string(delivery)) {
+		if len(config.Modes) > 0 && !slices.Contains(config.Modes, string(delivery)) {
 			continue
 		}
 		taken := f.taken
 		c := lab.Comparison{
-			Family: string(spec.Family),
-			Title:  spec.title(string(delivery) + " delivery"), Latency: Handled,
+			Family: string(config.Family),
+			Title:  config.title(string(delivery) + " delivery"), Latency: Handled,
 		}
 		for _, v := range variants {
 			g, ok := v.Mode(string(delivery))
@@ -438,7 +407,7 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 			}
 			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
 			g = opts.Label(g)
-			c.Cells = append(c.Cells, spec.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Pace) lab.Workload {
+			c.Cells = append(c.Cells, config.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Pace) lab.Workload {
 				return build(v, g, opts, r)
 			})...)
 		}
@@ -451,20 +420,20 @@ func compareDeliveries(spec Config, build func(deltafifo.Variant, impls.Guarante
 		return nil, err
 	}
 	for _, v := range variants {
-		if !used[v.Name] && len(spec.Impls) > 0 {
-			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrConfig, v.Name, spec.Modes, modes(v.Guarantees))
+		if !used[v.Name] && len(config.Impls) > 0 {
+			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrConfig, v.Name, config.Modes, modes(v.Guarantees))
 		}
 	}
 	return out, nil
 }
 
-func compareQueue(spec Config, m *material) ([]lab.Comparison, error) {
-	variants, err := chosen(spec.Impls, queue.Variants(), queue.Lookup)
+func compareQueue(config Config, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(config.Impls, queue.Variants(), queue.Lookup)
 	if err != nil {
 		return nil, err
 	}
-	c := lab.Comparison{Family: string(spec.Family), Title: spec.title(""), Latency: Handled}
-	f := &fitting{knobs: spec.Knobs}
+	c := lab.Comparison{Family: string(config.Family), Title: config.title(""), Latency: Handled}
+	f := &fitting{knobs: config.Knobs}
 	for _, v := range variants {
 		k, err := fit(f, v.Name, func(k Knobs) (queue.Queue, error) { return v.New(k.queue()) })
 		if err != nil {
@@ -472,27 +441,27 @@ func compareQueue(spec Config, m *material) ([]lab.Comparison, error) {
 		}
 		g := v.Guarantees[0]
 		g.Bounded = k.Capacity > 0
-		c.Cells = append(c.Cells, spec.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
-			return spec.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return queue.New(v.Name, k.queue()) }})
+		c.Cells = append(c.Cells, config.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
+			return config.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return queue.New(v.Name, k.queue()) }})
 		})...)
 	}
 	return []lab.Comparison{c}, f.err()
 }
 
-func compareMerge(spec Config, m *material) ([]lab.Comparison, error) {
-	variants, err := chosen(spec.Impls, merge.Variants(), merge.Lookup)
+func compareMerge(config Config, m *material) ([]lab.Comparison, error) {
+	variants, err := chosen(config.Impls, merge.Variants(), merge.Lookup)
 	if err != nil {
 		return nil, err
 	}
 	name := "Merge"
-	if spec.Pipeline == KubeletPipeline {
+	if config.Pipeline == KubeletPipeline {
 		name = "Kubelet"
 	}
 	c := lab.Comparison{
-		Family: string(spec.Family),
-		Title:  spec.title(fmt.Sprintf("a node of %d pods", spec.Storm.Peak())), Latency: Handled,
+		Family: string(config.Family),
+		Title:  config.title(fmt.Sprintf("a node of %d pods", config.Storm.Peak())), Latency: Handled,
 	}
-	f := &fitting{knobs: spec.Knobs}
+	f := &fitting{knobs: config.Knobs}
 	for _, v := range variants {
 		k, err := fit(f, v.Name, func(k Knobs) (merge.Merger, error) { return v.New(k.merge()) })
 		if err != nil {
@@ -500,12 +469,12 @@ func compareMerge(spec Config, m *material) ([]lab.Comparison, error) {
 		}
 		g := k.merge().Label(v.Guarantees[0])
 		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
-		c.Cells = append(c.Cells, spec.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
-			if spec.Pipeline == KubeletPipeline {
-				return spec.workload(v.Name, g, m, r, &kubelet{build: build})
+		c.Cells = append(c.Cells, config.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
+			if config.Pipeline == KubeletPipeline {
+				return config.workload(v.Name, g, m, r, &kubelet{build: build})
 			}
-			w := spec.workload(v.Name, g, m, r, &merging{build: build})
-			// While nothing is due, nothing moves.
+			w := config.workload(v.Name, g, m, r, &merging{build: build})
+			// Between two events nothing moves.
 			w.stall += m.score(r).pause
 			return w
 		})...)
@@ -548,11 +517,10 @@ func joined(families []impls.Family) string {
 	return strings.Join(names, ", ")
 }
 
-// rateLabel is a pace as a part of a benchmark name, which "/" would end.
+// rateLabel is a pace in a benchmark name, which "/" would end.
 func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }
 
-// labelValue makes a part of a benchmark name of a storm's name, which may be a
-// path.
+// labelValue is a storm's name, which may be a path, in a benchmark name.
 func labelValue(name string) string {
 	base, _, _ := strings.Cut(filepath.Base(name), ".")
 	clean := strings.Map(func(r rune) rune {

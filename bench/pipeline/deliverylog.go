@@ -22,7 +22,6 @@ type deliveryLog struct {
 	marked   int
 	// published is how many hand-overs other goroutines may read.
 	published atomic.Uint64
-
 	// turns and handed are kept where several consumers pop: the turns of each
 	// hand-over's keys, and how many.
 	turns  []turn

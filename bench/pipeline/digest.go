@@ -14,9 +14,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// class says what decides whether ratios may be taken between two variants: in
-// which order they hand over, what they may fold, and what they take on somebody's
-// word. The rest of the guarantees stands beside the figures.
+// class holds the guarantees that have to be equal for a ratio between two variants:
+// order, coalescing and trust. The others are shown beside the figures.
 func class(g impls.Guarantees) string {
 	c := fmt.Sprintf("order %s, coalesces %s", g.Order, g.Coalesces)
 	if g.Trusts != "" {
@@ -25,8 +24,8 @@ func class(g impls.Guarantees) string {
 	return c
 }
 
-// digests returns the digest of what is played, and for a share of a storm that of
-// what all shares together play.
+// digests returns the digest of what is played, and, for a share of a storm, the one
+// of what all shares play together.
 func digests(s *Config, m *material) (input, whole string) {
 	all := digest(s, m)
 	if m.share.Whole() {
@@ -36,17 +35,17 @@ func digests(s *Config, m *material) (input, whole string) {
 	return hex.EncodeToString(own[:]), all
 }
 
-// digest names what is played by all shares: two comparisons that have the same play the same
-// events, at the same intended times, in the same way. What the labels of a cell
-// tell (the variant, its knobs, the pace) is not in it, and of the objects only
-// what tells them apart and how large they are. O(events).
+// digest identifies what all shares play: comparisons with equal digests play the same
+// events, at the same intended times, in the same way. It covers key, type, number,
+// time and size of events, and nothing that a cell's labels have (variant, knobs,
+// pace). O(events).
 func digest(s *Config, m *material) string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
 	text("%s %s %s", s.Family, s.Pipeline, s.Source)
 	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.seed, m.events, m.exact, m.duration, m.budget)
 	if !m.share.Whole() {
-		text("shares %d", m.share.Of)
+		text("shares %d", m.share.Count)
 	}
 	text("producers %d, static %d, faults %v", m.producers, m.static, m.faults)
 	digestStorm(h, m.base)
@@ -68,8 +67,8 @@ func digestStorm(h hash.Hash, s *storm.Storm) {
 	}
 }
 
-// size is how many bytes an object takes on the wire: as protobuf where its type
-// has that, else as JSON; 0 where it has neither.
+// size returns the size of an object as protobuf where its type has that, else as
+// JSON; 0 where it has neither.
 func size(o runtime.Object) int {
 	if p, ok := o.(interface{ Size() int }); ok {
 		return p.Size()

@@ -32,8 +32,7 @@ type consumable interface {
 // each producer makes its calls, the queue is closed, and the consumers drain it: by
 // PopBatch where the queue has it, else by Pop.
 type fifo struct {
-	build func() (consumable, error)
-
+	build    func() (consumable, error)
 	w        *workload
 	queue    consumable
 	logs     []*deliveryLog

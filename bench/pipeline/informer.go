@@ -33,8 +33,7 @@ type informerStages struct {
 	variant string
 	opts    deltafifo.Options
 	// open: how many events there will be is not known beforehand.
-	open bool
-
+	open     bool
 	w        *workload
 	src      source.Source
 	handling *handling
@@ -261,8 +260,8 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	return err == nil, err
 }
 
-// await waits until done. Where lists or a coalescing queue repeat or skip events,
-// and where nobody knows how many there are, counting does not tell the end. Then
+// await waits for done. Where lists or a coalescing queue repeat or skip events, and
+// in a live stream, counting does not find the end. Then
 // it is reached when everything is through the queue and nothing moves any more.
 func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
 	err := f.w.awaitSettled(ctx, done, f.progress, f.settled)
@@ -377,7 +376,6 @@ type recorder struct {
 	queue atomic.Pointer[deltafifo.Queue]
 	// listed is the version of the last list.
 	listed atomic.Uint64
-
 	// due says that this hand-over gets readings of the clock.
 	due            bool
 	popped, stored int64

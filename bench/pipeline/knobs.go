@@ -12,22 +12,17 @@ import (
 	"watchlab/impls/queue"
 )
 
-// Knobs are options of variants; the zero value leaves all to them. A variant
-// that does not take them, as upstream's don't, is played as it is, so that
-// there is something to compare with; labels and guarantees tell the two apart.
-// It is an error if no variant takes them.
+// Knobs are options of variants; the zero value is each variant's default. A variant
+// without these options, such as client-go's, is played without them, as the
+// baseline; its labels and guarantees show that. At least one variant has to take
+// them.
 type Knobs struct {
-	Capacity int
-
-	BatchSize int
-
-	Shards int
-
+	Capacity   int
+	BatchSize  int
+	Shards     int
 	Compaction deltafifo.Compaction
-
-	HandOver impls.Ownership
-
-	Trust merge.Trust
+	HandOver   impls.Ownership
+	Trust      merge.Trust
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
@@ -49,7 +44,7 @@ func (k Knobs) labels() []lab.Label {
 	return labels
 }
 
-// foreign names the first knob that the family doesn't have.
+// foreign returns the first knob that the family doesn't have.
 func (k Knobs) foreign(f impls.Family) string {
 	switch {
 	case k.BatchSize != 0 && f != impls.DeltaFIFO:
@@ -78,12 +73,10 @@ func (k Knobs) merge() merge.Options {
 	return merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
 }
 
-// fitting tells which variants take the knobs.
+// fitting collects which variants take the knobs.
 type fitting struct {
-	knobs Knobs
-
-	taken int
-
+	knobs   Knobs
+	taken   int
 	refusal error
 }
 
@@ -108,7 +101,7 @@ func fit[T any](f *fitting, name string, try func(Knobs) (T, error)) (Knobs, err
 	return Knobs{}, nil
 }
 
-// err says why no variant took the knobs, if none did.
+// err is the last refusal, if no variant took the knobs.
 func (f *fitting) err() error {
 	if f.knobs.none() || f.taken > 0 {
 		return nil

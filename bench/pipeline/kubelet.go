@@ -30,8 +30,7 @@ const (
 // http source → channel → merge as well. The sync loop's tickers run at kubelet's
 // periods. Its PLEG channel is silent, as no containers run.
 type kubelet struct {
-	build func() (merge.Merger, error)
-
+	build  func() (merge.Merger, error)
 	src    source.Source
 	merger merge.Merger
 	static *staticPods
@@ -178,19 +177,16 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	}
 }
 
-// pushStore is what the Reflector writes to: client-go's UndeltaStore, which
-// pushes the whole list to the merger's channel after every change, as
-// kubelet's api source does (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/apiserver.go). It is the Reflector's goroutine alone that
-// writes.
+// pushStore is the Reflector's store: client-go's UndeltaStore, which pushes the whole
+// list to the merger's channel after every change, as kubelet's api source does
+// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/apiserver.go). Only the Reflector's
+// goroutine writes.
 type pushStore struct {
 	*cache.UndeltaStore
-	st *stamps
-
+	st        *stamps
 	last      uint64
 	pushedAll chan struct{}
 	progress  atomic.Uint64
-
 	// listed is the version of the last list.
 	listed uint64
 }
@@ -217,7 +213,7 @@ func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, la
 	}
 }
 
-// pushed notes that a list with all up to seq has been pushed.
+// pushed notes that a list with the events up to seq has been pushed.
 func (s *pushStore) pushed(seq uint64) {
 	if before := s.progress.Swap(seq); seq >= s.last && before < s.last {
 		close(s.pushedAll)

@@ -25,71 +25,60 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// How the static pods of a kubelet pipeline live.
+// Parameters of the static pods.
 const (
-	// staticEvery is the time from one change to the next, of each source.
+	// staticEvery is the time between two changes of a source.
 	staticEvery = 5 * time.Millisecond
-	// staticPeriod is how often the sources read all: the kubelet's is 20 s, so
-	// that a round would be over before the URL is read twice.
+	// staticPeriod is how often the sources read everything. kubelet's is 20 s, more
+	// than a round.
 	staticPeriod = 20 * time.Millisecond
-	// versionLabel tells the versions of a static pod apart.
+	// versionLabel holds the version of a static pod.
 	versionLabel = "watchlab-version"
 )
 
-// staticPods are the kubelet's file and http sources beside the storm's: a
-// folder and a URL, with pods of which one is changed every now and then, by
-// somebody who writes manifests. A static pod that is changed is another pod, as
-// its UID is a hash: it is told as a REMOVE and an ADD.
+// staticPods are kubelet's file and http sources beside the storm's: a directory and a
+// URL, whose pods change periodically. The UID of a static pod is a hash of its
+// manifest: a change is a REMOVE and an ADD.
 type staticPods struct {
-	pods int
-
+	pods     int
 	dir      string
 	server   *http.Server
 	listener net.Listener
 	served   chan error
 	client   *http.Client
-
-	body atomic.Pointer[[]byte]
-
+	body     atomic.Pointer[[]byte]
 	versions map[string]map[string]int
 	changes  int
-
 	problems atomic.Pointer[error]
-
 	progress atomic.Uint64
-
-	settled chan struct{}
-
-	mu sync.Mutex
-
-	told map[string]map[types.UID]toldPod
-
-	newest map[string]map[string]int
-
-	over   bool
-	broken violations
+	settled  chan struct{}
+	mu       sync.Mutex
+	current  map[string]map[types.UID]staticPod
+	newest   map[string]map[string]int
+	over     bool
+	broken   violations
 }
 
-type toldPod struct {
+type staticPod struct {
 	name    string
 	version int
 }
 
-// maxStatic bounds how many there are: every change writes all of the URL's.
+// maxStatic is the limit of [Config].Static: a change rewrites all pods of the URL.
 const maxStatic = 1000
 
 // staticNames are the sources.
 var staticNames = []string{merge.FileSource, merge.HTTPSource}
 
-// newStaticPods writes the first version of all.
+// newStaticPods writes the first version of each pod.
 func newStaticPods(pods int) (s *staticPods, err error) {
 	s = &staticPods{
 		pods: pods, served: make(chan error, 1), settled: make(chan struct{}),
 		client:   &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
-		versions: map[string]map[string]int{}, told: map[string]map[types.UID]toldPod{}, newest: map[string]map[string]int{},
+		versions: map[string]map[string]int{}, current: map[string]map[types.UID]staticPod{}, newest: map[string]map[string]int{},
 	}
 	for _, source := range staticNames {
-		s.versions[source], s.told[source], s.newest[source] = map[string]int{}, map[types.UID]toldPod{}, map[string]int{}
+		s.versions[source], s.current[source], s.newest[source] = map[string]int{}, map[types.UID]staticPod{}, map[string]int{}
 	}
 	defer func() {
 		if err != nil {
@@ -139,7 +128,7 @@ func (s *staticPods) change(i int) error {
 	if err != nil {
 		return err
 	}
-	// In one step, so that nobody reads half of it.
+	// A rename is atomic: no reader sees half a file.
 	path := filepath.Join(s.dir, "."+name+".json")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
@@ -186,8 +175,8 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	return nil
 }
 
-// churn changes a pod of each source every so often, until stop is called, which
-// returns what went wrong.
+// churn changes a pod of each source periodically. stop ends that and returns the
+// error.
 func (s *staticPods) churn() (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -212,8 +201,8 @@ func (s *staticPods) churn() (stop func() error) {
 	})
 }
 
-// finish says that what is written is final; settled is closed when that has
-// been told.
+// finish marks what is written as final. settled is closed when the notifications
+// show that.
 func (s *staticPods) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,30 +222,30 @@ func (s *staticPods) settle() {
 	}
 }
 
-// missing says what has not been told as it was written. Guarded by mu.
+// missing lists the sources whose notifications differ from what was written last.
+// Guarded by mu.
 func (s *staticPods) missing() []string {
 	var missing []string
 	for _, source := range staticNames {
 		have := map[string]int{}
-		for _, p := range s.told[source] {
+		for _, p := range s.current[source] {
 			have[p.name] = p.version
 		}
-		if maps.Equal(have, s.versions[source]) && len(have) == len(s.told[source]) {
+		if maps.Equal(have, s.versions[source]) && len(have) == len(s.current[source]) {
 			continue
 		}
-		missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", source, len(s.told[source])))
+		missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", source, len(s.current[source])))
 	}
 	return missing
 }
 
-// take judges an update: versions of a pod never go back, and no pod comes
-// twice, whatever the other sources do.
+// take checks an update: versions of a pod only grow, and none comes twice.
 func (s *staticPods) take(u merge.PodUpdate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Add(1)
-	told, newest := s.told[u.Source], s.newest[u.Source]
-	if told == nil {
+	current, newest := s.current[u.Source], s.newest[u.Source]
+	if current == nil {
 		s.broken.diverged.add("%v of source %q, which there isn't", u.Op, u.Source)
 		return
 	}
@@ -268,13 +257,13 @@ func (s *staticPods) take(u merge.PodUpdate) {
 			s.broken.diverged.add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
 			continue
 		}
-		_, there := told[pod.UID]
+		_, there := current[pod.UID]
 		switch u.Op {
 		case merge.REMOVE:
 			if !there {
 				s.broken.duplicated.add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
 			}
-			delete(told, pod.UID)
+			delete(current, pod.UID)
 			continue
 		case merge.ADD:
 			switch {
@@ -287,7 +276,7 @@ func (s *staticPods) take(u merge.PodUpdate) {
 			// Another version is another pod.
 			s.broken.diverged.add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
 		}
-		told[pod.UID] = toldPod{name, version}
+		current[pod.UID] = staticPod{name, version}
 		newest[name] = max(newest[name], version)
 	}
 	s.settle()

@@ -16,49 +16,42 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// DefaultWindow is how long a live stream is followed in a round.
+// DefaultWindow is the default length of a live round.
 const DefaultWindow = 30 * time.Second
 
-// LiveConfig says what is compared on a live stream: variants of deltafifo in the
-// informer pipeline.
+// LiveConfig is what [CompareLive] compares: variants of deltafifo in the informer
+// pipeline, on a live stream.
 type LiveConfig struct {
-	Impls []string
-	Modes []string
-	Knobs Knobs
-
-	Open func() (*cluster.Tee, error)
-
-	Drive func(ctx context.Context, warmUp bool) (cluster.Written, error)
-
+	Impls  []string
+	Modes  []string
+	Knobs  Knobs
+	Open   func() (*cluster.Tee, error)
+	Drive  func(ctx context.Context, warmUp bool) (cluster.Written, error)
 	Window time.Duration
-
-	Of string
+	// Stream names the stream in labels.
+	Stream string
 }
 
-// LiveRoom is how many events a round can hold, the initial list included.
+// LiveRoom is the capacity of a live round in events, the initial list included.
 const LiveRoom = 1 << 18
 
-// CompareLive returns the comparisons that the spec asks for, one for each
-// delivery. The cells of a round run at the same time, each with a Reflector of
-// its own that lists and watches what one watch of the cluster hears: every
-// variant gets the same events, from the moment they arrive, and latency counts
-// from there. What comes is checked like every storm: nothing lost, in order,
-// nothing twice, and the same state in the end. At the end of a round, all that the
-// cluster has must have come, too (see [cluster.Tee.Audit]).
-//
-// A round in which nothing happens measures nothing, and its cells are invalid.
-func CompareLive(spec LiveConfig) ([]lab.Comparison, error) {
-	if spec.Window == 0 {
-		spec.Window = DefaultWindow
+// CompareLive returns a comparison for each delivery. The cells of a round run at the
+// same time. Each has a Reflector that lists and watches the events of one shared
+// watch of the cluster; latency counts from their arrival. The checks are those of a
+// storm; at the end of a round, all objects of the cluster must have arrived (see
+// [cluster.Tee.Audit]). A round without events makes its cells invalid.
+func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
+	if config.Window == 0 {
+		config.Window = DefaultWindow
 	}
-	if spec.Window < 0 {
-		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrConfig, spec.Window)
+	if config.Window < 0 {
+		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrConfig, config.Window)
 	}
-	l := &live{spec: spec}
+	l := &live{config: config}
 	s := Config{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
-		Impls: spec.Impls, Modes: spec.Modes, Knobs: spec.Knobs, Duration: spec.Window,
-		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: spec.Of},
+		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
+		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
 	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
 		stages := &liveInformer{informerStages: &informerStages{variant: v.Name, opts: opts, open: true}, live: l}
@@ -77,21 +70,20 @@ func CompareLive(spec LiveConfig) ([]lab.Comparison, error) {
 	return comparisons, nil
 }
 
-// liveRate stands for the pace of a live stream in labels.
+// liveRate is the pace of a live stream in labels.
 const liveRate = "live"
 
-// ClusterSource is the name of the source that is a live cluster, in labels.
+// ClusterSource is the source of a live stream in labels.
 const ClusterSource = "cluster"
 
-// live is a live stream, round by round.
+// live is the rounds of a comparison.
 type live struct {
-	spec LiveConfig
-
-	round *round
+	config LiveConfig
+	round  *round
 }
 
-// beginner returns what begins the rounds of a comparison. The first one that a
-// process plays warms up.
+// beginner returns the [lab.Comparison].Begin of a comparison. A process's first round
+// warms up.
 func (l *live) beginner() func(cells int) error {
 	warmUp := true
 	return func(cells int) error {
@@ -103,7 +95,7 @@ func (l *live) beginner() func(cells int) error {
 
 // begin opens the stream for a round and waits for its initial list.
 func (l *live) begin(cells int, warmUp bool) error {
-	tee, err := l.spec.Open()
+	tee, err := l.config.Open()
 	if err != nil {
 		return err
 	}
@@ -113,47 +105,40 @@ func (l *live) begin(cells int, warmUp bool) error {
 		tee.Close()
 		return err
 	}
-	l.round = newRound(l.spec, tee, cells)
+	l.round = newRound(l.config, tee, cells)
 	l.round.warmUp = warmUp
 	return nil
 }
 
-// listLimit is how long a cluster may take to be listed.
+// listLimit is the timeout of a cluster's list.
 const listLimit = time.Minute
 
-// round is one window on a live stream, with the cells that look through it.
+// round is one window of a live stream and the cells that play it.
 type round struct {
-	spec LiveConfig
-	tee  *cluster.Tee
-
-	warmUp bool
-
-	mu sync.Mutex
-
+	config           LiveConfig
+	tee              *cluster.Tee
+	warmUp           bool
+	mu               sync.Mutex
 	missing, staying int
-
-	playing bool
-
-	left chan struct{}
-
-	over chan struct{}
-
-	first, last uint64
-	written     cluster.Written
-	breaks      cluster.Breaks
-	err         error
-	storm       *storm.Storm
+	playing          bool
+	left             chan struct{}
+	over             chan struct{}
+	first, last      uint64
+	written          cluster.Written
+	breaks           cluster.Breaks
+	err              error
+	storm            *storm.Storm
 }
 
-func newRound(spec LiveConfig, tee *cluster.Tee, cells int) *round {
+func newRound(config LiveConfig, tee *cluster.Tee, cells int) *round {
 	return &round{
-		spec: spec, tee: tee, missing: cells, staying: cells,
+		config: config, tee: tee, missing: cells, staying: cells,
 		left: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 
-// arrived notes that one cell less is missing, and opens the window when none is
-// and somebody is there. The caller holds mu.
+// arrived counts a cell that joined or left before. The last one opens the window, if
+// any cell stays. The caller holds mu.
 func (r *round) arrived(there int) {
 	if r.missing--; r.missing == 0 && there > 0 {
 		r.playing = true
@@ -174,9 +159,8 @@ func (r *round) join(ctx context.Context) error {
 	}
 }
 
-// leave is called by each cell once, whether it joined or not. The last one
-// closes the stream, and waits for what drives it: when all have left, nothing
-// is written any more to what is about to be cleaned up.
+// leave is called by each cell once, whether it joined or not. The last one closes
+// the stream and waits for its driver: afterwards nothing is written to the cluster.
 func (r *round) leave(joined bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +178,7 @@ func (r *round) leave(joined bool) {
 	r.tee.Close()
 }
 
-// play lets the window pass, unless all cells leave before.
+// play waits for the end of the window, or until all cells have left.
 func (r *round) play() {
 	defer close(r.over)
 	r.first = r.tee.Visible()
@@ -211,45 +195,45 @@ func (r *round) play() {
 	r.breaks = r.tee.Breaks()
 	r.last = r.tee.Seal()
 	r.storm = r.tee.Storm(r.last)
-	// What came before the window opened was handled outside of it.
+	// Events before the window count as the initial list.
 	r.storm.Initial = int(r.first)
 	switch {
 	case r.tee.Refused() > 0:
 		r.err = fmt.Errorf("more than %d events: a shorter window is needed", LiveRoom)
 	case r.err != nil:
 	case r.last == r.first:
-		r.err = fmt.Errorf("nothing happened to %s within %v", r.spec.Of, r.spec.Window)
+		r.err = fmt.Errorf("nothing happened to %s within %v", r.config.Stream, r.config.Window)
 	}
 }
 
-// pass returns when the window is over and all that the cluster has has come.
+// pass returns when the window is over and the audit found every object.
 func (r *round) pass(staying context.Context) error {
-	window, cancel := context.WithTimeout(staying, r.spec.Window)
+	window, cancel := context.WithTimeout(staying, r.config.Window)
 	defer cancel()
-	if r.spec.Drive == nil {
+	if r.config.Drive == nil {
 		<-window.Done()
 	} else {
 		var err error
-		if r.written, err = r.spec.Drive(window, r.warmUp); err != nil {
+		if r.written, err = r.config.Drive(window, r.warmUp); err != nil {
 			return err
 		}
 		r.quiet(window)
 	}
-	// The watch may be down just now, and what it would have said is part of the round.
+	// A watch that is down now has events of this round outstanding.
 	audit, cancel := context.WithTimeout(staying, auditLimit)
 	defer cancel()
 	return r.tee.Audit(audit)
 }
 
 const (
-	// auditLimit is how long what the cluster has may take to come.
+	// auditLimit is the timeout of the audit.
 	auditLimit = time.Minute
-	// quietFor is how long nothing comes where a storm is over. What controllers make
-	// of it comes in shorter intervals.
+	// quietFor is the pause after which a storm is over. The events that controllers
+	// cause have shorter pauses.
 	quietFor = time.Second
 )
 
-// quiet returns when nothing has come for a while, or with the window.
+// quiet returns after a pause of quietFor, or with the window.
 func (r *round) quiet(window context.Context) {
 	tick := time.NewTicker(quietFor / 20)
 	defer tick.Stop()
@@ -265,14 +249,14 @@ func (r *round) quiet(window context.Context) {
 	}
 }
 
-// notes are what is to be told of the round, the same for all of its cells.
+// notes records the round's figures, the same for all cells.
 func (r *round) notes(rec *cell.Recorder) {
 	b := r.breaks
 	rec.Note("cluster-relists", float64(b.Relisted))
 	rec.Note("cluster-resumes", float64(b.Resumed))
 	rec.Note("cluster-gap-ns", float64(b.Gap))
 	rec.Note("cluster-found", float64(b.Found()))
-	if r.spec.Drive == nil {
+	if r.config.Drive == nil {
 		return
 	}
 	w := r.written
@@ -300,8 +284,8 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	// Every event is stamped, as in a paced cell.
 	w.st = newStamps(LiveRoom, true, StampsAll)
 	w.telemetry = newTelemetry(ctx, w.st, nil)
-	// The objects of the initial list can't be counted: nobody knows which events of
-	// the meantime it has.
+	// Events that arrive meanwhile are in the initial list or not, so that its objects
+	// can't be counted.
 	if err := f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like()); err != nil {
 		return err
 	}
@@ -323,7 +307,7 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 	if !played {
 		return false, err
 	}
-	// Now it is known which events there were.
+	// Now the events of the round are known.
 	s := f.round.storm
 	w.telemetry.pause()
 	w.st.arrived(s, f.round.tee.Begun())

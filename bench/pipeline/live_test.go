@@ -81,7 +81,7 @@ func TestCompareLive(t *testing.T) {
 	f := fakeCluster{fake.NewClientset(old)}
 	var warmUps []bool
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-		Open: f.open, Window: 100 * time.Millisecond, Of: "pods of a fake",
+		Open: f.open, Window: 100 * time.Millisecond, Stream: "pods of a fake",
 		Drive: func(ctx context.Context, warmUp bool) (cluster.Written, error) {
 			warmUps = append(warmUps, warmUp)
 			return f.drive(ctx, warmUp)
@@ -157,7 +157,7 @@ func TestCompareLiveInterrupted(t *testing.T) {
 	defer cancel()
 	var driving atomic.Bool
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Of: "pods",
+		Impls: []string{"cond", "ring"}, Modes: []string{"in-order"}, Window: time.Hour, Stream: "pods",
 		Open: f.open,
 		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
 			driving.Store(true)
@@ -201,7 +201,7 @@ func TestCompareLiveFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 				Impls: []string{"cond", "ring"}, Modes: []string{"in-order"},
-				Open: tt.open, Drive: tt.drive, Window: 20 * time.Millisecond, Of: "nothing",
+				Open: tt.open, Drive: tt.drive, Window: 20 * time.Millisecond, Stream: "nothing",
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -219,7 +219,7 @@ func TestCompareLiveFails(t *testing.T) {
 	if _, err := pipeline.CompareLive(pipeline.LiveConfig{Window: -1}); !errors.Is(err, pipeline.ErrConfig) {
 		t.Errorf("a negative window: %v", err)
 	}
-	if _, err := pipeline.CompareLive(pipeline.LiveConfig{Impls: []string{"nobody"}, Of: "x"}); err == nil {
+	if _, err := pipeline.CompareLive(pipeline.LiveConfig{Impls: []string{"nobody"}, Stream: "x"}); err == nil {
 		t.Error("an unknown variant was taken")
 	}
 }
@@ -253,7 +253,7 @@ func TestCompareLiveAudits(t *testing.T) {
 		}
 		released := uint64(0)
 		comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-			Impls: []string{"ring"}, Modes: []string{"in-order"}, Of: "pods", Window: 200 * time.Millisecond,
+			Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
 			Open: func() (*cluster.Tee, error) {
 				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)
 			},

@@ -11,45 +11,40 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// Stamps says which events of an unpaced cell of deltafifo or queue are stamped;
-// see the package comment on what that costs. Paced cells stamp every event.
+// Stamps selects the stamped events of an unpaced cell of deltafifo or queue; see the
+// package documentation. Paced cells stamp every event.
 type Stamps string
 
 const (
-	// StampsNone: none. The cell has no latencies.
+	// StampsNone stamps none. The cell has no latencies.
 	StampsNone Stamps = "none"
-	// StampsSampled: every 64th on the way in, and a reading of the clock for 64
-	// on the way out. It is what an empty value means.
+	// StampsSampled, the default, stamps every 64th on the way in, and reads the
+	// clock once for 64 on the way out.
 	StampsSampled Stamps = "sampled"
-	// StampsAll: every one, and a reading of the clock for each hand-over.
+	// StampsAll stamps every event, and reads the clock for each hand-over.
 	StampsAll Stamps = "all"
 )
 
-// AllStamps returns the values that there are.
+// AllStamps returns all values of Stamps.
 func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll} }
 
-// The most that a spec may ask for.
+// The limits of a config.
 const (
 	maxGoroutines  = 1024
 	maxHandlerCost = time.Second
 )
 
-// load is what is asked of the reader's side of a pipeline, and how it is looked
-// at while it runs.
+// load is a cell's load on the reading side of a pipeline.
 type load struct {
 	consumers int
-
-	readers int
-
-	cost time.Duration
-
-	stalled bool
-	stamps  Stamps
-
-	probe bool
+	readers   int
+	cost      time.Duration
+	stalled   bool
+	stamps    Stamps
+	probe     bool
 }
 
-// load returns what is asked of a variant with the guarantees.
+// load returns that of a variant with the guarantees.
 func (s *Config) load(g impls.Guarantees) load {
 	l := load{
 		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
@@ -65,8 +60,8 @@ func (s *Config) load(g impls.Guarantees) load {
 	return l
 }
 
-// consumersOf is how many consumers a variant gets: one where it doesn't let
-// several take at once.
+// consumersOf returns the number of consumers of a variant: one where the variant
+// allows only one.
 func (s *Config) consumersOf(g impls.Guarantees) int {
 	if g.Consumers == impls.ManyConsumers {
 		return max(1, s.Consumers)
@@ -74,7 +69,7 @@ func (s *Config) consumersOf(g impls.Guarantees) int {
 	return 1
 }
 
-// loadLabels are the labels of what is asked for.
+// loadLabels returns a label for each load option that is set.
 func (s *Config) loadLabels(g impls.Guarantees) []lab.Label {
 	var labels []lab.Label
 	add := func(asked bool, key, value string) {
@@ -91,7 +86,7 @@ func (s *Config) loadLabels(g impls.Guarantees) []lab.Label {
 	return labels
 }
 
-// checkLoad checks what is asked of the reader's side.
+// checkLoad validates the load options.
 func (s *Config) checkLoad() error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
@@ -137,8 +132,8 @@ func (s *Config) checkLoad() error {
 	return nil
 }
 
-// patience is how much longer than without a handler's cost a pipeline may stand
-// still: for as long as the handler takes for the most that it is handed at once.
+// patience is by how much a handler's cost extends the stall limit: its time for the
+// largest hand-over.
 func (s *Config) patience() time.Duration {
 	const batch = 1000 // the default of all variants
 	return s.HandlerCost * time.Duration(max(batch, s.Knobs.BatchSize, s.Storm.Peak()))

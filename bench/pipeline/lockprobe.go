@@ -6,35 +6,32 @@ import (
 	"watchlab/bench/cell"
 )
 
-// probeEvery is how often the probe asks: seldom enough to take less than one
-// hundredth of two processors even where each question wakes an idle one up
-// (BenchmarkProbe), and not in step with storms at round rates.
+// probeEvery is the probe's period: long enough to cost less than 1 % of two
+// processors (BenchmarkProbe), and not a multiple of a round rate's.
 const probeEvery = 3700 * time.Microsecond
 
-// asked is what a probe asks.
+// asked is the part of a queue that the probe calls.
 type asked interface{ HasSynced() bool }
 
-// lockProbe asks a queue, at a fixed pace while that is played, for something that it
-// knows at once, and keeps the longest that an answer took: for so long somebody
-// held the lock that the question needs. Right before, it asks nothing at all in
-// the same way, as often, which shows how long an answer may take because the
-// goroutine was not running.
+// lockProbe calls HasSynced periodically and keeps the longest duration (hold), for
+// which some goroutine held the lock that HasSynced needs. Right before, it calls an
+// empty function through the same interface: its longest duration (floor) is what the
+// scheduler causes.
 type lockProbe struct {
 	queue, nothing asked
-
-	hold, floor time.Duration
-	asked       int
+	hold, floor    time.Duration
+	asked          int
 }
 
-// answer is what asks nothing.
+// answer is the empty function.
 type answer struct{}
 
 func (answer) HasSynced() bool { return true }
 
 func newLockProbe(q asked) *lockProbe { return &lockProbe{queue: q, nothing: answer{}} }
 
-// start begins to ask; stop ends it, and returns when it has ended. A nil probe
-// does nothing.
+// start starts the probe; stop ends it and waits for its goroutine. A nil probe does
+// nothing.
 func (p *lockProbe) start() (stop func()) {
 	if p == nil {
 		return func() {}
@@ -70,7 +67,7 @@ func (p *lockProbe) ask() {
 	p.asked++
 }
 
-// note tells the recorder, after stop.
+// note records the durations, after stop.
 func (p *lockProbe) note(rec *cell.Recorder) {
 	if p == nil || p.asked == 0 {
 		return

@@ -17,8 +17,8 @@ import (
 
 func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
 
-// marker plays the marks of a storm at their places: it is told of each event
-// right before that is released, on the goroutine that releases it.
+// marker plays the marks of a storm. before is called with each event right before
+// its release.
 type marker struct {
 	marks []storm.Mark
 	play  func(storm.Mark)
@@ -31,14 +31,12 @@ func (m *marker) before(seq uint64) {
 	}
 }
 
-// expiry lets a Reflector's watch expire: it is broken off, and the attempt to go
-// on from where it was is answered with 410 Gone. So the Reflector lists again,
-// after client-go's pauses: one for the broken watch, one for the answer, 2 to 5 s
-// together.
+// expiry lets a Reflector's watch expire: it disconnects the watch and answers the
+// attempt to resume it with 410 Gone. The Reflector lists again after two pauses of
+// client-go's, 2 to 5 s together.
 type expiry struct {
 	cache.ListerWatcherWithContext
-	lw cache.ListerWatcher
-
+	lw         cache.ListerWatcher
 	disconnect func()
 	expired    atomic.Bool
 }
@@ -48,7 +46,7 @@ var (
 	_ cache.ListerWatcherWithContext = (*expiry)(nil)
 )
 
-// newExpiry returns nil where the source can't end a watch.
+// newExpiry returns nil where the source can't disconnect a watch.
 func newExpiry(src source.Source) *expiry {
 	breakable, ok := src.(interface{ Disconnect() })
 	if !ok {
@@ -73,7 +71,7 @@ func (e *expiry) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return e.WatchWithContext(context.Background(), o)
 }
 
-// WatchWithContext refuses, once, to go on from a version that has expired.
+// WatchWithContext refuses, once after expire, to resume a watch.
 func (e *expiry) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	anew := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if !anew && o.ResourceVersion != "" && e.expired.CompareAndSwap(true, false) {
@@ -82,15 +80,15 @@ func (e *expiry) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 	return e.ListerWatcherWithContext.WatchWithContext(ctx, o)
 }
 
-// IsWatchListSemanticsUnSupported says what the source's own would (client-go
-// looks for it by type).
+// IsWatchListSemanticsUnSupported is the source's; client-go finds it by a type
+// assertion.
 func (e *expiry) IsWatchListSemanticsUnSupported() bool {
 	lw, ok := e.lw.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && lw.IsWatchListSemanticsUnSupported()
 }
 
-// states returns, for each relist of the storm, the objects that are there then,
-// in order of key index. O(events + relists × keys).
+// states returns, for each relist of the storm, the objects of that time in the order
+// of their key indexes. O(events + relists × keys).
 func states(s *storm.Storm) [][]any {
 	marks := slices.DeleteFunc(slices.Clone(s.Marks), func(m storm.Mark) bool { return !isRelist(m) })
 	if len(marks) == 0 {

@@ -16,49 +16,39 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// material is what the cells of a comparison share: the storms that they play,
-// made as long as they need to be, and what is prepared from them. All of it is
-// made when it is first asked for, and never changed afterwards.
+// material is shared by the cells of a comparison: their storms, repeated to the
+// length of a round, and what is prepared from them. Each part is made at its first
+// use and is immutable.
 type material struct {
-	base  *storm.Storm
-	share share.Of
-
-	events int
-
-	duration time.Duration
-
+	base      *storm.Storm
+	share     share.Share
+	events    int
+	duration  time.Duration
 	exact     bool
 	producers int
-
-	source string
-	faults []fault.Spec
-
-	static int
-
-	patience time.Duration
-
-	seed   int64
-	budget pace.Budget
-
-	mu sync.Mutex
-
-	byPace map[string]*score
+	source    string
+	faults    []fault.Spec
+	static    int
+	patience  time.Duration
+	seed      int64
+	budget    pace.Budget
+	mu        sync.Mutex
+	byPace    map[string]*score
 }
 
-// How long a pipeline may stand still that has to connect or to list anew:
-// client-go comes back after up to a minute, and after an expired watch, in
-// seconds.
+// The stall limits of pipelines that have to connect or list again: client-go retries
+// after up to a minute, and after an expired watch, in seconds.
 const (
 	faultStall  = 3 * time.Minute
 	relistStall = 20 * time.Second
 )
 
-// decodeLimit is how long client-go may take for an object of a list that comes
-// over HTTP, of which it hands on nothing before it has the last: 0.1 to 0.4 ms
-// here for one of 2 to 10 kB, on a core of its own.
+// decodeLimit is the time that client-go may take for an object of a list over HTTP;
+// it passes on nothing before it has decoded the last. 2 to 10 kB take 0.1 to 0.4 ms
+// on an idle core.
 const decodeLimit = 2 * time.Millisecond
 
-// stall is how long a pipeline may stand still. A live stream has no material.
+// stall returns the stall limit of a pipeline with a source.
 func (m *material) stall() time.Duration {
 	if m == nil {
 		return stallLimit
@@ -76,45 +66,36 @@ func (m *material) stall() time.Duration {
 	return limit
 }
 
-// minEvents is how many events a round has at least; plentyEvents are enough to
-// measure something by.
+// minEvents is the minimum of a round; plentyEvents are enough for a figure.
 const (
 	minEvents    = 100
 	plentyEvents = 1000
 )
 
-// score is one storm with all that is prepared for playing it.
+// score is a storm with its schedule and what is prepared from it.
 type score struct {
 	*storm.Storm
-
-	schedule pace.Schedule
-	budget   time.Duration
-
-	pause time.Duration
-
-	source func() (source.Source, error)
-	keys   func() map[string]int32
-	final  func() map[string]uint64
-
-	parts func() [][]call
-
-	relists func() [][]any
-
-	lists func() [][]*v1.Pod
-
+	schedule      pace.Schedule
+	budget        time.Duration
+	pause         time.Duration
+	source        func() (source.Source, error)
+	keys          func() map[string]int32
+	final         func() map[string]uint64
+	parts         func() [][]call
+	relists       func() [][]any
+	lists         func() [][]*v1.Pod
 	notifications func() *notifications
 }
 
-// enough reports whether the storm gives, or can be repeated to give, as many
-// events as it takes to measure something. It is asked before anything is
-// played.
+// enough checks, before anything is played, that the storm has enough events or can
+// be repeated.
 func (m *material) enough() error {
 	if !m.share.Whole() {
 		return m.shareEnough()
 	}
 	have := len(m.base.Events) - m.base.Initial
 	need := max(minEvents, min(m.events, plentyEvents))
-	// Laps are alike from the second on: if there is a second, there are any
+	// Laps are alike from the second on: where there is a second, there can be any
 	// number.
 	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {
 		return nil
@@ -123,10 +104,10 @@ func (m *material) enough() error {
 		ErrConfig, m.base.Name, have, need)
 }
 
-// shareEnough is enough for a share, whose events are counted as they are: which
-// keys it has is a hash's doing, and others have to play the same laps.
+// shareEnough is enough for a share: a hash decides how many events it has, and all
+// shares have to play the same laps.
 func (m *material) shareEnough() error {
-	part := m.part(m.base.Initial+max(minEvents*m.share.Of, m.events), false)
+	part := m.part(m.base.Initial+max(minEvents*m.share.Count, m.events), false)
 	if have := len(part.Events) - part.Initial; have < minEvents {
 		return fmt.Errorf("%w: share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
 			ErrConfig, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
@@ -146,7 +127,7 @@ func (m *material) score(p pace.Pace) *score {
 	}
 	s := m.base
 	own := len(s.Events) - s.Initial
-	shares := max(1, m.share.Of)
+	shares := max(1, m.share.Count)
 	least := minEvents * shares
 	n := max(least, m.events)
 	switch {
@@ -200,8 +181,8 @@ func pause(s pace.Schedule, events int) time.Duration {
 	return longest
 }
 
-// part is what is played of the storm that is made so long, exactly where that is
-// asked for and in whole laps else.
+// part returns this process's part of the storm, repeated to a length: exactly, or in
+// whole laps.
 func (m *material) part(length int, exactly bool) storm.Selection {
 	if !m.share.Whole() {
 		part := m.base.Select(length, m.share.Has)
@@ -217,9 +198,9 @@ func (m *material) part(length int, exactly bool) storm.Selection {
 	return storm.Selection{Storm: s, Whole: len(s.Events), WholeInitial: s.Initial}
 }
 
-// schedule of a pace for what is played of the storm: event 0 is the first after the
-// initial list, and the storm's own times count from the end of that, both of the
-// whole's.
+// schedule returns the intended times of a part at a pace. Event 0 is the first after
+// the initial list of the whole storm; the storm's own times count from the end of
+// that list.
 func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	if !m.share.Whole() && p.Shape() != pace.Trace {
 		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.seed})
@@ -241,18 +222,18 @@ func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	})
 }
 
-// verb is which method of the queue a call is of.
+// verb is a method of the queue.
 type verb uint8
 
 const (
 	add verb = iota
 	update
 	del
-	// replace is a relist after the event.
+	// replace is a relist, after the event of that number.
 	replace
 )
 
-// call is one call of a producer, ready to be made.
+// call is a prepared call of a producer.
 type call struct {
 	obj  any
 	list []any
@@ -287,18 +268,8 @@ func partition(s *storm.Storm, producers int, lists [][]any) [][]call {
 	return parts
 }
 
-// initialObjects returns a new slice of the initial list.
-func initialObjects(s *storm.Storm) []any {
-	objs := make([]any, s.Initial)
-	for i := range objs {
-		objs[i] = s.Events[i].Object
-	}
-	return objs
-}
-
-// podLists returns the lists that an UndeltaStore would push: all pods after
-// the initial list, then after each event. The order is a map's, as it is
-// there.
+// podLists returns the lists that an UndeltaStore would push: all pods after the
+// initial list, then after each event, in the random order of a map, as there.
 func podLists(s *storm.Storm) [][]*v1.Pod {
 	lists := make([][]*v1.Pod, 0, len(s.Events)-s.Initial+1)
 	pods := make(map[int32]*v1.Pod)

@@ -161,11 +161,11 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 	superseded := supersededBy(s, listed)
 	type progress struct {
 		next int
-		told []bool
+		sent []bool
 	}
 	at := make(map[types.UID]*progress, len(t.byPod))
 	for uid, all := range t.byPod {
-		at[uid] = &progress{told: make([]bool, len(all))}
+		at[uid] = &progress{sent: make([]bool, len(all))}
 	}
 	state := make(map[types.UID]*v1.Pod)
 	for _, n := range notices {
@@ -187,17 +187,16 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				continue
 			}
 			p := at[pod.UID]
-			// Pods live through the same again in every lap, so that the nearest
-			// is meant.
+			// Pods go through the same again in every lap: the nearest match counts.
 			i, late := ahead(all, p.next, n.Op, pod), -1
 			if i != p.next {
 				late = behind(all, p.next, n.Op, pod)
 			}
 			if late >= 0 && (i < 0 || p.next-late < i-p.next) {
-				if p.told[late] {
+				if p.sent[late] {
 					v.duplicated.add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
 				} else {
-					p.told[late] = true
+					p.sent[late] = true
 					v.reordered.add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
 				}
 				continue
@@ -210,7 +209,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
-			p.told[i] = true
+			p.sent[i] = true
 			p.next = i + 1
 			seq := all[i].seq
 			st.popped[seq], st.handled[seq] = n.merged, n.handled
@@ -220,8 +219,8 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 		}
 	}
 	for uid, p := range at {
-		for i, told := range p.told {
-			if told || folds && i < p.next {
+		for i, sent := range p.sent {
+			if sent || folds && i < p.next {
 				continue
 			}
 			e := t.byPod[uid][i]
@@ -232,7 +231,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 		}
 	}
 	for uid, pod := range t.final {
-		if told, ok := state[uid]; !ok || !same(told, pod) {
+		if sent, ok := state[uid]; !ok || !same(sent, pod) {
 			v.diverged.add("pod %s/%s is not in the end what the storm left", pod.Namespace, pod.Name)
 		}
 		delete(state, uid)

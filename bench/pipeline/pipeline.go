@@ -85,6 +85,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"watchlab/bench/cell"
@@ -132,14 +133,15 @@ type workload struct {
 	rate       pace.Pace
 	stall      time.Duration
 	stages     stages
-
-	score     *score
-	st        *stamps
-	telemetry *telemetry
-
-	broken  violations
-	checked bool
-	stalled error
+	// procs is the cell's GOMAXPROCS, 0 for the process's; before is what that was.
+	// Cells that run at the same time can't have different ones.
+	procs, before int
+	score         *score
+	st            *stamps
+	telemetry     *telemetry
+	broken        violations
+	checked       bool
+	stalled       error
 }
 
 // stages is what a pipeline adds to the skeleton. All methods but close may use
@@ -174,6 +176,9 @@ type outcome struct {
 var _ lab.Workload = (*workload)(nil)
 
 func (w *workload) Setup(ctx context.Context) error {
+	if w.procs > 0 {
+		w.before = runtime.GOMAXPROCS(w.procs)
+	}
 	if w.material != nil {
 		w.score = w.material.score(w.rate)
 		w.st = newStamps(len(w.score.Events), w.rate.Paced(), w.load.stamps)
@@ -217,6 +222,9 @@ func (w *workload) Check() error {
 }
 
 func (w *workload) Teardown() error {
+	if w.before > 0 {
+		defer runtime.GOMAXPROCS(w.before)
+	}
 	w.telemetry.close()
 	err := w.stages.close()
 	w.stages, w.st, w.telemetry = nil, nil, nil

@@ -13,14 +13,11 @@ import (
 // as kubelet's pod manager does, and the log. It belongs to the sync loop's
 // goroutine.
 type podManager struct {
-	st   *stamps
-	pods map[types.UID]*v1.Pod
-
+	st              *stamps
+	pods            map[types.UID]*v1.Pod
 	syncs, cleanups int
-
-	static *staticPods
-
-	notices *noticeLog
+	static          *staticPods
+	notices         *noticeLog
 	// merged is when the update under way was received.
 	merged int64
 }
@@ -76,18 +73,18 @@ func (m *podManager) HandlePodRemoves(pods []*v1.Pod) {
 // HandlePodSyncs counts: there are no containers to sync.
 func (m *podManager) HandlePodSyncs([]*v1.Pod) { m.syncs++ }
 
-// HandlePodCleanups counts: there is nothing that could be left over.
+// HandlePodCleanups counts: there is nothing to clean up.
 func (m *podManager) HandlePodCleanups(context.Context) error {
 	m.cleanups++
 	return nil
 }
 
-// PodByUID returns a pod that was told of and not removed.
+// PodByUID returns a pod that was added and not removed.
 func (m *podManager) PodByUID(uid types.UID) (*v1.Pod, bool) {
 	p, ok := m.pods[uid]
 	return p, ok
 }
 
-// PodsToSync returns none: kubelet syncs a pod when it has not been synced for
-// a minute, by its workers' queue, and there are no workers here.
+// PodsToSync returns none: kubelet's workers resync a pod after a minute, and there
+// are none here.
 func (m *podManager) PodsToSync() []*v1.Pod { return nil }

@@ -16,25 +16,21 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Listed is how long a reader's list took.
+// Listed is the duration of a reader's list.
 const Listed cell.Boundary = "list"
 
-// readers list the namespaces of an indexer, one after the other and each from
-// another one on, as generated listers do: they get a slice of their own with all
-// that is in a namespace. They don't pause, so that each of them keeps a processor
-// busy, and what they allocate is among the cell's allocations.
+// readers list the namespaces of an indexer in turn, each beginning with another one,
+// as generated listers do: into a slice of their own. They don't pause: each keeps a
+// processor busy, and its allocations count as the cell's.
 type readers struct {
-	indexer    cache.Indexer
-	namespaces []string
-	st         *stamps
-
+	indexer      cache.Indexer
+	namespaces   []string
+	st           *stamps
 	since, until int64
-
-	over atomic.Bool
-	wg   sync.WaitGroup
-	logs [][]read
-
-	errs []error
+	over         atomic.Bool
+	wg           sync.WaitGroup
+	logs         [][]read
+	errs         []error
 }
 
 // read is one list.
@@ -43,7 +39,7 @@ type read struct {
 	objects    int
 }
 
-// readRoom is how many lists a reader can log before it has to make room.
+// readRoom is the initial capacity of a reader's log.
 const readRoom = 1 << 14
 
 func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *stamps) *readers {
@@ -76,7 +72,7 @@ func namespacesOf(s *storm.Storm) []string {
 	return names
 }
 
-// start has them read until stop.
+// start starts the readers.
 func (r *readers) start(ctx context.Context) {
 	r.since = r.st.now()
 	for i := range r.logs {
@@ -102,7 +98,7 @@ func (r *readers) read(i int) error {
 	return nil
 }
 
-// stop tells them to end; wait returns when they have, with the first error.
+// stop asks the readers to end; wait waits for that and returns the first error.
 func (r *readers) stop() {
 	r.until = r.st.now()
 	r.over.Store(true)
@@ -118,9 +114,8 @@ func (r *readers) wait() error {
 	return nil
 }
 
-// report tells the recorder of the lists, and, where fresh is not nil, how far the
-// store was behind the source. What a list has is at least what was stored when it
-// began; whoever decides on it does so when it is done.
+// report records the lists, and, with fresh, their staleness: a list shows at least
+// what was stored when it began, and is used when it is done.
 func (r *readers) report(rec *cell.Recorder, fresh *freshness) {
 	behind := &lags{prefix: "list-staleness", boundary: ListStaleness}
 	lists, objects := 0, 0

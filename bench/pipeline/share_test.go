@@ -29,7 +29,7 @@ func nodeLoss(t *testing.T) *storm.Storm {
 // intended times, however often the storm is repeated and whatever the pace.
 func TestSharesPlayTheStorm(t *testing.T) {
 	base := nodeLoss(t).Metadata()
-	played := func(of share.Of, p pace.Pace, events int) map[string]int {
+	played := func(of share.Share, p pace.Pace, events int) map[string]int {
 		m := &material{base: base, share: of, events: events, duration: time.Second, seed: 1, producers: 1}
 		sc := m.score(p)
 		out := map[string]int{}
@@ -48,10 +48,10 @@ func TestSharesPlayTheStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 		const shares, events = 3, 2500
-		want := played(share.Of{}, p, events)
+		want := played(share.Share{}, p, events)
 		got := map[string]int{}
 		for i := range shares {
-			for k, n := range played(share.Of{Index: i, Of: shares}, p, events) {
+			for k, n := range played(share.Share{Index: i, Count: shares}, p, events) {
 				got[k] += n
 			}
 		}
@@ -80,7 +80,7 @@ func TestSharesAreCompared(t *testing.T) {
 	var whole, names string
 	for i := range 2 {
 		comparisons, err := Compare(Config{
-			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: share.Of{Index: i, Of: 2}, Seed: 1,
+			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: share.Share{Index: i, Count: 2}, Seed: 1,
 			Paces: []pace.Pace{pace.Rate(1000).Pace()},
 		})
 		if err != nil {
@@ -111,8 +111,8 @@ func TestTooManyShares(t *testing.T) {
 	one := nodeLoss(t).Select(0, func(key string) bool { return true })
 	only := one.Events[0].Key
 	tiny := nodeLoss(t).Select(0, func(key string) bool { return key == only }).Storm
-	_, err := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 0, Of: 2}, Events: 1000})
-	_, other := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Of{Index: 1, Of: 2}, Events: 1000})
+	_, err := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Share{Index: 0, Count: 2}, Events: 1000})
+	_, other := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Share{Index: 1, Count: 2}, Events: 1000})
 	if err == nil {
 		err = other
 	}

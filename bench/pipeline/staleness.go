@@ -9,24 +9,23 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Staleness is how old what somebody decided on was: for how long the first event
-// that the store lacked had been released. See the package comment.
+// Staleness is the age of the oldest released event that the store lacked at a
+// worker's look-up.
 const Staleness cell.Boundary = "staleness"
 
-// ListStaleness is the same for the readers' lists.
+// ListStaleness is the same at a reader's list.
 const ListStaleness cell.Boundary = "list-staleness"
 
-// freshness says, of any moment of a run in which every event was stamped, how far
-// the store was behind the source.
+// freshness computes, for any time of a play with all stamps, how far the store was
+// behind the source.
 type freshness struct {
 	released []int64
-
-	stored  []int64
-	newest  []uint64
-	initial uint64
+	stored   []int64
+	newest   []uint64
+	initial  uint64
 }
 
-// freshnessOf works with the stamps of a run that has ended. O(n log n).
+// freshnessOf reads the stamps of a play that has ended. O(n log n).
 func freshnessOf(s *stamps, initial int) *freshness {
 	f := &freshness{initial: uint64(initial)}
 	latest := int64(0)
@@ -57,9 +56,9 @@ func freshnessOf(s *stamps, initial int) *freshness {
 	return f
 }
 
-// behind returns how many events had been released by a moment that are newer than
-// what the store had at a moment before it, and for how long the first of them had
-// been released. O(log n).
+// behind returns the number of events released by a time that are newer than the
+// store was at an earlier time, and for how long the first of them had been released.
+// O(log n).
 func (f *freshness) behind(stored, released int64) (events uint64, age time.Duration) {
 	// The number of the newest event that had been released.
 	out := f.initial + uint64(sort.Search(len(f.released), func(i int) bool { return f.released[i] > released }))
@@ -73,7 +72,7 @@ func (f *freshness) behind(stored, released int64) (events uint64, age time.Dura
 	return out - in, time.Duration(released - f.released[in-f.initial])
 }
 
-// lags collects how far behind the store was at several moments.
+// lags collects how far the store was behind at several times.
 type lags struct {
 	prefix   string
 	boundary cell.Boundary
@@ -85,7 +84,7 @@ func (l *lags) add(events uint64, age time.Duration) {
 	l.events, l.ages = append(l.events, events), append(l.ages, age)
 }
 
-// report tells the recorder, if there is anything to tell.
+// report records what was collected.
 func (l *lags) report(rec *cell.Recorder) {
 	if len(l.events) == 0 {
 		return

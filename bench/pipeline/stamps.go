@@ -34,8 +34,7 @@ type stamps struct {
 	// replaced counts the objects of lists that the queue took.
 	replaced atomic.Int64
 	// budget is how late a release may be.
-	budget time.Duration
-
+	budget             time.Duration
 	released, enqueued []int64
 	// popped, stored and handled are filled in from the logs.
 	popped, stored, handled []int64

@@ -13,8 +13,8 @@ import (
 	"watchlab/impls/merge"
 )
 
-// SyncHandler is told what a [SyncLoop] dispatches, one call at a time. The
-// pods are its own.
+// SyncHandler receives what a [SyncLoop] dispatches, one call at a time. It owns the
+// pods.
 type SyncHandler interface {
 	HandlePodAdditions(pods []*v1.Pod)
 	HandlePodUpdates(pods []*v1.Pod)
@@ -24,44 +24,41 @@ type SyncHandler interface {
 	HandlePodCleanups(ctx context.Context) error
 }
 
-// PodSource is where a [SyncLoop] finds the pods that it has been told of.
+// PodSource holds the pods that a [SyncLoop] dispatched.
 type PodSource interface {
 	PodByUID(uid types.UID) (*v1.Pod, bool)
 
 	PodsToSync() []*v1.Pod
 }
 
-// SyncObserver watches what a [SyncLoop] reads from its ConfigCh, from the
-// loop's goroutine.
+// SyncObserver is called before and after each dispatch, by the loop's goroutine.
 type SyncObserver interface {
 	Received(u merge.PodUpdate)
 	Dispatched(u merge.PodUpdate)
 }
 
-// PodLifecycleEvent is the news, from the container runtime, that something
-// about a pod's containers changed.
+// PodLifecycleEvent is a change of a pod's containers, reported by the container
+// runtime.
 type PodLifecycleEvent struct {
 	ID   types.UID
 	Type string
 }
 
-// ContainerRemoved is the one type of [PodLifecycleEvent] that is no reason to
-// sync a pod.
+// ContainerRemoved is the only type of [PodLifecycleEvent] that syncs no pod.
 const ContainerRemoved = "ContainerRemoved"
 
-// SyncLoop is kubelet's main loop as far as pods go: it reads from four
-// channels and dispatches to a handler, from one goroutine. What it does with
-// what it reads is upstream's (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/kubelet.go, syncLoopIteration):
+// SyncLoop is kubelet's main loop for pods: one goroutine reads four channels and
+// dispatches to a handler (k8s.io/kubernetes v1.31.14, pkg/kubelet/kubelet.go,
+// syncLoopIteration):
 //
 //   - ConfigCh: ADD, UPDATE, REMOVE and RECONCILE each go to the handler's
 //     method. DELETE is handled as an update, as deletion is graceful. An
 //     unknown operation, and SET, is an error: it is counted and logged, and
-//     the loop goes on. Whatever the operation, its source now counts as seen.
-//   - PlegCh: the pod is synced, if it is there.
+//     the loop goes on. After any operation its source counts as seen.
+//   - PlegCh: the pod is synced, if it exists.
 //   - SyncCh: the pods that are due are synced.
-//   - HousekeepingCh: the handler cleans up, but not before all sources are
-//     ready, lest it takes away pods of a source that has not spoken yet.
+//   - HousekeepingCh: the handler cleans up, once all sources are ready, so that it
+//     keeps the pods of a source without updates yet.
 //
 // A channel that is nil is never read from. Probe results and container
 // managers have no channels here.
@@ -70,20 +67,16 @@ type SyncLoop struct {
 	PlegCh         <-chan PodLifecycleEvent
 	SyncCh         <-chan time.Time
 	HousekeepingCh <-chan time.Time
-
-	Handler SyncHandler
-	Pods    PodSource
-
-	SourcesReady func(seen sets.Set[string]) bool
-
-	Observer SyncObserver
-
-	seen   sets.Set[string]
-	errors atomic.Uint64
+	Handler        SyncHandler
+	Pods           PodSource
+	SourcesReady   func(seen sets.Set[string]) bool
+	Observer       SyncObserver
+	seen           sets.Set[string]
+	errors         atomic.Uint64
 }
 
-// Errors returns how many updates could not be dispatched and how many
-// cleanups failed. It may be called while Run runs.
+// Errors returns the number of failed dispatches and cleanups. It may be called while
+// Run runs.
 func (l *SyncLoop) Errors() uint64 { return l.errors.Load() }
 
 // Run loops until ctx ends or ConfigCh is closed. It is called once.
@@ -93,7 +86,7 @@ func (l *SyncLoop) Run(ctx context.Context) {
 	}
 }
 
-// iterate handles one thing; it returns false where the loop is to end.
+// iterate reads one channel; it returns false at the end of the loop.
 func (l *SyncLoop) iterate(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

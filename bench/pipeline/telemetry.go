@@ -32,10 +32,9 @@ type telemetry struct {
 	score   *score
 	initial uint64
 	budget  int64
-
-	mu    sync.Mutex
-	probe *probe.Probe
-	over  bool
+	mu      sync.Mutex
+	probe   *probe.Probe
+	over    bool
 	// released, enqueued and replaced are what has been counted.
 	released, enqueued uint64
 	replaced           int64
@@ -538,17 +537,17 @@ func (t *telemetry) journeys(o outcome) {
 	if sampling == nil {
 		return
 	}
-	told := map[uint64]bool{}
+	done := map[uint64]bool{}
 	for seq := t.initial + 1; seq < uint64(len(t.st.released)); seq++ {
-		if !sampling.Sampled(seq) || told[seq] {
+		if !sampling.Sampled(seq) || done[seq] {
 			continue
 		}
 		into := t.into(seq, o.lookedUp)
 		t.journey(sampling, seq, o.popped, into)
-		told[seq] = true
-		if into != 0 && !told[into] && !sampling.Sampled(into) {
+		done[seq] = true
+		if into != 0 && !done[into] && !sampling.Sampled(into) {
 			t.journey(sampling, into, o.popped, 0)
-			told[into] = true
+			done[into] = true
 		}
 	}
 }

@@ -21,7 +21,7 @@ type handler struct {
 	queue    workqueue.TypedInterface[string]
 	// stages labels the informer's goroutine at the first call.
 	stages profile.Stages
-	// seen has the events that the handler has been told of, left how many are
+	// seen has the events of the calls so far, left how many are
 	// missing; done is closed when none is. newest is the newest event.
 	seen   []bool
 	left   int
@@ -44,20 +44,20 @@ func newHandler(st *stamps, h *handling, q workqueue.TypedInterface[string], eve
 // OnAdd implements [cache.ResourceEventHandler].
 func (h *handler) OnAdd(obj any, isInInitialList bool) {
 	if isInInitialList {
-		h.told(cache.Replaced, obj)
+		h.call(cache.Replaced, obj)
 		return
 	}
-	h.told(cache.Added, obj)
+	h.call(cache.Added, obj)
 }
 
 // OnUpdate implements [cache.ResourceEventHandler]. An update by the same version is
 // a resync's, or a list's.
 func (h *handler) OnUpdate(old, obj any) {
 	if sequence(old) == sequence(obj) {
-		h.told(cache.Sync, obj)
+		h.call(cache.Sync, obj)
 		return
 	}
-	h.told(cache.Updated, obj)
+	h.call(cache.Updated, obj)
 }
 
 // OnDelete implements [cache.ResourceEventHandler].
@@ -65,10 +65,10 @@ func (h *handler) OnDelete(obj any) {
 	if h.deleted != nil {
 		h.deleted(sequence(obj))
 	}
-	h.told(cache.Deleted, obj)
+	h.call(cache.Deleted, obj)
 }
 
-func (h *handler) told(t cache.DeltaType, obj any) {
+func (h *handler) call(t cache.DeltaType, obj any) {
 	h.busy.Store(true)
 	defer h.busy.Store(false)
 	if len(h.log.ends) == 0 {
@@ -99,7 +99,6 @@ type worker struct {
 	st      *stamps
 	indexer cache.KeyGetter
 	queue   workqueue.TypedInterface[string]
-
 	log     []work
 	stamped int
 	// worked is how many entries of the log other goroutines may read.

@@ -1,15 +1,14 @@
-// Package share says how several processes share one storm: which part each has
-// ([Of]), and what all of them are told ([Plan]).
+// Package share divides a storm among several processes ([Share]).
 //
-// A storm is divided by key, so that all events of an object come to one share, in
-// their order. Which share has a key follows from a hash of the key and the number
-// of shares alone: no process has to know of another, and each makes the same storm
-// from the same seed and keeps its part of it. Events keep their intended times, so
-// that the shares, played at the same time, are the storm: nothing of it is missing,
-// and nothing is there twice.
+//  1. A hash of an object's key and the number of shares select its share: all events
+//     of an object are in one share, in their order. Processes need not communicate.
+//  2. Each process generates the whole storm from the same seed and keeps its share
+//     ([Share.Has], [Share.Storm]).
+//  3. Events keep their intended times ([Schedule]). Shares that are played at the same
+//     time are the whole storm: no event is missing, and none comes twice.
 //
-// The keys of the shares are about as many, give or take the square root of their
-// number. Their events need not be: a hot key stays in one share ([Sizes] counts).
+// Shares have about equal numbers of keys, within the square root of that number. A
+// hot key makes their numbers of events unequal ([Sizes]).
 package share
 
 import (
@@ -17,58 +16,59 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
-// Of is one of several shares: number Index, from 0, of Of. The zero value is the
-// only share there is: the whole.
-type Of struct{ Index, Of int }
+// Share is share Index of Count, counted from 0. The zero value is the whole storm.
+type Share struct{ Index, Count int }
 
 // MaxShares is the largest number of shares.
 const MaxShares = 10_000
 
-// ErrShare is wrapped by the errors for what is no share.
+// ErrShare is wrapped by errors for an invalid share.
 var ErrShare = errors.New("invalid share")
 
 // Parse reads a share: "2/4" is index 2 of 4, the third. The error wraps [ErrShare].
-func Parse(text string) (Of, error) {
+func Parse(text string) (Share, error) {
 	index, of, ok := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
 	n, err2 := strconv.Atoi(of)
-	o := Of{Index: i, Of: n}
-	if !ok || err1 != nil || err2 != nil || o.String() != text || n < 1 {
-		return Of{}, fmt.Errorf("%w %q (allowed: INDEX/SHARES, such as 0/4, the first of four)", ErrShare, text)
+	s := Share{Index: i, Count: n}
+	if !ok || err1 != nil || err2 != nil || s.String() != text || n < 1 {
+		return Share{}, fmt.Errorf("%w %q (allowed: INDEX/SHARES, such as 0/4, the first of four)", ErrShare, text)
 	}
-	return o, o.Validate()
+	return s, s.Validate()
 }
 
 // String returns the share as [Parse] reads it.
-func (o Of) String() string { return strconv.Itoa(o.Index) + "/" + strconv.Itoa(o.Of) }
+func (s Share) String() string { return strconv.Itoa(s.Index) + "/" + strconv.Itoa(s.Count) }
 
-// Validate refuses a share of none or of too many, and one beyond the last. The error
-// wraps [ErrShare].
-func (o Of) Validate() error {
+// Validate checks Index and Count. The error wraps [ErrShare].
+func (s Share) Validate() error {
 	switch {
-	case o.Whole():
+	case s.Whole():
 		return nil
-	case o.Of > MaxShares:
-		return fmt.Errorf("%w %v: %d shares (allowed: 1 to %d)", ErrShare, o, o.Of, MaxShares)
-	case o.Of < 1 || o.Index < 0 || o.Index >= o.Of:
-		return fmt.Errorf("%w %v: of %d shares, the first is 0 and the last %d", ErrShare, o, o.Of, o.Of-1)
+	case s.Count > MaxShares:
+		return fmt.Errorf("%w %v: %d shares (allowed: 1 to %d)", ErrShare, s, s.Count, MaxShares)
+	case s.Count < 1 || s.Index < 0 || s.Index >= s.Count:
+		return fmt.Errorf("%w %v: of %d shares, the first is 0 and the last %d", ErrShare, s, s.Count, s.Count-1)
 	}
 	return nil
 }
 
-// Whole reports whether it is the only share there is.
-func (o Of) Whole() bool { return o == Of{} || o == Of{Of: 1} }
+// Whole reports whether the share is the whole storm.
+func (s Share) Whole() bool { return s == Share{} || s == Share{Count: 1} }
 
 // Has reports whether the key is in this share. It doesn't allocate.
-func (o Of) Has(key string) bool { return o.Whole() || of(key, o.Of) == o.Index }
+func (s Share) Has(key string) bool { return s.Whole() || indexOf(key, s.Count) == s.Index }
 
-// of returns the share that has the key, of n: by the 64-bit FNV-1a hash, mixed as
-// MurmurHash3 begins to finish, as its low bits follow those of the key's last letters.
-func of(key string, n int) int {
+// indexOf returns the index of the key's share among n: by the 64-bit FNV-1a hash with
+// the first step of MurmurHash3's finalizer, as the low bits of FNV-1a follow those of
+// the key's last letters.
+func indexOf(key string, n int) int {
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(key) {
 		h = (h ^ uint64(key[i])) * 0x100000001b3
@@ -79,21 +79,44 @@ func of(key string, n int) int {
 	return int(h % uint64(n))
 }
 
-// Storm returns the share's part of a storm: the events of its keys, numbered anew,
-// at the times that they have there, and the marks. It is valid where the storm is,
-// and may be empty. O(events).
-func (o Of) Storm(s *storm.Storm) *storm.Storm {
-	if o.Whole() {
-		return s
+// Storm returns the share's part of a storm: the events of its keys, renumbered, at
+// their times, and all marks. It may be empty. O(events).
+func (s Share) Storm(whole *storm.Storm) *storm.Storm {
+	if s.Whole() {
+		return whole
 	}
-	return s.Select(0, o.Has).Storm
+	return whole.Select(0, s.Has).Storm
 }
 
 // Sizes counts the events that each of n shares has of a storm. O(events).
 func Sizes(s *storm.Storm, n int) []int {
 	sizes := make([]int, max(n, 1))
 	for i := range s.Events {
-		sizes[of(s.Events[i].Key, len(sizes))]++
+		sizes[indexOf(s.Events[i].Key, len(sizes))]++
 	}
 	return sizes
+}
+
+// Schedule returns the schedule of a selection of a storm's events, given the whole
+// storm's: each event keeps its intended time. Event 0 is the first after the initial
+// list. O(1) for each.
+func Schedule(whole pace.Schedule, s storm.Selection) pace.Schedule {
+	if whole == pace.Schedule(pace.Unpaced) {
+		return whole
+	}
+	return schedule{whole: whole, places: s.Places[s.Initial:], initial: s.WholeInitial}
+}
+
+type schedule struct {
+	whole   pace.Schedule
+	places  []int
+	initial int
+}
+
+// Intended implements [pace.Schedule]. Events beyond the last are due with it.
+func (s schedule) Intended(i int) time.Duration {
+	if len(s.places) == 0 {
+		return 0
+	}
+	return s.whole.Intended(s.places[max(0, min(i, len(s.places)-1))] - s.initial)
 }

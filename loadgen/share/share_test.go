@@ -98,7 +98,7 @@ func TestSharesAreTheStorm(t *testing.T) {
 		together := make([]event, len(whole.Events))
 		filled, initial, keys := 0, 0, map[string]int{}
 		for i := range n {
-			of := share.Of{Index: i, Of: n}
+			of := share.Share{Index: i, Count: n}
 			part := s.Select(length, of.Has).First(cut)
 			if len(part.Events) > 0 {
 				if err := part.Validate(); err != nil {
@@ -139,7 +139,7 @@ func TestMarksStayInTheirPlace(t *testing.T) {
 		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
 		whole := s.AtLeast(length)
 		for i := range n {
-			part := s.Select(length, share.Of{Index: i, Of: n}.Has)
+			part := s.Select(length, share.Share{Index: i, Count: n}.Has)
 			var want []storm.Mark
 			for _, m := range whole.Marks {
 				after, _ := slices.BinarySearch(part.Places, int(m.After))
@@ -173,7 +173,7 @@ func TestIntendedTimesStay(t *testing.T) {
 				return own[min(i, len(own)-1)].At
 			}})
 			for i := range n {
-				part := s.Select(length, share.Of{Index: i, Of: n}.Has)
+				part := s.Select(length, share.Share{Index: i, Count: n}.Has)
 				schedule := share.Schedule(of, part)
 				if on := pace.On(schedule); on.Paced() != p.Paced() {
 					t.Fatalf("a share of %s: paced %v", text, on.Paced())
@@ -196,7 +196,7 @@ func TestWhoHasAKey(t *testing.T) {
 	got := map[string]int{}
 	for key := range want {
 		for i := range 4 {
-			if (share.Of{Index: i, Of: 4}).Has(key) {
+			if (share.Share{Index: i, Count: 4}).Has(key) {
 				got[key] = i
 			}
 		}
@@ -222,7 +222,7 @@ func TestBalance(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for text, want := range map[string]share.Of{"0/1": {Of: 1}, "2/4": {Index: 2, Of: 4}, "9999/10000": {Index: 9999, Of: 10000}} {
+	for text, want := range map[string]share.Share{"0/1": {Count: 1}, "2/4": {Index: 2, Count: 4}, "9999/10000": {Index: 9999, Count: 10000}} {
 		got, err := share.Parse(text)
 		if err != nil || got != want || got.String() != text {
 			t.Errorf("%q: %v, %v", text, got, err)
@@ -233,7 +233,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, of, err)
 		}
 	}
-	if !(share.Of{}).Whole() || !(share.Of{Of: 1}).Whole() || (share.Of{Of: 2}).Whole() {
+	if !(share.Share{}).Whole() || !(share.Share{Count: 1}).Whole() || (share.Share{Count: 2}).Whole() {
 		t.Error("what is whole")
 	}
 }

@@ -153,7 +153,7 @@ func (s *jobPod) parse() error {
 		return err
 	}
 	if s.plan.Mode == fleet.ModeSelf {
-		s.spec.Share = share.Of{Index: s.index, Of: s.plan.Pods}.String()
+		s.spec.Share = share.Share{Index: s.index, Count: s.plan.Pods}.String()
 	}
 	return nil
 }

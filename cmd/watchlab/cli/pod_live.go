@@ -61,7 +61,7 @@ func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 		return nil, err
 	}
 	turn := &turns{list: lw}
-	stream := pipeline.LiveConfig{Of: "shared-server-" + r.GroupVersionResource.Resource}
+	stream := pipeline.LiveConfig{Stream: "shared-server-" + r.GroupVersionResource.Resource}
 	stream.Open = func() (*cluster.Tee, error) {
 		if err := turn.next(ctx); err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func (s *jobPod) written(ctx context.Context) (*written, error) {
 
 // listenToWriters follows what the writers of the run make in the cluster.
 func (s *jobPod) listenToWriters(w *written) (*experiment.Plan, error) {
-	return experiment.NewLive(s.spec, pipeline.LiveConfig{Of: w.Storm.Name, Open: func() (*cluster.Tee, error) {
+	return experiment.NewLive(s.spec, pipeline.LiveConfig{Stream: w.Storm.Name, Open: func() (*cluster.Tee, error) {
 		return cluster.NewTee(w.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
 	}})
 }
@@ -190,7 +190,7 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 	if err != nil {
 		return s.bad(err)
 	}
-	mine := share.Of{Index: s.index, Of: s.plan.Writers}
+	mine := share.Share{Index: s.index, Count: s.plan.Writers}
 	part := what.Storm.Select(0, mine.Has)
 	writer, err := cluster.NewWriter(what.cluster, what.Resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
