@@ -43,6 +43,9 @@ profiles:
 // recording through all variants of the families that take so many pods. Nothing is
 // left in the cluster.
 func TestFiveThousandPods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: TestApplyAndTee and TestRecord do the same with fewer pods")
+	}
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	client := kubernetes.NewForConfigOrDie(cp.Config())
 	dir := t.TempDir()
