@@ -104,7 +104,7 @@ func TestWhatIsHandedOver(t *testing.T) {
 			}
 		}
 	}
-	if _, err := lab.ReadResult(strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "handed nothing over") {
+	if _, err := lab.ReadResult(strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "returned no result") {
 		t.Errorf("of nothing: %v", err)
 	}
 }

@@ -211,7 +211,7 @@ func TestMemory(t *testing.T) {
 func TestMemoryOfAProcessThatFails(t *testing.T) {
 	t.Setenv(asCommand, "1")
 	_, err := playFresh(t.Context(), experiment.Spec{Family: "nobody"}, "Queue/impl=x")
-	if err == nil || !strings.Contains(err.Error(), "handed nothing over") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
+	if err == nil || !strings.Contains(err.Error(), "returned no result") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
 		t.Errorf("error %v", err)
 	}
 	_, err = playFresh(t.Context(), experiment.Spec{Family: "queue", Storm: experiment.Storm{Name: tiny}, Events: 3000}, "Queue/impl=x")
