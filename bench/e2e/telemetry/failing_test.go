@@ -90,18 +90,18 @@ func TestServersFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env, args := toServer(url)
 			_, stderr := perSecond(t, env, args...)
-			var said []string
+			var warnings []string
 			lines := bufio.NewScanner(strings.NewReader(stderr))
 			for lines.Scan() {
 				if strings.Contains(lines.Text(), "the run continues") {
-					said = append(said, lines.Text())
+					warnings = append(warnings, lines.Text())
 				}
 			}
-			slices.Sort(said)
-			if len(said) != 2 || !strings.Contains(said[0], "OpenTelemetry") || !strings.Contains(said[1], "remote write") {
-				t.Errorf("warnings: %q", said)
+			slices.Sort(warnings)
+			if len(warnings) != 2 || !strings.Contains(warnings[0], "OpenTelemetry") || !strings.Contains(warnings[1], "remote write") {
+				t.Errorf("warnings: %q", warnings)
 			}
-			for _, s := range said {
+			for _, s := range warnings {
 				if len(s) > 600 || strings.ContainsAny(s, "\x00\r") {
 					t.Errorf("%d bytes: %q", len(s), s)
 				}
