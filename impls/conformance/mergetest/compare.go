@@ -119,9 +119,9 @@ func play(t tb, v merge.Variant, s script) []result {
 		if st.alone {
 			continue
 		}
-		res := result{Step: i, Notifications: comparable(notifications, start), Events: r.events.take()}
+		res := result{Step: i, Notifications: normalized(notifications, start), Events: r.events.take()}
 		notifications = nil
-		for _, last := range comparable(r.collect(r.Sync), start) {
+		for _, last := range normalized(r.collect(r.Sync), start) {
 			res.State = last.Pods
 		}
 		results = append(results, res)
@@ -129,9 +129,9 @@ func play(t tb, v merge.Variant, s script) []result {
 	return results
 }
 
-// comparable returns updates with pods in a defined order and with times since
+// normalized returns updates with pods in a defined order and with times since
 // the start.
-func comparable(updates []merge.PodUpdate, start time.Time) []merge.PodUpdate {
+func normalized(updates []merge.PodUpdate, start time.Time) []merge.PodUpdate {
 	for i := range updates {
 		sortUnordered(&updates[i])
 		for j, pod := range updates[i].Pods {

@@ -63,7 +63,7 @@ func step(before model, in, out any) ([]model, error) {
 		return before.afterDone(op.consumer), nil
 	case lengthOp:
 		if m.len() != out {
-			err = fmt.Errorf("Len is %d, not %d", m.len(), out)
+			err = fmt.Errorf("length is %d, not %d", m.len(), out)
 		}
 	case syncedOp:
 		if synced, certain := m.hasSynced(); certain && synced != out {

@@ -291,7 +291,7 @@ func (p *player) list(o numbered) []any {
 
 func (p *player) look() error {
 	if got, want := p.queue.Len(), p.model.len(); got != want {
-		return fmt.Errorf("Len is %d, want %d: %v", got, want, p.model)
+		return fmt.Errorf("length is %d, want %d: %v", got, want, p.model)
 	}
 	want, certain := p.model.hasSynced()
 	if got := p.queue.HasSynced(); certain && got != want {
