@@ -25,6 +25,7 @@ type comparisonRun struct {
 	baselines map[string]string
 	warm      map[string]bool
 	until     time.Duration
+	reserve   time.Duration // of the first batch, for what More asks for
 	closed    bool
 	withheld  map[string][]Round
 }
@@ -206,8 +207,12 @@ func (c *comparisonRun) fits(first, last, more int) bool {
 	if c.r.opts.Profile != nil {
 		more++
 	}
+	until := c.until
+	if first == 0 && c.More != nil {
+		until -= c.reserve
+	}
 	cost := c.cost(c.cellRuns[first:], func(*cellRun) int { return more })
-	return cost > 0 && c.r.spent()+cost <= c.until
+	return cost > 0 && c.r.spent()+cost <= until
 }
 
 // plan returns the plays of a round in its drawn order: the cells without this round,

@@ -219,7 +219,8 @@ func (r *runner) play(ctx context.Context) error {
 		}
 		if r.opts.Budget > 0 {
 			now := r.spent()
-			c.until = now + max(r.opts.Budget-now, 0)/time.Duration(len(r.runs)-i)
+			share := max(r.opts.Budget-now, 0) / time.Duration(len(r.runs)-i)
+			c.until, c.reserve = now+share, share/3
 		}
 		if err := c.play(ctx); err != nil || r.out.Interrupted {
 			return err
