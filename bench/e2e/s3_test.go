@@ -89,7 +89,7 @@ func TestCollectFromS3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want.Outcome.Comparisons[0].Cells[0].Medians, got.Comparisons[0].Cells[0].Medians); diff != "" || got.Merged.String() != "12 shards" {
+	if diff := cmp.Diff(want.Outcome.Comparisons[0].Cells[0].Medians, got.Comparisons[0].Cells[0].Medians); diff != "" || got.Merged.String() != "12 shares" {
 		t.Errorf("%s (-folder +S3):\n%s", got.Merged, diff)
 	}
 
