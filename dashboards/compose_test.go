@@ -282,7 +282,7 @@ func TestComposePorts(t *testing.T) {
 	}
 	readYAML(t, "provisioning/datasources/watchlab.yaml", &sources)
 
-	listens := []string{
+	listens := []string{ // as the services are started
 		after(t, c.Services["prometheus"].Command, "--web.listen-address="),
 		"127.0.0.1:" + c.Services["grafana"].Environment["GF_SERVER_HTTP_PORT"],
 		after(t, c.Services["pyroscope"].Command, "-server.http-listen-address=") + ":" + after(t, c.Services["pyroscope"].Command, "-server.http-listen-port="),

@@ -182,7 +182,8 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-
+	// What Grafana 9.3's schema of a dashboard asks for
+	// (kinds/structured/dashboard/dashboard_kind.cue).
 	"schema": func(d dashboard) (wrong []string) {
 		bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 		if n := len(d.UID); n < 8 || n > 40 {
@@ -234,13 +235,13 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-
+	// Otherwise a legend shows what isn't there.
 	"legends name labels that the query keeps": func(d dashboard) (wrong []string) {
 		label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {
 				for _, m := range label.FindAllStringSubmatch(q.LegendFormat, -1) {
-
+					// What isn't aggregated keeps all labels; label_replace names one in quotes.
 					if kept := regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b|"` + m[1] + `"`); !kept.MatchString(q.Expr) {
 						wrong = append(wrong, fmt.Sprintf("%s %s: {{%s}}", p.Title, q.RefID, m[1]))
 					}

@@ -13,7 +13,7 @@ import (
 // Group is a set of rules that Prometheus evaluates together, in order.
 type Group struct {
 	Name string
-
+	// Interval is how often.
 	Interval string
 	Records  []Record
 	Alerts   []Alert
@@ -25,14 +25,16 @@ type Record struct{ Name, Expr string }
 // Alert is an alerting rule with its runbook.
 type Alert struct {
 	Name, Expr string
-
+	// For is how long the expression must hold.
 	For string
-
+	// Severity is warning, where figures are in doubt, or critical, where they are
+	// lost.
 	Severity string
-
+	// Summary is one line with {{ $labels.x }} and {{ $value }}; Meaning says what
+	// it is about, Steps what to do, in order.
 	Summary, Meaning string
 	Steps            []string
-
+	// Dashboard is the UID of where to look.
 	Dashboard string
 }
 

@@ -84,22 +84,28 @@ const (
 // compared only where their guarantees are equal, or where the difference
 // stands beside the figures.
 type Guarantees struct {
+	// Mode is the way of working that the guarantees hold for, in the words of
+	// the family's options ("per-key", "in-order"); empty where a variant has
+	// one way only.
 	Mode string `json:"mode,omitempty"`
-
+	// Order in which a consumer sees events.
 	Order Order `json:"order"`
-
+	// Coalesces says what may be folded together while it waits.
 	Coalesces Coalescing `json:"coalesces"`
-
+	// Bounded is true where a capacity can be set and producers wait for room.
 	Bounded bool `json:"bounded"`
-
+	// Consumers that may take at once.
 	Consumers Consumers `json:"consumers"`
-
+	// Unlocked is true where producers go on while the consumer processes.
 	Unlocked bool `json:"unlocked"`
-
+	// HandsOver says whose the things are that the consumer is handed; empty
+	// means [Owned].
 	HandsOver Ownership `json:"handsOver,omitempty"`
-
+	// Trusts names what is taken on the sender's word where other variants of
+	// the family look for themselves; empty means nothing.
 	Trusts string `json:"trusts,omitempty"`
-
+	// DropIn names the upstream interface that an instance satisfies, such as
+	// "cache.QueueWithBatch"; empty where upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
 }
 
@@ -137,14 +143,17 @@ func (g Guarantees) String() string {
 // Variant is one implementation in a family, built from options O into an
 // instance T.
 type Variant[O, T any] struct {
+	// Name by which New finds it; unique in its family.
 	Name string
-
+	// Summary says in one line how it works.
 	Summary string
-
+	// Upstream names the module and version that a baseline comes from; empty
+	// for a contestant of ours.
 	Upstream string
-
+	// Guarantees, one entry for each mode; the first is the default mode.
 	Guarantees []Guarantees
-
+	// New builds an instance. It returns an error wrapping [ErrOptions] for
+	// options that the variant does not support.
 	New func(O) (T, error)
 }
 
@@ -177,7 +186,7 @@ type Registry[O, T any] struct {
 	family Family
 
 	mu sync.RWMutex
-
+	// variants is guarded by mu and only ever grows.
 	variants []Variant[O, T]
 }
 

@@ -73,7 +73,7 @@ func TestQuantilesAgainstSorting(t *testing.T) {
 			share float64
 			got   time.Duration
 		}{{0.5, q.P50}, {0.9, q.P90}, {0.99, q.P99}, {0.999, q.P999}} {
-
+			// HdrHistogram's rank: rounded to the nearest, at least 1.
 			want := durations[max(int(c.share*float64(len(durations))+0.5), 1)-1]
 			if c.got < want || float64(c.got) > float64(want)*1.001+1 {
 				t.Fatalf("%v: %d, want %d of %d values", c.share, c.got, want, len(durations))

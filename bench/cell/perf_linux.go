@@ -20,7 +20,7 @@ import (
 // a little more.
 type perf struct {
 	units  []string
-	events [][]int
+	events [][]int // file descriptors, by unit and thread
 }
 
 // event is one that perf_event_open takes.

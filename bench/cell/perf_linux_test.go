@@ -28,7 +28,7 @@ func TestAllThreadsAreCountedOnce(t *testing.T) {
 	var done sync.WaitGroup
 	for range threads {
 		done.Go(func() {
-			runtime.LockOSThread()
+			runtime.LockOSThread() // The thread ends with the goroutine.
 			touch(t, pages)
 		})
 	}

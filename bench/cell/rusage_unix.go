@@ -22,8 +22,8 @@ func readRusage() rusage {
 	}
 	return rusage{
 		cpu:      time.Duration(u.Utime.Nano() + u.Stime.Nano()),
-		switches: int64(u.Nvcsw) + int64(u.Nivcsw),
-		faults:   int64(u.Minflt) + int64(u.Majflt),
+		switches: int64(u.Nvcsw) + int64(u.Nivcsw),  //nolint:unconvert // int32 on some.
+		faults:   int64(u.Minflt) + int64(u.Majflt), //nolint:unconvert // int32 on some.
 		ok:       true,
 	}
 }

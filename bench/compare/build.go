@@ -20,6 +20,8 @@ import (
 // Options say what is compared with what. [Defaults] are benchstat's, save that
 // the commit is ignored, as that is what usually differs.
 type Options struct {
+	// Table, Row, Col and Ignore are projections, Filter is a filter, in the
+	// language of golang.org/x/perf/benchproc/syntax.
 	Table, Row, Col, Ignore, Filter string
 	Alpha, Confidence               float64
 }
@@ -31,6 +33,7 @@ func Defaults() Options {
 
 // OptionError is an option that cannot be used.
 type OptionError struct {
+	// Option is its name in small letters, as the command's flag has it.
 	Option string
 	Err    error
 }

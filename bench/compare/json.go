@@ -34,6 +34,7 @@ type (
 		Warnings []string  `json:"warnings,omitempty"`
 	}
 	jsonTest struct {
+		// Change as a share: 0.05 for 5 % more.
 		Change        *float64 `json:"change,omitempty"`
 		P             float64  `json:"p"`
 		Significant   bool     `json:"significant"`
@@ -87,7 +88,7 @@ func jsonOf(c *Cell) *jsonCell {
 	if c.Base != nil {
 		j.VsBase = &jsonTest{
 			Change: finite(c.Summary.Center/c.Base.Summary.Center - 1), P: c.Test.P,
-
+			// An exact unit has an alpha of 0, and any difference counts.
 			Significant:   c.Test.P < c.Test.Alpha || c.Test.Alpha == 0 && c.Summary.Center != c.Base.Summary.Center,
 			MinDetectable: c.MinDetectable,
 		}

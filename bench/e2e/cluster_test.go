@@ -168,7 +168,7 @@ func TestClusterRun(t *testing.T) {
 				t.Errorf("shard: %+v", sh)
 			}
 		}
-
+		// The shares together are what one process plays by itself.
 		merged := d.collected("mine")
 		alone := filepath.Join(t.TempDir(), "alone")
 		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", storm, "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
@@ -192,6 +192,7 @@ func TestClusterRun(t *testing.T) {
 			}
 		}
 
+		// Its name is taken, and what there is of it is left as it is.
 		if _, stderr := d.must(2, args...); !strings.Contains(stderr, "--name") || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("a second run of this name: %s", stderr)
 		}

@@ -55,7 +55,7 @@ func changePaced(ctx context.Context, client rest.Interface, object deliveryObje
 				}
 				lags[i] = time.Since(meant)
 				patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d-%d"}}}`, pacedStamp, meant.UnixNano(), i)
-
+				// Where it fails, watchers wait for it until their time is up.
 				_ = client.Patch(types.MergePatchType).Namespace("default").Resource(object.resource).
 					Name(fmt.Sprintf("delivery-%03d", i%deliveryObjects)).Body([]byte(patch)).Do(ctx).Error()
 				took[i] = time.Since(meant)

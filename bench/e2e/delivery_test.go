@@ -166,9 +166,9 @@ func simulatedServer(b testing.TB) server {
 // deliveryObject is the object that is written.
 type deliveryObject struct {
 	name string
-
+	// resource of the core group.
 	resource string
-
+	// events that happen in a play.
 	events int
 	of     func(i int) runtime.Object
 }

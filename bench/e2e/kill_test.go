@@ -250,7 +250,7 @@ type recording struct {
 	sums []record.Summary
 
 	mu sync.Mutex
-
+	// state has the version of each pod, breaks what the watch broke at. Guarded by mu.
 	state  map[string]string
 	breaks []trace.Break
 }

@@ -26,7 +26,7 @@ type playable struct {
 	cluster *cluster.Cluster
 	pods    cluster.Resource
 	writer  *cluster.Writer
-
+	// storm is the beginning of a recorded one.
 	storm *storm.Storm
 }
 

@@ -42,7 +42,7 @@ type shards struct {
 	args    []string
 
 	mu sync.Mutex
-
+	// output by shard. Guarded by mu.
 	output map[string]*bytes.Buffer
 }
 

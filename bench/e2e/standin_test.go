@@ -42,13 +42,13 @@ type standIn struct {
 	cp      *controlplane.ControlPlane
 	program string
 	dir     string
-
+	// spoil, if not nil, is told of each process that was started.
 	spoil func(pod *corev1.Pod, process *os.Process)
 
 	mu sync.Mutex
-
+	// pods by UID. Guarded by mu.
 	pods map[string]*podProcess
-
+	// services by name: the ports on which they are served here. Guarded by mu.
 	services map[string]int
 	wg       sync.WaitGroup
 }
@@ -63,7 +63,7 @@ type podProcess struct {
 // output collects the output of processes while tests read it.
 type output struct {
 	mu   sync.Mutex
-	text bytes.Buffer
+	text bytes.Buffer // Guarded by mu.
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -114,7 +114,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 		s.mu.Lock()
 		for _, p := range s.pods {
 			if p.cmd != nil {
-				_ = p.cmd.Process.Kill()
+				_ = p.cmd.Process.Kill() // It may have ended.
 			}
 		}
 		s.mu.Unlock()

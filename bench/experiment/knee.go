@@ -28,14 +28,19 @@ import (
 //
 // A Knee is for one comparison and one goroutine.
 type Knee struct {
+	// Objectives that are each searched for; a rate that was tried for one counts
+	// for all.
 	Objectives []stats.Objective
-
+	// From and To bound the rates, in events a second.
 	From, To float64
-
+	// Resolution is how far apart the ends of the bracket may be, as a share of
+	// the lower one.
 	Resolution float64
-
+	// At returns the comparison with a cell of every variant at a rate. The label
+	// "rate" of the cells is that rate, as [Rate] writes it.
 	At func(rate float64) (lab.Comparison, error)
 
+	// headline is the boundary that speaks for latency.
 	headline cell.Boundary
 	err      error
 }

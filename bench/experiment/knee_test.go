@@ -19,12 +19,13 @@ import (
 // server is a queue before one server that takes the same time for everything
 // (M/D/1): what it measures is worked out, not waited for.
 type server struct {
+	// takes is the time for one.
 	takes time.Duration
-
+	// generator is the highest rate that can be released on time; 0 for any.
 	generator float64
-
+	// breaks is the rate from which events are lost; 0 for none.
 	breaks float64
-
+	// slowPlays is how many of the first plays at a rate take twice as long.
 	slowPlays int
 }
 

@@ -52,7 +52,7 @@ func TestFollow(t *testing.T) {
 			s, err := f.Follow(t.Context(), testRef, func(s State) { shown = append(shown, s) }, warn)
 			done <- result{s, err}
 		}()
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // On the bubble's clock: until it has listed.
 		pods := f.client.CoreV1().Pods("lab")
 		for i := range 4 {
 			if _, err := pods.Create(t.Context(), podOf(i, 0, corev1.PodRunning), metav1.CreateOptions{}); err != nil {

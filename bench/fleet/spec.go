@@ -15,11 +15,14 @@ type Spec struct {
 	Plan Plan
 
 	Files map[string][]byte
-
+	// Namespace is where the run is. Where there is none of that name, it is made,
+	// with the restricted Pod Security level; one that somebody else made is left as
+	// it is.
 	Namespace string
-
+	// Image is that of all containers; empty for the manifests'.
 	Image string
-
+	// Overlay is the name of one of [Overlays], or a folder with a kustomization that
+	// stands on ../../base as they do; empty for the base as it is.
 	Overlay string
 
 	// Dashboards has the kustomization of the dashboards, which the overlay
@@ -27,11 +30,11 @@ type Spec struct {
 	Dashboards fs.FS
 
 	Serve []string
-
+	// Token is what the simulated API server asks for, in mode shared-server.
 	Token string
-
+	// Resource is what the writers make and the shards hear, in mode cluster.
 	Resource schema.GroupResource
-
+	// PodMonitor adds one, for clusters that have the kind.
 	PodMonitor bool
 }
 

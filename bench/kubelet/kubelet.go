@@ -69,25 +69,28 @@ type adapter struct {
 	rejected func(source string, update merge.PodUpdate, err error)
 	out      chan merge.PodUpdate
 
+	// ctx ends the goroutines of the adapter, which carriers counts.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	carriers sync.WaitGroup
-
+	// listening is PodConfig's ctx, which release ends.
 	listening context.Context
 	release   context.CancelFunc
 
+	// calls is read-locked by each call that may send, and locked by Close to
+	// wait for them.
 	calls sync.RWMutex
-
+	// closed is guarded by calls.
 	closed bool
-
+	// once makes Close's work happen once.
 	once sync.Once
 
 	mu sync.Mutex
-
+	// ended is true when no goroutine may begin any more; guarded by mu.
 	ended bool
-
+	// upstream are PodConfig's channels by source, guarded by mu.
 	upstream map[string]chan<- any
-
+	// channels of the sources that have a goroutine, guarded by mu.
 	channels map[string]chan merge.PodUpdate
 }
 

@@ -96,12 +96,12 @@ func TestABudgetThatIsResumed(t *testing.T) {
 			}
 			return o
 		}
-
+		// Of three cells, the warm-up and two rounds, and half a cell.
 		if o := run(9500 * time.Millisecond); !o.Interrupted || o.Rounds != 3 || len(o.Comparisons[0].Cells[0].Rounds) != 2 {
 			t.Fatalf("%+v", o)
 		}
 		opts.Resume = true
-
+		// 9 s of 20 are left for a warm-up, the third round and one more.
 		o := run(time.Hour)
 		if c := o.Comparisons[0]; o.Interrupted || c.Rounds != 4 || o.Spent > 20*time.Second {
 			t.Errorf("%d rounds in %v", c.Rounds, o.Spent)
@@ -161,7 +161,7 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%v are said to be left before anything was played", all[0].left)
 		}
 		end := time.Since(start)
-
+		// Once bad has failed, in round 2, nothing else is to come than what will be.
 		exact := 0
 		for _, r := range all[1:] {
 			rest := end - r.at

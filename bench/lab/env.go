@@ -14,6 +14,7 @@ import (
 
 // Build says which program measured.
 type Build struct {
+	// Commit is the revision it was built from, empty where unknown.
 	Commit string `json:"commit,omitempty"`
 	Dirty  bool   `json:"dirty"`
 }

@@ -21,6 +21,7 @@ var ErrShares = errors.New("no run can be made of the shares")
 // MixedError says that two shares differ in what has to be the same in all of them. It
 // wraps [ErrShares].
 type MixedError struct {
+	// What differs, such as "commit", and how it stands with two shards.
 	What   string
 	A, B   string
 	IndexA int

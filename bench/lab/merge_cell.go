@@ -11,6 +11,7 @@ import (
 
 // mergedCell is a cell of all shares so far.
 type mergedCell struct {
+	// comparison it is of, and its place there.
 	comparison, place int
 	result            CellResult
 	rounds            map[int]*mergedRound

@@ -79,7 +79,7 @@ func (s *told) varied() []lab.Comparison {
 		if len(played) > 5 {
 			return nil
 		}
-
+		// What is asked for hangs on what was found.
 		name := "more"
 		for _, c := range played {
 			name += fmt.Sprintf("-%d%s", len(c.Rounds), strings.ReplaceAll(c.Verdict.Short(), ": ", "-"))
@@ -132,7 +132,7 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 			var o *lab.Outcome
 			sessions := 0
 			for at := at; o == nil || o.Interrupted; at = 3 {
-
+				// The second session is interrupted early, too.
 				ctx, cancel := context.WithCancel(context.Background())
 				s := &told{plays: map[string]int{}, at: at, stop: cancel}
 				if sessions > 1 {

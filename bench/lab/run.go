@@ -63,6 +63,7 @@ type Options struct {
 // Profiler takes pprof profiles of the measured part of a play, between Start and
 // stop. Their errors end the run.
 type Profiler interface {
+	// Start begins the profiles of a cell, by its name as benchmarks have it.
 	Start(cell string) (stop func() error, err error)
 }
 

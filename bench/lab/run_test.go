@@ -43,11 +43,11 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		if ca.Verdict.Status != lab.Valid || ca.Medians["events/s"].Median != 1000 {
 			t.Errorf("%s: %s, median %+v", ca.BenchName(), ca.Verdict, ca.Medians["events/s"])
 		}
-
+		// Rounds 1 to 5 took 201 to 205 ms; the warm-up's 200 ms do not count.
 		if got := cb.Medians["ns/op"].Median; got != 203000 {
 			t.Errorf("median %v ns/op, want 203000", got)
 		}
-
+		// A round has its events' latencies; the pool has those of all.
 		one, all := ca.Rounds[0].Result.Latency, ca.Latency
 		if len(one) == 0 || len(all) != len(one) || all[0].Boundary != one[0].Boundary || all[0].Count != 5*one[0].Count || all[0].P50.Round(time.Millisecond) != one[0].P50.Round(time.Millisecond) {
 			t.Errorf("pooled %+v of rounds like %+v", all, one)
@@ -170,7 +170,7 @@ func TestALostEventLeavesNoFigure(t *testing.T) {
 			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
-
+				// So that the test can fail: the figure was there before.
 				if p.Round == 3 && beforehand == nil {
 					beforehand = holding(readAll(t, dir), "7654321")
 				}
@@ -292,7 +292,7 @@ func TestInterruption(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-
+		// 2 s of warm-up, one cell of round 1, and half of the second.
 		rounds := len(o.Comparisons[0].Cells[0].Rounds) + len(o.Comparisons[0].Cells[1].Rounds)
 		if !o.Interrupted || rounds != 1 || *plays != 0 {
 			t.Errorf("interrupted %v, %d rounds kept, never played %d times; want true, 1, 0", o.Interrupted, rounds, *plays)

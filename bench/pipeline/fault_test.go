@@ -278,7 +278,8 @@ func TestPlantedFaults(t *testing.T) {
 					if !errors.Is(err, want) {
 						t.Errorf("Check: %v, want %v", err, want)
 					}
-
+					// The state in the end may tell too, but no other
+					// invariant is broken by a swap or a duplicate.
 					for _, other := range faults {
 						exact := errors.Is(want, lab.ErrReordered) || errors.Is(want, lab.ErrDuplicated)
 						if exact && !errors.Is(other, want) && !errors.Is(other, lab.ErrDiverged) && errors.Is(err, other) {

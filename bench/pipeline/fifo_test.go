@@ -305,11 +305,11 @@ func TestFreshness(t *testing.T) {
 		{105, 105, 0, 0},
 		{110, 110, 1, 0},
 		{124, 124, 2, 14},
-		{125, 125, 0, 0},
+		{125, 125, 0, 0}, // the newest is there, though one before it isn't
 		{130, 130, 1, 0},
 		{136, 136, 1, 6},
 		{200, 200, 0, 0},
-		{104, 131, 4, 31},
+		{104, 131, 4, 31}, // a list that began long ago
 	} {
 		if events, age := f.behind(tc.stored, tc.released); events != tc.events || age != tc.age {
 			t.Errorf("stored at %d, released at %d: %d events, %v behind; want %d, %v", tc.stored, tc.released, events, age, tc.events, tc.age)

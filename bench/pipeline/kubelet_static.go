@@ -100,7 +100,7 @@ func newStaticPods(pods int) (s *staticPods, err error) {
 	}
 	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(*s.body.Load())
+		_, _ = w.Write(*s.body.Load()) // Where it fails, the client asks again.
 	})}
 	go func() { s.served <- s.server.Serve(s.listener) }()
 	return s, nil

@@ -45,7 +45,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 				continue
 			}
 			t.Run(name(c), func(t *testing.T) {
-				t.Parallel()
+				t.Parallel() // Most of it is waiting.
 				res, runErr, checkErr := play(t.Context(), t, c)
 				if err := errors.Join(runErr, checkErr); err != nil {
 					t.Fatal(err)
@@ -91,7 +91,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 					continue
 				}
 				t.Run(name(c), func(t *testing.T) {
-					t.Parallel()
+					t.Parallel() // Most of it is waiting.
 					res, runErr, checkErr := play(t.Context(), t, c)
 					if err := errors.Join(runErr, checkErr); err != nil {
 						t.Fatal(err)
@@ -124,7 +124,7 @@ func TestPipelinesThatRelist(t *testing.T) {
 		for _, comparison := range comparisons {
 			for _, c := range comparison.Cells {
 				t.Run(name(c), func(t *testing.T) {
-					t.Parallel()
+					t.Parallel() // Most of it is waiting.
 					res, runErr, checkErr := play(t.Context(), t, c)
 					if err := errors.Join(runErr, checkErr); err != nil {
 						t.Fatal(err)

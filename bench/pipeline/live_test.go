@@ -162,9 +162,9 @@ func TestCompareLiveInterrupted(t *testing.T) {
 		Drive: func(ctx context.Context, _ bool) (cluster.Written, error) {
 			driving.Store(true)
 			defer driving.Store(false)
-			cancel()
+			cancel() // As Ctrl-C in mid-round.
 			<-ctx.Done()
-
+			// Whatever is under way takes its time.
 			for range 1000 {
 				goruntime.Gosched()
 			}

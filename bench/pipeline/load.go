@@ -36,6 +36,7 @@ const (
 
 // load is a cell's load on the reading side of a pipeline.
 type load struct {
+	// consumers that take from the queue; 1 or more.
 	consumers int
 	readers   int
 	cost      time.Duration

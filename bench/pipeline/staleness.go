@@ -19,6 +19,8 @@ const ListStaleness cell.Boundary = "list-staleness"
 // freshness computes, for any time of a play with all stamps, how far the store was
 // behind the source.
 type freshness struct {
+	// released is when each event after the initial list was, by number, or the
+	// one before it where that was later.
 	released []int64
 	stored   []int64
 	newest   []uint64

@@ -26,8 +26,9 @@ type SyncHandler interface {
 
 // PodSource holds the pods that a [SyncLoop] dispatched.
 type PodSource interface {
+	// PodByUID returns the pod with the UID, if there is one.
 	PodByUID(uid types.UID) (*v1.Pod, bool)
-
+	// PodsToSync returns the pods that are due for a sync.
 	PodsToSync() []*v1.Pod
 }
 

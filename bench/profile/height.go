@@ -14,8 +14,10 @@ const lookEvery = 10 * time.Millisecond
 
 // level is what a profile at its height is taken by.
 type level interface {
+	// due says whether it may be worth taking a profile, which costs milliseconds:
+	// the highest that was taken so far had that weight.
 	due(highest uint64) bool
-
+	// take takes one and weighs it.
 	take() (p *profile.Profile, weight uint64, err error)
 }
 

@@ -76,7 +76,8 @@ func (k Kind) FileName(cell string) string {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '=', c == '.', c == ',':
 			return c
 		}
-
+		// The slash between the parts of a name is the only character that turns into
+		// this one without a trace.
 		plain = plain && c == '/'
 		return '_'
 	}, cell)

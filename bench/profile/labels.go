@@ -62,6 +62,8 @@ func Do(ctx context.Context, stage string, f func(context.Context)) {
 // function that [Do] could call. Make one with [Switch]; the zero value does
 // nothing. It may be used from several goroutines.
 type Stages struct {
+	// contexts holds the labels of each stage, and last those outside of all;
+	// empty where nothing is labelled.
 	contexts []context.Context
 }
 

@@ -39,7 +39,7 @@ func work(ctx context.Context) {
 		burn(300 * time.Millisecond)
 		runtime.GC()
 		runtime.GC()
-		burn(50 * time.Millisecond)
+		burn(50 * time.Millisecond) // looks at the heap
 		mu.Unlock()
 		waited.Wait()
 		runtime.KeepAlive(live)
@@ -125,9 +125,9 @@ func TestProfilerTakesAllKinds(t *testing.T) {
 		least, most     int64
 	}{
 		{profile.CPU, "cpu", "burn", 1, int64(20 * time.Second)},
-		{profile.Heap, "inuse_space", "allocate", 40 << 20, 90 << 20},
+		{profile.Heap, "inuse_space", "allocate", 40 << 20, 90 << 20}, // of 64 MB, as sampled
 		{profile.Allocs, "alloc_space", "allocate", 40 << 20, 90 << 20},
-		{profile.Mutex, "contentions", "work", 1, 10},
+		{profile.Mutex, "contentions", "work", 1, 10}, // the runtime's own locks among them
 		{profile.Goroutine, "goroutine", "work.func1.1", 1, 1},
 	} {
 		if got := total(t, paths[tc.kind], tc.value, tc.function); got < tc.least || got > tc.most {

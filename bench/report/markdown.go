@@ -99,7 +99,7 @@ func losses(views []tableView) []string {
 			for _, f := range []struct {
 				what, unit string
 				base, own  stats.Samples
-
+				// skip where the two were not measured alike.
 				more, skip bool
 			}{
 				{"events/s", stats.UnitEventsPerSec, base.fast, r.fast, true, r.paced() || base.paced()},

@@ -11,9 +11,9 @@ import (
 // variance.
 var noises = map[string]func(*rand.Rand) float64{
 	"normal": (*rand.Rand).NormFloat64,
-
+	// skewed: most rounds are near the best, some are slow.
 	"skewed": func(r *rand.Rand) float64 { return r.ExpFloat64() },
-
+	// heavy tail: Student's t with 3 degrees of freedom, over its deviation √3.
 	"heavy tail": func(r *rand.Rand) float64 {
 		squares := 0.0
 		for range 3 {
@@ -22,7 +22,7 @@ var noises = map[string]func(*rand.Rand) float64{
 		}
 		return r.NormFloat64() / math.Sqrt(squares/3) / math.Sqrt(3)
 	},
-
+	// bimodal: a neighbour is there in half of the rounds.
 	"bimodal": func(r *rand.Rand) float64 { return float64(2*r.IntN(2)-1) + 0.2*r.NormFloat64() },
 }
 

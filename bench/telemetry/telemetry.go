@@ -30,6 +30,7 @@ import (
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
 type Options struct {
+	// Run is its name, Commit what the program was built from.
 	Run, Commit string
 	// MetricsAddr is the listener's host:port; empty for none. Pprof serves pprof on
 	// addresses other than the loopback too.

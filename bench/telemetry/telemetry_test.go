@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type play struct {
 	t     *testing.T
 	check error
-
+	// during is called in the middle of Run.
 	during func(ctx context.Context)
 }
 

@@ -46,14 +46,16 @@ func mergeCells() []cell {
 type node struct {
 	merge.Merger
 	owned bool
-
+	// closed is closed with the merger, after which nobody takes from the
+	// channels of the sources.
 	closed  chan struct{}
 	sources [producers]*source
 
 	mu sync.Mutex
-
+	// held is what the receiver was told: the change by which it knows each
+	// pod, by source and UID. Guarded by mu, as what follows.
 	held map[string]map[types.UID]int
-
+	// ended are the sources whose last update of the round was told.
 	ended  map[string]int
 	failed error
 }
@@ -61,10 +63,10 @@ type node struct {
 // source is what one producer has told. It is the producer's alone.
 type source struct {
 	name string
-
+	// channel is nil where the producer calls Merge.
 	channel chan<- merge.PodUpdate
 	pods    map[types.UID]*v1.Pod
-
+	// change counts what was told, and stands in each pod's status.
 	change int
 	events int
 }

@@ -24,14 +24,14 @@ type subject struct {
 		cache.Queue
 		Len() int
 	}
-
+	// take takes once. handle may panic.
 	take func(rng *rand.Rand, handle func([]cache.Delta) error) error
-
+	// exact: every event is handed over; otherwise the newest of a key.
 	exact bool
-
+	// deletions are handed over.
 	deletions bool
 	consumers int
-
+	// store is what the consumer holds; nil where the family has no deletions.
 	store cache.Store
 }
 
@@ -40,18 +40,22 @@ type soak struct {
 	subject
 	t *testing.T
 
+	// pause is held by producers for reading, and for writing by who lists: a
+	// list tells of all that was told before.
 	pause sync.RWMutex
-
+	// keys are those of each producer, who alone writes them while it holds
+	// pause.
 	keys [producers][]*key
-
+	// accepted counts the events of each producer.
 	accepted [producers]int
 
+	// mu guards what the consumers saw.
 	mu sync.Mutex
-
+	// seen is the newest version of each key that was handed over.
 	seen map[string]int
-
+	// inHand are the keys in process.
 	inHand map[string]bool
-
+	// failed is set once.
 	failed error
 }
 
@@ -59,7 +63,7 @@ type soak struct {
 type key struct {
 	name    string
 	version int
-
+	// object is what was told last, nil where that was a deletion.
 	object *metav1.ObjectMeta
 }
 
@@ -238,7 +242,7 @@ func (e *soak) takeOnce(rng *rand.Rand) (err error) {
 		switch r := recover().(type) {
 		case nil:
 		case error:
-			err = r
+			err = r // Other than the handler's it is the harness's, or the queue's.
 		default:
 			panic(r)
 		}

@@ -29,7 +29,8 @@ const patience = 30 * time.Second
 // cell is a variant in one arrangement.
 type cell struct {
 	name string
-
+	// episode makes an instance, plays it for some rounds, closes it and checks
+	// what came of it.
 	episode func(t *testing.T, rng *rand.Rand, m *meter)
 }
 

@@ -36,19 +36,25 @@ func channelVariant() Variant {
 type channel struct {
 	base
 
+	// in carries items to the owner.
 	in chan item
-
+	// room holds a token for each place that is taken; nil where the queue is
+	// unbounded. The owner takes tokens out.
 	room chan struct{}
-
+	// asks are questions to the owner; left holds it when it has ended.
 	asks chan ask
 	left chan *owner
 
+	// accepted is how many items were or will be sent, and closedBit. total is
+	// what it was at Close, written before closed is closed.
 	accepted atomic.Uint64
 	total    uint64
 	closed   chan struct{}
-
+	// returned: process has returned, and the owner doesn't know yet.
 	returned atomic.Bool
 
+	// consumer serialises those that take. It is held while process runs, and
+	// guards what follows.
 	consumer sync.Mutex
 	answers  chan answer
 	values   interfaces
@@ -58,7 +64,7 @@ type channel struct {
 // waits.
 type ask struct {
 	take, batch bool
-
+	// reply has room for the answer.
 	reply chan<- answer
 }
 
@@ -95,9 +101,10 @@ func newChannel(o Options) *channel {
 type owner struct {
 	*channel
 	backlog backlog
-
+	// received counts the items taken from the channel.
 	received uint64
-
+	// waiting is a question for a hand-over that can't be answered yet; its reply
+	// is nil where there is none.
 	waiting ask
 }
 

@@ -93,7 +93,7 @@ func TestChannelOwnerEnds(t *testing.T) {
 // to the consumer whose question waits.
 func TestChannelQuestionBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-
+		// An owner that is told what to do.
 		q := newQueue[*channel](t, channelVariant(), Options{})
 		q.Close()
 		synctest.Wait()

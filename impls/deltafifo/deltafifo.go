@@ -65,7 +65,9 @@ import (
 // Queue is client-go's queue plus Len.
 type Queue interface {
 	cache.Queue
-
+	// Len returns how much waits: deltas with in-order delivery, keys with
+	// per-key delivery. What process holds no longer waits. O(1); the value may
+	// be out of date by the time it is read.
 	Len() int
 }
 
@@ -106,24 +108,40 @@ const DefaultBatchSize = 1000
 // Options build a queue. The words are client-go's. The zero value is valid
 // for every variant.
 type Options struct {
+	// KeyFunction makes an object's key; nil means
+	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
+	// concurrent use.
 	KeyFunction cache.KeyFunc
-
+	// KnownObjects is what the consumer of the queue holds. Replace makes
+	// tombstones for those that its list lacks, Resync queues all of them.
+	// Nil: see the package comment.
 	KnownObjects cache.KeyListerGetter
-
+	// Transformer is applied to objects before they are queued; nil for none.
+	// It must be safe for concurrent use.
 	Transformer cache.TransformFunc
-
+	// Delivery chooses the shape; empty means the variant's first mode.
 	Delivery Delivery
-
+	// Capacity is how many deltas may wait before producers do; 0 means
+	// unbounded. What Replace and Resync bring takes one place, so that they
+	// stay in one piece. A producer that waits goes on when there is room; when
+	// Context ends, whose error it returns; or when the queue is closed, when it
+	// returns [cache.ErrFIFOClosed]; after an error nothing was queued. process
+	// must not produce into a bounded queue, as nobody else makes room.
 	Capacity int
-
+	// Context ends the waits of producers for room; nil stands for one that
+	// never ends. Where there is room it is not looked at.
 	Context context.Context
-
+	// Compaction says what may be dropped while it waits; empty means [None].
 	Compaction Compaction
-
+	// HandOver says whose the slices are that process gets: [impls.Owned],
+	// which empty means, or [impls.Lent], with which nothing is allocated for a
+	// hand-over. client-go's controller keeps none.
 	HandOver impls.Ownership
-
+	// BatchSize is the most that PopBatch hands over at once; 0 means
+	// [DefaultBatchSize].
 	BatchSize int
-
+	// Shards is how many independent parts the queue has; 0 leaves it to the
+	// variant.
 	Shards int
 }
 
@@ -178,7 +196,7 @@ type limits struct {
 	shards     bool
 	compaction bool
 	lend       bool
-
+	// atomicOnly: KnownObjects must be nil.
 	atomicOnly bool
 }
 

@@ -45,18 +45,18 @@ func TestDifferential(t *testing.T) {
 				upstream := upstreamOf(delivery, known)
 				t.Run(fmt.Sprintf("impl=%s/delivery=%s/known=%t", v.Name, delivery, known), func(t *testing.T) {
 					rapid.Check(t, func(t *rapid.T) {
-
+						// Only where upstream has that path too.
 						batch := upstream == "clientgo-realfifo-batch" && rapid.Bool().Draw(t, "batch")
 						opts := deltafifo.Options{
 							Delivery: delivery,
 							HandOver: rapid.SampledFrom([]impls.Ownership{impls.Owned, impls.Lent}).Draw(t, "hand-over"),
 						}
 						if g.Bounded {
-
+							// More than ever waits: upstream has no room to wait for.
 							opts.Capacity = rapid.SampledFrom([]int{0, 1024}).Draw(t, "capacity")
 						}
 						if g.Consumers == impls.ManyConsumers {
-							opts.Shards = 1
+							opts.Shards = 1 // With which keys have upstream's order.
 						}
 						pair := [2]*consumer{
 							newConsumer(t, upstream, deltafifo.Options{Delivery: delivery}, known, batch),
@@ -161,9 +161,9 @@ type consumer struct {
 	delivery deltafifo.Delivery
 	batch    bool
 	store    cache.Store
-
+	// seen are the hand-overs, in words.
 	seen []string
-
+	// compared of them were equal to the other's.
 	compared int
 }
 

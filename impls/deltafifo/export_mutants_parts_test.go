@@ -258,9 +258,9 @@ func (b *early) take(batch bool) ([]cache.Delta, bool) {
 // keysMutant is the backlog of per-key delivery with one of several mistakes.
 type keysMutant struct {
 	*perKey
-
+	// fold says which deltas are dropped, though they should not be.
 	fold func(waits *pending, i item) bool
-
+	// The others say what they do.
 	toTheEnd, resyncsAll, forgetsHanded, scribbles bool
 }
 

@@ -14,11 +14,13 @@ import (
 // Mutant is a variant that is broken on purpose.
 type Mutant struct {
 	Variant
-
+	// Broken says what is wrong with it.
 	Broken string
-
+	// Check is the one of package deltafifotest that must find it, as the name
+	// of its subtest.
 	Check string
-
+	// In is the arrangement to look for it in: a pattern for each part of its
+	// name, up to the path.
 	In string
 }
 

@@ -16,21 +16,25 @@ type inOrder struct {
 	memory    allocator
 	unique    keySet
 
+	// deltas is a circular buffer of a power of two; n wait, the first of them
+	// at position taken of the queue, which is its place modulo the length.
 	deltas []item
 	n      int
 	taken  uint64
-
+	// hashes are those of the deltas' keys, at the same places, up to position
+	// hashed; noKey stands for a delta without one.
 	hashes []uint64
 	hashed uint64
-
+	// processed is the position before which process is done with all.
 	processed uint64
-
+	// initialEnd is the position at which the initial list ends, 0 where there
+	// is none or it has been processed.
 	initialEnd uint64
-
+	// populated: it is known what came first. Kept where known is not set.
 	populated bool
-
+	// commands is the room for what may be one; made where known is set.
 	commands []item
-
+	// free counts places that freed has not told of.
 	free int
 
 	inProcess []cache.Delta

@@ -23,12 +23,12 @@ type perKey struct {
 	queued keys.FIFO[pending]
 
 	buf [chunk]item
-
+	// spare is a list of nspare nodes to use again.
 	spare  *node
 	nspare int
-
+	// free counts places that freed has not told of.
 	free int
-
+	// fromInitial is how many keys of the initial list process works on.
 	fromInitial int
 
 	inProcess []keyInProcess
@@ -36,10 +36,12 @@ type perKey struct {
 
 // pending is what waits under one key.
 type pending struct {
+	// first is the oldest delta.
 	first item
-
+	// last is the newest of the others, nil where there are none. They are a
+	// ring: last.next is the oldest of them.
 	last *node
-
+	// n is how many deltas there are.
 	n int
 }
 

@@ -8,11 +8,13 @@ type readyShards struct {
 	_           [128]byte
 	mu          sync.Mutex
 	first, last *shard
-
+	// arrival is where consumers sleep; asleep counts those that nobody has
+	// woken yet. Guarded by mu, as all here.
 	arrival sync.Cond
 	asleep  int
 	closed  bool
-
+	// waiting is, once closed, how many shards have something waiting, those in
+	// consumers' hands included.
 	waiting int
 	_       [128]byte
 }

@@ -65,7 +65,8 @@ type sharded struct {
 	unsynced atomic.Int64
 	slots    ring.Slots
 	ready    readyShards
-
+	// slab is what owned memory is cut from, nil while somebody cuts. One for
+	// all shards: each would keep alive what was cut from it last.
 	slab atomic.Pointer[[]cache.Delta]
 }
 
@@ -88,13 +89,15 @@ const (
 
 // shard has a range of the key hashes.
 type shard struct {
+	// mu guards all up to boxes.
 	mu     sync.Mutex
 	state  shardState
 	closed bool
-
+	// run are n events that have not been folded.
 	n   int
 	run [foldRun]keyedItem
-
+	// backlog is what waits, and what is in the hands of the one consumer that
+	// has the shard.
 	backlog *perKey
 
 	initial *keys.InitialList
@@ -103,7 +106,7 @@ type shard struct {
 	values interfaces
 
 	next *shard
-
+	// Shards are written by different goroutines.
 	_ [128]byte
 }
 
@@ -117,7 +120,7 @@ type keyedItem struct {
 // knownPart has the known keys of one shard.
 type knownPart struct {
 	cache.KeyListerGetter
-
+	// keys are set while a Replace or a Resync is at it.
 	keys []string
 }
 
@@ -398,9 +401,9 @@ func (q *sharded) unlock() {
 type popped struct {
 	shard  *shard
 	deltas []cache.Delta
-
+	// batch: they are of different keys.
 	batch bool
-
+	// initial: they are of the initial list.
 	initial bool
 }
 

@@ -100,13 +100,14 @@ func TestShardedWakes(t *testing.T) {
 					t.Errorf("%d consumers are in process, though %d shards have something", n, number+1)
 				}
 			}
-
+			// More of a shard that is in somebody's hands is for nobody else.
 			mustDo(t, q.Add(inShard(q, 0, 2)[1]))
 			synctest.Wait()
 			if n := inside.Load(); n != 4 {
 				t.Errorf("%d consumers are in process of 4 shards", n)
 			}
-
+			// Something waits, hence nobody is told that the queue is drained, nor
+			// who comes only now.
 			q.Close()
 			go take()
 			synctest.Wait()

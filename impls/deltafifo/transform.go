@@ -38,6 +38,9 @@ func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
 // keys with one hash end a batch early, which is allowed, and is rarer than one
 // in a billion batches.
 type keySet struct {
+	// slots is an open-addressing table of a power of two. A slot holds the
+	// upper 48 bits of a hash and, below them, the generation that it belongs
+	// to, so that a batch starts by counting up rather than by clearing.
 	slots []uint64
 	gen   uint64
 	n     int

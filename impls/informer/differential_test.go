@@ -20,9 +20,9 @@ import (
 // step is something that happens to two informers of one source.
 type step struct {
 	do string
-
+	// key is the number of an object, or of a handler.
 	key int
-
+	// period is the resync period of a handler, or how much time passes.
 	period time.Duration
 }
 
@@ -81,7 +81,7 @@ type comparison struct {
 	handles   [][2]cache.ResourceEventHandlerRegistration
 	live      map[int]*v1.Pod
 	uid       int
-
+	// listed: something was listed since the last comparison.
 	listed bool
 	total  bool
 }

@@ -52,7 +52,7 @@ func TestLateHandler(t *testing.T) {
 			{kind: "update", key: "ns/a", old: "11", version: "14"},
 		}
 		got := late.take()
-
+		// The indexer has no order.
 		slices.SortFunc(got[:2], func(a, b call) int { return strings.Compare(a.key, b.key) })
 		slices.SortFunc(got[2:], func(a, b call) int { return strings.Compare(a.version, b.version) })
 		if !slices.Equal(got, want) {
@@ -112,7 +112,8 @@ func TestSyncedAfterStored(t *testing.T) {
 		handle := addHandler(t, inf, &recorder{})
 		run(t, inf)
 		<-entered
-
+		// It must not sync, hence there is nothing to wait for but the time that it
+		// would take.
 		for range 1000 {
 			runtime.Gosched()
 		}
@@ -191,7 +192,7 @@ func TestRemoveHandler(t *testing.T) {
 			src.Add(pod(fmt.Sprint(i)))
 		}
 		synctest.Wait()
-
+		// Neither waits for the call under way, and the second does nothing.
 		for range 2 {
 			if err := inf.RemoveEventHandler(handle); err != nil {
 				t.Fatal(err)
@@ -309,7 +310,8 @@ func TestJoinBetweenStoreAndTelling(t *testing.T) {
 			_, err := inf.AddEventHandler(r)
 			joined <- err
 		}()
-
+		// It must not get through, hence there is nothing to wait for but the time
+		// that it would take.
 		for range 10_000 {
 			runtime.Gosched()
 		}

@@ -93,7 +93,7 @@ type informer struct {
 	example     runtime.Object
 	description string
 	blueprint   blueprint
-
+	// defaultResync is that of handlers that name no resync period.
 	defaultResync time.Duration
 
 	indexer     cache.Indexer
@@ -103,17 +103,21 @@ type informer struct {
 
 	id       cache.InformerNameAndResource
 	provider cache.InformerMetricsProvider
-
+	// synced is closed when the indexer has the first list.
 	synced chan struct{}
 
+	// mu is held by who looks at or changes where the informer is in its life,
+	// and while a handler joins. It is taken before the locks of process and
+	// audience, and never while a handler is waited for.
 	mu sync.Mutex
-
+	// started and stopped turn true once each, in this order.
 	started, stopped bool
-
+	// controller is set when started is.
 	controller cache.Controller
-
+	// resyncCheck is how often is looked whether a resync is due. Fixed when
+	// started is set.
 	resyncCheck time.Duration
-
+	// watchError and transform are fixed when started is set.
 	watchError cache.WatchErrorHandlerWithContext
 	transform  cache.TransformFunc
 }

@@ -63,7 +63,7 @@ func TestBookmark(t *testing.T) {
 		}
 		feed.watch.Action(watch.Bookmark, version("", 9))
 		synctest.Wait()
-
+		// A queue that takes objects only has no place for bookmarks: DeltaFIFO.
 		want := "5"
 		if opts.Queue.Delivery == deltafifo.InOrder {
 			want = "9"
@@ -363,7 +363,7 @@ func TestMetrics(t *testing.T) {
 		if got := p.of("latency"); len(got) < 2 {
 			t.Errorf("the latencies are %v, want at least two", got)
 		}
-
+		// Once for each of five that came, and what was taken.
 		if got := p.of("queued"); len(got) < 7 || got[len(got)-1] != 0 {
 			t.Errorf("queued were %v, want at least seven figures and none in the end", got)
 		}

@@ -12,13 +12,13 @@ import (
 // notice is one call of a handler.
 type notice struct {
 	kind kind
-
+	// initial: an addition that is part of the initial list.
 	initial bool
-
+	// resync: nothing has changed; only for handlers whose resync is due.
 	resync bool
-
+	// old is the former object of an update.
 	old any
-
+	// obj is what was added, the new object, or what was deleted.
 	obj any
 }
 
@@ -42,13 +42,19 @@ type listener struct {
 	name    string
 	logger  klog.Logger
 	tracker *synctrack.SingleFileTracker
-
+	// stopped is closed by stop, finished when the handler is called no more.
 	stopped, finished chan struct{}
 
+	// resyncPeriod is 0 for no resyncs; nextResync is when one is due at the
+	// earliest; resyncing is whether updates that change nothing are for this
+	// listener: in the beginning they are, until the first resync check. Guarded
+	// by the audience's lock once the listener has joined.
 	resyncPeriod time.Duration
 	nextResync   time.Time
 	resyncing    bool
 
+	// The next notice is head.notices[pos]; left is how many may be told without
+	// the lock. The listener's goroutine's.
 	head *block
 	pos  int
 	left uint64
@@ -56,9 +62,9 @@ type listener struct {
 	lock latch
 
 	tail *block
-
+	// waiting is how many have been added since the goroutine last looked.
 	waiting uint64
-
+	// spare are drained blocks to use again, spares of them.
 	spare  *block
 	spares int
 }
@@ -72,9 +78,9 @@ const (
 
 type block struct {
 	notices [blockSize]notice
-
+	// n is how many have been filled; guarded by the listener's lock.
 	n int
-
+	// next is written once, under the lock, when the block is full.
 	next *block
 }
 

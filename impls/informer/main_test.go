@@ -130,7 +130,8 @@ type call struct {
 	initial   bool
 	tombstone bool
 	key       string
-
+	// old and version are the resourceVersions before and after; that of what
+	// was deleted is version.
 	old, version string
 }
 
@@ -152,7 +153,7 @@ func (c call) String() string {
 type recorder struct {
 	mu    sync.Mutex
 	calls []call
-
+	// before, if set, runs before each call is recorded.
 	before func(call)
 }
 

@@ -15,10 +15,12 @@ import (
 // when its turn has come, the deletion counts until the next thing happens.
 type measured struct {
 	deltafifo.Queue
-
+	// queued is informer_queued_items, latency
+	// informer_processing_latency_seconds.
 	queued  cache.GaugeMetric
 	latency cache.HistogramMetric
-
+	// mu makes one of looking and setting, or else a figure that is out of date
+	// may be the last.
 	mu sync.Mutex
 }
 

@@ -17,10 +17,20 @@ const DefaultVariant = "cond"
 // resyncs, no indexers. But for the queue, the words and their meaning are those
 // of [cache.SharedIndexInformerOptions].
 type Options struct {
+	// Variant is the name of the queue in package deltafifo; empty means
+	// [DefaultVariant].
 	Variant string
-
+	// Queue are the options of the queue. KeyFunction, KnownObjects and
+	// Transformer are the informer's to set and must be nil: it knows objects by
+	// namespace and name, gives a queue with per-key delivery its indexer, and
+	// has its transformer from SetTransform. An empty HandOver means
+	// [impls.Lent] where the variant lends, as the informer keeps nothing that it
+	// is handed but the objects.
 	Queue deltafifo.Options
-
+	// NewQueue, if set, builds the queue, instead of a variant that is
+	// registered. Delivery, if empty, is then in-order. It is called by New, to
+	// see whether the options are allowed, and once more when the informer runs;
+	// the first queue is closed at once.
 	NewQueue func(deltafifo.Options) (deltafifo.Queue, error)
 
 	// WrapQueue and WrapIndexer, where set, return what the informer uses instead
@@ -31,13 +41,15 @@ type Options struct {
 	WrapIndexer func(cache.Indexer) cache.Indexer
 
 	ResyncPeriod time.Duration
-
+	// Indexers are the indexer's. Nil for none.
 	Indexers cache.Indexers
-
+	// ObjectDescription is what the Reflector calls the objects in its log;
+	// empty means their type.
 	ObjectDescription string
-
+	// Identifier names the informer in metrics. There are none unless it is
+	// reserved.
 	Identifier cache.InformerNameAndResource
-
+	// InformerMetricsProvider makes the metrics; see the package comment.
 	InformerMetricsProvider cache.InformerMetricsProvider
 }
 

@@ -20,8 +20,10 @@ type processor struct {
 	distributor *distributor
 	mutations   cache.MutationDetector
 
+	// mu is held from before the indexer is changed until the audience has been
+	// told, so that a handler that joins in between misses nothing.
 	mu sync.Mutex
-
+	// notices and transactions are used again from one hand-over to the next.
 	notices      []notice
 	transactions []cache.Transaction
 }

@@ -19,7 +19,7 @@ import (
 // Pop hands over if single is set.
 type script struct {
 	deltafifo.BatchQueue
-
+	// single is read where deltas are handed over.
 	single   bool
 	handOver chan handOver
 	closed   chan struct{}

@@ -84,11 +84,11 @@ var resyncCases = []resyncCase{
 	{"the informer does none", 0, []time.Duration{2 * time.Second}, nil, [][]float64{nil}, 1},
 	{"default", 3 * time.Second, []time.Duration{-1}, nil, [][]float64{{3, 6, 9}}, 0},
 	{"each its own", time.Second, []time.Duration{0, 2 * time.Second, 3 * time.Second}, nil, [][]float64{nil, {2, 4, 6, 8, 10}, {3, 6, 9}}, 0},
-
+	// Looked at every 2 seconds.
 	{"not a multiple", 2 * time.Second, []time.Duration{3 * time.Second}, nil, [][]float64{{4, 8}}, 0},
 	{"a shorter one sets the pace", 100 * time.Second, []time.Duration{5 * time.Second, 2 * time.Second}, nil, [][]float64{{6}, {2, 4, 6, 8, 10}}, 0},
 	{"too short", 2 * time.Second, []time.Duration{time.Millisecond}, nil, [][]float64{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, 1},
-
+	// Late handlers come at 0.5 and wait at least their period.
 	{"late", 2 * time.Second, nil, []time.Duration{-1, 3 * time.Second}, [][]float64{{4, 6, 8, 10}, {4, 8}}, 0},
 	{"late and shorter", 4 * time.Second, nil, []time.Duration{2 * time.Second}, [][]float64{{8}}, 1},
 	{"late and the informer does none", 0, nil, []time.Duration{2 * time.Second}, [][]float64{nil}, 1},

@@ -11,7 +11,9 @@ import (
 // may hold a lock.
 type notification struct {
 	update PodUpdate
-
+	// one, or else many, are the pods to be copied into the update while that
+	// has none. That there is one is the usual case, which needs no memory of
+	// its own.
 	one  held
 	many []held
 }
@@ -38,9 +40,9 @@ func (n *notification) ready() PodUpdate {
 // its array.
 type backlog struct {
 	waiting []notification
-
+	// head is the first of waiting that has not been sent.
 	head int
-
+	// posted and sent count since the beginning.
 	posted, sent uint64
 }
 

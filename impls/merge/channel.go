@@ -38,16 +38,17 @@ type channel struct {
 	mux
 	recorder EventRecorder
 	updates  chan PodUpdate
-
+	// commands to the owner, which are taken however slow the receiver is.
 	commands chan command
-
+	// free are calls to be used again.
 	free sync.Pool
-
+	// ownerEnded is closed when the owner has ended.
 	ownerEnded chan struct{}
 }
 
 // command is what the owner is asked to do.
 type command struct {
+	// call to merge, or to give up.
 	call   *call
 	giveUp bool
 }
@@ -56,15 +57,17 @@ type command struct {
 // until it has sent the command, then the owner's until it has answered, then
 // the caller's again.
 type call struct {
+	// sync is true for a call of Sync.
 	sync       bool
 	source     string
 	update     PodUpdate
 	duplicates []*v1.Pod
-
+	// target is how many notifications have to be sent to answer the call.
 	target uint64
-
+	// answered is true once it is.
 	answered bool
 
+	// answer has room for one.
 	answer chan struct{}
 }
 
@@ -168,7 +171,7 @@ type owner struct {
 	mode   Mode
 	states states
 	backlog
-
+	// unanswered calls, by target.
 	unanswered []*call
 }
 

@@ -46,6 +46,8 @@ type verdict struct {
 	pod    *v1.Pod
 	status *v1.PodStatus
 
+	// same reports whether the two differ by no more than their status,
+	// sameStatus whether not even by that.
 	same, sameStatus bool
 }
 

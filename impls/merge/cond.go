@@ -42,6 +42,7 @@ type cond struct {
 	mode     Mode
 	recorder EventRecorder
 
+	// out is where what changed leaves; its mutex guards the states as well.
 	out    outbox
 	states states
 }

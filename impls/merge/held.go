@@ -79,7 +79,7 @@ func (b *body) pack(pod *v1.Pod) {
 // there is room behind a pod in its size class.
 type version struct {
 	pod v1.Pod
-
+	// list belongs to a receiver once it was given away.
 	list  [1]*v1.Pod
 	given bool
 }

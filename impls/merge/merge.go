@@ -192,16 +192,51 @@ const (
 // call the merger that calls them; updates of one source take effect in the
 // order in which they are handed over. Who makes a merger closes it.
 type Merger interface {
+	// Channel returns the channel of a source; a later call with the same name
+	// returns the same channel. From the first call on, the source counts for
+	// SeenAllSources. Updates sent to it are merged under the given name,
+	// whatever their Source field says, by a goroutine that ends with the ctx
+	// of the call that made the channel or when the channel is closed; after
+	// that, a call makes a new one. The channel holds nothing: an update that
+	// it accepts while ctx lives is merged, and the next is accepted when that
+	// is done. An update that can't be merged goes to [Options.Rejected]. It
+	// is an error wrapping [ErrSource] to name no source, and one wrapping
+	// [ErrClosed] to come after Close.
 	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
 
+	// Merge takes one update into the state and returns when what it changed
+	// has been sent to Updates. The pods of update must not be changed
+	// afterwards, as client-go's caches demand of theirs: the merger keeps
+	// them and takes a pointer that it has seen last as an unchanged pod. They
+	// are not changed by the merger. An update that [PodUpdate.Check] refuses
+	// changes nothing and is Check's error; no source is an error wrapping
+	// [ErrSource]. If ctx ends first, the update is in the state already, what
+	// it had to say is sent before anything of a later call (at the latest by
+	// that call), and the error is ctx's. If the merger is closed first, the
+	// error wraps [ErrClosed], and what was not sent is lost.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
+	// Updates returns the channel of changes. The pods in it are the
+	// receiver's: changing them changes nothing in the merger. With
+	// [Options.HandOver] shared they must not be changed. The channel is closed
+	// by Close.
 	Updates() <-chan PodUpdate
 
+	// SeenAllSources reports whether seen holds every source for which Channel
+	// was called, and each of them has sent a SET.
 	SeenAllSources(seen sets.Set[string]) bool
 
+	// Sync sends the whole state as a SET of [AllSource]. It returns when that
+	// has been sent, or the merger is closed.
 	Sync()
 
+	// Close ends the merger and all its goroutines, those of Channel included,
+	// and returns when they have ended. It does not wait for a receiver: what
+	// waits to be sent is lost, what was sent can still be received, after
+	// which Updates is closed. Calls that wait return; those that come later
+	// fail or, like Sync, do nothing. SeenAllSources goes on to tell what was.
+	// The channels of the sources are left open, and nobody takes from them any
+	// more. A second Close does nothing, and waits for the first.
 	Close()
 }
 
@@ -216,16 +251,26 @@ const DefaultCapacity = 50
 
 // Options build a merger. The zero value is valid for every variant.
 type Options struct {
+	// Mode is how changes are told; empty means [Incremental].
 	Mode Mode
-
+	// Recorder is told about pods that are dropped as duplicates; nil for
+	// nobody.
 	Recorder EventRecorder
-
+	// Capacity is the size of the channel that Updates returns; 0 means
+	// [DefaultCapacity].
 	Capacity int
-
+	// HandOver is whose the pods are that Updates tells of: [impls.Owned], which
+	// empty means, has them copied, as kubelet does; with [impls.Shared]
+	// receivers promise not to write to them, and what they refer to is that of
+	// the pods received: no pod is copied deeply. The slices are the receiver's
+	// with either.
 	HandOver impls.Ownership
-
+	// Trust is what is taken on the API server's word instead of being
+	// compared; empty means [TrustVersions].
 	Trust Trust
-
+	// Rejected is told about an update that came through a channel and can't
+	// be merged; nil for nobody. It is called by the source's goroutine and
+	// must not call the merger.
 	Rejected func(source string, update PodUpdate, err error)
 }
 

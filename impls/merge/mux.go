@@ -17,24 +17,27 @@ type mux struct {
 	merge    func(ctx context.Context, source string, update PodUpdate) error
 	rejected func(source string, update PodUpdate, err error)
 
+	// closing is closed when Close begins: whoever waits for a receiver stops.
 	closing chan struct{}
-
+	// calls is read-locked by each call that may send, and locked by Close to
+	// wait for them. It is taken before every other lock.
 	calls sync.RWMutex
-
+	// closed is guarded by calls.
 	closed bool
-
+	// once makes Close's work happen once.
 	once sync.Once
-
+	// listeners are the goroutines of the sources.
 	listeners sync.WaitGroup
 
+	// mu guards what is below. It is taken last and held for no call.
 	mu sync.Mutex
-
+	// ended is true when no goroutine may begin any more.
 	ended bool
-
+	// channels that have a goroutine, by source.
 	channels map[string]listener
-
+	// registered are the sources that Channel was ever called for.
 	registered sets.Set[string]
-
+	// set are the sources that have sent a SET.
 	set sets.Set[string]
 }
 

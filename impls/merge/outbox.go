@@ -15,14 +15,16 @@ import (
 // which waits, plus what those left.
 type outbox struct {
 	updates chan PodUpdate
-
+	// stop is closed when the merger closes.
 	stop <-chan struct{}
 
+	// mu guards everything below; it is not held while sending or copying.
 	mu sync.Mutex
-
+	// turn is signalled when sending turns false, and where a waiting caller
+	// has to look at its ctx or at stop.
 	turn *sync.Cond
 	backlog
-
+	// sending is true while a caller sends the first of the backlog.
 	sending bool
 }
 

@@ -15,7 +15,7 @@ import (
 // freed. The zero value is an empty table.
 type pointers struct {
 	slots []pointerSlot
-
+	// shift makes a hash an index: its highest bits.
 	shift uint
 	count int
 }

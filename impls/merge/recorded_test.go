@@ -112,8 +112,9 @@ func compareUIDs(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) }
 
 // heard is what a receiver was told.
 type heard struct {
+	// told by each source, in order.
 	told map[string][]merge.PodUpdate
-
+	// state in the end, by source and UID.
 	state map[string]*v1.Pod
 }
 

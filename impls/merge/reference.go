@@ -44,9 +44,11 @@ type reference struct {
 	recorder EventRecorder
 	updates  chan PodUpdate
 
+	// mu makes an update and the sending of its outcome one step. It guards
+	// everything below.
 	mu   sync.Mutex
 	pods map[string]map[types.UID]*v1.Pod
-
+	// unsent is what calls that were given up had still to say.
 	unsent []PodUpdate
 }
 
@@ -110,6 +112,7 @@ func (r *reference) Close() {
 type changes struct {
 	removes, adds, updates, deletes, reconciles []*v1.Pod
 
+	// firstSet is true for a source's first SET.
 	firstSet bool
 }
 

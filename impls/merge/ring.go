@@ -84,13 +84,16 @@ type combiner struct {
 	recorder EventRecorder
 	updates  chan PodUpdate
 	requests *ring.Unbounded[*request]
-
+	// free are requests to be used again.
 	free sync.Pool
 
+	// open counts the calls that have come and not been let go. Raised by
+	// callers, each before publishing its request; lowered by the attendant.
 	open atomic.Int64
-
+	// parked is true while the attendant sleeps for want of room in updates.
+	// Stored by the attendant; swapped back by who wakes it, or by itself.
 	parked atomic.Bool
-
+	// more wakes the attendant that is parked; it has room for the one token.
 	more chan struct{}
 
 	attendance
@@ -100,32 +103,38 @@ type combiner struct {
 type attendance struct {
 	states states
 	backlog
-
+	// self is the attendant's own request, done true once it was let go.
 	self *request
 	done bool
-
+	// next are requests that have been popped and not been merged, in batch.
 	next  []*request
 	batch [16]*request
-
+	// merged are the requests that wait for something to be sent, in order. The
+	// attendant's own may be among them.
 	merged []*request
-
+	// released is how many requests were let go and not yet taken from open.
 	released int64
 }
 
 // request is a call of Merge or Sync on its way.
 type request struct {
+	// sync is true for a call of Sync.
 	sync   bool
 	source string
 	update PodUpdate
-
+	// duplicates is written before the state becomes isMerged.
 	duplicates []*v1.Pod
-
+	// target is how many notifications have to be sent until the call is done;
+	// the attendant's.
 	target uint64
 
+	// late is true if there may be a token left; the caller's.
 	late bool
 
 	state atomic.Int32
-
+	// token comes with a change of state by the attendant: to isMerged if it was
+	// isUrgent, and to the three that follow. There is room for both that a
+	// call may get.
 	token chan struct{}
 }
 

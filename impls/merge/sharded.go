@@ -39,16 +39,19 @@ type sharded struct {
 	mode     Mode
 	recorder EventRecorder
 	terms    terms
-
+	// out is locked after the shards.
 	out outbox
 
+	// shards in order of appearance; what it points to is never written to.
 	shards atomic.Pointer[[]*shard]
-
+	// adding is locked to add a shard, and before the shards by who locks them
+	// all, so that none is added meanwhile.
 	adding sync.Mutex
 }
 
 // shard is a source with its lock.
 type shard struct {
+	// mu guards source, save for its name, which never changes.
 	mu sync.Mutex
 	*source
 }

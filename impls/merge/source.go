@@ -37,26 +37,30 @@ import (
 // they don't.
 type source struct {
 	name string
-
+	// versioned is true where pods of one UID and one resourceVersion are
+	// equal.
 	versioned bool
-
+	// counted is true where pods of one UID, node and metadata.generation have
+	// equal specs.
 	counted bool
-
+	// shares is true where held pods are handed over as they are.
 	shares bool
-
+	// set is true after the first SET.
 	set bool
-
+	// generation of the current update.
 	generation uint64
 	byUID      map[types.UID]*entry
 	byPointer  pointers
 	names      map[string]*fullName
-
+	// loose are names that lost a pod in the current update; those that have
+	// none left at its end are forgotten, not earlier: their marks count.
 	loose []*fullName
-
+	// key is where a full name is put together to look it up.
 	key []byte
-
+	// delta is what the current update changed. It is reused.
 	delta delta
-
+	// verdicts on the pods of the current update, by their place in it, if it
+	// was judged.
 	verdicts []verdict
 }
 
@@ -69,8 +73,9 @@ type states struct {
 
 // terms are what the options say of a state.
 type terms struct {
+	// shares is true where held pods are handed over as they are.
 	shares bool
-
+	// trust is what is taken on the API server's word.
 	trust Trust
 }
 
@@ -93,24 +98,26 @@ func (t *states) of(name string) *source {
 // entry is a held pod.
 type entry struct {
 	held
-
+	// version is the memory of pod; nil where held pods aren't handed over.
 	version *version
-
+	// received is the pointer received last. That it is kept makes sure that
+	// no other pod gets its address.
 	received *v1.Pod
-
+	// specGeneration is the metadata.generation received last; 0 for none.
 	specGeneration int64
-
+	// name of the pod received last.
 	name *fullName
-
+	// mark is the generation of the last SET that had the pod.
 	mark uint64
-
+	// born is the generation of the update that brought the pod.
 	born uint64
 }
 
 // fullName is a pod's name_namespace.
 type fullName struct {
+	// mark is the generation of the last update that had a pod of this name.
 	mark uint64
-
+	// entries that have this name.
 	entries int
 	text    string
 }
@@ -119,6 +126,7 @@ type fullName struct {
 type delta struct {
 	removes, adds, updates, deletes, reconciles []*entry
 
+	// firstSet is true for a source's first SET.
 	firstSet bool
 }
 

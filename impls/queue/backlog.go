@@ -29,7 +29,7 @@ const (
 // replacement is the list of a Replace.
 type replacement struct {
 	list []listed
-
+	// first: nothing came before it.
 	first bool
 }
 
@@ -71,7 +71,8 @@ func hashed(f keys.Func, obj any) (keys.Key, uint64, error) {
 type account struct {
 	*keys.InitialList
 	mu sync.Mutex
-
+	// epoch counts the lists that were initial: more than one where a Replace
+	// came before the one before it had been processed. Guarded by mu.
 	epoch uint32
 }
 
@@ -112,7 +113,7 @@ type backlog struct {
 	keys    keys.Func
 	initial *account
 	waiting fifo
-
+	// placed is how many of the waiting keys take a place of the capacity.
 	placed int
 }
 

@@ -30,27 +30,34 @@ func channelVariant() Variant {
 type channel struct {
 	base
 
+	// in carries what producers do.
 	in chan item
-
+	// places has a value for each place that is taken, nil where the capacity
+	// has no bound.
 	places chan struct{}
-
+	// asks carries what producers do who have found no place. The answer says
+	// whether it needed none.
 	asks chan ask
-
+	// wants are the consumer's requests and next the answers; lens are requests
+	// for the length.
 	wants chan struct{}
 	next  chan popped
 	lens  chan chan int
-
+	// closing is closed by Close before it takes sending.
 	closing chan struct{}
-
+	// done is closed when the owner has ended.
 	done chan struct{}
 
 	once    sync.Once
 	sending sync.RWMutex
-
+	// closed is guarded by sending.
 	closed bool
 
+	// consumer serialises those that take. It is held while process runs.
 	consumer sync.Mutex
 
+	// last guards backlog once the owner has ended; before, backlog is the
+	// owner's.
 	last    sync.Mutex
 	backlog backlog
 	buf     [chunk]item

@@ -56,9 +56,9 @@ type differ struct {
 	queues [2]queue.Queue
 	rv     int
 	begun  bool
-
+	// open: the order of what waits is left open; always, as of the shards.
 	open, always bool
-
+	// unsynced: upstream's HasSynced is not that of the contract.
 	unsynced bool
 }
 
@@ -97,7 +97,8 @@ func (d *differ) actions() map[string]func(*rapid.T) {
 			before := d.queues[0].Len()
 			d.both(t, "Delete", func(q queue.Queue) error { return q.Delete(o) })
 			if d.queues[0].Len() < before {
-
+				// It may be added again, and upstream counts it until its place
+				// is taken.
 				d.open, d.unsynced = true, true
 			}
 		},

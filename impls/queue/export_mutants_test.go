@@ -13,9 +13,9 @@ import (
 // Mutant is a variant that is broken on purpose.
 type Mutant struct {
 	Variant
-
+	// Broken says what is wrong with it.
 	Broken string
-
+	// Check is the one of package queuetest that must find it.
 	Check string
 }
 
@@ -185,7 +185,7 @@ func newOwnerLeft(o Options) Queue {
 	q := newChannel(o)
 	go func() {
 		<-q.closing
-		select {}
+		select {} // As an owner would that nobody drains.
 	}()
 	return ownerLeft{q}
 }

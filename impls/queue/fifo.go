@@ -34,13 +34,18 @@ import "watchlab/impls/internal/keys"
 // removal, and its entries, scattered over the heap, half as much again in
 // memory and cache misses.
 type fifo struct {
+	// entries has a length that is a power of two, or none. Position p is at
+	// p modulo the length.
 	entries []entry
-
+	// head is the position of the first entry, which is never a gap; tail is
+	// that after the last. gaps is how many between them are gaps.
 	head, tail uint32
 	gaps       int
 
+	// slots has a length that is a power of two, or none. A slot holds the upper
+	// half of a hash, made odd, and below it a position; 0 is a free one.
 	slots []uint64
-
+	// used counts the slots that aren't free: at most three quarters.
 	used int
 }
 
@@ -48,15 +53,15 @@ type fifo struct {
 type entry struct {
 	key keys.Key
 	obj any
-
+	// hash is that of the key.
 	hash uint64
-
+	// epoch is that of the initial list to which the key belongs, 0 for none.
 	epoch uint32
-
+	// placeless: it came with a list, and takes no place of the capacity.
 	placeless bool
-
+	// held: the key is in a consumer's hands, so that no other may have it.
 	held bool
-
+	// gap: it was removed.
 	gap bool
 }
 

@@ -54,7 +54,8 @@ import (
 // Queue is client-go's queue plus Len.
 type Queue interface {
 	cache.Queue
-
+	// Len returns how many keys wait. O(1); the value may be out of date by
+	// the time it is read.
 	Len() int
 }
 
@@ -67,12 +68,23 @@ const (
 
 // Options build a queue. The zero value is valid for every variant.
 type Options struct {
+	// KeyFunction makes an object's key; nil means
+	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
+	// concurrent use.
 	KeyFunction cache.KeyFunc
-
+	// Capacity is how many keys may wait before producers do; 0 means unbounded.
+	// Only a call that brings a new key waits for room: an update of a key that
+	// waits already, Delete and Replace do not, and the keys that a Replace
+	// brings don't count. Who waits goes on when there is room; when Context
+	// ends, whose error it returns; or when the queue is closed, when it returns
+	// [cache.ErrFIFOClosed]; after an error nothing was queued. process must not
+	// produce new keys into a bounded queue, as nobody else makes room.
 	Capacity int
-
+	// Context ends the waits of producers for room; nil stands for one that
+	// never ends. Where there is room it is not looked at.
 	Context context.Context
-
+	// Shards is how many independent parts the queue has, at most [MaxShards];
+	// 0 leaves it to the variant.
 	Shards int
 }
 

@@ -42,9 +42,14 @@ type sharded struct {
 	closed atomic.Bool
 	_      [pad]byte
 
+	// ready has a bit for each shard, of which there are at most [MaxShards]:
+	// something waits in it that may be handed
+	// over. A shard's bit is written under its lock.
 	ready atomic.Uint64
 	_     [pad]byte
 
+	// next is the shard whose turn it is. A hint: consumers that meet may take
+	// from the same.
 	next atomic.Uint32
 	_    [pad]byte
 
@@ -60,13 +65,13 @@ const pad = 128
 
 type shard struct {
 	mu sync.Mutex
-
+	// backlog is guarded by mu, as all that follows.
 	backlog backlog
 
 	inProcess []hashedKey
 
 	held int
-
+	// ready is this shard's bit of sharded.ready.
 	ready bool
 	_     [pad]byte
 }

@@ -172,7 +172,7 @@ func TestAnswers(t *testing.T) {
 		{"DELETE", "/api/v1/namespaces/default/pods/a", "", "", 200, `"deletionGracePeriodSeconds":0`},
 		{"POST", mapsPath, "", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","resourceVersion":"5"}}`, 500, "resourceVersion should not be set"},
 		{"POST", "/api/v1/namespaces/default/secrets", "", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 201, `"type":"Opaque"`},
-
+		// They are shown as they were.
 		{"DELETE", mapsPath, "", "", 200, `"resourceVersion":"2"`},
 	} {
 		content := jsonBody

@@ -13,6 +13,7 @@ import (
 
 // collection holds the objects of one resource.
 type collection struct {
+	// resource in the version in which its objects are stored.
 	resource *resources.Resource
 	kind     *wire.Kind
 	log      *store.Log

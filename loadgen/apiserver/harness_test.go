@@ -44,7 +44,7 @@ func pods(n int) *storm.Storm {
 			Name:            fmt.Sprintf("pod-%d", rng.IntN(12)),
 			ResourceVersion: strconv.FormatUint(seq, 10),
 			Labels:          map[string]string{"app": fmt.Sprintf("a%d", rng.IntN(2))},
-
+			// What HTML escaping is about.
 			Annotations: map[string]string{"note": "<b>&\u2028\"\\ü"},
 		}}
 		p.Spec.NodeName = fmt.Sprintf("node-%d", rng.IntN(2))

@@ -44,7 +44,7 @@ func FuzzQuery(f *testing.F) {
 			}
 			switch code := status.Status().Code; code {
 			case http.StatusInternalServerError:
-
+				// So a real server answers a version that is none.
 				if !strings.HasPrefix(err.Error(), "resourceVersion: Invalid value") {
 					t.Fatalf("%q: status %d: %v", raw, code, err)
 				}

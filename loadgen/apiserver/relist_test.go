@@ -29,7 +29,8 @@ func TestInformerRelistsWhenGone(t *testing.T) {
 			srv := start(t, s, Options{Retain: 20})
 			client := srv.clientset(t).CoreV1().RESTClient()
 			lw := cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, fields.Everything())
-
+			// A watch from a version waits until the version is gone, save
+			// for the one that follows the first list.
 			gate := make(chan struct{})
 			resume, first := lw.WatchFuncWithContext, !watchList
 			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {

@@ -89,6 +89,8 @@ var (
 
 // Options configure a [Server].
 type Options struct {
+	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0
+	// means [DefaultBookmarkInterval].
 	BookmarkInterval time.Duration
 	Retain           int
 	Registry         *resources.Registry
@@ -173,7 +175,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-
+		// Clients that go away are nothing to write about.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s, nil

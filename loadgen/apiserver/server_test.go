@@ -50,7 +50,8 @@ func TestFramesAreThoseOfARealServer(t *testing.T) {
 			c := srv.storms[0]
 			req := &request{view: view{collection: c, asked: c.resource, kind: c.kind}}
 			var i, marks int
-
+			// As many as take a race detector a few seconds: the end of the
+			// initial list is among them.
 			enough := min(len(s.Events), 900)
 			for raw := range recorded(t, name) {
 				if i == enough {
@@ -127,7 +128,7 @@ func TestList(t *testing.T) {
 					if len(l.Items) != limit {
 						t.Fatalf("a page of %d", len(l.Items))
 					}
-
+					// Later events don't change the pages of a list.
 					srv.Release(200)
 				}
 				if diff := cmp.Diff(want(s, 200, f.takes), got); diff != "" {

@@ -110,7 +110,7 @@ func TestFilteredWatch(t *testing.T) {
 					if marks > 0 && version <= last {
 						t.Fatalf("%v after version %d", e, last)
 					}
-
+					// A pod leaves with its last state that matched.
 					if !f.takes(p) {
 						t.Fatalf("%v %v on %s: it isn't selected", e, p.Labels, p.Spec.NodeName)
 					}

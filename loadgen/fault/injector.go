@@ -48,6 +48,7 @@ var ErrState = errors.New("wrong state")
 
 // Clock is a source of time. Its methods are safe for concurrent use.
 type Clock interface {
+	// Now returns the time, with a monotonic reading where there is one.
 	Now() time.Time
 	After(d time.Duration) <-chan time.Time
 }

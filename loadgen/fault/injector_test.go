@@ -39,7 +39,7 @@ var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
 // ticker is an API server for config maps: every tick, one changes.
 type ticker struct {
 	begun time.Time
-
+	// batch is how many frames a Write has at most.
 	batch int
 }
 
@@ -312,7 +312,7 @@ func TestEndings(t *testing.T) {
 				}
 				<-b.Quiet()
 				log := b.Log()
-
+				// Each watch is struck by itself.
 				slices.SortFunc(log, func(a, b Injection) int { return a.Watch - b.Watch })
 				if len(log) != 2 || log[0].Fault != name || log[0].Watch != 1 || log[1].Watch != 2 ||
 					log[0].At < Duration(2*time.Second) || log[0].Path != "/api/v1/namespaces/default/configmaps" {
@@ -409,7 +409,7 @@ func TestRelistForgetsWhatWas(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newBed(t, nil, "relist:at=1s")
 		b.start()
-		_ = b.get(encodingJSON, "")
+		_ = b.get(encodingJSON, "") // So that the collection is known.
 		wait(10 * time.Second)
 		r := b.watch(e, "resourceVersion=100")
 		<-r.ended
@@ -541,7 +541,7 @@ func TestQuietWithFrames(t *testing.T) {
 		b.start()
 		_ = b.watch(encodingJSON, "resourceVersion=1")
 		<-b.Quiet()
-
+		// The second comes when what the first held up has been caught up with.
 		if at, want := time.Since(b.begun), 500*time.Millisecond+2*3*time.Second; at < want || at > want+100*time.Millisecond {
 			t.Errorf("quiet after %v, want %v", at, want)
 		}

@@ -53,7 +53,8 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		cancel:  cancel,
 		lock:    make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
-
+		// A watch from a version has no initial state; for any other it is
+		// known when the bookmark comes that ends it.
 		settled: r.version > 0 && r.query.Get("sendInitialEvents") != "true",
 	}
 	var attending sync.WaitGroup

@@ -52,6 +52,8 @@ const maxBytes = 256 << 20
 
 // Options are the sources. Lenient ignores unknown and duplicate fields.
 type Options struct {
+	// Filenames are files, folders, patterns, http and https URLs, and "-" for
+	// Stdin, each as kubectl's -f takes it. They are read in this order.
 	Filenames []string
 	Recursive bool
 	Stdin     io.Reader
@@ -62,6 +64,8 @@ type Options struct {
 // Object is one object of a manifest. Item is its number in a List, from 1; 0 where
 // it is in none.
 type Object struct {
+	// Object is of its Go type where client-go has one, else
+	// *unstructured.Unstructured. Its kind and apiVersion are set.
 	runtime.Object
 	Kind      schema.GroupVersionKind
 	Namespace string
@@ -78,6 +82,7 @@ func (o Object) String() string {
 
 // Error is the error of a document or a source.
 type Error struct {
+	// Source is the file, the URL or [StdinName].
 	Source string
 	Line   int
 	Err    error

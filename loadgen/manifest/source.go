@@ -34,7 +34,7 @@ func (o *Options) expand(name string) ([]source, error) {
 				return nil, errors.New("it cannot be read here")
 			}
 			in := o.Stdin
-			o.Stdin = strings.NewReader("")
+			o.Stdin = strings.NewReader("") // It can be read once.
 			return readAll(in)
 		}}}, nil
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):

@@ -7,6 +7,7 @@ import (
 
 // Clock is the clock of one pacer.
 type Clock interface {
+	// Now returns the time, with a monotonic reading where there is one.
 	Now() time.Time
 	Sleep(ctx context.Context, d time.Duration)
 	Close() error
@@ -18,6 +19,7 @@ type Clock interface {
 func Timers() Clock { return &timers{} }
 
 type timers struct {
+	// timer is made by the first Sleep and reused.
 	timer *time.Timer
 }
 

@@ -77,7 +77,7 @@ func TestIntended(t *testing.T) {
 		{2000, 1, 500 * time.Microsecond},
 		{3, 1, 333333333},
 		{3, 3, time.Second},
-		{3, 1.5e9, 5e8 * time.Second},
+		{3, 1.5e9, 5e8 * time.Second}, // no drift
 		{1e9, 1, 1},
 		{0.001, 1, 1000 * time.Second},
 		{0.001, math.MaxInt, maxIntended},
@@ -125,7 +125,7 @@ func TestOpenLoop(t *testing.T) {
 				t.Fatalf("event %d released at %v, want %v", i, got, want)
 			}
 			if i == 10 {
-				<-time.After(50 * time.Millisecond)
+				<-time.After(50 * time.Millisecond) // the system is slow: fake time
 			}
 		}
 	})
@@ -173,7 +173,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 		if got := time.Since(t0); got != 300*time.Millisecond {
 			t.Errorf("Wait returned after %v", got)
 		}
-
+		// What the ended wait left behind must not release the next early.
 		if err := p.Wait(t.Context(), 2); err != nil {
 			t.Error(err)
 		}

@@ -224,12 +224,18 @@ func (p Pace) Events(d time.Duration, most int) int {
 // Schedule has the intended time of each event. It never changes, so any number of
 // producers can share one.
 type Schedule interface {
+	// Intended returns when event i, counted from 0, is meant to happen, from
+	// the start. It never decreases with i (by more than the nanosecond that
+	// rounding may take), doesn't allocate, and may be called by several
+	// goroutines at once.
 	Intended(i int) time.Duration
 }
 
 // Score describes a storm to a pace: the number of events (Poisson), their own times
 // (Trace), and the seed.
 type Score struct {
+	// Events that are to be released. A [Poisson] schedule knows so many; those
+	// beyond follow at the mean gap.
 	Events int
 	At     func(i int) time.Duration
 	Seed   int64
@@ -270,7 +276,7 @@ func nanos(seconds float64) time.Duration {
 
 type poisson struct {
 	at  []time.Duration
-	gap float64
+	gap float64 // the mean, in seconds
 }
 
 func newPoisson(rate float64, events int, seed int64) *poisson {

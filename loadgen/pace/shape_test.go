@@ -157,7 +157,8 @@ func TestScheduleFollowsTheRate(t *testing.T) {
 			for at := 0.0; at < 7; at += dt {
 				sum += rateAt(p, at+dt/2) * dt
 				for sum >= float64(i) {
-
+					// Where the rate is small, the time of an event is less
+					// sharp than a step.
 					if got := s.Intended(i).Seconds(); math.Abs(got-(at+dt)) > 2e-3 {
 						t.Fatalf("event %d is due at %.5f s, want %.5f s", i, got, at+dt)
 					}
@@ -223,7 +224,7 @@ func TestSchedulesDoNotDecrease(t *testing.T) {
 		s := p.Schedule(Score{})
 		from := rapid.IntRange(0, 1e9).Draw(t, "event")
 		for i := from; i < from+200; i++ {
-
+			// Times of a schedule are solutions of equations, to 10⁻¹⁰ s.
 			if a, b := s.Intended(i), s.Intended(i+1); b < a-1 {
 				t.Fatalf("%s: event %d at %v, event %d at %v", p, i, a, i+1, b)
 			}
@@ -294,11 +295,11 @@ func TestBudget(t *testing.T) {
 		budget Budget
 		want   time.Duration
 	}{
-		{"2000", Budget{}, time.Millisecond},
-		{"1", Budget{}, 10 * time.Millisecond},
-		{"1", Budget{Fixed: 3}, 3},
-		{"100", Budget{Share: 0.5}, 5_000_000},
-		{"max", Budget{Share: 0.5}, 1},
+		{"2000", Budget{}, time.Millisecond},   // 1 % of 500 µs is less
+		{"1", Budget{}, 10 * time.Millisecond}, // 1 % of a second
+		{"1", Budget{Fixed: 3}, 3},             // nothing but a time
+		{"100", Budget{Share: 0.5}, 5_000_000}, // half of 10 ms
+		{"max", Budget{Share: 0.5}, 1},         // no time in between
 	} {
 		s := mustParse(t, tc.pace).Schedule(Score{})
 		if got := tc.budget.Limit(s, 101); got != tc.want {

@@ -37,6 +37,7 @@ import (
 // Source feeds one storm to a Reflector. ListerWatcher and Relists may be called at
 // any time from any goroutine; Play once, from one goroutine.
 type Source interface {
+	// Name is "memory" or "apiserver".
 	Name() string
 	ListerWatcher() cache.ListerWatcher
 	// Play calls released, which may be nil, before it releases an event.
@@ -66,6 +67,8 @@ var ErrNoFaults = errors.New("no faults here")
 
 // Options are the faults of a source and their seed.
 type Options struct {
+	// Faults that the apiserver source's server has, from the beginning of Play
+	// on.
 	Faults []fault.Spec
 	Seed   int64
 }

@@ -91,11 +91,11 @@ func empty() *storm.Storm {
 type sink struct {
 	mu   sync.Mutex
 	cond *sync.Cond
-
+	// got are the versions in order of arrival.
 	got []uint64
-
+	// live is the version of what is there, by key.
 	live map[string]uint64
-
+	// newest is the highest version seen of a key.
 	newest map[string]uint64
 	max    uint64
 	errs   []error
@@ -397,7 +397,7 @@ func TestDisconnectAndResume(t *testing.T) {
 			if seq != middle {
 				return
 			}
-
+			// The Reflector lists again after a watch without events.
 			s.await(t, uint64(st.Initial+1))
 			src.(interface{ Disconnect() }).Disconnect()
 		})
@@ -414,7 +414,7 @@ func TestLateWatcherSeesTheFinalState(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
-
+		// Paced, since unpaced the memory source waits for a watch.
 		play(t, src, 1e6, nil)
 		s := newSink()
 		inf := inform(t, src, s)

@@ -365,7 +365,7 @@ func TestHTTP(t *testing.T) {
 		for i, step := range []struct {
 			code int
 			body string
-
+			// want is nil where nothing is to be sent.
 			want   map[string]string
 			report string
 		}{
@@ -384,7 +384,7 @@ func TestHTTP(t *testing.T) {
 		} {
 			answer(step.code, step.body)
 			if i == 0 {
-
+				// The first request is on its way; the answers are the same.
 				synctest.Wait()
 			}
 			if step.want == nil {

@@ -47,6 +47,7 @@ var ErrComposition = errors.New("invalid composition")
 
 // PartError is the error of one part of a composition.
 type PartError struct {
+	// Part counts from 0.
 	Part int
 	Err  error
 }

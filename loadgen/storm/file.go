@@ -25,6 +25,8 @@ const maxFile = 1 << 20
 
 // FileError is the error of a file, with its line.
 type FileError struct {
+	// File is its name, Line the number of the line from 1; 0 where it is the
+	// file as a whole.
 	File string
 	Line int
 	Err  error
@@ -62,7 +64,7 @@ func ReadFile(path string, seed int64) (Composition, error) {
 	fail := func(err error) (Composition, error) {
 		var p *os.PathError
 		if errors.As(err, &p) {
-			err = p.Err
+			err = p.Err // Without the path, which stands before it.
 		}
 		return Composition{}, &FileError{File: path, Err: err}
 	}

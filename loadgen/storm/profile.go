@@ -162,6 +162,7 @@ func sixDigits(v float64) float64 {
 
 // ParamError is the error for a parameter that is not allowed.
 type ParamError struct {
+	// Profile that it is of.
 	Profile string
 	Param   string
 	Value   any

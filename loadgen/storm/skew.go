@@ -10,6 +10,7 @@ import (
 
 // Skew is the distribution of updates over keys. The zero value is uniform.
 type Skew struct {
+	// exponent of the zipf distribution; 0 for uniform.
 	exponent float64
 }
 

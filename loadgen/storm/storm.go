@@ -52,6 +52,8 @@ type Storm struct {
 
 // Mark is an interruption of the stream after the event with that number.
 type Mark struct {
+	// After is the number of the event that it follows: [Storm.Initial] or
+	// more, and less than the number of the last event.
 	After uint64
 	Type  MarkType
 }

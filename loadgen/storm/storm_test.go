@@ -168,7 +168,7 @@ func TestFinalAndPeak(t *testing.T) {
 
 func TestAtLeast(t *testing.T) {
 	s := script(2,
-		"ADDED a", "ADDED b",
+		"ADDED a", "ADDED b", // initial
 		"DELETED b", "MODIFIED a", "ADDED c", "ADDED d", "DELETED d",
 	)
 	got := s.AtLeast(8)
@@ -178,7 +178,7 @@ func TestAtLeast(t *testing.T) {
 	want := []string{
 		"ADDED a #1", "ADDED b #2",
 		"DELETED b #3", "MODIFIED a #4", "ADDED c #5", "ADDED d #6", "DELETED d #7",
-
+		// b is gone already, c is still there.
 		"MODIFIED a #4", "MODIFIED c #5", "ADDED d #6", "DELETED d #7",
 	}
 	if diff := cmp.Diff(want, lines(got)); diff != "" {
@@ -196,7 +196,7 @@ func TestAtLeast(t *testing.T) {
 // TestMarks: marks stay between the events that they were between.
 func TestMarks(t *testing.T) {
 	s := script(2,
-		"ADDED a n1", "ADDED b n2",
+		"ADDED a n1", "ADDED b n2", // initial
 		"MODIFIED a n1", "MODIFIED b n2", "DELETED b n2", "MODIFIED a n1",
 	)
 	s.Marks = []storm.Mark{{After: 2, Type: storm.MarkResync}, {After: 4, Type: storm.MarkRelist}, {After: 5, Type: storm.MarkResync}}
@@ -212,7 +212,7 @@ func TestMarks(t *testing.T) {
 		want []storm.Mark
 	}{
 		"as it is": {s.AtLeast(3), s.Marks},
-
+		// The second lap lacks nothing: b comes again.
 		"two laps": {s.AtLeast(7), append(slices.Clone(s.Marks),
 			storm.Mark{After: 6, Type: storm.MarkResync}, storm.Mark{After: 8, Type: storm.MarkRelist}, storm.Mark{After: 9, Type: storm.MarkResync})},
 		"the first four": {s.First(4), s.Marks[:1]},
@@ -291,7 +291,7 @@ func TestAtLeastProperties(t *testing.T) {
 		if len(got.Events) >= n+len(lap) && len(got.Events) > len(s.Events) {
 			t.Fatalf("%d events where %d with laps of %d or fewer would do", len(got.Events), n, len(lap))
 		}
-
+		// Every lap is the recording's, in its order, short of deletions only.
 		next := s.Initial
 		objects := map[runtime.Object]bool{}
 		for i, e := range got.Events {
@@ -318,7 +318,7 @@ func TestAtLeastProperties(t *testing.T) {
 				next = s.Initial
 			}
 		}
-
+		// Whole laps: what is left out at the end are deletions.
 		for ; next != s.Initial && next < len(s.Events); next++ {
 			if s.Events[next].Type != watch.Deleted {
 				t.Fatalf("the last lap lacks #%d", s.Events[next].Seq)
@@ -329,7 +329,7 @@ func TestAtLeastProperties(t *testing.T) {
 
 func TestForNode(t *testing.T) {
 	s := script(3,
-		"ADDED a n1", "ADDED b n2", "ADDED c",
+		"ADDED a n1", "ADDED b n2", "ADDED c", // initial
 		"MODIFIED c n10", "MODIFIED c n10", "MODIFIED b n2", "DELETED a n1", "ADDED d", "DELETED d",
 		"ADDED a n2", "ADDED e n10", "DELETED c n10",
 	)
@@ -338,7 +338,7 @@ func TestForNode(t *testing.T) {
 		want                []string
 	}{
 		{1, 1, 1, []string{"ADDED a node-0 #1", "DELETED a node-0 #7"}},
-		{2, 1, 3, []string{
+		{2, 1, 3, []string{ // n1 and n10: a name's order
 			"ADDED a node-0 #1", "ADDED c node-0 #4", "MODIFIED c node-0 #5", "DELETED a node-0 #7",
 			"ADDED e node-0 #11", "DELETED c node-0 #12",
 		}},
@@ -429,7 +429,8 @@ func TestForNodeProperties(t *testing.T) {
 		if err := got.Validate(); err != nil {
 			t.Fatal(err)
 		}
-
+		// The plain way: one more node at a time. A drawn pod stays on its node
+		// once bound, so every event that names the node is in sight.
 		var want []string
 		nodes := slices.Sorted(maps.Keys(names))
 		for k := range nodes {

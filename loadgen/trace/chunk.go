@@ -62,6 +62,7 @@ type index struct {
 }
 
 type indexEntry struct {
+	// At is where the block's head starts in the file.
 	At    int64         `json:"at"`
 	First time.Duration `json:"firstNs"`
 	Last  time.Duration `json:"lastNs"`

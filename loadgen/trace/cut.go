@@ -46,6 +46,8 @@ func (l rawLine) fail(name string, cause error) *Error {
 
 // cutter cuts a recording into lines.
 type cutter interface {
+	// next returns the next line, in memory of its own; io.EOF after the last.
+	// Any other error is an *Error, and given again until resume is called.
 	next() (rawLine, error)
 	// resume moves to the next line after an error of next; false where there is
 	// none.
@@ -276,7 +278,7 @@ func (d *documents) next() (rawLine, error) {
 		}
 		if len(raw.data) == 0 {
 			switch c {
-			case ' ', '\t', '\r', '\n', 0x1e:
+			case ' ', '\t', '\r', '\n', 0x1e: // 0x1e is what JSON text sequences begin with.
 				continue
 			}
 			raw.line, raw.offset = d.line, d.offset-1

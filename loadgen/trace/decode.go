@@ -28,7 +28,7 @@ type decoded struct {
 	frame      Frame
 	resource   Resource
 	named      bool
-	object     apiruntime.Object
+	object     apiruntime.Object // nil for bookmarks, and where it isn't wanted
 	endInitial bool
 	err        error
 }
@@ -111,7 +111,7 @@ const chunk = 32
 
 type job struct {
 	lines []rawLine
-	err   error
+	err   error // what ended the reading, after the lines
 	done  chan []decoded
 }
 

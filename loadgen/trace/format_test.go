@@ -92,7 +92,7 @@ func TestWriterReader(t *testing.T) {
 	}
 	want := Header{
 		Format: 1, Tool: "test", Origin: "made up", Started: time.Unix(1e9, 0).UTC(),
-
+		// The main one is named first, the others follow as they came.
 		Resources: []Resource{podResource, leaseResource, widgetResource},
 	}
 	if diff := cmp.Diff(want, r.Header()); diff != "" {
@@ -516,7 +516,7 @@ func TestDocuments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "a brace lost" {
-
+				// The first document swallows the second, which is found again.
 				tc.in = strings.Replace(compact, "}}\n", "\n", 1)
 				tc.want = want[1:]
 				tc.faults = []string{"line 1 (byte 0): truncated: the file ends in the middle of the document"}

@@ -13,6 +13,7 @@ import (
 // MODIFIED, and only the first end of an initial list stays. Memory grows with the
 // keys. The zero value is ready.
 type Mender struct {
+	// Changed and Dropped count the frames that were.
 	Changed, Dropped int
 	exists           map[Resource]map[string]bool
 	ended            map[Resource]bool // there is no initial list to end any more

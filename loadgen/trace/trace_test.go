@@ -255,7 +255,7 @@ func TestLoadBroken(t *testing.T) {
 		{"deleted-unknown", line2(frame(20, "DELETED", pod("b", ""))), ErrCorrupt},
 		{"initial-list-changed", first + frame(20, "MODIFIED", pod("a", "")) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
 		{"initial-list-ends-twice", first + frame(20, "BOOKMARK", initialEnd) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
-
+		// The first of several faults is told, whichever worker meets one first.
 		{"two-faults", strings.Repeat(frame(1, "BOOKMARK", `{"kind":"Pod","apiVersion":"v1"}`), 100) + "x\n" + strings.Repeat("y\n", 200), ErrCorrupt},
 	}
 	t.Chdir(t.TempDir())
@@ -508,7 +508,7 @@ func FuzzReader(f *testing.F) {
 		if tolerantErr != nil || len(more) < len(frames) || (faults > 0) != (err != nil) {
 			t.Fatalf("tolerant: %d frames and %d faults, %v; otherwise %d and %v", len(more), faults, tolerantErr, len(frames), err)
 		}
-
+		// What reads must load or say why, the same way each time.
 		path := filepath.Join(t.TempDir(), "x")
 		write(t, path, string(data))
 		s, loadErr := Load(path)

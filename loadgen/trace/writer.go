@@ -25,6 +25,7 @@ var ErrFrame = errors.New("invalid frame")
 
 // FrameWriter writes the frames of a recording, in order.
 type FrameWriter interface {
+	// Write takes one frame. It keeps nothing of it.
 	Write(Frame) error
 	Flush() error
 	Close() error
@@ -32,6 +33,9 @@ type FrameWriter interface {
 
 // WriterOptions are the options of a [Writer]. Best compresses best, and slowly.
 type WriterOptions struct {
+	// BlockSize is how many bytes of lines a block holds, about; 0 means
+	// [DefaultBlockSize]. Larger blocks compress better; a damaged byte costs
+	// the whole block. The most is 4 MiB.
 	BlockSize int
 	Best      bool
 }

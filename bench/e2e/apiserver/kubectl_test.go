@@ -269,7 +269,7 @@ func follow(r io.Reader) *watched {
 				Object object `json:"object"`
 			}
 			if decoder.Decode(&event) != nil {
-				return
+				return // killed
 			}
 			objects := event.Object.Items
 			if objects == nil {

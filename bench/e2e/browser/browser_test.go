@@ -61,7 +61,7 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-
+		// With the browser goes its folder, which chromedp has made.
 		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("close the browser: %v", err)
 		}

@@ -40,7 +40,7 @@ func Example() {
 	err = ctrl.NewControllerManagedBy(mgr).For(&v1.Pod{}).Complete(reconcile.Func(
 		func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 			var pod v1.Pod
-
+			// Reads from the cache that our queue feeds.
 			if err := mgr.GetClient().Get(ctx, req.NamespacedName, &pod); err != nil {
 				return ctrl.Result{}, err
 			}

@@ -64,7 +64,7 @@ const (
 type Options struct {
 	// Controllers also starts controller-manager and scheduler.
 	Controllers bool
-
+	// APIServerFlags are further flags of kube-apiserver.
 	APIServerFlags []string
 }
 

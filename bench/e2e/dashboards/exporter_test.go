@@ -31,9 +31,9 @@ const (
 // played is a cell of the exporter.
 type played struct {
 	family, variant, delivery, pipeline, storm, source, rate string
-
+	// pace is how many times as fast as the others.
 	pace float64
-
+	// trouble has it fail in each way there is.
 	trouble bool
 }
 

@@ -95,7 +95,7 @@ func hasSetting(t *testing.T, path string) bool {
 // series is one of an answer, with its samples.
 type series struct {
 	Metric map[string]string `json:"metric"`
-
+	// A sample is a time and a value.
 	Value      [2]any   `json:"value"`
 	Values     [][2]any `json:"values"`
 	Histogram  [2]any   `json:"histogram"`

@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 				}
 			})
 			t.Run("alerts", func(t *testing.T) {
-
+				// The faults that were asked for are told, of the run that has them.
 				got, err := p.series(t.Context(), `ALERTS{alertname="WatchlabWatchErrors"}`, w)
 				if err != nil {
 					t.Fatal(err)
@@ -131,7 +131,7 @@ func TestPushed(t *testing.T) {
 					t.Errorf("no %s\n%s", m.Name, out)
 				}
 			}
-
+			// Native histograms are there where they are taken.
 			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
 			if err != nil {
 				t.Fatal(err)

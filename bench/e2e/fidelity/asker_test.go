@@ -63,7 +63,7 @@ type Asker struct {
 	typed     kubernetes.Interface
 	metadata  metadata.Interface
 	open      []*stream
-
+	// err is why the question could not be asked.
 	err error
 }
 

@@ -11,8 +11,10 @@ import (
 
 // Difference is one field in which two answers differ.
 type Difference struct {
+	// Call is what was asked, Path where in the answer it is.
 	Call, Path string
-
+	// Theirs is what the real server says there, Ours what the simulated one does.
+	// Both are JSON, or Nothing.
 	Theirs, Ours string
 }
 

@@ -14,11 +14,11 @@ const longestBase = 58
 // names maps values that differ between runs to placeholders.
 type names struct {
 	now func() time.Time
-
+	// seen are the names that were given, by kind and value.
 	seen map[string]string
-
+	// count is how many there are of each kind.
 	count map[string]int
-
+	// generated are names that the server made, with what stands for them.
 	generated *strings.Replacer
 	pairs     []string
 }

@@ -22,11 +22,13 @@ import (
 
 // Server is a server under comparison.
 type Server struct {
+	// Name tells it from the other: "kube-apiserver".
 	Name string
-
+	// Forget has it give up the history of widgets that is older than now.
 	Forget func(context.Context) error
 	config *rest.Config
-
+	// unseen makes what questions take for granted; nothing is written down of
+	// it, nor of discovery.
 	unseen    *dynamic.DynamicClient
 	discovery *discovery.DiscoveryClient
 }
@@ -96,17 +98,18 @@ func (s *Server) Define(ctx context.Context, eventually func(what string, check 
 
 // Answer is one recorded response or watch event.
 type Answer struct {
+	// Call is what was asked.
 	Call string
-
+	// Said is the answer as JSON knows it.
 	Said map[string]any
 }
 
 // recorder collects answers.
 type recorder struct {
 	mu sync.Mutex
-
+	// off while it does not. Guarded by mu.
 	off bool
-
+	// answers as they came. Guarded by mu.
 	answers []Answer
 }
 
@@ -144,12 +147,12 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 			}
 		}
 		if req.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
-
+			// Its events are written down as they are read.
 			r.add(a)
 			return resp, nil
 		}
 		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
+		_ = resp.Body.Close() // All of it was read.
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +163,7 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 		case "text/plain", "application/yaml":
 			a.Said["body"] = string(body)
 		default:
-
+			// What there is in other encodings, client-go says.
 		}
 		r.add(a)
 		return resp, nil

@@ -213,7 +213,7 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	code, _ := c.call(t, "scripts/kind/load.sh", c.name, image)
 	switch code {
 	case 0:
-	case 3:
+	case 3: // It has no module.
 		c.say("#### SKIPPED: %s can't be pulled nor built, and what it shows is NOT tried ####", image)
 		return false
 	default:
@@ -226,7 +226,7 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	unpullable = false
 	until(t, name+" is ready", patience, func(ctx context.Context) (bool, error) {
 		ok, err := look(ctx)
-		if unpullable {
+		if unpullable { // That is still the pod that is going.
 			unpullable = false
 			return false, err
 		}

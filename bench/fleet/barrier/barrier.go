@@ -60,29 +60,34 @@ func (m Member) String() string {
 
 // Options configure [Join].
 type Options struct {
+	// Client is for the Leases, in the namespace in which the run is.
 	Client    kubernetes.Interface
 	Namespace string
-
+	// Run is the run's name.
 	Run string
-
+	// Self is this member. Holder tells its processes apart: the name of its pod.
 	Self   Member
 	Holder string
 
 	Pods, Writers int
 
 	Plays int
-
+	// Wait is how long others are waited for in one meeting; more than 0.
 	Wait time.Duration
-
+	// Warn is told what doesn't end the run, in a line; nil for nobody.
 	Warn func(string)
 }
 
 // Start describes the start of a cell.
 type Start struct {
+	// Position of the start by which it began: the play's own, or a later one where
+	// the others were ahead.
 	Position int
-
+	// Late is how long after the start it began, by this member's clock; where the
+	// others were ahead, after theirs.
 	Late time.Duration
-
+	// Absent are the members that were not waited for, without this one, the shards
+	// first.
 	Absent []Member
 }
 
@@ -98,25 +103,27 @@ type Barrier struct {
 	leases  coordinationclient.LeaseInterface
 	members []Member
 	ahead   time.Duration
-
+	// own is the Lease as it was last written.
 	own     *coordinationv1.Lease
 	attempt int
 
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
-
+	// synced is closed when the Leases have been read for the first time.
 	synced chan struct{}
 	sync   sync.Once
 
+	// lost are the members that were waited for in vain: for the leader any, for
+	// another member the leader.
 	lost map[Member]bool
-
+	// last is the position that this one came to before.
 	last int
 
 	mu sync.Mutex
-
+	// places and start are what the Leases say. Guarded by mu.
 	places map[Member]Place
 	start  start
-
+	// changed is closed, and made anew, when they say something else. Guarded by mu.
 	changed chan struct{}
 }
 

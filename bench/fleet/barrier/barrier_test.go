@@ -38,7 +38,7 @@ type place struct {
 	begun  time.Time
 
 	mu sync.Mutex
-
+	// starts of each member, in order, and what was warned of. Guarded by mu.
 	starts   map[barrier.Member][]string
 	warnings []string
 }
@@ -184,7 +184,7 @@ func TestOneIsBegunAgain(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 			p.leave(second, true)
-			_ = first.Leave(context.Background(), false)
+			_ = first.Leave(context.Background(), false) // Only its watch ends.
 		})
 		members.Wait()
 		p.expect(pod(0), "0 at 204ms", "1 at 10.408s", "2 at 20.612s", "3 at 30.816s")

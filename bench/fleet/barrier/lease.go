@@ -45,15 +45,17 @@ func StartName(run string) string { return "watchlab-" + run + "-start" }
 // Place is the progress of a member.
 type Place struct {
 	Member
-
+	// Holder is the name of its pod, Attempt how many processes have had its Lease
+	// before.
 	Holder  string
 	Attempt int
-
+	// Position of the play that it is at, -1 before the first, of so many plays; Play
+	// says which it is.
 	Position, Plays int
 	Play            string
-
+	// Left: it takes no part any more; Done: as it has come to its end.
 	Left, Done bool
-
+	// Since when it is there.
 	Since time.Time
 }
 
@@ -118,10 +120,11 @@ func value[T any](p *T) (v T) {
 
 // start is the content of the start Lease.
 type start struct {
+	// position that starts, -1 before the first, at a time of the leader's clock.
 	position int
 	at       time.Time
 	absent   []Member
-
+	// left: there are none to come.
 	left bool
 }
 
@@ -189,7 +192,7 @@ func (b *Barrier) take(ctx context.Context) error {
 		case err == nil:
 			before, _ := Read(l)
 			if p.Attempt = before.Attempt + 1; sent && before.Holder == o.Holder {
-
+				// By ourselves: the answer was lost.
 				p.Attempt = before.Attempt
 			}
 			p.put(l)
@@ -227,7 +230,7 @@ func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("%w: the Lease of %v was deleted", ErrReplaced, b.opts.Self)
 		case apierrors.IsConflict(err):
-
+			// Written before by ourselves, where the answer was lost; else by others.
 			now, err := b.leases.Get(ctx, l.Name, metav1.GetOptions{})
 			if err != nil {
 				return err

@@ -38,7 +38,7 @@ func (b *Barrier) watch(ctx context.Context) {
 	}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, heard{b}, cache.ReflectorOptions{
 		Name: "barrier",
-
+		// Others wait: client-go's own is up to a minute.
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},
 	})
 	b.watching.Go(func() { r.RunWithContext(ctx) })

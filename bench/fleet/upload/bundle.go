@@ -32,28 +32,30 @@ const (
 
 // Header describes the content of a bundle.
 type Header struct {
+	// Run is the name of the run.
 	Run string `json:"run"`
-
+	// Index, Of, Attempt, Pod and Node are the shard's; see [lab.Shard].
 	Index   int    `json:"index"`
 	Of      int    `json:"of"`
 	Attempt int    `json:"attempt,omitempty"`
 	Pod     string `json:"pod,omitempty"`
 	Node    string `json:"node,omitempty"`
-
+	// Commit is the revision of the program that measured, with -dirty where its source
+	// differed from it.
 	Commit string `json:"commit"`
-
+	// Started is when the shard began to play; Finished, that it came to its end.
 	Started  time.Time `json:"started"`
 	Finished bool      `json:"finished"`
-
+	// Size is how many bytes the contents have before they are compressed.
 	Size int64 `json:"size"`
 }
 
 // Bundle is an encoded result.
 type Bundle struct {
 	Header
-
+	// Data is the whole parcel, header and all.
 	Data []byte
-
+	// sum is the checksum, contents are the part of Data after the header.
 	sum      string
 	contents []byte
 }

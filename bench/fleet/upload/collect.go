@@ -16,9 +16,10 @@ var ErrNone = errors.New("no result was found")
 
 // Collected is the result of [Collect].
 type Collected struct {
+	// Run is its name, Outcome what all shards together measured.
 	Run     string
 	Outcome *lab.Outcome
-
+	// Damaged is what was found of results that aren't there whole.
 	Damaged []Damage
 
 	Bundles int

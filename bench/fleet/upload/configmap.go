@@ -74,7 +74,7 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 		err := again().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 			_, last = c.Client.CoreV1().ConfigMaps(c.Namespace).Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
 			switch {
-
+			// Its name has the checksum: it is the same, from a try whose answer was lost.
 			case last == nil, apierrors.IsAlreadyExists(last):
 				return true, nil
 			case passing(last):

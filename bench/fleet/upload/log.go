@@ -91,7 +91,7 @@ func parseFrame(line []byte) (f frame, found bool, err error) {
 		return frame{}, false, nil
 	}
 	number := func(text []byte) int {
-		n, _ := strconv.Atoi(string(text))
+		n, _ := strconv.Atoi(string(text)) // The form has six digits at most.
 		return n
 	}
 	f = frame{run: string(m[1]), index: number(m[2]), of: number(m[3]), id: string(m[4]), part: number(m[5]), parts: number(m[6])}

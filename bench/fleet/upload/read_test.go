@@ -139,7 +139,7 @@ func TestEveryWay(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if name != "configmaps" {
+			if name != "configmaps" { // The fake doesn't look at ctx.
 				if _, err := reader.Read(ctx, "mine", take); !errors.Is(err, context.Canceled) {
 					t.Errorf("canceled: %v", err)
 				}
@@ -215,7 +215,7 @@ func TestDamagedLogs(t *testing.T) {
 			if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], "the pod: pod 1/2: ") || !strings.Contains(damaged[0], tc.says) {
 				t.Errorf("found %v, damaged %v; want %q", found, damaged, tc.says)
 			}
-
+			// Where it is whole elsewhere, there is nothing to tell.
 			logs := append(logOf("the pod", tc.text), logOf("its copy", broken)...)
 			if found, damaged := names(t, logs, "mine"); !slices.Equal(found, []string{"1/2#0"}) || damaged != nil {
 				t.Errorf("with a copy: found %v, damaged %v", found, damaged)

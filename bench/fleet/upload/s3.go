@@ -122,7 +122,7 @@ func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 	name := s.name(fileName(p))
 	_, err := s.client.PutObject(ctx, s.bucket, name, bytes.NewReader(p.Data), int64(len(p.Data)), minio.PutObjectOptions{
 		ContentType: "application/octet-stream",
-
+		// The part that is larger than this goes in several; most results don't.
 		PartSize: 16 << 20,
 	})
 	if err != nil {

@@ -29,10 +29,12 @@ const Width = 440
 
 // Chart is what all kinds have in common.
 type Chart interface {
+	// SVG draws the chart. The id must be the chart's own on its page: the parts
+	// that name and describe the picture are derived from it.
 	SVG(id string) template.HTML
-
+	// Table holds the chart's figures.
 	Table() Table
-
+	// Empty reports whether there is nothing to draw.
 	Empty() bool
 }
 

@@ -8,6 +8,7 @@ import (
 
 // Lines are curves over two axes.
 type Lines struct {
+	// Name and Description are what a screen reader says of the picture.
 	Name, Description string
 	X, Y              Axis
 	Series            []Curve
@@ -34,6 +35,7 @@ type Point struct {
 
 // Rule is a line across the chart: an objective, a knee, a peak.
 type Rule struct {
+	// Vertical rules stand at an x, others at a y.
 	Vertical bool
 	At       float64
 	Label    string

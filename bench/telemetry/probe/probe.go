@@ -55,23 +55,25 @@ type Probe struct {
 	ring  *[ringSize]uint64
 
 	_ [pad]byte
-
+	// head is where the next record goes, and room what is known to be free.
 	head, room uint64
-
+	// pending counts what no record tells yet; a bit of dirty is set for each that
+	// is not 0.
 	pending [counters]uint32
 	dirty   uint64
 	events  uint32
-
+	// flushed is when, by the clock of Commit.
 	flushed int64
 
 	_ [pad]byte
-
+	// published is the head as others may see it.
 	published atomic.Uint64
 
 	_ [pad]byte
-
+	// tail is how far records have been folded.
 	tail atomic.Uint64
-
+	// sequence is the event that the next record tells of, where that is traced.
+	// It is guarded by the set's lock.
 	sequence uint64
 
 	_ [pad]byte

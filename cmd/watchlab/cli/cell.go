@@ -54,7 +54,7 @@ func newCell() *cobra.Command {
 				return usageError{fmt.Errorf("standard input: %w", err)}
 			}
 			go func() {
-				_, _ = io.Copy(io.Discard, os.Stdin)
+				_, _ = io.Copy(io.Discard, os.Stdin) // However it ends, it has.
 				cancel()
 			}()
 			p, err := experiment.New(ctx, spec, nil)

@@ -392,7 +392,7 @@ func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, r
 // packer collects the files that travel with a run.
 type packer struct {
 	files map[string][]byte
-
+	// from says from where each name is.
 	from map[string]string
 }
 

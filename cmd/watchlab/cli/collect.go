@@ -90,9 +90,9 @@ type collection struct {
 	reader upload.Reader
 
 	run string
-
+	// state is what the cluster knows of the run; nil without a cluster.
 	state *fleet.State
-
+	// from says where it is looked for.
 	from string
 }
 

@@ -134,7 +134,7 @@ func killAfter(t *testing.T, dir string, more int, args []string) {
 		t.Fatal(err)
 	}
 	lines := func() int {
-		data, _ := os.ReadFile(filepath.Join(dir, lab.BenchFile))
+		data, _ := os.ReadFile(filepath.Join(dir, lab.BenchFile)) // None at first.
 		return bytes.Count(data, []byte("\nBenchmark"))
 	}
 	want := lines() + more

@@ -75,7 +75,8 @@ func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 // pods have closed their watches, and that ends a watch that opens earlier.
 type turns struct {
 	list cache.ListerWatcher
-
+	// first is the version that it had when it was first looked at: later ones in the
+	// same turn are higher, and so is the end of each turn that something happened in.
 	first uint64
 	seen  bool
 }

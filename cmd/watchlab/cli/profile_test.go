@@ -25,7 +25,7 @@ func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
 	var x uint64
 	profile.Do(ctx, b.stage, func(context.Context) {
-
+		// More than one sample's worth.
 		block := make([]byte, 4<<20)
 		x = burn()
 		runtime.KeepAlive(block)

@@ -186,7 +186,7 @@ func (f recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(tra
 	in, feed := io.Pipe()
 	go func() {
 		_, err := io.Copy(feed, cmd.InOrStdin())
-		_ = feed.CloseWithError(err)
+		_ = feed.CloseWithError(err) // Always nil.
 	}()
 	stop := context.AfterFunc(cmd.Context(), func() { _ = feed.Close() })
 	defer stop()

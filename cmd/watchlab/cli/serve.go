@@ -44,6 +44,8 @@ type serveFlags struct {
 	repeat     string
 	speed      float64
 
+	// need is how many watches start asks for, times how often repeat has it played, 0
+	// for without end.
 	need, times int
 }
 
@@ -167,10 +169,10 @@ type service struct {
 	server   *apiserver.Server
 	token    string
 	url      string
-
+	// specs are the faults, objects what is there from the start.
 	specs   []fault.Spec
 	objects []manifest.Object
-
+	// port is what it listens on, identity what it serves TLS with, or nil.
 	port     port
 	identity *apiserver.Identity
 

@@ -141,7 +141,7 @@ func (v *service) close() error {
 func (v *service) playOnce(ctx context.Context, out *lines) bool {
 	need, several := v.flags.need, strings.HasPrefix(v.flags.start, startWatches)
 	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
-
+		// The first may be over already.
 		return open >= need || !several && open+ended >= need
 	}) != nil {
 		return false

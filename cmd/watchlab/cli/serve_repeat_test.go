@@ -39,7 +39,7 @@ func TestServeRepeats(t *testing.T) {
 				}
 				return w
 			}
-
+			// names are the pods that there are, by version.
 			names := func() map[string]string {
 				list, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 				if err != nil {

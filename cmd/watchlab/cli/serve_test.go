@@ -21,7 +21,7 @@ import (
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
-
+	// changed has a token when there is more.
 	changed chan struct{}
 }
 

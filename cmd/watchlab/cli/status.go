@@ -19,11 +19,11 @@ const quietTime = 30 * time.Second
 // place, elsewhere in a line of its own, now and then.
 type status struct {
 	w io.Writer
-
+	// width of the terminal, 0 for none.
 	width int
 	shown bool
 	now   func() time.Time
-
+	// last is when something was told where there is no terminal.
 	last time.Time
 }
 

@@ -62,9 +62,9 @@ type input struct {
 	*trace.Reader
 	faults []*trace.Error
 	close  func() error
-
+	// ahead is what was read before it was asked for.
 	ahead func() (trace.Frame, error)
-
+	// some: a frame that says something was read.
 	some bool
 }
 
@@ -418,7 +418,7 @@ and events after it are mended, so that what is written can be played.`,
 					}
 					g, keep, err := mend.Frame(f)
 					if err != nil || !mended {
-
+						// Whole recordings are not changed, whatever they say.
 						g, keep = f, true
 					}
 					if !keep {
@@ -513,7 +513,8 @@ type cutter struct {
 	bare     bool
 	begun    bool
 	mend     trace.Mender
-
+	// before makes of the frames before the piece what is there; mend of those
+	// of the piece what they are.
 	state map[trace.Resource]*state
 	order []trace.Resource
 }
@@ -522,7 +523,7 @@ type cutter struct {
 type state struct {
 	keys []string
 	last map[string][]byte
-
+	// ended is set once the initial list has ended.
 	ended bool
 }
 

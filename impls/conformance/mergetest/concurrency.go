@@ -30,7 +30,7 @@ func statusOf(n int) merge.PodUpdate {
 type checker struct {
 	*rig
 	statuses map[string]int
-
+	// asked counts the calls of sync, snapshots what came of them.
 	asked, snapshots atomic.Int64
 }
 
@@ -285,7 +285,7 @@ func (r *rig) closeAmidCalls() {
 					select {
 					case in <- statusOf(n):
 					case <-enough:
-						return
+						return // Nobody may be there to take it.
 					}
 				} else if err := m.Merge(m.ctx, source, statusOf(n)); err != nil {
 					if !errors.Is(err, merge.ErrClosed) {

@@ -132,7 +132,7 @@ func (r *rig) semantics() {
 		name   string
 		before func(*v1.Pod)
 		after  func(*v1.Pod)
-		want   string
+		want   string // empty for nothing
 	}{
 		{"spec, a string", nil, newImage, "UPDATE"},
 		{"spec, deep", nil, func(p *v1.Pod) { p.Spec.Containers[0].Env[0].Value = "W" }, "UPDATE"},

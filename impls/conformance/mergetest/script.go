@@ -18,7 +18,7 @@ import (
 type script struct {
 	mode    merge.Mode
 	channel bool
-
+	// capacity, handover and trust are for variants that have a choice.
 	capacity int
 	handover impls.Ownership
 	trust    merge.Trust
@@ -29,9 +29,10 @@ type step struct {
 	source string
 	op     merge.Op
 	pods   []*v1.Pod
-
+	// how says for each pod where it comes from.
 	how []string
-
+	// nobody receives during the step; if that is why it doesn't end, it is
+	// given up. A variant that holds a lock while sending is spared that.
 	alone bool
 }
 

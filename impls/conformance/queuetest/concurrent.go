@@ -448,7 +448,7 @@ func contextDuringPushes(t *testing.T, s setup) {
 		full := make(chan struct{})
 		r.during = func([]cache.Delta) {
 			if ctx.Err() != nil {
-				<-full
+				<-full // Otherwise there might be room for ever.
 			}
 		}
 		wait := r.pushers(4, func(total int64) {

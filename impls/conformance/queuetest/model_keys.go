@@ -13,7 +13,8 @@ import (
 // keysModel is the contents of a queue with per-key delivery.
 type keysModel struct {
 	entries map[string]*entry
-
+	// order holds the entries in the order in which they began to wait, from
+	// head on; among them some that are gone.
 	order []*entry
 	head  int
 

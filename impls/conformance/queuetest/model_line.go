@@ -11,9 +11,10 @@ import (
 
 // lineModel is the contents of a queue with in-order delivery.
 type lineModel struct {
+	// deltas from head on wait; those before are gone.
 	deltas []delta
 	head   int
-
+	// groups counts the lists that buried something.
 	groups int
 }
 

@@ -22,11 +22,16 @@ func (e *Entry[V]) Next() *Entry[V] { return e.next }
 // most [maxFree] are kept. The caller passes the key's hash, so that it can be
 // computed before a lock is taken.
 type FIFO[V any] struct {
+	// slots is an open-addressing table with linear probing, its length a power
+	// of two. A slot is free where its entry is nil. Deletion shifts the rest
+	// of the run back, so that there are no tombstones and a table that has
+	// seen a million keys come and go probes no longer than a new one.
 	slots []slot[V]
 	n     int
 
 	head, tail *Entry[V]
 
+	// free is a list, linked by next, of nfree entries to reuse.
 	free  *Entry[V]
 	nfree int
 }

@@ -114,6 +114,7 @@ func slashes(w uint64) uint64 {
 // Func makes keys as a [cache.KeyFunc] does. The zero value stands for
 // [cache.MetaNamespaceKeyFunc].
 type Func struct {
+	// custom is nil where the key is namespace and name.
 	custom cache.KeyFunc
 }
 

@@ -77,6 +77,7 @@ func (p chanPipe) done() { close(p) }
 // mutexPipe is the best plain queue: the consumer swaps slices under the lock,
 // and is signalled only when it waits.
 type mutexPipe struct {
+	// taken and at are the consumer's.
 	taken []delta
 	at    int
 

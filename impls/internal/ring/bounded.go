@@ -45,21 +45,32 @@ import (
 type Bounded[T any] struct {
 	_ [pad]byte
 
+	// tail is the number of positions claimed, and closedBit. All producers
+	// swap it; it is alone on its line.
 	tail atomic.Uint64
 	_    [pad]byte
 
+	// slots, mask and capacity never change; closedAt changes once, from open
+	// to the number of positions claimed when the queue was closed, after the
+	// closed bit is set and before anyone is woken.
 	slots    []slot[T]
 	mask     uint64
 	capacity uint64
 	closedAt atomic.Uint64
 	_        [pad]byte
 
+	// parker is loaded by each producer and written by who sleeps or wakes.
 	parker parker
 	_      [pad]byte
 
+	// freed is the position before which all places are free again. Stored by
+	// the consumer, once a batch, after it has cleared them. Producers load it
+	// to see whether there is room.
 	freed atomic.Uint64
 	_     [pad]byte
 
+	// popped is the position of the consumer, which alone stores it, once a
+	// batch, for Len. Never less than freed.
 	popped atomic.Uint64
 	_      [pad]byte
 

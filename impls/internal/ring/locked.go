@@ -24,26 +24,33 @@ import (
 // A producer signals only when the consumer waits, once for each wait, and after
 // it has released the lock, into which the consumer would run otherwise.
 type Locked[T any] struct {
+	// capacity is MaxUint64 where the queue is unbounded.
 	capacity uint64
 
 	mu sync.Mutex
-
+	// arrival is where the consumer waits; waiting says that it does and that
+	// nobody has signalled yet. Guarded by mu, as all up to spares.
 	arrival sync.Cond
 	waiting bool
 	closed  bool
-
+	// tail is the last block; its first free place is tail.values[tail.n].
 	tail *link[T]
-
+	// pushed and released count values accepted, and values whose places are
+	// free again.
 	pushed, released uint64
-
+	// spares is a list of nspare drained blocks to use again.
 	spares  *link[T]
 	nspares int
 
+	// room is where producers wait. Its own lock is taken without mu.
 	room room
 	_    [pad]byte
 
+	// popped counts the values taken. Stored by the consumer, for Len.
 	popped atomic.Uint64
-
+	// The next value is head.values[at]; all before position bound may be taken
+	// without the lock. drained is a list of ndrained blocks to hand back. The
+	// consumer's.
 	head     *link[T]
 	at       int
 	bound    uint64
@@ -53,9 +60,10 @@ type Locked[T any] struct {
 
 type link[T any] struct {
 	values [segmentSize]T
-
+	// n is how many have been filled; guarded by the queue's mu.
 	n int
-
+	// next is written under mu, when the block is full, and before any position
+	// in the next block comes to lie before the consumer's bound.
 	next *link[T]
 }
 

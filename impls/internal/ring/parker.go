@@ -29,8 +29,9 @@ import (
 // announcement of the same position than the one that was loaded does no harm:
 // the position is published by then.
 type parker struct {
+	// at is the position that the consumer sleeps for, or awake.
 	at atomic.Uint64
-
+	// token has room for one.
 	token chan struct{}
 }
 

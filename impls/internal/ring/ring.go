@@ -45,20 +45,29 @@ import (
 // Queue is what the queues share. Push, TryPush, Close and Len are for anyone;
 // Wait, PopBatch, TakeBatch and Release for one goroutine at a time.
 type Queue[T any] interface {
+	// Push appends v, waiting for room where the queue is bounded. It returns
+	// [ErrClosed], or the error of ctx if that ends while Push waits; v is then
+	// not in the queue. Where there is room ctx is not looked at.
 	Push(ctx context.Context, v T) error
-
+	// TryPush appends v without waiting, or returns [ErrFull] or [ErrClosed].
 	TryPush(v T) error
-
+	// Wait returns nil when PopBatch has something to return, [ErrClosed] when
+	// the queue is closed and all its values were popped, or the error of ctx.
 	Wait(ctx context.Context) error
-
+	// PopBatch moves values to dst, at most len(dst), and returns how many. It
+	// does not wait: 0 means that the next value in order isn't there yet.
 	PopBatch(dst []T) int
-
+	// TakeBatch is PopBatch for a consumer that counts what it holds among what
+	// waits: the places of the values stay taken until Release.
 	TakeBatch(dst []T) int
-
+	// Release makes room for n values that TakeBatch has returned. It does
+	// nothing where the queue is unbounded.
 	Release(n int)
-
+	// Close refuses further pushes and wakes all who wait. What was accepted
+	// can still be popped. A second Close does nothing.
 	Close()
-
+	// Len returns how many values wait, those being pushed included. O(1); it
+	// may be out of date by the time it is read.
 	Len() int
 }
 
@@ -99,8 +108,14 @@ const open = 1<<64 - 1
 
 // slot is a place for one value.
 type slot[T any] struct {
+	// seq is 1 more than the position whose value is here, or was here. Stored
+	// by the producer after v; the consumer reads v only when it has seen the
+	// seq of the position that it is at. Positions are never used twice, hence
+	// what a former use left behind can't be mistaken for it, and the consumer
+	// need not reset it.
 	seq atomic.Uint64
-
+	// v is the producer's from its claim until seq is stored, then the
+	// consumer's, which sets it to zero.
 	v T
 }
 

@@ -22,12 +22,14 @@ import (
 // context ended, passes it on. One that uses its token and finds that another
 // producer was faster enlists again, in front, and tries once more.
 type room struct {
+	// waiting is how many are enlisted. Written under mu; the consumer loads it
+	// once a batch, to see without the lock that nobody waits.
 	waiting atomic.Int64
 
 	mu sync.Mutex
-
+	// first and last are the ends of the list of those enlisted.
 	first, last *waiter
-
+	// free is a list, linked by next, of at most maxFree waiters to use again.
 	free  *waiter
 	nfree int
 }
@@ -35,6 +37,8 @@ type room struct {
 // waiter is a producer that waits. Its fields, save token, are guarded by
 // room.mu.
 type waiter struct {
+	// token has room for one; it holds one when the waiter was taken off the
+	// list by made.
 	token      chan struct{}
 	prev, next *waiter
 	enlisted   bool

@@ -172,7 +172,7 @@ func TestCancel(t *testing.T) {
 				for n := 0; n < each; {
 					try, giveUp := context.WithCancel(ctx)
 					if p%2 == 0 {
-
+						// At about the time at which there may be room.
 						go giveUp()
 					}
 					err := q.Push(try, newEvent(p, n))
@@ -184,7 +184,8 @@ func TestCancel(t *testing.T) {
 						t.Errorf("producer %d: push %d: %v", p, n, err)
 						return
 					default:
-
+						// On one processor those that give up would run
+						// among themselves for a whole time slice.
 						runtime.Gosched()
 					}
 				}

@@ -47,23 +47,34 @@ import (
 type Unbounded[T any] struct {
 	_ [pad]byte
 
+	// tail is the number of positions claimed, and closedBit. All producers add
+	// to it; it is alone on its line.
 	tail atomic.Uint64
 	_    [pad]byte
 
+	// last is a segment near the end, and never beyond the end. Moves forward
+	// only. A hint: it may lag behind.
 	last atomic.Pointer[segment[T]]
-
+	// closedAt is the number of positions claimed when the queue was closed,
+	// else open. Stored once, after the closed bit and before the consumer is
+	// woken.
 	closedAt atomic.Uint64
-
+	// block is where new segments come from.
 	block atomic.Pointer[block[T]]
-
+	// spare are slots to use again. The consumer swaps them in where it finds
+	// nil, producers swap them out.
 	spare [maxSpare]atomic.Pointer[slots[T]]
 	_     [pad]byte
 
+	// parker is loaded by each producer and written by who sleeps or wakes.
 	parker parker
 	_      [pad]byte
 
+	// popped is the position of the consumer. Stored by the consumer, once a
+	// batch, for Len.
 	popped atomic.Uint64
-
+	// head is the segment that the consumer is in, or has just drained; at its
+	// place there. The consumer's.
 	head *segment[T]
 	at   int
 	_    [pad]byte
@@ -81,10 +92,13 @@ const (
 type slots[T any] [segmentSize]slot[T]
 
 type segment[T any] struct {
+	// id counts segments from 0. Written before the segment is linked.
 	id uint64
-
+	// slots is written before the segment is linked, and set to nil by the
+	// consumer when it has drained them. Read by the producers that have a
+	// position here and have not published it, and by the consumer.
 	slots *slots[T]
-
+	// next goes from nil to the following segment, once.
 	next atomic.Pointer[segment[T]]
 }
 
@@ -93,6 +107,8 @@ type segment[T any] struct {
 // was handed out before the one that follows it: links lead from older blocks
 // to newer ones, and an old block is garbage once the consumer has passed it.
 type block[T any] struct {
+	// taken is how many were handed out, and how often one was asked for in
+	// vain.
 	taken    atomic.Uint32
 	segments [blockSize]segment[T]
 }

@@ -92,7 +92,7 @@ func TestWaitEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue[int](t, s)
 			var err error
-
+			// Twice by a context, so that what the first leaves behind shows.
 			for range 2 {
 				ctx, cancel := context.WithCancel(t.Context())
 				go func() { err = q.Wait(ctx) }()

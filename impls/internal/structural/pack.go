@@ -26,7 +26,7 @@ type Packer[T any] struct {
 	root *copyPlan
 
 	mu sync.RWMutex
-
+	// shapes by signature, guarded by mu.
 	shapes map[string]*shape
 }
 
@@ -34,7 +34,8 @@ type Packer[T any] struct {
 type Packed[T any] struct {
 	shape *shape
 	value reflect.Value
-
+	// deep says of each typed map of the shape whether its values point to
+	// something.
 	deep []bool
 }
 
@@ -112,19 +113,20 @@ type copyPlan struct {
 
 // site is a place in a value that refers to something.
 type site struct {
-	kind kind
+	kind kind // pointer, slice, array, stringMap or typedMap
 	off  uintptr
-
+	// plan of what a pointer points to, or of an element.
 	plan *copyPlan
-
+	// count of the elements of an array.
 	count int
 	maps  *mapCopier
 }
 
 // mapCopier copies the map that a pointer points to.
 type mapCopier struct {
+	// deep reports whether values of the map point to something.
 	deep func(at unsafe.Pointer) bool
-
+	// clone puts a copy of the map in its place.
 	clone func(at unsafe.Pointer, deep bool)
 }
 
@@ -233,11 +235,11 @@ func (p *copyPlan) points(v unsafe.Pointer) bool {
 // value and one for everything that it refers to but maps.
 type shape struct {
 	typ reflect.Type
-
+	// fields are the offsets and types of the struct's fields.
 	fields []reflect.StructField
-
+	// links are the pointers and slices of the value to parts of the struct.
 	links []link
-
+	// maps of the value.
 	maps []mapSite
 }
 
@@ -251,6 +253,8 @@ type mapSite struct {
 
 // walk collects what a value refers to.
 type walk struct {
+	// signature tells shapes of one type apart: how much there is at each
+	// place.
 	signature []byte
 	parts     []part
 	links     []partLink

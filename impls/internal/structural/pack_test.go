@@ -43,7 +43,7 @@ func TestCopiesAreEqualAndApart(t *testing.T) {
 		if !reflect.DeepEqual(want, one) || !reflect.DeepEqual(want, two) {
 			t.Fatalf("a copy differs from\n%#v\ngot\n%#v", want, one)
 		}
-
+		// Whatever is written to one copy shows in no other.
 		for _, place := range places(reflect.ValueOf(one).Elem(), nil) {
 			if place.Kind() == reflect.Slice && place.Len() != place.Cap() {
 				t.Fatalf("%v has room for %d more, in which something else lies", place.Type(), place.Cap()-place.Len())

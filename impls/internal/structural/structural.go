@@ -26,7 +26,8 @@ type Option func(*compiler)
 // too.
 func Map[K, V comparable]() Option {
 	return func(c *compiler) {
-
+		// The element's plan is made when the type is met, so that options
+		// apply whatever their order.
 		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) func(a, b unsafe.Pointer) bool {
 			elem := c.plan(reflect.TypeFor[V]())
 			return func(a, b unsafe.Pointer) bool {
@@ -42,7 +43,8 @@ func Map[K, V comparable]() Option {
 					if !ok {
 						return false
 					}
-
+					// What is the same is equal; the plan need only look at
+					// values that point to different things.
 					if va != vb && !equalCopies(elem, va, vb) {
 						return false
 					}
@@ -106,7 +108,9 @@ type step struct {
 // plan compares values of one type.
 type plan struct {
 	steps []step
-
+	// Of strings, pointers and slices a type may have dozens, most of them
+	// empty or the same. They are apart from the other steps, in as little
+	// memory as can be, and come first.
 	strings  []uintptr
 	pointers []reference
 	slices   []reference
@@ -115,7 +119,7 @@ type plan struct {
 // reference is a pointer or slice, off bytes into a value.
 type reference struct {
 	off  uintptr
-	size uintptr
+	size uintptr // of an element of a slice
 	plan *plan
 }
 

@@ -37,7 +37,7 @@ type tree struct {
 // assorted has what pods have not.
 type assorted struct {
 	A     bool
-	B     int64
+	B     int64 // after padding
 	C     [3]int16
 	D     float32
 	E     float64

@@ -83,6 +83,8 @@ func New(opts Options) *Editor {
 
 // Request is a request without its body.
 type Request struct {
+	// Namespace and Name are those of the URL; Name is empty for a POST to the
+	// collection.
 	Namespace, Name string
 	Subresource     string
 	ContentType     string

@@ -100,7 +100,7 @@ func TestClientGo(t *testing.T) {
 			for _, list := range lists {
 				for _, r := range list.APIResources {
 					if strings.Contains(r.Name, "/") {
-						r.SingularName = ""
+						r.SingularName = "" // which client-go makes up from aggregated discovery
 					}
 					got = append(got, strings.Join([]string{list.GroupVersion, r.Name, r.Kind, r.SingularName, strings.Join(r.Verbs, ","), strings.Join(r.ShortNames, ","), strings.Join(r.Categories, ",")}, " "))
 				}

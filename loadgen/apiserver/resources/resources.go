@@ -116,6 +116,7 @@ func (r *Resource) String() string {
 // Registry holds the served resources. It is safe for concurrent use; lookups take
 // no lock. [New] returns one.
 type Registry struct {
+	// current is replaced, never changed.
 	current atomic.Pointer[snapshot]
 
 	mu          sync.Mutex

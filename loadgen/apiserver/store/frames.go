@@ -19,6 +19,8 @@ type block struct{ slots [wire.Forms]slot }
 
 // slot holds the frames of a block in one form. The first reader encodes them for all.
 type slot struct {
+	// frames is nil, or what is encoded so far. It is replaced, never changed:
+	// what readers have of it stays as it is.
 	frames atomic.Pointer[frames]
 
 	mu    sync.Mutex

@@ -76,7 +76,7 @@ type model struct {
 	base   uint64
 	played int
 	events []happened
-
+	// current is the state after all events.
 	current map[string]uint64
 }
 

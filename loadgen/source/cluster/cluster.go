@@ -40,6 +40,7 @@ var (
 
 // Cluster has the clients of a cluster.
 type Cluster struct {
+	// Context of the kubeconfig, by name.
 	Context string
 	config  *rest.Config
 	mapper  meta.RESTMapper
@@ -132,6 +133,7 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 
 // Scope selects objects of a resource. The zero value selects all.
 type Scope struct {
+	// Namespace is empty for all.
 	Namespace string
 	Selector  string
 }

@@ -33,7 +33,7 @@ func TestPatience(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		errs []error
-
+		// want is the error, and tries how often it was tried; 0 for until the limit.
 		want  error
 		tries int
 	}{
@@ -107,7 +107,7 @@ func TestWriterSitsOutages(t *testing.T) {
 	short.Events, short.Initial = s.Events[:100], 20
 	for _, tt := range []struct {
 		name string
-
+		// The API server is away from its 40th request on, for so long.
 		away    time.Duration
 		written int64
 		ctx     error

@@ -32,10 +32,11 @@ import (
 type scripted struct {
 	mu    sync.Mutex
 	lists []*v1.PodList
-
+	// refusals are how many watches are refused before the next is taken, and taken
+	// is when it was.
 	refusals int
 	taken    time.Time
-
+	// watching has a token for each watch.
 	watching chan *watch.FakeWatcher
 }
 
@@ -194,6 +195,7 @@ func TestBreaks(t *testing.T) {
 		w := <-s.watching
 		check("at first")
 
+		// Refused three times, then taken: silent, it is believed; and so it stays.
 		time.Sleep(time.Minute)
 		s.refuse(3)
 		w.Modify(pod("a", "11"))
@@ -214,6 +216,7 @@ func TestBreaks(t *testing.T) {
 		w.Modify(pod("a", "12"))
 		check("resumed")
 
+		// Taken, but gone: only the list ends the gap.
 		w.Stop()
 		from = time.Now()
 		w = <-s.watching
@@ -226,6 +229,7 @@ func TestBreaks(t *testing.T) {
 		gap(from)
 		check("listed again")
 
+		// A watch that ends without a word was none: the gap is from the one before.
 		w.Modify(pod("a", "31"))
 		w.Stop()
 		from = time.Now()
@@ -243,6 +247,7 @@ func TestBreaks(t *testing.T) {
 		w.Modify(pod("a", "32"))
 		check("resumed after a watch that said nothing")
 
+		// A bookmark is a sign of life, too.
 		w.Action(watch.Bookmark, pod("", "40"))
 		w.Stop()
 		from = time.Now()

@@ -82,6 +82,8 @@ func (w *Writer) Selector() string { return RunLabel + "=" + w.run }
 // Written counts the events of a Play. Left are those that an error prevented,
 // Retried those with more than one attempt, Late those with a lag of more than 1 ms.
 type Written struct {
+	// Applied and Deleted are how many events were written. Refused is how many
+	// the API server did not take, FirstRefusal the first that it said.
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
 	Left                      int64
@@ -205,7 +207,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 		return w.retry.do(ctx, func() error {
 			err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 			if apierrors.IsNotFound(err) {
-				return nil
+				return nil // Gone is gone.
 			}
 			return err
 		})
@@ -228,7 +230,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	again, err := w.retry.do(ctx, func() error {
 		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
 		if apierrors.IsNotFound(err) {
-			return nil
+			return nil // The resource has no status of its own; it came with the rest, or not at all.
 		}
 		return err
 	})

@@ -74,10 +74,12 @@ type informer struct {
 	store cache.Store
 	queue deltafifo.Queue
 
+	// changed says that something was processed.
 	changed chan struct{}
 
 	mu sync.Mutex
-
+	// newest is the version last handled, by key, and alive what is in the store.
+	// Guarded by mu.
 	newest map[string]uint64
 	errs   []error
 }
@@ -214,7 +216,7 @@ type rig struct {
 	clients []*guarantee.Checker
 	infs    []*informer
 	running sync.WaitGroup
-
+	// backoff of reflectors; nil for client-go's own.
 	backoff *wait.Backoff
 	stop    context.CancelFunc
 	ctx     context.Context
@@ -364,7 +366,7 @@ func TestEachFault(t *testing.T) {
 				}
 				switch name {
 				case fault.Stall, fault.Drip, fault.DuplicateBookmark:
-
+					// They end by themselves after some minutes.
 					if n := stats.Watches; n > 8 {
 						t.Errorf("%d watches: it should not end them", n)
 					}
@@ -389,7 +391,7 @@ func TestFaultsAfterFrames(t *testing.T) {
 				specs = append(specs, spec)
 			}
 		}
-
+		// Many frames in one Write, after a stall.
 		specs = append(specs, fault.Spec{Name: fault.Stall, Every: fault.Duration(period), Count: 4, Duration: fault.Duration(20 * time.Second)})
 		counts, _ := bubble(t, s, specs, 1, encodings[0], "ring", deltafifo.InOrder)
 		if len(counts) < 6 {
@@ -407,7 +409,7 @@ func TestAllFaultsOnAllVariants(t *testing.T) {
 				t.Run("impl="+v.Name+"/delivery="+mode.Mode, func(t *testing.T) {
 					specs := fault.Tour(period, 1)
 					counts, _ := bubble(t, s, specs, int64(i), encodings[i%2], v.Name, deltafifo.Delivery(mode.Mode))
-
+					// One or the other may come while the Reflector waits.
 					if len(counts) < len(fault.Names())-3 {
 						t.Errorf("only %v struck", counts)
 					}
@@ -433,7 +435,7 @@ func TestOverTCP(t *testing.T) {
 		length := *long / 2
 		const pace = time.Millisecond
 		s := pods(max(500, int(length/pace)), 50)
-
+		// As many rounds of a tour as there is time for, and time to settle.
 		period := min(max(length/time.Duration(8*len(fault.Names())), 50*time.Millisecond), time.Second)
 		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
 		specs := fault.Tour(period, rounds)
@@ -444,7 +446,7 @@ func TestOverTCP(t *testing.T) {
 		}
 		r := newRig(t, s, specs, 1, 100*time.Millisecond)
 		srv := &http.Server{Handler: r.inj.Wrap(r.server), ReadHeaderTimeout: time.Minute}
-
+		// They come back soon, so that there is somebody to be struck.
 		r.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 100 * time.Millisecond}
 		l, err := listen()
 		if err != nil {
@@ -466,7 +468,7 @@ func TestOverTCP(t *testing.T) {
 		if err := r.server.Close(); err != nil {
 			t.Error(err)
 		}
-
+		// In a longer run there is the time for each to meet somebody.
 		if n := len(r.inj.Counts()); period == time.Second && n < len(fault.Names()) {
 			t.Errorf("only %d faults struck", n)
 		}

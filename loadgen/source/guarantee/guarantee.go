@@ -67,6 +67,7 @@ type Options struct {
 
 // Violation is a broken guarantee.
 type Violation struct {
+	// Guarantee is one of [All].
 	Guarantee error
 	Watch     int
 	Text      string
@@ -285,6 +286,7 @@ func same(want, got runtime.Object) bool {
 
 // state is a list, or the initial state of a watch, as far as received.
 type state struct {
+	// versions by key index.
 	versions map[int32]uint64
 }
 
@@ -371,7 +373,7 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	if version != p.version {
 		c.broken(ErrAtomic, request, "a page of version %d in a list of version %d", version, p.version)
 	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error {
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // It has no error of its own.
 		p.state.add(c, request, o)
 		return nil
 	})

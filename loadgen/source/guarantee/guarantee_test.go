@@ -185,7 +185,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 		},
 		"watch list": func(p *script) {
 			p.watchList(30, 0)
-			p.watchList(30, 0)
+			p.watchList(30, 0) // The first was broken off.
 			p.bookmark(30, true)
 			p.bookmark(30, true)
 			p.events(31, 60)
@@ -201,7 +201,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 				})
 			}
 			page(0, 2, "", "a")
-			page(0, 2, "", "b")
+			page(0, 2, "", "b") // From the start again.
 			page(2, len(items), "b", "")
 			p.watch("60")
 			p.events(61, 100)

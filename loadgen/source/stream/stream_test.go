@@ -172,7 +172,7 @@ func TestFollowersAreWoken(t *testing.T) {
 					continue
 				}
 				if i%2 == 0 {
-
+					// Half of them leave and come back.
 					f.Close()
 					f = st.Follow(at)
 				}

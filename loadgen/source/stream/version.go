@@ -22,6 +22,7 @@ type Start struct {
 // Bounds are the positions that a client may ask for: up to Visible, and from
 // Oldest. First is the position of the oldest state.
 type Bounds struct {
+	// Visible is the newest.
 	Visible uint64
 	Oldest  uint64
 	First   uint64

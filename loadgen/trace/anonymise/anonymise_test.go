@@ -475,7 +475,7 @@ func TestSecrets(t *testing.T) {
 	}
 	secret := func() string {
 		s := word()
-
+		// With what has to be escaped around it, now and then.
 		switch rng.IntN(6) {
 		case 0:
 			return s + "\n\"<é> " + s + "\\\u2028"

@@ -130,9 +130,10 @@ func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 // gate holds requests up while it is closed.
 type gate struct {
 	mu sync.RWMutex
-
+	// noWatchList makes the server refuse sendInitialEvents, as one without the
+	// feature does.
 	noWatchList bool
-
+	// forbid has it forbid so many requests, as one that has just started does.
 	forbid atomic.Int64
 }
 
@@ -217,12 +218,12 @@ func TestRecord(t *testing.T) {
 			}
 			next(50)
 			got.waitFor(t, s, seq)
-
+			// Within what the server remembers, and while it doesn't know its rules.
 			g.forbid.Store(3)
 			srv.Disconnect()
 			next(50)
 			got.waitFor(t, s, seq)
-
+			// Beyond it, while nobody is watching: requests wait at the gate.
 			g.mu.Lock()
 			srv.Disconnect()
 			next(5 * retain)

@@ -51,9 +51,9 @@ func parseBinary(s string) (binary, error) {
 
 // program describes the program of an image, the same for all platforms.
 type program struct {
-	command     string
+	command     string // the file's name at the root, which is the entrypoint, too
 	description string
-	revision    string
+	revision    string // the commit that it is built from, or empty
 }
 
 // index builds an image of each binary, and an index of them. The same binaries give
