@@ -15,7 +15,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"watchlab/bench/report/reporttest"
 )
 
 // drawn is a figure of the page, as the browser has it.
@@ -36,18 +35,18 @@ const figures = `[...document.querySelectorAll("figure")].map(f => ({
 	rows: f.querySelectorAll(".data tbody tr").length,
 }))`
 
-// TestCharts: each chart is there, with its series, and nothing is complained of.
+// TestCharts: each chart exists with its series, and the page has no complaints.
 func TestCharts(t *testing.T) {
 	b := open(t, fixture(t))
-	sound := reporttest.Impls
-	all := append(slices.Clone(sound), reporttest.Lossy)
+	sound := fixtureImpls
+	all := append(slices.Clone(sound), lossy)
 	type want struct {
 		count  int
 		series []string
 	}
-	rates := len(reporttest.Rates)
-	// In the fixture's first panel; a broken variant stands in lists as "invalid" but
-	// has no curve.
+	rates := len(fixtureRates)
+	// In the first panel of the fixture; a broken variant is "invalid" in lists and has
+	// no curve.
 	first := map[string]want{
 		"throughput": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
 		"stages": {rates, all}, "depth": {rates, sound}, "storm": {rates, sound},
@@ -145,38 +144,39 @@ func TestLegend(t *testing.T) {
 	b.sound()
 }
 
-// TestPaces: of the charts that differ in pace one is shown, and arrow keys choose.
+// TestPaces: one of the charts of different paces is visible, and arrow keys choose it.
 func TestPaces(t *testing.T) {
 	b := open(t, fixture(t))
 	shown := func() []string {
 		return eval[[]string](b, `[...new Set([...document.querySelectorAll("#c1 figure[data-choice]")].filter(f => f.offsetParent).map(f => f.dataset.choice))]`)
 	}
-	last := reporttest.Rates[len(reporttest.Rates)-1]
+	last := fixtureRates[len(fixtureRates)-1]
 	if got := shown(); !slices.Equal(got, []string{last}) {
 		t.Errorf("%v are shown at first, want %s", got, last)
 	}
 	b.do(chromedp.Focus(`#c1 .choices input:checked`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
-	if got := shown(); !slices.Equal(got, reporttest.Rates[1:2]) {
-		t.Errorf("%v are shown after the arrow key, want %v", got, reporttest.Rates[1:2])
+	if got := shown(); !slices.Equal(got, fixtureRates[1:2]) {
+		t.Errorf("%v are shown after the arrow key, want %v", got, fixtureRates[1:2])
 	}
 	b.sound()
 }
 
-// TestFigures: the arrow keys go through a chart's figures, which are shown and said.
+// TestFigures: the arrow keys step through the values of a chart, which are shown and
+// announced.
 func TestFigures(t *testing.T) {
 	b := open(t, fixture(t))
 	said := func() string { return eval[string](b, `document.getElementById("said").textContent`) }
 	shown := func() bool { return eval[bool](b, `!document.getElementById("tip").hidden`) }
 	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") || !shown() {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") || !shown() {
 		t.Errorf("%q is said first", got)
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowDown))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[1]+": ") {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[1]+": ") {
 		t.Errorf("%q is said one below", got)
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowUp))
-	if got := said(); !strings.HasPrefix(got, reporttest.Impls[0]+": ") {
+	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") {
 		t.Errorf("%q is said one above", got)
 	}
 	b.do(chromedp.KeyEvent(kb.Escape))
@@ -184,7 +184,7 @@ func TestFigures(t *testing.T) {
 		t.Error("Escape leaves the figure there")
 	}
 
-	// The pointer needs to come near only.
+	// The pointer must only come near.
 	type place struct{ X, Y float64 }
 	at := eval[place](b, `(() => {
 		const pt = document.querySelector("#c1 figure[data-kind=rate] .pt");
@@ -204,7 +204,7 @@ func TestFigures(t *testing.T) {
 
 const background = `getComputedStyle(document.body).backgroundColor`
 
-// TestThemes: the system's theme is worn, and the button chooses another.
+// TestThemes: the page takes the system's theme, and the button chooses another.
 func TestThemes(t *testing.T) {
 	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
 	light := open(t, fixture(t))
@@ -226,13 +226,13 @@ func TestThemes(t *testing.T) {
 	b.sound()
 }
 
-// TestPrint: on paper there are no controls, all paces, all panels, and the light
-// theme, whatever is worn.
+// TestPrint: paper has no controls, all paces, all panels, and the light theme.
 func TestPrint(t *testing.T) {
 	b := open(t, fixture(t))
 	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
 	var pdf []byte
-	// beforeprint comes with printing only, so the PDF is what is looked at first.
+	// The browser fires beforeprint for printing only, so the test prints the PDF
+	// first.
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
 		var err error
 		pdf, _, err = page.PrintToPDF().WithPrintBackground(true).Do(ctx)
@@ -261,7 +261,7 @@ func TestPrint(t *testing.T) {
 	b.sound()
 }
 
-// TestWithoutScript: all is there, only nothing can be switched.
+// TestWithoutScript: without JavaScript all content is there; nothing can be switched.
 func TestWithoutScript(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
 	b.do(emulation.SetScriptExecutionDisabled(false))
@@ -276,7 +276,7 @@ func TestWithoutScript(t *testing.T) {
 	}
 }
 
-// TestNarrow: a telephone shows the page without a scroll sideways.
+// TestNarrow: a telephone shows the page without a horizontal scroll bar.
 func TestNarrow(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetDeviceMetricsOverride(360, 740, 2, true))
 	if n := eval[float64](b, `document.documentElement.scrollWidth`); n > 360 {
@@ -290,7 +290,8 @@ func TestNarrow(t *testing.T) {
 	b.keep("narrow.png")
 }
 
-// complaints are what a checker of accessibility would find.
+// complaints are the rules of accessibility, each with an expression that finds
+// violations.
 var complaints = map[string]string{
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
 	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,
@@ -308,7 +309,7 @@ var complaints = map[string]string{
 	"the order of the focus is tampered": `[...document.querySelectorAll("[tabindex]")].filter(e => e.tabIndex > 0).map(e => e.outerHTML.slice(0, 80))`,
 }
 
-// contrasts lists words that are hard to read against what is behind them.
+// contrasts lists texts with too little contrast.
 const contrasts = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 	const rgba = (colour) => {
@@ -341,7 +342,7 @@ const contrasts = `(() => {
 	return bad.slice(0, 10);
 })()`
 
-// TestAccessible looks for what keeps people out.
+// TestAccessible checks the rules of accessibility.
 func TestAccessible(t *testing.T) {
 	b := open(t, fixture(t))
 	for _, what := range slices.Sorted(maps.Keys(complaints)) {
