@@ -1,9 +1,8 @@
-// Package host reads what a Linux machine tells of itself, of the process and of
-// the process's control group.
-//
-// All of it takes the root of a file system, so that a test can make a machine up.
-// What isn't told, or can't be read, is left out: no figure depends on it.
 package cell
+
+// The functions of this file read the state of a Linux machine, of the process and of its
+// control group. All take the root of a file system, so that a test can provide one. They
+// leave out what they cannot read: no figure depends on it.
 
 import (
 	"io/fs"

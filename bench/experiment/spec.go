@@ -20,6 +20,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -286,8 +287,7 @@ func decodeProblem(err error) string {
 func lineOfError(data []byte, err error) int {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		var line int
-		fmt.Sscan(m[1], &line)
+		line, _ := strconv.Atoi(m[1]) // The pattern matches digits.
 		return line
 	}
 	var typed *json.UnmarshalTypeError

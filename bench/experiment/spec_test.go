@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 // TestMistakes: an error is one line with the file, the line and the field.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"family: queue\nstorm:\n  nmae: gang\n":                           `x.yaml: line 3: unknown field "nmae"`,
+		"family: queue\nstorm:\n  nam: gang\n":                            `x.yaml: line 3: unknown field "nam"`,
 		"family: queue\nrounds: many\n":                                   "x.yaml: line 2: ",
 		"rounds: 1\nrounds: 2\n":                                          "x.yaml: line 2: ",
 		"family: queue\nbudget: 10x\n":                                    `x.yaml: line 2: time: unknown unit "x"`,

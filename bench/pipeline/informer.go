@@ -255,7 +255,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 		err = errors.Join(err, f.recorder.err)
 	}
 	if f.resyncErr != nil {
-		err = errors.Join(err, fmt.Errorf("Resync: %w", f.resyncErr))
+		err = errors.Join(err, fmt.Errorf("resync: %w", f.resyncErr))
 	}
 	return err == nil, err
 }

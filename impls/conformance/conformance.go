@@ -68,12 +68,12 @@ func Async(f func() error) Call {
 
 // Returned reports whether the call has returned, and its error. It reports the
 // return once.
-func (c Call) Returned() (err error, ok bool) {
+func (c Call) Returned() (ok bool, err error) {
 	select {
 	case err := <-c.done:
-		return err, true
+		return true, err
 	default:
-		return nil, false
+		return false, nil
 	}
 }
 

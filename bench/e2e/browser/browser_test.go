@@ -3,7 +3,6 @@
 package browser
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +21,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"watchlab/bench/e2e/programs"
-	"watchlab/bench/lab"
-	"watchlab/bench/report"
 )
 
 // screenshots is the folder of pictures of the pages.
@@ -148,15 +145,6 @@ func (b *tab) save(name string, data []byte) {
 	if err := os.WriteFile(filepath.Join(screenshots, name), data, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-func render(t *testing.T, o *lab.Outcome) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if err := report.HTML(&b, o); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }
 
 // The names in the fixture of bench/report.

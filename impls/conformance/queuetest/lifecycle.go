@@ -38,19 +38,19 @@ func popWaits(t *testing.T, s setup) {
 		r := s.new(t)
 		pop := conformance.Async(r.pop)
 		synctest.Wait()
-		if err, ok := pop.Returned(); ok {
+		if ok, err := pop.Returned(); ok {
 			t.Fatalf("pop of an empty queue returned %v", err)
 		}
 		if !inOrder(s) { // The delete of an unknown key is ignored.
 			r.do(r.queue.Delete(pod("a", 1)))
 			synctest.Wait()
-			if err, ok := pop.Returned(); ok {
+			if ok, err := pop.Returned(); ok {
 				t.Fatalf("pop returned %v after a delete", err)
 			}
 		}
 		r.do(r.queue.Add(pod("a", 1)))
 		synctest.Wait()
-		if err, ok := pop.Returned(); !ok || err != nil {
+		if ok, err := pop.Returned(); !ok || err != nil {
 			t.Fatalf("pop did not return after Add (returned=%t, err=%v)", ok, err)
 		}
 	})
@@ -84,7 +84,7 @@ func everyWaitWoken(t *testing.T, s setup) {
 				}
 				r.do(event(r))
 				synctest.Wait()
-				if err, ok := pop.Returned(); !ok || err != nil {
+				if ok, err := pop.Returned(); !ok || err != nil {
 					t.Fatalf("%s, round %d: the consumer was not woken (returned=%t, err=%v)", name, i, ok, err)
 				}
 				r.drain()
@@ -100,7 +100,7 @@ func closeUnblocks(t *testing.T, s setup) {
 		synctest.Wait()
 		r.queue.Close()
 		synctest.Wait()
-		if err, ok := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
+		if ok, err := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
 			t.Fatalf("pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
 		}
 		if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {

@@ -65,7 +65,7 @@ func producerWaits(t *testing.T, s setup) {
 		accepted := 0
 		count := func() int {
 			for _, c := range calls {
-				if err, ok := c.Returned(); ok {
+				if ok, err := c.Returned(); ok {
 					accepted++
 					r.do(err)
 				}
@@ -113,7 +113,7 @@ func (r *rig) ended(calls []conformance.Call, want error) {
 	r.t.Helper()
 	synctest.Wait()
 	for i, c := range calls {
-		if err, ok := c.Returned(); !ok || !errors.Is(err, want) {
+		if ok, err := c.Returned(); !ok || !errors.Is(err, want) {
 			r.t.Errorf("producer %d: returned=%t, err=%v, want %v", i, ok, err, want)
 		}
 	}
@@ -177,12 +177,12 @@ func replaceOneItem(t *testing.T, s setup) {
 		r.fillBlocking()
 		replace := conformance.Async(func() error { return r.queue.Replace(list, "2") })
 		synctest.Wait()
-		if err, ok := replace.Returned(); ok {
+		if ok, err := replace.Returned(); ok {
 			t.Fatalf("Replace did not wait for room: %v", err)
 		}
 		r.do(r.pop())
 		synctest.Wait()
-		if err, ok := replace.Returned(); !ok || err != nil {
+		if ok, err := replace.Returned(); !ok || err != nil {
 			t.Fatalf("Replace still waits though there is room (returned=%t, err=%v)", ok, err)
 		}
 		r.drain()
