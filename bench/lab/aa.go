@@ -2,14 +2,12 @@ package lab
 
 import "slices"
 
-// againSuffix is what the second cell of an A/A pair has at the end of its
-// variant's name.
+// againSuffix is the suffix of the variant's name in the second cell of an A/A pair.
 const againSuffix = "-again"
 
-// pair returns a second instance of the cell that an A/A pair is made of: the
-// first baseline that is played as fast as it goes, as ratios are of throughput
-// and against it; else the first baseline, else the first cell. It also returns
-// the name of the cell that it repeats.
+// pair returns the second cell of an A/A pair and the name of the first. It chooses the
+// first unpaced baseline, because ratios are of throughput and relative to the
+// baseline; else the first baseline, else the first cell.
 func pair(cells []Cell) (again Cell, of string) {
 	baseline := func(c Cell) bool { return c.Baseline }
 	unpaced := func(c Cell) bool {

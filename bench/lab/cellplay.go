@@ -9,32 +9,33 @@ import (
 	"watchlab/bench/cell"
 )
 
-// cellRun holds the rounds of a cell so far. The outcome never holds figures of an
-// invalid cell, but the next round may change the verdict of a paced one.
+// cellRun holds the rounds of a cell so far. It is separate from the outcome, which
+// never holds figures of an invalid cell: the next round of a paced cell may change its
+// verdict.
 type cellRun struct {
-	failed bool
-	rounds []Round
-	closed bool
-	left   int
-	took   took
+	failed bool    // the cell has a failed verdict
+	rounds []Round // finished rounds, shown or not
+	closed bool    // it had failed before the run was resumed
+	left   int     // plays to come
+	took   took    // times of the plays so far
 }
 
 func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds, func(r Round) bool { return r.Round == round })
 }
 
-// profiled is the round of plays for profiles.
+// profiled is the round number of plays for profiles.
 const profiled = -1
 
 // cellPlay is one play of a cell.
 type cellPlay struct {
 	*comparisonRun
-	cell         int
+	cell         int // index in the comparison
 	cellRun      *cellRun
 	round, place int
 	progress     Progress
-	started      time.Time
-	clock        time.Time
+	started      time.Time // timestamp for the results
+	clock        time.Time // monotonic, for the duration
 	measured     cell.Result
 	err          error
 }
@@ -49,7 +50,7 @@ func (c *comparisonRun) newPlay(i, round, place int) *cellPlay {
 	}
 }
 
-// found is the cell in the outcome. The outcome grows, so the pointer is not kept.
+// found returns the cell in the outcome. Do not keep the pointer: the outcome grows.
 func (t *cellPlay) found() *CellResult { return &t.result().Cells[t.cell] }
 
 func (t *cellPlay) report(finished bool) {
@@ -64,7 +65,7 @@ func (t *cellPlay) report(finished bool) {
 	t.r.opts.Progress(t.progress)
 }
 
-// skip passes over a cell that is invalid.
+// skip skips an invalid cell and reports whether it did.
 func (t *cellPlay) skip() bool {
 	if !t.cellRun.failed {
 		return false
@@ -87,14 +88,14 @@ func (t *cellPlay) start() {
 	t.started, t.clock = t.r.opts.Now(), time.Now()
 }
 
-// settle keeps what a play measured. Errors of the workload go into the verdict; the
-// returned error is the results folder's.
+// settle stores the result of a play. Errors of the workload go into the verdict; the
+// returned error is that of the results folder.
 func (t *cellPlay) settle(ctx context.Context) error {
 	result, kept := t.found(), t.cellRun
 	passed := time.Since(t.clock)
 	switch {
 	case t.err != nil && ctx.Err() != nil && !breaksInvariant(t.err):
-		// Dropped: the run ends.
+		// Drop the cell: the run ends.
 		t.r.out.Interrupted = true
 		return nil
 	case t.err != nil:
@@ -119,8 +120,8 @@ func (t *cellPlay) settle(ctx context.Context) error {
 	return err
 }
 
-// breaksInvariant reports whether err names an invariant; such an error counts even if
-// ctx has ended.
+// breaksInvariant reports whether err wraps an invariant. Such an error counts even
+// after the end of ctx.
 func breaksInvariant(err error) bool {
 	for _, inv := range invariants {
 		if errors.Is(err, inv.err) {
@@ -130,7 +131,7 @@ func breaksInvariant(err error) bool {
 	return false
 }
 
-// publish shows the rounds in the outcome, or none of an invalid cell.
+// publish puts the rounds into the outcome; an invalid cell gets none.
 func publish(result *CellResult, rounds []Round, headline cell.Boundary) {
 	result.Lag = medianLag(rounds)
 	result.Rounds, result.Latency, result.Medians = nil, nil, nil
@@ -142,8 +143,8 @@ func publish(result *CellResult, rounds []Round, headline cell.Boundary) {
 	result.Medians = result.Samples(headline).Summaries()
 }
 
-// pool adds up the latencies of the rounds. It leaves out a boundary whose histograms
-// cannot be added, which needs a different workload in each round.
+// pool adds up the latencies of the rounds. It skips a boundary whose histograms cannot
+// be added; this needs a different kind of workload in each round.
 func pool(rounds []Round) []cell.Latency {
 	var pooled []cell.Latency
 	for _, first := range rounds[0].Result.Latency {

@@ -15,25 +15,26 @@ import (
 	"watchlab/bench/stats"
 )
 
-// comparisonRun is a comparison in progress. Its cells come in batches: the planned
-// ones, then those that More returns. A batch has all its rounds before the next.
+// comparisonRun is a comparison in progress. Its cells come in batches: first the
+// planned ones, then those that More returns. A batch finishes all its rounds before
+// the next begins.
 type comparisonRun struct {
 	r            *runner
-	index, first int
+	index, first int // index in the outcome; position of its first play in the run ([Play])
 	Comparison
-	cellRuns  []*cellRun
-	baselines map[string]string
-	warm      map[string]bool
-	until     time.Duration
-	reserve   time.Duration // of the first batch, for what More asks for
-	closed    bool
-	withheld  map[string][]Round
+	cellRuns  []*cellRun         // parallel to Comparison.Cells
+	baselines map[string]string  // baseline cells, by the name without the variant
+	warm      map[string]bool    // variants that were played in this process
+	until     time.Duration      // end of its share of the budget, as time since the start of the run
+	reserve   time.Duration      // part of the budget that the first batch leaves for cells of More
+	closed    bool               // the resumed run had finished this comparison
+	withheld  map[string][]Round // rounds of the resumed run that run.json does not show
 }
 
 func (c *comparisonRun) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
 
-// take adds a batch of cells. The last one repeats the cell named again, unless that is
-// empty. Cells that a resumed run knows already must be the same.
+// take adds a batch of cells. If again is not empty, the last cell repeats the cell of
+// that name. Cells that a resumed run knows must be the same.
 func (c *comparisonRun) take(cells []Cell, again string) error {
 	for i, cl := range cells {
 		if err := c.check(cl); err != nil {
@@ -83,7 +84,8 @@ func (c *comparisonRun) count(i int) {
 	c.r.total += len(t.rounds) + t.left
 }
 
-// check validates a cell.
+// check rejects a cell without a workload, with a bad or duplicate name, or with a
+// second baseline for the same knobs.
 func (c *comparisonRun) check(cl Cell) error {
 	name := cl.BenchName()
 	if err := stats.CheckName(name); err != nil {
@@ -130,8 +132,8 @@ func (c *comparisonRun) play(ctx context.Context) error {
 	return c.playProfiled(ctx)
 }
 
-// ask adds the next batch. After the budget it adds only cells that were played before
-// the run was resumed.
+// ask adds the next batch. After the end of the budget it adds only cells that were
+// played before the run was resumed.
 func (c *comparisonRun) ask() error {
 	over := c.r.opts.Budget > 0 && c.r.spent() >= c.until
 	if c.More == nil || over && len(c.result().Cells) == len(c.Cells) {
@@ -146,7 +148,7 @@ func (c *comparisonRun) ask() error {
 
 func implOf(labels []Label) string { return labelOf(labels, "impl") }
 
-// cold reports whether the cell needs a warm-up.
+// cold reports whether the cell's variant needs a warm-up.
 func (c *comparisonRun) cold(i int) bool {
 	return c.r.opts.Fresh == nil && !c.warm[implOf(c.Cells[i].Labels)]
 }
@@ -181,7 +183,7 @@ func (c *comparisonRun) playBatch(ctx context.Context, batch, first int) error {
 	}
 }
 
-// certain is the number of rounds that do not depend on the time.
+// certain is the number of rounds that are played regardless of the time.
 func (c *comparisonRun) certain(first int) int {
 	if c.r.opts.Budget == 0 {
 		return c.r.opts.Rounds
@@ -199,7 +201,8 @@ func (c *comparisonRun) certain(first int) int {
 	return max(most, 1)
 }
 
-// fits reports whether the budget allows more rounds after the last one.
+// fits reports whether the budget allows this number of further rounds after the last
+// one.
 func (c *comparisonRun) fits(first, last, more int) bool {
 	if c.r.opts.Budget == 0 || c.r.opts.Rounds > 0 && last >= c.r.opts.Rounds {
 		return false
@@ -215,8 +218,8 @@ func (c *comparisonRun) fits(first, last, more int) bool {
 	return cost > 0 && c.r.spent()+cost <= until
 }
 
-// plan returns the plays of a round in its drawn order: the cells without this round,
-// and in the warm-up those that lack any round.
+// plan returns the plays of a round in its drawn order. A warm-up has the cold cells
+// that lack a round; any other round has the cells without it.
 func (c *comparisonRun) plan(batch, first, round, last int) []*cellPlay {
 	var plays []*cellPlay
 	for place, i := range order(len(c.Cells)-first, c.r.opts.Seed, c.index, batch, round) {
@@ -231,7 +234,8 @@ func (c *comparisonRun) plan(batch, first, round, last int) []*cellPlay {
 	return plays
 }
 
-// order draws the order of a round from the seed, independent of all other rounds.
+// order draws the order of a round from the seed. Each round of each batch has its own
+// order, independent of earlier plays.
 func order(n int, seed int64, comparison, batch, round int) []int {
 	rng := rand.New(rand.NewPCG(uint64(seed), uint64(batch)<<48|uint64(comparison)<<32|uint64(round)))
 	return rng.Perm(n)

@@ -12,14 +12,14 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Build says which program measured.
+// Build identifies the measuring program.
 type Build struct {
-	// Commit is the revision it was built from, empty where unknown.
+	// Commit is the revision of the source; empty if unknown.
 	Commit string `json:"commit,omitempty"`
-	Dirty  bool   `json:"dirty"`
+	Dirty  bool   `json:"dirty"` // the source differed from Commit
 }
 
-// Revision returns the commit, with -dirty where the source differed from it.
+// Revision returns the commit, with the suffix "-dirty" if the source differed from it.
 func (b Build) Revision() string {
 	revision := b.Commit
 	if revision == "" {
@@ -31,32 +31,32 @@ func (b Build) Revision() string {
 	return revision
 }
 
-// Env is where a run took place; its JSON form is env.json. What the system
-// does not tell is left out.
+// Env is the environment of a run; its JSON form is env.json. Fields that the system
+// does not report are empty.
 type Env struct {
-	Started time.Time   `json:"started"`
-	Resumed []time.Time `json:"resumed,omitempty"` // when the run was resumed
-	Args    []string    `json:"args"`
+	Started time.Time   `json:"started"`           // start of the run
+	Resumed []time.Time `json:"resumed,omitempty"` // start of each resumption
+	Args    []string    `json:"args"`              // of the program, without its path
 	Build
-	GoVersion   string         `json:"goVersion"`
+	GoVersion   string         `json:"goVersion"` // of the program, like GOOS and GOARCH
 	GOOS        string         `json:"goos"`
 	GOARCH      string         `json:"goarch"`
-	CPU         string         `json:"cpu,omitempty"`
-	Cores       int            `json:"cores"`
-	GOMAXPROCS  int            `json:"gomaxprocs"`
-	GOGC        string         `json:"gogc"` // in force
-	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`
-	Kernel      string         `json:"kernel,omitempty"`
-	Governor    string         `json:"governor,omitempty"`
-	LoadAverage []float64      `json:"loadAverage,omitempty"` // over 1, 5 and 15 minutes
-	Limits      cell.Limits    `json:"limits"`                // of the control group
-	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"`
-	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`
-	StealShare  *float64       `json:"stealShare,omitempty"` // of the CPU time during the run
+	CPU         string         `json:"cpu,omitempty"`            // model of the first processor
+	Cores       int            `json:"cores"`                    // visible to the process
+	GOMAXPROCS  int            `json:"gomaxprocs"`               // used by the process
+	GOGC        string         `json:"gogc"`                     // in force, in percent; "off" for none
+	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`     // in bytes; nil for none
+	Kernel      string         `json:"kernel,omitempty"`         // release, such as "6.8.0"
+	Governor    string         `json:"governor,omitempty"`       // of the first core's frequency, such as "performance"
+	LoadAverage []float64      `json:"loadAverage,omitempty"`    // over 1, 5 and 15 minutes at the start
+	Limits      cell.Limits    `json:"limits"`                   // of the control group
+	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last resumption
+	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`  // CPU times at the end; nil until then
+	StealShare  *float64       `json:"stealShare,omitempty"`     // share of the CPU time between Before and After that the host took; nil until the end
 }
 
-// captureEnv reads the environment. root is the file system's root; what
-// cannot be read is left out, as no figure depends on it.
+// captureEnv reads the environment. root is the root of the file system. It leaves out
+// what it cannot read, as no figure depends on it.
 func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	env := Env{
 		Started:     now,
@@ -75,7 +75,7 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 		Limits:      cell.ReadLimits(root),
 		Before:      cell.ReadCPUTimes(root),
 	}
-	// A negative limit only asks for the one in force.
+	// A negative argument reads the limit without a change.
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		env.GOMEMLIMIT = &limit
 	}
@@ -85,7 +85,7 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	return env
 }
 
-// finish reads what is known at the end only.
+// finish reads the values at the end of the run.
 func (e *Env) finish(root fs.FS) {
 	e.After = cell.ReadCPUTimes(root)
 	if share, ok := cell.StealShare(e.Before, e.After); ok {
@@ -93,8 +93,7 @@ func (e *Env) finish(root fs.FS) {
 	}
 }
 
-// gogc returns the percentage in force, whether set by the environment or by
-// the program.
+// gogc returns the percentage in force, set by the environment or the program.
 func gogc() string {
 	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(sample)

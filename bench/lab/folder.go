@@ -19,27 +19,26 @@ import (
 	"watchlab/bench/stats"
 )
 
-// folder is the results folder of a run in progress. A nil folder takes
-// everything and writes nothing.
+// folder is the results folder of a run in progress. The methods of a nil folder do
+// nothing.
 //
-// Files are replaced by rename, so that a reader, or what is left after a kill,
-// is one whole version. They are not synced to disk one by one: a sync between
-// cells would disturb the next measurement, and a process that dies loses
-// nothing that it has written.
+// Files are replaced by rename, so that a reader always sees one whole version, even
+// after a kill. The folder does not sync each file: a sync between cells would disturb
+// the next measurement, and a killed process loses none of its writes.
 type folder struct {
 	dir      string
-	bench    *os.File
-	writer   *stats.Writer
-	lock     *os.File
-	withheld map[string][]Round
+	bench    *os.File           // bench.txt, open for appending
+	writer   *stats.Writer      // writes to bench
+	lock     *os.File           // held until the folder is closed
+	withheld map[string][]Round // rounds that run.json does not show, by the cell's benchmark name
 }
 
-// withheldFile holds what is withheld as gob, while there is any and the run is
-// not over.
+// withheldFile holds the withheld rounds as gob. It exists only while there are some
+// and the run is in progress.
 const withheldFile = ".withheld"
 
-// createFolder makes the folder and writes env.json, then a run.json and a
-// bench.txt without results.
+// createFolder creates the folder and writes env.json, then run.json and bench.txt
+// without results.
 func createFolder(dir string, o *Outcome) (*folder, error) {
 	if dir == "" {
 		return nil, nil
@@ -47,7 +46,7 @@ func createFolder(dir string, o *Outcome) (*folder, error) {
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
 		return nil, fmt.Errorf("results folder: %w", err)
 	}
-	// Mkdir alone decides: it fails for the second of two that create it.
+	// Mkdir is atomic: it fails for the second of two runs that create the folder.
 	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("results folder %s: %w", dir, ErrExists)
 	} else if err != nil {
@@ -61,8 +60,7 @@ func createFolder(dir string, o *Outcome) (*folder, error) {
 	return f, f.begin(o)
 }
 
-// openFolder opens the folder of a run that ended before its time, and returns
-// what it holds.
+// openFolder opens the folder of an interrupted run and returns its outcome.
 func openFolder(dir string) (*folder, *Outcome, error) {
 	lock, err := lockFolder(dir)
 	if err != nil {
@@ -79,7 +77,7 @@ func openFolder(dir string) (*folder, *Outcome, error) {
 	return f, o, nil
 }
 
-// begin writes all files that a run has from its beginning.
+// begin writes the files that exist from the start of a run.
 func (f *folder) begin(o *Outcome) error {
 	err := f.rewriteBench(o)
 	if err == nil {
@@ -91,7 +89,7 @@ func (f *folder) begin(o *Outcome) error {
 	return nil
 }
 
-// abandon leaves the folder as it is.
+// abandon closes the folder and leaves its files unchanged.
 func (f *folder) abandon() error {
 	if f == nil {
 		return nil
@@ -106,9 +104,9 @@ func (f *folder) abandon() error {
 	return err
 }
 
-// cellPlayed writes what changed: the cell at [comparison][i] finished a round
-// or became invalid. wasShown says whether bench.txt held lines of it before; kept
-// are its rounds, which the outcome may withhold.
+// cellPlayed writes the changes after the cell at [comparison][i] has finished a round
+// or become invalid. wasShown reports whether bench.txt held its lines before. kept are
+// its rounds, which the outcome may withhold.
 func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool, kept []Round) error {
 	if f == nil {
 		return nil
@@ -119,7 +117,7 @@ func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool, kept [
 	withhold := len(kept) > 0 && len(result.Rounds) == 0
 	_, had := f.withheld[name]
 	var err error
-	// At every moment the rounds stand in run.json, or here, or in both.
+	// At any moment the rounds are in run.json, in withheldFile, or in both.
 	if withhold {
 		f.withheld[name] = kept
 		if err := f.writeWithheld(); err != nil {
@@ -130,7 +128,7 @@ func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool, kept [
 	case n == 1 || n > 1 && wasShown:
 		err = f.writer.Write(result.BenchName(), result.Rounds[n-1].Result, c.Latency)
 	case wasShown != (n > 0):
-		// Figures were taken back, or became valid again after they had been.
+		// Figures were withdrawn, or became valid again.
 		err = f.rewriteBench(o)
 	}
 	err = errors.Join(err,
@@ -143,7 +141,7 @@ func (f *folder) cellPlayed(o *Outcome, comparison, i int, wasShown bool, kept [
 	return err
 }
 
-// writeWithheld brings the file up to date, or takes it away.
+// writeWithheld writes or removes withheldFile.
 func (f *folder) writeWithheld() error {
 	path := filepath.Join(f.dir, withheldFile)
 	if len(f.withheld) == 0 {
@@ -171,8 +169,8 @@ func readWithheld(dir string) (map[string][]Round, error) {
 	return withheld, nil
 }
 
-// rewriteBench replaces bench.txt by the rounds that the outcome holds, and
-// leaves it open for more.
+// rewriteBench replaces bench.txt with the rounds of the outcome, and keeps it open for
+// appending.
 func (f *folder) rewriteBench(o *Outcome) error {
 	if f.bench != nil {
 		if err := f.bench.Close(); err != nil {
@@ -216,9 +214,8 @@ func writeBench(w io.Writer, o *Outcome) (*stats.Writer, error) {
 	return out, nil
 }
 
-// writeLatency writes the cell's histograms, an interval for each round and
-// boundary, tagged with the boundary; or removes them where the cell has no
-// rounds.
+// writeLatency writes the cell's histograms: one interval per round and boundary,
+// tagged with the boundary. It removes the file if the cell has no rounds.
 func (f *folder) writeLatency(comparison, i int, result *CellResult) error {
 	path := latencyFile(f.dir, comparison, i, result)
 	if !measuredLatency(result) {
@@ -227,7 +224,7 @@ func (f *folder) writeLatency(comparison, i int, result *CellResult) error {
 		}
 		return nil
 	}
-	// Not MkdirAll: it would bring back a results folder that was taken away.
+	// Not MkdirAll: it would recreate a results folder that was removed.
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -249,7 +246,7 @@ func writeHlog(w io.Writer, result *CellResult) error {
 	return nil
 }
 
-// latencyFile is where the histograms of the cell at [comparison][i] stand.
+// latencyFile is the path of the histograms of the cell at [comparison][i].
 func latencyFile(dir string, comparison, i int, c *CellResult) string {
 	return filepath.Join(dir, LatencyDir, fmt.Sprintf("%02d-%02d-%s.hlog", comparison+1, i+1, fileName(c.BenchName())))
 }
@@ -258,7 +255,7 @@ func measuredLatency(c *CellResult) bool {
 	return slices.ContainsFunc(c.Rounds, func(r Round) bool { return len(r.Result.Latency) > 0 })
 }
 
-// fileName plays a cell's name into one that every file system takes.
+// fileName turns a cell's name into a portable file name.
 func fileName(name string) string {
 	const longest = 120
 	name = strings.Map(func(c rune) rune {
@@ -271,8 +268,8 @@ func fileName(name string) string {
 	return name[:min(len(name), longest)]
 }
 
-// close writes the last version of run.json and env.json. What was withheld to
-// the end of the run is given up.
+// close writes the final run.json and env.json. At the end of a complete run it
+// discards the withheld rounds.
 func (f *folder) close(o *Outcome) error {
 	if f == nil {
 		return nil
@@ -285,9 +282,9 @@ func (f *folder) close(o *Outcome) error {
 	return errors.Join(err, f.abandon())
 }
 
-// Create writes a run that is over into a results folder of its own, with the
-// histograms of its rounds. The folder must not exist ([ErrExists]); it is created with
-// its parents. run.json comes last: a folder without one is not whole.
+// Create writes a finished run into a new results folder, with the histograms of its
+// rounds. The folder must not exist ([ErrExists]); missing parents are created.
+// run.json is written last: a folder without it is incomplete.
 func (o *Outcome) Create(dir string) error {
 	o.Dir = dir
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
@@ -312,15 +309,15 @@ func (o *Outcome) Create(dir string) error {
 	return o.Save(dir)
 }
 
-// Save writes run.json, env.json and experiment.yaml of an existing results folder again, each
-// whole or not at all: for what was found after the run, such as [Outcome].Knees.
-// The rest of the folder is left as it is.
+// Save rewrites run.json, env.json and experiment.yaml of an existing results folder,
+// each atomically. Use it for results computed after the run, such as [Outcome].Knees.
+// Other files stay unchanged.
 func (o *Outcome) Save(dir string) error {
 	err := errors.Join(writeJSON(filepath.Join(dir, EnvFile), o.Env), o.writeExperiment(dir))
 	return errors.Join(err, writeJSON(filepath.Join(dir, RunFile), o))
 }
 
-// writeExperiment writes experiment.yaml; nothing where there is no experiment.
+// writeExperiment writes experiment.yaml if the outcome has an experiment.
 func (o *Outcome) writeExperiment(dir string) error {
 	if len(o.Experiment) == 0 {
 		return nil
@@ -335,7 +332,7 @@ func (o *Outcome) writeExperiment(dir string) error {
 	})
 }
 
-// WriteJSON writes the run in the form of run.json.
+// WriteJSON writes the run in the format of run.json.
 func (o *Outcome) WriteJSON(w io.Writer) error { return encodeJSON(w, o) }
 
 func encodeJSON(w io.Writer, v any) error {
@@ -349,8 +346,8 @@ func writeJSON(path string, v any) error {
 	return replaceFile(path, func(w io.Writer) error { return encodeJSON(w, v) })
 }
 
-// ReplaceFile writes a file of a results folder whole or not at all: into a
-// hidden neighbour first, which then takes its name.
+// ReplaceFile writes a file of a results folder atomically: it writes a hidden file in
+// the same directory and renames it.
 func ReplaceFile(path string, write func(io.Writer) error) error { return replaceFile(path, write) }
 
 func replaceFile(path string, write func(io.Writer) error) error {
@@ -368,20 +365,18 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// createTemp opens the hidden neighbour. Its name is fixed: a run has its
-// folder to itself, and a kill leaves one such file at most.
+// createTemp creates the hidden file. Its name is fixed: a run has its folder to
+// itself, so a kill leaves at most one such file.
 func createTemp(path string) (*os.File, error) {
 	return os.Create(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp"))
 }
 
-// ErrFormat is wrapped by the errors of [Load] for files that are not what a
-// run writes.
+// ErrFormat is wrapped by the errors of [Load] for files in another format.
 var ErrFormat = errors.New("not a run's file")
 
-// Load reads a results folder: run.json, env.json, and the latencies' histograms
-// from latency/*.hlog, of each round and, added up, of each cell. Where such a
-// file is missing, the quantiles are there without their histograms. A run that
-// was killed can be loaded too; its Ended is nil.
+// Load reads a results folder: run.json, env.json, and the latency histograms from
+// latency/*.hlog, per round and summed per cell. If such a file is missing, the
+// quantiles lack their histograms. Load also reads a killed run; its Ended is nil.
 func Load(dir string) (*Outcome, error) {
 	var o Outcome
 	if err := readJSON(filepath.Join(dir, RunFile), &o); err != nil {
@@ -412,8 +407,8 @@ func LoadEnv(dir string) (Env, error) {
 	return env, err
 }
 
-// loadLatency reads the histograms of a cell back. A log may hold a round more
-// than run.json does, as it is written first.
+// loadLatency reads the histograms of a cell. The log may hold one round more than
+// run.json, because it is written first.
 func loadLatency(dir string, comparison, i int, c *CellResult) error {
 	if !measuredLatency(c) {
 		return nil

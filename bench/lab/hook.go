@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// Play is a play of a cell that is set up and about to run, or of all cells of a round
+// Play identifies a play after Setup and before Run: one cell, or all cells of a round
 // that are played together.
 type Play struct {
-	Position   int    // from 0, the same in all runs of the same comparisons; skipped plays count
-	Comparison int    // place in the run, from 0
-	Cell       string // empty for all cells of a round that are played together
+	Position   int    // from 0; equal in all runs of the same comparisons, as skipped plays count
+	Comparison int    // position in the run, from 0
+	Cell       string // benchmark name; empty for cells that are played together
 	Round      int    // 0 is the warm-up
 }
 
-// hook returns what the play calls before its Run; nil without [Options].BeforeRun.
+// hook returns the call of [Options].BeforeRun for this play; nil without BeforeRun.
 func (t *cellPlay) hook() func(context.Context) error {
 	hook := t.r.opts.BeforeRun
 	if hook == nil {
@@ -54,15 +54,16 @@ func (c *comparisonRun) plays(rounds int) int {
 	return (rounds + 1) * len(c.Cells)
 }
 
-// latch lets several plays run at once after one call of a hook. A nil latch does
+// latch starts several plays at once after one call of a hook. A nil latch does
 // nothing.
 type latch struct {
 	hook func(context.Context) error
 	open chan struct{} // closed after the hook returned err
-	err  error
+	err  error         // of the hook; written before open is closed
 
+	// mu guards the fields below it.
 	mu               sync.Mutex
-	missing, waiting int
+	missing, waiting int // plays that have not arrived yet; plays that wait
 }
 
 func newLatch(plays int, hook func(context.Context) error) *latch {
@@ -72,8 +73,8 @@ func newLatch(plays int, hook func(context.Context) error) *latch {
 	return &latch{hook: hook, open: make(chan struct{}), missing: plays}
 }
 
-// join returns two functions of one play: wait blocks until all others wait or are
-// done, and done must be called at the end of the play.
+// join returns two functions for one play. wait blocks until every other play waits or
+// is done, and returns the hook's error. done must be called at the end of the play.
 func (l *latch) join() (wait func(context.Context) error, done func(context.Context)) {
 	if l == nil {
 		return nil, func(context.Context) {}

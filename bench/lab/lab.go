@@ -3,17 +3,16 @@
 //
 //  1. Each comparison gets an A/A pair: one of its cells is played twice.
 //  2. Round 0 warms up and does not count. Each further round plays all cells once, in
-//     an order drawn from the seed, for as many rounds as the options or the budget
-//     say.
-//  3. After each play the cell's verdict is computed from all its rounds, and the
-//     results folder is updated. A killed process loses no finished round, and
+//     an order drawn from the seed. The options or the budget set the number of rounds.
+//  3. After each play the lab computes the cell's verdict from all its rounds and updates
+//     the results folder. A killed process loses no finished round, and
 //     [Options].Resume plays the rest.
 //  4. [Comparison].More may add cells, depending on the results.
 //  5. With [Options].Profile, each cell is played again for its pprof profiles.
 //
-// Figures of a cell that broke an invariant are not kept. Figures that the machine
-// spoiled are not shown, but kept until the end of the run: the next round may change
-// the verdict.
+// Figures of a cell that broke an invariant are discarded. Figures that the machine
+// disturbed are hidden but kept until the end of the run, because the next round may
+// change the verdict.
 package lab
 
 import (
@@ -23,28 +22,35 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Workload is one play of a cell.
+// Workload is one play of a cell. The lab uses each Workload once.
 type Workload interface {
+	// Setup builds everything that is not measured.
 	Setup(ctx context.Context) error // builds what is not measured
 
+	// Run plays the whole input between rec.Begin and rec.End. It returns ctx's error
+	// soon after ctx ends; the lab then drops the cell.
 	Run(ctx context.Context, rec *cell.Recorder) error // plays between rec.Begin and rec.End; returns ctx's error soon after ctx ends
 
+	// Check returns nil or an error that wraps the broken invariants. It is called
+	// after a Run without error.
 	Check() error // called after a Run without error; wraps the broken invariants
 
+	// Teardown frees the resources of Setup and Run. It is called once after Setup,
+	// even if Setup failed.
 	Teardown() error // called once after Setup, even if that failed
 }
 
 // The invariants, by name.
 var (
-	// ErrLost: an event that went in never came out, nor did a newer one of
-	// its key where the variant coalesces.
+	// ErrLost: an input event has no output event. Where the variant coalesces, a newer
+	// event of the same key also counts as output.
 	ErrLost = errors.New("lost")
-	// ErrReordered: events of a key came out in another order than they went
-	// in, or, where the order is total, any two events did.
+	// ErrReordered: events of a key left the pipeline out of order. Where the variant
+	// guarantees a total order, it applies to events of different keys, too.
 	ErrReordered = errors.New("reordered")
-	// ErrDuplicated: an event came out more than once.
+	// ErrDuplicated: an event left the pipeline more than once.
 	ErrDuplicated = errors.New("duplicated")
-	// ErrDiverged: the final state is not that of the storm.
+	// ErrDiverged: the final state differs from the storm's.
 	ErrDiverged = errors.New("diverged")
 )
 
@@ -56,38 +62,38 @@ type Label struct {
 
 // Cell is one variant × one storm × one set of knobs.
 type Cell struct {
-	Name       string                   // without "Benchmark", such as "DeltaFIFO"
-	Labels     []Label                  // in the order of the name; "impl" is the variant, "rate" the pace
-	Guarantees string                   // as tables show them
-	Class      string                   // guarantees that must be equal for a ratio
-	Baseline   bool                     // ratios are taken against this variant
-	New        func() (Workload, error) // a fresh workload for one round
+	Name       string                   // benchmark name without "Benchmark", such as "DeltaFIFO"
+	Labels     []Label                  // in the order of the name; "impl" is the variant, "rate" the pace ("max": unpaced)
+	Guarantees string                   // shown in tables
+	Class      string                   // no ratio is computed between cells of different classes
+	Baseline   bool                     // ratios are relative to this cell's variant
+	New        func() (Workload, error) // returns a fresh workload for one round
 }
 
-// BenchName returns the cell's name as benchmarks have it; see
-// [CellResult.BenchName].
+// BenchName returns the cell's benchmark name; see [CellResult.BenchName].
 func (c Cell) BenchName() string { return benchName(c.Name, c.Labels) }
 
-// Comparison is a set of cells that are measured side by side and shown as one table.
-// Cells whose labels differ only in "rate" share a row: throughput comes from the
-// unpaced cell, latency from the paced one, where there are both.
+// Comparison is a set of cells measured side by side and shown as one table. Cells
+// whose labels differ only in "rate" share a row. Throughput then comes from the
+// unpaced cell and latency from the paced one.
 type Comparison struct {
 	Family  string        // heading of the table
-	Title   string        // one line: what is compared on what
+	Title   string        // one line: variants and storm
 	Latency cell.Boundary // boundary of the latency columns; empty: see [stats.Headline]
-	Input   string        // digest of the input, which resuming checks; empty if unknown
-	Whole   string        // digest of the whole input, where Input is one share of it
+	Input   string        // digest of the input, checked on resume; empty if unknown
+	Whole   string        // digest of the whole input if Input is one share of it; empty otherwise
 	Cells   []Cell
-	// Together plays the cells of a round at the same time, for input that comes only
-	// once, such as the events of a live cluster. What they cost the process cannot be
-	// told apart then ([cell.Result].Shared).
+	// Together plays the cells of a round concurrently, for input that arrives only
+	// once, such as the events of a live cluster. The process's costs cannot be
+	// attributed to one cell then ([cell.Result].Shared).
 	Together bool
-	// Begin, if not nil, is called before each round with the number of cells that
-	// the round plays. Its error ends the run.
+	// Begin, if not nil, is called before each round with the number of cells to play.
+	// Cells that broke an invariant do not count. Its error ends the run.
 	Begin func(cells int) error
-	// More, if not nil, gets all results when all cells so far have all their rounds,
-	// in the order in which the cells were added. The cells that it returns are
-	// interleaved by themselves; none ends the comparison. It must return the same
-	// cells for the same results: a resumed run calls it again.
+	// More, if not nil, returns further cells; none ends the comparison. It is called
+	// when all cells so far have all their rounds, with all results in the order of the
+	// cells. The new cells are interleaved only with each other; a variant that has
+	// already been played gets no second warm-up. More must return the same cells for
+	// the same results, because a resumed run calls it again.
 	More func(played []CellResult) []Cell
 }

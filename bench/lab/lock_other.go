@@ -4,5 +4,5 @@ package lab
 
 import "os"
 
-// lockFolder: there is no lock that a killed process would give up.
+// lockFolder takes no lock: this system has none that ends with a killed process.
 func lockFolder(dir string) (*os.File, error) { return os.Open(dir) }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockFolder takes the folder for this process, until the file is closed or the
-// process ends, however it does.
+// lockFolder locks the folder for this process. The lock ends when the file is closed
+// or the process ends, even if it is killed.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -19,6 +19,6 @@ func lockFolder(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(fmt.Errorf("results folder %s: %w: a run is writing to it", dir, ErrResume), f.Close())
 	}
-	// A file system that has no locks is taken as it is.
+	// Other errors are ignored: the file system has no locks.
 	return f, nil
 }

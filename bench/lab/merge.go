@@ -14,14 +14,14 @@ import (
 	"watchlab/bench/cell"
 )
 
-// ErrShares is wrapped by the errors of [Merge] for shares of which no run can be
-// made.
+// ErrShares is wrapped by the errors of [Merge] for shares that cannot be merged.
 var ErrShares = errors.New("no run can be made of the shares")
 
-// MixedError says that two shares differ in what has to be the same in all of them. It
-// wraps [ErrShares].
+// MixedError reports a property that must be the same in all shares but differs in two.
+// It wraps [ErrShares].
 type MixedError struct {
-	// What differs, such as "commit", and how it stands with two shards.
+	// What is the property, such as "commit"; A and B are its values in the shares
+	// IndexA and IndexB.
 	What   string
 	A, B   string
 	IndexA int
@@ -34,27 +34,27 @@ func (e *MixedError) Error() string {
 
 func (e *MixedError) Unwrap() error { return ErrShares }
 
-// MergeOptions say how shares are merged.
+// MergeOptions configure a merge.
 type MergeOptions struct {
-	Name string   // empty: that of the shares
-	Args []string // nil: those of the shares
+	Name string   // of the run; empty: that of the shares
+	Args []string // for env.json; nil: those of the shares
 
-	// Experiment replaces that of the shares, each of which has its share; see
-	// [Options].
+	// Experiment, if not nil, is the Experiment of the merged outcome ([Options]). The
+	// experiments of the shares are not copied: each describes only its share.
 	Experiment json.RawMessage
-	Partial    bool // show figures although shares are missing
+	Partial    bool // show figures even if shares are missing
 }
 
-// Merged tells what an outcome was merged of.
+// Merged describes the shares of a merged outcome.
 type Merged struct {
-	Of         int           `json:"of"`     // number of shares
-	Shares     []MergedShare `json:"shares"` // those included, by index
-	Missing    []int         `json:"missing,omitempty"`
-	Partial    bool          `json:"partial,omitempty"`    // figures are shown although shares are missing
-	Superseded []MergedShare `json:"superseded,omitempty"` // results replaced by another attempt of their share
+	Of         int           `json:"of"`                   // number of shares
+	Shares     []MergedShare `json:"shares"`               // the merged shares, by index
+	Missing    []int         `json:"missing,omitempty"`    // indexes of the missing shares
+	Partial    bool          `json:"partial,omitempty"`    // figures are shown even though shares are missing
+	Superseded []MergedShare `json:"superseded,omitempty"` // results replaced by another attempt of the same share
 }
 
-// String is "4 shares", or "3 of 4 shares".
+// String returns "4 shares", or "3 of 4 shares" if one is missing.
 func (m Merged) String() string {
 	n := fmt.Sprintf("%d shares", m.Of)
 	if m.Of == 1 {
@@ -66,46 +66,46 @@ func (m Merged) String() string {
 	return n
 }
 
-// MergedShare is what is told of a share of a [Merged] outcome.
+// MergedShare describes one share of a [Merged] outcome.
 type MergedShare struct {
-	Index       int           `json:"index"`
-	Pod         string        `json:"pod,omitempty"`
-	Node        string        `json:"node,omitempty"`
-	Attempt     int           `json:"attempt,omitempty"`
-	Started     time.Time     `json:"started"`
-	Spent       time.Duration `json:"spentNs,omitempty"`
-	Interrupted bool          `json:"interrupted,omitempty"` // it ended early
-	CPU         string        `json:"cpu,omitempty"`
+	Index       int           `json:"index"`                 // of the share, from 0
+	Pod         string        `json:"pod,omitempty"`         // name of the pod; empty if unknown
+	Node        string        `json:"node,omitempty"`        // name of the node; empty if unknown
+	Attempt     int           `json:"attempt,omitempty"`     // from 0
+	Started     time.Time     `json:"started"`               // start of the share's run
+	Spent       time.Duration `json:"spentNs,omitempty"`     // time of the share's run
+	Interrupted bool          `json:"interrupted,omitempty"` // the share ended early
+	CPU         string        `json:"cpu,omitempty"`         // of the share's machine, like the fields below; see [Env]
 	GOARCH      string        `json:"goarch,omitempty"`
 	Cores       int           `json:"cores,omitempty"`
 	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`
 	Kernel      string        `json:"kernel,omitempty"`
-	StealShare  *float64      `json:"stealShare,omitempty"` // part of the CPU time that other machines took
-	Starts      int           `json:"starts,omitempty"`     // plays that began with the others
-	Late        time.Duration `json:"lateNs,omitempty"`     // longest time after a common start
-	Alone       int           `json:"alone,omitempty"`      // starts that did not wait for all
+	StealShare  *float64      `json:"stealShare,omitempty"` // share of the CPU time that other machines took
+	Starts      int           `json:"starts,omitempty"`     // plays with a common start
+	Late        time.Duration `json:"lateNs,omitempty"`     // longest delay after a common start
+	Alone       int           `json:"alone,omitempty"`      // starts that did not wait for all shares
 }
 
-// Merge makes one run of what several shares measured at the same time: a cell of it is
-// that cell in all shares, and a round that round. Of several results of one share, the
-// one counts that [Choose] chooses.
+// Merge merges shares that ran at the same time into one run. Each merged cell combines
+// that cell of all shares, round by round. If a share has several results, [Choose]
+// picks one.
 //
-// Counts are added up, and so are distributions, exactly: quantiles are those of all
-// events together. The time is that of the share that took longest, and events/s all
-// events over that time. What is per event is weighted by events; memory is that of all
-// processes together, the largest beside it. A round that a share lacks is left out.
+// Counts are added. Distributions are added exactly, so quantiles are those of all
+// events. The elapsed time is the longest of the shares, and events/s is all events
+// over that time. Per-event figures are weighted by events. Memory is the sum of all
+// processes; notes hold the largest share. A round that one share lacks is left out.
 //
-// The verdict on a cell is the worst of the shares', each named; then that on the whole:
-// a cell is noisy where a round of it wasn't begun by all shares at the same time (within
-// [MaxSpread] of its length), and invalid, with [CauseShares], where shares are missing
-// and opts don't say that a part will do.
+// The verdict on a cell is the worst verdict of its shares, with their indexes. A cell
+// is noisy if the shares did not begin a round at the same time, within [MaxSpread] of
+// its length. It is invalid with [CauseShares] if shares are missing, unless
+// MergeOptions.Partial is set.
 //
-// An error wraps [ErrShares], and is a *[MixedError] where shares differ in the program,
-// the seed, the rounds, the cells, or what their inputs are parts of. Where they ran may
-// differ, and is told. A search (Knees, Scalings, Surfaces) can't be merged.
+// An error wraps [ErrShares]. It is a *[MixedError] if shares differ in program, seed,
+// rounds, cells or whole input. Shares may run on different machines; [Merged] lists
+// them. Searches (Knees, Scalings, Surfaces) cannot be merged.
 //
-// O(shares × rounds of all cells) in time, as many processors as there are, and the size
-// of all shares in memory; see [Merger] for less.
+// Time: O(shares × rounds of all cells), on all processors. Memory: the size of all
+// shares; [Merger] needs less.
 func Merge(shares []Share, opts MergeOptions) (*Outcome, error) {
 	attempts := make([]Attempt, len(shares))
 	for i, s := range shares {
@@ -130,36 +130,38 @@ func Merge(shares []Share, opts MergeOptions) (*Outcome, error) {
 	return m.Outcome()
 }
 
-// Merger merges shares that come one by one, and holds no more than a few of them at a
-// time besides what they add up to.
+// Merger merges shares one by one. It holds at most 16 shares in memory besides their
+// sum. It is not safe for concurrent use.
 type Merger struct {
 	opts    MergeOptions
 	out     *Outcome
-	first   int
-	whole   []string
+	first   int      // index of the first share
+	whole   []string // digests of the whole inputs, from the first share
 	merged  Merged
-	inputs  []map[string]int
+	inputs  []map[string]int // for each comparison: input digest → share
 	cells   []*mergedCell
-	pending []pendingShare
-	titles  []bool
-	rounds  []int
-	steal   *float64
-	cpus    map[string]int
+	pending []pendingShare // added, not yet folded
+	titles  []bool         // comparisons whose titles differ
+	rounds  []int          // fewest rounds per comparison
+	steal   *float64       // largest steal share
+	cpus    map[string]int // number of shares per CPU model
 }
 
+// pendingShare is a share that is added but not yet folded.
 type pendingShare struct {
 	Share
 	starts map[startKey]Start
 }
 
+// startKey identifies a start; an empty cell stands for all cells of the round.
 type startKey struct {
 	comparison int
 	cell       string
 	round      int
 }
 
-// pendingShares is how many are added up at once: each time, what they add up to is
-// taken apart and put together again.
+// pendingShares is the number of shares folded at once. Each fold decodes and encodes
+// the sums again, so folding single shares would be slow.
 const pendingShares = 16
 
 // NewMerger returns a merger without shares.
@@ -167,8 +169,8 @@ func NewMerger(opts MergeOptions) *Merger {
 	return &Merger{opts: opts, cpus: map[string]int{}}
 }
 
-// Add adds a share, which the merger keeps for a while. Each index is added once. After
-// an error the merger is of no use.
+// Add adds a share, which the merger retains until the next fold. Each index can be
+// added once. After an error the merger is unusable.
 func (m *Merger) Add(s Share) error {
 	if err := m.take(s); err != nil {
 		return err
@@ -184,12 +186,12 @@ func (m *Merger) Add(s Share) error {
 	return m.fold()
 }
 
-// Supersede notes a result that another one of its share is taken instead of.
+// Supersede records a result that another attempt of its share replaces.
 func (m *Merger) Supersede(s Share) {
 	m.merged.Superseded = append(m.merged.Superseded, mergedShare(s))
 }
 
-// take checks a share against the first one, and notes what is told of it.
+// take checks a share against the first one and records it.
 func (m *Merger) take(s Share) error {
 	switch {
 	case s.Outcome == nil:
@@ -221,7 +223,7 @@ func (m *Merger) take(s Share) error {
 	return nil
 }
 
-// told is what is told of a share.
+// mergedShare describes a share for [Merged].
 func mergedShare(s Share) MergedShare {
 	o := s.Outcome
 	t := MergedShare{
@@ -238,7 +240,7 @@ func mergedShare(s Share) MergedShare {
 	return t
 }
 
-// begin makes an outcome of the shape of the first share's.
+// begin creates the outcome with the cells of the first share.
 func (m *Merger) begin(s Share) {
 	o := *s.Outcome
 	m.first, m.whole, m.merged.Of = s.Index, s.Whole, s.Of
@@ -246,7 +248,7 @@ func (m *Merger) begin(s Share) {
 		Format: Format, Name: o.Name, Started: o.Started, Ended: o.Ended, Seed: o.Seed,
 		Rounds: o.Rounds, Budget: o.Budget, Spent: o.Spent, Fresh: o.Fresh, Env: o.Env,
 	}
-	// What is known of one machine at one time is not that of all.
+	// Values of one machine at one moment do not describe all shares.
 	m.out.Env.Before, m.out.Env.After, m.out.Env.LoadAverage, m.out.Env.Resumed, m.out.Env.StealShare = nil, nil, nil, nil, nil
 	for i, c := range o.Comparisons {
 		merged := ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency}
@@ -267,7 +269,7 @@ func (m *Merger) begin(s Share) {
 	m.titles = make([]bool, len(o.Comparisons))
 }
 
-// compare refuses a share that is not of the run of the first one.
+// compare rejects a share that belongs to another run than the first one.
 func (m *Merger) compare(s Share) error {
 	o, with := s.Outcome, m.out
 	var err error
@@ -295,7 +297,7 @@ func (m *Merger) compare(s Share) error {
 		is := with.Comparisons[i]
 		same("the family", is.Family, c.Family)
 		same("the latency of comparison "+c.Family, is.Latency, c.Latency)
-		// Titles may have figures of the share's part.
+		// Titles may contain numbers that depend on the share.
 		m.titles[i] = m.titles[i] || is.Title != c.Title
 		n := 0
 		for at+n < len(m.cells) && m.cells[at+n].comparison == i {
@@ -319,7 +321,7 @@ func (m *Merger) compare(s Share) error {
 	return err
 }
 
-// span widens what is known of the run as a whole.
+// span updates the start, the end and the environment of the merged run.
 func (m *Merger) span(o *Outcome) {
 	with := m.out
 	if o.Started.Before(with.Started) {
@@ -341,7 +343,7 @@ func (m *Merger) span(o *Outcome) {
 		m.steal = s
 	}
 	m.cpus[o.Env.CPU]++
-	// What isn't the same everywhere is not the run's.
+	// Keep the smallest value, or only a value that all shares have in common.
 	with.Env.Cores = min(with.Env.Cores, o.Env.Cores)
 	with.Env.GOMAXPROCS = min(with.Env.GOMAXPROCS, o.Env.GOMAXPROCS)
 	for _, f := range []struct{ is, other *string }{
@@ -359,8 +361,7 @@ func (m *Merger) span(o *Outcome) {
 	}
 }
 
-// fold adds the pending shares up, cell by cell, with as many goroutines as there are
-// processors.
+// fold adds the pending shares to the cells, with one goroutine per processor.
 func (m *Merger) fold() error {
 	shares := m.pending
 	m.pending = nil
@@ -383,8 +384,8 @@ func (m *Merger) fold() error {
 	return errors.Join(errs...)
 }
 
-// Outcome returns the run, once all shares were added. Without any share there is none:
-// the error wraps [ErrShares].
+// Outcome returns the merged run after all shares were added. Without a share the error
+// wraps [ErrShares].
 func (m *Merger) Outcome() (*Outcome, error) {
 	if m.out == nil {
 		return nil, fmt.Errorf("%w: there are none", ErrShares)
@@ -414,7 +415,7 @@ func (m *Merger) Outcome() (*Outcome, error) {
 	return o, nil
 }
 
-// finish works out what is told of all shares together.
+// finish fills in the fields of the outcome that need all shares.
 func (m *Merger) finish() {
 	o, t := m.out, &m.merged
 	byIndex := func(a, b MergedShare) int { return a.Index - b.Index }
@@ -446,35 +447,35 @@ func (m *Merger) finish() {
 	}
 }
 
-// Share is what one of several processes did that play one storm together, each its
-// own part of it. [Merge] makes one run of all of them.
+// Share is the result of one of several processes that play one storm together, each
+// its own part. [Merge] merges all shares into one run.
 type Share struct {
-	Index   int      `json:"index"`         // from 0
-	Of      int      `json:"of"`            // number of shares
-	Pod     string   `json:"pod,omitempty"` // where it ran; empty if unknown
-	Node    string   `json:"node,omitempty"`
-	Attempt int      `json:"attempt,omitempty"` // from 0
+	Index   int      `json:"index"`             // from 0
+	Of      int      `json:"of"`                // number of shares
+	Pod     string   `json:"pod,omitempty"`     // name of the pod; empty if unknown
+	Node    string   `json:"node,omitempty"`    // name of the node; empty if unknown
+	Attempt int      `json:"attempt,omitempty"` // from 0; a retried pod has several
 	Whole   []string `json:"whole,omitempty"`   // digests of the whole inputs, one per comparison; empty for a live cluster
-	Outcome *Outcome `json:"outcome"`           // its Env is the share's own
-	Starts  []Start  `json:"starts,omitempty"`  // plays that began together with the others
+	Outcome *Outcome `json:"outcome"`           // result of this share; Env is that of its machine
+	Starts  []Start  `json:"starts,omitempty"`  // plays with a common start
 }
 
-// Start is how a share began a play that all were to begin at the same time.
+// Start describes how a share began a play with a common start.
 type Start struct {
-	Comparison int           `json:"comparison"`       // place in the run, from 0
-	Cell       string        `json:"cell"`             // empty for all cells of the round
+	Comparison int           `json:"comparison"`       // index in the run, from 0
+	Cell       string        `json:"cell"`             // benchmark name; empty for all cells of the round
 	Round      int           `json:"round"`            // 0 is the warm-up
-	Late       time.Duration `json:"lateNs,omitempty"` // after the common start, by its own clock
+	Late       time.Duration `json:"lateNs,omitempty"` // delay after the common start, by the share's own clock
 	Absent     []int         `json:"absent,omitempty"` // indexes of shares that the start did not wait for
 }
 
-// Attempt tells one result of a share from others of the same share.
+// Attempt identifies one of several results of a share.
 type Attempt struct {
-	Index    int // of the share
-	Number   int // of the attempt, from 0
-	Pod      string
-	Started  time.Time
-	Finished bool // it ended on its own
+	Index    int       // of the share
+	Number   int       // of the attempt, from 0
+	Pod      string    // name of the pod; empty if unknown
+	Started  time.Time // start of the run
+	Finished bool      // the run was not interrupted
 }
 
 func (s Share) attempt() Attempt {
@@ -482,11 +483,12 @@ func (s Share) attempt() Attempt {
 	return Attempt{Index: s.Index, Number: s.Attempt, Pod: s.Pod, Started: o.Started, Finished: o.Ended != nil && !o.Interrupted}
 }
 
-// Choose says which of several results of each share counts: the first attempt that came
-// to its end, so that nobody has the choice; of those that none did, the last. It returns
-// their places, by index, and those of the others. What stands there twice, the same
-// attempt of the same pod begun at the same time, counts once. The error wraps
-// [ErrShares]: two different results claim to be the same attempt.
+// Choose picks one result per share. It picks the first finished attempt, so that
+// nobody can select a result by its figures. Without a finished attempt it picks the
+// last one. It returns the indexes into attempts of the chosen results, ordered by
+// share, and those of the others. Copies of one result (same attempt, pod and start)
+// count once. The error wraps [ErrShares] if two different results claim to be the same
+// attempt.
 func Choose(attempts []Attempt) (chosen, passed []int, err error) {
 	order := make([]int, len(attempts))
 	for i := range order {

@@ -9,30 +9,31 @@ import (
 	"watchlab/bench/cell"
 )
 
-// mergedCell is a cell of all shares so far.
+// mergedCell accumulates one cell over the shares.
 type mergedCell struct {
-	// comparison it is of, and its place there.
+	// comparison is the index of the comparison, and place the cell's index in it.
 	comparison, place int
 	result            CellResult
-	rounds            map[int]*mergedRound
-	shares            int
-	verdicts          []shareVerdict
-	lag               *cell.Lag
+	rounds            map[int]*mergedRound // by number
+	shares            int                  // number of shares so far
+	verdicts          []shareVerdict       // other than valid
+	lag               *cell.Lag            // worst lag of the invalid shares
 }
 
+// shareVerdict is a verdict with the index of its share.
 type shareVerdict struct {
 	share int
 	Verdict
 }
 
-// mergedRound is a round of the shares that have it.
+// mergedRound accumulates one round over the shares that have it.
 type mergedRound struct {
 	Round
-	shares int
+	shares int // number of shares that have the round
 	together
 }
 
-// fold adds shares to the cell, which is at place of its comparison.
+// fold adds shares to the cell.
 func (c *mergedCell) fold(shares []pendingShare) error {
 	parts := map[int][]cell.Result{}
 	for _, s := range shares {
@@ -52,7 +53,7 @@ func (c *mergedCell) fold(shares []pendingShare) error {
 			c.round(r).begun(s, startKey{c.comparison, found.BenchName(), r.Round})
 		}
 	}
-	// What is not going to be shown need not be added up.
+	// An invalid cell shows no figures, so skip the sums.
 	if slices.ContainsFunc(c.verdicts, func(v shareVerdict) bool { return v.Status == Invalid }) {
 		c.rounds = map[int]*mergedRound{}
 		return nil
@@ -70,7 +71,7 @@ func (c *mergedCell) fold(shares []pendingShare) error {
 	return nil
 }
 
-// round counts a share's round in.
+// round adds a share's round to the count and the times.
 func (c *mergedCell) round(r Round) *mergedRound {
 	m := c.rounds[r.Round]
 	if m == nil {
@@ -85,7 +86,7 @@ func (c *mergedCell) round(r Round) *mergedRound {
 	return m
 }
 
-// finish returns the cell of all shares.
+// finish returns the merged cell.
 func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 	var rounds []Round
 	apart := 0
@@ -117,7 +118,7 @@ func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 	return result
 }
 
-// judge is the worst that there is to say of the cell.
+// judge returns the worst of the verdicts on the shares and on the merged cell.
 func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
 	var failed, blameless, unplayed, noisy []shareVerdict
 	for _, v := range c.verdicts {
@@ -180,8 +181,7 @@ func causesOf(verdicts []shareVerdict) Cause {
 	return Cause(strings.Join(out, "+"))
 }
 
-// shareDetails tells what the first of several shares have to say, and how many say the
-// like.
+// shareDetails formats the first share's verdict and the indexes of the others.
 func shareDetails(verdicts []shareVerdict, of int) string {
 	slices.SortFunc(verdicts, func(a, b shareVerdict) int { return a.share - b.share })
 	first := verdicts[0]
@@ -196,7 +196,7 @@ func shareDetails(verdicts []shareVerdict, of int) string {
 	return fmt.Sprintf("%s; and in %s", detail, numbers(others))
 }
 
-// numbers names shares, the first few of many.
+// numbers lists the indexes of shares, at most eight or nine of them.
 func numbers(indexes []int) string {
 	const most = 8
 	word := "shares "
@@ -218,18 +218,18 @@ func numbers(indexes []int) string {
 	return b.String()
 }
 
-// together says whether shares began a play at the same time.
+// together records whether shares began a play at the same time.
 type together struct {
-	common           int
-	alone            []int
-	absent           []int
-	earliest, latest time.Duration
-	last             int
-	played           []int
+	common           int           // number of shares with a common start
+	alone            []int         // shares without a common start
+	absent           []int         // shares that a start did not wait for
+	earliest, latest time.Duration // delays after the common start
+	last             int           // share with the latest start
+	played           []int         // all shares
 }
 
-// begun notes how a share began the play. A start without a cell is that of all cells
-// of the round.
+// begun records the start of a share. A start without a cell applies to all cells of
+// the round.
 func (t *together) begun(s pendingShare, key startKey) {
 	t.played = append(t.played, s.Index)
 	start, ok := s.starts[key]
@@ -254,8 +254,8 @@ func (t *together) begun(s pendingShare, key startKey) {
 	t.common++
 }
 
-// apart says why a play that took so long was not played at the same time; empty where
-// it was. One share is by itself always.
+// apart returns the reason why a play of this length did not begin at the same time in
+// all shares; empty if it did. A single share always returns "".
 func (t *together) apart(elapsed time.Duration) string {
 	late := slices.DeleteFunc(slices.Clone(t.absent), func(i int) bool { return !slices.Contains(t.played, i) })
 	slices.Sort(late)

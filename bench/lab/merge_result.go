@@ -9,14 +9,16 @@ import (
 	"watchlab/bench/cell"
 )
 
-// The units of the notes that a merged cell has of its largest share, where it has
-// memory at all.
+// Units of the notes with the figures of the largest share. A merged cell has them if
+// it has memory figures.
 const (
+	// UnitShareHeap is the peak heap of the largest share, in bytes.
 	UnitShareHeap = "share-peak-heap-B"
-	UnitShareRSS  = "share-peak-RSS-B"
+	// UnitShareRSS is the peak resident set of the largest share, in bytes.
+	UnitShareRSS = "share-peak-RSS-B"
 )
 
-// lift makes of one share's result one that others can be added to.
+// lift prepares the result of one share for mergeResults.
 func lift(r cell.Result) cell.Result {
 	if m := r.Memory; m != nil {
 		r.Notes = append(slices.Clip(r.Notes), cell.Note{Unit: UnitShareHeap, Value: float64(m.PeakHeapBytes)})
@@ -27,9 +29,9 @@ func lift(r cell.Result) cell.Result {
 	return r
 }
 
-// mergeResults adds up what several processes measured at the same time. It is all the
-// same which of them have been added up before, save for the last digits of what is per
-// event, and, within a stretch of the longest, for timelines.
+// mergeResults adds up results of several processes that ran at the same time. It is
+// associative except for rounding of per-event figures and, within one interval of the
+// longest timeline, for timelines.
 func mergeResults(parts []cell.Result) (cell.Result, error) {
 	if len(parts) == 1 {
 		return parts[0], nil
@@ -66,7 +68,7 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	return sum, err
 }
 
-// mergeMemory is what all took together; nil where one doesn't tell.
+// mergeMemory returns the sum over all parts; nil if one has no memory figures.
 func mergeMemory(parts []cell.Result) *cell.Memory {
 	var sum cell.Memory
 	for _, p := range parts {
@@ -80,14 +82,14 @@ func mergeMemory(parts []cell.Result) *cell.Memory {
 	}
 	for _, p := range parts {
 		if p.Memory.PeakRSSBytes == 0 {
-			// Not known of one, so not of all.
+			// Unknown in one part, so unknown in the sum.
 			sum.PeakRSSBytes = 0
 		}
 	}
 	return &sum
 }
 
-// mergeCounters keeps the counters that all have.
+// mergeCounters keeps the counters that all parts have.
 func mergeCounters(parts []cell.Result) []cell.Note {
 	var out []cell.Note
 	for _, c := range parts[0].Counters {
@@ -113,13 +115,13 @@ func noteOf(notes []cell.Note, unit string) (float64, bool) {
 	return 0, false
 }
 
-// mergeNotes merges each unit over those that have it. The unit says how:
+// mergeNotes merges each unit over the parts that have it. The unit decides how:
 //
 //   - per second ("reads/s"): added up;
 //   - per anything else ("wire-B/event", "objects/read"): weighted by events;
-//   - a quantile, a longest, or any other time or size ("staleness-p99-events",
-//     "lock-hold-max-ns"): the largest, as they can't be added;
-//   - anything else is a count ("relists"): added up.
+//   - a quantile, a maximum, or any other time or size ("staleness-p99-events",
+//     "lock-hold-max-ns"): the largest, as these cannot be added;
+//   - a count ("relists"): added up.
 func mergeNotes(parts []cell.Result) []cell.Note {
 	var out []cell.Note
 	for _, p := range parts {
@@ -176,7 +178,8 @@ func noteIsLargest(unit string) bool {
 	return last == "ns" || last == "B"
 }
 
-// mergeLatencies adds the distributions of each boundary up, over those that have it.
+// mergeLatencies adds up the distributions of each boundary over the parts that have
+// it.
 func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
 	var out []cell.Latency
 	for _, p := range parts {
@@ -200,7 +203,7 @@ func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
 	return out, nil
 }
 
-// mergeLags adds up how generators kept their schedules; nil where one doesn't tell.
+// mergeLags adds up the generators' lags; nil if one part has none.
 func mergeLags(parts []cell.Result) (*cell.Lag, error) {
 	var sum cell.Lag
 	var all []cell.Quantiles
@@ -223,9 +226,9 @@ func mergeLags(parts []cell.Result) (*cell.Lag, error) {
 	return &sum, nil
 }
 
-// mergeTimelines lays timelines over the one that lasts longest: what happened in a
-// stretch of another is counted where that stretch ended, and what waited is what each
-// had waiting at the time. Empty where one has none.
+// mergeTimelines merges timelines at the moments of the longest one. It counts the
+// events of an interval at the interval's end, and adds up the queue depths of all
+// parts at that time. It returns nil if one part has no timeline.
 func mergeTimelines(parts []cell.Result) []cell.Moment {
 	longest := parts[0].Timeline
 	for _, p := range parts {
@@ -255,7 +258,7 @@ func mergeTimelines(parts []cell.Result) []cell.Moment {
 	return out
 }
 
-// worstLag is the lag with the most late releases.
+// worstLag returns the lag with the larger share of late releases; nil if both are nil.
 func worstLag(a, b *cell.Lag) *cell.Lag {
 	switch {
 	case a == nil:
@@ -266,7 +269,7 @@ func worstLag(a, b *cell.Lag) *cell.Lag {
 	return b
 }
 
-// weighted adds up what is per event: each part's figure by its events.
+// weighted returns the mean of a per-event figure, weighted by the events of each part.
 func weighted(parts []cell.Result, of func(cell.Result) float64) float64 {
 	var sum, events float64
 	for _, p := range parts {

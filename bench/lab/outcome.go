@@ -24,69 +24,68 @@ const (
 	LatencyDir     = "latency"
 )
 
-// Outcome is a run: what was played, what was measured, what may be believed.
-// Its JSON form is run.json, except for Env, which is env.json.
+// Outcome is the result of a run: the cells, their figures and their verdicts. Its JSON
+// form is run.json, except for Env, which is env.json.
 //
-// A cell whose verdict is invalid has neither rounds nor medians: nothing that
-// it measured is kept.
+// A cell with an invalid verdict has neither rounds nor medians.
 type Outcome struct {
-	Format      int           `json:"format"` // see [Format]
-	Name        string        `json:"name"`   // such as "quick"
-	Started     time.Time     `json:"started"`
-	Ended       *time.Time    `json:"ended,omitempty"`    // nil while the run goes on, or if it was killed
-	Seed        int64         `json:"seed"`               // of the order of the cells
+	Format      int           `json:"format"`             // file version; see [Format]
+	Name        string        `json:"name"`               // run name, such as "quick"
+	Started     time.Time     `json:"started"`            // start of the run
+	Ended       *time.Time    `json:"ended,omitempty"`    // nil while the run is in progress, and if it was killed
+	Seed        int64         `json:"seed"`               // seed of the order of the cells
 	Rounds      int           `json:"rounds"`             // without the warm-up; with a Budget, those of the longest comparison
 	Budget      time.Duration `json:"budgetNs,omitempty"` // 0: none
 	Spent       time.Duration `json:"spentNs,omitempty"`  // over all resumptions
 	Fresh       bool          `json:"fresh,omitempty"`    // each play had its own process and no warm-up
 	Interrupted bool          `json:"interrupted"`        // the run ended before all rounds were played
 
-	// Experiment is [Options].Experiment.
+	// Experiment is [Options].Experiment: the Spec of the run, as JSON.
 	Experiment  json.RawMessage    `json:"experiment,omitempty"`
-	Comparisons []ComparisonResult `json:"comparisons"`     // in the order of play
-	Knees       []stats.Knee       `json:"knees,omitempty"` // results of searches over the cells
-	Scalings    []stats.Scaling    `json:"scalings,omitempty"`
-	Surfaces    []stats.Surface    `json:"surfaces,omitempty"`
-	Merged      *Merged            `json:"merged,omitempty"` // nil for a run of one process
-	Env         Env                `json:"-"`                // where it ran; env.json
+	Comparisons []ComparisonResult `json:"comparisons"`        // in the order of play
+	Knees       []stats.Knee       `json:"knees,omitempty"`    // results of knee searches
+	Scalings    []stats.Scaling    `json:"scalings,omitempty"` // results of scaling sweeps
+	Surfaces    []stats.Surface    `json:"surfaces,omitempty"` // results of two-dimensional sweeps
+	Merged      *Merged            `json:"merged,omitempty"`   // nil for a run of one process
+	Env         Env                `json:"-"`                  // environment; stored in env.json
 
-	// Dir is the results folder; empty where nothing is written.
+	// Dir is the results folder; empty if nothing is written.
 	Dir string `json:"-"`
 }
 
-// ComparisonResult is what came of a [Comparison].
+// ComparisonResult is the result of a [Comparison].
 type ComparisonResult struct {
-	Family  string        `json:"family"`
-	Title   string        `json:"title"`
-	Latency cell.Boundary `json:"latency,omitempty"` // see [Comparison]
+	Family  string        `json:"family"`            // heading of the table
+	Title   string        `json:"title"`             // one line: variants and storm
+	Latency cell.Boundary `json:"latency,omitempty"` // boundary of the latency columns; empty: see [stats.Headline]
 	Input   string        `json:"input,omitempty"`   // digest of the input
-	Rounds  int           `json:"rounds,omitempty"`  // that its cells should have; 0: those of the run
-	Cells   []CellResult  `json:"cells"`
+	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells; 0 (in old files): those of the run
+	Cells   []CellResult  `json:"cells"`             // in the order of the comparison
 }
 
-// CellResult is what came of a [Cell].
+// CellResult is the result of a [Cell].
 type CellResult struct {
-	Name       string                   `json:"name"`
-	Labels     []Label                  `json:"labels"`
-	Guarantees string                   `json:"guarantees,omitempty"` // as tables show them
-	Class      string                   `json:"class,omitempty"`      // see [Cell]
-	Repeats    string                   `json:"repeats,omitempty"`    // the cell that this one repeats, for an A/A pair
-	Baseline   bool                     `json:"baseline,omitempty"`   // ratios are taken against this cell
-	Seed       int64                    `json:"seed"`                 // the run's
-	Verdict    Verdict                  `json:"verdict"`
-	Rounds     []Round                  `json:"rounds,omitempty"`  // finished rounds in order
-	Lag        *cell.Lag                `json:"lag,omitempty"`     // of the median round; kept of an "invalid: generator" cell, too
-	Latency    []cell.Latency           `json:"latency,omitempty"` // of all rounds together, an entry per boundary
-	Medians    map[string]stats.Summary `json:"medians,omitempty"` // over the rounds, by the units of bench.txt
+	Name       string                   `json:"name"`                 // benchmark name without "Benchmark"
+	Labels     []Label                  `json:"labels"`               // in the order of the name; the cell's knobs
+	Guarantees string                   `json:"guarantees,omitempty"` // shown in tables
+	Class      string                   `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
+	Repeats    string                   `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
+	Baseline   bool                     `json:"baseline,omitempty"`   // ratios are relative to this cell
+	Seed       int64                    `json:"seed"`                 // seed of the run
+	Verdict    Verdict                  `json:"verdict"`              // valid, noisy, invalid or unplayed
+	Rounds     []Round                  `json:"rounds,omitempty"`     // finished rounds in order
+	Lag        *cell.Lag                `json:"lag,omitempty"`        // of the median round; the only figure kept of an "invalid: generator" cell
+	Latency    []cell.Latency           `json:"latency,omitempty"`    // one entry per boundary: quantiles of the sum of the rounds' histograms
+	Medians    map[string]stats.Summary `json:"medians,omitempty"`    // over the rounds, by the units of bench.txt
 }
 
 // Round is one cell's measurement in one round.
 type Round struct {
-	Round   int           `json:"round"`            // from 1; the warm-up, 0, is never here
-	Place   int           `json:"place"`            // in the order of the round, from 1
-	Started time.Time     `json:"started"`          // when Setup began
+	Round   int           `json:"round"`            // from 1; the warm-up (0) is not stored
+	Place   int           `json:"place"`            // position in the order of the round, from 1
+	Started time.Time     `json:"started"`          // start of Setup
 	Took    time.Duration `json:"tookNs,omitempty"` // from Setup to Teardown
-	Result  cell.Result   `json:"result"`
+	Result  cell.Result   `json:"result"`           // the measurement
 }
 
 // Status is the short form of a verdict.
@@ -94,12 +93,12 @@ type Status string
 
 // The verdicts.
 const (
-	// Valid: all rounds held the invariants, the generator kept its schedule,
-	// and the rounds agree within [MaxSpread].
+	// Valid: all rounds held the invariants, the generator kept its schedule, and the
+	// rounds agree within [MaxSpread].
 	Valid Status = "valid"
-	// Noisy: as Valid, but the rounds' events/s lie further apart.
+	// Noisy: as Valid, but the spread of the rounds' events/s exceeds [MaxSpread].
 	Noisy Status = "noisy"
-	// Invalid: the figures mean nothing and are not kept.
+	// Invalid: the figures are meaningless and are discarded.
 	Invalid Status = "invalid"
 	// Unplayed: the run ended before the cell finished a round.
 	Unplayed Status = "unplayed"
@@ -116,29 +115,30 @@ const (
 	CauseDiverged   Cause = "diverged"
 	CauseError      Cause = "error"
 	CauseGenerator  Cause = "generator"
-	// CauseSteal: the hypervisor gave the machine's CPU time to others.
+	// CauseSteal: the hypervisor gave too much CPU time to other machines.
 	CauseSteal Cause = "steal"
-	// CauseThrottled: the control group held the process back.
+	// CauseThrottled: the control group throttled the process.
 	CauseThrottled Cause = "throttled"
-	// CauseGCLimit: the heap was at its limit, and the collector was limited.
+	// CauseGCLimit: the heap was at its limit, and the runtime limited the garbage
+	// collector.
 	CauseGCLimit Cause = "gc-limit"
-	// CauseShares: shares are missing that were to measure a part of it.
+	// CauseShares: shares of a merged run are missing.
 	CauseShares Cause = "shares"
 )
 
-// blameless are the causes that tell of the machine, not of the variant.
+// blameless are the causes outside the variant, such as the machine or the generator.
 var blameless = []Cause{CauseGenerator, CauseSteal, CauseThrottled, CauseGCLimit, CauseShares}
 
-// Verdict says whether a cell's figures may be believed, and why not.
+// Verdict says whether a cell's figures are usable, and if not, why.
 type Verdict struct {
-	Status Status `json:"status"`
-	Cause  Cause  `json:"cause,omitempty"`
-	Detail string `json:"detail,omitempty"`
+	Status Status `json:"status"`           // short form
+	Cause  Cause  `json:"cause,omitempty"`  // set if Status is Invalid
+	Detail string `json:"detail,omitempty"` // one line, such as the error or the spread; may be empty
 }
 
-// Failed reports whether the variant broke an invariant or ended in an error. A
-// generator that fell behind, steal, throttling and the collector's limit make a
-// verdict invalid, too, but tell of the machine.
+// Failed reports whether the variant broke an invariant or returned an error. Lag of
+// the generator, steal, throttling and the collector's limit also make a verdict
+// invalid, but they are not failures of the variant.
 func (v Verdict) Failed() bool {
 	return v.Status == Invalid && !slices.Contains(blameless, v.Cause)
 }
@@ -159,12 +159,11 @@ func (v Verdict) String() string {
 	return v.Short() + ": " + v.Detail
 }
 
-// BenchName returns the cell's name as benchmarks have it, without "Benchmark"
-// and the GOMAXPROCS suffix: "DeltaFIFO/impl=cond/keys=10000".
+// BenchName returns the cell's benchmark name without "Benchmark" and the GOMAXPROCS
+// suffix: "DeltaFIFO/impl=cond/keys=10000".
 func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
 
-// original is the name of the cell that this one repeats, its own where it
-// repeats none.
+// original is the name of the cell that this one repeats, or else its own name.
 func (c CellResult) original() string {
 	if c.Repeats != "" {
 		return c.Repeats
@@ -172,11 +171,11 @@ func (c CellResult) original() string {
 	return c.BenchName()
 }
 
-// NameWithout returns the cell's name as BenchName does, without the labels of
-// the given keys: equal for cells that differ in nothing else.
+// NameWithout returns BenchName without the labels with the given keys. Cells that
+// differ only in these labels share it.
 func (c CellResult) NameWithout(keys ...string) string { return benchName(c.Name, c.Without(keys...)) }
 
-// Impl returns the variant's name; the cell's where it has none.
+// Impl returns the variant's name; the cell's name if it has no variant.
 func (c CellResult) Impl() string {
 	if v := c.Label("impl"); v != "" {
 		return v
@@ -184,17 +183,17 @@ func (c CellResult) Impl() string {
 	return c.Name
 }
 
-// Without returns the cell's labels save for those of the given keys.
+// Without returns the cell's labels except those with the given keys.
 func (c CellResult) Without(keys ...string) []Label { return without(c.Labels, keys...) }
 
-// Label returns the value of the label of that key, "" where there is none.
+// Label returns the value of the label with the given key; "" if there is none.
 func (c CellResult) Label(key string) string { return labelOf(c.Labels, key) }
 
-// Rate returns the pace and true for a paced cell: one with a label "rate"
-// other than [Unpaced].
+// Rate returns the pace and true for a paced cell: one with a label "rate" other than
+// [Unpaced].
 func (c CellResult) Rate() (string, bool) { return rateOf(c.Labels) }
 
-// Samples returns the figures of the rounds, by unit; none of an invalid cell.
+// Samples returns the figures of the rounds, by unit. An invalid cell has none.
 func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
 	results := make([]cell.Result, 0, len(c.Rounds))
 	for _, r := range c.Rounds {
@@ -203,8 +202,8 @@ func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
 	return stats.Collect(results, headline)
 }
 
-// Unpaced is the value of the label "rate" of cells that are played as fast as
-// they go; so are cells without the label.
+// Unpaced is the value of the label "rate" for cells played at full speed. Cells
+// without the label are unpaced, too.
 const Unpaced = "max"
 
 func benchName(name string, labels []Label) string {
@@ -241,8 +240,8 @@ func rateOf(labels []Label) (string, bool) {
 	return rate, rate != "" && rate != Unpaced
 }
 
-// Failed returns the names of the cells that broke an invariant or ended in an
-// error, each with its verdict ([Verdict.Failed]).
+// Failed returns the names of the cells with a failed verdict ([Verdict.Failed]), each
+// with its verdict.
 func (o *Outcome) Failed() []string {
 	var failed []string
 	for _, c := range o.Comparisons {
@@ -255,8 +254,8 @@ func (o *Outcome) Failed() []string {
 	return failed
 }
 
-// Finished returns how many cells have all their rounds, and how many there
-// are. A cell that became invalid is not among the finished.
+// Finished returns the number of cells with all their rounds and the number of all
+// cells. Invalid cells are not finished.
 func (o *Outcome) Finished() (finished, all int) {
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
@@ -269,8 +268,8 @@ func (o *Outcome) Finished() (finished, all int) {
 	return finished, all
 }
 
-// RoundsOf returns how many rounds the cells of one of its comparisons were to
-// have.
+// RoundsOf returns the number of planned rounds for the cells of one of its
+// comparisons.
 func (o *Outcome) RoundsOf(c ComparisonResult) int {
 	if c.Rounds == 0 && o.Budget == 0 {
 		return o.Rounds
@@ -286,7 +285,7 @@ func (o *Outcome) BenchConfig() stats.Config {
 	}
 }
 
-// shares is how many the run was merged of, and of how many; empty for a run of one
+// shares describes the merged shares, such as "3 of 4 shares"; empty for a run of one
 // process.
 func (o *Outcome) shares() string {
 	if o.Merged == nil {

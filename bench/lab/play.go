@@ -14,9 +14,9 @@ import (
 	"watchlab/bench/stats"
 )
 
-// play plays a cell once: New, Setup, Run, Check, Teardown. A panic in any of
-// them becomes an error; one in a goroutine that the workload started cannot
-// be caught and ends the process. hook, if not nil, is called between Setup and Run.
+// play plays a cell once: New, Setup, Run, Check, Teardown. A panic in one of them
+// becomes an error. A panic in a goroutine of the workload ends the process. hook, if
+// not nil, is called between Setup and Run.
 func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (res cell.Result, err error) {
 	w, err := newWorkload(c)
 	if err != nil {
@@ -64,8 +64,8 @@ func newWorkload(c Cell) (w Workload, err error) {
 	return w, err
 }
 
-// drive runs the steps up to Check. If ctx ended during Run, the cell is dropped
-// unchecked.
+// drive runs the steps up to Check. If ctx ends during Run, it skips Check and the cell
+// is dropped.
 func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(context.Context) error) error {
 	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
 		return err
@@ -84,11 +84,11 @@ func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(contex
 	return guard(checkStep, w.Check)
 }
 
-// checkStep is the step without its name in errors: the verdict begins with the
-// invariant.
+// checkStep is the step whose errors carry no step name, so that the verdict begins
+// with the invariant.
 const checkStep = "check"
 
-// guard calls a step, puts its name before its error, and plays a panic into an
+// guard calls a step, prefixes its error with its name, and turns a panic into an
 // error.
 func guard(step string, f func() error) (err error) {
 	defer func() {
@@ -105,8 +105,8 @@ func guard(step string, f func() error) (err error) {
 	return nil
 }
 
-// panicSite names the functions nearest to the panic, without paths: verdicts
-// are published.
+// panicSite names up to three functions nearest to the panic. It omits paths, because
+// verdicts are published.
 func panicSite() string {
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
@@ -122,7 +122,7 @@ func panicSite() string {
 	}
 }
 
-// PlayCell plays the named cell once. A process that [Options].Fresh started calls it.
+// PlayCell plays the named cell once. A process started by [Options].Fresh calls it.
 // The error is the workload's, or wraps [ErrOptions] for an unknown cell.
 func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *cell.Recorder) (cell.Result, error) {
 	for _, c := range comparisons {
@@ -135,11 +135,11 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 	return cell.Result{}, invalid("there is no cell %s", name)
 }
 
-// processResult is what the process of a cell returns.
+// processResult is the gob message from the process of a cell.
 type processResult struct {
 	Result cell.Result
 	Err    string
-	Broken []Cause
+	Broken []Cause // invariants that the error wraps
 }
 
 // WriteResult writes the result of [PlayCell] for [ReadResult] in another process of
@@ -157,8 +157,8 @@ func WriteResult(w io.Writer, result cell.Result, err error) error {
 	return gob.NewEncoder(w).Encode(h)
 }
 
-// ReadResult reads what [WriteResult] wrote. The error is the written one, with the same
-// invariants, or says that the data is incomplete.
+// ReadResult reads the output of [WriteResult]. The error is the written one and wraps
+// the same invariants, or reports incomplete data.
 func ReadResult(r io.Reader) (cell.Result, error) {
 	var h processResult
 	if err := gob.NewDecoder(r).Decode(&h); err != nil {

@@ -2,15 +2,15 @@ package lab
 
 import "time"
 
-// Progress reports how far a run is.
+// Progress reports the state of a run.
 type Progress struct {
-	Family, Title, Cell string        // of the current comparison and cell
-	Round, Rounds       int           // 0 is the warm-up; Rounds is 0 with a budget
-	Profiling           bool          // this round is for profiles
-	Done, Total         int           // plays so far, skipped ones included; Total is 0 with a budget and may grow
-	Left                time.Duration // estimated; 0 while unknown
-	Finished, Skipped   bool          // false before a play, true after; Skipped: the cell was invalid
-	Verdict             Verdict       // so far
+	Family, Title, Cell string        // current comparison and cell
+	Round, Rounds       int           // Round 0 is the warm-up; Rounds is 0 with a budget
+	Profiling           bool          // the round takes pprof profiles
+	Done, Total         int           // plays, including skipped cells and the rounds of a resumed run; Total is 0 with a budget and may grow
+	Left                time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
+	Finished, Skipped   bool          // Finished: false before the play, true after; Skipped: the cell was invalid
+	Verdict             Verdict       // of the cell so far; set if Finished
 }
 
 // took sums up the times of plays.
@@ -50,7 +50,8 @@ func (r *runner) left() time.Duration {
 	return left
 }
 
-// cost estimates the time for so many plays of each cell.
+// cost estimates the time to play each cell times(cell) times. Cells that are played
+// together cost the time of the slowest.
 func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
 	var cost time.Duration
 	for _, t := range cells {

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrResume is wrapped by the errors for a run that cannot be resumed: its folder holds
-// another run, or a run is still writing to it. The folder stays as it is.
+// a different run, or another process is writing to it. The folder stays unchanged.
 var ErrResume = errors.New("cannot be resumed")
 
 // resume opens the run in the folder and plans its missing rounds.
@@ -67,7 +67,8 @@ func (r *runner) continueFrom(old *Outcome, comparisons []Comparison, env Env) e
 	return errors.Join(r.folder.writeWithheld(), r.folder.begin(old))
 }
 
-// reached is the last comparison with a finished round; those before it are over.
+// reached is the index of the last comparison with a finished round. Earlier
+// comparisons are complete.
 func reached(o *Outcome, withheld map[string][]Round) int {
 	last := 0
 	for i, c := range o.Comparisons {
@@ -80,12 +81,12 @@ func reached(o *Outcome, withheld map[string][]Round) int {
 	return last
 }
 
-// was is the error for something that has changed.
+// was returns the error for a value that has changed.
 func was(what string, then, now any) error {
 	return fmt.Errorf("%w: %s was %v, and is %v", ErrResume, what, then, now)
 }
 
-// sameMachine checks program and machine: the rounds of one run share both.
+// sameMachine compares program and machine: all rounds of a run must share both.
 func sameMachine(then, now Env) error {
 	return cmp.Or(
 		same("the program's commit", then.Build.Revision(), now.Build.Revision()),
@@ -133,7 +134,7 @@ func same[T comparable](what string, then, now T) error {
 	return was(what, then, now)
 }
 
-// sameCell compares a planned cell with the one at its place.
+// sameCell compares a planned cell with the cell at its index in the resumed run.
 func sameCell(then, now CellResult) error {
 	return cmp.Or(
 		same("a cell", then.BenchName(), now.BenchName()),
@@ -156,8 +157,8 @@ func wholeLatency(dir string, comparison, i int, c *CellResult) error {
 	return nil
 }
 
-// restore continues a cell of the resumed run: a failure stays, and the rounds are the
-// shown ones, or else the withheld ones.
+// restore restores a cell of the resumed run. A failed verdict stays. The rounds are
+// the shown ones, or else the withheld ones.
 func (t *cellRun) restore(c *CellResult, withheld []Round, headline cell.Boundary) {
 	if c.Verdict.Failed() {
 		t.failed, t.closed = true, true

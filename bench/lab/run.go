@@ -22,58 +22,59 @@ var (
 
 // Options of a run.
 type Options struct {
-	Name   string // of the run, in run.json
+	Name   string // of the run, stored in run.json
 	Rounds int    // rounds that count, besides the warm-up; below 4 no difference is testable
-	// Budget limits the time of the run: the lab plays as many rounds as fit, at most
-	// Rounds unless that is 0. Each comparison gets an equal share of the time that is
-	// left when it begins. A warm-up and one round are played even if they take longer.
-	// A comparison with More needs Rounds, too.
+	// Budget limits the time of the run; 0 means no limit. The lab plays as many rounds
+	// as fit, at most Rounds unless that is 0. Each comparison gets an equal share of
+	// the time left at its beginning. A warm-up and one round are played even if they
+	// take longer. A comparison with More needs Rounds, too.
 	Budget time.Duration
-	Seed   int64 // of the order in which cells are played
-	// NoAA leaves out the A/A pairs. Otherwise the lab plays one cell of each
-	// comparison twice, unless its cells are played together: the first unpaced
-	// baseline, or the next best. The second has "-again" behind the variant's name
-	// ([CellResult].Repeats), and shows what chance makes of no difference.
+	Seed   int64 // of the order of the cells
+	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each
+	// comparison twice, unless its cells are played together. It chooses the first
+	// unpaced baseline, else the first baseline, else the first cell. The second play's
+	// variant has the suffix "-again" ([CellResult].Repeats). Any difference between
+	// the two is chance.
 	NoAA bool
 	Dir  string // results folder, which must not exist; empty: nothing is written
-	// Resume continues the interrupted run in Dir: finished rounds stay, and the rest
-	// is played after a warm-up. Program, machine, comparisons and options must be the
-	// same ([ErrResume]).
+	// Resume continues the interrupted run in Dir: finished rounds stay, and the
+	// missing ones are played after a warm-up. Program, machine, comparisons and
+	// options must be the same ([ErrResume]). A finished run is returned unchanged.
 	Resume bool
-	// Fresh, if not nil, plays a cell in a process of its own, as a measurement of
-	// memory needs, by calling [PlayCell] there. It gets the cell's name, for the
-	// second of an A/A pair that of the first. Nothing is warmed up.
+	// Fresh, if not nil, plays a cell in its own process by calling [PlayCell] there.
+	// Memory measurements need this. It gets the cell's name; the second cell of an A/A
+	// pair gets the name of the first. There is no warm-up.
 	Fresh func(ctx context.Context, cell string) (cell.Result, error)
-	// BeforeRun, if not nil, is called between Setup and Run of each play, once for
-	// cells that are played together, and returns when Run may begin: so processes
-	// that play shares of one storm start together. Its error is the cell's. Plays for
-	// profiles do not call it. It needs a fixed number of plays: no Budget, no
-	// [Comparison].More, no Fresh.
+	// BeforeRun, if not nil, is called between Setup and Run of each play, and returns
+	// when Run may begin. Processes that play shares of one storm start together this
+	// way. Cells that are played together share one call. Its error is the cell's.
+	// Plays for profiles do not call it. It needs a fixed number of plays: no Budget,
+	// no [Comparison].More, no Fresh.
 	BeforeRun func(ctx context.Context, p Play) error
-	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop
-	Progress  func(Progress) // called before and after each cell, never while a clock runs
-	Build     Build          // which program this is
+	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
+	Progress  func(Progress) // called before and after each cell, never during a measurement; may be nil
+	Build     Build          // identifies the program
 	Args      []string       // the program's arguments, for env.json and the report
-	// Experiment says what is played, as JSON. Package lab does not read it: it
-	// stands in run.json, and as YAML in [ExperimentFile].
+	// Experiment is the Spec of the run as JSON. Package lab does not read it. It
+	// stores it in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
-	Now        func() time.Time // time for stamps, not for measurements; nil: time.Now
+	Now        func() time.Time // clock for timestamps, not for measurements; nil: time.Now
 }
 
-// Profiler takes pprof profiles of the measured part of a play, between Start and
-// stop. Their errors end the run.
+// Profiler takes pprof profiles of the measured part of a play, between Start and stop.
+// An error of either ends the run.
 type Profiler interface {
-	// Start begins the profiles of a cell, by its name as benchmarks have it.
+	// Start begins the profiles of the cell with the given benchmark name.
 	Start(cell string) (stop func() error, err error)
 }
 
-// Run plays comparisons. Before the first play it may return an error without an
-// outcome: one wrapping [ErrOptions], [ErrExists] or [ErrResume], or the file
-// system's. Later errors, of a file, of [Comparison].More or of a profile, end the run
-// and come with the outcome so far.
+// Run plays comparisons. Before the first play it returns an error without an outcome:
+// one that wraps [ErrOptions], [ErrExists] or [ErrResume], or an error of the file
+// system. Later errors come with the outcome so far: errors of a file, of
+// [Comparison].More or of a profile.
 //
 // If ctx ends, Run drops the cell in progress, keeps finished rounds, and sets
-// Outcome.Interrupted; that is no error.
+// Outcome.Interrupted; it returns no error.
 //
 // Time: (Rounds+1) × the time of all cells.
 func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome, error) {
@@ -142,15 +143,15 @@ type runner struct {
 	out         *Outcome
 	folder      *folder
 	runs        []*comparisonRun
-	names       map[string]bool
-	over        bool
-	began       time.Time
-	before      time.Duration
-	done, total int
-	all         took
+	names       map[string]bool // benchmark names of all cells, to reject duplicates
+	over        bool            // the resumed run had finished
+	began       time.Time       // start of this process's part
+	before      time.Duration   // time spent before the resumption
+	done, total int             // plays; see [Progress]
+	all         took            // times of all plays
 }
 
-// spent is the time of the run, over all resumptions.
+// spent is the time of the run over all resumptions.
 func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 
 // open creates the results folder, or opens that of the resumed run, and plans all
@@ -161,7 +162,7 @@ func (r *runner) open(comparisons []Comparison, env Env) error {
 		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
 	}
 	if r.opts.Budget > 0 {
-		// It counts up as they are played.
+		// With a budget, Rounds grows with the rounds played.
 		r.out.Rounds = 0
 	}
 	if r.opts.Resume {
@@ -183,7 +184,7 @@ func (r *runner) open(comparisons []Comparison, env Env) error {
 }
 
 // plan adds the comparisons. Those before from were finished before the run was
-// resumed; withheld are rounds that run.json does not show, see [folder].
+// resumed. withheld are the rounds that run.json does not show; see [folder].
 func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]Round) error {
 	first := 0
 	for i, c := range comparisons {
@@ -205,7 +206,7 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 			return err
 		}
 		first += run.plays(r.opts.Rounds)
-		// What More asked for comes after these.
+		// Cells beyond these come from More.
 		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Repeats != "") {
 			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())
 		}
@@ -230,7 +231,7 @@ func (r *runner) play(ctx context.Context) error {
 	return nil
 }
 
-// interrupted notes the end of ctx in the outcome.
+// interrupted sets Outcome.Interrupted after the end of ctx, and reports it.
 func (r *runner) interrupted(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		r.out.Interrupted = true

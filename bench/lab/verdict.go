@@ -12,22 +12,23 @@ import (
 
 // The bounds of a verdict.
 const (
-	// MaxSpread is how far the rounds' events/s may lie apart: their
-	// interquartile range over their median (stats.Summary.Spread).
+	// MaxSpread is the largest spread of the rounds' events/s: interquartile range over
+	// median ([stats.Summary].Spread).
 	MaxSpread = 0.10
-	// MaxLateShare is which share of a paced cell's releases may be later than
-	// their budget (cell.Lag.Budget) in the median round.
+	// MaxLateShare is the largest share of a paced cell's releases that may exceed
+	// their budget ([cell.Lag].Budget) in the median round.
 	MaxLateShare = 0.01
-	// MaxSteal is which share of the machine's CPU time the host may have given to
-	// others in the median round ([cell.Host].StealShare): half of MaxSpread, as a
-	// variant that was robbed of more could not be told from a slower one.
+	// MaxSteal is the largest share of CPU time that the host may take in the median
+	// round ([cell.Host].StealShare). It is half of MaxSpread: more steal would look
+	// like a slower variant.
 	MaxSteal = 0.05
-	// MaxThrottled is which share of its time the control group may have been held
-	// back for its CPU quota in the median round.
+	// MaxThrottled is the largest share of time that the CPU quota may throttle the
+	// process in the median round.
 	MaxThrottled = 0.01
 )
 
-// invariants are looked for in the error of a Check, in this order.
+// invariants are the invariants that broken checks in the error of a Check, in this
+// order.
 var invariants = []struct {
 	err   error
 	cause Cause
@@ -38,8 +39,8 @@ var invariants = []struct {
 	{ErrDiverged, CauseDiverged},
 }
 
-// broken is the verdict on a cell that failed: by the invariants that err
-// wraps, else as an error.
+// broken is the verdict on a failed cell: the invariants that err wraps, or
+// [CauseError].
 func broken(err error) Verdict {
 	var causes []string
 	for _, inv := range invariants {
@@ -51,12 +52,12 @@ func broken(err error) Verdict {
 	if len(causes) > 0 {
 		cause = Cause(strings.Join(causes, "+"))
 	}
-	// An error that does nothing but repeat the cause adds nothing to it.
+	// An error that only repeats the cause adds no detail.
 	detail := strings.TrimPrefix(oneLine(err.Error()), string(cause))
 	return Verdict{Status: Invalid, Cause: cause, Detail: strings.TrimPrefix(detail, ": ")}
 }
 
-// oneLine folds what errors.Join puts on several lines.
+// oneLine joins the lines of errors.Join.
 func oneLine(s string) string {
 	lines := strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' })
 	for i := range lines {
@@ -65,13 +66,12 @@ func oneLine(s string) string {
 	return strings.Join(lines, "; ")
 }
 
-// judge is the verdict on a cell that has not failed, from the rounds that it
-// finished.
+// judge returns the verdict on a cell without a failure, from its finished rounds.
 func judge(labels []Label, rounds []Round) Verdict {
 	if len(rounds) == 0 {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
-	// The host first: a generator that was held back falls behind.
+	// Check the host first: throttling and steal also delay the generator.
 	if v, ok := judgeHost(rounds); !ok {
 		return v
 	}
@@ -88,8 +88,8 @@ func judge(labels []Label, rounds []Round) Verdict {
 	return Verdict{Status: Valid}
 }
 
-// judgeHost returns false and the verdict where the machine, or the process's
-// limits, did more to the measurement than the variant could be told from.
+// judgeHost returns false and a verdict if the machine or the process's limits
+// disturbed the measurement.
 func judgeHost(rounds []Round) (Verdict, bool) {
 	median := func(of func(cell.Result) float64) float64 {
 		values := make([]float64, 0, len(rounds))
@@ -121,7 +121,7 @@ func judgeHost(rounds []Round) (Verdict, bool) {
 	return Verdict{}, true
 }
 
-// judgeGenerator returns false and the verdict where a schedule was not kept.
+// judgeGenerator returns false and a verdict if the generator missed its schedule.
 func judgeGenerator(labels []Label, rounds []Round) (Verdict, bool) {
 	rate, paced := rateOf(labels)
 	if !paced {
@@ -144,8 +144,8 @@ func judgeGenerator(labels []Label, rounds []Round) (Verdict, bool) {
 	return Verdict{Status: Invalid, Cause: CauseGenerator, Detail: detail}, false
 }
 
-// medianLag returns the lag of the median round by the share of late releases,
-// of two middle ones the worse; nil where none was reported.
+// medianLag returns the lag of the median round, ordered by the share of late releases.
+// Of two middle rounds it returns the worse. It returns nil if no round has a lag.
 func medianLag(rounds []Round) *cell.Lag {
 	var lags []*cell.Lag
 	for _, r := range rounds {
