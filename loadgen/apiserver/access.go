@@ -31,7 +31,9 @@ import (
 // Identity is the TLS identity of a server. It protects a simulation only: the
 // keys live in memory and are new for each server.
 type Identity struct {
-	CA          []byte // PEM
+	// CA is the certificate authority in PEM that clients trust.
+	CA []byte
+	// Certificate is the server's certificate with its key.
 	Certificate tls.Certificate
 }
 
@@ -143,9 +145,13 @@ func CheckBind(address, token string) error {
 
 // Kubeconfig holds what a client needs to connect.
 type Kubeconfig struct {
-	Server    string // URL
-	CA        []byte // PEM
-	Token     string
+	// Server is the URL of the server.
+	Server string
+	// CA is the trusted certificate authority in PEM; nil for plain HTTP.
+	CA []byte
+	// Token is the bearer token; empty for none.
+	Token string
+	// Namespace is the default namespace of the context; empty means "default".
 	Namespace string
 }
 

@@ -13,10 +13,11 @@ import (
 
 // collection holds the objects of one resource.
 type collection struct {
-	// resource in the version in which its objects are stored.
+	// resource is the resource in the stored version.
 	resource *resources.Resource
-	kind     *wire.Kind
-	log      *store.Log
+	// kind encodes objects in the stored version.
+	kind *wire.Kind
+	log  *store.Log
 }
 
 // collection returns the collection of a resource and creates it at its first use.
@@ -103,9 +104,12 @@ func (c *collection) remove(key string) error {
 // view is a collection in the version of a request.
 type view struct {
 	*collection
-	asked    *resources.Resource
-	kind     *wire.Kind
-	converts bool // asked is not the stored version
+	// asked is the resource in the requested version.
+	asked *resources.Resource
+	// kind encodes objects in the requested version.
+	kind *wire.Kind
+	// converts: the requested version is not the stored one.
+	converts bool
 }
 
 func (s *Server) view(res *resources.Resource) view {

@@ -21,10 +21,13 @@ import (
 
 // filter selects the objects of a request. The zero value selects all.
 type filter struct {
+	// namespace is empty for all namespaces and for cluster-scoped resources.
 	namespace string
-	labels    labels.Selector
-	fields    fields.Selector
-	values    map[string]func(runtime.Object) string
+	// labels and fields are nil if they match every object.
+	labels labels.Selector
+	fields fields.Selector
+	// values reads the selectable fields that are specific to the kind, by path.
+	values map[string]func(runtime.Object) string
 }
 
 // Fields of all kinds.

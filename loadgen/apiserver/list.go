@@ -17,9 +17,11 @@ import (
 
 // continueToken is the start of the next page of a list, with a real server's fields.
 type continueToken struct {
-	Version         string `json:"v"`
-	ResourceVersion int64  `json:"rv"`
-	StartKey        string `json:"start"`
+	Version string `json:"v"`
+	// ResourceVersion is the version of the list; -1 means the current version.
+	ResourceVersion int64 `json:"rv"`
+	// StartKey is the last key of the previous page.
+	StartKey string `json:"start"`
 }
 
 const continueVersion = "meta.k8s.io/v1"

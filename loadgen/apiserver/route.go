@@ -15,9 +15,12 @@ import (
 
 // target is the meaning of a path.
 type target struct {
-	resource    *resources.Resource
-	namespace   string
-	name        string
+	resource *resources.Resource
+	// namespace is empty for all namespaces and for cluster-scoped resources.
+	namespace string
+	// name is empty for the collection.
+	name string
+	// subresource is empty for the object itself.
 	subresource string
 }
 

@@ -89,39 +89,62 @@ var (
 
 // Options configure a [Server].
 type Options struct {
-	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0
+	// BookmarkInterval is the period of bookmarks for a watch that allows them; 0
 	// means [DefaultBookmarkInterval].
 	BookmarkInterval time.Duration
-	Retain           int
-	Registry         *resources.Registry
-	Wrap             func(http.Handler) http.Handler
-	Editor           patch.Options
+	// Retain is the number of newest events of a resource before which a watch may start;
+	// an older version is Gone. 0 means all events of a storm, and the newest
+	// [store.DefaultHistory] events after the first write.
+	Retain int
+	// Registry holds the served resources. Nil means those of a real server. The
+	// server owns it: a created CustomResourceDefinition adds to it.
+	Registry *resources.Registry
+	// Wrap wraps the server's handler, for example with faults or a check of tokens.
+	// Nil means no wrapper.
+	Wrap func(http.Handler) http.Handler
+	// Editor configures the clock and the generated names of created objects. The zero
+	// value means the real clock and random names.
+	Editor patch.Options
 }
 
 // Server is a simulated API server. Its methods are safe for concurrent use.
 type Server struct {
-	opts       Options
-	registry   *resources.Registry
-	discovery  *resources.Discovery
-	editor     *patch.Editor
-	budget     *store.Budget
-	storms     []*collection
+	opts      Options
+	registry  *resources.Registry
+	discovery *resources.Discovery
+	editor    *patch.Editor
+	budget    *store.Budget
+	// storms are the collections of the storms, in the order of Open.
+	storms []*collection
+	// namespaces are the namespaces of the storms' objects.
 	namespaces []string
 
-	colMu                     sync.RWMutex
-	collections               map[schema.GroupVersionResource]*collection
+	// colMu guards collections.
+	colMu sync.RWMutex
+	// collections are by stored resource, each created at its first request.
+	collections map[schema.GroupVersionResource]*collection
+
+	// lists, watches and snapshots count requests; wire counts written bytes.
 	lists, watches, snapshots atomic.Int64
 	wire                      atomic.Int64
-	watched                   chan struct{}
-	watchedOnce               sync.Once
-	watching                  watching
-	http                      *http.Server
-	served                    chan error
+	// watched is closed at the first watch.
+	watched     chan struct{}
+	watchedOnce sync.Once
+	watching    watching
+	http        *http.Server
+	// served receives the result of http.Serve.
+	served chan error
 
-	mu       sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// listener is set by Serve.
 	listener net.Listener
-	closed   bool
-	conns    map[*conn]struct{}
+	// closed is set by Close.
+	closed bool
+	// conns are the open connections.
+	conns map[*conn]struct{}
+	// handlers counts requests in progress. Add runs under mu, so that Close misses
+	// none; Done does not need it.
 	handlers sync.WaitGroup
 }
 

@@ -24,6 +24,7 @@ type Prepared struct {
 	budget     *store.Budget
 	kind       *wire.Kind
 	namespaced bool
+	// namespaces are the namespaces of the objects, sorted.
 	namespaces []string
 }
 

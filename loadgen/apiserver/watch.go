@@ -69,12 +69,15 @@ func (s *Server) watch(req *request, q *query) error {
 // watcher is an open watch.
 type watcher struct {
 	*request
-	query        *query
-	follower     *stream.Follower
-	out          http.ResponseWriter
-	flush        func() error
-	bookmarks    time.Duration
-	at           uint64
+	query    *query
+	follower *stream.Follower
+	out      http.ResponseWriter
+	flush    func() error
+	// bookmarks is the period of bookmarks, if the client allows them.
+	bookmarks time.Duration
+	// at is the position of the last sent event.
+	at uint64
+	// scratch and one are reused buffers for assembled frames.
 	scratch, one []byte
 }
 

@@ -7,9 +7,12 @@ import (
 
 // watching counts watches.
 type watching struct {
-	mu          sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// open is the number of open watches, ended the number of ended ones.
 	open, ended int
-	changed     chan struct{}
+	// changed is closed at the next change; nil if no caller waits.
+	changed chan struct{}
 }
 
 // add counts an opened watch; the caller calls ended at its end.

@@ -50,6 +50,7 @@ var ErrState = errors.New("wrong state")
 type Clock interface {
 	// Now returns the time, with a monotonic reading where there is one.
 	Now() time.Time
+	// After returns a channel that receives the time after d.
 	After(d time.Duration) <-chan time.Time
 }
 
@@ -61,13 +62,21 @@ func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // Injection is one injected fault: a watch or a request that was hit.
 type Injection struct {
-	At         Duration `json:"at"`
-	Fault      Name     `json:"fault"`
-	Spec       int      `json:"spec"`
-	Occurrence int      `json:"occurrence"`
-	Watch      int      `json:"watch,omitempty"`
-	Path       string   `json:"path,omitempty"`
-	Detail     string   `json:"detail,omitempty"`
+	// At is the time since [Injector.Start].
+	At Duration `json:"at"`
+	// Fault is the name of the fault.
+	Fault Name `json:"fault"`
+	// Spec is the index of the fault in the list passed to [New].
+	Spec int `json:"spec"`
+	// Occurrence is the number of the fault's occurrence, from 1.
+	Occurrence int `json:"occurrence"`
+	// Watch is the number of the watch, from 1; 0 for another request or for none.
+	Watch int `json:"watch,omitempty"`
+	// Path is the URL path of the request; empty if the fault hit nothing.
+	Path string `json:"path,omitempty"`
+	// Detail describes the effect: the position of a cut, the error answer. It may be
+	// empty.
+	Detail string `json:"detail,omitempty"`
 }
 
 // String returns it as one line.
@@ -94,33 +103,50 @@ const forever = time.Duration(1<<63 - 1)
 
 // window is a period in which requests are hit.
 type window struct {
+	// until is the end, as the time since Start.
 	until      time.Duration
 	occurrence int
 }
 
 // Injector injects faults. Its methods are safe for concurrent use.
 type Injector struct {
-	specs               []Spec
-	seed                uint64
-	clock               Clock
+	specs []Spec
+	seed  uint64
+	clock Clock
+	// perFrame: frames trigger at least one fault. bookmarks: at least one fault
+	// needs the positions of watches.
 	perFrame, bookmarks bool
-	quiet, done         chan struct{}
-	kick                chan struct{}
-	wg                  sync.WaitGroup
+	// quiet is closed after the last fault, done by Stop.
+	quiet, done chan struct{}
+	// kick wakes the scheduler. Its capacity is 1; poke never blocks.
+	kick chan struct{}
+	wg   sync.WaitGroup
 
-	mu               sync.Mutex
-	begun            time.Time
-	stopped          bool
-	observe          func(Injection)
-	occurrences      []int
-	windows          []window
-	busy             time.Duration
-	underway         int
-	watches          map[*watcher]struct{}
-	collections      map[string]*collection
+	// mu guards all fields below.
+	mu sync.Mutex
+	// begun is the time of Start; zero before.
+	begun time.Time
+	// stopped is set by Stop.
+	stopped bool
+	// observe receives each injection; nil for none.
+	observe func(Injection)
+	// occurrences and windows have one element for each spec.
+	occurrences []int
+	windows     []window
+	// busy is the end of the longest fault in progress, as the time since Start.
+	busy time.Duration
+	// underway is the number of strikes that are not written yet.
+	underway int
+	// watches are the open watches.
+	watches map[*watcher]struct{}
+	// collections holds the requested collections by path.
+	collections map[string]*collection
+	// requests and opened number the requests and the watches, for the random choices.
 	requests, opened int
-	log              []Injection
-	counts           map[Name]int
+	// log holds up to logLimit injections.
+	log []Injection
+	// counts holds the number of hits of each fault.
+	counts map[Name]int
 }
 
 // New returns an injector of zero or more faults. The seed determines random choices; a

@@ -20,10 +20,12 @@ import (
 // request is a parsed request below a resource.
 type request struct {
 	*http.Request
+	// collection is the path of the resource, without namespace and name.
 	collection string
 	watch      bool
 	query      url.Values
-	version    uint64
+	// version is the resourceVersion of the query; 0 for none.
+	version uint64
 }
 
 // read parses a request. It returns false if the path is not below a resource.
@@ -79,8 +81,11 @@ func (r *request) needsHistory() bool {
 
 // collection is the known state of a resource's path.
 type collection struct {
-	example   *http.Request
-	handler   http.Handler
+	// example is a LIST of one object; handler answers it with the current version.
+	example *http.Request
+	handler http.Handler
+	// compacted is the oldest version with history; spec is the fault that set it.
+	// The injector's mu guards both.
 	compacted uint64
 	spec      int
 }
@@ -174,8 +179,10 @@ func (r *recorder) Write(b []byte) (int, error) {
 // failure is an injected error answer.
 type failure struct {
 	status metav1.Status
+	// detail is the text for the log.
 	detail string
-	event  bool
+	// event: an accepted watch sends the failure as an ERROR event.
+	event bool
 }
 
 func fail(err *apierrors.StatusError, detail string) failure {

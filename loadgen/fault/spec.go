@@ -54,9 +54,11 @@ const (
 
 // traits are the properties of a fault.
 type traits struct {
-	name     Name
+	name Name
+	// duration is the default of [Spec.Duration]; 0 for a fault without duration.
 	duration time.Duration
-	frames   bool
+	// frames: frames may trigger the fault.
+	frames bool
 }
 
 var all = []traits{
@@ -126,21 +128,25 @@ func (d *Duration) UnmarshalText(text []byte) error {
 //
 // Its text (see [Parse]) is the name and the fields: disconnect:every=2s,count=10
 type Spec struct {
-	Name Name     `json:"name" yaml:"name"`
-	At   Duration `json:"at,omitzero" yaml:"at,omitempty"` // time of the first occurrence
-	// Every is the period of a repeated fault.
+	// Name is the kind of the fault.
+	Name Name `json:"name" yaml:"name"`
+	// At is the time of the first occurrence; 0 with Every means Every.
+	At Duration `json:"at,omitzero" yaml:"at,omitempty"`
+	// Every is the period of a repeated fault, at least 1 ms; 0 means no repetition.
 	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
-	// Frames triggers the fault each time that a watch has sent so many frames.
+	// Frames triggers the fault after every so many frames of a watch; 0 means never.
+	// It excludes Every and Share.
 	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
-	// Count is the number of occurrences.
+	// Count is the maximum number of occurrences. 0 means 1 without Every and Frames,
+	// else no limit.
 	Count int `json:"count,omitzero" yaml:"count,omitempty"`
-	// Until is the end of the fault.
+	// Until is the time after which no occurrence starts; 0 means no limit.
 	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
-	// Duration is how long an occurrence lasts.
+	// Duration is the length of an occurrence; 0 means the default of the fault.
 	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
-	// Probability is that of each occurrence; 0 means 1.
+	// Probability is the probability of each occurrence, up to 1; 0 means 1.
 	Probability float64 `json:"probability,omitzero" yaml:"probability,omitempty"`
-	// Share is the share of watches and requests that are hit; 0 means 1.
+	// Share is the share of watches and requests that are hit, up to 1; 0 means 1.
 	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
 }
 

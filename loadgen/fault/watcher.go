@@ -97,32 +97,48 @@ const (
 // strike is an occurrence of a fault on a watch.
 type strike struct {
 	spec, occurrence int
-	until            time.Duration
+	// until is the end, as the time since Start.
+	until time.Duration
 }
 
 // watcher is a proxied watch. It is the ResponseWriter of the handler, whose goroutine
 // writes frames; the goroutine of attend writes injected ones. A writer holds the lock
 // and releases it only at the end of a frame.
 type watcher struct {
-	inj      *Injector
-	request  *request
-	out      http.ResponseWriter
-	control  *http.ResponseController
-	ctx      context.Context
-	cancel   context.CancelFunc
-	id       int
-	lock     chan struct{}
+	inj     *Injector
+	request *request
+	out     http.ResponseWriter
+	control *http.ResponseController
+	ctx     context.Context
+	cancel  context.CancelFunc
+	// id is set before the first strike.
+	id int
+	// lock serializes writes to out. It is a channel: in a testing/synctest bubble,
+	// a wait for a mutex stops the clock, a wait for a channel does not.
+	lock chan struct{}
+	// encoding, answered and plain are set in the handler's goroutine with the header,
+	// before id.
 	encoding encoding
 	answered bool
-	plain    bool
-	last     []byte
-	settled  bool
-	frames   int
-	kick     chan struct{}
+	// plain: the server did not accept the watch.
+	plain bool
+	// last is the last frame, if a fault needs bookmarks. Guarded by lock.
+	last []byte
+	// settled: the initial state is complete. Guarded by lock.
+	settled bool
+	// frames is the number of frames while faults are active. Only the handler's
+	// goroutine uses it.
+	frames int
+	// kick wakes attend. Its capacity is 1.
+	kick chan struct{}
 
-	mu                      sync.Mutex
-	pending                 []strike
-	ended                   ending
+	// mu guards all fields below.
+	mu sync.Mutex
+	// pending are the strikes that attend writes.
+	pending []strike
+	// ended is the reason of the end; endNot while the watch is open.
+	ended ending
+	// stall, drip, half and mark are the strikes in progress; nil for none.
 	stall, drip, half, mark *strike
 }
 

@@ -46,9 +46,13 @@ import (
 // Options are the sources of time and names of an [Editor]. The zero value uses the
 // real clock and random names.
 type Options struct {
-	Now    func() time.Time
+	// Now returns the time for creation, deletion and managed fields. Nil means
+	// [time.Now].
+	Now func() time.Time
+	// NewUID returns the uid of a new object. Nil means random UUIDs.
 	NewUID func() types.UID
-	Suffix func() string // of generated names
+	// Suffix returns the suffix of a generated name. Nil means 5 random characters.
+	Suffix func() string
 }
 
 // object is an object of any resource.
@@ -63,8 +67,9 @@ type object = resources.Object
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
-	opts     Options
-	managers sync.Map // managerKey → *cachedManager
+	opts Options
+	// managers caches field managers: managerKey → *cachedManager.
+	managers sync.Map
 }
 
 // New returns an editor.
@@ -86,22 +91,38 @@ type Request struct {
 	// Namespace and Name are those of the URL; Name is empty for a POST to the
 	// collection.
 	Namespace, Name string
-	Subresource     string
-	ContentType     string
-	FieldManager    string
-	UserAgent       string // names the field manager if FieldManager is empty
+	// Subresource is empty for the object itself, else "status", "scale" or another
+	// subresource that takes the whole object, such as "resize".
+	Subresource string
+	// ContentType is the media type of the body. Empty means JSON; a patch needs it.
+	ContentType string
+	// FieldManager is the query parameter. Empty means the first part of UserAgent.
+	FieldManager string
+	// UserAgent is the request's header.
+	UserAgent string
+	// FieldValidation is "Strict", "Warn" or "Ignore"; empty means "Warn".
 	FieldValidation string
-	Force           *bool // of server-side apply
+	// Force lets server-side apply take fields from other managers. Other requests
+	// must not have it; nil means that the query omits it.
+	Force *bool
 }
 
 // Result is the outcome of a request.
 type Result struct {
-	Object    runtime.Object
-	Answer    runtime.Object // if it is not Object: a Scale
-	Created   bool
+	// Object is the object to store. It has the resourceVersion of the object that it
+	// replaces; a new object has none.
+	Object runtime.Object
+	// Answer is the answer to the client if it is not Object: a Scale. The caller
+	// sets its resourceVersion to that of the stored object. Nil means Object.
+	Answer runtime.Object
+	// Created is set for a new object: status 201 instead of 200.
+	Created bool
+	// Unchanged is set if the request changes nothing: no write and no event.
 	Unchanged bool
-	Gone      bool // the object is deleted
-	Warnings  []string
+	// Gone is set if the object has no finalizer left: the caller deletes it.
+	Gone bool
+	// Warnings are the texts of the answer's Warning headers.
+	Warnings []string
 }
 
 // Create makes a new object of a body. The store decides whether the name is free; the

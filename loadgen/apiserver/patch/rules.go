@@ -20,12 +20,19 @@ import (
 // rules are the write rules that differ between resources, from the strategies in
 // pkg/registry of kube-apiserver v1.36.
 type rules struct {
-	generation                  bool   // a changed spec raises the generation
-	alsoLabels, alsoAnnotations bool   // so do these
-	createOnUpdate              bool   // PUT may create
-	insistOnVersion             bool   // PUT requires a resourceVersion
-	statusKeeps                 string // what a status write does not change in metadata
-	name                        apivalidation.ValidateNameFunc
+	// generation: objects have a generation, which rises with every change outside
+	// metadata and status.
+	generation bool
+	// alsoLabels and alsoAnnotations: a change of labels or annotations raises it, too.
+	alsoLabels, alsoAnnotations bool
+	// createOnUpdate: PUT creates a missing object.
+	createOnUpdate bool
+	// insistOnVersion: PUT requires a resourceVersion.
+	insistOnVersion bool
+	// statusKeeps is the part of metadata that a status write does not change.
+	statusKeeps string
+	// name validates names.
+	name apivalidation.ValidateNameFunc
 }
 
 // Values of rules.statusKeeps; it may be empty.

@@ -32,12 +32,18 @@ var ErrNotDefinition = errors.New("not a CustomResourceDefinition of apiextensio
 // Custom is one version of a custom resource. It is shared and must not be
 // changed.
 type Custom struct {
-	Definition string // the name of the CustomResourceDefinition
-	Version    *apiextensionsv1.CustomResourceDefinitionVersion
-	Schema     *spec.Schema                 // for OpenAPI
-	Structural *structuralschema.Structural // for pruning and defaults
-	Validator  *validate.SchemaValidator
-	Versions   []*Resource // all served versions
+	// Definition is the name of the CustomResourceDefinition, "widgets.example.com".
+	Definition string
+	// Version is the definition of this version.
+	Version *apiextensionsv1.CustomResourceDefinitionVersion
+	// Schema is the schema for OpenAPI.
+	Schema *spec.Schema
+	// Structural is the schema for pruning and defaults.
+	Structural *structuralschema.Structural
+	// Validator validates objects against the schema.
+	Validator *validate.SchemaValidator
+	// Versions are all served versions, this one included, the preferred one first.
+	Versions []*Resource
 }
 
 // Scale returns the paths of the scale subresource, or nil.

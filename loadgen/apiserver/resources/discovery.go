@@ -28,6 +28,7 @@ type Discovery struct {
 	registry *Registry
 	filter   func(*Resource) bool
 
+	// mu guards current, the documents of the registry's version at the last request.
 	mu      sync.Mutex
 	current *documents
 }
@@ -108,10 +109,15 @@ const (
 // documents holds all documents of one state of the registry, by path. Each is
 // encoded once.
 type documents struct {
-	version           uint64
-	versions          []*groupVersion
+	// version is that of the registry.
+	version uint64
+	// versions are in the order of discovery.
+	versions []*groupVersion
+	// plain holds documents by path ("/apis/apps/v1"); aggregated those of /api and
+	// /apis.
 	plain, aggregated map[string]func() *document
-	encoded           map[string]encodings // JSON or protobuf
+	// encoded holds the OpenAPI documents.
+	encoded map[string]encodings
 }
 
 type groupVersion struct {

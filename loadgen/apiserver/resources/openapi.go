@@ -27,7 +27,8 @@ const (
 // encodings holds a document in JSON and in protobuf.
 type encodings struct {
 	json, proto func() *document
-	protoType   string
+	// protoType is the media type of proto.
+	protoType string
 }
 
 // addOpenAPI adds the OpenAPI documents: v2 of everything, v3 of each version, and
@@ -133,9 +134,10 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 
 // route is a path and its verbs.
 type route struct {
-	path        string
-	verbs       []string
-	res         *Resource
+	path  string
+	verbs []string
+	res   *Resource
+	// subresource is empty for the resource itself.
 	subresource string
 	kind        schema.GroupVersionKind
 }

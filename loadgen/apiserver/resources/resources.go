@@ -54,24 +54,44 @@ type Object interface {
 
 // Resource is one resource in one version. It is shared and must not be changed.
 type Resource struct {
-	GVR          schema.GroupVersionResource
-	GVK          schema.GroupVersionKind
-	ListKind     string
-	Singular     string
-	Namespaced   bool
-	ShortNames   []string
-	Categories   []string
-	Verbs        []string                    // sorted
-	Subresources []Subresource               // sorted by name
-	Typed        bool                        // client-go has a Go type
-	Stored       schema.GroupVersionResource // the version that is stored
-	Custom       *Custom                     // nil for built-in resources
+	// GVR is the name of the resource in URLs.
+	GVR schema.GroupVersionResource
+	// GVK is the kind of its objects.
+	GVK schema.GroupVersionKind
+	// ListKind is the kind of its lists, "PodList".
+	ListKind string
+	// Singular is the singular name, "pod".
+	Singular string
+	// Namespaced is false for cluster-scoped resources.
+	Namespaced bool
+	// ShortNames are kubectl's abbreviations, "po".
+	ShortNames []string
+	// Categories are kubectl's groups of resources, "all".
+	Categories []string
+	// Verbs are the supported verbs, sorted. A resource without list and watch, such as
+	// a TokenReview, is not stored.
+	Verbs []string
+	// Subresources are sorted by name.
+	Subresources []Subresource
+	// Typed is set if client-go has a Go type. Other objects (custom resources and
+	// CustomResourceDefinitions) are unstructured and have no protobuf.
+	Typed bool
+	// Stored is the resource in its stored version. All versions of a custom resource
+	// share one collection and differ in apiVersion only. For a built-in resource it
+	// is GVR.
+	Stored schema.GroupVersionResource
+	// Custom is nil for built-in resources.
+	Custom *Custom
 }
 
 // Subresource is a part of a resource with a path of its own.
 type Subresource struct {
-	Name  string
-	Kind  schema.GroupVersionKind
+	// Name is the last element of the path, "status".
+	Name string
+	// Kind is the kind of its objects: that of the resource for status, Scale for
+	// scale.
+	Kind schema.GroupVersionKind
+	// Verbs are the supported verbs, sorted.
 	Verbs []string
 }
 
@@ -116,11 +136,14 @@ func (r *Resource) String() string {
 // Registry holds the served resources. It is safe for concurrent use; lookups take
 // no lock. [New] returns one.
 type Registry struct {
-	// current is replaced, never changed.
+	// current is replaced as a whole under mu; readers take no lock.
 	current atomic.Pointer[snapshot]
 
-	mu          sync.Mutex
-	enabled     map[schema.GroupVersion]bool
+	// mu serializes changes and guards the fields below.
+	mu sync.Mutex
+	// enabled holds the group versions of built-in resources beyond the stable ones.
+	enabled map[schema.GroupVersion]bool
+	// definitions holds definitions by name, "widgets.example.com".
 	definitions map[string]*definition
 }
 

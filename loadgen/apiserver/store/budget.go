@@ -10,10 +10,15 @@ const DefaultBudget = 1 << 30
 // and fill three quarters at most: a storm larger than the budget, played repeatedly, would
 // otherwise drop every encoding before its next use. A Budget is safe for concurrent use.
 type Budget struct {
+	// limit is in bytes.
 	limit int64
 
-	mu    sync.Mutex
-	used  int64
+	// mu guards the fields below. A slot's mu is taken before it; grow only tries
+	// further slots' mutexes, so it cannot deadlock.
+	mu sync.Mutex
+	// used is the size of all slots in bytes.
+	used int64
+	// queue holds the nonempty slots that may be dropped, the oldest first.
 	queue []*slot
 }
 

@@ -19,12 +19,15 @@ type block struct{ slots [wire.Forms]slot }
 
 // slot holds the frames of a block in one form. The first reader encodes them for all.
 type slot struct {
-	// frames is nil, or what is encoded so far. It is replaced, never changed:
-	// what readers have of it stays as it is.
+	// frames is nil or holds the frames so far. It is replaced as a whole under mu and
+	// never changed: readers take no lock and keep their version.
 	frames atomic.Pointer[frames]
 
-	mu    sync.Mutex
-	size  int64
+	// mu serializes encoding and guards the fields below.
+	mu sync.Mutex
+	// size is the size in bytes that the budget has counted.
+	size int64
+	// stays: the budget must not drop the frames.
 	stays bool
 }
 

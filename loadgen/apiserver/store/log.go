@@ -47,34 +47,58 @@ var ErrGone = errors.New("the events are no longer kept")
 
 // Options configure a [Log].
 type Options struct {
-	Retain  int // events that a version may lag behind; 0 means all
-	History int // events kept after the fork; 0 means [DefaultHistory]
+	// Retain is the number of newest events before which a watch may start; 0 means
+	// all.
+	Retain int
+	// History is the number of newest events kept after the fork; 0 means
+	// [DefaultHistory].
+	History int
 }
 
 // Log is the history and the state of one resource. It is safe for concurrent use.
 type Log struct {
+	// Position is the last visible position. Raising it publishes the events: they are
+	// stored before, and readers without a lock load the position first.
 	stream.Position
-	rec    *Recording
-	maker  maker
-	opts   Options
+	// rec is nil for a log without a recording.
+	rec   *Recording
+	maker maker
+	opts  Options
+	// forked is the position of the fork, or never. Events up to it are the
+	// recording's. It is set once, after tail.
 	forked atomic.Uint64
-	tail   atomic.Pointer[tail]
-	floor  atomic.Uint64
-	write  sync.Mutex
+	// tail holds the events after forked. It is replaced under write; readers take no
+	// lock.
+	tail atomic.Pointer[tail]
+	// floor is the oldest position from which a watch can start.
+	floor atomic.Uint64
+	// write serializes the changes of the visible position. It is taken before mu.
+	write sync.Mutex
+	// played is the number of released events of the recording after the fork. Guarded
+	// by write.
 	played int
 
-	mu      sync.RWMutex
+	// mu guards the index, the fields below.
+	mu sync.RWMutex
+	// indexed is the position up to which the index is complete.
 	indexed uint64
-	last    []uint64
-	names   []string
-	sorted  []int32
-	extra   map[string]int32
-	free    []int32
-	shared  bool
+	// last holds the position of each key's newest event by key index; 0 means none.
+	// It is nil until the first use of the index.
+	last []uint64
+	// names holds the keys by index; sorted holds the indexes in the order of keys.
+	names  []string
+	sorted []int32
+	// extra holds the indexes of keys that the recording does not have.
+	extra map[string]int32
+	// free holds unused indexes.
+	free []int32
+	// shared: names and sorted belong to the recording; copy them before a change.
+	shared bool
 }
 
 // tail holds the events after a position. It is replaced as a whole.
 type tail struct {
+	// base is the position before the first event.
 	base   uint64
 	chunks []*chunk
 }
@@ -82,7 +106,10 @@ type tail struct {
 // chunk is a block with its events.
 type chunk struct {
 	block
+	// events are nil before their position is visible and after trim drops them.
 	events [blockSize]atomic.Pointer[storm.Event]
+	// before holds the position of the key's previous event, or 0. It is written once,
+	// before the position becomes visible; readers need no lock.
 	before [blockSize]uint64
 }
 
@@ -368,6 +395,7 @@ func (l *Log) forget(e *storm.Event) {
 // Item is the newest event of an object at a position.
 type Item struct {
 	*storm.Event
+	// index is the event's position − 1.
 	index uint64
 }
 

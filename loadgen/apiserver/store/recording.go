@@ -16,7 +16,11 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
+	// before returns, for each event, the index of the key's previous event, or -1.
+	// All four functions compute once, at the first call.
 	before func() []int32
+	// names returns the keys by index, sorted the indexes in the order of keys, and
+	// index the indexes by key.
 	names  func() []string
 	sorted func() []int32
 	index  func() map[string]int32

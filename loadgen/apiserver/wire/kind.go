@@ -16,9 +16,11 @@ import (
 // Kind encodes the objects of one kind. It is immutable and safe for concurrent
 // use.
 type Kind struct {
-	gvk                       schema.GroupVersionKind
-	list                      schema.GroupVersionKind
-	columns                   *Columns
+	gvk schema.GroupVersionKind
+	// list is the kind of lists.
+	list    schema.GroupVersionKind
+	columns *Columns
+	// custom: lists look like a real server's lists of custom resources.
 	custom                    bool
 	objects, metadata, tables encoder
 }
@@ -114,10 +116,13 @@ func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
 
 // encoder encodes the objects of one kind.
 type encoder struct {
-	gvk        schema.GroupVersionKind
-	keeps      bool
+	gvk schema.GroupVersionKind
+	// keeps: the items of a list have apiVersion and kind.
+	keeps bool
+	// json and cbor are the first bytes of an object.
 	json, cbor []byte
-	proto      []byte
+	// proto is the first part of an object's protobuf envelope.
+	proto []byte
 }
 
 func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {

@@ -12,9 +12,12 @@ var ErrNotAcceptable = errors.New("not acceptable")
 
 // Offer says which forms of a resource are available.
 type Offer struct {
-	Untyped bool // no protobuf
-	Whole   bool // no metadata and no table
-	Stream  bool // a watch
+	// Untyped objects have no protobuf; their metadata has.
+	Untyped bool
+	// Whole excludes metadata and tables, for answers that are no resources.
+	Whole bool
+	// Stream is set for watches.
+	Stream bool
 }
 
 // Negotiate returns the available form that a client's Accept headers prefer, JSON

@@ -14,7 +14,8 @@ import (
 // Columns describes the tables of a kind. The zero value has name and age.
 type Columns struct {
 	definitions []metav1.TableColumnDefinition
-	cells       func(o runtime.Object, m metav1.Object) []any
+	// cells returns the values of an object, one for each column.
+	cells func(o runtime.Object, m metav1.Object) []any
 }
 
 var nameAndAge = []metav1.TableColumnDefinition{column("Name", "string", 0), column("Age", "string", 0)}

@@ -62,15 +62,20 @@ func All() []error {
 
 // Options configure a [Checker].
 type Options struct {
-	IgnoreContent bool // compare versions only
+	// IgnoreContent skips the comparison of objects to save time. Type, key and
+	// version are still compared.
+	IgnoreContent bool
 }
 
 // Violation is a broken guarantee.
 type Violation struct {
 	// Guarantee is one of [All].
 	Guarantee error
-	Watch     int
-	Text      string
+	// Watch is the number of the list or watch request in order of arrival, from 1;
+	// 0 for a violation found by Finish.
+	Watch int
+	// Text describes the received and the expected value.
+	Text string
 }
 
 // Error returns it as one line.
@@ -90,15 +95,21 @@ const keep = 10
 // Checker observes one client that lists and watches one resource of all namespaces, one
 // request at a time, such as a Reflector. Its methods are safe for concurrent use.
 type Checker struct {
-	storm   *storm.Storm
-	opts    Options
+	storm *storm.Storm
+	opts  Options
+	// history holds the event indexes of each key.
 	history [][]int32
 
-	mu         sync.Mutex
-	requests   int
-	at         uint64
-	waits      []wait
-	pages      *pages
+	// mu guards all fields below.
+	mu sync.Mutex
+	// requests is the number of requests so far.
+	requests int
+	// at is the version up to which the client has received everything.
+	at    uint64
+	waits []wait
+	// pages is a list with outstanding pages; nil for none.
+	pages *pages
+	// violations holds the first keep violations of each guarantee; count counts all.
 	violations []Violation
 	count      map[error]int
 	stats      Stats
@@ -106,6 +117,8 @@ type Checker struct {
 
 // Stats counts observations.
 type Stats struct {
+	// Lists counts answers, pages included; Watches counts accepted watches. Events
+	// excludes bookmarks and errors, which Bookmarks and Errors count.
 	Lists, Watches, Events, Bookmarks, Errors int
 }
 
@@ -164,6 +177,7 @@ func (c *Checker) At() uint64 {
 // wait is a call of [Checker.Reach].
 type wait struct {
 	version uint64
+	// reached is closed when the client has received the version.
 	reached chan struct{}
 }
 
@@ -233,7 +247,8 @@ func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 type seen struct {
 	version uint64
 	key     string
-	event   *storm.Event
+	// event is the storm's event of that version; nil for none.
+	event *storm.Event
 }
 
 // look finds the storm's event of the object's version.

@@ -13,15 +13,23 @@ import (
 
 // Watch observes one watch of the client.
 type Watch struct {
-	c         *Checker
-	request   int
-	opts      metav1.ListOptions
+	c       *Checker
+	request int
+	opts    metav1.ListOptions
+	// begun is the version before the first expected event; at is the version of the
+	// last received event.
 	begun, at uint64
-	first     bool
-	missing   map[uint64]bool
-	initial   *state
-	marked    bool
-	unmarked  []watch.Event
+	// first: no event has come after the initial state.
+	first bool
+	// missing are omitted versions, which may still come late.
+	missing map[uint64]bool
+	// initial is the initial state until it is complete; nil for none.
+	initial *state
+	// marked: a bookmark ends the initial state.
+	marked bool
+	// unmarked are ADDED events without an end bookmark. The next event of another
+	// type shows which of them belong to the initial state.
+	unmarked []watch.Event
 }
 
 // Watch observes an accepted watch request. The caller passes its events to the result, in
@@ -260,7 +268,8 @@ func (w *wrapped) WatchWithContext(ctx context.Context, opts metav1.ListOptions)
 // observed forwards the events of a watch.
 type observed struct {
 	watch.Interface
-	out  chan watch.Event
+	out chan watch.Event
+	// stop is closed by Stop.
 	stop chan struct{}
 	once sync.Once
 }
