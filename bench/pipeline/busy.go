@@ -11,9 +11,10 @@ import (
 // the cost on an idle processor. It does not read the clock: a loop that does so does
 // less work the longer it is preempted.
 type handling struct {
-	// turns of the loop for each event; 0 for no cost.
+	// turns of the loop for each event; 0 for no work.
 	turns int
-	on    atomic.Bool
+	// on: handling takes time. It is set while the clock runs.
+	on atomic.Bool
 }
 
 func newHandling(cost time.Duration) *handling {
@@ -40,7 +41,7 @@ func (h *handling) do(n int) {
 	}
 }
 
-// seed is the loop's first number.
+// seed is the start value of the loop.
 const seed = 88172645463325252
 
 // spin runs a loop in which each turn depends on the one before. It stores the result,

@@ -62,27 +62,29 @@ func (v *violations) err() error {
 	)
 }
 
-// expectations are checked against a delivery log.
+// expectations of a delivery log. The checker reports each deviation.
 type expectations struct {
-	// total: the order across keys is that of each producer.
+	// total: events of one producer come out in the order in which they went in, across
+	// keys. producers is the number of producers, at least 1; see [producerOf].
 	total     bool
 	producers int
 	// latest: only the last event of each key has to come out.
 	latest bool
 	// identity: the objects that come out are those that went in.
 	identity bool
-	// relisted: the source was listed again, up to version listed. Lists may repeat
-	// and skip events, unless whole says that every event goes in besides.
+	// relisted: the source was listed again; listed is the resourceVersion of the last
+	// list. Lists may repeat and skip events. whole: all events go in besides the lists,
+	// so none may be missing.
 	relisted, whole bool
 	listed          uint64
-	// calls: the log is of a handler, which learns what changed in the store. Its
-	// updates by a newer version are Updated and others Sync, which resyncs explain.
+	// calls: the log records handler calls. An update to a newer version is Updated; any
+	// other is Sync, which needs a resync. resyncs: the storm has resyncs.
 	calls, resyncs bool
 }
 
-// supersededBy reports, for an event by its number, whether a list of a version
-// makes it unnecessary: something newer happened to its key up to there, or the key
-// was gone.
+// supersededBy returns a function that reports whether a list makes an event
+// unnecessary. That is so if the list's version includes a newer event of the key, or
+// the key's deletion.
 func supersededBy(s *storm.Storm, version uint64) func(seq uint64) bool {
 	if version == 0 {
 		return func(uint64) bool { return false }
@@ -110,20 +112,20 @@ type checker struct {
 	// out is the number of deltas after the initial list.
 	out  uint64
 	seen []bool
-	// newest is the newest event by key, newestOf by producer.
+	// newest is the newest event of each key, newestOf of each producer.
 	newest, newestOf []uint64
-	// gone has the keys that a tombstone came for.
+	// gone marks the keys whose last delta was a tombstone.
 	gone []bool
-	// inBatch is the last hand-over of each key.
+	// inBatch is the number of the last hand-over of each key, from 1.
 	inBatch []int32
 }
 
-// check compares the log with the storm and fills in the stamps of what was handed
-// over. keys maps each key to its index.
+// check compares the log with the storm and fills in the popped and stored stamps. keys
+// maps each key to its index.
 func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectations) *checker {
 	e.producers = max(1, e.producers)
 	if e.calls && (e.relisted || e.latest) {
-		// A list tells a handler of keys in any order.
+		// The handler calls of a list come in any key order.
 		e.total = false
 	}
 	c := &checker{
@@ -159,7 +161,8 @@ func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectation
 				if key < 0 {
 					continue
 				}
-				// A batch has a key once; other hand-overs are of one key.
+				// A batch contains a key at most once. Any other hand-over has the
+				// deltas of one key.
 				switch {
 				case !batch && first >= 0 && key != first:
 					c.v.diverged.add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
@@ -222,7 +225,7 @@ func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
 	return e.KeyIndex
 }
 
-// sync checks a Sync: its object has to be the newest version that came out.
+// sync checks a Sync: its object must be the newest version handed over.
 func (c *checker) sync(e *storm.Event) {
 	switch newest := c.newest[e.KeyIndex]; {
 	case !c.seen[e.Seq]:
@@ -232,7 +235,7 @@ func (c *checker) sync(e *storm.Event) {
 	}
 }
 
-// tombstone checks a deletion that a list revealed. Nothing else makes tombstones.
+// tombstone checks a deletion that a list revealed. Only lists cause tombstones.
 func (c *checker) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 	key, ok := c.keys[t.Key]
 	if !ok || !c.relisted {
@@ -246,11 +249,11 @@ func (c *checker) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 	return key
 }
 
-// missing checks what was not handed over.
+// missing reports the events that were not handed over.
 func (c *checker) missing() {
 	superseded := supersededBy(c.s, c.listed)
-	// An initial list may itself have been recorded event by event: what counts is
-	// the version that was left of each key.
+	// A recorded initial list may have several events of a key. Only the last version of
+	// each key has to come out.
 	left := make([]uint64, c.s.Keys)
 	for i := range c.s.Events[:c.s.Initial] {
 		e := &c.s.Events[i]
@@ -278,9 +281,9 @@ func (c *checker) missing() {
 	}
 }
 
-// allowed reports whether an event may come out as a delta of that type. A handler
-// sees an addition or an update depending on what the store had, which lists and
-// coalescing change.
+// allowed reports whether an event may come out as a delta of that type. A handler gets
+// an addition or an update depending on the store's content, which lists and coalescing
+// change.
 func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
 	switch t {
 	case cache.Added, cache.Updated:

@@ -45,8 +45,8 @@ func Families(pipeline string) []impls.Family {
 	return nil
 }
 
-// The default lengths of an unpaced round, in events after the initial list: some
-// ten milliseconds with a fast variant, about a second with the slowest.
+// The default lengths of an unpaced round, in events after the initial list. A round
+// takes some 10 ms with a fast variant and about 1 s with the slowest.
 const (
 	defaultQueueEvents    = 200_000
 	defaultMergeEvents    = 2_000
@@ -63,29 +63,75 @@ var ErrConfig = errors.New("invalid comparison")
 // Config is what [Compare] compares. The zero values of all fields but Family,
 // Pipeline and Storm are defaults.
 type Config struct {
-	Family      impls.Family
-	Impls       []string
-	Pipeline    string
-	Source      string
-	Storm       *storm.Storm
-	Paces       []pace.Pace
-	Seed        int64
-	Budget      pace.Budget
-	Producers   int
-	Events      int
-	Duration    time.Duration
-	Modes       []string
-	Knobs       Knobs
-	Share       share.Share
-	Faults      []fault.Spec
-	Static      int
-	Consumers   int
-	Readers     int
+	// Family of the compared variants.
+	Family impls.Family
+	// Impls are the names of the variants; empty means all variants of the family.
+	Impls []string
+	// Pipeline is queue, informer or kubelet; see [Families].
+	Pipeline string
+	// Source is the name of a [source.Source]: memory (the default) or apiserver. The
+	// queue pipeline allows memory only.
+	Source string
+	// Storm is the played storm. The family merge plays the pods of one node
+	// ([NodePods]). The queue pipeline of the other families plays metadata only; see
+	// [storm.Storm.Metadata].
+	Storm *storm.Storm
+	// Paces are the release rates, one cell each; empty means one unpaced cell.
+	Paces []pace.Pace
+	// Seed of the random parts of a pace.
+	Seed int64
+	// Budget is the largest allowed lag of releases. A round that exceeds it is invalid:
+	// the generator was too slow.
+	Budget pace.Budget
+	// Producers is the number of goroutines that call the queue; 0 means 1. Each owns a
+	// part of the keys. More than 1 needs deltafifo or queue in the queue pipeline.
+	Producers int
+	// Events is the minimum number of events after the initial list. The storm is
+	// repeated in whole laps to reach it. 0 selects the default of unpaced cells:
+	// 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge,
+	// and the storm as it is from the apiserver. Paced cells play their Duration by
+	// default. The minimum is always 100.
+	Events int
+	// Duration is the length of a paced schedule; 0 means [DefaultDuration].
+	Duration time.Duration
+	// Modes are deliveries of deltafifo; empty means all deliveries of each variant.
+	// Other families have none.
+	Modes []string
+	// Knobs are the variants' options.
+	Knobs Knobs
+	// Share is the played part of the storm; the zero value is the whole storm. All
+	// shares together play the same events at the same times as the whole storm does.
+	// Events counts all shares; its default grows with the number of shares.
+	Share share.Share
+	// Faults of the simulated API server, for the source apiserver. They begin with the
+	// storm and are the same in each round. With faults, the stall limit is three
+	// minutes, as clients back off.
+	Faults []fault.Spec
+	// Static is the number of static pods in each of kubelet's file and http sources, in
+	// the kubelet pipeline; 0 plays the api source alone. Every 5 ms one pod of each
+	// source changes.
+	Static int
+	// Consumers is the number of goroutines that pop, for deltafifo and queue in the
+	// queue pipeline; 0 means 1. A variant that allows only one consumer gets one; the
+	// label "consumers" shows the actual number.
+	Consumers int
+	// Readers is the number of goroutines that list the indexer without a pause, in the
+	// informer pipeline.
+	Readers int
+	// HandlerCost is the processor time that the handler spends on each event: the event
+	// handler of the informer pipeline, the consumer of the queue pipeline. It is a loop
+	// of fixed length, calibrated on an idle processor.
 	HandlerCost time.Duration
-	Stalled     bool
-	Procs       int
-	Stamps      Stamps
-	NoProbe     bool
+	// Stalled holds the consumer until all events are queued, then measures the heap and
+	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced, with an
+	// unbounded queue.
+	Stalled bool
+	// Procs is the GOMAXPROCS of the cells; 0 keeps the process's value.
+	Procs int
+	// Stamps selects the stamped events of unpaced cells; empty means [StampsSampled].
+	Stamps Stamps
+	// NoProbe switches off the lock probe of paced cells; see the package documentation.
+	NoProbe bool
 }
 
 // Compare returns a comparison for each delivery of deltafifo, or one for another
@@ -474,7 +520,7 @@ func compareMerge(config Config, m *material) ([]lab.Comparison, error) {
 				return config.workload(v.Name, g, m, r, &kubelet{build: build})
 			}
 			w := config.workload(v.Name, g, m, r, &merging{build: build})
-			// Between two events nothing moves.
+			// A slow pace makes no progress between two events.
 			w.stall += m.score(r).pause
 			return w
 		})...)

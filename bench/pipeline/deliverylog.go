@@ -8,28 +8,29 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// deliveryLog is the log of what one consumer was handed. While the clock runs its
-// goroutine appends to it, into room made before; telemetry reads what is
-// published.
+// deliveryLog records the hand-overs of one consumer. While the clock runs, only that
+// consumer's goroutine appends, into preallocated slices. Telemetry reads the published
+// entries.
 type deliveryLog struct {
-	st     *stamps
+	st *stamps
+	// deltas in the order of hand-over. Type is empty if the queue hands over objects.
 	deltas []cache.Delta
-	// ends has, for each hand-over, the number of deltas up to its end: negative
-	// for a batch.
+	// ends has the end index in deltas of each hand-over; negative for a batch.
 	ends []int32
-	// readings are the readings of the clock, and marked how many deltas they cover.
+	// readings are the clock readings. marked is the number of deltas that they cover.
 	readings []reading
 	marked   int
-	// published is how many hand-overs other goroutines may read.
+	// published is the number of hand-overs that other goroutines may read. It is stored
+	// after the entries are written.
 	published atomic.Uint64
-	// turns and handed are kept where several consumers pop: the turns of each
-	// hand-over's keys, and how many.
+	// turns and handed exist with several consumers only: the turns of each hand-over's
+	// keys, and their number.
 	turns  []turn
 	handed []int32
 }
 
-// reading is one of the clock. It holds for the deltas from the reading before it
-// up to upto.
+// reading is one clock reading. It applies to the deltas after the previous reading, up
+// to index upto.
 type reading struct {
 	upto           int
 	popped, stored int64
@@ -49,7 +50,7 @@ func (l *deliveryLog) due(n int) bool {
 	return l.st.every || !l.st.none && len(l.deltas)+n-l.marked >= sampleEvery
 }
 
-// add logs one hand-over. popped is 0 where the clock was not read.
+// add logs one hand-over. popped is 0 if the clock was not read.
 func (l *deliveryLog) add(deltas []cache.Delta, batch bool, popped, stored int64) {
 	l.deltas = append(l.deltas, deltas...)
 	end := int32(len(l.deltas))
@@ -76,7 +77,8 @@ func (l *deliveryLog) call(t cache.DeltaType, obj any) {
 	l.published.Store(uint64(len(l.ends)))
 }
 
-// finish gives what came after the last reading one of its own.
+// finish reads the clock for the deltas after the last reading and publishes all
+// entries.
 func (l *deliveryLog) finish() {
 	if len(l.deltas) > l.marked && !l.st.none {
 		now := l.st.now()
@@ -96,17 +98,17 @@ func objectsIn(deltas []cache.Delta) int {
 	return len(deltas)
 }
 
-// turns tell in which order several consumers were handed a key. Each consumer has
-// a log of its own, and the clock cannot order two entries. So each key has a
-// counter that its hand-over moves on when it begins and when it ends. Consumers
-// with different keys do not meet there.
+// turns record the order in which several consumers got a key. Each consumer has its own
+// log, and the clock cannot order two entries. So each key has a counter: a hand-over of
+// the key increments it at its begin and at its end. Consumers of different keys use
+// different counters.
 type turns struct {
 	events []storm.Event
 	byKey  []atomic.Uint32
 }
 
-// turn is one key's hand-over: the value of its counter when it began, odd where
-// no other consumer had the key.
+// turn is one key's hand-over: the counter's value at its begin. The value is odd if no
+// other consumer had the key.
 type turn struct {
 	key int32
 	n   uint32
@@ -153,12 +155,12 @@ func (t *turns) beginAll(into []turn, deltas []cache.Delta, batch bool) []turn {
 	return into
 }
 
-// mergeLogs puts the logs of several consumers into one, in an order that keeps
-// the order of each log and of the turns of each key. Where there is none, two
-// consumers had a key at once: that counts as reordered. O(deltas × logs).
+// mergeLogs merges the logs of several consumers. The result keeps the order of each log
+// and of each key's turns. If there is no such order, two consumers had a key at once:
+// that is a reordering. O(deltas × logs).
 func mergeLogs(logs []*deliveryLog, s *storm.Storm, v *violations) *deliveryLog {
 	all := &deliveryLog{st: logs[0].st}
-	// done is how far the turns of each key have come.
+	// done has the last finished turn of each key.
 	done := make([]uint32, s.Keys)
 	cursors := make([]cursor, len(logs))
 	left := 0
@@ -199,7 +201,7 @@ func keyName(s *storm.Storm, key int32) string {
 	return "a key"
 }
 
-// cursor goes through a log, hand-over by hand-over.
+// cursor iterates over the hand-overs of a log.
 type cursor struct {
 	l                          *deliveryLog
 	next, reading, delta, turn int
@@ -207,7 +209,7 @@ type cursor struct {
 
 func (c *cursor) more() bool { return c.next < len(c.l.ends) }
 
-// turns are those of the next hand-over.
+// turns returns the turns of the next hand-over.
 func (c *cursor) turns() []turn { return c.l.turns[c.turn : c.turn+int(c.l.handed[c.next])] }
 
 // disputed returns the first key of the next hand-over that has an earlier turn

@@ -14,8 +14,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// class holds the guarantees that have to be equal for a ratio between two variants:
-// order, coalescing and trust. The others are shown beside the figures.
+// class returns the guarantees that two variants must share for a ratio between them:
+// order, coalescing and trust. Reports show the others beside the figures.
 func class(g impls.Guarantees) string {
 	c := fmt.Sprintf("order %s, coalesces %s", g.Order, g.Coalesces)
 	if g.Trusts != "" {
@@ -24,8 +24,8 @@ func class(g impls.Guarantees) string {
 	return c
 }
 
-// digests returns the digest of what is played, and, for a share of a storm, the one
-// of what all shares play together.
+// digests returns the digest of the played input and, for a share of a storm, the digest
+// that all shares have in common.
 func digests(s *Config, m *material) (input, whole string) {
 	all := digest(s, m)
 	if m.share.Whole() {
@@ -35,10 +35,10 @@ func digests(s *Config, m *material) (input, whole string) {
 	return hex.EncodeToString(own[:]), all
 }
 
-// digest identifies what all shares play: comparisons with equal digests play the same
-// events, at the same intended times, in the same way. It covers key, type, number,
-// time and size of events, and nothing that a cell's labels have (variant, knobs,
-// pace). O(events).
+// digest identifies the input of all shares. Comparisons with equal digests play the
+// same events, at the same intended times, in the same way. It covers key, type, number,
+// time and size of the events. It leaves out what a cell's labels have: variant, knobs,
+// pace. O(events).
 func digest(s *Config, m *material) string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
@@ -67,8 +67,8 @@ func digestStorm(h hash.Hash, s *storm.Storm) {
 	}
 }
 
-// size returns the size of an object as protobuf where its type has that, else as
-// JSON; 0 where it has neither.
+// size returns an object's size as protobuf if its type supports that, else as JSON; 0
+// if neither works.
 func size(o runtime.Object) int {
 	if p, ok := o.(interface{ Size() int }); ok {
 		return p.Size()

@@ -20,7 +20,7 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// consumable is what the families deltafifo and queue have in common.
+// consumable is the common interface of the families deltafifo and queue.
 type consumable interface {
 	cache.Queue
 	Len() int
@@ -32,17 +32,19 @@ type consumable interface {
 // each producer makes its calls, the queue is closed, and the consumers drain it: by
 // PopBatch where the queue has it, else by Pop.
 type fifo struct {
-	build    func() (consumable, error)
-	w        *workload
-	queue    consumable
+	build func() (consumable, error)
+	w     *workload
+	queue consumable
+	// logs has one delivery log for each consumer. turns orders their hand-overs by key;
+	// nil with one consumer.
 	logs     []*deliveryLog
 	turns    *turns
 	handling *handling
 	probe    *lockProbe
-	// latch holds a stalled consumer; nil where there is none.
+	// latch blocks a stalled consumer until it is closed; nil without one.
 	latch chan struct{}
-	// left is how much of the initial list is not handed over; listed is closed
-	// when all of it is.
+	// left is the number of objects of the initial list that are not handed over yet.
+	// listed is closed when it reaches 0.
 	left   atomic.Int64
 	listed chan struct{}
 }
@@ -91,7 +93,7 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	return nil
 }
 
-// expect prepares for an initial list of n objects.
+// expect prepares left and listed for an initial list of n objects.
 func (f *fifo) expect(n int) {
 	f.left.Store(int64(n))
 	f.listed = make(chan struct{})
@@ -124,7 +126,7 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (playe
 			close(f.latch)
 		}
 	})
-	// The consumers end before play does, unless the queue keeps them.
+	// The consumers end before play returns, unless the queue blocks them.
 	defer func() {
 		f.handling.on.Store(false)
 		release()
@@ -171,9 +173,9 @@ func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan str
 	return err
 }
 
-// fillAndDrain queues everything while the latch holds the consumer, reads what
-// that takes of the heap, and then measures how the queue drains. The objects exist
-// before: only the queue's own keys and slices count.
+// fillAndDrain queues all events while the latch blocks the consumer, measures the
+// growth of the heap, and then measures the drain. The objects exist before the first
+// measurement, so only the queue's own keys and slices count.
 func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, release func(), consumed <-chan struct{}) error {
 	before := liveHeap()
 	begun := time.Now()
@@ -239,7 +241,8 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 	for i := range calls {
 		c := &calls[i]
 		if c.verb == replace {
-			// It comes at its place among the events and has no time of its own.
+			// A Replace is called at its place among the events. It has no intended
+			// time.
 			if err := f.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
 				return fmt.Errorf("Replace after event %d: %w", c.seq, err)
 			}
@@ -277,7 +280,8 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 // consumer is one goroutine that pops.
 type consumer struct {
 	*fifo
-	log    *deliveryLog
+	log *deliveryLog
+	// stages labels the goroutine: pop, store or handle.
 	stages profile.Stages
 }
 
@@ -287,7 +291,7 @@ func (f *fifo) consume(ctx context.Context, log *deliveryLog) error {
 	c := &consumer{fifo: f, log: log, stages: profile.Switch(ctx, stagePop, stageHandle)}
 	c.stages.To(0)
 	defer c.stages.End()
-	// A method value allocates: once is enough.
+	// Each method value allocates, so these are built once.
 	single, batch := c.single, c.batch
 	take := func() error {
 		_, err := f.queue.Pop(single)
@@ -361,7 +365,7 @@ func (c *consumer) take(deltas []cache.Delta, batch bool) {
 	c.stages.To(0)
 }
 
-// check also makes the latencies, as these come from the logs.
+// check also computes the latencies, as they come from the logs.
 func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 	s, st := w.score.Storm, w.st
 	latest := w.guarantees.Coalesces == impls.CoalesceLatest
@@ -370,7 +374,7 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 		log = mergeLogs(f.logs, s, &broken)
 	}
 	c := log.check(s, w.score.keys(), expectations{
-		// Several consumers keep the order of each key only.
+		// Several consumers keep only the order of each key.
 		total:     w.guarantees.Order == impls.OrderTotal && f.turns == nil,
 		producers: len(w.score.parts()),
 		latest:    latest,

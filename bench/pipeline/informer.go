@@ -32,7 +32,7 @@ type informerStages struct {
 	// variant is a queue's, or ClientGoInformer.
 	variant string
 	opts    deltafifo.Options
-	// open: how many events there will be is not known beforehand.
+	// open: the number of events is not known in advance.
 	open     bool
 	w        *workload
 	src      source.Source
@@ -40,13 +40,17 @@ type informerStages struct {
 	worker   *worker
 	handler  *handler
 	informer cache.SharedIndexInformer
-	readers  *readers
-	expiry   *expiry
-	// recorder is nil with client-go's own informer, whose queue is hidden.
+	// readers is nil without [Config.Readers]; expiry is nil for a storm without
+	// relists.
+	readers *readers
+	expiry  *expiry
+	// recorder is nil for client-go's own informer, whose queue is hidden.
 	recorder *recorder
-	// last is the last event of the storm, newest the newest that the queue took.
+	// last is the last event of the storm; 0 until it is known. newest is the newest
+	// event that the queue took.
 	last, newest atomic.Uint64
-	resyncErr    error
+	// resyncErr joins the errors of the storm's resyncs.
+	resyncErr error
 }
 
 func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
@@ -68,8 +72,8 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	return nil
 }
 
-// assemble builds the pipeline for so many events of objects like the one given,
-// the first of them an initial list.
+// assemble builds the pipeline for a number of events, of which the first are an initial
+// list. like has the type of the objects.
 func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
 	f.w = w
 	config := workqueue.TypedQueueConfig[string]{}
@@ -101,7 +105,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 	return nil
 }
 
-// waiting is the length of the queue, 0 where it is hidden.
+// waiting returns the length of the queue; 0 if it is hidden.
 func (f *informerStages) waiting() int {
 	if f.recorder == nil || f.recorder.queue.Load() == nil {
 		return 0
@@ -109,7 +113,7 @@ func (f *informerStages) waiting() int {
 	return (*f.recorder.queue.Load()).Len()
 }
 
-// listerWatcher is the source's, with relists of the storm where it has any.
+// listerWatcher returns the source's, wrapped in an expiry if the storm has relists.
 func (f *informerStages) listerWatcher() cache.ListerWatcher {
 	if s := f.w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
 		if f.expiry = newExpiry(f.src); f.expiry != nil {
@@ -119,14 +123,14 @@ func (f *informerStages) listerWatcher() cache.ListerWatcher {
 	return f.src.ListerWatcher()
 }
 
-// build makes the informer and places the stamps.
+// build builds the informer and installs the stamps.
 func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerWatcher, like runtime.Object) (err error) {
 	st := f.w.st
 	byNamespace := cache.MetaNamespaceIndexFunc
 	if f.variant == ClientGoInformer {
 		if st.every {
 			byNamespace = func(obj any) ([]string, error) {
-				// An index is updated while an object is stored.
+				// client-go calls an index function while it stores an object.
 				f.stampStored(sequence(obj))
 				return cache.MetaNamespaceIndexFunc(obj)
 			}
@@ -135,7 +139,7 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 		f.informer = cache.NewSharedIndexInformer(lw, like, 0, cache.Indexers{cache.NamespaceIndex: byNamespace})
 		return f.informer.SetTransform(func(obj any) (any, error) {
 			seq := sequence(obj)
-			// A list transforms again what the queue has had before.
+			// A relist transforms objects that the queue already had.
 			if seq < uint64(len(st.enqueued)) && st.enqueued[seq] == 0 {
 				st.enqueue(seq)
 			}
@@ -151,15 +155,15 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 	return err
 }
 
-// stampStored stamps an event the first time that it is stored.
+// stampStored stamps an event at its first store.
 func (f *informerStages) stampStored(seq uint64) {
 	if stored := f.w.st.stored; seq > 0 && seq < uint64(len(stored)) && stored[seq] == 0 {
 		f.w.st.put(&stored[seq])
 	}
 }
 
-// took notes that the queue has everything up to seq. The Reflector's goroutine
-// calls it.
+// took records that the queue has all events up to seq. The Reflector's goroutine calls
+// it.
 func (f *informerStages) took(seq uint64) {
 	if seq > f.newest.Load() {
 		f.newest.Store(seq)
@@ -191,7 +195,7 @@ func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Record
 }
 
 // mark plays a mark of the storm. Resync is called from another goroutine than the
-// Reflector's stream, as client-go does.
+// Reflector's stream, as in client-go.
 func (f *informerStages) mark(m storm.Mark) {
 	switch {
 	case m.Type == storm.MarkResync:
@@ -204,9 +208,9 @@ func (f *informerStages) mark(m storm.Mark) {
 	}
 }
 
-// run runs the informer and the worker while play releases the events, and until
-// all have been worked on. It returns false where there is nothing to check: the
-// initial list did not come through.
+// run runs the informer and the worker while play releases the events, until all events
+// are handled. It returns false if the initial list did not arrive: then there is
+// nothing to check.
 func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
 	w := f.w
 	inner, cancel := context.WithCancel(ctx)
@@ -235,7 +239,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	if err == nil {
 		err = f.await(ctx, f.handler.done)
 	}
-	// The worker takes what is left, and ends.
+	// The worker drains the queue and ends.
 	f.worker.queue.ShutDown()
 	if err == nil {
 		working.Wait()
@@ -260,9 +264,9 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	return err == nil, err
 }
 
-// await waits for done. Where lists or a coalescing queue repeat or skip events, and
-// in a live stream, counting does not find the end. Then
-// it is reached when everything is through the queue and nothing moves any more.
+// await waits for done. Relists, a coalescing queue and live streams repeat or skip
+// events, so a count does not find the end. Then the end is reached when the queue has
+// taken and handed over everything and nothing moves.
 func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
 	err := f.w.awaitSettled(ctx, done, f.progress, f.settled)
 	if err == nil && f.src.Relists() > 0 && !f.open {
@@ -300,7 +304,8 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	if f.recorder != nil {
 		e.calls = false
 		c := f.recorder.log.check(s, w.score.keys(), e)
-		// What the queue breaks, the handler sees too: it is reported once.
+		// A violation of the queue reaches the handler too. It is reported once, for the
+		// queue.
 		if c.v != (violations{}) {
 			o.broken = c.v
 		}
@@ -337,7 +342,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	return o
 }
 
-// compareState compares what the indexer holds with what the storm left.
+// compareState compares the indexer's content with the storm's final state.
 func (f *informerStages) compareState(v *violations) {
 	final, indexer := f.w.score.final(), f.informer.GetIndexer()
 	for key, seq := range final {
@@ -365,24 +370,25 @@ func (f *informerStages) close() error {
 	return f.src.Close()
 }
 
-// recorder stamps what a Reflector puts into an informer's queue, logs what the
-// queue hands over, and stamps what the indexer stores. The last two happen in the
-// goroutine of client-go's controller.
+// recorder stamps the events that a Reflector puts into an informer's queue, logs the
+// queue's hand-overs, and stamps the indexer's stores. The goroutine of client-go's
+// controller does the last two.
 type recorder struct {
 	*informerStages
-	log    *deliveryLog
+	log *deliveryLog
+	// stages labels the controller's goroutine: pop or store.
 	stages profile.Stages
 	// queue is nil until the informer runs.
 	queue atomic.Pointer[deltafifo.Queue]
-	// listed is the version of the last list.
+	// listed is the resourceVersion of the last list.
 	listed atomic.Uint64
-	// due says that this hand-over gets readings of the clock.
+	// due: the current hand-over reads the clock into popped and stored.
 	due            bool
 	popped, stored int64
 	err            error
 }
 
-// hand passes a hand-over on to process and logs it.
+// hand calls process for a hand-over and logs it.
 func (r *recorder) hand(deltas []cache.Delta, batch bool, process func() error) error {
 	r.stages.To(1)
 	r.popped, r.stored = 0, 0
@@ -391,7 +397,7 @@ func (r *recorder) hand(deltas []cache.Delta, batch bool, process func() error) 
 	}
 	err := process()
 	if err != nil && r.err == nil {
-		// client-go's controller drops it.
+		// client-go's controller ignores the error.
 		r.err = err
 	}
 	r.log.add(deltas, batch, r.popped, r.stored)
@@ -422,8 +428,8 @@ func (r *recorder) wrapIndexer(i cache.Indexer) cache.Indexer {
 type recordedQueue struct {
 	deltafifo.Queue
 	r *recorder
-	// process is the controller's, of the Pop that is under way. onSingle is a
-	// method value, which would allocate at each use.
+	// process is the controller's function for the current Pop. onSingle holds a method
+	// value, as each evaluation of one allocates.
 	process  cache.PopProcessFunc
 	onSingle cache.PopProcessFunc
 }
@@ -467,7 +473,7 @@ func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	return err
 }
 
-// Bookmark passes a bookmark on where the queue takes them.
+// Bookmark forwards a bookmark if the queue accepts bookmarks.
 func (q *recordedQueue) Bookmark(resourceVersion string) error {
 	if b, ok := q.Queue.(cache.ReflectorBookmarkStore); ok {
 		return b.Bookmark(resourceVersion)
@@ -475,7 +481,7 @@ func (q *recordedQueue) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Transformer is the queue's; nil where it has none.
+// Transformer returns the queue's; nil for none.
 func (q *recordedQueue) Transformer() cache.TransformFunc {
 	if t, ok := q.Queue.(cache.TransformingStore); ok {
 		return t.Transformer()

@@ -17,12 +17,20 @@ import (
 // baseline; its labels and guarantees show that. At least one variant has to take
 // them.
 type Knobs struct {
-	Capacity   int
-	BatchSize  int
-	Shards     int
+	// Capacity is the queue capacity; producers block when the queue is full. 0 means
+	// unbounded.
+	Capacity int
+	// BatchSize is the largest number of keys in one hand-over; deltafifo only.
+	BatchSize int
+	// Shards is the number of shards of a queue; not for merge.
+	Shards int
+	// Compaction selects the deltas that a queue may drop; deltafifo only.
 	Compaction deltafifo.Compaction
-	HandOver   impls.Ownership
-	Trust      merge.Trust
+	// HandOver is the ownership of the slices that the consumer gets; not for queue.
+	HandOver impls.Ownership
+	// Trust selects the guarantees of the API server that a merger relies on; merge
+	// only.
+	Trust merge.Trust
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
@@ -75,7 +83,9 @@ func (k Knobs) merge() merge.Options {
 
 // fitting collects which variants take the knobs.
 type fitting struct {
-	knobs   Knobs
+	knobs Knobs
+	// taken counts the variants that accepted the knobs; refusal is the error of the
+	// last one that did not.
 	taken   int
 	refusal error
 }

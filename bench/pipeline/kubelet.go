@@ -33,6 +33,7 @@ type kubelet struct {
 	build  func() (merge.Merger, error)
 	src    source.Source
 	merger merge.Merger
+	// static has kubelet's other sources; nil without static pods.
 	static *staticPods
 	pods   *podManager
 	loop   *SyncLoop
@@ -113,7 +114,8 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 		err = w.await(ctx, store.pushedAll, store.progress.Load)
 	}
 	if err == nil && w.stalled == nil {
-		// The merger takes this when it is done with the list before.
+		// The channel is unbuffered: the merger takes lastPod after it has merged the
+		// previous list.
 		if err = send(ctx, ch, merge.ADD, []*v1.Pod{lastPod}); err == nil {
 			err = w.await(ctx, k.pods.notices.last, received)
 		}
@@ -183,10 +185,13 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 // goroutine writes.
 type pushStore struct {
 	*cache.UndeltaStore
-	st        *stamps
+	st *stamps
+	// last is the number of the storm's last event. pushedAll is closed when a list that
+	// includes it was pushed.
 	last      uint64
 	pushedAll chan struct{}
-	progress  atomic.Uint64
+	// progress is the newest pushed event; other goroutines read it.
+	progress atomic.Uint64
 	// listed is the version of the last list.
 	listed uint64
 }
@@ -213,7 +218,7 @@ func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, la
 	}
 }
 
-// pushed notes that a list with the events up to seq has been pushed.
+// pushed records that a list with all events up to seq was pushed.
 func (s *pushStore) pushed(seq uint64) {
 	if before := s.progress.Swap(seq); seq >= s.last && before < s.last {
 		close(s.pushedAll)

@@ -40,23 +40,35 @@ const (
 // URL, whose pods change periodically. The UID of a static pod is a hash of its
 // manifest: a change is a REMOVE and an ADD.
 type staticPods struct {
-	pods     int
-	dir      string
+	// pods in each source.
+	pods int
+	// dir is the directory of the file source.
+	dir string
+	// server serves body, the pod list of the http source; served has its result.
 	server   *http.Server
 	listener net.Listener
 	served   chan error
 	client   *http.Client
 	body     atomic.Pointer[[]byte]
+	// versions are the written versions by source and name; changes is the number of
+	// calls of change. One goroutine writes; others read after over is set.
 	versions map[string]map[string]int
 	changes  int
+	// problems has the first error that a source reported.
 	problems atomic.Pointer[error]
+	// progress counts updates, for await.
 	progress atomic.Uint64
-	settled  chan struct{}
-	mu       sync.Mutex
-	current  map[string]map[types.UID]staticPod
-	newest   map[string]map[string]int
-	over     bool
-	broken   violations
+	// settled is closed when the notifications show all final versions.
+	settled chan struct{}
+	// mu guards the fields below.
+	mu sync.Mutex
+	// current has the running pods by source and UID; newest the last notified version
+	// by source and name.
+	current map[string]map[types.UID]staticPod
+	newest  map[string]map[string]int
+	// over: versions is final.
+	over   bool
+	broken violations
 }
 
 type staticPod struct {
@@ -201,8 +213,8 @@ func (s *staticPods) churn() (stop func() error) {
 	})
 }
 
-// finish marks what is written as final. settled is closed when the notifications
-// show that.
+// finish marks the written versions as final. settled is closed when the notifications
+// show them all.
 func (s *staticPods) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +222,7 @@ func (s *staticPods) finish() {
 	s.settle()
 }
 
-// settle is guarded by mu.
+// settle closes settled when nothing is missing. The caller holds mu.
 func (s *staticPods) settle() {
 	if !s.over || len(s.missing()) > 0 {
 		return
@@ -222,8 +234,8 @@ func (s *staticPods) settle() {
 	}
 }
 
-// missing lists the sources whose notifications differ from what was written last.
-// Guarded by mu.
+// missing lists the sources whose last notifications differ from the written versions.
+// The caller holds mu.
 func (s *staticPods) missing() []string {
 	var missing []string
 	for _, source := range staticNames {
@@ -239,7 +251,7 @@ func (s *staticPods) missing() []string {
 	return missing
 }
 
-// take checks an update: versions of a pod only grow, and none comes twice.
+// take checks an update: the version of a pod only grows, and no version comes twice.
 func (s *staticPods) take(u merge.PodUpdate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +285,7 @@ func (s *staticPods) take(u merge.PodUpdate) {
 				s.broken.reordered.add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest[name])
 			}
 		default:
-			// Another version is another pod.
+			// Each version has its own UID, so no pod is updated.
 			s.broken.diverged.add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
 		}
 		current[pod.UID] = staticPod{name, version}
@@ -282,7 +294,7 @@ func (s *staticPods) take(u merge.PodUpdate) {
 	s.settle()
 }
 
-// check adds what was broken, when all goroutines have ended.
+// check adds the violations. It is called when all goroutines have ended.
 func (s *staticPods) check(v *violations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +307,7 @@ func (s *staticPods) check(v *violations) {
 	}
 }
 
-// close frees what was taken.
+// close stops the server and removes the directory.
 func (s *staticPods) close() error {
 	var errs []error
 	if s.server != nil {

@@ -22,11 +22,18 @@ const DefaultWindow = 30 * time.Second
 // LiveConfig is what [CompareLive] compares: variants of deltafifo in the informer
 // pipeline, on a live stream.
 type LiveConfig struct {
-	Impls  []string
-	Modes  []string
-	Knobs  Knobs
-	Open   func() (*cluster.Tee, error)
-	Drive  func(ctx context.Context, warmUp bool) (cluster.Written, error)
+	// Impls, Modes and Knobs are those of [Config].
+	Impls []string
+	Modes []string
+	Knobs Knobs
+	// Open opens the stream. It is called once for each round.
+	Open func() (*cluster.Tee, error)
+	// Drive causes events during a round; nil if the cluster has its own load. It
+	// returns before or when ctx ends, at the end of the window. Its error ends the
+	// round. A warm-up round is not counted and needs only some of the events.
+	Drive func(ctx context.Context, warmUp bool) (cluster.Written, error)
+	// Window is the length of a round; 0 means [DefaultWindow]. With Drive, the round
+	// ends early: 1 s after the last event, once Drive has returned.
 	Window time.Duration
 	// Stream names the stream in labels.
 	Stream string
@@ -76,10 +83,11 @@ const liveRate = "live"
 // ClusterSource is the source of a live stream in labels.
 const ClusterSource = "cluster"
 
-// live is the rounds of a comparison.
+// live runs the rounds of a comparison.
 type live struct {
 	config LiveConfig
-	round  *round
+	// round is the current round. It changes only between rounds, when no cell runs.
+	round *round
 }
 
 // beginner returns the [lab.Comparison].Begin of a comparison. A process's first round
@@ -115,19 +123,27 @@ const listLimit = time.Minute
 
 // round is one window of a live stream and the cells that play it.
 type round struct {
-	config           LiveConfig
-	tee              *cluster.Tee
-	warmUp           bool
+	config LiveConfig
+	tee    *cluster.Tee
+	// warmUp rounds are not counted.
+	warmUp bool
+	// mu guards missing, staying and playing. missing is the number of cells that have
+	// not joined yet, staying the number of cells that have not left. playing is set
+	// when the window opens.
 	mu               sync.Mutex
 	missing, staying int
 	playing          bool
-	left             chan struct{}
-	over             chan struct{}
-	first, last      uint64
-	written          cluster.Written
-	breaks           cluster.Breaks
-	err              error
-	storm            *storm.Storm
+	// left is closed when all cells have left; over is closed when the window ends.
+	left chan struct{}
+	over chan struct{}
+	// The fields below are set before over is closed. first and last are the stream
+	// positions at the begin and the end of the window. written is Drive's result,
+	// breaks the interruptions of the watch, err the failure of the round.
+	first, last uint64
+	written     cluster.Written
+	breaks      cluster.Breaks
+	err         error
+	storm       *storm.Storm
 }
 
 func newRound(config LiveConfig, tee *cluster.Tee, cells int) *round {
@@ -281,10 +297,10 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 		return errors.New("the round has not begun")
 	}
 	f.src = f.round.tee.Source()
-	// Every event is stamped, as in a paced cell.
+	// A live cell stamps every event, as a paced cell does.
 	w.st = newStamps(LiveRoom, true, StampsAll)
 	w.telemetry = newTelemetry(ctx, w.st, nil)
-	// Events that arrive meanwhile are in the initial list or not, so that its objects
+	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
 	if err := f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like()); err != nil {
 		return err
@@ -307,7 +323,6 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 	if !played {
 		return false, err
 	}
-	// Now the events of the round are known.
 	s := f.round.storm
 	w.telemetry.pause()
 	w.st.arrived(s, f.round.tee.Begun())

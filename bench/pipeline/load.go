@@ -38,14 +38,19 @@ const (
 type load struct {
 	// consumers that take from the queue; 1 or more.
 	consumers int
-	readers   int
-	cost      time.Duration
-	stalled   bool
-	stamps    Stamps
-	probe     bool
+	// readers that list the indexer; 0 for none.
+	readers int
+	// cost of the handler for each event; 0 for none.
+	cost time.Duration
+	// stalled: the consumer waits until all events are queued.
+	stalled bool
+	// stamps selects the stamped events.
+	stamps Stamps
+	// probe: a paced cell runs the lock probe.
+	probe bool
 }
 
-// load returns that of a variant with the guarantees.
+// load returns the load of a variant with these guarantees.
 func (s *Config) load(g impls.Guarantees) load {
 	l := load{
 		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
@@ -55,7 +60,7 @@ func (s *Config) load(g impls.Guarantees) load {
 	case s.Family == impls.Merge:
 		l.stamps = StampsAll
 	case s.Stalled:
-		// A latency would tell when the consumer was let go.
+		// A latency would measure how long the consumer was held.
 		l.stamps = StampsNone
 	}
 	return l

@@ -13,14 +13,17 @@ const probeEvery = 3700 * time.Microsecond
 // asked is the part of a queue that the probe calls.
 type asked interface{ HasSynced() bool }
 
-// lockProbe calls HasSynced periodically and keeps the longest duration (hold), for
-// which some goroutine held the lock that HasSynced needs. Right before, it calls an
-// empty function through the same interface: its longest duration (floor) is what the
-// scheduler causes.
+// lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is
+// the time for which another goroutine held the lock. Before each call it times an empty
+// function through the same interface. The longest of these (floor) is caused by the
+// scheduler.
 type lockProbe struct {
+	// queue is the probed queue; nothing is the empty function.
 	queue, nothing asked
-	hold, floor    time.Duration
-	asked          int
+	// hold and floor are the longest durations so far.
+	hold, floor time.Duration
+	// asked is the number of calls.
+	asked int
 }
 
 // answer is the empty function.

@@ -17,8 +17,7 @@ import (
 
 func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
 
-// marker plays the marks of a storm. before is called with each event right before
-// its release.
+// marker plays the marks of a storm. before is called right before each event's release.
 type marker struct {
 	marks []storm.Mark
 	play  func(storm.Mark)
@@ -36,7 +35,9 @@ func (m *marker) before(seq uint64) {
 // client-go's, 2 to 5 s together.
 type expiry struct {
 	cache.ListerWatcherWithContext
-	lw         cache.ListerWatcher
+	lw cache.ListerWatcher
+	// disconnect ends all open watches. expired is set until the next attempt to resume
+	// one.
 	disconnect func()
 	expired    atomic.Bool
 }
@@ -46,7 +47,7 @@ var (
 	_ cache.ListerWatcherWithContext = (*expiry)(nil)
 )
 
-// newExpiry returns nil where the source can't disconnect a watch.
+// newExpiry returns nil if the source cannot end its watches.
 func newExpiry(src source.Source) *expiry {
 	breakable, ok := src.(interface{ Disconnect() })
 	if !ok {
@@ -80,8 +81,8 @@ func (e *expiry) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 	return e.ListerWatcherWithContext.WatchWithContext(ctx, o)
 }
 
-// IsWatchListSemanticsUnSupported is the source's; client-go finds it by a type
-// assertion.
+// IsWatchListSemanticsUnSupported returns the source's answer. client-go finds the
+// method by a type assertion.
 func (e *expiry) IsWatchListSemanticsUnSupported() bool {
 	lw, ok := e.lw.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && lw.IsWatchListSemanticsUnSupported()

@@ -16,24 +16,34 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// material is shared by the cells of a comparison: their storms, repeated to the
-// length of a round, and what is prepared from them. Each part is made at its first
-// use and is immutable.
+// material is shared by the cells of a comparison: the storm, repeated to the length of
+// a round, and everything prepared from it. Each part is built at its first use and is
+// immutable.
 type material struct {
-	base      *storm.Storm
-	share     share.Share
-	events    int
-	duration  time.Duration
-	exact     bool
+	// base is the whole storm; share is the played part.
+	base  *storm.Storm
+	share share.Share
+	// events is the minimum number of events after the initial list; 0 for one lap.
+	// exact: the caller set it, so it applies to paced rounds too.
+	events int
+	// duration of a paced schedule.
+	duration time.Duration
+	exact    bool
+	// producers own disjoint sets of keys; see [producerOf].
 	producers int
-	source    string
-	faults    []fault.Spec
-	static    int
-	patience  time.Duration
-	seed      int64
-	budget    pace.Budget
-	mu        sync.Mutex
-	byPace    map[string]*score
+	// source is the source's name; faults are those that it injects.
+	source string
+	faults []fault.Spec
+	// static is the number of pods in each static source of kubelet.
+	static int
+	// patience is added to the stall limit, for slow handlers.
+	patience time.Duration
+	// seed of a pace's random parts; budget of its lag.
+	seed   int64
+	budget pace.Budget
+	// mu guards byPace, the scores by pace.
+	mu     sync.Mutex
+	byPace map[string]*score
 }
 
 // The stall limits of pipelines that have to connect or list again: client-go retries
@@ -75,15 +85,25 @@ const (
 // score is a storm with its schedule and what is prepared from it.
 type score struct {
 	*storm.Storm
-	schedule      pace.Schedule
-	budget        time.Duration
-	pause         time.Duration
-	source        func() (source.Source, error)
-	keys          func() map[string]int32
-	final         func() map[string]uint64
-	parts         func() [][]call
-	relists       func() [][]any
-	lists         func() [][]*v1.Pod
+	// schedule has the intended times of the events after the initial list. budget is
+	// the largest allowed lag; 0 means cell.LateAfter. pause is the longest time without
+	// an intended event.
+	schedule pace.Schedule
+	budget   time.Duration
+	pause    time.Duration
+	// source opens a new source at each call. The other functions compute their result
+	// once.
+	source func() (source.Source, error)
+	// keys maps each key to its index; final maps each remaining key to its last event.
+	keys  func() map[string]int32
+	final func() map[string]uint64
+	// parts has the calls of each producer.
+	parts func() [][]call
+	// relists has the objects of each relist of the storm.
+	relists func() [][]any
+	// lists has the pods after the initial list, and after each later event.
+	lists func() [][]*v1.Pod
+	// notifications are those that a merger has to send.
 	notifications func() *notifications
 }
 
@@ -95,8 +115,7 @@ func (m *material) enough() error {
 	}
 	have := len(m.base.Events) - m.base.Initial
 	need := max(minEvents, min(m.events, plentyEvents))
-	// Laps are alike from the second on: where there is a second, there can be any
-	// number.
+	// If the storm can be repeated once, it can be repeated any number of times.
 	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {
 		return nil
 	}
@@ -104,8 +123,8 @@ func (m *material) enough() error {
 		ErrConfig, m.base.Name, have, need)
 }
 
-// shareEnough is enough for a share: a hash decides how many events it has, and all
-// shares have to play the same laps.
+// shareEnough checks a share. A hash decides its number of events, and all shares play
+// the same laps.
 func (m *material) shareEnough() error {
 	part := m.part(m.base.Initial+max(minEvents*m.share.Count, m.events), false)
 	if have := len(part.Events) - part.Initial; have < minEvents {
@@ -170,8 +189,7 @@ func (m *material) score(p pace.Pace) *score {
 	return sc
 }
 
-// pause is the longest time between two events of a schedule, or before the
-// first.
+// pause returns the longest time without an intended event.
 func pause(s pace.Schedule, events int) time.Duration {
 	longest, last := time.Duration(0), time.Duration(0)
 	for i := range events {

@@ -15,27 +15,26 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// A notification doesn't say which event it is about: its pod keeps the
-// resourceVersion with which it was first seen. So the notifications that a storm
-// causes are computed beforehand, pod by pod, and those that come are matched with
-// them by pod, operation and content.
+// A notification does not name its event: its pod keeps the resourceVersion with which
+// it was first seen. So the storm's notifications are computed in advance, pod by pod.
+// Actual notifications are matched by pod, operation and content.
 
-// notification is one that a merger has to send.
+// notification is an expected update of a merger.
 type notification struct {
 	seq uint64
 	op  merge.Op
 	pod *v1.Pod
 }
 
-// notifications are all that a storm causes, by pod, in order, and the pods that
-// are left.
+// notifications are the expected updates of a storm by pod, in order. final has the last
+// version of each remaining pod.
 type notifications struct {
 	byPod map[types.UID][]notification
 	final map[types.UID]*v1.Pod
 }
 
-// notificationsOf computes those of a merger that gets the whole list after each
-// event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
+// notificationsOf computes the notifications of a merger that gets the whole list after
+// each event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
 // podStorage.merge).
 func notificationsOf(s *storm.Storm) *notifications {
 	t := &notifications{byPod: make(map[types.UID][]notification), final: make(map[types.UID]*v1.Pod)}
@@ -95,8 +94,8 @@ func plainAnnotations(p *v1.Pod) map[string]string {
 	return m
 }
 
-// same reports whether a pod is this version in all that a merger looks at. Nil and
-// empty are the same, as they are on the wire.
+// same reports whether two pods are equal in everything that a merger compares. Nil and
+// empty are equal, as on the wire.
 func same(sent, version *v1.Pod) bool {
 	eq := equality.Semantic.DeepEqual
 	return sent.Name == version.Name && sent.Namespace == version.Namespace &&
@@ -108,16 +107,18 @@ func same(sent, version *v1.Pod) bool {
 		maps.Equal(plainAnnotations(sent), plainAnnotations(version))
 }
 
-// noticeLog is the log of the notifications that a receiver got. One goroutine
-// appends to it; telemetry reads what is published.
+// noticeLog records the notifications that a receiver got. One goroutine appends;
+// telemetry reads the published entries.
 type noticeLog struct {
-	notices   []notice
+	notices []notice
+	// published is the number of entries that other goroutines may read. It is stored
+	// after the entry is written.
 	published atomic.Uint64
-	// first is closed at the first notification, last at lastPod's.
+	// first is closed at the first notification, last at that of lastPod.
 	first, last chan struct{}
 }
 
-// notice is a notification, and when it came and was handled.
+// notice is a notification with the times at which it was received and handled.
 type notice struct {
 	merge.PodUpdate
 	merged, handled int64
@@ -127,7 +128,7 @@ func newNoticeLog(events int) *noticeLog {
 	return &noticeLog{notices: make([]notice, 0, events+sampleEvery), first: make(chan struct{}), last: make(chan struct{})}
 }
 
-// add logs a notification. It returns false at lastPod's, which is not logged.
+// add logs a notification. It returns false for that of lastPod, which is not logged.
 func (l *noticeLog) add(u merge.PodUpdate, merged, handled int64) bool {
 	if isLast(u) {
 		close(l.last)

@@ -133,43 +133,45 @@ type workload struct {
 	rate       pace.Pace
 	stall      time.Duration
 	stages     stages
-	// procs is the cell's GOMAXPROCS, 0 for the process's; before is what that was.
-	// Cells that run at the same time can't have different ones.
+	// procs is the cell's GOMAXPROCS, 0 for the process's; before is the value to
+	// restore. GOMAXPROCS is global, so cells that run at the same time share it.
 	procs, before int
 	score         *score
 	st            *stamps
 	telemetry     *telemetry
-	broken        violations
-	checked       bool
-	stalled       error
+	// broken has the checker's findings, once checked is set.
+	broken  violations
+	checked bool
+	// stalled is the stall that await found; nil for none.
+	stalled error
 }
 
 // stages is what a pipeline adds to the skeleton. All methods but close may use
 // the workload's fields.
 type stages interface {
-	// setup builds what is played.
+	// setup builds the stages.
 	setup(ctx context.Context, w *workload) error
-	// play plays the storm and returns when all goroutines have ended. It returns
-	// false where there is nothing to check.
+	// play plays the storm and returns when all goroutines have ended. It returns false
+	// if there is nothing to check.
 	play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error)
 	// check compares the logs with the storm, notes figures, and completes the
 	// stamps.
 	check(w *workload, rec *cell.Recorder) outcome
-	// close frees what setup took, as far as it came.
+	// close releases what setup acquired, also after an error of setup.
 	close() error
 }
 
-// outcome is what a check read off the logs.
+// outcome is the result of a check.
 type outcome struct {
 	broken violations
-	// out is the number of deltas, objects or notifications that came out.
+	// out is the number of deltas, objects or notifications handed over.
 	out       uint64
 	stretches []stretch
-	// taken is when each event left the queue.
+	// taken has the time at which each event left the queue.
 	taken []int64
 	// popped names the stage of the popped stamps: popped or merged.
 	popped string
-	// lookedUp says that a worker looks keys up: a popped event may be coalesced.
+	// lookedUp: a worker looks keys up, so a popped event may still be coalesced.
 	lookedUp bool
 }
 
@@ -231,7 +233,7 @@ func (w *workload) Teardown() error {
 	return err
 }
 
-// stallLimit is how long a pipeline may make no progress. Tests shorten it.
+// stallLimit is the longest time without progress. Tests shorten it.
 var stallLimit = 10 * time.Second
 
 var errStalled = errors.New("stalled")
@@ -253,7 +255,7 @@ func (w *workload) awaitSettled(ctx context.Context, done <-chan struct{}, progr
 	return err
 }
 
-// settledLooks is how many looks in a row have to find a pipeline settled and
+// settledLooks is the number of consecutive looks that must find a pipeline settled and
 // without progress.
 const settledLooks = 3
 

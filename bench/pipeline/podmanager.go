@@ -9,16 +9,18 @@ import (
 	"watchlab/impls/merge"
 )
 
-// podManager is the sync loop's handler in the kubelet pipeline: it keeps the pods,
-// as kubelet's pod manager does, and the log. It belongs to the sync loop's
-// goroutine.
+// podManager is the sync loop's handler in the kubelet pipeline. It keeps the pods, as
+// kubelet's pod manager does, and logs the updates. Only the sync loop's goroutine uses
+// it.
 type podManager struct {
-	st              *stamps
-	pods            map[types.UID]*v1.Pod
+	st   *stamps
+	pods map[types.UID]*v1.Pod
+	// syncs and cleanups count calls.
 	syncs, cleanups int
-	static          *staticPods
-	notices         *noticeLog
-	// merged is when the update under way was received.
+	// static checks the updates of the file and http sources; nil without static pods.
+	static  *staticPods
+	notices *noticeLog
+	// merged is the time at which the current update was received.
 	merged int64
 }
 
@@ -70,7 +72,7 @@ func (m *podManager) HandlePodRemoves(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodSyncs counts: there are no containers to sync.
+// HandlePodSyncs counts; there are no containers to sync.
 func (m *podManager) HandlePodSyncs([]*v1.Pod) { m.syncs++ }
 
 // HandlePodCleanups counts: there is nothing to clean up.
@@ -85,6 +87,6 @@ func (m *podManager) PodByUID(uid types.UID) (*v1.Pod, bool) {
 	return p, ok
 }
 
-// PodsToSync returns none: kubelet's workers resync a pod after a minute, and there
-// are none here.
+// PodsToSync returns none: kubelet's pod workers request a resync after a minute, and
+// this pipeline has no pod workers.
 func (m *podManager) PodsToSync() []*v1.Pod { return nil }

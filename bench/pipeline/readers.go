@@ -19,18 +19,21 @@ import (
 // Listed is the duration of a reader's list.
 const Listed cell.Boundary = "list"
 
-// readers list the namespaces of an indexer in turn, each beginning with another one,
-// as generated listers do: into a slice of their own. They don't pause: each keeps a
+// readers list the namespaces of an indexer in turn, each from another one on. Like
+// generated listers, they append to their own slice. They do not pause: each keeps a
 // processor busy, and its allocations count as the cell's.
 type readers struct {
-	indexer      cache.Indexer
-	namespaces   []string
-	st           *stamps
+	indexer    cache.Indexer
+	namespaces []string
+	st         *stamps
+	// since and until are the begin and the end of the reading, in nanoseconds since the
+	// stamps' epoch.
 	since, until int64
 	over         atomic.Bool
 	wg           sync.WaitGroup
-	logs         [][]read
-	errs         []error
+	// logs and errs are by reader. A reader ends at its first error.
+	logs [][]read
+	errs []error
 }
 
 // read is one list.
@@ -98,7 +101,7 @@ func (r *readers) read(i int) error {
 	return nil
 }
 
-// stop asks the readers to end; wait waits for that and returns the first error.
+// stop tells the readers to end; wait waits for them and returns the first error.
 func (r *readers) stop() {
 	r.until = r.st.now()
 	r.over.Store(true)
@@ -114,8 +117,8 @@ func (r *readers) wait() error {
 	return nil
 }
 
-// report records the lists, and, with fresh, their staleness: a list shows at least
-// what was stored when it began, and is used when it is done.
+// report records the lists, and, with fresh, their staleness. A list shows at least the
+// objects stored at its begin; the reader uses it at its end.
 func (r *readers) report(rec *cell.Recorder, fresh *freshness) {
 	behind := &lags{prefix: "list-staleness", boundary: ListStaleness}
 	lists, objects := 0, 0

@@ -16,15 +16,17 @@ const Staleness cell.Boundary = "staleness"
 // ListStaleness is the same at a reader's list.
 const ListStaleness cell.Boundary = "list-staleness"
 
-// freshness computes, for any time of a play with all stamps, how far the store was
-// behind the source.
+// freshness computes how far the store was behind the source at any time of a play. It
+// needs all stamps.
 type freshness struct {
-	// released is when each event after the initial list was, by number, or the
-	// one before it where that was later.
+	// released has the release time of each event after the initial list, made
+	// monotonic.
 	released []int64
-	stored   []int64
-	newest   []uint64
-	initial  uint64
+	// stored has the times at which the store's newest event changed; newest has that
+	// event.
+	stored  []int64
+	newest  []uint64
+	initial uint64
 }
 
 // freshnessOf reads the stamps of a play that has ended. O(n log n).
@@ -58,9 +60,9 @@ func freshnessOf(s *stamps, initial int) *freshness {
 	return f
 }
 
-// behind returns the number of events released by a time that are newer than the
-// store was at an earlier time, and for how long the first of them had been released.
-// O(log n).
+// behind returns the number of events that were released by one time and are newer than
+// the store's content at an earlier time. age is the time since the release of the first
+// of them. O(log n).
 func (f *freshness) behind(stored, released int64) (events uint64, age time.Duration) {
 	// The number of the newest event that had been released.
 	out := f.initial + uint64(sort.Search(len(f.released), func(i int) bool { return f.released[i] > released }))
@@ -74,7 +76,7 @@ func (f *freshness) behind(stored, released int64) (events uint64, age time.Dura
 	return out - in, time.Duration(released - f.released[in-f.initial])
 }
 
-// lags collects how far the store was behind at several times.
+// lags collects stalenesses.
 type lags struct {
 	prefix   string
 	boundary cell.Boundary
@@ -86,7 +88,7 @@ func (l *lags) add(events uint64, age time.Duration) {
 	l.events, l.ages = append(l.events, events), append(l.ages, age)
 }
 
-// report records what was collected.
+// report records the ages as latencies, and quantiles of the events as notes.
 func (l *lags) report(rec *cell.Recorder) {
 	if len(l.events) == 0 {
 		return

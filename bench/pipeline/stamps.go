@@ -14,33 +14,35 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// sampleEvery is how many events of an unpaced cell share a reading of the clock.
+// sampleEvery is the number of events of an unpaced cell that share one clock reading.
 // It is a power of two.
 const sampleEvery = 64
 
-// stamps holds when each event of a storm reached each stage, in nanoseconds since
-// the epoch, by sequence number. 0 means no stamp. One goroutine writes an element
-// while the storm is played; telemetry reads released and enqueued meanwhile.
+// stamps has the time at which each event of a storm reached each stage, in nanoseconds
+// since epoch, indexed by sequence number. 0 means no stamp. During the play, one
+// goroutine writes each element; telemetry reads released and enqueued.
 type stamps struct {
 	epoch time.Time
-	// start is when the schedule began.
+	// start is the begin of the schedule, in nanoseconds since epoch.
 	start atomic.Int64
 	// mask selects the sequence numbers that are stamped on the way in.
-	mask        uint64
-	paced       bool
+	mask  uint64
+	paced bool
+	// every: each hand-over reads the clock; none: no hand-over does.
 	every, none bool
-	// watched makes stores atomic, as telemetry reads the stamps during the play.
+	// watched makes stores atomic: telemetry reads the stamps during the play. Without
+	// telemetry, stores are plain and cost less.
 	watched bool
-	// replaced counts the objects of lists that the queue took.
+	// replaced counts the objects of all lists that went into the queue.
 	replaced atomic.Int64
-	// budget is how late a release may be.
+	// budget is the largest allowed lag of a release; 0 for the default.
 	budget             time.Duration
 	released, enqueued []int64
-	// popped, stored and handled are filled in from the logs.
+	// popped, stored and handled are filled in from the logs, after the play.
 	popped, stored, handled []int64
 }
 
-// newStamps has room for events 1 to n. A paced cell stamps all of them.
+// newStamps returns stamps for events 1 to n. A paced cell stamps all of them.
 func newStamps(n int, paced bool, which Stamps) *stamps {
 	if paced {
 		which = StampsAll
@@ -149,9 +151,9 @@ func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int,
 // maxMoments is the length of a timeline.
 const maxMoments = 200
 
-// timeline records the events released, handled and waiting in moments of equal
-// length, from the start of a paced schedule to the last event handled. taken is
-// when each event left the queue; an event without it counts as never queued.
+// timeline records the released, handled and waiting events in moments of equal length,
+// from the start of a paced schedule to the last handled event. taken is the time at
+// which each event left the queue; an event without it counts as never queued.
 func (s *stamps) timeline(rec *cell.Recorder, initial int, taken []int64) {
 	if s.paced {
 		rec.Timeline(s.moments(initial, taken))
@@ -173,7 +175,7 @@ func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
 	at := func(stamp int64) int { return int(max(stamp-start, 0) / width) }
 
 	moments := make([]cell.Moment, n)
-	// change is the difference of the queue's length over the moment.
+	// change is the change of the queue's length in each moment.
 	change := make([]int64, n)
 	for seq := initial + 1; seq < len(s.handled); seq++ {
 		if released := s.released[seq]; released != 0 {
@@ -183,7 +185,7 @@ func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
 			moments[at(handled)].Handled++
 		}
 		if s.enqueued[seq] != 0 && taken[seq] != 0 {
-			// A consumer may pop an event before Add has returned.
+			// A consumer may pop an event before the producer's Add returns.
 			change[min(at(s.enqueued[seq]), at(taken[seq]))]++
 			change[at(taken[seq])]--
 		}
@@ -197,9 +199,9 @@ func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
 	return moments
 }
 
-// completeByKey gives events without a stamp that of the next version of their
-// key. latest: a deletion removes the versions that wait before it, so nothing
-// completes those.
+// completeByKey gives each event without a stamp the stamp of the key's next version.
+// latest: a deletion removes the waiting versions before it, so they stay without a
+// stamp.
 func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
 	next := make([]int64, s.Keys)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -215,8 +217,8 @@ func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
 	}
 }
 
-// sequence reads an object's number from its resourceVersion; 0 where it has
-// none. It doesn't allocate.
+// sequence parses an object's resourceVersion; 0 if it is no number. It does not
+// allocate.
 func sequence(obj any) uint64 {
 	if pod, ok := obj.(*v1.Pod); ok {
 		return parseSequence(pod.ResourceVersion)
@@ -227,7 +229,7 @@ func sequence(obj any) uint64 {
 	return 0
 }
 
-// parseSequence reads a decimal number; anything else is 0.
+// parseSequence parses a decimal number; anything else is 0.
 func parseSequence(rv string) uint64 {
 	const digits = 18 // so many never overflow
 	if len(rv) > digits {

@@ -41,7 +41,9 @@ type SyncObserver interface {
 // PodLifecycleEvent is a change of a pod's containers, reported by the container
 // runtime.
 type PodLifecycleEvent struct {
-	ID   types.UID
+	// ID is the UID of the pod.
+	ID types.UID
+	// Type is a PLEG event type of kubelet, such as [ContainerRemoved].
 	Type string
 }
 
@@ -64,16 +66,27 @@ const ContainerRemoved = "ContainerRemoved"
 // A channel that is nil is never read from. Probe results and container
 // managers have no channels here.
 type SyncLoop struct {
-	ConfigCh       <-chan merge.PodUpdate
-	PlegCh         <-chan PodLifecycleEvent
-	SyncCh         <-chan time.Time
+	// ConfigCh has the merger's updates. Run ends when it is closed.
+	ConfigCh <-chan merge.PodUpdate
+	// PlegCh has the container runtime's events; nil for none.
+	PlegCh <-chan PodLifecycleEvent
+	// SyncCh ticks when pods may be due for a sync; nil for never.
+	SyncCh <-chan time.Time
+	// HousekeepingCh ticks for cleanups; nil for never.
 	HousekeepingCh <-chan time.Time
-	Handler        SyncHandler
-	Pods           PodSource
-	SourcesReady   func(seen sets.Set[string]) bool
-	Observer       SyncObserver
-	seen           sets.Set[string]
-	errors         atomic.Uint64
+	// Handler receives the dispatched pods. It must not be nil.
+	Handler SyncHandler
+	// Pods finds the pods to sync; nil only without PlegCh and SyncCh.
+	Pods PodSource
+	// SourcesReady reports whether all sources are among those seen; a merger's
+	// SeenAllSources. It is called for each tick of HousekeepingCh.
+	SourcesReady func(seen sets.Set[string]) bool
+	// Observer is called before and after each dispatch; nil for none.
+	Observer SyncObserver
+	// seen has the sources of all updates so far. Only Run's goroutine uses it.
+	seen sets.Set[string]
+	// errors counts failed dispatches and cleanups; other goroutines read it.
+	errors atomic.Uint64
 }
 
 // Errors returns the number of failed dispatches and cleanups. It may be called while

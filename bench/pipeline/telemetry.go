@@ -19,41 +19,53 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// telemetry reads the stamps and the logs of a play and forwards them to a probe: a
-// few times a second during the play, and all that is left at its end. The stages
-// do not know it; a nil telemetry does nothing.
+// telemetry reads the stamps and the logs of a play and forwards them to a probe: a few
+// times a second during the play, and the rest at its end. The stages do not know it. A
+// nil telemetry is a no-op.
 //
 // Counters follow the play. In paced cells so do the latencies of one event in
 // eight; the others, those of mergers and of unpaced cells are forwarded at the end.
 // Then telemetry has every latency that the recorder has.
 type telemetry struct {
-	set     *probe.Set
-	st      *stamps
+	set *probe.Set
+	st  *stamps
+	// score is nil for a live stream until arrived; initial is the length of its initial
+	// list.
 	score   *score
 	initial uint64
-	budget  int64
-	mu      sync.Mutex
-	probe   *probe.Probe
-	over    bool
-	// released, enqueued and replaced are what has been counted.
+	// budget is the largest allowed lag in nanoseconds.
+	budget int64
+	// mu guards the fields below. The session's goroutine forwards during the play, the
+	// workload's at its end.
+	mu    sync.Mutex
+	probe *probe.Probe
+	// over stops forwarding during the play.
+	over bool
+	// released and enqueued are the last counted events; replaced is the number of
+	// counted list objects.
 	released, enqueued uint64
 	replaced           int64
-	// newest is the newest event in the logs.
-	newest  uint64
+	// newest is the newest event in the logs that were read.
+	newest uint64
+	// logs, work and notices are the readers of the logs; work and notices are nil in
+	// pipelines without them.
 	logs    []*logReader
 	work    *workReader
 	notices *noticeReader
-	// forwarded has a bit for each sampled event whose latencies are out.
+	// forwarded has a bit for each event in [oneIn]; it is set once the event's
+	// latencies are forwarded.
 	forwarded []uint64
-	also      []func()
-	expiries  int
+	// also has further functions that forward calls.
+	also []func()
+	// expiries counts the watches that relists of the storm ended.
+	expiries int
 }
 
-// oneIn is how many events of a paced cell share one that is forwarded at once. It
-// is a power of two.
+// oneIn: one event in 8 of a paced cell is forwarded during the play. It is a power of
+// two.
 const oneIn = 8
 
-// boundaries are those that telemetry has.
+// boundaries maps the recorder's boundaries to telemetry's histograms.
 var boundaries = map[cell.Boundary]probe.Histogram{
 	ReleasedEnqueued: probe.ReleasedEnqueued,
 	EnqueuedPopped:   probe.EnqueuedPopped,
@@ -87,7 +99,7 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	return t
 }
 
-// queue has the queue's length and the logs read until the play is torn down.
+// queue registers the queue's length and the logs for reading until the teardown.
 func (t *telemetry) queue(length func() int, logs ...*deliveryLog) {
 	if t == nil {
 		return
@@ -104,7 +116,7 @@ func (t *telemetry) queue(length func() int, logs ...*deliveryLog) {
 	t.watch(length, size)
 }
 
-// merger has the length of a merger's output and the log read.
+// merger registers the length of a merger's output and its log.
 func (t *telemetry) merger(length func() int, l *noticeLog) {
 	if t == nil {
 		return
@@ -115,7 +127,7 @@ func (t *telemetry) merger(length func() int, l *noticeLog) {
 	t.watch(length, meanSize(t.score.Events))
 }
 
-// watch has forward called at each look at the queue's length.
+// watch registers a function that reads the queue's length and forwards.
 func (t *telemetry) watch(length func() int, size float64) {
 	t.set.Depth(func() int {
 		t.mu.Lock()
@@ -127,7 +139,7 @@ func (t *telemetry) watch(length func() int, size float64) {
 	}, size)
 }
 
-// sizeSamples is how many objects a storm's mean size is estimated from.
+// sizeSamples is the number of objects that estimate a storm's mean size.
 const sizeSamples = 64
 
 // meanSize estimates the size of an object of the storm as JSON.
@@ -142,39 +154,40 @@ func meanSize(events []storm.Event) float64 {
 	return float64(bytes) / float64(max(n, 1))
 }
 
-// logReader is how far a delivery log has been read. It has slices of its own: the
-// log's may move when they grow, and then the rest is read at the end.
+// logReader is the read position in a delivery log. It has its own slice headers: the
+// log's slices may be reallocated when they grow. Entries beyond these headers are read
+// at the end.
 type logReader struct {
 	l        *deliveryLog
 	deltas   []cache.Delta
 	ends     []int32
 	readings []reading
-	// call, pos and reading come next.
+	// call, pos and reading are the next indexes in ends, deltas and readings.
 	call, pos, reading int
 }
 
-// workReader is how far the worker's log has been read.
+// workReader is the read position in the worker's log.
 type workReader struct {
 	w    *worker
 	log  []work
 	next int
 }
 
-// noticeReader is how far a log of notifications has been read.
+// noticeReader is the read position in a log of notifications.
 type noticeReader struct {
 	l    *noticeLog
 	log  []notice
 	next int
 }
 
-// event reports whether a number is that of an event after the initial list.
+// event reports whether seq is an event after the initial list.
 func (t *telemetry) event(seq uint64) bool {
 	return t.score != nil && seq > t.initial && seq <= uint64(len(t.score.Events))
 }
 
 func (t *telemetry) kind(seq uint64) probe.Type { return probe.WatchType(t.score.Events[seq-1].Type) }
 
-// intended is when an event was due, 0 where there is no pace.
+// intended returns the intended time of an event; false in unpaced cells.
 func (t *telemetry) intended(seq uint64) (int64, bool) {
 	if !t.st.paced {
 		return 0, false
@@ -182,7 +195,7 @@ func (t *telemetry) intended(seq uint64) (int64, bool) {
 	return t.st.start.Load() + int64(t.score.schedule.Intended(int(seq-1-t.initial))), true
 }
 
-// forward reads what is new. The caller holds mu.
+// forward reads the new stamps and log entries. The caller holds mu.
 func (t *telemetry) forward() {
 	if t.score != nil {
 		t.released = t.count(probe.Released, t.st.released, t.released)
@@ -207,8 +220,8 @@ func (t *telemetry) forward() {
 	t.probe.Flush()
 }
 
-// count counts the events of a stage in the order of their numbers, up to the first
-// without a stamp, and returns the last one counted.
+// count counts the events of a stage in sequence order, up to the first without a stamp.
+// It returns the last counted event.
 func (t *telemetry) count(stage probe.Stage, stamps []int64, from uint64) uint64 {
 	step := t.st.mask + 1
 	if t.st.none {
@@ -229,7 +242,7 @@ func (t *telemetry) count(stage probe.Stage, stamps []int64, from uint64) uint64
 	return from
 }
 
-// lag forwards how late a release was.
+// lag forwards the lag of a release.
 func (t *telemetry) lag(seq uint64, at int64) {
 	if due, ok := t.intended(seq); ok {
 		if at-due > t.budget {
@@ -239,8 +252,8 @@ func (t *telemetry) lag(seq uint64, at int64) {
 	}
 }
 
-// readLog reads a delivery log up to a hand-over, and fills in the stamps of the
-// events in it as the checker does in the end.
+// readLog reads a delivery log up to a hand-over. It fills in the same stamps as the
+// checker does at the end.
 func (t *telemetry) readLog(r *logReader, calls int) {
 	way := probe.PoppedAndHandled
 	if t.work != nil {
@@ -257,7 +270,7 @@ func (t *telemetry) readLog(r *logReader, calls int) {
 			t.newest = max(t.newest, seq)
 			switch {
 			case t.score == nil:
-				// A live stream: only the log says which events there are.
+				// A live stream has no list of events yet: the log is the only record.
 				if kind := probe.DeltaType(d.Type); kind != probe.Replaced {
 					t.probe.Count(probe.Enqueued, kind, 1)
 				}
@@ -280,7 +293,8 @@ func (t *telemetry) readLog(r *logReader, calls int) {
 	}
 }
 
-// at is the reading of the clock for a delta; zero where there is none.
+// at returns the clock reading that applies to a delta; the zero reading if there is
+// none yet.
 func (r *logReader) at(pos int) reading {
 	for r.reading < len(r.readings) && r.readings[r.reading].upto != 0 && r.readings[r.reading].upto <= pos {
 		r.reading++
@@ -326,7 +340,8 @@ func (t *telemetry) readNotices(upto int) {
 	}
 }
 
-// latencies forwards those of an event that was handled during the play, once.
+// latencies forwards the latencies of an event that was handled during the play. Later
+// calls for the event do nothing.
 func (t *telemetry) latencies(seq uint64, handled int64) {
 	st := t.st
 	released, enqueued := atomic.LoadInt64(&st.released[seq]), atomic.LoadInt64(&st.enqueued[seq])
@@ -335,7 +350,7 @@ func (t *telemetry) latencies(seq uint64, handled int64) {
 	}
 	t.forwarded[seq/oneIn/64] |= 1 << (seq / oneIn % 64)
 	if enqueued == 0 {
-		// It was popped before the call that put it in has returned.
+		// A consumer popped it before the producer's call returned.
 		enqueued = max(released, st.popped[seq])
 	}
 	t.between(probe.ReleasedEnqueued, released, enqueued)
@@ -363,7 +378,7 @@ func (t *telemetry) isForwarded(seq uint64) bool {
 	return seq%oneIn == 0 && t.forwarded[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
 }
 
-// arrived says which events a live stream had.
+// arrived sets the events of a live stream, which are known only after the round.
 func (t *telemetry) arrived(s *score) {
 	if t == nil {
 		return
@@ -378,7 +393,7 @@ func (t *telemetry) arrived(s *score) {
 	t.probe = t.set.Probe()
 }
 
-// pause ends the reading of logs that are about to be checked.
+// pause stops forwarding during the play. The checker writes the stamps from then on.
 func (t *telemetry) pause() {
 	if t != nil {
 		t.mu.Lock()
@@ -387,7 +402,7 @@ func (t *telemetry) pause() {
 	}
 }
 
-// finish forwards what is left, when the play is over and all stamps are complete.
+// finish forwards the rest, after the play, when all stamps are complete.
 func (t *telemetry) finish(o outcome) {
 	if t == nil {
 		return
@@ -439,7 +454,7 @@ func (t *telemetry) finish(o outcome) {
 	t.probe.Flush()
 }
 
-// close ends the play's part in the probes.
+// close closes the probe.
 func (t *telemetry) close() {
 	if t != nil {
 		t.mu.Lock()
@@ -480,8 +495,7 @@ func (t *telemetry) source(src source.Source) {
 	})
 }
 
-// endsWatches reports whether a fault ends the watches that it strikes, or refuses
-// requests for one.
+// endsWatches reports whether a fault ends watches or refuses requests for a watch.
 func endsWatches(name fault.Name) bool {
 	switch name {
 	case fault.Drip, fault.Stall, fault.DuplicateBookmark:
@@ -500,8 +514,8 @@ func (t *telemetry) expired() {
 	}
 }
 
-// upstream returns client-go's metrics and the name that a variant has in them: in
-// paced cells, as client-go updates them while events are handled. Nil for none.
+// upstream returns client-go's metrics and the variant's name in them; nil for none.
+// Unpaced cells have none, as client-go updates these metrics while events are handled.
 func (t *telemetry) upstream() (*probe.Upstream, string) {
 	if t == nil || !t.st.paced || t.score == nil || t.set.Upstream() == nil {
 		return nil, ""
@@ -509,7 +523,7 @@ func (t *telemetry) upstream() (*probe.Upstream, string) {
 	return t.set.Upstream(), t.set.Labels().UpstreamName()
 }
 
-// informer keeps client-go's metrics of an informer.
+// informer forwards client-go's metrics of an informer.
 func (t *telemetry) informer(length func() int) {
 	all, name := t.upstream()
 	if all == nil {
@@ -531,7 +545,7 @@ func (t *telemetry) informer(length func() int) {
 	})
 }
 
-// journeys forwards the ways of the events that are traced.
+// journeys forwards the journeys of the traced events.
 func (t *telemetry) journeys(o outcome) {
 	sampling := t.set.Sampling()
 	if sampling == nil {
@@ -552,8 +566,8 @@ func (t *telemetry) journeys(o outcome) {
 	}
 }
 
-// into returns the newer version that was handled in an event's place; 0 where it
-// was handled itself, or never.
+// into returns the newer version that an event was coalesced into; 0 if the event itself
+// was handled, or never.
 func (t *telemetry) into(seq uint64, lookedUp bool) uint64 {
 	handled := t.st.handled[seq]
 	if handled == 0 || !lookedUp && t.st.popped[seq] != 0 {
@@ -591,8 +605,8 @@ func (t *telemetry) journey(sampling *probe.Sampling, seq uint64, popped string,
 		{"released", t.st.released[seq]}, {"enqueued", t.st.enqueued[seq]}, {popped, t.st.popped[seq]},
 		{"stored", t.st.stored[seq]}, {"handled", t.st.handled[seq]},
 	} {
-		// An event may be popped before Add has returned: its stages are shown one
-		// after the other.
+		// A consumer may pop an event before the producer's Add returns. Later stages
+		// are moved so that times never decrease.
 		if s.stamp != 0 {
 			last = max(last, s.stamp)
 			j.Stages = append(j.Stages, probe.Arrival{Stage: s.name, At: at(last)})

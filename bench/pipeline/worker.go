@@ -21,14 +21,16 @@ type handler struct {
 	queue    workqueue.TypedInterface[string]
 	// stages labels the informer's goroutine at the first call.
 	stages profile.Stages
-	// seen has the events of the calls so far, left how many are
-	// missing; done is closed when none is. newest is the newest event.
-	seen   []bool
-	left   int
-	done   chan struct{}
+	// seen marks the events of the calls so far; left is the number of missing events.
+	// done is closed when left reaches 0.
+	seen []bool
+	left int
+	done chan struct{}
+	// newest is the newest event of the calls so far. busy is set during a call. Other
+	// goroutines read both.
 	newest atomic.Uint64
 	busy   atomic.Bool
-	// deleted, where set, stamps deletions.
+	// deleted stamps deletions; nil if something else does.
 	deleted func(seq uint64)
 }
 
@@ -75,7 +77,7 @@ func (h *handler) call(t cache.DeltaType, obj any) {
 		h.stages.To(0)
 	}
 	h.handling.do(1)
-	// The indexer has taken the object, so that it has a key.
+	// The indexer has accepted the object, so its key is valid.
 	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		h.queue.Add(key)
 	}
@@ -93,22 +95,24 @@ func (h *handler) call(t cache.DeltaType, obj any) {
 	}
 }
 
-// worker is the end of the informer pipeline: one goroutine that takes keys from
+// worker is the last stage of the informer pipeline: one goroutine that takes keys from
 // the workqueue and looks them up, as controllers do.
 type worker struct {
 	st      *stamps
 	indexer cache.KeyGetter
 	queue   workqueue.TypedInterface[string]
+	// log has the look-ups in order; stamped is its length at the last clock reading.
+	// Only run's goroutine writes them.
 	log     []work
 	stamped int
-	// worked is how many entries of the log other goroutines may read.
+	// worked is the number of entries of the log that other goroutines may read.
 	worked atomic.Uint64
-	// ready is closed when initial keys have been worked on.
+	// ready is closed after initial look-ups.
 	ready   chan struct{}
 	initial int
 }
 
-// work is one key with the object that the indexer had: nil for none. at is 0 where
+// work is one look-up: the key and the object in the indexer, nil for none. at is 0 if
 // the clock was not read.
 type work struct {
 	key string
@@ -151,7 +155,7 @@ func (w *worker) run(context.Context) {
 	}
 }
 
-// finish gives each item a stamp: its own or the next one.
+// finish gives each item without a clock reading that of the next item.
 func (w *worker) finish() {
 	next := w.st.now()
 	for i := len(w.log) - 1; i >= 0 && !w.st.every; i-- {
@@ -162,8 +166,7 @@ func (w *worker) finish() {
 	}
 }
 
-// staleness collects how far the store was behind the source at each look-up since
-// the schedule began.
+// staleness collects the store's staleness at each look-up since the schedule began.
 func (w *worker) staleness(fresh *freshness) *lags {
 	l := &lags{prefix: "staleness", boundary: Staleness}
 	for _, item := range w.log {
@@ -174,8 +177,8 @@ func (w *worker) staleness(fresh *freshness) *lags {
 	return l
 }
 
-// check checks that every key was worked on until its last event, never backwards,
-// and fills in when each event was handled: when a version at least as new was
+// check checks that each key was looked up up to its last event, and never backwards. It
+// fills in the handled stamps: an event is handled when its version or a newer one is
 // looked up.
 func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 	events := make([][]uint64, s.Keys)
@@ -184,8 +187,8 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 		events[e.KeyIndex] = append(events[e.KeyIndex], e.Seq)
 	}
 	deleted := func(seq uint64) bool { return s.Events[seq-1].Type == watch.Deleted }
-	// upto is how many of a key's events have been worked on; lastAt is when the
-	// key was found missing, if that is the last that is known of it.
+	// upto is the number of handled events of each key. lastAt is the time of a key's
+	// last look-up if it found no object; else 0.
 	upto, lastAt := make([]int, s.Keys), make([]int64, s.Keys)
 	handle := func(k int32, n int, at int64) {
 		for ; upto[k] < n; upto[k]++ {
@@ -200,8 +203,9 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 		}
 		own := events[k]
 		if item.obj == nil {
-			// It is the last deletion that was stored by then. Where stamps cannot
-			// tell, it is the next one, or the same where the key was missing before.
+			// No object: the look-up handled the last deletion stored by then. Sampled
+			// stamps do not show which one that is. Then it is the key's next deletion,
+			// or the same one if the previous look-up found no object either.
 			again := lastAt[k] != 0
 			lastAt[k] = item.at
 			next, stored := -1, -1
