@@ -17,79 +17,102 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Options say what is compared with what. [Defaults] are benchstat's, save that
-// the commit is ignored, as that is what usually differs.
+// Options select and group the measurements. [Defaults] are benchstat's, except that
+// the commit is ignored: it usually differs between the inputs.
 type Options struct {
-	// Table, Row, Col and Ignore are projections, Filter is a filter, in the
-	// language of golang.org/x/perf/benchproc/syntax.
+	// Table, Row, Col and Ignore are projections and Filter is a filter. The syntax is
+	// that of golang.org/x/perf/benchproc/syntax.
 	Table, Row, Col, Ignore, Filter string
-	Alpha, Confidence               float64
+	// Alpha is the significance level of the tests; Confidence is the level of the
+	// intervals. Both are between 0 and 1.
+	Alpha, Confidence float64
 }
 
-// Defaults compares files.
+// Defaults returns the options for a comparison of files, one column per file.
 func Defaults() Options {
 	return Options{Table: ".config", Row: ".fullname", Col: ".file", Ignore: "commit", Filter: "*", Alpha: stats.Alpha, Confidence: stats.Confidence}
 }
 
-// OptionError is an option that cannot be used.
+// OptionError is an invalid option.
 type OptionError struct {
-	// Option is its name in small letters, as the command's flag has it.
+	// Option is the lower-case name, the same as the flag's.
 	Option string
-	Err    error
+	// Err is the cause.
+	Err error
 }
 
 func (e *OptionError) Error() string { return e.Option + ": " + e.Err.Error() }
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// Tables are what comes out, one for each unit and value of Options.Table.
+// Tables is the result of [Build].
 type Tables struct {
-	Tables   []*Table // one per unit and value of Options.Table
-	Warnings []string // lines that cannot be read
-	Refused  []string // cells whose figures are invalid
+	// Tables has one element per unit and value of Options.Table.
+	Tables []*Table
+	// Warnings names unreadable lines, with file and number, and measurements that the
+	// filter cannot judge. All other measurements are in the tables.
+	Warnings []string
+	// Refused names the cells of results folders with invalid figures, and the reasons.
+	// No table contains them.
+	Refused []string
 }
 
-// Table is one unit's table.
+// Table holds the cells of one unit.
 type Table struct {
-	Unit       string
-	Keys       []KeyValue // values of Options.Table
+	// Unit is benchstat's: "sec/op" for "ns/op".
+	Unit string
+	// Keys are the common values of Options.Table, in order, without the unit.
+	Keys []KeyValue
+	// Rows and Cols are sorted. The other columns are compared with Cols[0].
 	Rows, Cols []benchproc.Key
-	Cells      map[Place]*Cell
-	Sums       []Sum // geometric means, one per column
+	// Cells has no entry where a row lacks a column.
+	Cells map[Place]*Cell
+	// Sums holds the geometric means, one per column.
+	Sums []Sum
 }
 
-// KeyValue is one part of a table's key.
+// KeyValue is one part of a table's key, such as goos and linux.
 type KeyValue struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// Place of a cell.
+// Place is the position of a cell in a table.
 type Place struct{ Row, Col benchproc.Key }
 
 // Cell is the rounds of one row and column.
 type Cell struct {
-	Sample        *benchmath.Sample
-	Summary       benchmath.Summary
-	Base          *Cell // the first column's cell; nil: not compared
-	Test          benchmath.Comparison
-	MinDetectable float64 // smallest visible change; 0 if unknown
-	Warnings      []error
-	residue       map[benchproc.Key]bool
-	classes       map[string]bool
+	// Sample holds the values of all rounds.
+	Sample *benchmath.Sample
+	// Summary is the median and its confidence interval.
+	Summary benchmath.Summary
+	// Base is the cell of the first column. It is nil in the first column, if the first
+	// column lacks the row, and for unequal guarantees.
+	Base *Cell
+	// Test compares the cell with Base; unset without a Base.
+	Test benchmath.Comparison
+	// MinDetectable is the smallest change that these rounds detect, as a share (see
+	// [stats.MinDetectable]); 0 if unknown.
+	MinDetectable float64
+	// Warnings are those of this cell, such as unequal guarantees.
+	Warnings []error
+	// residue holds the keys outside the projections that vary within the cell.
+	residue map[benchproc.Key]bool
+	// classes holds the guarantee classes of the cell's variants.
+	classes map[string]bool
 }
 
-// Sum is a column's geometric mean and that of its ratios to the first column;
-// NaN where there is none.
+// Sum is the last row of a column. Mean is the geometric mean of the cells; Ratio is
+// that of the ratios to the first column. Either is NaN if it does not exist.
 type Sum struct {
 	Mean, Ratio float64
 	Warnings    []error
 }
 
-// Build reads the inputs and makes the tables. Errors are an [*OptionError], one
-// wrapping [ErrEmpty], or the file system's.
+// Build reads the inputs and builds the tables. The error is an [*OptionError], wraps
+// [ErrEmpty], or comes from the file system.
 //
-// Time: linear in the measurements, save for the test, which is exact up to 50
-// rounds on a side and then takes their cube.
+// Time: linear in the number of measurements, plus the tests. The test is exact up to
+// 50 rounds per side and then needs cubic time in the rounds.
 func Build(inputs []Input, o Options) (*Tables, error) {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -114,12 +137,15 @@ type builder struct {
 	unit                         *benchproc.Field
 	reader                       benchfmt.Reader
 	tables                       map[benchproc.Key]*Table
-	classes                      map[[2]string]string
-	refused                      []refusal
-	out                          Tables
+	// classes maps a label and a cell name to the guarantee class from the results
+	// folder.
+	classes map[[2]string]string
+	// refused lists the cells with invalid figures.
+	refused []refusal
+	out     Tables
 }
 
-// refusal is a cell that is not compared.
+// refusal is a cell without a comparison, because its figures are invalid.
 type refusal struct{ label, name, why string }
 
 func newBuilder(o Options) (*builder, error) {
@@ -174,7 +200,7 @@ func (b *builder) read(in Input) error {
 	return errors.Join(b.reader.Err(), file.Close())
 }
 
-// judge notes what the folder says of its cells.
+// judge collects the verdicts and guarantee classes of a results folder.
 func (b *builder) judge(in Input) {
 	for _, c := range in.Run.Comparisons {
 		for _, cl := range c.Cells {
@@ -187,9 +213,9 @@ func (b *builder) judge(in Input) {
 	}
 }
 
-// retidy gives a value of 0 the unit that the others have: the reader keeps
-// "ns" where nothing is to be converted, so that rounds without a pause would
-// stand in a table of their own.
+// retidy gives a value of 0 the same unit as other values. The benchfmt reader keeps
+// "ns" for a value that needs no conversion. Rounds without a pause would otherwise
+// form a table of their own.
 func retidy(rec *benchfmt.Result) {
 	for i := range rec.Values {
 		_, rec.Values[i].Unit = benchunit.Tidy(rec.Values[i].Value, rec.Values[i].Unit)
@@ -219,7 +245,7 @@ func (b *builder) add(rec *benchfmt.Result, in Input) {
 	}
 }
 
-// finish sums up and compares.
+// finish computes the summaries and the comparisons.
 func (b *builder) finish() *Tables {
 	units := b.reader.Units()
 	for _, key := range sorted(b.tables) {
@@ -241,7 +267,7 @@ func (b *builder) finish() *Tables {
 	return &b.out
 }
 
-// asked reports whether a cell would have been in a table.
+// asked reports whether the filter and the projections select a refused cell.
 func (b *builder) asked(r refusal) bool {
 	res := benchfmt.Result{Name: benchfmt.Name(r.name)}
 	res.SetConfig(".file", r.label)
@@ -292,7 +318,7 @@ func (t *Table) finish(assume benchmath.Assumption, o Options) {
 	}
 }
 
-// promised is what the variants of a cell promise, "" where that isn't known.
+// promised returns the guarantee class of a cell's variants; "" if unknown.
 func promised(c *Cell) string {
 	var all []string
 	for class := range c.classes {
@@ -302,8 +328,8 @@ func promised(c *Cell) string {
 	return strings.Join(all, " and ")
 }
 
-// sum is the last row of a column. The ratios' mean is taken over rows rather
-// than from the means, so that a row that one column lacks doesn't shift it.
+// sum computes the last row of a column. The mean of the ratios is taken over the rows
+// instead of from the means. A row that one column lacks therefore does not shift it.
 func (t *Table) sum(col benchproc.Key, first bool, bases int) Sum {
 	var centers, ratios []float64
 	compared, undefined := 0, false
@@ -319,7 +345,7 @@ func (t *Table) sum(col benchproc.Key, first bool, bases int) Sum {
 		compared++
 		switch own, base := c.Summary.Center, c.Base.Summary.Center; {
 		case own == base:
-			ratios = append(ratios, 1) // 0 of 0 is no change, too.
+			ratios = append(ratios, 1) // 0 of 0 is no change.
 		case base == 0:
 			undefined = true
 		default:
@@ -341,7 +367,7 @@ func (t *Table) sum(col benchproc.Key, first bool, bases int) Sum {
 	return s
 }
 
-// geomean is NaN of none, and where a value is not above 0.
+// geomean returns NaN for no values and for values of 0 or less.
 func geomean(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -1,17 +1,19 @@
-// Package compare makes benchstat's tables of benchfmt files and results folders, and
-// holds the regression gate.
+// Package compare builds benchstat's tables from benchfmt files and results folders,
+// and contains the regression gate.
 //
-//  1. [Open] finds the inputs: benchfmt files, or folders with a bench.txt, each with an
-//     optional label.
+//  1. [Open] finds the inputs: benchfmt files, or folders with a bench.txt, each with
+//     an optional label.
 //  2. [Build] projects each measurement to a table, a row and a column, by the
 //     expressions of golang.org/x/perf/benchproc; golang.org/x/perf/benchmath computes
 //     medians, intervals and tests.
-//  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] lay the tables
-//     out. Text and CSV have benchstat's figures and form (golang.org/x/perf/cmd/benchstat).
+//  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] write the
+//     tables. Text and CSV have the figures and the form of
+//     golang.org/x/perf/cmd/benchstat.
 //  4. The gate ([Judge]) decides whether a new run regressed; see gate.go.
 //
-// A results folder also says which cells are invalid and which guarantees differ. No
-// difference is shown for either ([Tables.Refused] and the cells' warnings say why).
+// A results folder also holds verdicts and guarantees. Build shows no difference for an
+// invalid cell or for unequal guarantees. [Tables.Refused] and the warnings of the
+// cells give the reasons.
 package compare
 
 import (
@@ -25,28 +27,29 @@ import (
 	"watchlab/bench/lab"
 )
 
-// The errors of an input.
+// The errors of [Open] and [Build].
 var (
-	// ErrInput is wrapped by the errors for inputs that cannot be read.
+	// ErrInput is wrapped by the errors for unreadable inputs.
 	ErrInput = errors.New("not a benchmark file or results folder")
-	// ErrEmpty: nothing that was read passes the filter.
+	// ErrEmpty is wrapped if no measurement passes the filter.
 	ErrEmpty = errors.New("no benchmark to compare")
 )
 
-// Input is one column's worth of measurements, where columns are files.
+// Input is one benchfmt file, with its results folder if it has one.
 type Input struct {
-	Label string       // name of the column
-	Path  string       // of the benchfmt file
-	Run   *lab.Outcome // nil for a bare file
+	// Label is the name of the column if columns are files.
+	Label string
+	// Path is the path of the benchfmt file.
+	Path string
+	// Run is the run of the results folder; nil for a bare file.
+	Run *lab.Outcome
 }
 
-// Open finds the inputs. Each argument is a file in benchmark format, or a
-// results folder, or label=path of either. Two that are called the same are told
-// apart by #0, #1 and so on, unless they were called so by label: then they are
-// one column, as benchstat has it.
+// Open finds the inputs. Each argument is a benchfmt file, a results folder, or
+// label=path of either. Inputs with equal names get the suffixes #0, #1 and so on.
+// Inputs with equal explicit labels form one column, as in benchstat.
 //
-// Errors wrap [ErrInput] and name the argument; nothing but run.json and
-// env.json is read yet.
+// Errors wrap [ErrInput] and name the argument. Open reads only run.json and env.json.
 func Open(args []string) ([]Input, error) {
 	inputs := make([]Input, 0, len(args))
 	labelled := make([]bool, len(args))

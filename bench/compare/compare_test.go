@@ -22,12 +22,11 @@ import (
 	"watchlab/bench/stats"
 )
 
-// files are what the tables are made of: two runs that differ in some ways, with
-// a benchmark that only one has, one round of a benchmark, exact units, zeros,
-// and another package.
+// files are two runs. They contain a benchmark of only one run, a benchmark with one
+// round, exact units, zeros, and a second package.
 var files = []string{filepath.Join("testdata", "old.txt"), filepath.Join("testdata", "new.txt")}
 
-// build makes tables with the defaults, changed by some.
+// build builds the tables with changed defaults.
 func build(t *testing.T, args []string, change ...func(*compare.Options)) *compare.Tables {
 	t.Helper()
 	inputs, err := compare.Open(args)
@@ -45,7 +44,7 @@ func build(t *testing.T, args []string, change ...func(*compare.Options)) *compa
 	return tables
 }
 
-// benchstat runs the pinned tool.
+// benchstat runs the pinned version.
 func benchstat(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"tool", "benchstat"}, args...)...)
@@ -58,7 +57,7 @@ func benchstat(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// projections are ways to look at the files; each is given to both programs.
+// projections are options for both programs.
 var projections = map[string]struct {
 	args   []string
 	change func(*compare.Options)
@@ -85,8 +84,8 @@ var projections = map[string]struct {
 	}},
 }
 
-// TestFiguresAreBenchstats has the pinned benchstat read the same files: every
-// word of its text, and every figure of its CSV, is ours.
+// TestFiguresAreBenchstats compares with the pinned benchstat: every word of the text
+// form and every figure of the CSV form must be equal.
 func TestFiguresAreBenchstats(t *testing.T) {
 	for name, p := range projections {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +111,7 @@ func TestFiguresAreBenchstats(t *testing.T) {
 	}
 }
 
-// words takes a text table apart.
+// words splits a text table into lines and words.
 func words(text string) [][]string {
 	var out [][]string
 	for line := range strings.Lines(text) {
@@ -132,8 +131,8 @@ func records(t *testing.T, text string) [][]string {
 	return out
 }
 
-// alike compares as texts, or as figures that differ in the last digits only, as
-// means do that are added up in another order.
+// alike compares texts, and figures up to the last digits: means depend on the order of
+// addition.
 func alike(a, b string) bool {
 	if a == b {
 		return true
@@ -158,14 +157,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// jsonTable is a table as JSON has it.
+// jsonTable is the JSON form of a table.
 type jsonTable struct {
 	Unit    string
 	Columns []string
 	Rows    []jsonRow
 }
 
-// jsonRow is a row as JSON has it.
+// jsonRow is the JSON form of a row.
 type jsonRow struct {
 	Name  string
 	Cells []*struct {
@@ -214,8 +213,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestZeroHasItsUnit: rounds without a pause stand in the table of those with
-// one.
+// TestZeroHasItsUnit checks that rounds without a pause are in the same table as rounds
+// with one.
 func TestZeroHasItsUnit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zero.txt")
 	if err := os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644); err != nil {
@@ -232,8 +231,8 @@ func TestZeroHasItsUnit(t *testing.T) {
 	}
 }
 
-// folder writes a results folder with a baseline and a contestant of the given
-// classes, the latter with a verdict.
+// folder writes a results folder with a baseline and a variant of the given class, and
+// a verdict for the variant.
 func folder(t *testing.T, class string, verdict lab.Verdict, speed float64) string {
 	t.Helper()
 	o := &lab.Outcome{Format: lab.Format, Name: "test", Rounds: 5, Env: lab.Env{GOMAXPROCS: 2, Args: []string{}}}
@@ -369,8 +368,7 @@ func TestBuildRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreOurs: what the package says of confidence is what the run's
-// tables say.
+// TestDefaultsAreOurs checks that the level of confidence is that of the run's tables.
 func TestDefaultsAreOurs(t *testing.T) {
 	if o := compare.Defaults(); o.Alpha != stats.Alpha || o.Confidence != stats.Confidence {
 		t.Errorf("%+v", o)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// CSV writes the tables as comma-separated values, as benchstat does: figures
-// unrounded. Warnings, and what was refused, go to the other writer, a line
-// each, warnings after the cell that they are of, as a spreadsheet names it.
+// CSV writes the tables as comma-separated values in benchstat's form, with unrounded
+// figures. Warnings and refused cells go to the warnings writer, one line each. Each
+// warning starts with its cell in spreadsheet notation.
 func (t *Tables) CSV(w, warnings io.Writer) error {
 	out := sheet{csv: csv.NewWriter(w), warnings: warnings}
 	t.heads(func(line string) { out.write([]string{line}) }, out.table)
@@ -23,7 +23,7 @@ func (t *Tables) CSV(w, warnings io.Writer) error {
 	return out.csv.Error()
 }
 
-// sheet counts the rows that it writes.
+// sheet writes rows and counts them.
 type sheet struct {
 	csv      *csv.Writer
 	warnings io.Writer
@@ -32,11 +32,11 @@ type sheet struct {
 
 func (s *sheet) write(cells []string) {
 	s.rows++
-	// The writer keeps its error, which CSV returns.
+	// csv.Writer keeps its error; CSV returns it.
 	_ = s.csv.Write(cells)
 }
 
-// warn tells of the cell that is written next in the row.
+// warn writes the warnings of the next cell in the row.
 func (s *sheet) warn(column int, lists ...[]error) {
 	for _, list := range lists {
 		for _, err := range list {
@@ -54,8 +54,8 @@ func letters(column int) string {
 	return name
 }
 
-// start is where a column's cells begin: the first has a figure and its
-// interval, the others the difference and its test, too.
+// start is the first field of a column. The first column has a figure and an interval;
+// the others also have the difference and its test.
 func start(column int) int { return max(1, 4*column-1) }
 
 func (s *sheet) table(t *Table) {
@@ -77,7 +77,7 @@ func (s *sheet) table(t *Table) {
 	}
 	s.write(line)
 	for _, row := range t.Rows {
-		// As benchstat, a row ends with its last figure.
+		// Like benchstat, omit empty fields after the last figure.
 		line := []string{row.StringValues()}
 		for i, col := range t.Cols {
 			c := t.Cells[Place{row, col}]

@@ -1,24 +1,23 @@
-// This file and judge.go, judgement.go and rules.go are the regression gate: it judges
-// a new run by an old one and by rules that say which figures may change by how much.
+// This file, judge.go, judgement.go and rules.go are the regression gate. It compares a
+// new run with an old one. Rules state the allowed change of each figure.
 //
-//  1. [ParseRules] reads the rules; [DefaultRules] has some.
-//  2. [OpenRun] reads a run: a results folder, or a file in benchmark format.
-//  3. [Judge] applies each rule to its cells and returns a [Finding] for each.
+//   1. [ParseRules] reads the rules; [DefaultRules] is a default file.
+//   2. [OpenRun] reads a run from a results folder or a benchfmt file.
+//   3. [Judge] applies each rule to its cells and returns one [Finding] per figure.
 //
-// A figure has regressed only if all of these hold, so that the gate raises no false
-// alarms:
+// A figure regresses only if all of these hold. This keeps false alarms rare:
 //
 //   - the medians differ by more than the rule allows;
 //   - the difference is significant by the Mann-Whitney test, at 0.05;
-//   - the near end of its confidence interval is beyond the allowed change, too;
+//   - the nearer end of the confidence interval also exceeds the allowed change;
 //   - Welch's test on the logarithms rejects a change of just the allowed size, at 0.05
 //     for all tests of the gate together (Holm's correction). Without the correction,
 //     10 of 200 figures would differ by chance.
 //
-// The gate cannot see that a machine was slower in one of the runs: all figures move
-// at once. "per: baseline" helps: figures are multiples of the baseline's in the same
-// round of the same run. Where noise hides a change that is not allowed, the finding is
-// [Blind].
+// The gate cannot detect that the machine was slower in one of the runs, because all
+// figures change together. "per: baseline" helps: each figure is a multiple of the
+// baseline's in the same round of the same run. If noise may hide a forbidden change,
+// the finding is [Blind].
 
 package compare
 
@@ -34,30 +33,39 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Run is one side of the gate.
+// Run is the old or the new side of the gate.
 type Run struct {
-	Name    string // as in messages
-	Cells   []*gateCell
-	Machine map[string]string // what the run knows of it
-	Folder  bool              // a results folder, which knows baselines
-	byName  map[string]*gateCell
+	// Name appears in messages.
+	Name string
+	// Cells are in order of appearance, without the second cells of A/A pairs.
+	Cells []*gateCell
+	// Machine holds the known properties of the machine: cpu, goos, goarch, GOMAXPROCS.
+	Machine map[string]string
+	// Folder is true for a results folder. Only a folder has verdicts, guarantees and
+	// baselines.
+	Folder bool
+	byName map[string]*gateCell
 }
 
-// Cell is a benchmark of a run.
+// gateCell is one benchmark of a run.
 type gateCell struct {
-	Name     string
-	Samples  stats.Samples
+	// Name has no GOMAXPROCS suffix.
+	Name string
+	// Samples holds the rounds by unit; empty for an invalid cell.
+	Samples stats.Samples
+	// Verdict, Class and Input come from the results folder; zero for a bare file.
 	Verdict  lab.Verdict
 	Class    string
 	Input    string
 	result   benchfmt.Result
 	rounds   []lab.Round
 	headline cell.Boundary
+	// baseline is nil if the cell has none or is itself a baseline.
 	baseline *gateCell
 }
 
-// Open reads a run from a results folder or a file in benchmark format. Errors
-// wrap [ErrInput] or [stats.ErrFormat].
+// OpenRun reads a run from a results folder or a benchfmt file. Errors wrap [ErrInput]
+// or [stats.ErrFormat].
 func OpenRun(path string) (*Run, error) {
 	inputs, err := Open([]string{path})
 	if err != nil {
@@ -146,8 +154,8 @@ func (r *Run) add(c *gateCell, config map[string]string) {
 	r.byName[c.Name] = c
 }
 
-// values returns a metric's figures, plain or as multiples of the baseline's in the same
-// round.
+// values returns a metric's figures: plain, or as multiples of the baseline's in the
+// same round.
 func (c *gateCell) values(metric string, perBaseline bool) []float64 {
 	if !perBaseline {
 		return c.Samples[metric]

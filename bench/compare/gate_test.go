@@ -17,7 +17,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// machine is how a run's figures come about.
+// machine generates the figures of a run.
 type machine struct {
 	rng          *rand.Rand
 	rounds       int
@@ -29,8 +29,7 @@ func newMachine(seed uint64) *machine {
 	return &machine{rng: rand.New(rand.NewPCG(seed, 1)), rounds: 8, speed: 1, noise: 0.02, cpu: "Some CPU"}
 }
 
-// outcome plays a comparison: a baseline, and contestants that are three times
-// as fast.
+// outcome returns a comparison of a baseline and variants with three times its speed.
 func (m *machine) outcome(contestants int) *lab.Outcome {
 	o := &lab.Outcome{Format: lab.Format, Rounds: m.rounds, Env: lab.Env{CPU: m.cpu, GOMAXPROCS: 2, Args: []string{}}}
 	c := lab.ComparisonResult{Family: "deltafifo", Title: "test", Input: "0123"}
@@ -53,14 +52,14 @@ func (m *machine) outcome(contestants int) *lab.Outcome {
 	return o
 }
 
-// slow makes a cell's rounds slower.
+// slow makes the rounds of a cell slower.
 func slow(c *lab.CellResult, by float64) {
 	for i := range c.Rounds {
 		c.Rounds[i].Result.EventsPerSecond /= 1 + by
 	}
 }
 
-// open writes the outcome into a folder and reads it as the gate does.
+// open writes the outcome into a folder and opens it with OpenRun.
 func open(t *testing.T, o *lab.Outcome) *compare.Run {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +95,7 @@ const (
 	bytesOp    = "rules:\n- {metric: B/op, change: 1%, because: they are counted}\n"
 )
 
-// judge holds two outcomes against each other and returns the findings by cell.
+// judge compares two outcomes and returns the findings by cell.
 func judge(t *testing.T, old, now *lab.Outcome, text string) (*compare.Judgement, map[string]compare.Finding) {
 	t.Helper()
 	v, err := compare.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, text))
@@ -130,8 +129,8 @@ func TestAPlantedSlowdownIsNamed(t *testing.T) {
 	}
 }
 
-// TestFewRoundsAndManyCells: what is plain to see is found with five rounds, for
-// all that the correction asks.
+// TestFewRoundsAndManyCells checks that five rounds suffice for a large slowdown in
+// spite of the correction.
 func TestFewRoundsAndManyCells(t *testing.T) {
 	play := func(seed uint64) *lab.Outcome {
 		m := newMachine(seed)
@@ -146,8 +145,8 @@ func TestFewRoundsAndManyCells(t *testing.T) {
 	}
 }
 
-// TestNeverOnNoise plays equals against each other, over and over, quiet and so
-// noisy that half of the cells are blind.
+// TestNeverOnNoise compares equal runs repeatedly, with little noise and with so much
+// that half of the cells are blind.
 func TestNeverOnNoise(t *testing.T) {
 	const gates, cells = 30, 20
 	const nothingAllowed = "rules:\n- {metric: events/s, change: 0%, because: x}\n"
@@ -177,8 +176,8 @@ func TestNeverOnNoise(t *testing.T) {
 				}
 			}
 		}
-		// Where nothing is allowed, 1 gate in 20 may fail; more than 6 of 30 are none
-		// of chance's (p < 0.001). Where 5 % are, next to none does.
+		// With a change of 0, 1 gate in 20 may fail. More than 6 of 30 are not chance
+		// (p < 0.001). With 5 %, almost no gate fails.
 		if failed > 1 || strict > 6 {
 			t.Errorf("noise %v: %d of 30 gates failed, %d where nothing is allowed", noise, failed, strict)
 		}
@@ -188,7 +187,8 @@ func TestNeverOnNoise(t *testing.T) {
 	}
 }
 
-// TestASlowerMachine: all figures are a third lower, and that is nobody's fault.
+// TestASlowerMachine checks that figures per baseline tolerate a machine that is one
+// third slower.
 func TestASlowerMachine(t *testing.T) {
 	m := newMachine(2)
 	m.speed = 0.7
@@ -266,14 +266,15 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// plant gives a cell's rounds their throughputs.
+// plant sets the throughputs of a cell's rounds.
 func plant(c *lab.CellResult, values []float64) {
 	for i, v := range values {
 		c.Rounds[i].Result.EventsPerSecond = v * 1e4
 	}
 }
 
-// TestTheSecondHalfOfAPairIsNoCell: an A/A cell is neither judged nor missed.
+// TestTheSecondHalfOfAPairIsNoCell checks that the second cell of an A/A pair is
+// neither judged nor missing.
 func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
 	old := newMachine(1).outcome(5)
 	again := old.Comparisons[0].Cells[0]
@@ -313,8 +314,7 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What is counted can be held against another machine's, and so can what is per
-	// baseline.
+	// Counted figures and figures per baseline are comparable between machines.
 	for _, text := range []string{allocs, relative} {
 		if v, err := compare.Judge(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
 			t.Errorf("%s: %v", text, err)
@@ -327,8 +327,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestDefaultRules: they can be read, and hold of a run against itself; of bare
-// files, those that can be are.
+// TestDefaultRules checks that the default rules parse and hold for a run against
+// itself. For bare files, only the applicable rules hold.
 func TestDefaultRules(t *testing.T) {
 	r, err := compare.ParseRules(compare.DefaultRulesName, compare.DefaultRules)
 	if err != nil {
@@ -389,7 +389,7 @@ func TestParseNamesTheLine(t *testing.T) {
 	}
 }
 
-// TestUndecided: a gate without any decision has not passed.
+// TestUndecided checks that a gate without any decision does not pass.
 func TestUndecided(t *testing.T) {
 	m := newMachine(1)
 	m.rounds = 1

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// The JSON form of the tables. What isn't known is left out.
+// The JSON form of the tables. Unknown values are omitted.
 type (
 	jsonTables struct {
 		Tables   []jsonTable `json:"tables"`
@@ -21,7 +21,8 @@ type (
 		Geomean []jsonSum  `json:"geomean"`
 	}
 	jsonRow struct {
-		Name  string      `json:"name"`
+		Name string `json:"name"`
+		// Cells has the order of Columns; null for a missing cell.
 		Cells []*jsonCell `json:"cells"`
 	}
 	jsonCell struct {
@@ -34,7 +35,7 @@ type (
 		Warnings []string  `json:"warnings,omitempty"`
 	}
 	jsonTest struct {
-		// Change as a share: 0.05 for 5 % more.
+		// Change is a share: 0.05 means 5 % more.
 		Change        *float64 `json:"change,omitempty"`
 		P             float64  `json:"p"`
 		Significant   bool     `json:"significant"`
@@ -46,7 +47,7 @@ type (
 	}
 )
 
-// JSON writes the tables with every value that they are made of.
+// JSON writes the tables with all their values.
 func (t *Tables) JSON(w io.Writer) error {
 	out := jsonTables{Tables: []jsonTable{}, Refused: t.Refused, Warnings: t.Warnings}
 	for _, tab := range t.Tables {
@@ -88,7 +89,7 @@ func jsonOf(c *Cell) *jsonCell {
 	if c.Base != nil {
 		j.VsBase = &jsonTest{
 			Change: finite(c.Summary.Center/c.Base.Summary.Center - 1), P: c.Test.P,
-			// An exact unit has an alpha of 0, and any difference counts.
+			// Exact units have an alpha of 0: every difference is significant.
 			Significant:   c.Test.P < c.Test.Alpha || c.Test.Alpha == 0 && c.Summary.Center != c.Base.Summary.Center,
 			MinDetectable: c.MinDetectable,
 		}
@@ -96,7 +97,7 @@ func jsonOf(c *Cell) *jsonCell {
 	return j
 }
 
-// finite is nil of what JSON has no number for.
+// finite returns nil for NaN and infinities, which JSON cannot represent.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil

@@ -16,7 +16,7 @@ import (
 // FindingKind classifies a finding.
 type FindingKind string
 
-// The kinds. The first four fail the gate.
+// The kinds. [Regressed], [Broken], [Missing] and [Changed] fail the gate.
 const (
 	// Regressed: the figure is worse by more than the rule allows, beyond chance.
 	Regressed FindingKind = "regressed"
@@ -24,7 +24,7 @@ const (
 	Broken FindingKind = "broken"
 	// Missing: the new run lacks the cell, or the cell lacks the figure.
 	Missing FindingKind = "missing"
-	// Changed: the cell has other guarantees or another input.
+	// Changed: the cell has other guarantees or another input than before.
 	Changed FindingKind = "changed"
 	// Undecided: the machine spoiled a figure, or one side has too few rounds.
 	Undecided FindingKind = "undecided"
@@ -36,59 +36,77 @@ const (
 	Held FindingKind = "held"
 )
 
-// kinds in the order of a report.
+// kinds has the order of the report.
 var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Undecided, Blind, Improved, Held}
 
 // fails reports whether the kind fails the gate.
 func (k FindingKind) fails() bool { return slices.Index(kinds, k) < slices.Index(kinds, Undecided) }
 
-// Finding is the result for one figure of one cell.
+// Finding is the result of one rule for one figure of one cell.
 type Finding struct {
-	Kind          FindingKind `json:"kind"`
-	Cell          string      `json:"cell"`
-	Metric        string      `json:"metric"`
-	PerBaseline   bool        `json:"perBaseline,omitempty"`
-	Old           float64     `json:"old,omitempty"`    // median
-	New           float64     `json:"new,omitempty"`    // median
-	Change        *float64    `json:"change,omitempty"` // New/Old − 1
-	Lo            *float64    `json:"lo,omitempty"`     // 95 % interval of Change
-	Hi            *float64    `json:"hi,omitempty"`
-	Allowed       float64     `json:"allowed"`                 // share
-	P             *float64    `json:"p,omitempty"`             // Mann-Whitney
-	Adjusted      *float64    `json:"adjustedP,omitempty"`     // Welch, after Holm's correction
-	MinDetectable *float64    `json:"minDetectable,omitempty"` // smallest visible change
-	Why           string      `json:"why,omitempty"`           // explains the kind
-	Because       string      `json:"because"`                 // the rule's reason
-	Line          int         `json:"line"`                    // of the rule
-	rule          *Rule
-	beyond        bool
-	uncorrected   float64
+	// Kind is the result.
+	Kind FindingKind `json:"kind"`
+	// Cell is the name of the cell.
+	Cell string `json:"cell"`
+	// Metric is the rule's unit.
+	Metric string `json:"metric"`
+	// PerBaseline: Old and New are multiples of the baseline's figures.
+	PerBaseline bool `json:"perBaseline,omitempty"`
+	// Old and New are medians; Change is New/Old − 1, and nil without a ratio.
+	Old    float64  `json:"old,omitempty"`
+	New    float64  `json:"new,omitempty"`
+	Change *float64 `json:"change,omitempty"`
+	// Lo and Hi bound Change with 95 % confidence; nil for too few rounds.
+	Lo *float64 `json:"lo,omitempty"`
+	Hi *float64 `json:"hi,omitempty"`
+	// Allowed is the allowed change for the worse, as a share.
+	Allowed float64 `json:"allowed"`
+	// P is the p of the Mann-Whitney test. Adjusted is the p of Welch's test against
+	// the allowed change, after Holm's correction. Both are nil without a test.
+	P        *float64 `json:"p,omitempty"`
+	Adjusted *float64 `json:"adjustedP,omitempty"`
+	// MinDetectable is the smallest change that the rounds detect, as a share; nil if
+	// unknown.
+	MinDetectable *float64 `json:"minDetectable,omitempty"`
+	// Why explains the kind where the figures do not.
+	Why string `json:"why,omitempty"`
+	// Because and Line are the rule's.
+	Because     string `json:"because"`
+	Line        int    `json:"line"`
+	rule        *Rule
+	beyond      bool    // exceeds the allowed change, before the correction
+	uncorrected float64 // p of Welch's test
 }
 
 // Judgement is the result of the gate.
 type Judgement struct {
-	Old      string    `json:"old"`
-	New      string    `json:"new"`
-	Rules    string    `json:"rules"` // name of the rules
-	Failed   bool      `json:"failed"`
-	Findings []Finding `json:"findings"` // failures first
-	Notes    []string  `json:"notes,omitempty"`
+	// Old and New are the names of the runs.
+	Old string `json:"old"`
+	New string `json:"new"`
+	// Rules is the name of the rules.
+	Rules string `json:"rules"`
+	// Failed is true if any finding fails the gate.
+	Failed bool `json:"failed"`
+	// Findings holds failures first, then the order of the rules and cells.
+	Findings []Finding `json:"findings"`
+	// Notes are about the runs as wholes.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // The errors of [Judge].
 var (
-	// ErrNothing: a rule matches no cell with its metric.
+	// ErrNothing: no cell with the rule's metric matches.
 	ErrNothing = errors.New("matches nothing")
-	// ErrBaseline: a rule is per baseline, and a run is no results folder.
+	// ErrBaseline: the rule is per baseline and a run is a bare file.
 	ErrBaseline = errors.New("per baseline needs results folders, which know their baselines")
-	// ErrMachine: the runs come from different machines, and a rule compares times.
+	// ErrMachine: the machines differ and the rule compares times.
 	ErrMachine = errors.New("the runs are of different machines")
 )
 
-// Judge compares the new run with the old one. Errors are a [*RuleError] of the
-// rule, wrapping [ErrNothing], [ErrBaseline] or [ErrMachine].
+// Judge compares the new run with the old one. file is the name of the rules in errors.
+// An error is a [*RuleError] that wraps [ErrNothing], [ErrBaseline] or [ErrMachine].
 //
-// Time: O(rules · cells), and for each pair that of two tests.
+// Time: O(rules · cells), and two tests for each pair.
 func Judge(old, now *Run, file string, rules []Rule) (*Judgement, error) {
 	v := &Judgement{Old: old.Name, New: now.Name, Rules: file}
 	differs := machineDiffers(old, now)
@@ -134,7 +152,8 @@ func counted(metric string) bool {
 	return metric == stats.UnitAllocsPerOp || metric == stats.UnitBytesPerOp || metric == stats.UnitDeltasPerEvent
 }
 
-// machineDiffers names the differences between the machines, as far as both runs know.
+// machineDiffers describes the differences between the machines, in the properties that
+// both runs know.
 func machineDiffers(old, now *Run) string {
 	var out []string
 	for _, key := range []string{"cpu", "goos", "goarch", "GOMAXPROCS"} {
@@ -145,7 +164,8 @@ func machineDiffers(old, now *Run) string {
 	return strings.Join(out, ", ")
 }
 
-// judge judges one cell; false if the old run has no figure and no reason for that.
+// judge judges one cell. It returns false if the old run has no figure and no reason
+// for the absence.
 func judge(rule *Rule, was, is *gateCell) (Finding, bool) {
 	f := Finding{
 		Cell: was.Name, Metric: rule.Metric, PerBaseline: rule.PerBaseline,
@@ -188,7 +208,7 @@ func unbelievable(c *gateCell) bool {
 	return c.Verdict.Status == lab.Invalid || c.Verdict.Status == lab.Unplayed
 }
 
-// measure compares the rounds.
+// measure compares the rounds and sets the kind, before the correction.
 func (f *Finding) measure(before, after []float64) {
 	c := stats.Compare(before, after)
 	f.Old, f.New, f.P = stats.Median(before), stats.Median(after), &c.P
@@ -213,7 +233,7 @@ func (f *Finding) measure(before, after []float64) {
 	case c.Significant && f.past(before, after):
 		f.Kind = Improved
 		if worse {
-			f.Kind, f.beyond = Held, true // Until the correction has spoken.
+			f.Kind, f.beyond = Held, true // correct decides later
 			f.uncorrected = welch(before, after, f.limit(higher))
 		}
 	case f.MinDetectable != nil && *f.MinDetectable > f.Allowed:
@@ -230,13 +250,13 @@ func (f *Finding) limit(higher bool) float64 {
 	return 1 + f.Allowed
 }
 
-// past reports whether the median and the near end of the interval are beyond the
-// allowed change, upwards or downwards.
+// past reports whether the median and the nearer end of the interval exceed the allowed
+// change, upwards or downwards.
 func (f *Finding) past(before, after []float64) bool {
 	grown := f.New > f.Old
 	switch {
 	case f.Lo == nil && grown:
-		// Figures of 0 have no ratio; then the two sides must not overlap.
+		// Figures of 0 have no ratio; then the samples must not overlap.
 		return slices.Min(after) > slices.Max(before)
 	case f.Lo == nil:
 		return slices.Max(after) < slices.Min(before)
@@ -246,8 +266,9 @@ func (f *Finding) past(before, after []float64) bool {
 	return max(*f.Hi, *f.Change) < -f.Allowed
 }
 
-// welch is the p of the hypothesis that after is limit times before, on logarithms, or on
-// the figures themselves if one is 0. Constant figures are equal (1) or not (0).
+// welch returns the p of the hypothesis that after is limit times before. It tests
+// logarithms, or the plain figures if one is 0. For constant figures p is 1 (equal) or
+// 0.
 func welch(before, after []float64, limit float64) float64 {
 	a, b := make([]float64, len(before)), make([]float64, len(after))
 	logs := slices.Min(before) > 0 && slices.Min(after) > 0
@@ -273,9 +294,9 @@ func welch(before, after []float64, limit float64) float64 {
 	return benchmath.AssumeNormal.Compare(sa, sb).P
 }
 
-// correct applies Holm's procedure to all tested figures: the smallest p is corrected for
-// all of them, the next for all but one, and so on. A figure that stays significant is a
-// regression, any other is Blind.
+// correct applies Holm's procedure to all tested figures. The smallest p is corrected
+// for all tests, the next for one fewer, and so on. A figure that stays significant is
+// a regression; all others are [Blind].
 func correct(findings []Finding) {
 	tested := 0
 	var beyond []*Finding

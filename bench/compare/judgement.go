@@ -10,7 +10,7 @@ import (
 	"golang.org/x/perf/benchunit"
 )
 
-// Text writes a line for each finding; held and improved figures are counted.
+// Text writes one line per finding. Held and improved figures are only counted.
 func (v *Judgement) Text(w io.Writer) error {
 	var b bytes.Buffer
 	counts := map[FindingKind]int{}
@@ -68,7 +68,7 @@ func (f *Finding) line(rules string) string {
 	return b.String()
 }
 
-// figureOf writes a figure with its unit's prefix, or a multiple.
+// figureOf writes a figure with its unit and prefix, or as a multiple of the baseline.
 func figureOf(v float64, metric string, perBaseline bool) string {
 	if perBaseline {
 		return fmt.Sprintf("%.3g×", v)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Markdown writes the tables with pipes, and with what would have been seen
-// where no difference was: the same figures as [Tables.Text] otherwise.
+// Markdown writes the tables with pipes. The figures are those of [Tables.Text]. A cell
+// without a significant difference also shows the smallest detectable change.
 func (t *Tables) Markdown(w io.Writer) error {
 	var b bytes.Buffer
 	keys := false
@@ -69,7 +69,8 @@ func spread(s string) string {
 	return " ± " + s
 }
 
-// seen says what a cell without a difference would have shown.
+// seen returns the smallest detectable change of a cell without a significant
+// difference.
 func (t *Table) seen(row, col int) string {
 	if row >= len(t.Rows) {
 		return ""

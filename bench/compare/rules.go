@@ -17,20 +17,32 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Rule says how much a metric of some cells may change for the worse.
+// Rule limits how much one metric of some cells may change for the worse.
 type Rule struct {
-	Metric      string  // a unit of bench.txt
-	Cells       string  // benchproc filter
-	Change      float64 // allowed share for the worse
-	Floor       float64 // smaller differences are ignored, in the metric's unit
-	PerBaseline bool    // as multiples of the baseline in the same round
-	Better      stats.Direction
-	Because     string // reason, shown with a regression
-	Line        int    // in the rules file
-	filter      *benchproc.Filter
+	// Metric is a unit of bench.txt, such as events/s or p99-ns.
+	Metric string
+	// Cells is a filter in the syntax of golang.org/x/perf/benchproc/syntax; "*"
+	// selects all cells.
+	Cells string
+	// Change is the allowed share. With 0.1, a time may grow to 1.1 times the old one,
+	// and a rate may fall to 0.9 times.
+	Change float64
+	// Floor is the smallest difference that counts, in the metric's unit. It protects
+	// figures near 0, where any share is tiny.
+	Floor float64
+	// PerBaseline compares multiples of the baseline's figure in the same round. This
+	// removes the effect of a slower machine.
+	PerBaseline bool
+	// Better is the good direction (see [stats.Better] for the default).
+	Better stats.Direction
+	// Because is the reason for the rule. Regressions show it.
+	Because string
+	// Line is the rule's line in the file.
+	Line   int
+	filter *benchproc.Filter
 }
 
-// String names the rule's figure.
+// String returns the metric, followed by "per baseline" if set.
 func (r *Rule) String() string {
 	if r.PerBaseline {
 		return r.Metric + " per baseline"
@@ -38,7 +50,7 @@ func (r *Rule) String() string {
 	return r.Metric
 }
 
-// allows writes what is allowed: "+10 %" or "-10 %".
+// allows returns the allowed change: "+10 %" or "-10 %".
 func (r *Rule) allows() string {
 	sign := "+"
 	if r.Better == stats.Higher {
@@ -47,14 +59,17 @@ func (r *Rule) allows() string {
 	return fmt.Sprintf("%s%.3g %%", sign, r.Change*100)
 }
 
-// ErrRule is wrapped by the errors for rules that cannot be used.
+// ErrRule is wrapped by the errors for invalid rules.
 var ErrRule = errors.New("bad rule")
 
-// RuleError is an error of a rules file.
+// RuleError is an error in a rules file.
 type RuleError struct {
+	// File is the name of the rules.
 	File string
-	Line int // 0: unknown
-	Err  error
+	// Line is 0 if unknown.
+	Line int
+	// Err is the cause.
+	Err error
 }
 
 func (e *RuleError) Error() string {
@@ -65,28 +80,28 @@ func (e *RuleError) Error() string {
 }
 func (e *RuleError) Unwrap() error { return e.Err }
 
-// Default is a file of rules for results folders that watchlab writes.
+// DefaultRules is a rules file for results folders.
 //
 //go:embed gate.yaml
 var DefaultRules []byte
 
-// DefaultRulesName is how the default rules are called in findings and errors.
+// DefaultRulesName is the name of the default rules in findings and errors.
 const DefaultRulesName = "default rules"
 
-// ReadFile reads rules from a file; see [Parse].
+// ReadRules reads rules from a file; see [ParseRules].
 func ReadRules(path string) ([]Rule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		var p *os.PathError
 		if errors.As(err, &p) {
-			err = p.Err // Without the path, which stands before it.
+			err = p.Err // The path is already in File.
 		}
 		return nil, &RuleError{File: path, Err: err}
 	}
 	return ParseRules(path, data)
 }
 
-// Parse reads rules from YAML:
+// ParseRules reads rules from YAML:
 //
 //	rules:
 //	- metric: events/s
@@ -97,9 +112,8 @@ func ReadRules(path string) ([]Rule, error) {
 //	  better: higher                             # where the unit doesn't tell
 //	  because: throughput is what the variant is for
 //
-// It is strict: a field that there isn't, or one that is missing, is an error.
-// Errors are a [*RuleError] with the line, wrapping [ErrRule]. file is the name
-// that they show.
+// Unknown and missing fields are errors. An error is a [*RuleError] with the line and
+// wraps [ErrRule]. file is the name of the rules in errors.
 func ParseRules(file string, data []byte) ([]Rule, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -158,12 +172,12 @@ func ParseRules(file string, data []byte) ([]Rule, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]+): `)
 
-// syntaxError takes the line out of the parser's text, which has it nowhere
-// else.
+// syntaxError extracts the line from the parser's message; the parser does not provide
+// it otherwise.
 func syntaxError(file string, err error) error {
 	e := &RuleError{File: file, Err: fmt.Errorf("%w: %w", ErrRule, err)}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		e.Line, _ = strconv.Atoi(m[1]) // Digits are what it takes.
+		e.Line, _ = strconv.Atoi(m[1]) // The pattern matches digits only.
 		e.Err = fmt.Errorf("%w: %s", ErrRule, strings.TrimPrefix(err.Error(), m[0]))
 	}
 	return e
@@ -203,7 +217,7 @@ func (r *Rule) set(key, value string) error {
 	return err
 }
 
-// share reads "10%" and "0.1".
+// share parses "10%" and "0.1".
 func share(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := fromZero(strings.TrimSpace(number))
@@ -221,7 +235,7 @@ func fromZero(text string) (float64, error) {
 	return v, nil
 }
 
-// matches reports whether the rule is for a cell.
+// matches reports whether the rule applies to a cell.
 func (r *Rule) matches(c *gateCell) bool {
 	if r.filter == nil {
 		return true

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/perf/benchunit"
 )
 
-// geomeanLabel stands before the last row, as benchstat has it.
+// geomeanLabel names the last row, as in benchstat.
 const geomeanLabel = "geomean"
 
-// shown is a cell as text, in parts that are set beneath each other.
+// shown is a cell as text. Each part is aligned within its column.
 type shown struct{ center, spread, marks, delta, test, testMarks string }
 
-// notes numbers the warnings of a table, each text once.
+// notes numbers the warnings of a table. Equal texts share a number.
 type notes struct {
 	texts []string
 }
@@ -50,9 +50,8 @@ func superscript(n int) string {
 	return b.String()
 }
 
-// lines are the rows of a table as text, the geometric means last, and the
-// notes that their marks stand for. geomeans are left out of a table of one row,
-// as they would repeat it.
+// lines returns the rows of a table as text, the geometric means last, and the notes
+// behind the marks. A table with one row has no geometric means: they would repeat it.
 func (t *Table) lines() (labels []string, rows [][]shown, n notes) {
 	class := benchunit.ClassOf(t.Unit)
 	for _, row := range t.Rows {
@@ -93,7 +92,7 @@ func (t *Table) lines() (labels []string, rows [][]shown, n notes) {
 	return append(labels, geomeanLabel), append(rows, line), n
 }
 
-// ratio is the change of the geometric means.
+// ratio formats the change of the geometric mean.
 func (s Sum) ratio() string {
 	if math.IsNaN(s.Ratio) {
 		return "?"
@@ -101,7 +100,7 @@ func (s Sum) ratio() string {
 	return fmt.Sprintf("%+.2f%%", (s.Ratio-1)*100)
 }
 
-// scaler gives all cells of a row one prefix.
+// scaler returns one unit prefix for all cells of a row.
 func (t *Table) scaler(row benchproc.Key) benchunit.Scaler {
 	var values []float64
 	for _, col := range t.Cols {
@@ -112,8 +111,8 @@ func (t *Table) scaler(row benchproc.Key) benchunit.Scaler {
 	return benchunit.CommonScale(values, benchunit.ClassOf(t.Unit))
 }
 
-// heads calls head for each table with the lines that stand above it: the keys
-// that changed, and an empty line between tables.
+// heads calls head with each heading line, then table. Headings are the changed keys;
+// an empty line separates the tables.
 func (t *Tables) heads(head func(string), table func(*Table)) {
 	before := map[string]string{}
 	for i, tab := range t.Tables {
@@ -130,7 +129,7 @@ func (t *Tables) heads(head func(string), table func(*Table)) {
 	}
 }
 
-// Text writes the tables for a terminal, then what was refused.
+// Text writes the tables as plain text, then the refused cells.
 func (t *Tables) Text(w io.Writer) error {
 	var b bytes.Buffer
 	t.heads(func(line string) { fmt.Fprintln(&b, line) }, func(tab *Table) { tab.text(&b) })
@@ -139,7 +138,7 @@ func (t *Tables) Text(w io.Writer) error {
 	return err
 }
 
-// refusals calls line for each line about what was refused.
+// refusals calls line for each line about refused cells.
 func (t *Tables) refusals(line func(string)) {
 	if len(t.Refused) > 0 {
 		line("")
@@ -150,7 +149,7 @@ func (t *Tables) refusals(line func(string)) {
 	}
 }
 
-// widths of a column's parts.
+// widths are the widths of the parts of one column.
 type widths struct{ center, spread, marks, delta, test, testMarks int }
 
 func (t *Table) text(b *bytes.Buffer) {
@@ -215,10 +214,10 @@ func (t *Table) text(b *bytes.Buffer) {
 	}
 }
 
-// rule stands between the columns of the head.
+// rule separates the columns of the header.
 const rule = " │ "
 
-// left is the width of the figure with its spread and marks.
+// left is the width of the figure with spread and marks.
 func (p widths) left() int {
 	return p.center + width(" ± ") + p.spread + gap(p.marks)
 }
@@ -230,7 +229,7 @@ func gap(n int) int {
 	return n + 1
 }
 
-// join sets a cell's parts beside each other.
+// join aligns the parts of a cell and concatenates them.
 func (p widths) join(s shown) string {
 	text := lead(s.center, p.center)
 	if s.spread != "" {
@@ -251,7 +250,7 @@ func (p widths) join(s shown) string {
 	return text
 }
 
-// fit widens columns so that what stands above them, and the unit, has room.
+// fit widens columns so that their headings and the unit fit.
 func fit(nodes []*benchproc.KeyHeaderNode, whole []int, unit int) {
 	for i := range whole {
 		whole[i] = max(whole[i], unit)
@@ -268,7 +267,7 @@ func fit(nodes []*benchproc.KeyHeaderNode, whole []int, unit int) {
 	}
 }
 
-// span is the width of the columns beneath a heading.
+// span is the total width of the columns below a heading.
 func span(node *benchproc.KeyHeaderNode, whole []int) int {
 	sum := width(rule) * (node.Len - 1)
 	for _, w := range whole[node.Start : node.Start+node.Len] {

@@ -6,26 +6,33 @@ import (
 	"strconv"
 )
 
-// Bars are figures side by side, each from zero, with its interval and the rounds
-// that it comes from. An axis that does not begin at zero would lie, so there is
-// none here.
+// Bars is a bar chart. Each bar starts at zero and shows its interval and the values of
+// its rounds. A zero origin keeps the lengths proportional to the values; there is no
+// other option.
 type Bars struct {
+	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
 	Axis              Axis
-	Rows              []Bar
+	// Rows are drawn from top to bottom.
+	Rows []Bar
 }
 
-// Bar is one figure. A bar without a value is written with its note alone.
+// Bar is one value. A bar without a value shows only its note.
 type Bar struct {
-	Name      string
-	Style     Style
-	Value     *float64
-	Lo, Hi    *float64
-	Rounds    []float64
+	// Name is written above the bar.
+	Name  string
+	Style Style
+	// Value is nil if unknown.
+	Value *float64
+	// Lo and Hi bound the interval; nil if there is none.
+	Lo, Hi *float64
+	// Rounds are the values whose median is Value.
+	Rounds []float64
+	// Note is written at the right, such as the ratio. Tip is the tooltip of the bar.
 	Note, Tip string
 }
 
-// The height of a row, and where in it the bar is.
+// Height of a row, and position of the bar within it.
 const (
 	rowHeight, barTop, barHeight = 36, 17, 12
 	rowsLeft, rowsRight          = 4, 10
@@ -82,7 +89,7 @@ func (c Bars) SVG(id string) template.HTML {
 	return p.close()
 }
 
-// row begins the group of a row, writes its words, and returns where its top is.
+// row opens the group of a row, writes its texts, and returns its top edge.
 func (p *picture) row(i int, style Style, name, note string) (top float64) {
 	top = float64(4 + rowHeight*i)
 	p.f(`<g class="row series %s" data-series="%s">`, style.class(), esc(name))
@@ -91,7 +98,7 @@ func (p *picture) row(i int, style Style, name, note string) (top float64) {
 	return top
 }
 
-// ruler draws a horizontal axis below rows.
+// ruler draws a horizontal axis below the rows.
 func ruler(p *picture, x scale, ticks []Tick, top, bottom float64) {
 	lastEnd := math.Inf(-1)
 	for _, t := range ticks {

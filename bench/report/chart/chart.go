@@ -1,19 +1,17 @@
-// Package chart draws the pictures of a report as SVG, by hand: no library, no
-// script, no font and no network is needed to see one.
+// Package chart draws the charts of a report as SVG. The SVG needs no library, script,
+// font or network.
 //
-//  1. A chart is a struct that is filled with figures: [Lines], [Bars], [Ranges],
-//     [Shares], [Heat].
-//  2. SVG draws it. Colours are classes ("s0" to "s9") that [CSS] gives a value in
-//     a light and in a dark theme.
-//  3. Table gives the same figures as words, for those who do not see the picture.
+//  1. A chart is a struct with figures: [Lines], [Bars], [Ranges], [Shares], [Heat].
+//  2. SVG draws it. Colours are classes ("s0" to "s9"). [CSS] defines them for a light
+//     and a dark theme.
+//  3. Table returns the same figures as text, for screen readers and print.
 //
-// What a script may want to know stands in the picture: each series is a group
-// with data-series, each figure an element of class "pt" with data-tip. Names and
-// labels are escaped, whatever they hold.
+// The picture holds the data for scripts. Each series is a group with data-series, and
+// each figure is an element of class "pt" with data-tip. Names and labels are escaped.
 //
-// All charts are [Width] wide and are meant to be scaled; names stand above bars
-// rather than beside them, so that a narrow screen shows them whole. A chart costs
-// time and text in proportion to its figures.
+// All charts are [Width] wide and scale with the page. Names are above the bars, so
+// that narrow screens show them completely. Time and size are linear in the number of
+// figures.
 package chart
 
 import (
@@ -24,30 +22,34 @@ import (
 	"strings"
 )
 
-// Width of every chart, in the units of its view box.
+// Width of every chart, in units of the view box.
 const Width = 440
 
-// Chart is what all kinds have in common.
+// Chart is the interface of all kinds of charts.
 type Chart interface {
-	// SVG draws the chart. The id must be the chart's own on its page: the parts
-	// that name and describe the picture are derived from it.
+	// SVG draws the chart. The id must be unique on the page: other ids are derived
+	// from it.
 	SVG(id string) template.HTML
-	// Table holds the chart's figures.
+	// Table returns the figures of the chart.
 	Table() Table
 	// Empty reports whether there is nothing to draw.
 	Empty() bool
 }
 
-// Table is what a chart shows, as words. The first column names the row.
+// Table holds the figures of a chart as text. The first column names the row.
 type Table struct {
+	// Header names the columns.
 	Header []string
-	Rows   [][]string
+	// Rows have as many cells as Header.
+	Rows [][]string
 }
 
-// Style is how a series is told from the others: by colour, by the form of its
-// marks, and by its line, so that none of them alone is needed.
+// Style distinguishes a series by colour, form of the marks and line. No distinction
+// depends on colour alone.
 type Style struct {
-	Slot   int
+	// Slot selects the colour and the form of marks, modulo [Slots].
+	Slot int
+	// Dashed selects dashed lines and hollow marks, for baselines.
 	Dashed bool
 }
 
@@ -62,8 +64,7 @@ func (s Style) class() string {
 // picture collects the text of an SVG.
 type picture struct{ b strings.Builder }
 
-// open begins the picture. Its name and its description are what a screen reader
-// says of it.
+// open begins the picture. Screen readers read the name and the description.
 func open(id, name, description string, height float64) *picture {
 	p := &picture{}
 	fmt.Fprintf(&p.b, `<svg class="chart" viewBox="0 0 %d %s" role="img" aria-labelledby="%s-t %s-d" xmlns="http://www.w3.org/2000/svg">`,
@@ -74,7 +75,7 @@ func open(id, name, description string, height float64) *picture {
 
 func (p *picture) close() template.HTML {
 	p.b.WriteString("</svg>")
-	// Everything that came from outside went through esc.
+	// esc has escaped all external text.
 	return template.HTML(p.b.String())
 }
 
@@ -89,8 +90,8 @@ func (p *picture) line(x1, y1, x2, y2 float64, class string) {
 	p.f(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, n(x1), n(y1), n(x2), n(y2), class)
 }
 
-// mark draws a figure's sign, in the form of its slot. What is said of it is its
-// title, so that it is shown without a script, too.
+// mark draws the mark of a figure in the form of its slot. The tip is its title, so
+// browsers show it without a script.
 func (p *picture) mark(x, y float64, s Style, tip string) {
 	const r = 3.6
 	var d string
@@ -109,7 +110,7 @@ func (p *picture) mark(x, y float64, s Style, tip string) {
 	p.f(`<path d="%s" class="pt" data-tip="%s"><title>%s</title></path>`, d, esc(tip), esc(tip))
 }
 
-// n writes a coordinate: a tenth of a pixel is finer than anybody sees.
+// n writes a coordinate with a precision of 0.1 units.
 func n(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
@@ -119,8 +120,8 @@ func n(v float64) string {
 
 func esc(s string) string { return template.HTMLEscapeString(s) }
 
-// Key draws a series' sign for a legend, as a small picture that says nothing to
-// those who hear its name beside it.
+// Key draws the mark of a series for a legend. Screen readers skip it, because the name
+// is next to it.
 func Key(s Style) template.HTML {
 	p := &picture{}
 	p.f(`<svg class="key" viewBox="0 0 26 12" aria-hidden="true" focusable="false"><g class="series %s">`, s.class())
@@ -130,7 +131,7 @@ func Key(s Style) template.HTML {
 	return template.HTML(strings.ReplaceAll(strings.ReplaceAll(p.b.String(), "<title></title>", ""), ` data-tip=""`, ""))
 }
 
-// shorten cuts a label that would leave its place.
+// shorten truncates a label to at most most characters.
 func shorten(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {

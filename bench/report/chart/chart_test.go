@@ -20,8 +20,8 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
 const nasty = `<script>alert("x")</script> & 'y'`
 
-// charts has one of each kind, with all that may stand in it, and names that would
-// be markup if nobody took care.
+// charts returns one chart of each kind with all options, and names that contain
+// markup.
 func charts() map[string]chart.Chart {
 	axis := chart.Axis{Label: nasty, Format: plain}
 	return map[string]chart.Chart{
@@ -45,7 +45,8 @@ func charts() map[string]chart.Chart {
 	}
 }
 
-// TestSVG: each picture is sound XML, is named, and holds no markup of others'.
+// TestSVG checks that each picture is well-formed XML, has a name, and escapes its
+// texts.
 func TestSVG(t *testing.T) {
 	for name, c := range charts() {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +89,8 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestNothingToDraw: a chart without figures says so, and draws no nonsense.
+// TestNothingToDraw checks that a chart without figures reports it and draws no invalid
+// numbers.
 func TestNothingToDraw(t *testing.T) {
 	for name, c := range map[string]chart.Chart{
 		"lines":  chart.Lines{Y: chart.Axis{Log: true}, Series: []chart.Curve{{Points: []chart.Point{{X: 1, Y: 0, Mark: true}}}}},
@@ -108,7 +110,7 @@ func TestNothingToDraw(t *testing.T) {
 
 var place = regexp.MustCompile(`class="bar pt" d="M4 [0-9.]+H([0-9.]+)V`)
 
-// TestBarsBeginAtZero: a bar twice as long is a figure twice as large.
+// TestBarsBeginAtZero checks that a bar of twice the value is twice as long.
 func TestBarsBeginAtZero(t *testing.T) {
 	c := chart.Bars{Rows: []chart.Bar{{Name: "a", Value: ptr(1000)}, {Name: "b", Value: ptr(2000)}}}
 	var ends []float64
@@ -124,7 +126,7 @@ func TestBarsBeginAtZero(t *testing.T) {
 	}
 }
 
-// TestTable: the figures are those that were given, in their order.
+// TestTable checks that the figures are the given ones, in order.
 func TestTable(t *testing.T) {
 	all := charts()
 	for name, want := range map[string][]string{

@@ -6,32 +6,38 @@ import (
 	"slices"
 )
 
-// Heat is a figure over two numbers, as a map: the darker (in the light theme),
-// the more. Several maps with one Scale can be compared by eye.
+// Heat is a heat map of a figure over two parameters. Larger figures are darker in the
+// light theme. Maps with equal Low and High are comparable.
 type Heat struct {
+	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
-	X, Y              string
-	Xs, Ys            []string
-	Unit              string
-	Format            func(float64) string
-	Values            [][]float64
-	Missing           string
-	Low, High         float64
-	Style             Style
+	// X and Y name the columns and the rows; Xs and Ys are their values.
+	X, Y   string
+	Xs, Ys []string
+	// Unit names the figure; Format writes one.
+	Unit   string
+	Format func(float64) string
+	// Values are indexed by y, then x. NaN means no figure; Missing gives the reason.
+	Values  [][]float64
+	Missing string
+	// Low and High are the ends of the colour scale. The scale is logarithmic if both
+	// are above 0 and at least a factor of ten apart.
+	Low, High float64
+	Style     Style
 }
 
-// Empty reports whether there is no figure.
+// Empty reports whether the chart has no figure.
 func (c Heat) Empty() bool {
 	return !slices.ContainsFunc(c.Values, func(row []float64) bool {
 		return slices.ContainsFunc(row, func(v float64) bool { return !math.IsNaN(v) })
 	})
 }
 
-// The parts of the way from cold to hot that are used: in between, neither dark nor
-// light words could be read.
+// The two used ranges of the colour scale. Text is not readable on the colours between
+// them, neither dark nor light.
 const coldTo, hotFrom = 0.42, 0.78
 
-// warmth is a figure's place between Low and High, 0 to 1.
+// warmth returns the position of a figure between Low and High, from 0 to 1.
 func (c Heat) warmth(v float64) float64 {
 	lo, hi := c.Low, c.High
 	if lo > 0 && hi/lo >= 10 {
@@ -79,7 +85,7 @@ func (c Heat) cell(p *picture, x, y, wide, high, v float64, at string) {
 	}
 	tip := at + ": " + c.Format(v) + " " + c.Unit
 	w := c.warmth(v)
-	// The words change sides at the middle, where the colours make a step.
+	// The text colour changes at the middle, where the colour scale has its gap.
 	class := "cold"
 	mix := w * 2 * coldTo
 	if w >= 0.5 {

@@ -6,41 +6,54 @@ import (
 	"slices"
 )
 
-// Lines are curves over two axes.
+// Lines is a chart of curves over two axes.
 type Lines struct {
-	// Name and Description are what a screen reader says of the picture.
+	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
-	X, Y              Axis
-	Series            []Curve
-	Rules             []Rule
-	Height            float64
+	// X and Y are the axes.
+	X, Y   Axis
+	Series []Curve
+	// Rules are lines across the chart.
+	Rules []Rule
+	// Height is in units of the view box; 0 means 260.
+	Height float64
 }
 
-// Curve is one series. Its points are drawn in their order.
+// Curve is one series. Points are drawn in the given order.
 type Curve struct {
-	Name             string
-	Style            Style
-	Points           []Point
+	Name   string
+	Style  Style
+	Points []Point
+	// Path draws a line through the points. Area fills the region below it. Step draws
+	// each value from the X of the previous point on.
 	Path, Area, Step bool
-	Background       bool
+	// Background excludes the curve from the legend and its colours, such as the
+	// released events behind the handled ones.
+	Background bool
 }
 
-// Point is one figure of a curve.
+// Point is one point of a curve.
 type Point struct {
-	X, Y   float64
+	// X and Y are values on the axes.
+	X, Y float64
+	// Lo and Hi bound the interval of Y; both 0 if there is none.
 	Lo, Hi float64
-	Mark   bool
-	Tip    string
+	// Mark draws a mark with the tooltip Tip. Other points only shape the line.
+	Mark bool
+	Tip  string
 }
 
-// Rule is a line across the chart: an objective, a knee, a peak.
+// Rule is a straight line across the chart: an objective, a knee, a peak.
 type Rule struct {
-	// Vertical rules stand at an x, others at a y.
+	// Vertical rules are at an X value, others at a Y value.
 	Vertical bool
-	At       float64
-	Label    string
-	Series   string
-	Style    Style
+	// At is the position, in the values of the axis.
+	At    float64
+	Label string
+	// Series and Style are those of the curve that the rule belongs to; Series is empty
+	// for none.
+	Series string
+	Style  Style
 }
 
 // Margins of charts with two axes.
@@ -49,7 +62,7 @@ const (
 	marginTop, marginBottom = 24, 40
 )
 
-// Empty reports whether no point has a place.
+// Empty reports whether no point is on the axes.
 func (c Lines) Empty() bool {
 	for _, s := range c.Series {
 		if slices.ContainsFunc(s.Points, c.has) {
@@ -103,7 +116,7 @@ func (c Lines) SVG(id string) template.HTML {
 	for _, t := range xTicks {
 		at := x.at(t.At)
 		p.line(at, marginTop, at, bottom, "grid")
-		// A label that would run into the one before stays away; its line is drawn.
+		// A label that would overlap the previous one is omitted; its grid line stays.
 		half := labelWidth(t.Label) / 2
 		mid := min(at, Width-2-half)
 		if mid-half > lastEnd+5 {
@@ -188,10 +201,10 @@ func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
 	p.f(`</g>`)
 }
 
-// labelWidth is about how wide a tick's label is.
+// labelWidth estimates the width of a tick label.
 func labelWidth(s string) float64 { return 6.6 * float64(len([]rune(s))) }
 
-// Table lists the figures that have marks.
+// Table lists the points with marks.
 func (c Lines) Table() Table {
 	t := Table{Header: []string{"series", c.X.Label, c.Y.Label}}
 	intervals := false

@@ -6,22 +6,30 @@ import (
 	"strings"
 )
 
-// Slots is how many colours, and forms of marks, there are.
+// Slots is the number of colours and of forms of marks.
 const Slots = 10
 
-// Theme is a set of colours, each as #rrggbb.
+// Theme is a set of colours in the form #rrggbb.
 type Theme struct {
-	Page, Panel             string
+	// Page is the background of the page, Panel that of charts and tables.
+	Page, Panel string
+	// Text and Muted are text colours. Line is for axes and borders, Grid for grid
+	// lines.
 	Text, Muted, Line, Grid string
-	Accent                  string
-	Good, Warn, Bad         string
-	Series                  [Slots]string
-	Cold, Hot               string
-	OnCold, OnHot           string
+	// Accent is for links, buttons and the focus.
+	Accent string
+	// Good, Warn and Bad are the colours of verdicts.
+	Good, Warn, Bad string
+	// Series are the colours of the slots.
+	Series [Slots]string
+	// Cold and Hot are the ends of the heat map's scale.
+	Cold, Hot string
+	// OnCold and OnHot are the text colours on its two halves.
+	OnCold, OnHot string
 }
 
-// The themes. A test holds words to a contrast of 4.5 and drawings to one of 3
-// (WCAG 2.2, 1.4.3 and 1.4.11), and the series apart from each other.
+// The themes. A test requires a contrast of 4.5 for text and 3 for graphics (WCAG 2.2,
+// 1.4.3 and 1.4.11), and a distance between the series' colours.
 var (
 	Light = Theme{
 		Page: "#f6f7f9", Panel: "#ffffff",
@@ -41,9 +49,8 @@ var (
 	}
 )
 
-// CSS gives the colours of both themes as custom properties: the dark one where
-// the system prefers it, unless data-theme on the root element says otherwise, and
-// the light one in print.
+// CSS returns the colours of both themes as custom properties. The theme follows the
+// system unless the root element has data-theme. Print uses the light theme.
 func CSS() template.CSS {
 	var b strings.Builder
 	fmt.Fprintf(&b, ":root{color-scheme:light;%s}\n", properties(Light))

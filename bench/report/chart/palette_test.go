@@ -18,7 +18,7 @@ func parse(t *testing.T, s string) rgb {
 	return rgb{float64(v >> 16 & 255), float64(v >> 8 & 255), float64(v & 255)}
 }
 
-// linear is the light that a channel stands for (WCAG 2.2, relative luminance).
+// linear converts a channel to linear light (WCAG 2.2, relative luminance).
 func linear(v float64) float64 {
 	if v /= 255; v <= 0.04045 {
 		return v / 12.92
@@ -34,8 +34,8 @@ func contrast(a, b rgb) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// oklab is a colour in a space where distance is what the eye sees (Ottosson, "A
-// perceptual color space for image processing", 2020).
+// oklab converts to a colour space with perceptual distances (Ottosson, "A perceptual
+// color space for image processing", 2020).
 func oklab(c rgb) rgb {
 	r, g, b := linear(c[0]), linear(c[1]), linear(c[2])
 	l := math.Cbrt(0.4122214708*r + 0.5363325363*g + 0.0514459929*b)

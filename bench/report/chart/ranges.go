@@ -5,24 +5,29 @@ import (
 	"slices"
 )
 
-// Ranges are distributions, each a line from its smallest figure to its largest
-// with a mark at each quantile.
+// Ranges shows distributions. Each is a line from the smallest to the largest quantile,
+// with a mark for each quantile.
 type Ranges struct {
+	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
 	Axis              Axis
-	Marks             []string
-	Rows              []Range
+	// Marks name the quantiles in ascending order: "p50", "p99", "max".
+	Marks []string
+	Rows  []Range
 }
 
 // Range is one distribution.
 type Range struct {
-	Name   string
-	Style  Style
+	Name  string
+	Style Style
+	// Values are the quantiles in the order of Marks. Later ones are missing if there
+	// are too few events.
 	Values []float64
-	Note   string
+	// Note is written at the right.
+	Note string
 }
 
-// Empty reports whether no figure has a place.
+// Empty reports whether no value is on the axis.
 func (c Ranges) Empty() bool {
 	return !slices.ContainsFunc(c.Rows, func(r Range) bool { return slices.ContainsFunc(r.Values, c.Axis.has) })
 }
@@ -67,8 +72,8 @@ func (c Ranges) row(p *picture, r Range, x scale, y float64) {
 			continue
 		}
 		tip := r.Name + ", " + c.Marks[j] + ": " + c.Axis.format(v)
-		// Further out in the distribution is larger, and the largest is hollow, as
-		// it is one event.
+		// Marks grow towards the tail. The maximum is hollow, because it is a single
+		// event.
 		size, class := 2.6+float64(j)*0.8, "quantile pt"
 		if c.Marks[j] == "max" {
 			size, class = 3.4, "quantile last pt"

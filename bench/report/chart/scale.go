@@ -5,17 +5,24 @@ import (
 	"slices"
 )
 
-// Axis says how figures become places.
+// Axis maps values to positions.
 type Axis struct {
-	Label  string
-	Log    bool
-	Zero   bool
+	// Label names the figure and its unit.
+	Label string
+	// Log selects a logarithmic axis, for values of different magnitudes. It omits
+	// values of 0 and less.
+	Log bool
+	// Zero starts a linear axis at 0.
+	Zero bool
+	// Format writes a value; nil writes it unchanged.
 	Format func(float64) string
-	Ticks  []Tick
+	// Ticks replace the automatic ticks; nil selects the automatic ones.
+	Ticks []Tick
 }
 
-// Tick is a place on an axis, and what is written there.
+// Tick is a position on an axis with its label.
 type Tick struct {
+	// At is in the values of the axis.
 	At    float64
 	Label string
 }
@@ -27,19 +34,19 @@ func (a Axis) format(v float64) string {
 	return a.Format(v)
 }
 
-// scale is an axis with a range and a length.
+// scale maps the range of an axis to a length.
 type scale struct {
 	axis     Axis
-	lo, hi   float64
-	from, to float64
+	lo, hi   float64 // values
+	from, to float64 // positions
 }
 
-// has reports whether a figure has a place.
+// has reports whether a value is on the axis.
 func (a Axis) has(v float64) bool {
 	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
 }
 
-// scaleOf lays the values out between the places from and to.
+// scaleOf maps the range of the values to the positions from and to.
 func scaleOf(a Axis, values []float64, from, to float64) scale {
 	s := scale{axis: a, from: from, to: to}
 	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !a.has(v) })
@@ -63,7 +70,7 @@ func scaleOf(a Axis, values []float64, from, to float64) scale {
 	return s
 }
 
-// at is the place of a figure.
+// at returns the position of a value.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.lo, s.hi
 	if s.axis.Log {
@@ -72,8 +79,8 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// widen moves the ends to round figures, and returns the scale with about so many
-// ticks.
+// widen extends the range to round values and returns the scale with approximately
+// about ticks.
 func (s scale) widen(about int) (scale, []Tick) {
 	if len(s.axis.Ticks) > 0 {
 		return s, slices.DeleteFunc(slices.Clone(s.axis.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
@@ -94,7 +101,8 @@ func (s scale) widen(about int) (scale, []Tick) {
 	return s, ticks
 }
 
-// linearTicks are multiples of 1, 2 or 5 times a power of ten that enclose lo and hi.
+// linearTicks returns multiples of 1, 2 or 5 times a power of ten that enclose lo and
+// hi.
 func linearTicks(lo, hi float64, about int) []float64 {
 	raw := (hi - lo) / float64(about)
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -107,7 +115,7 @@ func linearTicks(lo, hi float64, about int) []float64 {
 	}
 	var at []float64
 	for i := math.Floor(lo/step + 1e-9); ; i++ {
-		// A product rather than a sum, so that errors don't add up.
+		// A product instead of a sum: rounding errors do not accumulate.
 		at = append(at, i*step)
 		if i*step >= hi-step*1e-9 {
 			return at
@@ -115,7 +123,7 @@ func linearTicks(lo, hi float64, about int) []float64 {
 	}
 }
 
-// roundLogs are 1, 2 and 5 times the powers of ten, as many as enclose lo and hi.
+// roundLogs returns 1, 2 and 5 times the powers of ten that enclose lo and hi.
 func roundLogs(lo, hi float64) []float64 {
 	var all []float64
 	for p := int(math.Floor(math.Log10(lo))) - 1; p <= int(math.Ceil(math.Log10(hi)))+1; p++ {
@@ -133,8 +141,7 @@ func roundLogs(lo, hi float64) []float64 {
 	return all[begin : end+1]
 }
 
-// thin leaves the powers of ten, every few of them, where there are more round
-// figures than are wanted.
+// thin keeps the powers of ten, or every n-th of them, if there are too many ticks.
 func thin(round []float64, about int) []float64 {
 	if len(round) <= about+2 {
 		return round

@@ -29,8 +29,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestScalesEncloseWhateverComes: ticks are few and ascend, and every figure has a
-// place between the ends.
+// TestScalesEncloseWhateverComes checks that ticks are few and ascend, and that the
+// ends enclose every value.
 func TestScalesEncloseWhateverComes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {

@@ -5,22 +5,27 @@ import (
 	"strconv"
 )
 
-// Shares are wholes and what they are made of, each whole as wide as the chart:
-// how large it is stands beside it.
+// Shares shows wholes and their parts. Every whole has the full width of the chart; its
+// sum is written at the right.
 type Shares struct {
+	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
-	Unit              string
-	Format            func(float64) string
-	Parts             []string
-	Rows              []Share
+	// Unit names the figures; Format writes one.
+	Unit   string
+	Format func(float64) string
+	// Parts name the parts of each whole, in order.
+	Parts []string
+	Rows  []Share
 }
 
 // Share is one whole.
 type Share struct {
-	Name   string
-	Style  Style
+	Name  string
+	Style Style
+	// Values are the parts in the order of Parts; 0 for a missing part.
 	Values []float64
-	Note   string
+	// Note is written at the right.
+	Note string
 }
 
 func (s Share) sum() float64 {
@@ -31,7 +36,7 @@ func (s Share) sum() float64 {
 	return sum
 }
 
-// Empty reports whether all wholes are nothing.
+// Empty reports whether all values are 0.
 func (c Shares) Empty() bool {
 	for _, r := range c.Rows {
 		if r.sum() > 0 {
@@ -74,17 +79,19 @@ func (c Shares) row(p *picture, r Share, y float64) {
 	}
 }
 
-// slot gives the parts colours of their own, from the end, so that they are not
-// taken for the first series.
+// slot returns the slot of a part's colour. Slots count from the end, so that parts
+// differ from the first series.
 func (c Shares) slot(j int) int { return Slots - 1 - j%Slots }
 
-// Part is a part's name, and the slot of its colour.
+// Part is an entry of the legend.
 type Part struct {
+	// Name of the part.
 	Name string
+	// Slot of its colour.
 	Slot int
 }
 
-// Keys are the parts' signs, for a legend that is no switch.
+// Keys returns the legend of the parts. It does not switch series.
 func (c Shares) Keys() []Part {
 	var out []Part
 	for j, name := range c.Parts {
@@ -97,7 +104,7 @@ func sharePercent(v float64) string {
 	return strconv.FormatFloat(v*100, 'f', 1, 64) + " %"
 }
 
-// Table lists the parts.
+// Table lists the parts of each whole.
 func (c Shares) Table() Table {
 	t := Table{Header: append([]string{""}, c.Parts...)}
 	for i := range c.Parts {
