@@ -1,5 +1,6 @@
-// Command e2e runs a real control plane (package controlplane) until an interrupt and
-// prints the path of its kubeconfig. Its tests play against that control plane.
+// Command e2e starts a real control plane (package controlplane), prints the path of its
+// kubeconfig, and runs until an interrupt. The tests of this folder use the same control
+// plane.
 package main
 
 import (

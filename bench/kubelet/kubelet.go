@@ -1,8 +1,8 @@
-// Package kubelet is the real kubelet as a contestant: importing it registers
-// PodConfig of k8s.io/kubernetes v1.31.14 as the merge variant "kubelet".
+// Package kubelet registers the real kubelet as the merge variant "kubelet": PodConfig
+// of k8s.io/kubernetes v1.31.14. Import it for its side effect.
 //
-// It is a module of its own, for kubelet needs the k8s.io modules of its own
-// release, and builds for a minute or two.
+// The package is a separate module because kubelet needs the k8s.io modules of its own
+// release. The build takes one to two minutes.
 package kubelet
 
 import (
@@ -23,13 +23,13 @@ import (
 	"watchlab/impls/merge"
 )
 
-// Name of the variant.
+// Name is the name of the variant.
 const Name = "kubelet"
 
 func init() { merge.Register(Variant()) }
 
-// Variant is the real PodConfig behind the contract. Received pods are written
-// to: kubelet puts its annotations into them.
+// Variant returns PodConfig as a [merge.Variant]. PodConfig modifies received pods: it
+// adds kubelet's annotations.
 func Variant() merge.Variant {
 	return merge.Variant{
 		Name:     Name,
@@ -45,6 +45,7 @@ func Variant() merge.Variant {
 	}
 }
 
+// modes maps the modes of the contract to kubelet's. The default is Incremental.
 var modes = map[merge.Mode]config.PodConfigNotificationMode{
 	"":                       config.PodConfigNotificationIncremental,
 	merge.Incremental:        config.PodConfigNotificationIncremental,
@@ -52,45 +53,46 @@ var modes = map[merge.Mode]config.PodConfigNotificationMode{
 	merge.Snapshot:           config.PodConfigNotificationSnapshot,
 }
 
-// adapter gives PodConfig the contract's types. It adds a goroutine for each
-// source and one for what is sent, which carry updates between kubelet's
-// channels and the contract's, and follows each update with one that changes
-// nothing: a microsecond or two an event, of several hundred.
+// adapter gives PodConfig the contract's types.
 //
-// PodConfig's own goroutines end with their channels only, not with ctx, and
-// can't be waited for; Close ends them all. What PodConfig has sent and the
-// adapter has not handed over by then is lost too.
+// Cost: one goroutine per source and one for the output copy updates between kubelet's
+// channels and the contract's. The adapter also sends a no-op after each update. Both
+// cost 1-2 µs per event; PodConfig itself takes several hundred.
 //
-// SeenAllSources departs from the contract: a source for which Merge was
-// called counts as one for which Channel was called, as PodConfig has no
-// other way in.
+// PodConfig's goroutines end when their channels close, not when ctx is done, and no
+// call waits for them. Close ends them all. Close drops updates that PodConfig has sent
+// and the adapter has not yet delivered.
+//
+// SeenAllSources departs from the contract: a call of Merge registers its source, as
+// Channel does. PodConfig accepts updates through Channel only.
 type adapter struct {
-	config   *config.PodConfig
+	config *config.PodConfig
+	// rejected receives invalid updates. Nil drops them.
 	rejected func(source string, update merge.PodUpdate, err error)
 	out      chan merge.PodUpdate
 
-	// ctx ends the goroutines of the adapter, which carriers counts.
+	// ctx is the lifetime of the adapter's goroutines. cancel ends it; carriers counts
+	// the goroutines.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	carriers sync.WaitGroup
-	// listening is PodConfig's ctx, which release ends.
+	// listening is the lifetime of PodConfig's goroutines. release ends it.
 	listening context.Context
 	release   context.CancelFunc
 
-	// calls is read-locked by each call that may send, and locked by Close to
-	// wait for them.
+	// calls waits for calls that send: each holds the read lock, and Close takes the
+	// write lock.
 	calls sync.RWMutex
 	// closed is guarded by calls.
 	closed bool
-	// once makes Close's work happen once.
-	once sync.Once
+	once   sync.Once
 
 	mu sync.Mutex
-	// ended is true when no goroutine may begin any more; guarded by mu.
+	// ended forbids new goroutines. Guarded by mu.
 	ended bool
-	// upstream are PodConfig's channels by source, guarded by mu.
+	// upstream holds PodConfig's channel of each source. Guarded by mu.
 	upstream map[string]chan<- any
-	// channels of the sources that have a goroutine, guarded by mu.
+	// channels holds the channel of each source that has a goroutine. Guarded by mu.
 	channels map[string]chan merge.PodUpdate
 }
 
@@ -125,7 +127,7 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 	return a, nil
 }
 
-// carryOut carries what PodConfig sends to the contract's channel.
+// carryOut copies updates from PodConfig to the contract's channel.
 func (a *adapter) carryOut() {
 	for {
 		select {
@@ -141,7 +143,7 @@ func (a *adapter) carryOut() {
 	}
 }
 
-// Close is [merge.Merger.Close].
+// Close implements [merge.Merger].
 func (a *adapter) Close() { a.once.Do(a.close) }
 
 func (a *adapter) close() {
@@ -152,7 +154,7 @@ func (a *adapter) close() {
 	a.mu.Unlock()
 	a.carriers.Wait()
 
-	// Whatever waits for a receiver gets one, calls of Sync included.
+	// Drain the output: blocked senders, such as a call of Sync, can then return.
 	stop := make(chan struct{})
 	var drain sync.WaitGroup
 	drain.Go(func() {
@@ -168,11 +170,11 @@ func (a *adapter) close() {
 	a.closed = true
 	a.calls.Unlock()
 	for _, in := range upstream {
-		// When this no-op is taken, what came before is done with.
+		// PodConfig receives this no-op after it has merged all earlier updates.
 		in <- types.PodUpdate{Op: types.REMOVE}
 	}
-	// PodConfig's goroutines must listen until here, and must not begin anew
-	// when their channel is closed.
+	// PodConfig's goroutines must listen until here. End their context before their
+	// channels close, or they start again.
 	a.release()
 	for _, in := range upstream {
 		close(in)
@@ -182,7 +184,8 @@ func (a *adapter) close() {
 	close(a.out)
 }
 
-// source returns PodConfig's channel of a source. The caller holds mu.
+// source returns PodConfig's channel of a source, and creates a missing one. The caller
+// holds mu. The error is [merge.ErrClosed].
 func (a *adapter) source(name string) (chan<- any, error) {
 	if a.ended {
 		return nil, merge.ErrClosed
@@ -195,7 +198,7 @@ func (a *adapter) source(name string) (chan<- any, error) {
 	return in, nil
 }
 
-// Channel is [merge.Merger.Channel].
+// Channel implements [merge.Merger].
 func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodUpdate, error) {
 	if source == "" {
 		return nil, fmt.Errorf("channel: %w", merge.ErrSource)
@@ -215,7 +218,7 @@ func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodU
 	return in, nil
 }
 
-// carryIn carries the updates of a source to PodConfig.
+// carryIn copies the updates of a source to PodConfig.
 func (a *adapter) carryIn(ctx context.Context, source string, in <-chan merge.PodUpdate, upstream chan<- any) {
 	defer func() {
 		a.mu.Lock()
@@ -245,11 +248,11 @@ func (a *adapter) carryIn(ctx context.Context, source string, in <-chan merge.Po
 	}
 }
 
-// noop is an update that changes nothing. PodConfig's goroutine of a source
-// takes it when it has merged what came before, and told of it.
+// noop is an update without an effect. PodConfig receives it after it has merged and
+// sent all earlier updates of the source.
 var noop = merge.PodUpdate{Op: merge.REMOVE}
 
-// hand hands an update over and waits until it has been merged.
+// hand sends an update to PodConfig and waits until PodConfig has merged it.
 func (a *adapter) hand(ctx context.Context, upstream chan<- any, update merge.PodUpdate) error {
 	for _, u := range [...]merge.PodUpdate{update, noop} {
 		select {
@@ -263,8 +266,8 @@ func (a *adapter) hand(ctx context.Context, upstream chan<- any, update merge.Po
 	return nil
 }
 
-// Merge is [merge.Merger.Merge], save that an update isn't in the state when
-// ctx ended while an earlier one of its source was merged.
+// Merge implements [merge.Merger], with one exception: it drops the update if ctx ends
+// while PodConfig merges an earlier update of the source.
 func (a *adapter) Merge(ctx context.Context, source string, update merge.PodUpdate) error {
 	if source == "" {
 		return fmt.Errorf("merge: %w", merge.ErrSource)
@@ -283,13 +286,13 @@ func (a *adapter) Merge(ctx context.Context, source string, update merge.PodUpda
 	return a.hand(ctx, upstream, update)
 }
 
-// Updates is [merge.Merger.Updates].
+// Updates implements [merge.Merger].
 func (a *adapter) Updates() <-chan merge.PodUpdate { return a.out }
 
-// SeenAllSources is [merge.Merger.SeenAllSources].
+// SeenAllSources implements [merge.Merger].
 func (a *adapter) SeenAllSources(seen sets.Set[string]) bool { return a.config.SeenAllSources(seen) }
 
-// Sync is [merge.Merger.Sync].
+// Sync implements [merge.Merger]. After Close it does nothing.
 func (a *adapter) Sync() {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
@@ -298,21 +301,22 @@ func (a *adapter) Sync() {
 	}
 }
 
-// recorder passes on what kubelet tells, which is no more than Eventf.
+// recorder forwards Eventf, the only method that PodConfig calls. A nil to drops all
+// events.
 type recorder struct {
 	record.EventRecorder
 	to merge.EventRecorder
 }
 
-// Eventf is [record.EventRecorder.Eventf].
+// Eventf implements [record.EventRecorder].
 func (r recorder) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
 	if r.to != nil {
 		r.to.Eventf(object, eventtype, reason, format, args...)
 	}
 }
 
-// observer stands in for kubelet's startup metrics.
+// observer replaces kubelet's startup metrics with no-ops.
 type observer struct{}
 
-// ObservedPodOnWatch is called by kubelet for pods that aren't static.
+// ObservedPodOnWatch does nothing. Kubelet calls it for pods that are not static.
 func (observer) ObservedPodOnWatch(*v1.Pod, time.Time) {}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// kubelet logs each duplicate.
+	// kubelet logs every duplicate update.
 	klog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
 }
@@ -23,13 +23,14 @@ func TestConformance(t *testing.T) {
 	suite.Run(t, kubelet.Variant())
 }
 
-// TestDifferential: the real kubelet and every variant tell the same.
+// TestDifferential compares the updates of the real kubelet with those of every other
+// variant.
 func TestDifferential(t *testing.T) {
 	mergetest.Compare(t, kubelet.Variant(), mergetest.Others(kubelet.Name)...)
 }
 
-// BenchmarkMergeSet is BenchmarkMergeSet of the root module with the real kubelet
-// among the variants.
+// BenchmarkMergeSet runs the root module's benchmark of that name for all variants and
+// the real kubelet.
 func BenchmarkMergeSet(b *testing.B) {
 	mergetest.Benchmark(b, merge.Variants())
 }

@@ -1,4 +1,4 @@
-// Command variant is the watchlab command with one more variant of family queue.
+// Command variant is the watchlab command with an additional variant of the family queue.
 //
 //	go run . run --family queue --impl clientgo-fifo,counting
 package main
@@ -17,7 +17,7 @@ func main() {
 	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// counting is the variant cond with a counter of added objects.
+// counting is the variant cond plus a counter of added objects.
 var counting = queue.Variant{
 	Name:    "counting",
 	Summary: "cond with a counter of added objects",
@@ -33,7 +33,6 @@ var counting = queue.Variant{
 
 type counter struct {
 	queue.Queue
-
 	added atomic.Int64
 }
 

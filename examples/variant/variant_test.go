@@ -6,5 +6,5 @@ import (
 	"watchlab/impls/conformance/queuetest"
 )
 
-// TestConformance runs the checks that every variant of the family passes.
+// TestConformance runs the conformance suite of the family queue.
 func TestConformance(t *testing.T) { queuetest.RunQueue(t, counting) }

@@ -7,20 +7,20 @@
 //	overlays     target clusters: kind, large, …
 //
 // `kubectl apply -k scripts/deploy/overlays/kind` applies the example. Package fleet
-// builds runs from the same files. The label watchlab.dev/run and the object names hold
-// the name of the run. All runs of a namespace share the other objects.
+// builds runs from the same files. Objects of a run have its name in their names and in
+// the label watchlab.dev/run. All runs of a namespace share the other objects.
 package deploy
 
 import "embed"
 
-// Files are the folders base, components and overlays.
+// Files holds the folders base, components and overlays.
 //
 //go:embed base components overlays
 var Files embed.FS
 
 // Names in the manifests. Package fleet replaces them.
 const (
-	// Namespace holds all objects.
+	// Namespace is the namespace of all objects.
 	Namespace = "watchlab"
 	// Run is the name of the example run.
 	Run = "example"

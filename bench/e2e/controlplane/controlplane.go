@@ -1,6 +1,6 @@
-// Package controlplane runs a real Kubernetes control plane on the loopback, for tests
-// and for use by hand: etcd and kube-apiserver, and on request controller-manager and
-// scheduler. scripts/tools pins the programs.
+// Package controlplane runs a real Kubernetes control plane on the loopback interface,
+// for tests and for manual use: etcd and kube-apiserver, optionally with
+// controller-manager and scheduler. scripts/tools pins the programs.
 //
 //	cp, err := controlplane.Start(ctx, controlplane.Options{}) // builds for minutes the first time
 //	defer cp.Stop()
@@ -47,14 +47,14 @@ const (
 	Scheduler         Component = "kube-scheduler"
 )
 
-// ErrComponent says that a component does not exist, or is not in the state that a
-// call needs.
+// ErrComponent reports a component that does not exist, or whose state does not allow
+// the call.
 var ErrComponent = errors.New("controlplane: not that component")
 
 const (
 	// readyTime is the time limit of the API server's start: 3 s on a quiet machine.
 	readyTime = 2 * time.Minute
-	// stopTime is the time limit of a program's end; then it is killed.
+	// stopTime is the time between SIGTERM and SIGKILL.
 	stopTime = 10 * time.Second
 
 	loopback = "127.0.0.1"
@@ -62,9 +62,9 @@ const (
 
 // Options configure a control plane.
 type Options struct {
-	// Controllers also starts controller-manager and scheduler.
+	// Controllers starts controller-manager and scheduler too.
 	Controllers bool
-	// APIServerFlags are further flags of kube-apiserver.
+	// APIServerFlags are additional flags of kube-apiserver.
 	APIServerFlags []string
 }
 
@@ -73,19 +73,20 @@ type Options struct {
 type ControlPlane struct {
 	dir     string
 	config  *rest.Config
-	etcd    string
+	etcd    string // URL
 	release string
 	stop    sync.Once
-	stopErr error
+	stopErr error // the result of stop
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// processes are in the order of their first start. Guarded by mu.
 	processes []*process
 }
 
 // Start starts a control plane and returns when it is ready. It listens on free ports
-// of the loopback, with its own certificates and token. etcd does not sync its data
-// to disk: the data survives [ControlPlane.Kill], not a crash of the machine. On an
-// error nothing is left running.
+// of the loopback interface, with its own certificates and token. etcd does not sync its
+// data to disk: the data survives [ControlPlane.Kill], but no crash of the machine. On
+// an error Start stops all programs.
 func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	dir, err := os.MkdirTemp("", "watchlab-control-plane-")
 	if err != nil {
@@ -113,8 +114,8 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
 		},
-		// Endpoints of the API server's own service cannot be on the loopback, so no
-		// reconciler runs for them.
+		// The reconciler is off: endpoints of the service kubernetes cannot be loopback
+		// addresses.
 		APIServer: append([]string{
 			"--etcd-servers", etcd,
 			"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
@@ -162,7 +163,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	return c, nil
 }
 
-// ForTest starts a control plane that ends with the test.
+// ForTest starts a control plane and stops it when the test ends.
 func ForTest(t testing.TB, opts Options) *ControlPlane {
 	t.Helper()
 	c, err := Start(t.Context(), opts)
@@ -179,8 +180,8 @@ func ForTest(t testing.TB, opts Options) *ControlPlane {
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// freePorts returns free ports. A program that finds its port taken meanwhile ends
-// with an error.
+// freePorts returns n free ports. Another program may take one before use; the component
+// then ends with an error.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -188,7 +189,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // Open until all are found, so that they differ.
+		defer func() { _ = l.Close() }() // Keep all open until the end: the ports must differ.
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
@@ -196,29 +197,29 @@ func freePorts(n int) ([]int, error) {
 
 func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
 
-// Config returns the configuration of an administrator's client.
+// Config returns a copy of the administrator's client configuration.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// EtcdURL returns the URL at which etcd serves clients, without TLS.
+// EtcdURL returns the client URL of etcd, without TLS.
 func (c *ControlPlane) EtcdURL() string { return c.etcd }
 
-// Release returns the release of Kubernetes.
+// Release returns the Kubernetes release of the API server.
 func (c *ControlPlane) Release() string { return c.release }
 
-// Kubeconfig returns the path of [ControlPlane.Config] as a file, with the context
+// Kubeconfig returns the path of the administrator's kubeconfig. Its context is
 // "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 
-// APIServerPID returns the process ID of the API server. After a Kill it is that of
-// the killed process, until a Restart.
+// APIServerPID returns the process ID of the API server. Between Kill and Restart it
+// returns the ID of the killed process.
 func (c *ControlPlane) APIServerPID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.processes[c.find(APIServer)].cmd.Process.Pid
 }
 
-// credentials writes the API server's certificate, the key of service accounts'
-// tokens, the administrator's token and kubeconfig.
+// credentials writes the API server's certificate, the signing key of service account
+// tokens, and the administrator's token and kubeconfig.
 func (c *ControlPlane) credentials(host string) error {
 	certificate, key, err := cert.GenerateSelfSignedCertKey(loopback, []net.IP{net.IPv6loopback, net.IPv4(10, 96, 0, 1)},
 		[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"})
@@ -248,7 +249,8 @@ func (c *ControlPlane) credentials(host string) error {
 	return clientcmd.WriteToFile(*k, c.Kubeconfig())
 }
 
-// ready waits until the API server is ready.
+// ready waits until the API server is ready, at most readyTime. It returns early if a
+// component ends.
 func (c *ControlPlane) ready(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
@@ -272,8 +274,8 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 	}
 }
 
-// Stop stops all components, last first, and removes the folder. Further calls return
-// the first one's error.
+// Stop stops all components in reverse order and removes the folder. Further calls
+// return the first call's error.
 func (c *ControlPlane) Stop() error {
 	c.stop.Do(func() {
 		c.mu.Lock()
@@ -286,8 +288,8 @@ func (c *ControlPlane) Stop() error {
 	return c.stopErr
 }
 
-// Ended returns an error with the output of a component that has ended without Stop
-// and Kill, or nil.
+// Ended returns an error with the output of a component that ended unexpectedly, without
+// Stop or Kill. Otherwise it returns nil.
 func (c *ControlPlane) Ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,8 +310,8 @@ func (c *ControlPlane) find(name Component) int {
 	return slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
 }
 
-// Kill ends components as kill -9 does, and returns when they have ended. Their writes
-// to files are kept. The error wraps [ErrComponent].
+// Kill sends SIGKILL to components and waits for their end. Their files stay. The error
+// wraps [ErrComponent] if a component does not run.
 func (c *ControlPlane) Kill(names ...Component) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,9 +330,9 @@ func (c *ControlPlane) Kill(names ...Component) error {
 	return nil
 }
 
-// Restart starts killed components with the same ports, flags and data, and returns
-// when the API server is ready, or with ctx's error. The API server needs etcd. The
-// error wraps [ErrComponent] if a component was not killed.
+// Restart starts killed components with the same ports, flags and data, and waits until
+// the API server is ready. The API server needs etcd. The error wraps ctx's error, or
+// [ErrComponent] if a component was not killed.
 func (c *ControlPlane) Restart(ctx context.Context, names ...Component) error {
 	for _, name := range names {
 		if err := c.restart(name); err != nil {
@@ -358,16 +360,17 @@ func (c *ControlPlane) restart(name Component) error {
 	return nil
 }
 
-// process is a component that was started.
+// process is a started component.
 type process struct {
 	name   Component
 	cmd    *exec.Cmd
 	log    *tail
-	ended  chan struct{}
-	killed bool // by Kill
+	ended  chan struct{} // closed when the program has ended
+	killed bool          // by Kill; guarded by ControlPlane.mu
 }
 
-// start starts a program in a folder. It ends at the latest with this process.
+// start starts a program in a folder. The kernel kills the program when this process
+// ends.
 func start(dir string, name Component, program string, args []string) (*process, error) {
 	p := &process{name: name, cmd: exec.Command(program, args...), log: new(tail), ended: make(chan struct{})}
 	p.cmd.Dir = dir
@@ -377,14 +380,14 @@ func start(dir string, name Component, program string, args []string) (*process,
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait()
+		_ = p.cmd.Wait() // ProcessState has the exit code.
 		close(p.ended)
 	}()
 	return p, nil
 }
 
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // The process may have ended.
 	select {
 	case <-p.ended:
 	case <-time.After(stopTime):
@@ -393,14 +396,15 @@ func (p *process) stop() {
 	}
 }
 
-// tail keeps the end of a program's output.
+// tail keeps the last tailSize bytes of a program's output.
 type tail struct {
 	mu   sync.Mutex
-	text []byte
+	text []byte // guarded by mu
 }
 
 var _ io.Writer = (*tail)(nil)
 
+// tailSize is in bytes.
 const tailSize = 8 << 10
 
 func (t *tail) Write(b []byte) (int, error) {

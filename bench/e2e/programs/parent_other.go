@@ -4,5 +4,5 @@ package programs
 
 import "syscall"
 
-// EndsWithParent does nothing: only Linux can do this.
+// EndsWithParent returns nil: only Linux has Pdeathsig.
 func EndsWithParent() *syscall.SysProcAttr { return nil }

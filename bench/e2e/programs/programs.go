@@ -1,7 +1,9 @@
 // Package programs finds and runs the real programs of the e2e tests.
 //
-// [Path] returns a program that scripts/tools pins, [Watchlab] the command, and
-// [Installed] one that the machine has. [Start] runs a program beside a test.
+//   - [Path] and [Pinned] return a program that scripts/tools pins.
+//   - [Watchlab] returns the watchlab command.
+//   - [Installed] returns a program in $PATH.
+//   - [Start] runs a program during a test.
 package programs
 
 import (
@@ -20,7 +22,7 @@ import (
 	"time"
 )
 
-// Patience is the time limit of one step of a real program.
+// Patience is the time limit for one step of a real program, such as its start.
 const Patience = 2 * time.Minute
 
 // Root returns the root of the source tree. Tests and go run start below it.
@@ -37,8 +39,8 @@ var Root = sync.OnceValues(func() (string, error) {
 	return "", err
 })
 
-// Path returns the path of a program that scripts/tools pins. It builds the program
-// if bin/programs does not have it, which takes minutes.
+// Path returns the path of a program that scripts/tools pins. It builds a missing program
+// into bin/programs, which takes minutes.
 func Path(ctx context.Context, name string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -58,7 +60,7 @@ func Version(path string) string {
 	return strings.TrimPrefix(filepath.Base(filepath.Dir(path)), filepath.Base(path)+"-")
 }
 
-// Pinned returns the path of a program that scripts/tools pins.
+// Pinned is [Path] for a test. It fails the test on an error.
 func Pinned(t testing.TB, name string) string {
 	t.Helper()
 	path, err := Path(t.Context(), name)
@@ -68,8 +70,8 @@ func Pinned(t testing.TB, name string) string {
 	return path
 }
 
-// Installed returns the path of the first program that the machine has. Without one
-// it skips the test.
+// Installed returns the path of the first of the named programs in $PATH. It skips the
+// test if there is none.
 func Installed(t testing.TB, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -81,8 +83,8 @@ func Installed(t testing.TB, names ...string) string {
 	return ""
 }
 
-// Chromium returns the path of a browser: that of $CHROMIUM, or one in $PATH
-// (scripts/chromium.sh installs one).
+// Chromium returns the path of a browser: $CHROMIUM, or one in $PATH. It skips the test
+// if there is none. scripts/chromium.sh installs one.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	if own := os.Getenv("CHROMIUM"); own != "" {
@@ -106,12 +108,12 @@ var watchlab = sync.OnceValues(func() (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("programs: watchlab: %w\n%s", err, out)
 	}
-	// Another test may run the previous one.
+	// Rename the new binary: another test may be running the old one.
 	return path, os.Rename(unfinished, path)
 })
 
-// Watchlab returns the path of the command: that of $WATCHLAB, or one that it builds
-// from the source tree.
+// Watchlab returns the path of the command: $WATCHLAB, or a fresh build of the source
+// tree.
 func Watchlab(t testing.TB) string {
 	t.Helper()
 	path, err := watchlab()
@@ -121,18 +123,20 @@ func Watchlab(t testing.TB) string {
 	return path
 }
 
-// Process is a program that runs beside a test.
+// Process is a program that runs during a test.
 type Process struct {
 	*exec.Cmd
+	// Output holds stdout and stderr.
 	Output *Buffer
-
+	// codes are the allowed exit codes.
 	codes []int
+	// ended is closed when the program has ended.
 	ended chan struct{}
 	stop  sync.Once
 }
 
-// Start starts a program, which ends with the test at the latest. The exit code
-// after an interrupt must be 0, or one of codes if there are any.
+// Start starts a program and stops it when the test ends. The exit code after an
+// interrupt must be one of codes; without codes it must be 0.
 func Start(t testing.TB, cmd *exec.Cmd, codes ...int) *Process {
 	t.Helper()
 	if len(codes) == 0 {
@@ -171,7 +175,8 @@ func (p *Process) Stop(t testing.TB) {
 	})
 }
 
-// Ready waits until check returns nil. It fails the test when the program ends first.
+// Ready calls check until it returns nil. It fails the test if the program ends first,
+// or after [Patience].
 func (p *Process) Ready(t testing.TB, check func() error) {
 	t.Helper()
 	Eventually(t, p.Path+" is ready", func() error {
@@ -184,8 +189,9 @@ func (p *Process) Ready(t testing.TB, check func() error) {
 	})
 }
 
-// Eventually calls check until it returns nil. After [Patience] it fails the test
-// with check's last error. Nothing else says when another process is ready.
+// Eventually calls check every 50 ms until it returns nil. After [Patience] it fails the
+// test with check's last error. It polls because other processes send no signal when
+// they are ready.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -218,7 +224,7 @@ func Address(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Buffer holds the output of a program that still runs.
+// Buffer collects the output of a running program. It is safe for concurrent use.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -1,7 +1,8 @@
-// Command collector is an OpenTelemetry collector for bench/e2e/telemetry and for
-// clusters that cannot pull one (scripts/kind). It has the OTLP receiver, the batch
-// processor, and the exporters to files, to its log and by OTLP, and takes the
-// collector's flags.
+// Command collector is a small OpenTelemetry collector for bench/e2e/telemetry and for
+// clusters that cannot pull the official image (scripts/kind).
+//
+// It has the OTLP receiver, the batch processor, and three exporters: file, debug log
+// and OTLP. Its flags are the official collector's.
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
-// version is that of the components that go.mod pins.
+// version is the release of the components that go.mod pins.
 const version = "0.162.0"
 
 func main() {

@@ -12,9 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// writeArchive writes the index as an OCI image layout in a tar file, with the
-// annotations from which containerd and Docker take its name. On an error no file is
-// left.
+// writeArchive writes the index as an OCI image layout in a tar file. Annotations hold
+// the image's name for containerd and Docker. On an error it leaves no file.
 func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
 	if err != nil {
@@ -26,6 +25,8 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 		return err
 	}
 	if err := l.AppendIndex(idx, layout.WithAnnotations(map[string]string{
+		// containerd reads the full name from the first annotation. The second is the
+		// OCI layout's own and holds the tag only.
 		"io.containerd.image.name":          imageName(ref),
 		"org.opencontainers.image.ref.name": ref.TagStr(),
 	})); err != nil {
@@ -38,8 +39,8 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 	return os.Rename(out, path)
 }
 
-// imageName returns the name as containerd writes it, with docker.io for Docker's
-// registry.
+// imageName returns the full name in containerd's form: docker.io is the registry of
+// short names.
 func imageName(ref name.Tag) string {
 	registry := ref.RegistryStr()
 	if registry == name.DefaultRegistry {

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// TestContainerdTakesIt imports an archive into a real containerd, in a folder of its
-// own, with `ctr image import`, as `kind load image-archive` does within a node.
+// TestContainerdTakesIt imports an archive into a real containerd with
+// `ctr image import`. `kind load image-archive` runs the same command in a node.
 func TestContainerdTakesIt(t *testing.T) {
 	containerd, err := exec.LookPath("containerd")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestContainerdTakesIt(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "c.sock")
 	config := filepath.Join(dir, "config.toml")
-	// What runs containers is left out: nothing is to be run, and no CNI be needed.
+	// Disable the CRI and NRI plugins: the test runs no containers, and has no CNI.
 	text := "version = 3\nroot = '" + dir + "/root'\nstate = '" + dir + "/state'\ndisabled_plugins = ['io.containerd.cri.v1.runtime', 'io.containerd.grpc.v1.cri', 'io.containerd.cri.v1.images', 'io.containerd.nri.v1.nri']\n[grpc]\naddress = '" + socket + "'\n[ttrpc]\naddress = '" + dir + "/t.sock'\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestContainerdTakesIt(t *testing.T) {
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// What it says is read to the end, and until it is ready by the test itself.
+	// Read containerd's log until it ends, and watch for the line that means ready.
 	var log bytes.Buffer
 	ready, ended := make(chan struct{}), make(chan struct{})
 	go func() {

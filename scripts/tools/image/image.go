@@ -23,8 +23,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user runs the command. It is the nonroot user of distroless images, which policies
-// know.
+// user is the UID and GID of the command: nonroot of distroless images, which admission
+// policies know.
 const user = 65532
 
 // binary is the command, built for one platform.
@@ -51,12 +51,12 @@ func parseBinary(s string) (binary, error) {
 
 // program describes the program of an image, the same for all platforms.
 type program struct {
-	command     string // the file's name at the root, which is the entrypoint, too
+	command     string // file name in the root folder; also the entrypoint
 	description string
-	revision    string // the commit that it is built from, or empty
+	revision    string // source commit; empty omits the label
 }
 
-// index builds an image of each binary, and an index of them. The same binaries give
+// index builds one image per binary and an index of all images. The same binaries give
 // the same digest: all times are the epoch, and root owns all files.
 func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error) {
 	if len(binaries) == 0 {
@@ -126,7 +126,7 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	return mutate.ConfigFile(img, cfg)
 }
 
-// labels returns the labels of the OCI image spec.
+// labels returns the labels of the OCI image spec. It omits labels without a value.
 func labels(what program, ref name.Tag) map[string]string {
 	l := map[string]string{
 		"org.opencontainers.image.title":       what.command,
@@ -142,7 +142,7 @@ func labels(what program, ref name.Tag) map[string]string {
 	return l
 }
 
-// file is an entry of a layer; a directory where its name ends with a slash.
+// file is an entry of a layer. A name that ends with a slash is a directory.
 type file struct {
 	name string
 	mode int64
@@ -165,11 +165,12 @@ func baseFiles() ([]file, error) {
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
 		{name: caFile, mode: 0o644, data: roots},
+		// Mount point for a writable volume: the root file system is read-only.
 		{name: "tmp/", mode: 0o1777},
 	}, nil
 }
 
-// caBundle encodes Mozilla's roots, from golang.org/x/crypto, in PEM. It leaves out
+// caBundle encodes Mozilla's root certificates from golang.org/x/crypto as PEM. It omits
 // roots with constraints, which PEM cannot express.
 func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
 	var b bytes.Buffer
@@ -192,7 +193,7 @@ func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// layer packs files, in the order given.
+// layer packs files into a layer in the given order.
 func layer(files []file) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -209,7 +210,7 @@ func layer(files []file) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// writeEntry writes an entry as of the epoch, owned by root.
+// writeEntry writes an entry with the epoch as its time and root as its owner.
 func writeEntry(w *tar.Writer, f file) error {
 	h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
 	if strings.HasSuffix(f.name, "/") {

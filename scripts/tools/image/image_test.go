@@ -45,7 +45,7 @@ func build(t *testing.T, more ...string) string {
 	return filepath.Join(dir, "image.tar")
 }
 
-// unpack puts an archive's files into a folder.
+// unpack extracts an archive into a temporary folder and returns the folder.
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
 	f, err := os.Open(archive)
@@ -133,7 +133,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// checkImage looks at an image as a restricted pod would run it.
+// checkImage checks the platform, user, entrypoint, labels and files of an image.
 func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 	t.Helper()
 	cfg, err := img.ConfigFile()
@@ -181,7 +181,7 @@ func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 	}
 }
 
-// TestAnotherProgram: the image of a program that isn't ours names it in all places.
+// TestAnotherProgram checks the entrypoint and labels with --command and --description.
 func TestAnotherProgram(t *testing.T) {
 	path, err := layout.FromPath(unpack(t, build(t, "--command", "prometheus", "--description", "A database of time series")))
 	if err != nil {

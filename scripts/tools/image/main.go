@@ -1,11 +1,11 @@
-// Image packs a static binary, built for one or several platforms, into an OCI
-// archive: no Docker daemon, no base image, no network. The binary is the watchlab
-// command unless --command names another program.
+// Image packs static binaries, one per platform, into an OCI archive. It needs no Docker
+// daemon, base image or network. The program is watchlab unless --command names another
+// one.
 //
 //	go run ./image --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
 //
-// `kind load image-archive`, `ctr image import`, `docker load` (from Docker 25 on)
-// and `skopeo copy oci-archive:` take it. The same binaries give the same file.
+// `kind load image-archive`, `ctr image import`, `docker load` (Docker 25 or newer) and
+// `skopeo copy oci-archive:` read the archive. The same binaries give the same file.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // commandName matches the allowed names of a program.
 var commandName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
-// run returns the exit code: 2 for bad input, 1 for an error of writing.
+// run returns the exit code: 2 for bad input, 1 for a failed write.
 func run(args []string, stdout, stderr io.Writer) int {
 	fl := flag.NewFlagSet("image", flag.ContinueOnError)
 	fl.SetOutput(stderr)
