@@ -15,22 +15,30 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// Part is one profile of a [Composition]. It starts at Start and ends after
-// Duration, where that is not 0. A Pace replaces the profile's own times.
+// Part is one profile of a [Composition].
 type Part struct {
-	Profile  *Profile
-	Seed     int64
-	Start    time.Duration
+	// Profile generates the events. It must not be nil.
+	Profile *Profile
+	// Seed decides everything random in the part.
+	Seed int64
+	// Start is the time of the part's first phase, from the start of the composition. Initial
+	// objects exist from the start of the composition.
+	Start time.Duration
+	// Duration cuts the part: later events are dropped. 0 means no cut.
 	Duration time.Duration
-	Pace     *pace.Pace
+	// Pace replaces the intended times of the profile; nil keeps them. A mark gets the time of
+	// the event before it.
+	Pace *pace.Pace
 }
 
-// Composition is one or more profiles at the same time, each in a cluster of its
-// own: names of the second begin with "b-", names of the third with "c-", and so
-// on.
+// Composition is one or more profiles that play at the same time. Each profile has its own
+// cluster: names of the second begin with "b-", names of the third with "c-", and so on.
 type Composition struct {
-	Name   string
-	Parts  []Part
+	// Name is the name of the resulting [Set].
+	Name string
+	// Parts are the profiles, at most [MaxParts].
+	Parts []Part
+	// Faults are faults of the simulated API server; see [Set].
 	Faults []fault.Spec
 }
 
@@ -39,17 +47,18 @@ func Compose(p *Profile, seed int64) Composition {
 	return Composition{Name: p.Name(), Parts: []Part{{Profile: p, Seed: seed}}}
 }
 
-// MaxParts is the most profiles of a composition.
+// MaxParts is the maximum number of profiles in a composition.
 const MaxParts = 25
 
-// ErrComposition is wrapped by the errors for compositions that are not allowed.
+// ErrComposition is wrapped by the errors for invalid compositions.
 var ErrComposition = errors.New("invalid composition")
 
 // PartError is the error of one part of a composition.
 type PartError struct {
-	// Part counts from 0.
+	// Part is the index of the part, from 0.
 	Part int
-	Err  error
+	// Err is the cause.
+	Err error
 }
 
 // Error names the part, counted from 1.
@@ -58,8 +67,8 @@ func (e *PartError) Error() string { return fmt.Sprintf("profile %d: %v", e.Part
 // Unwrap returns the cause.
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Validate checks the composition. The error wraps [ErrComposition],
-// [ErrParam] or [fault.ErrSpec]; a part's is a [*PartError].
+// Validate checks the composition. The error wraps [ErrComposition], [ErrParam] or
+// [fault.ErrSpec]. The error of a part is a [*PartError].
 func (c Composition) Validate() error {
 	if len(c.Parts) == 0 || len(c.Parts) > MaxParts {
 		return fmt.Errorf("%w: %d profiles (allowed: 1 to %d)", ErrComposition, len(c.Parts), MaxParts)
@@ -90,49 +99,56 @@ func (p *Part) validate() error {
 	return p.Profile.Validate()
 }
 
-// Generator yields the events of a composition in order of time. It does not
-// allocate: each object is made once for each key and state.
+// Generator yields the events of a composition in order of time. Next does not allocate: the
+// generator builds each object once per key and state.
 //
 //	g, err := storm.Compose(profile, 1).Generator()
 //	for s := (storm.Step{}); g.Next(&s); {
 //		use(s.At, s.Kind, g.Object(s))
 //	}
 //
-// Objects that exist from the beginning are no events; see [Generator.Initial]. A
-// Generator is for one goroutine.
+// Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
+// concurrent use.
 type Generator struct {
 	name    string
 	parts   []*part
 	streams []merged
 	phases  []Phase
 	faults  []fault.Spec
-	// objects are shared objects by stream, key and state.
+	// objects holds shared objects by stream, key and state.
 	objects [][][]runtime.Object
 }
 
-// merged is a stream of the composition: the streams of all parts of one resource,
-// one after the other.
+// merged is a stream of the composition: the streams of all parts with the same resource,
+// concatenated.
 type merged struct {
 	resource resource
 	streams  []*stream
-	first    []int32
+	// first[i] is the first key of streams[i]; one more entry marks the end.
+	first []int32
 }
 
-// part is a part in play. Its streams and keys have other numbers in the
+// part is the state of a [Part] in a generator. Streams and keys are renumbered for the
 // composition.
 type part struct {
-	engine     *engine
-	stream     []uint8
-	first      []int32
+	engine *engine
+	// stream[i] and first[i] are the composition's stream number and first key for stream i of
+	// the engine.
+	stream []uint8
+	first  []int32
+	// Events at end or later are dropped; see [Part].
 	start, end time.Duration
-	schedule   pace.Schedule
-	played     int
-	next       Step
-	ok         bool
+	// schedule is nil if events keep their own times.
+	schedule pace.Schedule
+	// played counts the events so far: the index into schedule.
+	played int
+	// next is the next step; ok is false when none is left.
+	next Step
+	ok   bool
 }
 
-// Generator returns a generator of the composition; the error is
-// [Composition.Validate]'s. O(keys).
+// Generator returns a generator of the composition. The error is that of
+// [Composition.Validate]. O(keys).
 func (c Composition) Generator() (*Generator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -177,8 +193,8 @@ func (g *Generator) add(s *stream) (number uint8, first int32) {
 	return uint8(len(g.streams) - 1), 0
 }
 
-// score returns the numbers that a pace depends on: it plays the events once to
-// count them and to note their times.
+// score returns the input of a pace. It plays the events once to count them and to record
+// their times.
 func (p *part) score(seed int64) pace.Score {
 	var at []time.Duration
 	for s := (Step{}); p.engine.next(&s); {
@@ -188,15 +204,15 @@ func (p *part) score(seed int64) pace.Score {
 	}
 	p.engine.reset()
 	score := pace.Score{Events: len(at), Seed: seed, At: func(int) time.Duration { return 0 }}
-	// A part that is cut short may have none.
+	// A part with a short Duration may have no events.
 	if len(at) > 0 {
 		score.At = func(i int) time.Duration { return at[min(i, len(at)-1)] }
 	}
 	return score
 }
 
-// phases returns the phases of the part, cut at its end. With a pace of its own it
-// has none.
+// phases returns the phases of the part, cut at its end. A part with its own pace has no
+// phases.
 func (p *Part) phases(named bool) []Phase {
 	if p.Pace != nil {
 		return nil
@@ -218,7 +234,7 @@ func (p *Part) phases(named bool) []Phase {
 	return out
 }
 
-// Reset returns to the beginning: Next yields the same steps again. O(keys).
+// Reset restarts the generator: Next yields the same steps again. O(keys).
 func (g *Generator) Reset() {
 	for _, p := range g.parts {
 		p.engine.reset()
@@ -247,8 +263,8 @@ func (p *part) advance() {
 	p.ok = s.At < p.end
 }
 
-// Next fills in the next step; it returns false at the end. O(parts), without
-// allocating.
+// Next stores the next step in s. It returns false at the end. It takes O(parts) and does not
+// allocate.
 func (g *Generator) Next(s *Step) bool {
 	best := g.parts[0]
 	if len(g.parts) > 1 {
@@ -267,8 +283,7 @@ func (g *Generator) Next(s *Step) bool {
 	return true
 }
 
-// Resources returns the resources of the streams. Pipelines play the first by
-// default.
+// Resources returns the resources of the streams. Pipelines play the first one by default.
 func (g *Generator) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, m := range g.streams {
@@ -280,14 +295,14 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 // Phases returns the phases of all parts.
 func (g *Generator) Phases() []Phase { return g.phases }
 
-// Keys returns an upper bound of the number of keys of a stream: all events of some
-// keys may lie beyond the end of their part.
+// Keys returns an upper bound of the number of keys of a stream. A key counts even if all its
+// events lie beyond the end of its part.
 func (g *Generator) Keys(stream uint8) int {
 	first := g.streams[stream].first
 	return int(first[len(first)-1])
 }
 
-// place returns the part's stream that has a key, and the key's number there.
+// place returns the stream of the part that owns a key, and the key's number in it.
 func (m *merged) place(key int32) (*stream, int32) {
 	i := 0
 	for key >= m.first[i+1] {
@@ -296,8 +311,8 @@ func (m *merged) place(key int32) (*stream, int32) {
 	return m.streams[i], key - m.first[i]
 }
 
-// Initial returns the state of a key at the beginning, and false where it does not
-// exist then.
+// Initial returns the state of a key at the start. exists is false for a key that does not
+// exist yet.
 func (g *Generator) Initial(stream uint8, key int32) (state uint8, exists bool) {
 	s, k := g.streams[stream].place(key)
 	return s.settled, int(k) < s.initial
@@ -309,10 +324,10 @@ func (g *Generator) Key(s Step) string {
 	return st.objects.key(k)
 }
 
-// Object returns the object after the step; nil for a mark. All steps of a key and
-// state share it, and it must not be changed. Its resourceVersion names the state:
-// "7.2" is state 2 of key 7. The first call makes the object and keeps it; its
-// struct takes about 1.2 kB for a pod.
+// Object returns the object after the step; nil for a mark. All steps with the same key and
+// state share one object, which must not be changed. Its resourceVersion names the state:
+// "7.2" is state 2 of key 7. The first call builds and caches the object; the struct takes
+// about 1.2 kB for a pod.
 func (g *Generator) Object(s Step) runtime.Object {
 	if s.Kind > Deleted {
 		return nil
@@ -345,9 +360,9 @@ func setVersion(o runtime.Object, version string) {
 	}
 }
 
-// Set returns the storms of the composition. Every event has a struct of its own as
-// object and shares what that points to; a pod's event takes about 1.3 kB.
-// O(events): the generator is played twice.
+// Set returns the storms of the composition. Each event has its own object struct, which
+// shares the values that it points to. A pod event takes about 1.3 kB. O(events): it plays the
+// generator twice.
 func (c Composition) Set() (*Set, error) {
 	g, err := c.Generator()
 	if err != nil {
@@ -387,10 +402,11 @@ func (g *Generator) Set() *Set {
 	return set
 }
 
-// setBuilder builds one storm of a set. index has the KeyIndex of each key plus 1.
+// setBuilder builds one storm of a set.
 type setBuilder struct {
 	g     *Generator
 	storm *Storm
+	// index[key] is the KeyIndex of the key plus 1; 0 means not seen yet.
 	index []int32
 }
 

@@ -21,21 +21,20 @@ import (
 // NodeName is the node to which [Storm.ForNode] binds its pods.
 const NodeName = "node-0"
 
-// ErrNotPods is wrapped by the error of an operation that is for pods only.
+// ErrNotPods is wrapped by the errors of operations that only support pods.
 var ErrNotPods = errors.New("not a storm of pods")
 
-// AtLeast returns a storm of at least n events: this one, followed by as many
-// whole laps over the events after the initial list as are needed. It is valid
-// where the storm is.
+// AtLeast returns a storm of at least n events: the events of s, then laps over the events
+// after the initial list. It is valid if s is valid.
 //
-// A lap starts from the state that the lap before it left. So in later laps ADDED
-// of a key that exists becomes MODIFIED, MODIFIED of one that does not becomes
-// ADDED, and DELETED of one that does not is left out. Times continue at the pace
-// of the storm, and marks repeat with their lap. Each event has an object of its
-// own: a copy of the struct, which shares what it points to.
+// A lap starts from the final state of the lap before it. In later laps, ADDED of an existing
+// key becomes MODIFIED. MODIFIED of a missing key becomes ADDED, and DELETED of a missing key
+// is dropped. Times continue at the pace of the storm, and each lap repeats the marks. Each
+// event has its own object: a copy of the struct, which shares the values that it points to.
 //
-// The storm cannot get longer without an event after the initial list that is
-// not DELETED. A storm of n events or more is returned as it is. O(n) time, and
+// If all events after the initial list are DELETED, the storm cannot grow. AtLeast returns s
+// itself if s has n events or more. It takes O(n) time and, per event, the size of the
+// object's struct (about 1 kB for a pod).
 // the size of the object's struct (about 1 kB for a pod) per event.
 func (s *Storm) AtLeast(n int) *Storm {
 	if len(s.Events) >= n {
@@ -48,8 +47,8 @@ func (s *Storm) AtLeast(n int) *Storm {
 	return longer.Storm
 }
 
-// First returns the storm that ends after n events, or the storm itself where it
-// has no more. It is valid where the storm is and n is at least Initial. O(n).
+// First returns a storm of the first n events, or s itself if it has n events or fewer. The
+// result is valid if s is valid and n is at least Initial. O(n).
 func (s *Storm) First(n int) *Storm {
 	if len(s.Events) <= n {
 		return s
@@ -63,7 +62,7 @@ func (s *Storm) First(n int) *Storm {
 	return &out
 }
 
-// within returns the marks before the last of n events.
+// within returns the marks before event number n.
 func within(marks []Mark, n int) []Mark {
 	for len(marks) > 0 && marks[len(marks)-1].After >= uint64(n) {
 		marks = marks[:len(marks)-1]
@@ -71,27 +70,30 @@ func within(marks []Mark, n int) []Mark {
 	return slices.Clip(marks)
 }
 
-// Selection is the events of some keys of a storm. Places are their indexes in the
-// whole storm, which has Whole events and WholeInitial initial ones.
+// Selection is the events of some keys of a storm.
 type Selection struct {
+	// Storm has the selected events: renumbered, at their original times. It is valid if the
+	// whole storm is valid.
 	*Storm
-
+	// Places maps events to the whole storm: event i of Storm is event Places[i] there, both
+	// from 0.
 	Places []int
-
+	// Whole is the number of events of the whole storm; WholeInitial is the length of its
+	// initial list.
 	Whole, WholeInitial int
 }
 
-// Select returns the events of [Storm.AtLeast](n) whose keys keep chooses, with new
-// numbers, in the same order and at the same times. Marks stay behind the same
-// events; one behind the last is left out. O(events of the storm + selected events)
-// time; memory as AtLeast, for the selected events.
+// Select returns the events of [Storm.AtLeast](n) whose keys pass keep, renumbered, in the
+// same order and at the same times. Marks stay after the same events; a mark after the last
+// event is dropped. Time is O(events of s + selected events); memory is that of AtLeast for
+// the selected events.
 func (s *Storm) Select(n int, keep func(key string) bool) Selection {
 	p := Selection{Whole: len(s.Events), WholeInitial: s.Initial}
 	out := *s
 	out.Events, out.Marks, out.Initial, out.Keys = nil, nil, 0, 0
 	p.Storm = &out
 
-	// index has the new index of each key.
+	// index maps a key of s to its key in the selection.
 	const unseen, dropped = -2, -1
 	index := slices.Repeat([]int32{unseen}, s.Keys)
 	exists := make([]bool, s.Keys)
@@ -147,7 +149,7 @@ func (p *Selection) addLaps(s *Storm, lap []Event, period time.Duration, n int, 
 	}
 }
 
-// addMarks moves the marks before the event of that number.
+// addMarks moves the pending marks before event seq.
 func (s *Storm) addMarks(marks *[]Mark, seq uint64) {
 	for len(*marks) > 0 && (*marks)[0].After < seq {
 		s.Marks = append(s.Marks, Mark{After: uint64(len(s.Events)), Type: (*marks)[0].Type})
@@ -165,8 +167,7 @@ func (p *Selection) add(e Event, shift time.Duration, place int) {
 	p.Places = append(p.Places, place)
 }
 
-// First returns the selection of the whole storm's first n events; see
-// [Storm.First].
+// First returns the selection for the first n events of the whole storm; see [Storm.First].
 func (p Selection) First(n int) Selection {
 	if p.Whole <= n {
 		return p
@@ -176,8 +177,8 @@ func (p Selection) First(n int) Selection {
 	return p
 }
 
-// lap returns the events of the second lap and of all later ones, which are alike,
-// and its length. It starts from the state in which the keys in exists do.
+// lap returns the events of a later lap, and its length. All laps after the first are alike.
+// exists is the state of each key at the start of the lap.
 func (s *Storm) lap(exists []bool) (lap []Event, period time.Duration) {
 	own := s.Events[s.Initial:]
 	if len(own) == 0 {
@@ -217,20 +218,17 @@ func (s *Storm) pods() ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// ForNode returns the events of a storm of pods that one kubelet receives which
-// has the pods of several nodes: of the first nodes by name, as many as it takes
-// until the given number of pods is bound to them at the same time, or of all
-// nodes. It is valid where the storm is.
+// ForNode returns the pod events that one kubelet receives. The kubelet gets the pods of
+// several nodes: the first nodes by name, until the peak number of bound pods reaches pods, or
+// all nodes. The result is valid if s is valid.
 //
-// These are the events of a watch with the field selector spec.nodeName. A pod
-// appears with ADDED when it is bound to one of the nodes, whatever the type of
-// the event, and its earlier events are left out; a pod that were bound elsewhere
-// would disappear with DELETED. Pods are bound to [NodeName] in copies of their
-// structs. Times stay. [Storm.AtLeast] makes the result longer.
+// These are the events of a watch with the field selector spec.nodeName. A pod appears with
+// ADDED when it is bound to one of the nodes, whatever the type of the event; its earlier
+// events are dropped. A pod that moves to another node disappears with DELETED. The pods are
+// copies, bound to [NodeName]. Times do not change. [Storm.AtLeast] makes the result longer.
 //
-// The error wraps [ErrNotPods] where events have other objects; it is also an
-// error where pods is less than 1 or no pod is bound to a node.
-// O(events × log nodes).
+// The error wraps [ErrNotPods] if events have other objects. It is also an error if pods is
+// less than 1 or no pod is bound to a node. O(events × log nodes).
 func (s *Storm) ForNode(pods int) (*Storm, error) {
 	if pods < 1 {
 		return nil, fmt.Errorf("storm %s: a node with %d pods (allowed: 1 or more)", s.Name, pods)
@@ -250,7 +248,7 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	}
 	nodes := slices.Sorted(maps.Keys(names))
 
-	// More nodes never have fewer pods, so a binary search finds the number.
+	// The peak never falls with more nodes, so binary search finds the number.
 	types := make([]watch.EventType, len(s.Events))
 	k := 1 + sort.Search(len(nodes)-1, func(k int) bool {
 		return s.watchNodes(types, objects, nodes[:k+1]) >= pods
@@ -283,9 +281,8 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	return &out, nil
 }
 
-// watchNodes fills types with the type of each event for a watch of the pods on
-// the given nodes, empty where the watch does not get it. It returns the highest
-// number of pods that exist at the same time.
+// watchNodes stores the type of each event for a watch of the pods on the given nodes. The
+// type is empty if the watch does not receive the event. It returns the peak number of pods.
 func (s *Storm) watchNodes(types []watch.EventType, pods []*v1.Pod, nodes []string) int {
 	chosen := make(map[string]struct{}, len(nodes))
 	for _, n := range nodes {
@@ -315,11 +312,10 @@ func (s *Storm) watchNodes(types []watch.EventType, pods []*v1.Pod, nodes []stri
 	return peak
 }
 
-// Metadata returns the storm with [metav1.PartialObjectMetadata] as objects, which
-// have the metadata that a queue looks at: namespace, name, UID and
-// resourceVersion. In laps it takes a quarter of the memory of a storm of pods and
-// hardly any time of the garbage collector, which would otherwise count against
-// the queue. O(events).
+// Metadata returns the storm with [metav1.PartialObjectMetadata] objects. They have the
+// metadata that a queue reads: namespace, name, UID and resourceVersion. Laps then take a
+// quarter of the memory of a storm of pods. The garbage collector has little to scan, so its
+// time does not count against the queue. O(events).
 func (s *Storm) Metadata() *Storm {
 	out := *s
 	out.Events = slices.Clone(s.Events)
@@ -327,7 +323,7 @@ func (s *Storm) Metadata() *Storm {
 		e := &out.Events[i]
 		o, err := meta.Accessor(e.Object)
 		if err != nil {
-			continue // It has no metadata.
+			continue // No metadata to copy.
 		}
 		e.Object = &metav1.PartialObjectMetadata{
 			ObjectMeta: metav1.ObjectMeta{
@@ -343,7 +339,7 @@ func (s *Storm) Metadata() *Storm {
 func Renumber(o runtime.Object, seq uint64) runtime.Object {
 	var c runtime.Object
 	v := reflect.ValueOf(o)
-	// The metadata of unstructured objects is in a map, which a copy would share.
+	// Unstructured objects keep their metadata in a map, and a shallow copy would share it.
 	if _, ok := o.(runtime.Unstructured); ok || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		c = o.DeepCopyObject()
 	} else {
@@ -355,17 +351,16 @@ func Renumber(o runtime.Object, seq uint64) runtime.Object {
 	return c
 }
 
-// WithPods returns the storm with pods from templates, such as a user's own
-// manifests. A pod gets the template's spec, labels and annotations. It keeps its
-// name, its owners, its node, the labels of its controller, and its status, with
-// one container status for each container of the template. Pods of one owner have
-// the same template; owners take the templates in turn, in the order in which they
-// appear.
+// WithPods returns the storm with pods from templates, such as a user's own manifests. A pod
+// gets the template's spec, labels and annotations. It keeps its name, owners, node,
+// controller labels and status, with one container status per container of the template. Pods
+// of one owner share one template. Owners get the templates round-robin, in order of
+// appearance.
 //
-// The result's name ends in +templates. Its pods share the templates, which must
-// not be changed. It is valid where the storm is. The error wraps [ErrNotPods]
-// where events have other objects; it is also an error to give no templates.
-// O(events), in memory the structs of the pods.
+// The result's name ends in +templates. Its pods share the templates, which must not be
+// changed. It is valid if s is valid. The error wraps [ErrNotPods] if events have other
+// objects; an empty list of templates is also an error. O(events) time; memory for the structs
+// of the pods.
 func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 	if len(templates) == 0 {
 		return nil, fmt.Errorf("storm %s: no templates of pods", s.Name)
@@ -400,11 +395,12 @@ type labelsKey struct {
 	template int
 }
 
-// statusesKey identifies statuses that pods share by their address.
+// statusesKey identifies a shared slice of statuses by the address of its first element.
 type statusesKey struct {
 	first    *v1.ContainerStatus
 	template int
-	init     bool
+	// init containers
+	init bool
 }
 
 func (a *templateApplier) apply(pod *v1.Pod) *v1.Pod {
@@ -430,7 +426,7 @@ func (a *templateApplier) apply(pod *v1.Pod) *v1.Pod {
 	return &p
 }
 
-// merge returns the labels of a pod: its own win over the template's.
+// merge returns the labels of a pod: its own labels override those of the template.
 func (a *templateApplier) merge(key labelsKey, own, template map[string]string) map[string]string {
 	if len(template) == 0 {
 		return own
@@ -454,8 +450,8 @@ func covers(have, want map[string]string) bool {
 	return true
 }
 
-// fit returns the statuses of the template's containers, each in the state of the
-// pod's own.
+// fit returns the statuses of the template's containers, each in the state of the pod's own
+// containers.
 func (a *templateApplier) fit(n int, init bool, own []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
 	if len(own) == 0 || len(containers) == 0 {
 		return nil

@@ -36,68 +36,79 @@ func (k Kind) Type() watch.EventType {
 	}
 }
 
-// Step is an event or a mark in compact form: 16 bytes that name an object by its
-// key and its state. [Generator.Object] returns the object.
+// Step is an event or a mark in compact form (16 bytes). It names an object by key and state;
+// [Generator.Object] returns the object.
 type Step struct {
-	At     time.Duration
-	Key    int32
-	Kind   Kind
+	// At is the intended time, from the start of the storm.
+	At time.Duration
+	// Key is the number of the object's key within its stream. Marks have no key.
+	Key int32
+	// Kind is the type of the event or mark.
+	Kind Kind
+	// Stream is the index of the resource in [Generator.Resources].
 	Stream uint8
-	State  uint8
+	// State is the state of the object after the event.
+	State uint8
 }
 
 // never is the time of an event that does not happen.
 const never = time.Duration(math.MaxInt64)
 
-// plan is a profile with its parameters worked out: which objects there are, and
-// what happens to them when.
+// plan is a profile with its parameters resolved: the objects and their events.
 type plan struct {
 	streams    []*stream
 	lifecycles []lifecycle
 	updates    []updates
 	marks      []planMark
-	end        time.Duration
+	// end of the storm: no event happens at end or later.
+	end time.Duration
 }
 
-// stream is one resource of a plan. The first initial keys exist from the
-// beginning, in the state settled.
+// stream is one resource of a plan. Keys are numbered from 0.
 type stream struct {
-	resource      resource
-	objects       objects
+	resource resource
+	objects  objects
+	// The first initial keys exist from the start, in the state settled.
 	keys, initial int
 	settled       uint8
 }
 
-// transition is one event of a lifecycle, a while after the one before it.
+// transition is one event of a lifecycle.
 type transition struct {
+	// after the previous transition
 	after time.Duration
 	kind  Kind
 	state uint8
 }
 
-// lifecycle takes a range of keys through a script. Key i starts at from plus its
-// time in starts; delays vary by the fraction jitter.
+// lifecycle takes the keys first to first+n-1 through a script.
 type lifecycle struct {
 	stream   uint8
 	first, n int32
-	from     time.Duration
-	starts   pace.Schedule
-	script   []transition
-	jitter   float64
+	// Key first+i starts at from + starts.Intended(i).
+	from   time.Duration
+	starts pace.Schedule
+	script []transition
+	// jitter is the relative variation of each delay: 0.25 for ±25 %.
+	jitter float64
 }
 
-// updates is a series of MODIFIED events of keys that exist: at a rate, or atOnce
-// many at the beginning.
+// updates is a series of MODIFIED events of existing keys.
 type updates struct {
-	stream    uint8
-	first, n  int32
-	skew      Skew
-	inTurn    bool
-	from, to  time.Duration
+	stream   uint8
+	first, n int32
+	skew     Skew
+	// inTurn visits every key once per pass, in an order that the seed decides, instead of
+	// drawing keys by skew.
+	inTurn   bool
+	from, to time.Duration
+	// perSecond is the mean rate; poisson makes the times random.
 	perSecond float64
 	poisson   bool
-	atOnce    int
-	states    []uint8
+	// atOnce is a number of events, all at from; perSecond is then unused.
+	atOnce int
+	// states are the states of each key, in turn.
+	states []uint8
 }
 
 // planMark is a mark of the first stream.
@@ -106,25 +117,30 @@ type planMark struct {
 	at   time.Duration
 }
 
-// engine yields the steps of a plan in order of time. It can be reset to yield
-// them again.
+// engine yields the steps of a plan in order of time. It can be reset.
 //
-// An actor is a key in a lifecycle. Actors wait in a calendar: buckets of one
-// tick, each a linked list.
+// An actor is a key in a lifecycle. Actors wait in a calendar queue: buckets of one tick, each
+// a linked list. The next actor costs O(1), plus about four empty buckets per transition.
+// Times are multiples of a tick: at most 1 ms in a storm of one minute.
+//
+// Rejected: a heap of actors (O(log actors), 150 ns with 100,000 actors), and a merge of the
+// transitions of each lifecycle, which is as fast but cannot have jitter.
 type engine struct {
 	plan *plan
 	seed uint64
 
-	tick    time.Duration
-	heads   []int32 // first actor of each bucket, or -1
-	nexts   []int32 // next actor of the same bucket
-	done    []uint8 // transitions that an actor has had
-	owners  []uint8 // lifecycle of an actor
-	actors  []int32 // first actor of each lifecycle
-	bucket  int
+	tick   time.Duration
+	heads  []int32 // first actor of each bucket, or -1
+	nexts  []int32 // next actor in the same bucket
+	done   []uint8 // number of transitions done by each actor
+	owners []uint8 // lifecycle of each actor
+	actors []int32 // first actor of each lifecycle
+	// present bucket
+	bucket int
+	// actors in the calendar
 	pending int
-	calAt   time.Duration
-
+	// time of the present bucket
+	calAt  time.Duration
 	series []series
 	mark   int
 }
@@ -139,10 +155,11 @@ type series struct {
 	stride int64
 	offset int64
 	turns  []uint8 // index of each key's next state
-	gap    float64
+	// gap between two events in ns
+	gap float64
 }
 
-// The limits of the calendar: 256 kB and 16 MB.
+// Limits of the calendar's memory: 256 kB and 16 MB.
 const (
 	minBuckets = 1 << 16
 	maxBuckets = 1 << 22
@@ -181,8 +198,8 @@ func newEngine(p *plan, seed uint64) *engine {
 func newSeries(u *updates, seed uint64) series {
 	s := series{updates: u, gap: 1e9 / u.perSecond, turns: make([]uint8, u.n)}
 	if u.inTurn {
-		// Steps of the golden section, made coprime to n, visit every key once
-		// and neighbours at different times.
+		// Golden-section steps, made coprime to n, visit every key once and spread neighbours
+		// in time.
 		n := int64(u.n)
 		s.stride = max(1, int64(float64(n)*0.6180339887))
 		for gcd(s.stride, n) != 1 {
@@ -202,7 +219,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// reset returns to the beginning. O(actors + buckets + updated keys).
+// reset restarts the engine. O(actors + buckets + updated keys).
 func (e *engine) reset() {
 	for i := range e.heads {
 		e.heads[i] = -1
@@ -211,7 +228,7 @@ func (e *engine) reset() {
 	e.bucket, e.pending, e.calAt, e.mark = 0, 0, never, 0
 	for i := range e.plan.lifecycles {
 		l := &e.plan.lifecycles[i]
-		// From the last to the first, so that those of one bucket come in order.
+		// In reverse, so that the actors of one bucket are in order.
 		for k := l.n - 1; k >= 0; k-- {
 			a := e.actors[i] + k
 			e.schedule(a, l.from+l.starts.Intended(int(k))+e.delay(a, l, 0))
@@ -241,8 +258,8 @@ func (e *engine) delay(actor int32, l *lifecycle, transition uint8) time.Duratio
 	return time.Duration(float64(d) * (1 + l.jitter*(2*u-1)))
 }
 
-// schedule puts the actor into the bucket of its next transition, unless that is
-// beyond the end.
+// schedule puts the actor into the bucket of its next transition. It drops transitions beyond
+// the end.
 func (e *engine) schedule(actor int32, at time.Duration) {
 	b := int(at / e.tick)
 	if at >= e.plan.end || b >= len(e.heads) {
@@ -253,7 +270,7 @@ func (e *engine) schedule(actor int32, at time.Duration) {
 	e.pending++
 }
 
-// advance finds the next bucket with an actor.
+// advance moves to the next bucket with an actor.
 func (e *engine) advance() {
 	if e.pending == 0 {
 		e.calAt = never
@@ -265,7 +282,7 @@ func (e *engine) advance() {
 	e.calAt = time.Duration(e.bucket) * e.tick
 }
 
-// next fills in the next step; false at the end.
+// next stores the next step in s; it returns false at the end.
 func (e *engine) next(s *Step) bool {
 	at, from := e.calAt, -1
 	for i := range e.series {
@@ -297,14 +314,14 @@ func (e *engine) next(s *Step) bool {
 	*s = Step{At: at, Key: l.first + actor - e.actors[owner], Kind: t.kind, Stream: l.stream, State: t.state}
 	e.done[actor]++
 	if int(e.done[actor]) < len(l.script) {
-		// Not into the present bucket: two steps of a key have different times.
+		// Never the present bucket: two steps of a key have different times.
 		e.schedule(actor, at+max(e.delay(actor, l, e.done[actor]), e.tick))
 	}
 	e.advance()
 	return true
 }
 
-// take fills in the next update and finds the time of the one after it.
+// take stores the next update in step and computes the time of the following one.
 func (s *series) take(step *Step, end time.Duration) {
 	var k int64
 	switch {
@@ -334,7 +351,7 @@ func (s *series) next(end time.Duration) {
 		}
 		return
 	case s.poisson:
-		// 1-u is never 0.
+		// 1-u is never 0, so the logarithm is finite.
 		u := float64(s.random()>>11) / (1 << 53)
 		s.at += time.Duration(-math.Log(1-u) * s.gap)
 	default:
@@ -345,7 +362,7 @@ func (s *series) next(end time.Duration) {
 	}
 }
 
-// random is splitmix64.
+// random returns the next number of splitmix64.
 func (s *series) random() uint64 {
 	x := mix(s.rng)
 	s.rng += 0x9e3779b97f4a7c15

@@ -25,11 +25,12 @@ const maxFile = 1 << 20
 
 // FileError is the error of a file, with its line.
 type FileError struct {
-	// File is its name, Line the number of the line from 1; 0 where it is the
-	// file as a whole.
+	// File is the name of the file. Line is the line of the error, from 1; 0 means the whole
+	// file.
 	File string
 	Line int
-	Err  error
+	// Err is the cause.
+	Err error
 }
 
 // Error returns one line such as
@@ -46,11 +47,11 @@ func (e *FileError) Error() string {
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ErrFile is wrapped by the errors for files that are no composition: invalid YAML,
-// unknown fields, values of the wrong type.
+// ErrFile is wrapped by the errors for files that are not a composition: invalid YAML, unknown
+// fields, values of the wrong type.
 var ErrFile = errors.New("invalid file")
 
-// printable keeps a message on one line, whatever is in the file.
+// printable keeps a message on one line, whatever the file contains.
 func printable(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
@@ -58,13 +59,13 @@ func printable(s string) string {
 	return strconv.Quote(s)
 }
 
-// ReadFile reads a composition from a YAML file; see [Parse]. The default name is
-// that of the file.
+// ReadFile reads a composition from a YAML file; see [Parse]. seed is the default seed, and
+// the file name is the default name.
 func ReadFile(path string, seed int64) (Composition, error) {
 	fail := func(err error) (Composition, error) {
 		var p *os.PathError
 		if errors.As(err, &p) {
-			err = p.Err // Without the path, which stands before it.
+			err = p.Err // The path precedes the message.
 		}
 		return Composition{}, &FileError{File: path, Err: err}
 	}
@@ -103,9 +104,9 @@ func ReadFile(path string, seed int64) (Composition, error) {
 //	- name: disconnect
 //	  every: 2s
 //
-// It is strict: an unknown or duplicate field is an error. Errors are a [*FileError]
-// with the line, and wrap [ErrFile], [ErrUnknownProfile], [ErrParam],
-// [ErrComposition] or [fault.ErrSpec]. They show file as the name.
+// Unknown and duplicate fields are errors. Errors are a [*FileError] with the line. They wrap
+// [ErrFile], [ErrUnknownProfile], [ErrParam], [ErrComposition] or [fault.ErrSpec]. Their File
+// is the argument file.
 func Parse(file string, data []byte, seed int64) (Composition, error) {
 	c, err := parse(data, seed)
 	if err == nil {
@@ -191,10 +192,10 @@ func parse(data []byte, seed int64) (Composition, error) {
 	return c, nil
 }
 
-// yamlLine matches the line in an error of package yaml.
+// yamlLine matches the line number in an error of package yaml.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
 
-// document returns the one document of a file.
+// document returns the single document of a file.
 func document(data []byte) (*yaml.Node, error) {
 	if len(data) > maxFile {
 		return nil, invalid("more than %d bytes", maxFile)
@@ -246,8 +247,8 @@ func list(n, parent *yaml.Node, name string) ([]*yaml.Node, error) {
 	return n.Content, nil
 }
 
-// partHead has the fields of an entry that are no parameters of its profile. Nodes
-// and Pods are parameters too, but others follow them.
+// partHead has the common fields of an entry. Nodes and Pods are also parameters, but other
+// parameters scale with them.
 type partHead struct {
 	Profile  string        `yaml:"profile"`
 	Seed     *int64        `yaml:"seed"`
@@ -263,7 +264,7 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	if err := isMapping(n); err != nil {
 		return Part{}, err
 	}
-	// The profile decides which fields there are.
+	// The profile decides which fields are valid.
 	var name *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == "profile" {
@@ -298,7 +299,8 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 		c.fail("scale", head.Scale, "above 0, up to 1000000")
 	}
 	if err = c.err; err == nil {
-		// First the size, which changes other parameters, then those in the file.
+		// The size comes first because it changes other parameters. The parameters in the file
+		// then override them.
 		profile.Resize(head.Nodes, head.Pods, head.Scale)
 		nodes, pods := profile.Nodes, profile.Pods
 		if _, err := decode(n, profile.kind, &partHead{}, profile); err != nil {
@@ -319,9 +321,9 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	return Part{}, &lineError{line: at.Line, err: err}
 }
 
-// decode sets the fields of structs from a mapping and returns the value of each
-// field in it. Each must be a field of one of the structs, and apply to the
-// profile where there is one.
+// decode stores the values of a mapping in structs and returns the value of each field. Each
+// key must be a field of one of the structs. With a kind, the field must also apply to that
+// profile.
 func decode(n *yaml.Node, kind *profileKind, into ...any) (map[string]*yaml.Node, error) {
 	if err := isMapping(n); err != nil {
 		return nil, err
@@ -379,8 +381,8 @@ func isMapping(n *yaml.Node) error {
 	return badNode(n, "must be fields with values (name: value)")
 }
 
-// decodeValue reads one value. It is stricter than package yaml: null is an error,
-// and a duration has a unit.
+// decodeValue reads one value. It is stricter than package yaml: null is an error, and a
+// duration needs a unit.
 func decodeValue(n *yaml.Node, to reflect.Value) error {
 	if to.Type() == reflect.TypeFor[yaml.Node]() {
 		to.Set(reflect.ValueOf(*n))
@@ -437,7 +439,7 @@ func decodeValue(n *yaml.Node, to reflect.Value) error {
 	return nil
 }
 
-// YAML returns the composition as [Parse] reads it, with all parameters.
+// YAML returns the composition in the format of [Parse], with all parameters.
 func (c Composition) YAML() ([]byte, error) {
 	type entry struct {
 		Profile  string        `yaml:"profile"`

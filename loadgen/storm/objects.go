@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// objects generates the keys and the objects of a stream.
+// objects generates the keys and objects of a stream.
 type objects interface {
+	// key returns the key of object k, namespace/name.
 	key(k int32) string
-	// object returns a fresh struct, whose contents it shares with others.
+	// object returns a new struct for a state of a key, without a resourceVersion. Structs
+	// share the values that they point to.
 	object(k int32, state uint8) runtime.Object
 }
 
@@ -58,7 +60,7 @@ func newIdentities(n int, seed uint64) identities {
 
 func (d *identities) len() int { return len(d.keys) }
 
-// cached returns the key, which generate makes at first.
+// cached returns the key; generate computes it on the first call.
 func (d *identities) cached(k int32, generate func(k int32) string) string {
 	if d.keys[k] == "" {
 		d.keys[k] = generate(k)
@@ -103,13 +105,12 @@ func base27(x uint64, n int) string {
 	return string(b[at:])
 }
 
-// uniqueSuffix returns the suffix of the name of key k. Five random letters give
-// 14 million names, too few to be unique among many, so keys are numbered from a
-// random start.
+// uniqueSuffix returns the name suffix of key k. Five random letters give 14 million names, so
+// random suffixes would collide. Keys are therefore numbered from a random start.
 func (d *identities) uniqueSuffix(k uint64) string { return base27(k+mix(d.seed)%1_000_000, 5) }
 
-// namer names the objects of one profile. The prefix keeps profiles apart that
-// play at the same time.
+// namer names the objects of one profile. The prefix separates profiles that play at the same
+// time.
 type namer struct {
 	prefix string
 	nodes  int
@@ -118,7 +119,7 @@ type namer struct {
 func (n namer) node(i int) string      { return n.prefix + "node-" + padded(i, n.nodes) }
 func (n namer) namespace(i int) string { return n.prefix + "shop-" + strconv.Itoa(i%10+1) }
 
-// padded writes the number i of n, with zeros before it.
+// padded writes the number i of n with leading zeros.
 func padded(i, n int) string {
 	return fmt.Sprintf("%0*d", max(3, len(strconv.Itoa(max(n-1, 0)))), i)
 }
@@ -135,8 +136,7 @@ func controlledBy(apiVersion, kind, name string, uid types.UID) []metav1.OwnerRe
 	}}
 }
 
-// The states of pods. Workers are the pods of Jobs, the others belong to
-// Deployments.
+// States of pods. Workers are pods of Jobs; the other states belong to pods of Deployments.
 const (
 	podCreated uint8 = iota
 	podScheduled
@@ -159,7 +159,7 @@ const (
 	podStates
 )
 
-// podTemplates are the pods of one size by state.
+// podTemplates holds the pods of one size, by state.
 type podTemplates [podStates]*v1.Pod
 
 func newPodTemplates(bytes int) *podTemplates {
@@ -177,15 +177,19 @@ func newPodTemplates(bytes int) *podTemplates {
 	}
 }
 
-// podGroup is a range of keys whose pods are alike.
+// podGroup is a range of keys with similar pods.
 type podGroup struct {
 	first, n int
-
-	app         string
+	// prefix of the workloads' names
+	app string
+	// perWorkload is the number of pods of each workload. The pods of a Job have adjacent
+	// keys; those of Deployments are interleaved.
 	perWorkload int
 	job         bool
-	node        func(i int) int
-	revision    int
+	// node returns the node number of pod first+i.
+	node func(i int) int
+	// revision of the workload, part of the pod names
+	revision int
 }
 
 func (g *podGroup) workloads() int { return max(1, (g.n+g.perWorkload-1)/g.perWorkload) }
@@ -197,7 +201,7 @@ func (g *podGroup) workload(i int) int {
 	return i % g.workloads()
 }
 
-// workload is what the pods of one ReplicaSet or Job have in common.
+// workload is the shared part of the pods of one ReplicaSet or Job.
 type workload struct {
 	namespace, generateName string
 	labels                  map[string]string
@@ -208,8 +212,9 @@ type workload struct {
 // pods generates pods.
 type pods struct {
 	identities
-	names     namer
-	groups    []podGroup
+	names  namer
+	groups []podGroup
+	// by group and workload number
 	workloads [][]*workload
 	sizes     []*podTemplates
 	ips       []v1.PodIP
@@ -231,7 +236,7 @@ func newPods(names namer, seed uint64, bytes []int, groups ...podGroup) *pods {
 	return p
 }
 
-// place returns the group of a key, its index there, and its workload.
+// place returns the group of a key, the key's index in the group, and its workload.
 func (p *pods) place(k int32) (g *podGroup, i int, w *workload) {
 	at := 0
 	for int(k) >= p.groups[at].first+p.groups[at].n {
@@ -326,7 +331,7 @@ type nodes struct {
 	labels []map[string]string
 }
 
-// nodeBytes is the size of a node that has been in use for a while.
+// nodeBytes is the size of a node object after some time in use.
 const nodeBytes = 13_000
 
 func newNodes(names namer, seed uint64) *nodes {
@@ -375,12 +380,12 @@ type leases struct {
 	name      func(i int) string
 	states    [leaseStates]coordinationv1.LeaseSpec
 	template  coordinationv1.Lease
-	// owners and nodes are for leases of nodes.
+	// owners and nodes are only set for leases of nodes.
 	owners [][]metav1.OwnerReference
 	nodes  identities
 }
 
-// newNodeLeases returns the leases of nodes, which own them.
+// newNodeLeases returns the leases of nodes. Each lease is owned by its node.
 func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 	l := newLeases(names.prefix+"kube-node-lease", names.nodes, seed, names.node)
 	l.owners, l.nodes = make([][]metav1.OwnerReference, names.nodes), newIdentities(names.nodes, nodeSeed)
@@ -394,8 +399,7 @@ func newLeaderLeases(names namer, n int, seed uint64) *leases {
 
 func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {
 	l := &leases{identities: newIdentities(n, seed), namespace: namespace, name: name, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}
-	// Without managed fields a lease has the half kilobyte that leases have in
-	// large clusters.
+	// Without managed fields a lease has 0.5 kB, as in large clusters.
 	l.template.ManagedFields, l.template.OwnerReferences = nil, nil
 	for i := range l.states {
 		l.states[i] = *l.template.Spec.DeepCopy()
@@ -429,7 +433,7 @@ const sliceStates = 4
 type endpointSlices struct {
 	identities
 	names    namer
-	states   [][sliceStates][]discoveryv1.Endpoint // by slice of a service
+	states   [][sliceStates][]discoveryv1.Endpoint // by number of the slice within its service
 	services []*service
 	template *discoveryv1.EndpointSlice
 }
@@ -508,7 +512,7 @@ const (
 	jobStates
 )
 
-// jobs generates the Jobs that own a [podGroup].
+// jobs generates the Jobs of a [podGroup].
 type jobs struct {
 	identities
 	pods   *pods

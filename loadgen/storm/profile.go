@@ -9,66 +9,84 @@ import (
 	"time"
 )
 
-// Profile generates storms of one kind. Its parameters and a seed decide what it
-// generates, and nothing else does. [NewProfile] returns one with its defaults;
-// every field may be changed afterwards.
+// Profile generates storms of one kind. The result depends only on the parameters and a seed.
+// [NewProfile] returns the defaults; callers may change every field.
 //
-// The first group of fields is common to all profiles. Each of the others belongs
-// to the profiles that document it, and is ignored by the rest.
+// The fields up to Drain are common to all profiles. Each other field belongs to the profiles
+// that its comment names; the other profiles ignore it.
 type Profile struct {
 	kind *profileKind
 
+	// Nodes is the number of nodes: 1 to 1,000,000.
 	Nodes int `yaml:"nodes"`
-	Pods  int `yaml:"pods"`
-	// PodBytes are the sizes of pods as JSON; Deployments and Jobs use them in turn.
+	// Pods is the number of pods: up to 5,000,000. Each profile defines which pods it counts.
+	Pods int `yaml:"pods"`
+	// PodBytes are the sizes of pods in bytes of JSON: 2,000 to 100,000. Workloads use them
+	// round-robin.
 	PodBytes []int `yaml:"podBytes,flow"`
-	// UpdatesPerSecond is the rate of background updates in all phases; Skew
-	// says which keys they update.
+	// UpdatesPerSecond is the rate of background status updates, at random times in all
+	// phases. Only pods outside the storm get them.
 	UpdatesPerSecond float64 `yaml:"updatesPerSecond"`
-	Skew             Skew    `yaml:"skew"`
-	// The lengths of the three phases.
+	// Skew is the distribution of these updates over keys: uniform or zipf.
+	Skew Skew `yaml:"skew"`
+	// Baseline, Storm and Drain are the lengths of the three phases. Baseline and drain have
+	// background updates only; the drain also has the end of events that the storm started.
 	Baseline time.Duration `yaml:"baseline"`
 	Storm    time.Duration `yaml:"storm"`
 	Drain    time.Duration `yaml:"drain"`
 
-	ChurnPerSecond float64       `yaml:"churnPerSecond"`
-	LeasePeriod    time.Duration `yaml:"leasePeriod"`
-
-	PodsPerSecond float64       `yaml:"podsPerSecond"`
-	JobSize       int           `yaml:"jobSize"`
-	Work          time.Duration `yaml:"work"` // run time of a Job's pod
-
-	Lost            float64       `yaml:"lost"` // fraction of the nodes
-	WritesPerSecond float64       `yaml:"writesPerSecond"`
-	Toleration      time.Duration `yaml:"toleration"` // from NotReady to eviction
-
+	// ChurnPerSecond (steady) is the rate of deleted pods in the storm phase, and of the pods
+	// that replace them.
+	ChurnPerSecond float64 `yaml:"churnPerSecond"`
+	// LeasePeriod (steady, leases, nodeloss) is the time between two renewals of a node lease.
+	LeasePeriod time.Duration `yaml:"leasePeriod"`
+	// PodsPerSecond (rollout, gang) is the rate of new pods.
+	PodsPerSecond float64 `yaml:"podsPerSecond"`
+	// JobSize (gang) is the number of pods of a Job.
+	JobSize int `yaml:"jobSize"`
+	// Work (gang) is the run time of a Job's pod.
+	Work time.Duration `yaml:"work"`
+	// Lost (nodeloss) is the fraction of the nodes that fail: above 0, up to 1.
+	Lost float64 `yaml:"lost"`
+	// WritesPerSecond (nodeloss) is the write rate of the control plane in each step.
+	WritesPerSecond float64 `yaml:"writesPerSecond"`
+	// Toleration (nodeloss) is the time from NotReady to eviction. Kubernetes' default of
+	// 300 s only makes the storm longer.
+	Toleration time.Duration `yaml:"toleration"`
+	// Relists (relist) is the number of relists in the storm phase, at equal intervals.
 	Relists int `yaml:"relists"`
-
-	Leases                int     `yaml:"leases"`
-	Endpoints             int     `yaml:"endpoints"`
+	// Leases (hotkey) is the number of leader-election leases.
+	Leases int `yaml:"leases"`
+	// Endpoints (hotkey) is the number of endpoints of the EndpointSlice.
+	Endpoints int `yaml:"endpoints"`
+	// SliceUpdatesPerSecond (hotkey) is the update rate of the slice in the storm phase.
 	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond"`
-
-	PerService       int     `yaml:"perService"` // endpoints of a service
-	PerSlice         int     `yaml:"perSlice"`   // endpoints of an EndpointSlice
+	// PerService (endpoints) is the number of endpoints of a service.
+	PerService int `yaml:"perService"`
+	// PerSlice (endpoints) is the maximum number of endpoints of a slice. The EndpointSlice
+	// controller's default is 100.
+	PerSlice int `yaml:"perSlice"`
+	// ChangesPerSecond (endpoints) is the rate of readiness changes in the storm phase.
 	ChangesPerSecond float64 `yaml:"changesPerSecond"`
-
+	// Period (resync) is the time between two resyncs in the storm phase.
 	Period time.Duration `yaml:"period"`
-
+	// Events (ceiling) is the number of updates.
 	Events float64 `yaml:"events"`
 }
 
-// profileKind is a row of the table of profiles.
+// profileKind is one row of the table of profiles.
 type profileKind struct {
 	name, summary string
-	// params are the names of its parameters besides those of all profiles.
+	// params are the names of its own parameters, without the common ones.
 	params   []string
 	defaults Profile
-	// noPods allows 0 pods; updates requires background updates.
+	// noPods allows Pods to be 0; updates requires UpdatesPerSecond above 0.
 	noPods, updates bool
-	plan            func(p *Profile, names namer, seed uint64) *plan
+	// plan expects a valid profile.
+	plan func(p *Profile, names namer, seed uint64) *plan
 }
 
-// ErrUnknownProfile is wrapped by the error for a name that is no profile.
+// ErrUnknownProfile is wrapped by the error for an unknown profile name.
 var ErrUnknownProfile = errors.New("unknown profile")
 
 // Names returns the names of all profiles.
@@ -102,19 +120,18 @@ func NewProfile(name string) (*Profile, error) {
 	return Profiles()[i], nil
 }
 
-// Name returns the profile's name.
+// Name returns the profile's name, as --storm accepts it.
 func (p *Profile) Name() string { return p.kind.name }
 
-// Summary describes the storm in one line.
+// Summary returns a description of the storm in one line.
 func (p *Profile) Summary() string { return p.kind.summary }
 
 // Length returns the length of all phases together.
 func (p *Profile) Length() time.Duration { return p.Baseline + p.Storm + p.Drain }
 
-// Resize sets the numbers of nodes and pods, where they are not 0, and then
-// multiplies both by scale, where that is not 0. A number that is not given
-// follows the one that is, and so do rates: a cluster of half the nodes has half
-// the pods and half the events per second. Phases keep their lengths.
+// Resize sets the numbers of nodes and pods and multiplies both by scale. A value of 0 means
+// unchanged. If only one number is given, the other scales with it. Rates scale too: half the
+// nodes have half the pods and half the events per second. Phases keep their lengths.
 func (p *Profile) Resize(nodes, pods int, scale float64) {
 	factor := 1.0
 	switch {
@@ -145,13 +162,13 @@ func (p *Profile) Resize(nodes, pods int, scale float64) {
 	}
 }
 
-// grown returns n times the factor, and at least 1 unless n is 0.
+// grown returns n times the factor, at least 1 unless n is 0.
 func grown(n int, factor float64) int {
 	v := math.Round(float64(n) * factor)
 	return int(min(max(v, float64(min(n, 1))), math.MaxInt32))
 }
 
-// sixDigits rounds to six significant digits, so that figures stay readable.
+// sixDigits rounds to six significant digits, for readable output.
 func sixDigits(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
@@ -160,12 +177,15 @@ func sixDigits(v float64) float64 {
 	return math.Round(v*unit) / unit
 }
 
-// ParamError is the error for a parameter that is not allowed.
+// ParamError is the error for an invalid parameter.
 type ParamError struct {
-	// Profile that it is of.
+	// Profile is the profile's name.
 	Profile string
-	Param   string
-	Value   any
+	// Param is the parameter's name in YAML.
+	Param string
+	// Value is the rejected value.
+	Value any
+	// Allowed describes the valid values.
 	Allowed string
 }
 
@@ -182,7 +202,7 @@ func (e *ParamError) Error() string {
 // Unwrap returns [ErrParam].
 func (e *ParamError) Unwrap() error { return ErrParam }
 
-// The limits of parameters. Beyond them numbers overflow or memory runs out.
+// Limits of parameters. Larger values overflow or exhaust memory.
 const (
 	maxNodes  = 1_000_000
 	maxPods   = 5_000_000
@@ -193,14 +213,14 @@ const (
 	maxEvents = 100_000_000
 )
 
-// checks keeps the first parameter that is not allowed.
+// checks keeps the first invalid parameter.
 type checks struct {
 	kind *profileKind
 	err  error
 }
 
-// applies reports whether the profile has the parameter: all profiles have those
-// that no profile has for itself.
+// applies reports whether the profile has the parameter. A parameter that no profile lists in
+// params is common to all.
 func (k *profileKind) applies(param string) bool {
 	return slices.Contains(k.params, param) ||
 		!slices.ContainsFunc(profileKinds, func(o profileKind) bool { return slices.Contains(o.params, param) })
@@ -292,7 +312,7 @@ func (p *Profile) Validate() error {
 	return c.err
 }
 
-// stormFrom and stormTo are the ends of the storm phase.
+// stormFrom and stormTo are the start and the end of the storm phase.
 func (p *Profile) stormFrom() time.Duration { return p.Baseline }
 func (p *Profile) stormTo() time.Duration   { return p.Baseline + p.Storm }
 

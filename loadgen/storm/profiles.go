@@ -6,8 +6,8 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// profileKinds are the profiles. The comment of each plan says what happens in
-// its storm, and which of its resources comes first.
+// profileKinds lists the profiles. The comment of each plan function describes its storm and
+// the order of its resources.
 var profileKinds = []profileKind{
 	{
 		name: "steady", summary: "a healthy cluster: a little churn, status updates, leases, node heartbeats",
@@ -85,10 +85,9 @@ var profileKinds = []profileKind{
 	},
 }
 
-// Pod lifecycles. The delays are those of a healthy cluster; samples/README.md
-// says where they were recorded.
+// Pod lifecycles with the delays of a healthy cluster; samples/README.md names the recordings.
 var (
-	// podStart is the start of a Deployment's pod until it is ready: 5 events.
+	// podStart takes a Deployment's pod from creation to ready: 5 events.
 	podStart = []transition{
 		{0, Added, podCreated},
 		{10 * time.Millisecond, Modified, podScheduled},
@@ -96,9 +95,9 @@ var (
 		{1500 * time.Millisecond, Modified, podInitialized},
 		{2 * time.Second, Modified, podRunning},
 	}
-	// untilReady is the length of podStart.
+	// untilReady is the total duration of podStart.
 	untilReady = 4010 * time.Millisecond
-	// podEnd is the deletion of a Deployment's pod: 3 events.
+	// podEnd deletes a Deployment's pod: 3 events.
 	podEnd = []transition{
 		{0, Modified, podTerminating},
 		{2 * time.Second, Modified, podTerminated},
@@ -106,7 +105,7 @@ var (
 	}
 )
 
-// spread puts pods onto nodes in turn, packed fills one node after the other.
+// spread assigns pods to nodes round-robin; packed fills one node after the other.
 func spread(nodes int) func(int) int    { return func(i int) int { return i % nodes } }
 func packed(n, nodes int) func(int) int { return func(i int) int { return i * nodes / max(n, 1) } }
 
@@ -144,10 +143,9 @@ func (p *Profile) heartbeats(stream uint8, first, n int) updates {
 	return p.inTurn(stream, first, n, 5*time.Minute, nodeHeartbeat, nodeReady)
 }
 
-// steady is a healthy cluster at the size that SIG Scalability supports: 5,000
-// nodes and 150,000 pods. At most 20 pods a second are deleted and as many
-// created, each node renews its lease every 10 s and reports its status every 5
-// minutes. Resources: pods, leases, nodes.
+// steady is a healthy cluster at the size that SIG Scalability supports: 5,000 nodes and
+// 150,000 pods. Up to 20 pods per second are deleted and replaced. Each node renews its lease
+// every 10 s and reports its status every 5 min. Resources: pods, leases, nodes.
 func steady(p *Profile, names namer, seed uint64) *plan {
 	churn := int(p.ChurnPerSecond * p.Storm.Seconds())
 	pl := &plan{
@@ -170,10 +168,9 @@ func steady(p *Profile, names namer, seed uint64) *plan {
 	return pl
 }
 
-// rollout is a rolling update of every Deployment: it creates PodsPerSecond new
-// pods and deletes an old one for each that is ready, 8 events for the two. Each
-// change of readiness updates the EndpointSlice of the service. Resources: pods,
-// endpointslices.
+// rollout is a rolling update of every Deployment. It creates PodsPerSecond new pods and
+// deletes one old pod for each new pod that is ready: 8 events per replacement. Each change of
+// readiness updates the EndpointSlice of the service. Resources: pods, endpointslices.
 func rollout(p *Profile, names namer, seed uint64) *plan {
 	renewed := min(p.Pods, max(1, int(p.PodsPerSecond*p.Storm.Seconds())))
 	slices := newEndpointSlices(names, (p.Pods+deployed-1)/deployed, min(p.Pods, deployed), 100, mix(seed+1))
@@ -197,11 +194,10 @@ func rollout(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// gang fills a cluster with Jobs of JobSize pods that all start together: 65,000
-// pods within 150 s, as GKE demonstrated on 65,000 nodes. Each pod has 8 events
-// until it has finished and is removed. Pods counts the pods of the Jobs; besides
-// them, each node has one pod of a DaemonSet from the beginning. Resources: pods,
-// jobs.
+// gang fills a cluster with Jobs of JobSize pods each. All pods of a Job start together:
+// 65,000 pods within 150 s, as GKE demonstrated on 65,000 nodes. Each pod has 8 events from
+// creation to removal. Pods counts the pods of the Jobs. Each node also has one DaemonSet pod
+// from the start. Resources: pods, jobs.
 func gang(p *Profile, names namer, seed uint64) *plan {
 	size := min(p.JobSize, p.Pods)
 	agents := p.webPods(0, p.Nodes, 1)
@@ -209,8 +205,7 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 	pods := newPods(names, seed, p.PodBytes, agents,
 		podGroup{first: p.Nodes, n: p.Pods, app: "train", perWorkload: size, job: true, node: spread(p.Nodes), revision: 1})
 	jobs := newJobs(pods, 1)
-	// The pods of a gang are created at once. Gangs follow each other so that
-	// the pods have their rate.
+	// The pods of a gang are created at once. The rate of gangs gives the rate of pods.
 	gangs := pace.Rate(p.PodsPerSecond / float64(size))
 	return &plan{
 		streams: []*stream{
@@ -241,7 +236,7 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// inGangs starts size keys at each time of its schedule.
+// inGangs starts size keys at each intended time of its schedule.
 type inGangs struct {
 	pace.Schedule
 	size int
@@ -249,8 +244,8 @@ type inGangs struct {
 
 func (s inGangs) Intended(i int) time.Duration { return s.Schedule.Intended(i / s.size) }
 
-// leasesOnly has nothing but the renewals of node leases: 5,000 nodes renew 500
-// leases a second, 130,000 nodes 13,000. Resources: leases.
+// leasesOnly has only renewals of node leases: 5,000 nodes renew 500 leases per second,
+// 130,000 nodes renew 13,000. Resources: leases.
 func leasesOnly(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: leaseResource, objects: newNodeLeases(names, seed, mix(seed+2)), keys: p.Nodes, initial: p.Nodes}},
@@ -258,11 +253,10 @@ func leasesOnly(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// nodeLoss loses a fraction of the nodes at once, the first by name, with 110
-// pods on each. Their pods become NotReady, are evicted after Toleration, deleted
-// and created again. The new pods find no room until the nodes are back; then
-// they are scheduled and run. WritesPerSecond is the rate of each of these steps;
-// a pod has 9 events. Resources: pods, nodes, leases.
+// nodeLoss fails a fraction of the nodes at once: the first by name, with 110 pods each. Their
+// pods become NotReady, are evicted after Toleration, deleted and recreated. The new pods stay
+// unschedulable until the nodes are back; then they are scheduled and run. WritesPerSecond is
+// the rate of each step; a pod has 9 events. Resources: pods, nodes, leases.
 func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 	lostNodes := max(1, int(p.Lost*float64(p.Nodes)))
 	old := p.webPods(0, p.Pods, 1)
@@ -307,7 +301,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// statusUpdates is a cluster whose pods only report their status.
+// statusUpdates is a cluster with pod status updates only. Resources: pods.
 func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), keys: p.Pods, initial: p.Pods, settled: podRunning}},
@@ -315,8 +309,9 @@ func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// relist is a large cluster whose watch expires Relists times during updates: 410
-// Gone, then a Replace of 150,000 objects. Resources: pods, with [MarkRelist].
+// relist is a large cluster whose watch expires Relists times during updates. Each time the
+// server answers 410 Gone and a Replace of 150,000 objects follows. Resources: pods, with
+// [MarkRelist].
 func relist(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for i := range p.Relists {
@@ -326,9 +321,8 @@ func relist(p *Profile, names namer, seed uint64) *plan {
 	return pl
 }
 
-// resync is an informer with a resync period: it hands every known object to the
-// handlers once per Period while updates arrive. Resources: pods, with
-// [MarkResync].
+// resync is an informer with a resync period: once per Period it passes every known object to
+// the handlers while updates arrive. Resources: pods, with [MarkResync].
 func resync(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for at := p.stormFrom() + p.Period/2; at < p.stormTo(); at += p.Period {
@@ -337,18 +331,18 @@ func resync(p *Profile, names namer, seed uint64) *plan {
 	return pl
 }
 
-// ceiling has Events updates, all due at once: the most that can be handled.
-// Unpaced it is like any other update storm; at its own times the queue is full
-// from the beginning. Phases have no effect. Resources: pods.
+// ceiling has Events updates, all due at once: it measures maximum throughput. Unpaced, it
+// equals any other update storm. At its own times the queue is full from the start. Phases
+// have no effect. Resources: pods.
 func ceiling(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	pl.updates = []updates{{n: int32(p.Pods), skew: p.Skew, atOnce: int(p.Events), states: []uint8{podUnready, podRunning}}}
 	return pl
 }
 
-// hotKey has few objects that change all the time: leader-election leases, which
-// UpdatesPerSecond and Skew are about, and one EndpointSlice with many
-// endpoints. Resources: leases, endpointslices.
+// hotKey has few objects with constant updates: leader-election leases and one EndpointSlice
+// with many endpoints. UpdatesPerSecond and Skew apply to the leases. Resources: leases,
+// endpointslices.
 func hotKey(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{
@@ -365,10 +359,9 @@ func hotKey(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// endpointChanges has services of PerService endpoints whose readiness changes.
-// Each change sends the EndpointSlice of the endpoint, with up to PerSlice
-// endpoints. Pods counts the endpoints of all services, Skew chooses the slices
-// that change. Resources: endpointslices.
+// endpointChanges has services of PerService endpoints whose readiness changes. Each change
+// sends the endpoint's whole EndpointSlice, with up to PerSlice endpoints. Pods counts the
+// endpoints of all services. Skew selects the slices that change. Resources: endpointslices.
 func endpointChanges(p *Profile, names namer, seed uint64) *plan {
 	each := min(p.PerService, p.Pods)
 	slices := newEndpointSlices(names, (p.Pods+each-1)/each, each, p.PerSlice, seed)

@@ -21,12 +21,11 @@ import (
 //go:embed samples/samples.jsonl.gz
 var samplesFile []byte
 
-// samples are real objects by name and state; see samples/README.md. They are
-// decoded once and never changed.
+// samples holds recorded objects by name and state; see samples/README.md. They are decoded
+// once and never changed.
 type samples map[string]map[string]runtime.Object
 
-// loadSamples panics where the embedded file cannot be read; no input causes
-// that.
+// loadSamples panics if the embedded file is unreadable, which no input can cause.
 var loadSamples = sync.OnceValue(func() samples {
 	s, err := readSamples(samplesFile)
 	if err != nil {
@@ -80,12 +79,12 @@ func readSamples(file []byte) (samples, error) {
 func size(o any) int {
 	b, err := json.Marshal(o)
 	if err != nil {
-		return 0 // Typed objects of the API can all be encoded.
+		return 0 // Typed API objects always encode.
 	}
 	return len(b)
 }
 
-// trims remove parts of a pod, in order: small pods lack what goes first.
+// trims remove parts of a pod, in this order, to reach a small size.
 var trims = []func(*v1.Pod){
 	func(p *v1.Pod) { p.ManagedFields = nil },
 	func(p *v1.Pod) { p.Spec.Affinity, p.Spec.TopologySpreadConstraints = nil, nil },
@@ -108,9 +107,9 @@ var trims = []func(*v1.Pod){
 	},
 }
 
-// fitPods returns copies of a sample pod by state, of about the given size in the
-// state running: trimmed, or padded with environment variables. All states get
-// the same spec.
+// fitPods returns copies of a sample pod by state. In the state running they have about the
+// given size in bytes of JSON: trimmed, or padded with environment variables. All states share
+// one spec.
 func fitPods(name string, bytes int) map[string]*v1.Pod {
 	out := map[string]*v1.Pod{}
 	for state, o := range loadSamples()[name] {
@@ -148,8 +147,7 @@ func padding(n int) []v1.EnvVar {
 	return env
 }
 
-// settings returns n bytes that look like settings. Zeros would compress too
-// well.
+// settings returns n bytes that look like configuration. Zeros would compress too well.
 func settings(n int) string {
 	b := make([]byte, 0, n+16)
 	for i := uint64(n); len(b) < n; i++ {
@@ -158,8 +156,7 @@ func settings(n int) string {
 	return string(b[:n])
 }
 
-// fitNode returns a copy of a node of about the given size: it has the list of
-// images of a node in use.
+// fitNode returns a copy of a node of about the given size. It pads the node's list of images.
 func fitNode(n *v1.Node, bytes int) *v1.Node {
 	n = n.DeepCopy()
 	for i := uint64(0); size(n) < bytes && i < 200; i++ {
@@ -174,8 +171,7 @@ func fitNode(n *v1.Node, bytes int) *v1.Node {
 	return n
 }
 
-// withCondition returns a copy of the pod with one of its conditions set to
-// false.
+// withCondition returns a copy of the pod with one condition set to False.
 func withCondition(p *v1.Pod, typ v1.PodConditionType, reason, message string) *v1.Pod {
 	p = p.DeepCopy()
 	for i := range p.Status.Conditions {
@@ -191,7 +187,7 @@ func withCondition(p *v1.Pod, typ v1.PodConditionType, reason, message string) *
 	return p
 }
 
-// mix maps neighbouring numbers to unrelated ones (the finaliser of splitmix64).
+// mix is the finaliser of splitmix64: it maps neighbouring numbers to unrelated ones.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -10,19 +10,18 @@ import (
 
 // Skew is the distribution of updates over keys. The zero value is uniform.
 type Skew struct {
-	// exponent of the zipf distribution; 0 for uniform.
+	// exponent is that of the zipf distribution; 0 means uniform.
 	exponent float64
 }
 
-// ErrSkew is wrapped by the error for a skew that is not allowed.
+// ErrSkew is wrapped by the errors for invalid skews.
 var ErrSkew = errors.New("invalid skew")
 
-// Zipf returns the skew that draws the key of rank r in proportion to r^-exponent.
-// The seed decides which key has which rank.
+// Zipf returns the skew that draws the key of rank r in proportion to r^-exponent. The seed
+// assigns ranks to keys.
 func Zipf(exponent float64) Skew { return Skew{exponent: exponent} }
 
-// ParseSkew reads "uniform", or "zipf:EXPONENT" with an exponent above 0, up to
-// 10. The error wraps [ErrSkew].
+// ParseSkew reads "uniform" or "zipf:EXPONENT"; 0 < EXPONENT ≤ 10. The error wraps [ErrSkew].
 func ParseSkew(s string) (Skew, error) {
 	if s == "uniform" {
 		return Skew{}, nil
@@ -35,7 +34,7 @@ func ParseSkew(s string) (Skew, error) {
 	return Skew{}, fmt.Errorf("%w %q (allowed: uniform, or zipf:EXPONENT such as zipf:1.1, up to 10)", ErrSkew, s)
 }
 
-// String returns the skew as [ParseSkew] reads it.
+// String returns the skew in the format of [ParseSkew].
 func (s Skew) String() string {
 	if s.exponent == 0 {
 		return "uniform"
@@ -43,7 +42,7 @@ func (s Skew) String() string {
 	return "zipf:" + strconv.FormatFloat(s.exponent, 'f', -1, 64)
 }
 
-// MarshalText writes what UnmarshalText reads.
+// MarshalText is [Skew.String].
 func (s Skew) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText is [ParseSkew].
@@ -52,15 +51,15 @@ func (s *Skew) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// alias is a column of Walker's alias table: it yields its own index for a number
-// up to keep, else the other.
+// alias is a column of Walker's alias table: a number up to keep selects the column itself,
+// any other selects other.
 type alias struct {
 	keep  uint32
 	other int32
 }
 
-// newAlias returns the table that draws from n keys by zipf in O(1). The seed
-// assigns the ranks. O(n).
+// newAlias returns the zipf table over n keys; a draw costs O(1). The seed assigns the ranks.
+// O(n).
 func newAlias(n int, exponent float64, seed uint64) []alias {
 	weights := make([]float64, n)
 	sum := 0.0
@@ -68,14 +67,13 @@ func newAlias(n int, exponent float64, seed uint64) []alias {
 		weights[i] = math.Pow(float64(i+1), -exponent)
 		sum += weights[i]
 	}
-	// Shuffle (Fisher and Yates), so that the hot keys are anywhere.
+	// Fisher-Yates shuffle: hot keys get random positions.
 	for i := n - 1; i > 0; i-- {
 		seed = mix(seed)
 		j := int((seed >> 32) * uint64(i+1) >> 32)
 		weights[i], weights[j] = weights[j], weights[i]
 	}
-	// Vose's algorithm fills each column that is too low from one that is too
-	// high.
+	// Vose's algorithm fills each column below the mean from one above it.
 	table := make([]alias, n)
 	var low, high []int32
 	for i := range weights {
@@ -101,8 +99,7 @@ func newAlias(n int, exponent float64, seed uint64) []alias {
 	return table
 }
 
-// pick draws a key with 64 random bits: half of them choose the column, half
-// decide within it.
+// pick draws a key with 64 random bits: 32 select the column, 32 decide within it.
 func pick(table []alias, random uint64) int64 {
 	column := (random >> 32) * uint64(len(table)) >> 32
 	a := table[column]

@@ -1,5 +1,5 @@
-// Package storm generates storms: streams of watch events with intended times,
-// decided by parameters and a seed.
+// Package storm generates storms: streams of watch events with intended times. Parameters and
+// a seed determine a storm completely.
 //
 //  1. [NewProfile] returns one of ten profiles, such as rollout or nodeloss, with
 //     its default parameters. [ReadFile] reads profiles from YAML.
@@ -26,67 +26,88 @@ import (
 
 // Event is one watch event with its intended time.
 //
-// The object has the event's sequence number as its resourceVersion, so that a
-// stage that sees the object can look up the event. Events and their objects are
-// shared by every cell of a run and must not be changed.
+// The object's resourceVersion is the event's sequence number, so every stage can look up the
+// event of an object. All cells of a run share events and objects, which must not be changed.
 type Event struct {
-	Type     watch.EventType
-	Seq      uint64
-	At       time.Duration
-	Key      string
+	// Type is ADDED, MODIFIED or DELETED. Sources add bookmarks.
+	Type watch.EventType
+	// Seq numbers the events of a storm from 1, without gaps.
+	Seq uint64
+	// At is the intended time, from the start of the storm.
+	At time.Duration
+	// Key is the object's key, namespace/name.
+	Key string
+	// KeyIndex numbers the keys of the storm from 0, in order of appearance.
 	KeyIndex int32
-	Object   runtime.Object
+	// Object is the typed object (such as *v1.Pod) after the event; for DELETED, its last
+	// state.
+	Object runtime.Object
 }
 
-// Storm is a whole stream in memory. The first Initial events are the initial
-// list; Keys counts the different keys.
+// Storm is a whole stream in memory.
 type Storm struct {
-	Name     string
+	// Name is the profile, recording or path that the storm comes from.
+	Name string
+	// Resource is the resource of the events, such as pods.
 	Resource schema.GroupVersionResource
-	Kind     schema.GroupVersionKind
-	Initial  int
-	Events   []Event
-	Keys     int
-	Marks    []Mark
+	// Kind is the kind of the objects.
+	Kind schema.GroupVersionKind
+	// Initial is the length of the initial list: the first Initial events are ADDED events of
+	// the objects that exist at the start.
+	Initial int
+	// Events are in order of Seq: Events[i].Seq == i+1.
+	Events []Event
+	// Keys is the number of different keys.
+	Keys int
+	// Marks are the interruptions of the stream, in order of After.
+	Marks []Mark
 }
 
-// Mark is an interruption of the stream after the event with that number.
+// Mark is an interruption of the stream.
 type Mark struct {
-	// After is the number of the event that it follows: [Storm.Initial] or
-	// more, and less than the number of the last event.
+	// After is the number of the event before the mark: at least [Storm.Initial], and less
+	// than the number of the last event.
 	After uint64
-	Type  MarkType
+	// Type is the kind of interruption.
+	Type MarkType
 }
 
 // MarkType is the type of a [Mark].
 type MarkType string
 
 const (
-	// MarkRelist: the watch ends and its version is gone (410). Clients list
-	// again, and a queue receives the whole state by Replace.
+	// MarkRelist: the watch ends and its version has expired (410 Gone). Clients list again,
+	// and a queue receives the whole state by Replace.
 	MarkRelist MarkType = "relist"
-	// MarkResync: every known object goes to the handlers once more, as in
-	// informers with a resync period.
+	// MarkResync: every known object goes to the handlers again, as in informers with a resync
+	// period.
 	MarkResync MarkType = "resync"
 )
 
-// Set is the storms of one cluster, one [Storm] for each resource, on one clock.
-// Like a storm, it is shared and must not be changed.
+// Set is the storms of one cluster, one [Storm] per resource, on one clock. It is shared and
+// must not be changed.
 type Set struct {
-	Name   string
+	// Name is the profile, recording or path that the set comes from.
+	Name string
+	// Storms has one storm per resource. Pipelines play the first by default.
 	Storms []*Storm
+	// Phases are in order of From; empty if unknown.
 	Phases []Phase
+	// Faults are faults of the simulated API server that serves the set; see [fault.Spec].
+	// Other sources ignore them.
 	Faults []fault.Spec
 }
 
 // Phase is a named stretch of a storm: baseline, storm or drain.
 type Phase struct {
-	Name     string
+	// Name is baseline, storm or drain, with a prefix in compositions.
+	Name string
+	// From and To are times from the start of the storm.
 	From, To time.Duration
 }
 
-// MarkFaults returns the relists of the first storm as faults, for a server that
-// plays the set to any client. Pipelines play marks themselves.
+// MarkFaults returns the relists of the first storm as faults, for a server that plays the set
+// to any client. Pipelines handle marks themselves.
 func (s *Set) MarkFaults() []fault.Spec {
 	if len(s.Storms) == 0 {
 		return nil
@@ -101,8 +122,8 @@ func (s *Set) MarkFaults() []fault.Spec {
 	return out
 }
 
-// Storm returns the storm of a resource by its plural name, such as "pods", and
-// false where the set has none.
+// Storm returns the storm of a resource by its plural name, such as "pods". It returns false
+// if the set has none.
 func (s *Set) Storm(resource string) (*Storm, bool) {
 	for _, st := range s.Storms {
 		if st.Resource.Resource == resource {
@@ -115,9 +136,9 @@ func (s *Set) Storm(resource string) (*Storm, bool) {
 // ErrInvalid is wrapped by the error for a storm that no API server would send.
 var ErrInvalid = errors.New("invalid storm")
 
-// Validate checks that there is a storm, that no resource has two, that each storm
-// is valid (see [Storm.Validate]), and that no phase ends before it begins. The
-// error wraps [ErrInvalid] and names the resource. O(events).
+// Validate checks that the set has a storm, one storm per resource at most, valid storms (see
+// [Storm.Validate]), and no phase that ends before it starts. The error wraps [ErrInvalid] and
+// names the resource. O(events).
 func (s *Set) Validate() error {
 	if len(s.Storms) == 0 {
 		return fmt.Errorf("%w: a set without storms", ErrInvalid)
@@ -141,14 +162,12 @@ func (s *Set) Validate() error {
 	return nil
 }
 
-// Validate checks that an API server could send the storm, and that its numbers
-// are right:
+// Validate checks that an API server could send the storm and that its numbers are consistent:
 //
-//   - Events are numbered from 1 without gaps and their times do not decrease. The
-//     object of each has its number as resourceVersion, and its key.
-//   - ADDED is of a key that does not exist; MODIFIED and DELETED are of one that
-//     does.
-//   - The initial list has ADDED only.
+//   - Events are numbered from 1 without gaps, and their times do not decrease. Each
+//     object has the event's number as resourceVersion, and the event's key.
+//   - ADDED requires a missing key; MODIFIED and DELETED require an existing key.
+//   - The initial list has ADDED events only.
 //   - KeyIndex follows the order of appearance, and Keys is the number of keys.
 //   - Marks have a known type, are in order, and lie between the initial list and
 //     the last event.
@@ -221,8 +240,8 @@ func (s *Storm) Validate() error {
 	return nil
 }
 
-// ObjectKey returns namespace/name, or the name alone for an object without a
-// namespace, like client-go's cache.MetaNamespaceKeyFunc.
+// ObjectKey returns namespace/name, or only the name for an object without a namespace, like
+// client-go's cache.MetaNamespaceKeyFunc.
 func ObjectKey(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -230,8 +249,8 @@ func ObjectKey(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Final returns the state after the last event: the sequence number of the last
-// version of each key that exists. O(events).
+// Final returns the state after the last event: the last sequence number of each key that
+// exists. O(events).
 func (s *Storm) Final() map[string]uint64 {
 	final := make(map[string]uint64, s.Keys)
 	for i := range s.Events {
@@ -244,7 +263,7 @@ func (s *Storm) Final() map[string]uint64 {
 	return final
 }
 
-// Peak returns the highest number of keys that exist at the same time. O(events).
+// Peak returns the maximum number of keys that exist at the same time. O(events).
 func (s *Storm) Peak() int {
 	live, peak := 0, 0
 	for i := range s.Events {
