@@ -12,73 +12,80 @@ import (
 //
 // # How it works
 //
-// Position p lives in slot p modulo the array's length, a power of two that is
-// at least the capacity. A producer claims position p by a compare-and-swap of
-// tail from p to p+1, if p is less than freed plus the capacity; it writes the
-// value, then publishes it by storing p+1 in the slot's seq. The consumer goes
-// through the positions in order, stops at the first that isn't published, and
-// moves freed past what it has popped and cleared, at once or by Release.
+// The slot of position p is p modulo the array length, a power of two that is at
+// least the capacity.
 //
-// # Why it is right
+//  1. A producer claims position p if p < freed + capacity. It swaps tail
+//     from p to p+1 by compare-and-swap.
+//  2. The producer writes the value and publishes it: it stores p+1 in the
+//     seq of the slot.
+//  3. The consumer visits the positions in order and stops at the first
+//     unpublished one.
+//  4. The consumer clears the popped slots and advances freed, at once or in
+//     Release.
+//
+// # Why it is correct
 //
 // Claim. The swap gives each position to one producer. A producer loads tail
-// and then freed: that may have moved on since, never back, so that there is at
-// least as much room as it reckons, and where it finds none there was none
-// when it loaded freed. It fails if the closed bit is set, also if that is set
-// between load and swap. Close reads, in the same operation that sets the bit,
-// how many positions were claimed: all of them will be published, and the
-// consumer is done when it has popped as many.
+// before freed. freed only grows, so the producer never sees more room than there
+// is. If it sees no room, there was none at the load of freed. The swap fails if
+// Close sets the closed bit between load and swap. Close sets the bit and reads
+// the number of claimed positions in one operation. All these positions will be
+// published, and the consumer ends after popping them.
 //
-// Reading. The store of seq comes after the write of the value, the read of the
-// value after a load of that seq: nothing is read before it is written.
+// Reading. The producer writes the value before it stores seq. The consumer loads
+// seq before it reads the value. No value is read before it is written.
 //
-// Writing. Who claims p has loaded a freed greater than p minus the capacity.
-// The consumer stored it after it had popped and cleared the slot's former
-// value: nothing is overwritten, and no clearing hits a new value.
+// Writing. The producer of p has loaded a freed greater than p minus the
+// capacity. The consumer stored that freed after it had popped and cleared the
+// previous value of the slot. So no producer overwrites an unread value, and no
+// clear hits a new value.
 //
-// ABA. tail only grows, so that a swap succeeds only if nothing was claimed
-// since the load; no pointer is reused.
+// ABA. tail only grows: the swap succeeds only if no claim happened since the
+// load. No pointer is reused.
 //
-// Progress. A swap fails only because another producer's succeeded, or because
-// of Close: lock-free, save that producers without room wait by their own
-// choice. Waking the consumer: see parker. Waking producers: see room.
+// Progress. A swap fails only because another producer succeeded or because of
+// Close. So the queue is lock-free, apart from producers that wait for room. For
+// the wake-up of the consumer see parker; for that of producers see room.
 type Bounded[T any] struct {
 	_ [pad]byte
 
-	// tail is the number of positions claimed, and closedBit. All producers
-	// swap it; it is alone on its line.
+	// tail is the number of claimed positions, plus closedBit after Close. All
+	// producers swap it, so it has a cache line of its own.
 	tail atomic.Uint64
 	_    [pad]byte
 
-	// slots, mask and capacity never change; closedAt changes once, from open
-	// to the number of positions claimed when the queue was closed, after the
-	// closed bit is set and before anyone is woken.
+	// slots, mask and capacity are constant. closedAt changes once, from open to
+	// the number of claimed positions. Close stores it after it sets the closed
+	// bit and before it wakes anyone. This line is read-mostly.
 	slots    []slot[T]
 	mask     uint64
 	capacity uint64
 	closedAt atomic.Uint64
 	_        [pad]byte
 
-	// parker is loaded by each producer and written by who sleeps or wakes.
+	// parker is loaded by every push. Only a sleeping consumer and its waker
+	// write it.
 	parker parker
 	_      [pad]byte
 
-	// freed is the position before which all places are free again. Stored by
-	// the consumer, once a batch, after it has cleared them. Producers load it
-	// to see whether there is room.
+	// freed is the first position whose slot is not free yet. The consumer stores
+	// it once per batch, after it clears the slots. Producers load it to check
+	// for room, so it has a cache line of its own.
 	freed atomic.Uint64
 	_     [pad]byte
 
-	// popped is the position of the consumer, which alone stores it, once a
-	// batch, for Len. Never less than freed.
+	// popped is the position of the consumer, at least freed. Only the consumer
+	// stores it, once per batch. Len loads it.
 	popped atomic.Uint64
 	_      [pad]byte
 
+	// room is where producers of a full queue wait.
 	room room
 	_    [pad]byte
 }
 
-// MaxCapacity is the largest capacity of a [Bounded] queue: its array is
+// MaxCapacity is the largest capacity of a [Bounded] queue, whose array is
 // allocated at once.
 const MaxCapacity = 1 << 24
 
@@ -109,7 +116,8 @@ func (q *Bounded[T]) TryPush(v T) error {
 		if p&closedBit != 0 {
 			return ErrClosed
 		}
-		// Negative where freed has passed p since: then the swap fails.
+		// The difference is negative if freed has passed p since the load. The
+		// swap then fails.
 		if int64(p-q.freed.Load()) >= int64(q.capacity) {
 			return ErrFull
 		}
@@ -133,7 +141,7 @@ func (q *Bounded[T]) Push(ctx context.Context, v T) error {
 	return pushSlow(ctx, q, &q.room, v)
 }
 
-// ready reports whether position p, the consumer's, is published.
+// ready reports whether position p of the consumer is published.
 func (q *Bounded[T]) ready(p uint64) bool { return q.slots[p&q.mask].seq.Load() == p+1 }
 
 // Wait implements [Queue].
@@ -162,7 +170,7 @@ func (q *Bounded[T]) TakeBatch(dst []T) int {
 	places := q.slots[p&q.mask:]
 	n := take(dst, places, p)
 	if n == len(places) {
-		// Around the end of the array.
+		// The batch wraps around the end of the array.
 		n += take(dst[n:], q.slots, p+uint64(n))
 	}
 	if n > 0 {
@@ -184,6 +192,6 @@ func (q *Bounded[T]) Close() {
 
 // Len implements [Queue].
 func (q *Bounded[T]) Len() int {
-	// The counters may move between their loads.
+	// The counters may advance between the loads.
 	return min(length(&q.tail, &q.closedAt, &q.popped), int(q.capacity))
 }

@@ -9,48 +9,53 @@ import (
 	"sync/atomic"
 )
 
-// Locked is the same queue with a mutex and a condition variable: what the
-// lock-free ones have to beat. It is as careful as they are.
+// Locked is a [Queue] with a mutex and a condition variable: the baseline for the
+// lock-free queues. It is optimized as carefully as they are.
 //
 // # How it works
 //
-// Values live in a chain of blocks of a fixed size. A producer fills the last
-// block under the lock: no block is ever copied or grown, so that the lock is
-// held for the time of one append however much waits. The consumer learns under
-// the lock how many values there are, and takes them without it: what is before
-// that bound is not written to any more. It comes back to the lock when it has
-// passed the bound, and then hands drained blocks back.
+// Values are stored in a chain of fixed-size blocks.
 //
-// A producer signals only when the consumer waits, once for each wait, and after
-// it has released the lock, into which the consumer would run otherwise.
+//  1. A producer appends to the last block under the lock. No block is copied
+//     or grown, so the lock is held for one append at any queue length.
+//  2. The consumer reads the number of values under the lock, as its bound.
+//     It takes the values before the bound without the lock, because no
+//     producer writes them any more.
+//  3. At the bound the consumer takes the lock again, and returns its drained
+//     blocks for reuse.
+//
+// A producer signals only a waiting consumer, once per wait. It signals after it
+// releases the lock; otherwise the consumer would block on the lock.
 type Locked[T any] struct {
-	// capacity is MaxUint64 where the queue is unbounded.
+	// capacity is MaxUint64 if the queue is unbounded.
 	capacity uint64
 
 	mu sync.Mutex
-	// arrival is where the consumer waits; waiting says that it does and that
-	// nobody has signalled yet. Guarded by mu, as all up to spares.
+	// arrival is where the consumer waits. waiting is true while the consumer
+	// waits and no producer has signalled. mu guards all fields down to spares.
 	arrival sync.Cond
 	waiting bool
 	closed  bool
-	// tail is the last block; its first free place is tail.values[tail.n].
+	// tail is the last block. Its first free slot is tail.values[tail.n].
 	tail *link[T]
-	// pushed and released count values accepted, and values whose places are
-	// free again.
+	// pushed counts accepted values. released counts values whose slots are free
+	// again.
 	pushed, released uint64
-	// spares is a list of nspare drained blocks to use again.
+	// spares is a list of nspares drained blocks for reuse.
 	spares  *link[T]
 	nspares int
 
-	// room is where producers wait. Its own lock is taken without mu.
+	// room is where producers of a full queue wait. Its lock is never taken
+	// together with mu.
 	room room
 	_    [pad]byte
 
-	// popped counts the values taken. Stored by the consumer, for Len.
+	// popped counts the popped values. Only the consumer stores it, after the
+	// padding. Len loads it.
 	popped atomic.Uint64
-	// The next value is head.values[at]; all before position bound may be taken
-	// without the lock. drained is a list of ndrained blocks to hand back. The
-	// consumer's.
+	// The consumer owns the fields below. The next value is head.values[at]. It
+	// may take all values before position bound without the lock. drained is a
+	// list of ndrained blocks to return.
 	head     *link[T]
 	at       int
 	bound    uint64
@@ -60,15 +65,15 @@ type Locked[T any] struct {
 
 type link[T any] struct {
 	values [segmentSize]T
-	// n is how many have been filled; guarded by the queue's mu.
+	// n is the number of written values; the mu of the queue guards it.
 	n int
-	// next is written under mu, when the block is full, and before any position
-	// in the next block comes to lie before the consumer's bound.
+	// next is written under mu when the block is full. This happens before the
+	// bound of the consumer includes a position of the next block.
 	next *link[T]
 }
 
-// NewLocked returns an empty queue for capacity values, from 1 to
-// [MaxCapacity]; 0 means unbounded. The error wraps [ErrCapacity].
+// NewLocked returns an empty queue for 1 to [MaxCapacity] values; 0 means
+// unbounded. The error wraps [ErrCapacity].
 func NewLocked[T any](capacity int) (*Locked[T], error) {
 	if capacity < 0 || capacity > MaxCapacity {
 		return nil, fmt.Errorf("%w: %d (allowed: 0 to %d; 0 means unbounded)", ErrCapacity, capacity, MaxCapacity)
@@ -102,7 +107,8 @@ func (q *Locked[T]) TryPush(v T) error {
 	return q.accept(v)
 }
 
-// accept appends v, for which there is room, and releases the lock.
+// accept appends v and releases the lock. The caller has checked that there is
+// room.
 func (q *Locked[T]) accept(v T) error {
 	if q.closed {
 		q.mu.Unlock()
@@ -124,7 +130,7 @@ func (q *Locked[T]) accept(v T) error {
 	return nil
 }
 
-// grow links a block. The caller holds the lock.
+// grow links a new block. The caller holds the lock.
 func (q *Locked[T]) grow() *link[T] {
 	b := q.spares
 	if b == nil {
@@ -179,7 +185,7 @@ func (q *Locked[T]) TakeBatch(dst []T) int {
 		if q.at == segmentSize {
 			q.advance()
 		}
-		// The places are cleared so that what is handed over can be collected.
+		// Clearing the slots lets the garbage collector free popped values.
 		from := q.head.values[q.at:min(segmentSize, q.at+n-i)]
 		copy(dst[i:], from)
 		clear(from)
@@ -192,7 +198,7 @@ func (q *Locked[T]) TakeBatch(dst []T) int {
 	return n
 }
 
-// advance leaves a drained block, which is kept unless there are enough.
+// advance leaves a drained block and keeps up to maxSpare of them.
 func (q *Locked[T]) advance() {
 	b := q.head
 	q.head, q.at = b.next, 0
@@ -202,7 +208,7 @@ func (q *Locked[T]) advance() {
 	}
 }
 
-// refresh moves the bound to the end, and hands drained blocks back.
+// refresh moves the bound to the last value and returns drained blocks.
 func (q *Locked[T]) refresh() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

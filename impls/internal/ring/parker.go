@@ -5,37 +5,35 @@ import (
 	"sync/atomic"
 )
 
-// parker is where the consumer sleeps until the value of one position is
-// published. Only the producer of that very position has to wake it, so that
-// there is one wake-up for each sleep and none that wakes for nothing, save by
-// Close.
+// parker is where the consumer sleeps until one position is published. Only the
+// producer of that position wakes it. So each sleep has one wake-up, and only
+// Close causes a spurious one.
 //
 // # Why no wake-up is missed
 //
-// The consumer announces its position p and then looks whether p is published;
-// the producer publishes p and then looks whether p is announced. Go's atomics
-// have one total order (go.dev/ref/mem). If the consumer's look comes before
-// the publication in it, so does the announcement, and the producer, which
-// looks after publishing, sees it. The same holds for Close, which stores
-// closedAt before it looks.
+// The consumer announces its position p and then checks whether p is published.
+// The producer publishes p and then checks whether p is announced. Go's atomics
+// have one total order (go.dev/ref/mem). If the consumer's check comes before the
+// publication, so does the announcement. The producer checks after it publishes,
+// and sees the announcement. The same holds for Close, which stores closedAt
+// before it checks.
 //
-// # Why tokens are neither lost nor left over
+// # Why no token is lost or left over
 //
-// An announcement is taken back by exactly one compare-and-swap: that of a
-// waker, which then sends one token, or that of the consumer, which then
-// expects none. A consumer whose own swap fails receives the token that is on
-// its way. So there is at most one token, it has been received before the next
-// announcement, and to send never blocks. That a swap may meet a later
-// announcement of the same position than the one that was loaded does no harm:
-// the position is published by then.
+// Exactly one compare-and-swap withdraws an announcement. If a waker succeeds, it
+// sends one token. If the consumer succeeds, it expects no token. If the consumer
+// fails, it receives the token of the waker. So there is at most one token, the
+// consumer receives it before the next announcement, and a send never blocks. A
+// waker may withdraw a later announcement of the same position than the one it
+// loaded. This is harmless, because the position is published by then.
 type parker struct {
 	// at is the position that the consumer sleeps for, or awake.
 	at atomic.Uint64
-	// token has room for one.
+	// token has capacity 1.
 	token chan struct{}
 }
 
-// awake is no position.
+// awake is not a valid position.
 const awake = 1<<64 - 1
 
 func (k *parker) init() {
@@ -43,12 +41,11 @@ func (k *parker) init() {
 	k.token = make(chan struct{}, 1)
 }
 
-// publisher tells whether the value of a position, the consumer's, is
-// published.
+// publisher reports whether the position of the consumer is published.
 type publisher interface{ ready(p uint64) bool }
 
-// wait returns nil when position p is published, [ErrClosed] when the queue was
-// closed at it, or the error of ctx.
+// wait returns nil when position p is published, [ErrClosed] if the queue was
+// closed at p, or the error of ctx.
 func (k *parker) wait(ctx context.Context, p uint64, q publisher, closedAt *atomic.Uint64) error {
 	for {
 		if q.ready(p) {
@@ -68,11 +65,11 @@ func (k *parker) wait(ctx context.Context, p uint64, q publisher, closedAt *atom
 	}
 }
 
-// announce says that the consumer is about to sleep for position p. The caller
-// then looks once more whether it has to, and calls sleep or withdraw.
+// announce sets the position that the consumer is about to sleep for. The caller
+// then checks the queue again, and calls sleep or withdraw.
 func (k *parker) announce(p uint64) { k.at.Store(p) }
 
-// withdraw takes the announcement back.
+// withdraw undoes announce. If a waker was faster, it receives the token.
 func (k *parker) withdraw(p uint64) {
 	if !k.at.CompareAndSwap(p, awake) {
 		<-k.token
@@ -102,9 +99,9 @@ func (k *parker) published(p uint64) {
 	}
 }
 
-// closed wakes the consumer whatever it sleeps for. The caller has stored
-// closedAt, which the consumer looks at after each announcement; hence one that
-// comes after the load here needs no waking.
+// closed wakes the consumer from any sleep. The caller has stored closedAt. The
+// consumer checks closedAt after each announcement, so an announcement after the
+// load here needs no wake-up.
 func (k *parker) closed() {
 	if p := k.at.Load(); p != awake {
 		k.wake(p)

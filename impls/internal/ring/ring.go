@@ -1,38 +1,39 @@
-// Package ring holds queues from many producers to one consumer.
+// Package ring provides queues with many producers and one consumer.
 //
-// [Unbounded] and [Bounded] are lock-free: the former grows by linking segments;
-// the latter is one array, and its producers wait for room. [Locked] is the same
-// with a mutex, for comparison. All are a [Queue].
+// [Unbounded] and [Bounded] are lock-free. Unbounded grows by linked segments.
+// Bounded is one array, and its producers wait for room. [Locked] uses a mutex
+// and serves as the baseline. All implement [Queue].
 //
-// # What all promise
+// # What every queue guarantees
 //
-//   - A value whose push returned nil is popped exactly once, also after Close.
-//   - Values are popped in the order in which their producers claimed
-//     positions: a total order, in which a push that returned before another
-//     began comes first. In particular each producer's values stay in order.
-//   - A push to a lock-free queue costs one atomic read-modify-write to claim a
-//     position, one atomic store to publish it and one atomic load to see that
-//     the consumer is awake.
-//   - Nothing spins: whoever must wait sleeps on a channel.
-//   - No reference to a popped value is kept, and memory is reused: nothing is
-//     allocated for an event in a steady state.
+//   - A value whose push returned nil is popped exactly once, also after
+//     Close.
+//   - Values are popped in the order in which producers claimed positions.
+//     This order is total: a push that returns before another push begins
+//     comes first. In particular, the values of one producer stay in order.
+//   - A push to a lock-free queue costs one atomic read-modify-write to claim
+//     a position, one atomic store to publish it, and one atomic load to
+//     check that the consumer is awake.
+//   - Nothing spins: a waiting goroutine sleeps on a channel.
+//   - The queue keeps no reference to a popped value. It reuses memory: the
+//     steady state allocates nothing per event.
 //
-// # What is not promised
+// # What is not guaranteed
 //
-// A producer that is suspended between claiming and publishing holds up the
-// values behind its own, though no other producer. PopBatch then returns fewer
-// values than were pushed, and a bounded queue may report itself full although
-// a PopBatch is about to make room. Who waits for room is woken in order, but
-// may be overtaken by a push that comes just then.
+// A producer that is suspended between claim and publication delays the values
+// behind its own, but not the other producers. PopBatch then returns fewer values
+// than were pushed. A bounded queue may report full although a PopBatch is about
+// to free slots. Waiting producers wake in order, but a new push may overtake
+// them.
 //
-// # Designs turned down
+// # Rejected designs
 //
-// An intrusive linked list needs an allocation for each event. One position
-// counter in each segment, rather than one for the queue, makes a recycled
-// segment claimable by a producer that slept through its former life. In a
-// bounded queue the consumer could hand back each slot by its sequence number,
-// as Vyukov's does for many consumers: with one consumer a single counter says
-// the same, is stored once a batch, and tells full from empty at capacity 1.
+//   - An intrusive linked list needs one allocation per event.
+//   - With one position counter per segment, a producer that slept can claim
+//     a slot in a recycled segment. One counter for the queue prevents this.
+//   - Vyukov's bounded queue frees each slot through its sequence number, for
+//     many consumers. With one consumer a single counter is enough. It is
+//     stored once per batch, and it tells full from empty at capacity 1.
 package ring
 
 import (
@@ -42,48 +43,50 @@ import (
 	"sync/atomic"
 )
 
-// Queue is what the queues share. Push, TryPush, Close and Len are for anyone;
-// Wait, PopBatch, TakeBatch and Release for one goroutine at a time.
+// Queue is the interface of all queues of this package. Any goroutine may call
+// Push, TryPush, Close and Len. Only one goroutine at a time may call Wait,
+// PopBatch, TakeBatch and Release.
 type Queue[T any] interface {
-	// Push appends v, waiting for room where the queue is bounded. It returns
-	// [ErrClosed], or the error of ctx if that ends while Push waits; v is then
-	// not in the queue. Where there is room ctx is not looked at.
+	// Push appends v. If a bounded queue is full, Push waits for room. It returns
+	// [ErrClosed], or the error of ctx if ctx ends during the wait; the queue
+	// then does not hold v. Push ignores ctx while there is room.
 	Push(ctx context.Context, v T) error
 	// TryPush appends v without waiting, or returns [ErrFull] or [ErrClosed].
 	TryPush(v T) error
-	// Wait returns nil when PopBatch has something to return, [ErrClosed] when
-	// the queue is closed and all its values were popped, or the error of ctx.
+	// Wait returns nil when PopBatch can return a value. It returns [ErrClosed]
+	// when the queue is closed and empty, or the error of ctx.
 	Wait(ctx context.Context) error
-	// PopBatch moves values to dst, at most len(dst), and returns how many. It
-	// does not wait: 0 means that the next value in order isn't there yet.
+	// PopBatch moves at most len(dst) values to dst and returns their number. It
+	// does not wait: 0 means that the next value in order is not published yet.
 	PopBatch(dst []T) int
-	// TakeBatch is PopBatch for a consumer that counts what it holds among what
-	// waits: the places of the values stay taken until Release.
+	// TakeBatch is PopBatch without the release: the slots of the values stay in
+	// use until Release. It serves a consumer whose own backlog counts against
+	// the capacity.
 	TakeBatch(dst []T) int
-	// Release makes room for n values that TakeBatch has returned. It does
-	// nothing where the queue is unbounded.
+	// Release frees the slots of n values that TakeBatch returned. It does
+	// nothing on an unbounded queue.
 	Release(n int)
-	// Close refuses further pushes and wakes all who wait. What was accepted
-	// can still be popped. A second Close does nothing.
+	// Close refuses further pushes and wakes all waiting goroutines. Accepted
+	// values can still be popped. A second Close does nothing.
 	Close()
-	// Len returns how many values wait, those being pushed included. O(1); it
-	// may be out of date by the time it is read.
+	// Len returns the number of queued values, including values that a producer
+	// has claimed but not published. O(1). The result may be stale when the
+	// caller reads it.
 	Len() int
 }
 
 var (
-	// ErrClosed is returned by pushes after Close, and by Wait when nothing is
-	// left either.
+	// ErrClosed is returned by pushes after Close, and by Wait when a closed
+	// queue is empty.
 	ErrClosed = errors.New("ring: closed")
-	// ErrFull is returned by TryPush of a bounded queue without room.
+	// ErrFull is returned by TryPush when a bounded queue is full.
 	ErrFull = errors.New("ring: full")
-	// ErrCapacity is wrapped where a queue is asked for a capacity that it can't
-	// have.
+	// ErrCapacity is wrapped by the error for a capacity out of range.
 	ErrCapacity = errors.New("ring: capacity out of range")
 )
 
-// New returns a queue for capacity values, 0 meaning [Unbounded]. The error
-// wraps [ErrCapacity].
+// New returns a queue for capacity values; 0 means [Unbounded]. The error wraps
+// [ErrCapacity].
 func New[T any](capacity int) (Queue[T], error) {
 	if capacity == 0 {
 		return NewUnbounded[T](), nil
@@ -95,32 +98,32 @@ func New[T any](capacity int) (Queue[T], error) {
 	return q, nil
 }
 
-// pad keeps what different goroutines write on different cache lines. Lines are
-// 64 bytes on amd64, but fetched in pairs, and 128 on some arm64.
+// pad separates fields that different goroutines write, so that they never share
+// a cache line. A line has 64 bytes on amd64, which fetches lines in pairs, and
+// up to 128 bytes on arm64.
 const pad = 128
 
-// closedBit in a counter of claimed positions says that the queue is closed.
-// Positions below it would last for centuries.
+// closedBit marks a counter of claimed positions as closed. At 1e9 pushes per
+// second, positions reach this bit after 292 years.
 const closedBit = 1 << 63
 
-// open is the value of closedAt while the queue isn't closed: no position.
+// open is the value of closedAt before Close. It is not a valid position.
 const open = 1<<64 - 1
 
-// slot is a place for one value.
+// slot holds one value.
 type slot[T any] struct {
-	// seq is 1 more than the position whose value is here, or was here. Stored
-	// by the producer after v; the consumer reads v only when it has seen the
-	// seq of the position that it is at. Positions are never used twice, hence
-	// what a former use left behind can't be mistaken for it, and the consumer
-	// need not reset it.
+	// seq is the position of the current or last value, plus 1. The producer
+	// stores seq after it writes v. The consumer reads v only after it loads the
+	// seq of its own position. Positions are unique, so a stale seq never matches
+	// and the consumer does not reset it.
 	seq atomic.Uint64
-	// v is the producer's from its claim until seq is stored, then the
-	// consumer's, which sets it to zero.
+	// v is owned by the producer from the claim to the store of seq. After that
+	// the consumer owns v and sets it to zero.
 	v T
 }
 
-// take moves values from slots to dst, as many as are published in a row from
-// position p on, which is that of the first slot.
+// take moves values from slots to dst until the first slot that is not published.
+// p is the position of the first slot.
 func take[T any](dst []T, from []slot[T], p uint64) int {
 	var zero T
 	n := min(len(dst), len(from))

@@ -7,47 +7,47 @@ import (
 	"sync/atomic"
 )
 
-// room is where the producers of a bounded queue sleep until there is some.
+// room is where producers of a full bounded queue sleep.
 //
 // # Why no wake-up is missed
 //
-// A producer enlists, which counts up waiting, and then tries to push; the
-// consumer moves freed and then looks at waiting. In the total order of Go's
-// atomics one of the two sees the other: the producer finds the room, or the
-// consumer finds the producer. The same holds for Close, which sets the closed
-// bit that the producer's try looks at.
+// A producer enlists, which increments waiting, and then tries to push. The
+// consumer advances freed and then loads waiting. In the total order of Go's
+// atomics one of them sees the other: the producer finds the free slot, or the
+// consumer finds the producer. The same holds for Close, because the push checks
+// the closed bit.
 //
-// For each place that became free one waiter is sent a token. A waiter that
-// leaves with a token that it has not used, as it found room by itself or its
-// context ended, passes it on. One that uses its token and finds that another
-// producer was faster enlists again, in front, and tries once more.
+// Each freed slot sends one token to one waiter. A waiter may leave with an
+// unused token: it found a slot by itself, or its context ended. It then passes
+// the token on. If a waiter uses its token but another producer took the slot,
+// the waiter enlists again at the front.
 type room struct {
-	// waiting is how many are enlisted. Written under mu; the consumer loads it
-	// once a batch, to see without the lock that nobody waits.
+	// waiting counts the enlisted waiters. It is written under mu. The consumer
+	// loads it once per batch, and skips the lock if it is 0.
 	waiting atomic.Int64
 
 	mu sync.Mutex
-	// first and last are the ends of the list of those enlisted.
+	// first and last are the ends of the list of enlisted waiters.
 	first, last *waiter
-	// free is a list, linked by next, of at most maxFree waiters to use again.
+	// free is a list, linked by next, of nfree waiters for reuse, at most
+	// maxFree.
 	free  *waiter
 	nfree int
 }
 
-// waiter is a producer that waits. Its fields, save token, are guarded by
-// room.mu.
+// waiter is a waiting producer. room.mu guards all fields but token.
 type waiter struct {
-	// token has room for one; it holds one when the waiter was taken off the
-	// list by made.
+	// token has capacity 1. It holds a token after made has removed the waiter
+	// from the list.
 	token      chan struct{}
 	prev, next *waiter
 	enlisted   bool
 }
 
-// maxFree bounds what is kept for reuse.
+// maxFree bounds the waiters that are kept for reuse.
 const maxFree = 64
 
-// pushSlow pushes to a queue that was full, waiting for room.
+// pushSlow pushes to a full queue and waits for room.
 func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {
 	w := r.waiter()
 	for overtaken := false; ; overtaken = true {
@@ -69,7 +69,8 @@ func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {
 	}
 }
 
-// waiter returns one that isn't enlisted. It is given back by leave or keep.
+// waiter returns a waiter that is not enlisted. The caller returns it with leave
+// or keep.
 func (r *room) waiter() *waiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *room) waiter() *waiter {
 	return w
 }
 
-// enlist appends w, or puts it in front. The caller then tries to push.
+// enlist adds w at the end, or at the front. The caller then tries to push.
 func (r *room) enlist(w *waiter, front bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,7 @@ func (r *room) enlist(w *waiter, front bool) {
 	r.waiting.Add(1)
 }
 
-// unlink takes w off the list. The caller holds mu.
+// unlink removes w from the list. The caller holds mu.
 func (r *room) unlink(w *waiter) {
 	if w.prev == nil {
 		r.first = w.next
@@ -116,8 +117,8 @@ func (r *room) unlink(w *waiter) {
 	r.waiting.Add(-1)
 }
 
-// made wakes as many as there are new places. The caller has moved freed, or has
-// set the closed bit.
+// made wakes one waiter per freed slot. The caller has advanced freed or set the
+// closed bit.
 func (r *room) made(places int) {
 	if r.waiting.Load() == 0 {
 		return
@@ -127,7 +128,7 @@ func (r *room) made(places int) {
 	r.wake(places)
 }
 
-// wake sends a token to each of the first n. The caller holds mu.
+// wake sends a token to the first n waiters. The caller holds mu.
 func (r *room) wake(n int) {
 	for ; n > 0 && r.first != nil; n-- {
 		w := r.first
@@ -136,21 +137,21 @@ func (r *room) wake(n int) {
 	}
 }
 
-// leave ends the wait of one that has not received its token.
+// leave ends the wait of a waiter that has not received its token.
 func (r *room) leave(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.enlisted {
 		r.unlink(w)
 	} else {
-		// Tokens are sent under mu: it is there.
+		// Tokens are sent under mu, so the token is here.
 		<-w.token
 		r.wake(1)
 	}
 	r.recycle(w)
 }
 
-// keep ends the wait of one that has received its token and used it.
+// keep ends the wait of a waiter that has used its token.
 func (r *room) keep(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,51 +6,51 @@ import (
 	"sync/atomic"
 )
 
-// Slots is a capacity that several locks share: a producer takes a slot for what
-// it queues, a consumer gives it back. It is for queues whose producers learn
-// under a lock whether they need a slot, and release that lock to wait for one.
+// Slots is a capacity that several locks share. A producer takes a slot for each
+// value that it queues; a consumer returns it. It serves queues whose producers
+// learn under a lock whether they need a slot, and release that lock to wait.
 //
 // # Why no wake-up is missed
 //
-// A producer that found no slot counts up Waiting and looks at Used again; a
-// consumer counts down Used and then looks at Waiting. In the total order of Go's
-// atomics one of the two sees the other. Between its second look and its sleep a
-// producer holds mu, which whoever wakes it takes.
+// A producer without a slot increments Waiting and then loads Used again. A
+// consumer decrements Used and then loads Waiting. In the total order of Go's
+// atomics one of them sees the other. The producer holds mu from its second load
+// to its sleep, and the waker takes mu.
 //
-// One producer is woken for each slot. One that finds the slot taken by a faster
-// producer waits again, and is woken for that one's slot or another; one that
-// needs none after all calls Wake for the next. The end of the context and Close
-// wake all.
+// Each slot wakes one producer. If a faster producer takes the slot, the woken
+// one waits again. If the woken producer no longer needs a slot, it calls Wake
+// for the next one. The end of a context and Close wake all producers.
 type Slots struct {
 	capacity  int64
 	errClosed error
 	_         [pad]byte
 
-	// Used is the number of slots in use. Producers and consumers write it, so
-	// that it has cache lines of its own.
+	// Used is the number of slots in use. Producers and consumers write it, so it
+	// has a cache line of its own.
 	Used atomic.Int64
 	_    [pad]byte
 
-	// Waiting is the number of producers that wait. Given back slots read it after
-	// they have written Used.
+	// Waiting is the number of waiting producers. Give loads it after it has
+	// decremented Used.
 	Waiting atomic.Int64
 
 	mu sync.Mutex
-	// freed and closed are guarded by mu.
+	// mu guards freed and closed.
 	freed  sync.Cond
 	closed bool
 }
 
-// Init sets the capacity, 0 for none, and the error of [Slots.Wait] after Close.
+// Init sets the capacity and the error that [Slots.Wait] returns after Close.
+// Capacity 0 means unbounded.
 func (s *Slots) Init(capacity int, errClosed error) {
 	s.capacity, s.errClosed = int64(capacity), errClosed
 	s.freed.L = &s.mu
 }
 
-// Bounded reports whether there is a capacity.
+// Bounded reports whether the capacity is limited.
 func (s *Slots) Bounded() bool { return s.capacity > 0 }
 
-// TryTake takes a slot, or reports that there is none.
+// TryTake takes a slot. It returns false if no slot is free.
 func (s *Slots) TryTake() bool {
 	if s.capacity == 0 {
 		return true
@@ -66,7 +66,8 @@ func (s *Slots) TryTake() bool {
 	}
 }
 
-// Take takes a slot and waits for one. The errors are those of [Slots.Wait].
+// Take takes a slot and waits for a free one. The errors are those of
+// [Slots.Wait].
 func (s *Slots) Take(ctx context.Context) error {
 	for !s.TryTake() {
 		if err := s.Wait(ctx); err != nil {
@@ -76,9 +77,9 @@ func (s *Slots) Take(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns nil when there was a slot: the caller tries to take it and, if
-// another was faster, waits again, or calls Wake if it no longer needs one.
-// Otherwise it returns the error of ctx, or that of a closed queue.
+// Wait returns nil when a slot was free. The caller then calls TryTake. If
+// another producer was faster, it waits again. If it no longer needs a slot, it
+// calls Wake. The error is that of ctx, or that of a closed queue.
 func (s *Slots) Wait(ctx context.Context) error {
 	s.Waiting.Add(1)
 	defer s.Waiting.Add(-1)
@@ -103,7 +104,7 @@ func (s *Slots) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Give gives n slots back.
+// Give returns n slots and wakes up to n producers.
 func (s *Slots) Give(n int) {
 	if s.capacity == 0 || n == 0 {
 		return
@@ -112,7 +113,7 @@ func (s *Slots) Give(n int) {
 	s.Wake(n)
 }
 
-// Wake wakes the producers that n slots are for.
+// Wake wakes producers for n free slots.
 func (s *Slots) Wake(n int) {
 	waiting := s.Waiting.Load()
 	if waiting == 0 {

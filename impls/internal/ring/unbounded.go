@@ -9,106 +9,110 @@ import (
 //
 // # How it works
 //
-// A producer claims position p by adding 1 to tail. Position p lives in slot
-// p%segmentSize of segment p/segmentSize. The producer finds that segment from
-// last, going forward and linking what is missing; it writes the value, then
-// publishes it by storing p+1 in the slot's seq. The consumer goes through the
-// positions in order and stops at the first that isn't published.
+// The slot of position p is slot p%segmentSize of segment p/segmentSize.
 //
-// # Why it is right
+//  1. A producer claims position p by adding 1 to tail.
+//  2. The producer walks forward from last to the segment, and links missing
+//     segments.
+//  3. The producer writes the value and publishes it: it stores p+1 in the
+//     seq of the slot.
+//  4. The consumer visits the positions in order and stops at the first
+//     unpublished one.
 //
-// Claim. Addition gives each position to one producer, in an order that agrees
-// with real time. A producer that reads the closed bit in the sum has claimed
-// nothing. Close reads, in the same operation that sets the bit, how many
-// positions were claimed before: all of them will be published, and the
-// consumer is done when it has popped as many.
+// # Why it is correct
 //
-// Finding the segment. last moves to segment k only after a position in k or
-// later was claimed. A producer loads last before it claims: what it loads is
-// therefore not beyond its position's segment, and going forward leads there.
-// Segments are linked by a compare-and-swap of next from nil; one of several
-// producers wins, the others go on with its segment.
+// Claim. The addition gives each position to one producer, in an order that
+// agrees with real time. A producer that reads the closed bit in the sum has
+// claimed nothing. Close sets the bit and reads the number of claimed positions
+// in one operation. All these positions will be published, and the consumer ends
+// after popping them.
 //
-// Reading. The store of seq comes after the write of the value, the read of the
-// value after a load of that seq: nothing is read before it is written.
+// Finding the segment. last moves to segment k only after a claim in segment k or
+// later. A producer loads last before it claims. So the loaded segment is never
+// past the producer's segment, and a walk forward reaches it. A compare-and-swap
+// of next from nil links a segment. One producer wins; the others use its
+// segment.
 //
-// Reuse. Memory is reused in two parts to be safe from ABA. The small segment
-// is never used again once linked: id stays, next is set once, and a producer
-// that slept on an old one finds its way on from there. The slots are taken
-// from a segment only when the consumer has seen all of them published; each
-// producer of that segment has stored seq and does not touch the slots again,
-// and no other producer looks at them. They come to another producer through a
-// swap of spare and to the others through the link, which orders the consumer's
-// clearing before the next write. A seq left behind is smaller than any that is
-// waited for.
+// Reading. The producer writes the value before it stores seq. The consumer loads
+// seq before it reads the value. No value is read before it is written.
 //
-// Progress. A producer retries only when another has linked a segment or moved
-// last: lock-free. Waking the consumer: see parker.
+// Reuse. Only the slots are reused, which prevents ABA. The small segment struct
+// is never reused: id is constant, next is set once, and a producer that slept
+// can still walk forward from an old segment. The consumer removes the slots of a
+// segment only when all of them are published. By then each producer of that
+// segment has stored seq and does not access the slots again. The next producer
+// receives the slots by a swap of spare, and the others through the link. This
+// orders the clear by the consumer before the next write. A stale seq is smaller
+// than every seq that the consumer waits for.
+//
+// Progress. A producer retries only if another one linked a segment or moved
+// last. So the queue is lock-free. For the wake-up of the consumer see parker.
 type Unbounded[T any] struct {
 	_ [pad]byte
 
-	// tail is the number of positions claimed, and closedBit. All producers add
-	// to it; it is alone on its line.
+	// tail is the number of claimed positions, plus closedBit after Close. All
+	// producers add to it, so it has a cache line of its own.
 	tail atomic.Uint64
 	_    [pad]byte
 
-	// last is a segment near the end, and never beyond the end. Moves forward
-	// only. A hint: it may lag behind.
+	// last is a hint: a segment near the end that only moves forward. It may lag
+	// behind the end but never passes it.
 	last atomic.Pointer[segment[T]]
-	// closedAt is the number of positions claimed when the queue was closed,
-	// else open. Stored once, after the closed bit and before the consumer is
-	// woken.
+	// closedAt is the number of claimed positions at Close, or open before. Close
+	// stores it once, after the closed bit and before it wakes the consumer.
 	closedAt atomic.Uint64
-	// block is where new segments come from.
+	// block is the allocator of new segments.
 	block atomic.Pointer[block[T]]
-	// spare are slots to use again. The consumer swaps them in where it finds
-	// nil, producers swap them out.
+	// spare holds slots for reuse. The consumer swaps them into nil entries;
+	// producers swap them out.
 	spare [maxSpare]atomic.Pointer[slots[T]]
 	_     [pad]byte
 
-	// parker is loaded by each producer and written by who sleeps or wakes.
+	// parker is loaded by every push. Only a sleeping consumer and its waker
+	// write it.
 	parker parker
 	_      [pad]byte
 
-	// popped is the position of the consumer. Stored by the consumer, once a
-	// batch, for Len.
+	// popped is the position of the consumer. Only the consumer stores it, once
+	// per batch. Len loads it.
 	popped atomic.Uint64
-	// head is the segment that the consumer is in, or has just drained; at its
-	// place there. The consumer's.
+	// head is the current segment of the consumer, or the one that it has just
+	// drained. at is the index of the next slot. The consumer owns both.
 	head *segment[T]
 	at   int
 	_    [pad]byte
 }
 
 const (
-	// segmentSize values are linked at a time.
+	// segmentSize is the number of slots per segment.
 	segmentSize = 256
-	// maxSpare bounds what is kept for reuse after a burst.
+	// maxSpare bounds the slots that are kept after a burst, in segments.
 	maxSpare = 8
-	// blockSize segments are allocated at once.
+	// blockSize is the number of segments per allocation.
 	blockSize = 64
 )
 
 type slots[T any] [segmentSize]slot[T]
 
 type segment[T any] struct {
-	// id counts segments from 0. Written before the segment is linked.
+	// id is the index of the segment, from 0. It is written before the segment is
+	// linked.
 	id uint64
-	// slots is written before the segment is linked, and set to nil by the
-	// consumer when it has drained them. Read by the producers that have a
-	// position here and have not published it, and by the consumer.
+	// slots is written before the segment is linked. The consumer sets it to nil
+	// when it has drained the segment. Producers with an unpublished position in
+	// the segment read it, and so does the consumer.
 	slots *slots[T]
-	// next goes from nil to the following segment, once.
+	// next changes once, from nil to the following segment.
 	next atomic.Pointer[segment[T]]
 }
 
-// block is memory for segments, so that linking one seldom allocates. All are
-// handed out before those of the next block, and a segment is linked only if it
-// was handed out before the one that follows it: links lead from older blocks
-// to newer ones, and an old block is garbage once the consumer has passed it.
+// block is memory for segments, so that few links allocate. All segments of a
+// block are taken before those of the next block. A segment is linked only if it
+// was taken before its successor. So links lead from older to newer blocks, and a
+// block is garbage once the consumer has passed it.
 type block[T any] struct {
-	// taken is how many were handed out, and how often one was asked for in
-	// vain.
+	// taken counts the requests for a segment, including those after the last
+	// segment was taken.
 	taken    atomic.Uint32
 	segments [blockSize]segment[T]
 }
@@ -131,7 +135,7 @@ func (q *Unbounded[T]) Push(_ context.Context, v T) error { return q.TryPush(v) 
 
 // TryPush appends v, or returns [ErrClosed].
 func (q *Unbounded[T]) TryPush(v T) error {
-	// Before the claim: see Finding the segment.
+	// This load must precede the claim: see Finding the segment.
 	s := q.last.Load()
 	p := q.tail.Add(1) - 1
 	if p&closedBit != 0 {
@@ -147,10 +151,10 @@ func (q *Unbounded[T]) TryPush(v T) error {
 	return nil
 }
 
-// find returns segment id, linking those up to it that are missing. s isn't
-// beyond it. O(segments between).
+// find returns segment id and links missing segments on the way. s is not past
+// it. O(segments between s and id).
 func (q *Unbounded[T]) find(s *segment[T], id uint64) *segment[T] {
-	// By now last may be nearer, or already beyond.
+	// last may have come nearer since the first load, or have passed id.
 	if l := q.last.Load(); l.id <= id {
 		s = l
 	}
@@ -169,33 +173,33 @@ func (q *Unbounded[T]) find(s *segment[T], id uint64) *segment[T] {
 	}
 }
 
-// link returns the segment after s, of which there was none.
+// link returns the segment after s, and links a new one if there is none.
 func (q *Unbounded[T]) link(s *segment[T]) *segment[T] {
 	next := q.newSegment()
 	next.id, next.slots = s.id+1, q.takeSpare()
 	if !s.next.CompareAndSwap(nil, next) {
-		// Nobody has seen it.
+		// No other goroutine has seen this segment.
 		q.keepSpare(next.slots)
 		return s.next.Load()
 	}
 	return next
 }
 
-// newSegment returns one that was never used.
+// newSegment returns a segment that was never used.
 func (q *Unbounded[T]) newSegment() *segment[T] {
 	for {
 		b := q.block.Load()
 		if i := b.taken.Add(1) - 1; i < blockSize {
 			return &b.segments[i]
 		}
-		// One of those that find the block used up replaces it.
+		// One of the producers that find the block used up replaces it.
 		q.block.CompareAndSwap(b, new(block[T]))
 	}
 }
 
 func (q *Unbounded[T]) takeSpare() *slots[T] {
 	for i := range q.spare {
-		// Loading first: a swap takes the line away from all other producers.
+		// Load first: a swap takes the cache line away from all other producers.
 		if q.spare[i].Load() != nil {
 			if s := q.spare[i].Swap(nil); s != nil {
 				return s
@@ -213,8 +217,8 @@ func (q *Unbounded[T]) keepSpare(s *slots[T]) {
 	}
 }
 
-// next returns the slot that the consumer is at, or nil where it isn't linked
-// yet.
+// next returns the slot at the position of the consumer, or nil if its segment is
+// not linked yet.
 func (q *Unbounded[T]) next() *slot[T] {
 	if q.at == segmentSize {
 		next := q.head.next.Load()
@@ -228,7 +232,7 @@ func (q *Unbounded[T]) next() *slot[T] {
 	return &q.head.slots[q.at]
 }
 
-// ready reports whether position p, the consumer's, is published.
+// ready reports whether position p of the consumer is published.
 func (q *Unbounded[T]) ready(p uint64) bool {
 	s := q.next()
 	return s != nil && s.seq.Load() == p+1
@@ -242,7 +246,8 @@ func (q *Unbounded[T]) Wait(ctx context.Context) error {
 // PopBatch implements [Queue].
 func (q *Unbounded[T]) PopBatch(dst []T) int { return q.TakeBatch(dst) }
 
-// Release implements [Queue]: there is always room.
+// Release implements [Queue]. It does nothing, because an unbounded queue always
+// has room.
 func (q *Unbounded[T]) Release(int) {}
 
 // TakeBatch implements [Queue].
@@ -278,10 +283,10 @@ func (q *Unbounded[T]) Close() {
 // Len implements [Queue].
 func (q *Unbounded[T]) Len() int { return length(&q.tail, &q.closedAt, &q.popped) }
 
-// length is the distance between two counters that others move. popped is
-// loaded first: it never passes what was claimed.
+// length is the distance between two counters that other goroutines advance. It
+// loads popped first, because popped never exceeds the claimed positions.
 func length(tail, closedAt, popped *atomic.Uint64) int {
 	from := popped.Load()
-	// Pushes that were refused have counted in tail, but not in closedAt.
+	// Refused pushes count in tail but not in closedAt.
 	return int(min(tail.Load()&^closedBit, closedAt.Load()) - from)
 }
