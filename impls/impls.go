@@ -1,13 +1,12 @@
-// Package impls is the registry of variants: the interchangeable
-// implementations of each stage of the Kubernetes event pipeline.
+// Package impls is the registry of variants: the interchangeable implementations
+// of each stage of the Kubernetes event pipeline.
 //
 // A [Family] is a stage that can be swapped (deltafifo, queue, merge). A
-// [Variant] is one implementation of it, with the [Guarantees] it makes. Each
-// family is a package of its own that owns its contract, its options and a
-// [Registry]; registering a variant there is all that is needed for it to be
-// listed, checked by the family's conformance suite, benchmarked and replayed.
-// Another module adds a variant in the same way, from an init function or
-// before it calls the command.
+// [Variant] is one implementation of it, with its [Guarantees]. Each family is a
+// package with its own contract, options and [Registry]. Registration is all that
+// a variant needs to be listed, checked by the conformance suite, benchmarked and
+// replayed. Another module registers a variant in an init function, or before it
+// calls the command.
 package impls
 
 import (
@@ -32,84 +31,79 @@ const (
 type Order string
 
 const (
-	// OrderTotal: events are handed over in the order in which they arrived,
-	// whatever their key.
+	// OrderTotal: the consumer receives events in arrival order, across all keys.
 	OrderTotal Order = "total"
-	// OrderPerKey: events of one key are handed over in the order in which
-	// they arrived; nothing is promised between keys beyond what the family's
-	// contract says.
+	// OrderPerKey: the consumer receives the events of one key in arrival order.
+	// The contract of the family defines the order between keys.
 	OrderPerKey Order = "per-key"
 )
 
-// Coalescing says which events may never reach the consumer on their own.
+// Coalescing defines which queued events a variant merges.
 type Coalescing string
 
 const (
-	// CoalesceNone: one hand-over for each event.
+	// CoalesceNone: each event is delivered separately.
 	CoalesceNone Coalescing = "none"
-	// CoalesceDeltas: the waiting events of one key are handed over together,
-	// all of them, oldest first.
+	// CoalesceDeltas: all queued events of one key are delivered together, oldest
+	// first.
 	CoalesceDeltas Coalescing = "deltas"
-	// CoalesceLatest: only the newest waiting event of a key is handed over.
+	// CoalesceLatest: only the newest queued event of a key is delivered.
 	CoalesceLatest Coalescing = "latest"
 )
 
-// Consumers says how many goroutines may take from an instance at once.
+// Consumers defines how many goroutines may pop from one instance at once.
 type Consumers string
 
 const (
-	// OneConsumer: one goroutine at a time gets work; others that ask wait
-	// until it is done with it.
+	// OneConsumer: one goroutine processes at a time; other callers of Pop wait.
 	OneConsumer Consumers = "one"
-	// ManyConsumers: several goroutines are handed work at once, each key to
+	// ManyConsumers: several goroutines process at once; each key is processed by
 	// one of them at a time.
 	ManyConsumers Consumers = "many"
 )
 
-// Ownership says whose the things are that a consumer is handed.
+// Ownership defines who owns the objects and slices that a consumer receives.
 type Ownership string
 
 const (
-	// Owned: they are the consumer's, to keep and to change.
+	// Owned: the consumer may keep and change them.
 	Owned Ownership = "owned"
-	// Lent: slices are valid until the consumer's function returns, and are
-	// used again after that. The objects that they refer to may be kept.
+	// Lent: slices are reused after the consumer's function returns. The objects
+	// in them may be kept.
 	Lent Ownership = "lent"
-	// Shared: they may be kept, and must not be written to: the instance and
-	// other consumers hold them too.
+	// Shared: the consumer may keep them but must not write to them, because the
+	// instance and other consumers use them too.
 	Shared Ownership = "shared"
 )
 
-// Guarantees are those of a variant in one mode. Figures of two variants may be
-// compared only where their guarantees are equal, or where the difference
-// stands beside the figures.
+// Guarantees are those of a variant in one mode. Compare the results of two
+// variants only if their guarantees are equal, or report the difference beside
+// the results.
 type Guarantees struct {
-	// Mode is the way of working that the guarantees hold for, in the words of
-	// the family's options ("per-key", "in-order"); empty where a variant has
-	// one way only.
+	// Mode is the mode that the guarantees hold for, in the words of the family's
+	// options ("per-key", "in-order"). Empty if the variant has one mode.
 	Mode string `json:"mode,omitempty"`
-	// Order in which a consumer sees events.
+	// Order is the order in which a consumer receives events.
 	Order Order `json:"order"`
-	// Coalesces says what may be folded together while it waits.
+	// Coalesces defines which queued events are merged.
 	Coalesces Coalescing `json:"coalesces"`
-	// Bounded is true where a capacity can be set and producers wait for room.
+	// Bounded is true if a capacity can be set and producers wait for room.
 	Bounded bool `json:"bounded"`
-	// Consumers that may take at once.
+	// Consumers defines how many goroutines may pop at once.
 	Consumers Consumers `json:"consumers"`
-	// Unlocked is true where producers go on while the consumer processes.
+	// Unlocked is true if producers do not block while the consumer processes.
 	Unlocked bool `json:"unlocked"`
-	// HandsOver says whose the things are that the consumer is handed; empty
-	// means [Owned].
+	// HandsOver defines who owns what the consumer receives. Empty means [Owned].
 	HandsOver Ownership `json:"handsOver,omitempty"`
-	// Trusts names what is taken on the sender's word where other variants of
-	// the family look for themselves; empty means nothing.
+	// Trusts names the property that the variant relies on the sender for, while
+	// other variants of the family compare. Empty means none.
 	Trusts string `json:"trusts,omitempty"`
-	// DropIn names the upstream interface that an instance satisfies, such as
-	// "cache.QueueWithBatch"; empty where upstream exports none.
+	// DropIn names the upstream interface that an instance implements, such as
+	// "cache.QueueWithBatch". Empty if upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
 }
 
-// String returns the guarantees on one line, as tables show them.
+// String returns the guarantees on one line, as in tables.
 func (g Guarantees) String() string {
 	bound, lock, consumers := "unbounded", "handler holds the lock", string(g.Consumers)+" consumer"
 	if g.Consumers == ManyConsumers {
@@ -143,25 +137,25 @@ func (g Guarantees) String() string {
 // Variant is one implementation in a family, built from options O into an
 // instance T.
 type Variant[O, T any] struct {
-	// Name by which New finds it; unique in its family.
+	// Name is the argument of New. It is unique in its family.
 	Name string
-	// Summary says in one line how it works.
+	// Summary describes the implementation in one line.
 	Summary string
-	// Upstream names the module and version that a baseline comes from; empty
-	// for a contestant of ours.
+	// Upstream names the module and version of a baseline. Empty for other
+	// variants.
 	Upstream string
-	// Guarantees, one entry for each mode; the first is the default mode.
+	// Guarantees has one entry per mode, the default mode first.
 	Guarantees []Guarantees
-	// New builds an instance. It returns an error wrapping [ErrOptions] for
-	// options that the variant does not support.
+	// New builds an instance. It returns an error wrapping [ErrOptions] if the
+	// variant does not support the options.
 	New func(O) (T, error)
 }
 
-// Baseline reports whether the variant is upstream's own implementation.
+// Baseline reports whether the variant is the upstream implementation.
 func (v Variant[O, T]) Baseline() bool { return v.Upstream != "" }
 
-// Mode returns the guarantees that hold in the named mode; the empty name is
-// the default mode. It returns false where the variant has no such mode.
+// Mode returns the guarantees of the named mode; an empty name means the default
+// mode. It returns false if the variant lacks the mode.
 func (v Variant[O, T]) Mode(mode string) (Guarantees, bool) {
 	for _, g := range v.Guarantees {
 		if mode == "" || g.Mode == mode {
@@ -172,21 +166,20 @@ func (v Variant[O, T]) Mode(mode string) (Guarantees, bool) {
 }
 
 var (
-	// ErrUnknownVariant is wrapped by the error for a name that is not
-	// registered.
+	// ErrUnknownVariant is wrapped by the error for an unregistered name.
 	ErrUnknownVariant = errors.New("unknown variant")
 	// ErrOptions is wrapped by the error for options that are malformed,
 	// contradict each other or are not supported by the variant.
 	ErrOptions = errors.New("invalid options")
 )
 
-// Registry holds the variants of one family, in the order in which they were
-// registered. The zero value is not usable; see [NewRegistry].
+// Registry holds the variants of one family in registration order. The zero value
+// is not usable; see [NewRegistry].
 type Registry[O, T any] struct {
 	family Family
 
 	mu sync.RWMutex
-	// variants is guarded by mu and only ever grows.
+	// variants is guarded by mu and only grows.
 	variants []Variant[O, T]
 }
 
@@ -195,9 +188,9 @@ func NewRegistry[O, T any](f Family) *Registry[O, T] {
 	return &Registry[O, T]{family: f}
 }
 
-// Register adds a variant. It panics where the name is empty or taken, or the
-// variant lacks guarantees or a constructor: all are mistakes of the program,
-// met when it starts.
+// Register adds a variant. It panics if the name is empty or taken, or if the
+// variant lacks guarantees or a constructor: these are bugs of the program, found
+// at start.
 func (r *Registry[O, T]) Register(v Variant[O, T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,16 +203,15 @@ func (r *Registry[O, T]) Register(v Variant[O, T]) {
 	r.variants = append(r.variants, v)
 }
 
-// Variants returns what is registered, oldest first. The slice is the
-// caller's.
+// Variants returns a copy of the registered variants, oldest first.
 func (r *Registry[O, T]) Variants() []Variant[O, T] {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Clone(r.variants)
 }
 
-// Lookup returns the variant of that name, or an error wrapping
-// [ErrUnknownVariant] that says which names there are.
+// Lookup returns the named variant. The error wraps [ErrUnknownVariant] and lists
+// the registered names.
 func (r *Registry[O, T]) Lookup(name string) (Variant[O, T], error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -233,7 +225,7 @@ func (r *Registry[O, T]) Lookup(name string) (Variant[O, T], error) {
 	return Variant[O, T]{}, fmt.Errorf("%s: %w %q (have %s)", r.family, ErrUnknownVariant, name, strings.Join(names, ", "))
 }
 
-// New builds an instance of the named variant. The error says what is allowed
+// New builds an instance of the named variant. The error lists the allowed values
 // and wraps [ErrUnknownVariant] or [ErrOptions].
 func (r *Registry[O, T]) New(name string, opts O) (T, error) {
 	v, err := r.Lookup(name)

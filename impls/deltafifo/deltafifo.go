@@ -1,54 +1,52 @@
-// Package deltafifo holds the queue between the Reflector and the store: the
+// Package deltafifo defines the queue between the Reflector and the store: the
 // contract, its options and the variants.
 //
 // The contract is client-go's own ([cache.Queue], [cache.QueueWithBatch] of
-// v0.37) plus Len, so that an instance drops into [cache.Config] as it is:
+// v0.37) plus Len. An instance drops into [cache.Config]:
 //
 //	q, err := deltafifo.New("cond", deltafifo.Options{})
 //	ctrl := cache.New(&cache.Config{Queue: q, …})
 //
 // # Two deliveries
 //
-// [PerKey] is DeltaFIFO's: Pop hands over everything that happened to one key
-// since it was last popped, oldest first. Two consecutive Deleted deltas of a
-// key become one. Delete of an object that is neither queued nor known is
-// ignored where KnownObjects is set; where it is nil, of one that isn't queued.
+// [PerKey] is the delivery of DeltaFIFO. Pop returns all events of one key since
+// its last pop, oldest first. Two consecutive Deleted deltas of a key become one.
+// With KnownObjects set, Delete ignores an object that is neither queued nor
+// known. With KnownObjects nil, it ignores an object that is not queued.
 //
-// [InOrder] is RealFIFO's: Pop hands over one delta at a time in arrival
-// order; PopBatch a run of consecutive deltas with no key twice, at most
-// BatchSize of them, which ends before the first repeated key, at the end of
-// the initial list, and around a ReplacedAll, SyncAll or Bookmark delta, each
-// of which travels alone. With KnownObjects nil, Replace, Resync and Bookmark
-// are one delta each (ReplacedAll, SyncAll, Bookmark), as today's informers
-// have it; with KnownObjects set, Replace is taken apart into tombstones and
-// Replaced deltas, Resync into Sync deltas, and bookmarks are dropped.
+// [InOrder] is the delivery of RealFIFO. Pop returns one delta at a time, in
+// arrival order. PopBatch returns at most BatchSize consecutive deltas with
+// distinct keys. A batch ends before the first repeated key and at the end of the
+// initial list. ReplacedAll, SyncAll and Bookmark deltas are never batched. With
+// KnownObjects nil, Replace, Resync and Bookmark queue one delta each
+// (ReplacedAll, SyncAll, Bookmark), as in today's informers. With KnownObjects
+// set, Replace queues tombstones and Replaced deltas, Resync queues Sync deltas,
+// and bookmarks are dropped.
 //
 // # What every variant guarantees
 //
-//   - Nothing lost, nothing duplicated: an event accepted by Add, Update or
-//     Delete is handed over exactly once, save for the folding named above.
-//   - Events of one key that were added one after the other are handed over
-//     in that order.
-//   - HasSynced turns true once, when the items of the first Replace have been
-//     processed, or at once if anything else came before it.
-//   - After Close, what is queued is still handed over; then Pop and PopBatch
-//     return [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes
-//     after Close is either queued and handed over, as upstream, or refused with
-//     [cache.ErrFIFOClosed], as by all variants of ours.
-//   - The transformer is applied once to each object that comes from the API
-//     server; never to a tombstone nor to the object of a Sync delta.
-//   - What process receives is the consumer's: it is not touched again, save
-//     with [Options.HandOver] lent.
+//   - No loss, no duplicates: each event that Add, Update or Delete accepts
+//     is popped exactly once, apart from the merges named above.
+//   - Sequential events of one key are popped in their order.
+//   - HasSynced turns true once: when the items of the first Replace have
+//     been processed, or at once if another call came first.
+//   - After Close, queued events are still popped. Then Pop and PopBatch
+//     return [cache.ErrFIFOClosed]. Close unblocks waiting callers. Upstream
+//     still queues events after Close; the other variants refuse them with
+//     [cache.ErrFIFOClosed].
+//   - The transformer runs once per object from the API server. It never runs
+//     on a tombstone or on the object of a Sync delta.
+//   - The consumer owns what process receives, unless [Options.HandOver] is
+//     lent.
 //   - A panic of process leaves the queue usable.
 //
 // # What is not guaranteed
 //
-// Whether producers wait while process runs depends on the variant (see
-// Guarantees.Unlocked). Where they don't, Replace and Resync count what is
-// being processed as queued, so that KnownObjects may lag behind by what is in
-// process's hands, and by no more.
+// Guarantees.Unlocked says whether producers block while process runs. If they do
+// not block, Replace and Resync treat keys in process as queued. KnownObjects may
+// then lag behind by the deltas in process, but not by more.
 //
-// Errors: an object without a key gives a [cache.KeyError] and is not queued.
+// An object without a key gives a [cache.KeyError] and is not queued.
 package deltafifo
 
 import (
@@ -65,87 +63,88 @@ import (
 // Queue is client-go's queue plus Len.
 type Queue interface {
 	cache.Queue
-	// Len returns how much waits: deltas with in-order delivery, keys with
-	// per-key delivery. What process holds no longer waits. O(1); the value may
-	// be out of date by the time it is read.
+	// Len returns the number of queued deltas with in-order delivery, and of
+	// queued keys with per-key delivery. Deltas in process do not count. O(1).
+	// The result may be stale when the caller reads it.
 	Len() int
 }
 
-// BatchQueue is what a variant with a batch path satisfies too.
+// BatchQueue is the interface of a variant with PopBatch.
 type BatchQueue interface {
 	cache.QueueWithBatch
 	Len() int
 }
 
-// Delivery is the shape in which deltas reach the consumer.
+// Delivery is the form in which the consumer receives deltas.
 type Delivery string
 
 const (
-	// PerKey delivers the accumulated deltas of one key, as DeltaFIFO does.
+	// PerKey delivers all queued deltas of one key together, as DeltaFIFO does.
 	PerKey Delivery = "per-key"
 	// InOrder delivers deltas in arrival order, as RealFIFO does.
 	InOrder Delivery = "in-order"
 )
 
-// Compaction says which waiting deltas may be dropped.
+// Compaction defines which queued deltas may be dropped.
 type Compaction string
 
 const (
-	// None drops nothing, save one of two deletions in a row with per-key
+	// None drops no deltas, except one of two consecutive deletions with per-key
 	// delivery.
 	None Compaction = "none"
-	// Latest hands over the newest delta of a key only, whatever it is: also a
-	// Deleted one of an object that the consumer has never seen, and after a
-	// deletion the Added one of the next object of that key. The key keeps its
-	// place, so that order is kept per key: only with per-key delivery. What
-	// waits is at most the keys, and some thousand events not yet folded.
+	// Latest delivers only the newest delta of a key. This may be a Deleted delta
+	// of an object that the consumer never received, or after a deletion the
+	// Added delta of the next object with that key. The key keeps its position,
+	// so Latest requires per-key delivery. Memory is bounded by the number of
+	// keys plus 8192 unmerged events.
 	Latest Compaction = "latest"
 )
 
-// DefaultBatchSize is RealFIFO's (client-go v0.37, the_real_fifo.go).
+// DefaultBatchSize is the batch size of RealFIFO (client-go v0.37,
+// the_real_fifo.go).
 const DefaultBatchSize = 1000
 
-// Options build a queue. The words are client-go's. The zero value is valid
+// Options configures a queue, in the words of client-go. The zero value is valid
 // for every variant.
 type Options struct {
-	// KeyFunction makes an object's key; nil means
+	// KeyFunction returns the key of an object; nil means
 	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
 	// concurrent use.
 	KeyFunction cache.KeyFunc
-	// KnownObjects is what the consumer of the queue holds. Replace makes
-	// tombstones for those that its list lacks, Resync queues all of them.
-	// Nil: see the package comment.
+	// KnownObjects is the store of the consumer. Replace queues tombstones for
+	// known objects that its list lacks. Resync queues all known objects. For nil
+	// see the package comment.
 	KnownObjects cache.KeyListerGetter
-	// Transformer is applied to objects before they are queued; nil for none.
-	// It must be safe for concurrent use.
+	// Transformer changes objects before they are queued; nil means no change. It
+	// must be safe for concurrent use.
 	Transformer cache.TransformFunc
-	// Delivery chooses the shape; empty means the variant's first mode.
+	// Delivery is [PerKey] or [InOrder]; empty means the first mode of the
+	// variant.
 	Delivery Delivery
-	// Capacity is how many deltas may wait before producers do; 0 means
-	// unbounded. What Replace and Resync bring takes one place, so that they
-	// stay in one piece. A producer that waits goes on when there is room; when
-	// Context ends, whose error it returns; or when the queue is closed, when it
-	// returns [cache.ErrFIFOClosed]; after an error nothing was queued. process
-	// must not produce into a bounded queue, as nobody else makes room.
+	// Capacity is the maximum number of queued deltas; 0 means unbounded. The
+	// deltas of one Replace or Resync count as one, so that they are queued
+	// together. Producers block when the queue is full. They return when there is
+	// room, when Context ends (with its error), or when the queue is closed (with
+	// [cache.ErrFIFOClosed]). After an error nothing was queued. process must not
+	// add to a bounded queue: no other goroutine makes room.
 	Capacity int
-	// Context ends the waits of producers for room; nil stands for one that
-	// never ends. Where there is room it is not looked at.
+	// Context ends the waits of producers for room; nil never ends. Producers
+	// ignore it while there is room.
 	Context context.Context
-	// Compaction says what may be dropped while it waits; empty means [None].
+	// Compaction defines which queued deltas may be dropped; empty means [None].
 	Compaction Compaction
-	// HandOver says whose the slices are that process gets: [impls.Owned],
-	// which empty means, or [impls.Lent], with which nothing is allocated for a
-	// hand-over. client-go's controller keeps none.
+	// HandOver defines who owns the slices that process receives: [impls.Owned]
+	// (also if empty) or [impls.Lent]. With Lent a pop does not allocate.
+	// client-go's controller keeps no slice, so Lent is safe for it.
 	HandOver impls.Ownership
-	// BatchSize is the most that PopBatch hands over at once; 0 means
+	// BatchSize is the maximum number of deltas per PopBatch; 0 means
 	// [DefaultBatchSize].
 	BatchSize int
-	// Shards is how many independent parts the queue has; 0 leaves it to the
-	// variant.
+	// Shards is the number of shards; 0 means the variant's default.
 	Shards int
 }
 
-// Label returns the guarantees of a variant's mode as these options change
+// Label returns the guarantees g of a variant's mode as these options change
 // them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	g.Bounded = o.Capacity > 0
@@ -173,22 +172,21 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a variant from another module. It panics where the name is
-// taken.
+// Register adds a variant from another module. It panics if the name is taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the variants, the baselines first.
+// Variants returns the variants, baselines first.
 func Variants() []Variant { return registry.Variants() }
 
-// Lookup returns the named variant, or an error that names those there are.
+// Lookup returns the named variant. The error wraps [impls.ErrUnknownVariant] and
+// lists the registered names.
 func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 
 // New builds a queue of the named variant. The error wraps
-// [impls.ErrUnknownVariant] or [impls.ErrOptions] and says what is allowed.
+// [impls.ErrUnknownVariant] or [impls.ErrOptions] and lists the allowed values.
 func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }
 
-// limits is what a variant supports beyond the contract; complete refuses the
-// rest.
+// limits is what a variant supports; complete refuses other options.
 type limits struct {
 	deliveries []Delivery
 	capacity   bool
@@ -200,7 +198,7 @@ type limits struct {
 	atomicOnly bool
 }
 
-// complete checks the options against what a variant supports and fills in the
+// complete checks the options against the limits of a variant and sets the
 // defaults.
 func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {
@@ -256,8 +254,8 @@ func (o Options) complete(l limits) (Options, error) {
 	return o, nil
 }
 
-// isNilPointer reports an interface that isn't nil but holds a nil pointer:
-// the commonest way to pass "no store" by mistake.
+// isNilPointer reports whether the interface holds a nil pointer: the most common
+// way to pass "no store" by mistake.
 func isNilPointer(k cache.KeyListerGetter) bool {
 	if k == nil {
 		return false

@@ -1,60 +1,64 @@
-// Package merge holds the kubelet's pod-config merge: the contract, its options
+// Package merge defines the kubelet's pod-config merge: the contract, its options
 // and the variants.
 //
-// A merger takes pod updates from several sources (file, http, api), holds the
-// pods of each, and sends what changed as pod updates of its own to one
-// channel, in order. Upstream is kubelet's PodConfig
-// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go), which exports no
-// interface; this contract mirrors its shape.
+// A merger receives pod updates from several sources (file, http, api) and stores
+// the pods of each source. It sends the changes as pod updates to one channel, in
+// order. Upstream is kubelet's PodConfig (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/config.go), which exports no interface. This contract has
+// the same methods.
 //
 // # What every variant guarantees
 //
-// The notifications are kubelet's, in kubelet's order and with kubelet's
-// content (podStorage.Merge and checkAndUpdatePod):
+// Notifications have kubelet's content and order (podStorage.Merge and
+// checkAndUpdatePod):
 //
-//   - An update tells REMOVE, ADD, UPDATE, DELETE, RECONCILE in this order, each
-//     at most once and only with pods in it. An empty ADD (after DELETE, before
-//     RECONCILE) says that a source's first SET brought no pod to tell of, so
-//     that the source counts as ready.
-//   - Pods are told apart by UID. A pod differs by its spec, labels,
-//     deletionTimestamp, deletionGracePeriodSeconds and annotations, save for
-//     the annotations that are kubelet's own. Nil and empty differ, except
-//     for annotations. With deletionTimestamp it is told as DELETE, otherwise
-//     as UPDATE. A pod that differs in nothing but its status is told as
-//     RECONCILE (in Incremental mode; the others take the status in silence).
-//   - What is told is the pod as it was first seen with those fields and the
-//     status of the newest; other metadata, resourceVersion included, stays
-//     that of the first. The annotations are the newest, with config.source,
-//     config.seen and a mirror annotation kept from the first.
-//   - ADD, UPDATE and DELETE all insert or update; which of them is told
-//     depends on what changed. REMOVE goes by UID.
-//   - Of pods with one full name (name_namespace) in one update, the first is
-//     taken; the others are dropped and the [EventRecorder] is told.
+//   - An update sends REMOVE, ADD, UPDATE, DELETE and RECONCILE in this
+//     order, each at most once and only if it has pods. If the first SET of a
+//     source adds no pod, an empty ADD (after DELETE, before RECONCILE) marks
+//     the source as ready.
+//   - The UID identifies a pod. A pod is changed if its spec, labels,
+//     deletionTimestamp, deletionGracePeriodSeconds or annotations differ,
+//     apart from kubelet's own annotations. Nil and empty differ, except for
+//     annotations. A changed pod with a deletionTimestamp is sent as DELETE,
+//     otherwise as UPDATE. A pod with a new status only is sent as RECONCILE
+//     in Incremental mode; the other modes store the status and send nothing.
+//   - A sent pod has the compared fields and the status of the newest update.
+//     Other metadata, including resourceVersion, stays that of the first.
+//     Annotations are the newest, but config.source, config.seen and a mirror
+//     annotation stay those of the first.
+//   - ADD, UPDATE and DELETE all insert or update; the change of the pod
+//     determines the notification. REMOVE removes by UID.
+//   - If several pods of one update have the same full name (name_namespace),
+//     the first is used. The others are dropped and reported to the
+//     [EventRecorder].
 //
-// # How unchanged pods are known
+// # How variants detect unchanged pods
 //
-// Our own variants look at no more of a pod than they must: a pod that comes by
-// the pointer by which it came last is unchanged; so is one from [APISource]
-// whose UID, name and resourceVersion are those of the pod that came last;
-// any other is compared, up to the first difference. The second of these is a
-// departure from kubelet, which compares always. It can't show behind a real API
-// server, which promises that two objects of one UID and one resourceVersion
-// are equal (Kubernetes API concepts, "Resource versions"). An empty
-// resourceVersion, and that of any other source, says nothing.
+// The reference variant compares all fields, like kubelet. The others stop at the
+// first rule that applies:
 //
-// With [TrustGenerations], more of the API server's word is taken: it raises
-// metadata.generation whenever a pod's spec changes (Kubernetes v1.34, KEP-5067),
-// save for the node that a scheduler binds it to. So of a pod from [APISource]
-// whose UID, node and generation, unless that is 0, are those of the pod that
-// came last, the spec is not compared. Labels, annotations and the marks of
-// deletion, which a generation does not cover, are, and so is the status.
+//  1. A pod with the same pointer as in the last update is unchanged.
+//  2. A pod from [APISource] with the UID, name and resourceVersion of the
+//     last update is unchanged.
+//  3. Any other pod is compared up to the first difference.
+//
+// Rule 2 deviates from kubelet. The deviation is invisible behind a real API
+// server, which guarantees that objects with one UID and one resourceVersion are
+// equal (Kubernetes API concepts, "Resource versions"). The rule ignores an empty
+// resourceVersion and those of other sources.
+//
+// [TrustGenerations] also relies on metadata.generation. The API server
+// increments it on every change of the spec (Kubernetes v1.34, KEP-5067), except
+// when a scheduler binds the pod to a node. So the spec of a pod from [APISource]
+// is not compared if UID, node and a non-zero generation are those of the last
+// update. Labels, annotations, deletion fields and status, which a generation
+// does not cover, are still compared.
 //
 // # What is not guaranteed
 //
-// The order of the pods within a REMOVE that a SET caused and within a snapshot
-// (upstream's is that of a Go map). Whether the update of another source takes
-// effect while the receiver is slow depends on the variant (see
-// Guarantees.Unlocked).
+// The order of pods in a REMOVE caused by a SET, and in a snapshot, is undefined
+// (upstream iterates over a Go map). Guarantees.Unlocked says whether updates of
+// other sources take effect while the receiver is slow.
 package merge
 
 import (
@@ -69,27 +73,27 @@ import (
 	"watchlab/impls"
 )
 
-// Op is what a [PodUpdate] asks for or reports.
+// Op is the operation of a [PodUpdate].
 type Op int
 
 // The operations, in kubelet's order
 // (k8s.io/kubernetes v1.31.14, pkg/kubelet/types/pod_update.go).
 const (
-	// SET is the whole desired state of a source.
+	// SET is the complete desired state of a source.
 	SET Op = iota
-	// ADD brings pods that are new to the source.
+	// ADD adds new pods to the source.
 	ADD
-	// DELETE marks pods that are deleted gracefully.
+	// DELETE marks pods for graceful deletion.
 	DELETE
-	// REMOVE takes pods away from the source; only their UID is looked at.
+	// REMOVE removes pods from the source by UID.
 	REMOVE
 	// UPDATE changes pods of the source.
 	UPDATE
-	// RECONCILE reports pods of which nothing but the status differs.
+	// RECONCILE reports pods whose status alone has changed.
 	RECONCILE
 )
 
-// String returns the name that kubelet's own words give the operation.
+// String returns kubelet's name of the operation.
 func (o Op) String() string {
 	switch o {
 	case SET:
@@ -111,40 +115,50 @@ func (o Op) String() string {
 
 // The sources that kubelet knows.
 const (
+	// FileSource is the source of static pod manifests on disk.
 	FileSource = "file"
+	// HTTPSource is the source of static pod manifests from a URL.
 	HTTPSource = "http"
-	APISource  = "api"
-	// AllSource is the source of what Sync sends.
+	// APISource is the API server.
+	APISource = "api"
+	// AllSource is the source of the snapshots that Sync sends.
 	AllSource = "*"
 )
 
 // The annotations that kubelet keeps for itself: they never make a pod differ.
 const (
-	ConfigSourceAnnotation    = "kubernetes.io/config.source"
-	ConfigMirrorAnnotation    = v1.MirrorPodAnnotationKey
+	// ConfigSourceAnnotation names the source of the pod.
+	ConfigSourceAnnotation = "kubernetes.io/config.source"
+	// ConfigMirrorAnnotation marks the mirror pod of a static pod.
+	ConfigMirrorAnnotation = v1.MirrorPodAnnotationKey
+	// ConfigFirstSeenAnnotation is the time when kubelet first received the pod.
 	ConfigFirstSeenAnnotation = "kubernetes.io/config.seen"
 )
 
-// PodUpdate is a command: pods, and what to do with them. It can be queued,
-// delayed, recorded and replayed.
+// PodUpdate is a command: an operation on pods. It can be queued, delayed,
+// recorded and replayed.
 type PodUpdate struct {
-	Pods   []*v1.Pod
-	Op     Op
+	// Pods are the pods of the operation; none may be nil.
+	Pods []*v1.Pod
+	// Op is the operation.
+	Op Op
+	// Source is the origin of the pods, such as [APISource].
 	Source string
 }
 
 var (
-	// ErrOp is wrapped by the error for an operation that no merger takes.
+	// ErrOp is wrapped by the error for an operation that cannot be merged.
 	ErrOp = errors.New("operation cannot be merged")
-	// ErrPod is wrapped by the error for an update that holds a nil pod.
+	// ErrPod is wrapped by the error for an update with a nil pod.
 	ErrPod = errors.New("nil pod")
-	// ErrSource is wrapped by the error for a call that names no source.
+	// ErrSource is wrapped by the error for a call with an empty source name.
 	ErrSource = errors.New("no source named")
-	// ErrClosed is wrapped by the error for a call that meets [Merger.Close].
+	// ErrClosed is wrapped by the error for a call during or after
+	// [Merger.Close].
 	ErrClosed = errors.New("merger is closed")
 )
 
-// Check reports whether the update may be merged: its operation is SET, ADD,
+// Check returns nil if the update can be merged: its operation is SET, ADD,
 // UPDATE, DELETE or REMOVE, and no pod is nil. The error wraps [ErrOp] or
 // [ErrPod]. O(pods).
 func (u PodUpdate) Check() error {
@@ -161,120 +175,119 @@ func (u PodUpdate) Check() error {
 	return nil
 }
 
-// Mode is how changes are told.
+// Mode defines which notifications report a change.
 type Mode string
 
 const (
 	// Incremental sends REMOVE, ADD, UPDATE, DELETE and RECONCILE.
 	Incremental Mode = "incremental"
 	// SnapshotAndUpdates sends UPDATE and DELETE for changed pods, and the
-	// whole state as a SET where pods came or went.
+	// complete state as a SET when pods were added or removed.
 	SnapshotAndUpdates Mode = "snapshot-and-updates"
-	// Snapshot sends the whole state as a SET on every change.
+	// Snapshot sends the complete state as a SET on every change.
 	Snapshot Mode = "snapshot"
 )
 
-// Trust is what is taken on the API server's word.
+// Trust defines which guarantees of the API server replace a comparison.
 type Trust string
 
 // What may be trusted.
 const (
-	// TrustVersions: pods of one UID, name and resourceVersion are equal.
+	// TrustVersions: pods with the same UID, name and resourceVersion are equal.
 	TrustVersions Trust = "versions"
-	// TrustGenerations: moreover, pods of one UID, node and generation have
-	// equal specs. It is wrong behind an API server older than v1.34, if that
-	// writes generations at all, and for pods that somebody makes up.
+	// TrustGenerations: in addition, pods with the same UID, node and generation
+	// have equal specs. This does not hold for an API server older than v1.34 or
+	// for synthetic pods.
 	TrustGenerations Trust = "generations"
 )
 
-// Merger merges the updates of several sources. All methods may be called from
-// any goroutine, save that an [EventRecorder] and [Options.Rejected] must not
-// call the merger that calls them; updates of one source take effect in the
-// order in which they are handed over. Who makes a merger closes it.
+// Merger merges the updates of several sources. All methods are safe for
+// concurrent use, but an [EventRecorder] and [Options.Rejected] must not call
+// their merger. Updates of one source take effect in the order of the calls. The
+// creator of a merger must close it.
 type Merger interface {
-	// Channel returns the channel of a source; a later call with the same name
-	// returns the same channel. From the first call on, the source counts for
-	// SeenAllSources. Updates sent to it are merged under the given name,
-	// whatever their Source field says, by a goroutine that ends with the ctx
-	// of the call that made the channel or when the channel is closed; after
-	// that, a call makes a new one. The channel holds nothing: an update that
-	// it accepts while ctx lives is merged, and the next is accepted when that
-	// is done. An update that can't be merged goes to [Options.Rejected]. It
-	// is an error wrapping [ErrSource] to name no source, and one wrapping
-	// [ErrClosed] to come after Close.
+	// Channel returns the channel of a source. Later calls with the same name
+	// return the same channel. The first call adds the source to SeenAllSources.
+	//
+	// A goroutine merges the updates under the given name and ignores their
+	// Source field. It ends with the ctx of the first call or when the channel is
+	// closed; a later call then creates a new channel. The channel is unbuffered:
+	// an update that it accepts before ctx ends is merged before the next one is
+	// accepted.
+	//
+	// An invalid update goes to [Options.Rejected]. The error wraps [ErrSource]
+	// for an empty name, and [ErrClosed] after Close.
 	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
 
-	// Merge takes one update into the state and returns when what it changed
-	// has been sent to Updates. The pods of update must not be changed
-	// afterwards, as client-go's caches demand of theirs: the merger keeps
-	// them and takes a pointer that it has seen last as an unchanged pod. They
-	// are not changed by the merger. An update that [PodUpdate.Check] refuses
-	// changes nothing and is Check's error; no source is an error wrapping
-	// [ErrSource]. If ctx ends first, the update is in the state already, what
-	// it had to say is sent before anything of a later call (at the latest by
-	// that call), and the error is ctx's. If the merger is closed first, the
-	// error wraps [ErrClosed], and what was not sent is lost.
+	// Merge applies one update and returns when its notifications have been sent
+	// to Updates.
+	//
+	// The caller must not change the pods of update afterwards, as with the
+	// objects of client-go's caches. The merger keeps them, does not change them,
+	// and treats the same pointer in the next update as an unchanged pod.
+	//
+	// The error is that of [PodUpdate.Check] for an invalid update, which changes
+	// nothing. It wraps [ErrSource] for an empty source. If ctx ends first, the
+	// error is that of ctx; the update has taken effect, and its notifications
+	// are sent before those of any later call. If the merger is closed first, the
+	// error wraps [ErrClosed], and unsent notifications are lost.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
-	// Updates returns the channel of changes. The pods in it are the
-	// receiver's: changing them changes nothing in the merger. With
-	// [Options.HandOver] shared they must not be changed. The channel is closed
-	// by Close.
+	// Updates returns the channel of notifications. The receiver owns the pods in
+	// them and may change them, unless [Options.HandOver] is shared. Close closes
+	// the channel.
 	Updates() <-chan PodUpdate
 
-	// SeenAllSources reports whether seen holds every source for which Channel
-	// was called, and each of them has sent a SET.
+	// SeenAllSources reports whether every source of a Channel call is in seen
+	// and has sent a SET.
 	SeenAllSources(seen sets.Set[string]) bool
 
-	// Sync sends the whole state as a SET of [AllSource]. It returns when that
-	// has been sent, or the merger is closed.
+	// Sync sends the complete state as a SET of [AllSource]. It returns when the
+	// SET has been sent or the merger is closed.
 	Sync()
 
-	// Close ends the merger and all its goroutines, those of Channel included,
-	// and returns when they have ended. It does not wait for a receiver: what
-	// waits to be sent is lost, what was sent can still be received, after
-	// which Updates is closed. Calls that wait return; those that come later
-	// fail or, like Sync, do nothing. SeenAllSources goes on to tell what was.
-	// The channels of the sources are left open, and nobody takes from them any
-	// more. A second Close does nothing, and waits for the first.
+	// Close ends the merger and all its goroutines, and returns when they have
+	// ended. It does not wait for a receiver: unsent notifications are lost, sent
+	// ones can still be received, and then Updates is closed. Waiting calls
+	// return. Later calls fail; Sync does nothing; SeenAllSources returns the
+	// last state. The channels of the sources stay open, but nobody receives from
+	// them. A second Close waits for the first.
 	Close()
 }
 
-// EventRecorder is told about pods that are dropped; client-go's
-// record.EventRecorder satisfies it.
+// EventRecorder receives events about dropped pods; client-go's
+// record.EventRecorder implements it.
 type EventRecorder interface {
 	Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...any)
 }
 
-// DefaultCapacity is the size of kubelet's channel (v1.31.14).
+// DefaultCapacity is the capacity of kubelet's channel (v1.31.14).
 const DefaultCapacity = 50
 
-// Options build a merger. The zero value is valid for every variant.
+// Options configures a merger. The zero value is valid for every variant.
 type Options struct {
-	// Mode is how changes are told; empty means [Incremental].
+	// Mode defines the notifications; empty means [Incremental].
 	Mode Mode
-	// Recorder is told about pods that are dropped as duplicates; nil for
-	// nobody.
+	// Recorder receives an event for each pod that is dropped as a duplicate; nil
+	// means none.
 	Recorder EventRecorder
-	// Capacity is the size of the channel that Updates returns; 0 means
+	// Capacity is the capacity of the Updates channel, in notifications; 0 means
 	// [DefaultCapacity].
 	Capacity int
-	// HandOver is whose the pods are that Updates tells of: [impls.Owned], which
-	// empty means, has them copied, as kubelet does; with [impls.Shared]
-	// receivers promise not to write to them, and what they refer to is that of
-	// the pods received: no pod is copied deeply. The slices are the receiver's
-	// with either.
+	// HandOver defines who owns the pods in Updates. With [impls.Owned] (also if
+	// empty) the merger copies them, like kubelet. With [impls.Shared] receivers
+	// must not write to them, and no pod is copied deeply. The receiver always
+	// owns the slices.
 	HandOver impls.Ownership
-	// Trust is what is taken on the API server's word instead of being
-	// compared; empty means [TrustVersions].
+	// Trust defines which guarantees of the API server replace a comparison;
+	// empty means [TrustVersions].
 	Trust Trust
-	// Rejected is told about an update that came through a channel and can't
-	// be merged; nil for nobody. It is called by the source's goroutine and
-	// must not call the merger.
+	// Rejected receives an invalid update that came through a channel; nil means
+	// none. The goroutine of the source calls it. It must not call the merger.
 	Rejected func(source string, update PodUpdate, err error)
 }
 
-// complete checks the options and fills in the defaults.
+// complete checks the options and sets the defaults.
 func (o Options) complete() (Options, error) {
 	if o.Mode == "" {
 		o.Mode = Incremental
@@ -311,8 +324,7 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// Label returns guarantees as these options change them, for reports: those of
-// a variant say what holds by default.
+// Label returns the guarantees g as these options change them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	if o.HandOver == impls.Shared || g.HandsOver != "" && o.HandOver != "" {
 		g.HandsOver = o.HandOver
@@ -336,16 +348,16 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a variant from another module. It panics where the name is
-// taken.
+// Register adds a variant from another module. It panics if the name is taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the variants, the baselines first.
+// Variants returns the variants, baselines first.
 func Variants() []Variant { return registry.Variants() }
 
-// Lookup returns the named variant, or an error that names those there are.
+// Lookup returns the named variant. The error wraps [impls.ErrUnknownVariant] and
+// lists the registered names.
 func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 
 // New builds a merger of the named variant. The error wraps
-// [impls.ErrUnknownVariant] or [impls.ErrOptions] and says what is allowed.
+// [impls.ErrUnknownVariant] or [impls.ErrOptions] and lists the allowed values.
 func New(name string, opts Options) (Merger, error) { return registry.New(name, opts) }

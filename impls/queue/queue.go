@@ -1,45 +1,46 @@
-// Package queue holds the latest-object-per-key FIFO: the contract, its options
-// and the variants.
+// Package queue defines the FIFO of keys with the latest object per key: the
+// contract, its options and the variants.
 //
-// The contract is client-go's [cache.Queue] (v0.37) plus Len, with the meaning
-// of [cache.FIFO]: a key waits at most once, and what Pop hands over is the
-// newest object of that key. Delete takes the object out of the queue, so a
-// deletion is never seen. Replace drops what waits and queues its list. Resync
-// does nothing, as every object that is held waits already.
+// The contract is client-go's [cache.Queue] (v0.37) plus Len, with the semantics
+// of [cache.FIFO]. A key is queued at most once, and Pop returns its newest
+// object. Delete removes the object from the queue, so consumers never receive a
+// deletion. Replace drops all queued keys and queues its list. Resync does
+// nothing, because every object that it would add is queued already.
 //
 // # What every variant guarantees
 //
-//   - Keys come out in the order in which they began to wait; an update of a
-//     waiting key keeps its place. Where Guarantees.Consumers is many, this
-//     holds for the keys of each shard, and a key that a consumer has in hand
-//     is passed over by the others until that one is done with it.
-//   - The newest object of a key that began to wait is popped exactly
-//     once, unless it is deleted or replaced away first. What a call has brought
-//     that has returned is never overlooked by a Pop that begins afterwards.
-//   - A Replace takes effect at one moment: no consumer sees a part of it.
-//   - HasSynced turns true once, when the keys of the first Replace have been
-//     processed or deleted, or at once if anything else came before it. While the
-//     very first call is under way, it may be true before what that brings can be
-//     seen; where a Replace overlaps that call, either may count as the first,
-//     whatever the order in which they are queued. That a key of the list was
-//     deleted may show at the next Pop or Len only.
-//   - After Close, what waits is still popped; then Pop returns
-//     [cache.ErrFIFOClosed]. Close unblocks those that wait. What comes after
-//     Close is either queued and popped, as upstream, or refused with
-//     [cache.ErrFIFOClosed], as by all variants of ours.
+//   - Keys are popped in the order in which they were queued. An update of a
+//     queued key keeps its position. If Guarantees.Consumers is many, this
+//     holds for the keys of each shard. Consumers skip a key that is in
+//     process until its process returns.
+//   - The newest object of a queued key is popped exactly once, unless Delete
+//     or Replace drops it first. A Pop that begins after a call has returned
+//     sees the effect of that call.
+//   - Replace is atomic: no consumer sees a part of it.
+//   - HasSynced turns true once: when the keys of the first Replace have been
+//     processed or deleted, or at once if another call came first. During the
+//     very first call, HasSynced may turn true before its effect is visible.
+//     If a Replace overlaps the first call, either may count as the first.
+//     The deletion of a key of the list may show only at the next Pop or Len.
+//   - After Close, queued keys are still popped. Then Pop returns
+//     [cache.ErrFIFOClosed]. Close unblocks waiting callers. Upstream still
+//     queues objects after Close; the other variants refuse them with
+//     [cache.ErrFIFOClosed].
 //   - A panic of process leaves the queue usable.
 //
 // # What is not guaranteed
 //
-// The order of the keys of one Replace, and the place of a key that is deleted
-// and added again while it waits. Upstream counts the keys of the first Replace
-// by how many are taken, so that its HasSynced may lag behind a deletion, and
-// run ahead where another Replace follows; ours then wait for the list that took
-// the place of the first, if that came before the last process of the first was
-// about to return. Whether producers wait while process
-// runs depends on the variant (see Guarantees.Unlocked).
+// The order of the keys of one Replace is undefined, as is the position of a
+// queued key that is deleted and added again.
 //
-// Errors: an object without a key gives a [cache.KeyError] and is not queued.
+// Upstream counts the keys of the first Replace as they are popped. So its
+// HasSynced may lag behind a deletion, and turn true early after a second
+// Replace. The other variants wait for the second list, if it arrives before the
+// last process of the first list is about to return.
+//
+// Guarantees.Unlocked says whether producers block while process runs.
+//
+// An object without a key gives a [cache.KeyError] and is not queued.
 package queue
 
 import (
@@ -54,8 +55,8 @@ import (
 // Queue is client-go's queue plus Len.
 type Queue interface {
 	cache.Queue
-	// Len returns how many keys wait. O(1); the value may be out of date by
-	// the time it is read.
+	// Len returns the number of queued keys. O(1). The result may be stale when
+	// the caller reads it.
 	Len() int
 }
 
@@ -66,25 +67,25 @@ const (
 	MaxShards = 64
 )
 
-// Options build a queue. The zero value is valid for every variant.
+// Options configures a queue. The zero value is valid for every variant.
 type Options struct {
-	// KeyFunction makes an object's key; nil means
+	// KeyFunction returns the key of an object; nil means
 	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
 	// concurrent use.
 	KeyFunction cache.KeyFunc
-	// Capacity is how many keys may wait before producers do; 0 means unbounded.
-	// Only a call that brings a new key waits for room: an update of a key that
-	// waits already, Delete and Replace do not, and the keys that a Replace
-	// brings don't count. Who waits goes on when there is room; when Context
-	// ends, whose error it returns; or when the queue is closed, when it returns
-	// [cache.ErrFIFOClosed]; after an error nothing was queued. process must not
-	// produce new keys into a bounded queue, as nobody else makes room.
+	// Capacity is the maximum number of queued keys; 0 means unbounded. Keys of a
+	// Replace do not count. Only a call that adds a new key blocks when the queue
+	// is full: an update of a queued key, Delete and Replace never block. A
+	// blocked call returns when there is room, when Context ends (with its
+	// error), or when the queue is closed (with [cache.ErrFIFOClosed]). After an
+	// error nothing was queued. process must not add new keys to a bounded queue:
+	// no other goroutine makes room.
 	Capacity int
-	// Context ends the waits of producers for room; nil stands for one that
-	// never ends. Where there is room it is not looked at.
+	// Context ends the waits of producers for room; nil never ends. Producers
+	// ignore it while there is room.
 	Context context.Context
-	// Shards is how many independent parts the queue has, at most [MaxShards];
-	// 0 leaves it to the variant.
+	// Shards is the number of shards, at most [MaxShards]; 0 means the variant's
+	// default.
 	Shards int
 }
 
@@ -101,27 +102,27 @@ func init() {
 	registry.Register(shardedVariant())
 }
 
-// Register adds a variant from another module. It panics where the name is
-// taken.
+// Register adds a variant from another module. It panics if the name is taken.
 func Register(v Variant) { registry.Register(v) }
 
-// Variants returns the variants, the baselines first.
+// Variants returns the variants, baselines first.
 func Variants() []Variant { return registry.Variants() }
 
-// Lookup returns the named variant, or an error that names those there are.
+// Lookup returns the named variant. The error wraps [impls.ErrUnknownVariant] and
+// lists the registered names.
 func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 
 // New builds a queue of the named variant. The error wraps
-// [impls.ErrUnknownVariant] or [impls.ErrOptions] and says what is allowed.
+// [impls.ErrUnknownVariant] or [impls.ErrOptions] and lists the allowed values.
 func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }
 
-// limits is what a variant supports beyond the contract.
+// limits is what a variant supports; complete refuses other options.
 type limits struct {
 	capacity bool
 	shards   bool
 }
 
-// complete checks the options against what a variant supports and fills in the
+// complete checks the options against the limits of a variant and sets the
 // defaults.
 func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {

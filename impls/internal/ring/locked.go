@@ -50,8 +50,7 @@ type Locked[T any] struct {
 	room room
 	_    [pad]byte
 
-	// popped counts the popped values. Only the consumer stores it, after the
-	// padding. Len loads it.
+	// popped counts the popped values. Only the consumer stores it. Len loads it.
 	popped atomic.Uint64
 	// The consumer owns the fields below. The next value is head.values[at]. It
 	// may take all values before position bound without the lock. drained is a
