@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestRoundTrip writes a kubeconfig and has client-go reach a TLS server by
-// it, by address and by name; without the token it isn't let in.
+// TestRoundTrip writes a kubeconfig. client-go uses it to reach a TLS server by address
+// and by name. The server refuses a client without the token.
 func TestRoundTrip(t *testing.T) {
 	id, err := NewIdentity(time.Now())
 	if err != nil {
@@ -155,7 +155,7 @@ func TestRequireToken(t *testing.T) {
 		if want != http.StatusUnauthorized {
 			continue
 		}
-		// What a real API server says: a Status, word for word.
+		// The answer is a Status with a real API server's text.
 		var status metav1.Status
 		if err := json.Unmarshal(rec.Body.Bytes(), &status); err != nil {
 			t.Fatal(err)
@@ -196,7 +196,7 @@ func TestCheckBind(t *testing.T) {
 	}
 }
 
-// TestForeignFile keeps what somebody else wrote, whatever it is.
+// TestForeignFile keeps the files of other programs.
 func TestForeignFile(t *testing.T) {
 	dir := t.TempDir()
 	k := Kubeconfig{Server: "https://127.0.0.1:1"}

@@ -16,8 +16,8 @@ import (
 	"watchlab/loadgen/apiserver/patch"
 )
 
-// What the comparison with a real server has found (docs/fidelity.md, bench/e2e)
-// stays found without one.
+// The tests of this file repeat findings of the comparison with a real server
+// (docs/fidelity.md, bench/e2e), without that server.
 
 const jsonBody = "application/json"
 
@@ -35,7 +35,7 @@ func opened(t *testing.T, opts Options) *Server {
 	return srv
 }
 
-// must asks for what has to go well, and decodes the answer.
+// must sends a request that must succeed and decodes the answer.
 func (s *Server) must(t *testing.T, into any, method, path, query, content, body string) {
 	t.Helper()
 	code, answer := s.ask(method, path, query, content, body)
@@ -57,7 +57,7 @@ func (s *Server) makeMap(t *testing.T, metadata string) {
 	s.must(t, nil, "POST", mapsPath, "", jsonBody, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`+metadata+`}`)
 }
 
-// A page that is too old is refused with a token for the rest of the present list.
+// The error for an expired page has a token for the rest of the current list.
 func TestPageTooOldGoesOn(t *testing.T) {
 	srv := opened(t, Options{Retain: 3})
 	for _, name := range []string{"a", "b", "c"} {
@@ -80,7 +80,7 @@ func TestPageTooOldGoesOn(t *testing.T) {
 	}
 }
 
-// A watch that allows bookmarks gets one two seconds before its time is up.
+// A watch that allows bookmarks gets one 2 s before its timeout.
 func TestLastBookmark(t *testing.T) {
 	for seconds, want := range map[int]int{1: 0, 2: 0, 3: 1, 30: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestLastBookmark(t *testing.T) {
 	}
 }
 
-// Who takes the last finalizer is answered with the object without it, of the
-// version that it had; watches see what there was.
+// The answer to the removal of the last finalizer is the object without it, at its old
+// version. Watches receive the last stored state.
 func TestLastFinalizer(t *testing.T) {
 	srv := opened(t, Options{})
 	srv.makeMap(t, `{"name":"a","finalizers":["example.com/hold"]}`)
@@ -114,7 +114,7 @@ func TestLastFinalizer(t *testing.T) {
 	}
 }
 
-// A generated name that is always taken is a conflict that says when to try again.
+// A generated name that is always taken is a conflict with a retry time.
 func TestGeneratedNameTaken(t *testing.T) {
 	srv := opened(t, Options{Editor: patch.Options{Suffix: func() string { return "same1" }}})
 	srv.makeMap(t, `{"generateName":"a-"}`)
@@ -124,8 +124,8 @@ func TestGeneratedNameTaken(t *testing.T) {
 	}
 }
 
-// Objects of a definition's other version have the defaults of the one that is
-// stored, and their lists look as a real server's.
+// Objects written in another version get the defaults of the stored version. Their lists
+// equal those of a real server.
 func TestStoredVersionDefaults(t *testing.T) {
 	srv := opened(t, Options{})
 	const schema = `{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true%s}}`
@@ -172,7 +172,7 @@ func TestAnswers(t *testing.T) {
 		{"DELETE", "/api/v1/namespaces/default/pods/a", "", "", 200, `"deletionGracePeriodSeconds":0`},
 		{"POST", mapsPath, "", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","resourceVersion":"5"}}`, 500, "resourceVersion should not be set"},
 		{"POST", "/api/v1/namespaces/default/secrets", "", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 201, `"type":"Opaque"`},
-		// They are shown as they were.
+		// The answer shows the objects before the deletion.
 		{"DELETE", mapsPath, "", "", 200, `"resourceVersion":"2"`},
 	} {
 		content := jsonBody

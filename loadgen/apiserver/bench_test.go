@@ -22,8 +22,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// nodeLoss is the storm of the benchmarks: the pods of a node loss, all of about
-// one size.
+// nodeLoss returns the storm of the benchmarks: the pods of a node loss, all of similar
+// size.
 func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	b.Helper()
 	p, err := storm.NewProfile("nodeloss")
@@ -39,12 +39,12 @@ func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	return set.Storms[0]
 }
 
-// BenchmarkServe is what the server delivers to clients that read and count, so
-// that decoding isn't in the way: every watcher gets all events of the storm,
-// which are released one after the other as fast as that goes.
+// BenchmarkServe measures the server with clients that read and count frames but do not
+// decode them. Every watcher gets all events of the storm, which are released one by one
+// without a pause.
 //
-// events/s counts each event once for each watcher. client=client-go decodes
-// them as informers do, which is then most of the work.
+// events/s counts an event once for each watcher. client=client-go decodes events like
+// an informer, which takes most of the time.
 func BenchmarkServe(b *testing.B) {
 	for _, size := range []int{2000, 10_000} {
 		s := nodeLoss(b, 50, size)
@@ -76,8 +76,7 @@ type serveRun struct {
 
 func (r *serveRun) run(b *testing.B) {
 	form := wire.FormOf(r.media, wire.Object)
-	// Encoding is once for any number of watchers; it has a benchmark of its
-	// own.
+	// Encode in advance: it happens once for all watchers and has its own benchmark.
 	if err := r.prepared.recording.Encode(form); err != nil {
 		b.Fatal(err)
 	}
@@ -127,7 +126,7 @@ func (r *serveRun) run(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// start returns a started server and how a client reaches it.
+// start returns a started server and its client configuration.
 func (r *serveRun) start(b *testing.B) (*Server, *rest.Config) {
 	b.Helper()
 	srv, err := r.prepared.New(Options{})
@@ -156,7 +155,7 @@ func (r *serveRun) start(b *testing.B) (*Server, *rest.Config) {
 	return srv, config
 }
 
-// watch reads so many events, on a connection of its own as a controller has it.
+// watch reads the given number of events on a connection of its own, like a controller.
 func (r *serveRun) watch(ctx context.Context, config *rest.Config, events int, ready func()) (int, error) {
 	version := fmt.Sprint(r.storm.Initial)
 	if r.decode {
@@ -197,7 +196,7 @@ func (r *serveRun) watch(ctx context.Context, config *rest.Config, events int, r
 	return count(res.Body, r.media, events)
 }
 
-// count reads until there were so many frames.
+// count reads the given number of frames.
 func count(body io.Reader, media wire.Media, events int) (int, error) {
 	buf := make([]byte, 256<<10)
 	n, skip := 0, 0
@@ -231,7 +230,8 @@ func count(body io.Reader, media wire.Media, events int) (int, error) {
 	return n, nil
 }
 
-// BenchmarkEncode is what it costs to encode an event, once for all watchers.
+// BenchmarkEncode measures the encoding of an event, which happens once for all
+// watchers.
 func BenchmarkEncode(b *testing.B) {
 	s := nodeLoss(b, 5, 10_000)
 	kind := wire.NewKind(s.Kind, "PodList", false, nil)

@@ -26,8 +26,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// pods returns a storm of n pod events, the same for the same n: pods in two
-// namespaces come and go, get a label and lose it, and move between nodes.
+// pods returns a deterministic storm of n pod events: pods in two namespaces are created
+// and deleted, gain and lose a label, and move between nodes.
 func pods(n int) *storm.Storm {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	s := &storm.Storm{
@@ -44,7 +44,7 @@ func pods(n int) *storm.Storm {
 			Name:            fmt.Sprintf("pod-%d", rng.IntN(12)),
 			ResourceVersion: strconv.FormatUint(seq, 10),
 			Labels:          map[string]string{"app": fmt.Sprintf("a%d", rng.IntN(2))},
-			// What HTML escaping is about.
+			// These characters need HTML escaping.
 			Annotations: map[string]string{"note": "<b>&\u2028\"\\ü"},
 		}}
 		p.Spec.NodeName = fmt.Sprintf("node-%d", rng.IntN(2))
@@ -74,7 +74,7 @@ func pods(n int) *storm.Storm {
 	return s
 }
 
-// bulky returns a storm of more bytes than sockets take before somebody reads.
+// bulky returns a storm larger than the socket buffers.
 func bulky() *storm.Storm {
 	s := pods(2500)
 	filler := strings.Repeat("x", 8<<10)
@@ -154,8 +154,8 @@ func (s *testServer) do(t testing.TB, method, path string, header ...string) (co
 	return res.StatusCode, body
 }
 
-// open starts a watch and returns a function that reads the next frame; it
-// returns nil at the end.
+// open starts a watch and returns a function that reads the next frame, or nil at the
+// end.
 func (s *testServer) open(t testing.TB, path string) func() []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -199,8 +199,7 @@ func (s *Server) ask(method, path, query, content, body string) (code int, answe
 	return w.Code, w.Body.String()
 }
 
-// frames returns the JSON frames of the storm's events after a position, up to
-// another.
+// frames returns the JSON frames of the storm's events after from, up to to.
 func (s *Server) frames(t testing.TB, from, to uint64) []byte {
 	t.Helper()
 	var all []byte
@@ -214,7 +213,7 @@ func (s *Server) frames(t testing.TB, from, to uint64) []byte {
 	return all
 }
 
-// allOf are the frames of a whole storm.
+// allOf returns the frames of a whole storm.
 func allOf(t testing.TB, s *storm.Storm) []byte {
 	t.Helper()
 	srv, err := New(s, Options{})
@@ -225,7 +224,7 @@ func allOf(t testing.TB, s *storm.Storm) []byte {
 	return srv.frames(t, 0, uint64(len(s.Events)))
 }
 
-// seen is what a test compares of an event.
+// seen holds the compared parts of an event.
 type seen struct {
 	Type    watch.EventType
 	Key     string

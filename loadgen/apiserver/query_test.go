@@ -11,8 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// FuzzQuery: whatever the parameters are, they are read or refused with a
-// status of the client's mistakes.
+// FuzzQuery: any parameters are accepted or refused with a client error.
 func FuzzQuery(f *testing.F) {
 	for _, q := range []string{
 		"",
@@ -44,7 +43,7 @@ func FuzzQuery(f *testing.F) {
 			}
 			switch code := status.Status().Code; code {
 			case http.StatusInternalServerError:
-				// So a real server answers a version that is none.
+				// A real server, too, answers so to a malformed version.
 				if !strings.HasPrefix(err.Error(), "resourceVersion: Invalid value") {
 					t.Fatalf("%q: status %d: %v", raw, code, err)
 				}
@@ -75,7 +74,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzPath: whatever the path is, it is served or not found.
+// FuzzPath: any path has an answer or is not found.
 func FuzzPath(f *testing.F) {
 	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/a/pods/b", "//", "/apis//", "/api/v1/namespaces/", "/api/v1//pods"} {
 		f.Add(p)

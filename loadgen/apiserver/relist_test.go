@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// An informer whose watch broke for so long that its version is gone lists
-// again and ends where the storm does.
+// An informer whose version has expired during a broken watch lists again and reaches
+// the storm's final state.
 func TestInformerRelistsWhenGone(t *testing.T) {
 	s := pods(400)
 	for _, watchList := range []bool{true, false} {
@@ -29,8 +29,8 @@ func TestInformerRelistsWhenGone(t *testing.T) {
 			srv := start(t, s, Options{Retain: 20})
 			client := srv.clientset(t).CoreV1().RESTClient()
 			lw := cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, fields.Everything())
-			// A watch from a version waits until the version is gone, save
-			// for the one that follows the first list.
+			// A watch from a version waits until the version has expired, except the
+			// watch after the first list.
 			gate := make(chan struct{})
 			resume, first := lw.WatchFuncWithContext, !watchList
 			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -95,7 +95,7 @@ func state(t testing.TB, store cache.Store) map[string]uint64 {
 	return got
 }
 
-// progress says when an informer has seen something.
+// progress signals each event that an informer handles.
 type progress struct {
 	mu   sync.Mutex
 	cond *sync.Cond
@@ -116,7 +116,7 @@ func (p *progress) see(o any) {
 	p.cond.Broadcast()
 }
 
-// await waits until a condition holds, which it looks at after each event.
+// await waits until a condition holds. It checks it after each event.
 func (p *progress) await(ctx context.Context, t testing.TB, done func() bool) {
 	t.Helper()
 	stop := context.AfterFunc(ctx, func() {
@@ -135,7 +135,7 @@ func (p *progress) await(ctx context.Context, t testing.TB, done func() bool) {
 	}
 }
 
-// Events cost a watch nothing but the writing.
+// A watch allocates nothing for an event.
 func TestWatchDoesNotAllocate(t *testing.T) {
 	s := pods(2000)
 	srv, err := New(s, Options{})
@@ -144,7 +144,7 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 	}
 	c := srv.storms[0]
 	out := &discard{header: http.Header{}}
-	// What is worked out once, when a watch with a selector first asks.
+	// Compute what the first watch with a selector computes once.
 	if _, _, err := c.log.Event(0); err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is the time limit of an expected event.
 const patience = time.Minute
 
-// The frames of a recording come out as they came in from the real API server
-// that sent them, byte for byte, but for the version.
+// Except for the version, the frames of a recording equal those of the recorded API
+// server byte for byte.
 func TestFramesAreThoseOfARealServer(t *testing.T) {
 	for _, name := range trace.Names() {
 		if name == "recorded-gang" || name == "recorded-rollout" {
-			// More pods of the same kind.
+			// The others are further pods of the same kind.
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -50,8 +50,8 @@ func TestFramesAreThoseOfARealServer(t *testing.T) {
 			c := srv.storms[0]
 			req := &request{view: view{collection: c, asked: c.resource, kind: c.kind}}
 			var i, marks int
-			// As many as take a race detector a few seconds: the end of the
-			// initial list is among them.
+			// 900 frames take a few seconds with the race detector and include the end
+			// of the initial list.
 			enough := min(len(s.Events), 900)
 			for raw := range recorded(t, name) {
 				if i == enough {
@@ -128,7 +128,7 @@ func TestList(t *testing.T) {
 					if len(l.Items) != limit {
 						t.Fatalf("a page of %d", len(l.Items))
 					}
-					// Later events don't change the pages of a list.
+					// Later events do not change the pages of a list.
 					srv.Release(200)
 				}
 				if diff := cmp.Diff(want(s, 200, f.takes), got); diff != "" {
@@ -142,7 +142,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The pages of a list are those of one moment.
+// All pages of a list show one version.
 func TestPagesAreOneSnapshot(t *testing.T) {
 	s := pods(400)
 	srv := start(t, s, Options{})
@@ -209,13 +209,13 @@ func TestGet(t *testing.T) {
 			}
 		}
 	}
-	// As kubectl asks: for a table, or else JSON.
+	// kubectl asks for a table, or else JSON.
 	code, body := srv.do(t, http.MethodGet, "/api/v1/namespaces/ns-0/pods?limit=500", "Accept",
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json")
 	if code != http.StatusOK || !strings.HasPrefix(string(body), `{"kind":"Table","apiVersion":"meta.k8s.io/v1",`) {
 		t.Errorf("kubectl get pods: %d: %.80s", code, body)
 	}
-	// The frames are still what they were.
+	// The frames have not changed.
 	if string(allOf(t, s)) != string(srv.frames(t, 0, 200)) {
 		t.Error("serving changed the frames")
 	}
@@ -381,7 +381,7 @@ func TestLifecycle(t *testing.T) {
 	if _, err := srv.Start(); !errors.Is(err, ErrState) {
 		t.Errorf("Start after Close: %v", err)
 	}
-	// Close ends a watch that waits, and one that is stuck in a write.
+	// Close ends an idle watch and a watch that is blocked in a write.
 	s := bulky()
 	started := start(t, s, Options{})
 	if _, err := started.Start(); !errors.Is(err, ErrState) {

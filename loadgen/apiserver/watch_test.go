@@ -16,7 +16,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// A watch of everything is the storm's frames.
+// A watch without a filter receives the storm's frames.
 func TestWatchFromVersion(t *testing.T) {
 	s := pods(300)
 	srv := start(t, s, Options{})
@@ -27,7 +27,7 @@ func TestWatchFromVersion(t *testing.T) {
 			t.Fatalf("frame %d is %s, want %s", seq, got, want)
 		}
 	}
-	// Once more from the middle, all at once.
+	// Watch again from the middle, with all events released.
 	from := len(s.Events) / 2
 	next = srv.open(t, fmt.Sprintf("/api/v1/pods?watch=true&resourceVersion=%d", from))
 	for seq := from + 1; seq <= len(s.Events); seq++ {
@@ -46,8 +46,7 @@ func TestWatchFromVersion(t *testing.T) {
 	}
 }
 
-// viewer keeps the state that a watch's events make, and refuses those that
-// don't fit.
+// viewer applies the events of a watch to a state and refuses events that do not fit.
 type viewer map[string]string
 
 func (v viewer) apply(t testing.TB, e seen) {
@@ -63,7 +62,7 @@ func (v viewer) apply(t testing.TB, e seen) {
 	}
 }
 
-// want returns the state at a position of what a filter takes.
+// want returns the state at a position of the objects that a filter selects.
 func want(s *storm.Storm, at int, takes func(*v1.Pod) bool) viewer {
 	v := viewer{}
 	for _, e := range s.Events[:at] {
@@ -90,8 +89,8 @@ var filters = []struct {
 	{"/api/v1/namespaces/ns-0/pods?fieldSelector=metadata.name%3Dpod-3", func(p *v1.Pod) bool { return p.Name == "pod-3" && p.Namespace == "ns-0" }},
 }
 
-// What a filtered watch makes of its events is, at every bookmark, what a
-// filtered list of that version shows.
+// At every bookmark, the state of a filtered watch equals a filtered list of that
+// version.
 func TestFilteredWatch(t *testing.T) {
 	s := pods(400)
 	for _, f := range filters {
@@ -110,7 +109,7 @@ func TestFilteredWatch(t *testing.T) {
 					if marks > 0 && version <= last {
 						t.Fatalf("%v after version %d", e, last)
 					}
-					// A pod leaves with its last state that matched.
+					// DELETED has the pod's last matching state.
 					if !f.takes(p) {
 						t.Fatalf("%v %v on %s: it isn't selected", e, p.Labels, p.Spec.NodeName)
 					}
@@ -137,8 +136,7 @@ func TestFilteredWatch(t *testing.T) {
 	}
 }
 
-// A watch from a version that is gone gets an ERROR event with the status 410,
-// and ends.
+// A watch from an expired version gets an ERROR event with status 410 and ends.
 func TestWatchGone(t *testing.T) {
 	srv := start(t, pods(200), Options{Retain: 20})
 	srv.Release(200)
@@ -171,8 +169,8 @@ func TestWatchTimeout(t *testing.T) {
 	}
 }
 
-// A watch from any state starts with the oldest; one without a version with
-// the present state; neither marks its end.
+// A watch from version 0 starts with the oldest state, a watch without a version with
+// the current one. Neither marks the end of the initial state.
 func TestLegacyInitialEvents(t *testing.T) {
 	s := pods(200)
 	srv := start(t, s, Options{})
@@ -191,8 +189,8 @@ func TestLegacyInitialEvents(t *testing.T) {
 	}
 }
 
-// A watch that nobody reads holds up neither Release nor another watch, and
-// gets everything in the end.
+// A watch whose client does not read delays neither Release nor another watch. It
+// receives all events in the end.
 func TestSlowWatch(t *testing.T) {
 	s := bulky()
 	srv := start(t, s, Options{})

@@ -53,7 +53,7 @@ func open(t testing.TB, opts Options, storms ...*storm.Storm) *testServer {
 	return started(t, srv)
 }
 
-// encodings are what clients speak.
+// encodings are the encodings of clients.
 var encodings = []string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}
 
 // speaking returns a client's configuration for an encoding.
@@ -72,8 +72,7 @@ func configMap(name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "x"}}, Data: map[string]string{"a": "1"}}
 }
 
-// A typed client does everything to an object that it can do to a real
-// server's, in each encoding.
+// A typed client performs all operations on an object, in each encoding.
 func TestTypedClient(t *testing.T) {
 	for _, encoding := range encodings {
 		t.Run(encoding, func(t *testing.T) {
@@ -154,8 +153,8 @@ func TestTypedClient(t *testing.T) {
 	}
 }
 
-// An object with finalizers is marked when it is deleted, and goes with the
-// last of them.
+// Deletion marks an object with finalizers. The object is gone after the removal of the
+// last one.
 func TestFinalizers(t *testing.T) {
 	srv := open(t, Options{})
 	ctx, c := t.Context(), srv.clientset(t).CoreV1().ConfigMaps("default")
@@ -347,8 +346,7 @@ func widget(name string, size int64) *unstructured.Unstructured {
 	}}
 }
 
-// A custom resource is served in all its versions, and to informers in JSON and
-// CBOR.
+// A custom resource is served in all its versions, to informers in JSON and CBOR.
 func TestCustomResources(t *testing.T) {
 	v1s := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	v2s := v1s.GroupResource().WithVersion("v2")
@@ -404,9 +402,8 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
-// A controller that writes to a storm's objects while it is played: all
-// informers, whatever they speak, end up with what the server has, and versions
-// only rise.
+// A controller writes to a storm's objects during the storm. Informers of all encodings
+// end with the server's state, and versions only rise.
 func TestWritesToAStorm(t *testing.T) {
 	for _, encoding := range encodings {
 		t.Run(encoding, func(t *testing.T) {
@@ -483,7 +480,7 @@ func TestWritesToAStorm(t *testing.T) {
 	}
 }
 
-// Metadata is watched in each encoding, of what has protobuf and what hasn't.
+// Metadata is watched in each encoding, of typed and of untyped resources.
 func TestMetadataClient(t *testing.T) {
 	for _, encoding := range encodings {
 		t.Run(encoding, func(t *testing.T) {
@@ -559,7 +556,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// Several storms are served at once, each from its own recording.
+// One server plays several storms, each from its own recording.
 func TestSeveralStorms(t *testing.T) {
 	nodes := &storm.Storm{Name: "nodes", Resource: v1.SchemeGroupVersion.WithResource("nodes"), Kind: v1.SchemeGroupVersion.WithKind("Node")}
 	for i := range 3 {
@@ -598,8 +595,7 @@ func TestSeveralStorms(t *testing.T) {
 	}
 }
 
-// FuzzWrite: whatever is sent, the answer is a status or an object, and never
-// the server's mistake.
+// FuzzWrite: any request gets a status or an object, and never a server error.
 func FuzzWrite(f *testing.F) {
 	f.Add(http.MethodPost, "/api/v1/namespaces/default/configmaps", "dryRun=All&fieldManager=x", "application/json", `{"metadata":{"name":"a"}}`)
 	f.Add(http.MethodPatch, "/api/v1/namespaces/default/configmaps/a", "force=true&fieldManager=x", "application/apply-patch+yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}")

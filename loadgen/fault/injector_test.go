@@ -36,10 +36,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
 
-// ticker is an API server for config maps: every tick, one changes.
+// ticker is an API server for config maps. One config map changes at every tick.
 type ticker struct {
 	begun time.Time
-	// batch is how many frames a Write has at most.
+	// batch is the maximum number of frames in a Write.
 	batch int
 }
 
@@ -108,7 +108,7 @@ func (s *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bed is what a test of an injector stands on. It is used in a bubble.
+// bed is an injector, its server and its clients, in a bubble.
 type bed struct {
 	*Injector
 	t      *testing.T
@@ -155,7 +155,7 @@ func (b *bed) start() {
 	}
 }
 
-// answer is that to a request; it is closed when the test ends.
+// answer is the answer to a request. Its body is closed at the end of the test.
 type answer struct {
 	StatusCode int
 	Status     string
@@ -178,7 +178,7 @@ func (b *bed) get(e encoding, query string) answer {
 	return answer{res.StatusCode, res.Status, res.Header, res.Body}
 }
 
-// watch opens a watch and reads what is there in the next while.
+// watch opens a watch and starts to read its frames.
 func (b *bed) watch(e encoding, query string) *reader {
 	b.t.Helper()
 	res := b.get(e, "watch=1&"+query)
@@ -207,7 +207,7 @@ func (b *bed) watch(e encoding, query string) *reader {
 	return r
 }
 
-// reader is what a client has read of a watch.
+// reader holds the bytes received from a watch.
 type reader struct {
 	t        *testing.T
 	encoding encoding
@@ -218,7 +218,7 @@ type reader struct {
 	err error
 }
 
-// frames decodes what was read, up to what is no frame.
+// frames decodes the received frames and returns the bytes after the last whole frame.
 func (r *reader) frames() (frames []position, rest []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,8 +234,8 @@ func (r *reader) frames() (frames []position, rest []byte) {
 	return frames, rest
 }
 
-// check fails the test unless what was read is MODIFIED events of ascending
-// versions without a gap, and after them others, which it returns.
+// check fails the test unless the watch received MODIFIED events of consecutive
+// versions. It returns their number and the other frames after them.
 func (r *reader) check() (events int, others []position, rest []byte) {
 	r.t.Helper()
 	frames, rest := r.frames()
@@ -253,7 +253,7 @@ func (r *reader) check() (events int, others []position, rest []byte) {
 	return len(frames), nil, rest
 }
 
-// bubble runs f in a bubble, for each encoding.
+// bubble runs f in a testing/synctest bubble, for each encoding.
 func bubble(t *testing.T, f func(t *testing.T, e encoding)) {
 	for _, e := range encodings {
 		t.Run("encoding="+string(e), func(t *testing.T) {
@@ -262,7 +262,7 @@ func bubble(t *testing.T, f func(t *testing.T, e encoding)) {
 	}
 }
 
-// wait lets the time go by.
+// wait sleeps for d and until all goroutines are idle.
 func wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -312,7 +312,7 @@ func TestEndings(t *testing.T) {
 				}
 				<-b.Quiet()
 				log := b.Log()
-				// Each watch is struck by itself.
+				// Each watch is hit on its own.
 				slices.SortFunc(log, func(a, b Injection) int { return a.Watch - b.Watch })
 				if len(log) != 2 || log[0].Fault != name || log[0].Watch != 1 || log[1].Watch != 2 ||
 					log[0].At < Duration(2*time.Second) || log[0].Path != "/api/v1/namespaces/default/configmaps" {
@@ -339,7 +339,7 @@ func checkError(t *testing.T, r *reader, code int32) {
 		last = last[4:]
 	}
 	err := runtime.DecodeInto(info.StreamSerializer, last, &event)
-	if r.encoding == encodingJSON { // Which has no kind.
+	if r.encoding == encodingJSON { // JSON objects have no kind
 		err = json.Unmarshal(last, &event)
 	}
 	if err == nil {
@@ -409,7 +409,7 @@ func TestRelistForgetsWhatWas(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newBed(t, nil, "relist:at=1s")
 		b.start()
-		_ = b.get(encodingJSON, "") // So that the collection is known.
+		_ = b.get(encodingJSON, "") // registers the collection
 		wait(10 * time.Second)
 		r := b.watch(e, "resourceVersion=100")
 		<-r.ended
@@ -482,8 +482,8 @@ func TestDuplicateBookmark(t *testing.T) {
 	})
 }
 
-// Before the initial state has ended, a bookmark would be a lie: the server's own
-// is waited for.
+// A bookmark before the end of the initial state would be wrong. The injector waits for
+// the server's bookmark.
 func TestDuplicateBookmarkOfTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newBed(t, nil, "duplicate-bookmark:frames=1,count=1")
@@ -541,7 +541,7 @@ func TestQuietWithFrames(t *testing.T) {
 		b.start()
 		_ = b.watch(encodingJSON, "resourceVersion=1")
 		<-b.Quiet()
-		// The second comes when what the first held up has been caught up with.
+		// The second stall starts when the watch has caught up after the first.
 		if at, want := time.Since(b.begun), 500*time.Millisecond+2*3*time.Second; at < want || at > want+100*time.Millisecond {
 			t.Errorf("quiet after %v, want %v", at, want)
 		}
@@ -573,7 +573,7 @@ func TestCountUntilAndProbability(t *testing.T) {
 	})
 }
 
-// The same seed does the same, another seed something else.
+// Equal seeds give equal logs; another seed gives another log.
 func TestSeeds(t *testing.T) {
 	play := func(seed int64) (log []Injection) {
 		synctest.Test(t, func(t *testing.T) {
@@ -658,8 +658,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// What isn't below a resource is left alone, and so is a watch that the server
-// refuses.
+// Requests outside resources and refused watches pass through unchanged.
 func TestPassesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -712,8 +711,7 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// A client over TCP gets a reset, not an end; one of HTTP/2 a stream that is
-// reset.
+// Over TCP, Reset resets the connection; over HTTP/2, the stream.
 func TestResetOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -751,7 +749,7 @@ func TestResetOverTCP(t *testing.T) {
 	}
 }
 
-// wrapped hides the TCP connection as a server does that counts bytes.
+// wrapped hides the TCP connection, as a server that counts bytes does.
 type wrapped struct{ net.Listener }
 
 type wrappedConn struct{ net.Conn }
@@ -795,7 +793,7 @@ func TestFramesOfEachEncoding(t *testing.T) {
 			if len(frames) > 4 || len(rest) == 0 {
 				t.Fatalf("%s: cut at %d of %v: %d frames and %d bytes", e, at, ends, len(frames), len(rest))
 			}
-			// What is cut off JSON is more than the end of the line.
+			// A cut JSON frame misses more than its newline.
 			if e == encodingJSON && json.Valid(rest) {
 				t.Fatalf("%s: cut at %d: %q is complete", e, at, rest)
 			}
@@ -813,7 +811,7 @@ func TestFramesOfEachEncoding(t *testing.T) {
 	}
 }
 
-// What an injector does can be written down and done again.
+// The text of each spec parses to the same spec.
 func TestSpecsCanBeReadAgain(t *testing.T) {
 	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
 	inj, err := New(specs, 1, nil)
@@ -859,7 +857,7 @@ func ExampleInjector() {
 		fmt.Println(err)
 		return
 	}
-	handler := inj.Wrap(http.NotFoundHandler()) // Your API server.
+	handler := inj.Wrap(http.NotFoundHandler()) // your API server
 	_ = handler
 	for _, s := range inj.Specs() {
 		fmt.Println(s)

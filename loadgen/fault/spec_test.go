@@ -94,7 +94,8 @@ func TestParseAll(t *testing.T) {
 	}
 }
 
-// What a flag can't say, a library or a file can.
+// TestValidate covers specs that Parse does not accept: libraries and files may contain
+// them.
 func TestValidate(t *testing.T) {
 	for _, s := range []fault.Spec{
 		{Name: fault.Gone, Probability: math.NaN()},

@@ -9,7 +9,8 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// Two managers apply the same field: the second one is told whose it is.
+// Two managers apply the same field. The second one gets a conflict that names the
+// first.
 func ExampleEditor_Patch() {
 	settings, _ := resources.New().Lookup("", "v1", "configmaps")
 	editor := patch.New(patch.Options{})
@@ -24,7 +25,7 @@ func ExampleEditor_Patch() {
 	made, err := apply(nil, "alice", "high")
 	fmt.Println(made.Created, err)
 	current := made.Object.(*corev1.ConfigMap)
-	current.ResourceVersion = "1" // the store's
+	current.ResourceVersion = "1" // set by the store
 	_, err = apply(current, "bob", "low")
 	fmt.Println(err)
 	same, err := apply(current, "alice", "high")

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// fixed is an editor whose clock and names are known.
+// fixed returns an editor with a given clock and constant names.
 func fixed(now *time.Time) *Editor {
 	return New(Options{Now: func() time.Time { return *now }, NewUID: func() types.UID { return "uid" }, Suffix: func() string { return "abcde" }})
 }
@@ -43,7 +43,7 @@ func lookup(t testing.TB, registry *resources.Registry, group, version, name str
 	return res
 }
 
-// withWidgets returns a registry with the widgets of testdata, and v1 of them.
+// withWidgets returns a registry with the widgets of testdata, and their version v1.
 func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	t.Helper()
 	registry := resources.New()
@@ -57,8 +57,8 @@ func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	return registry, lookup(t, registry, "example.com", "v1", "widgets")
 }
 
-// TestSystemFields has the system's fields come from the editor's clock and
-// names, in creating, changing and deleting.
+// TestSystemFields: create, change and delete set the system's fields from the editor's
+// clock and names.
 func TestSystemFields(t *testing.T) {
 	now := noon
 	e := fixed(&now)
@@ -122,7 +122,7 @@ func TestSystemFields(t *testing.T) {
 	}
 }
 
-// TestEncodings has the same object come of all encodings.
+// TestEncodings decodes the same object from all encodings.
 func TestEncodings(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	now := noon
@@ -167,7 +167,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestApplyCBOR has server-side apply take CBOR.
+// TestApplyCBOR sends a server-side apply in CBOR.
 func TestApplyCBOR(t *testing.T) {
 	e := New(Options{})
 	cms := lookup(t, resources.New(), "", "v1", "configmaps")
@@ -185,8 +185,7 @@ func TestApplyCBOR(t *testing.T) {
 	}
 }
 
-// TestUntypedStore has objects that a store keeps untyped edited as what they
-// are.
+// TestUntypedStore edits objects that a store keeps untyped.
 func TestUntypedStore(t *testing.T) {
 	e := New(Options{})
 	deployments := lookup(t, resources.New(), "apps", "v1", "deployments")
@@ -208,8 +207,8 @@ func TestUntypedStore(t *testing.T) {
 	}
 }
 
-// TestDefinitions has CustomResourceDefinitions themselves be edited: named,
-// numbered, their status kept apart.
+// TestDefinitions edits CustomResourceDefinitions: they get a uid and a generation, and
+// their status changes on its own path only.
 func TestDefinitions(t *testing.T) {
 	e := New(Options{})
 	crds := lookup(t, resources.New(), "apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -240,7 +239,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// TestVersions applies to one object in two versions of its custom resource:
+// TestVersions applies to one object in two versions of its custom resource. The
 // managers of both keep their fields.
 func TestVersions(t *testing.T) {
 	registry, v1 := withWidgets(t)
@@ -267,8 +266,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestRedefined has a definition that changes change what is valid, and leave
-// nothing of the old one behind.
+// TestRedefined changes a definition. Validation follows the new schema; no cache keeps
+// the old one.
 func TestRedefined(t *testing.T) {
 	registry, _ := withWidgets(t)
 	e := New(Options{})
@@ -297,8 +296,8 @@ func TestRedefined(t *testing.T) {
 	}
 }
 
-// TestErrorsAreStatuses has nonsense answered by API statuses, never by a
-// panic or a bare error.
+// TestErrorsAreStatuses: invalid requests cause API statuses, never a panic or another
+// error.
 func TestErrorsAreStatuses(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	e := New(Options{})
@@ -345,8 +344,8 @@ func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req
 	}
 }
 
-// TestInputsAreKept draws objects and patches and has what goes in come out
-// of it as it was: nothing is shared that may be changed.
+// TestInputsAreKept draws objects and patches. The editor changes no input, and a change
+// of its result changes no input.
 func TestInputsAreKept(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	deployments := lookup(t, registry, "apps", "v1", "deployments")
@@ -386,7 +385,7 @@ func TestInputsAreKept(t *testing.T) {
 	})
 }
 
-// scribble changes an object all over.
+// scribble changes all parts of an object.
 func scribble(obj runtime.Object) {
 	m := obj.(metav1.Object)
 	for k := range m.GetLabels() {
@@ -422,7 +421,7 @@ func scribble(obj runtime.Object) {
 	}
 }
 
-// TestConcurrent shares an editor; the race detector is the judge.
+// TestConcurrent uses one editor from several goroutines, for the race detector.
 func TestConcurrent(t *testing.T) {
 	_, widgets := withWidgets(t)
 	e := New(Options{})
@@ -444,8 +443,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEveryBuiltin creates one of each built-in resource, by name alone, and
-// applies to it: their types and schemas fit one another.
+// TestEveryBuiltin creates an object of each built-in resource, with a name only, and
+// applies to it. Types and schemas must match.
 func TestEveryBuiltin(t *testing.T) {
 	registry := resources.New()
 	for _, gv := range []schema.GroupVersion{{Group: "resource.k8s.io", Version: "v1beta2"}, {Group: "coordination.k8s.io", Version: "v1beta1"}, {Group: "extensions", Version: "v1beta1"}} {

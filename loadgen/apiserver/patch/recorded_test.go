@@ -37,13 +37,12 @@ var record = flag.String("record", "", "the kubeconfig of a real kube-apiserver:
 //	----
 //	code, then the object or the error, then warnings
 //
-// What differs from run to run (uids, versions, times) is left out. brief
-// shows the parts of an object that don't depend on kube-apiserver's defaults,
-// which are not simulated. Lines that begin with # are comments; $RV stands
-// for the resourceVersion that the last answer had, $UID for its uid.
+// Uids, versions and times are omitted: they differ between runs. brief omits the fields
+// that depend on kube-apiserver's defaults, which are not simulated. Lines that begin
+// with # are comments. $RV is the resourceVersion in the last answer, $UID its uid.
 //
-// go test ./loadgen/apiserver/patch -run TestRecorded -record KUBECONFIG
-// writes the answers anew.
+// To record the answers again, run go test ./loadgen/apiserver/patch -run TestRecorded
+// -record KUBECONFIG.
 
 // exchange is a request and its answer.
 type exchange struct {
@@ -108,7 +107,7 @@ func (x exchange) String() string {
 	return b.String() + "\n" + x.body + "----\n" + x.answer + "\n"
 }
 
-// answers is what a server says to a request.
+// answers returns a server's answer to a request.
 type answers func(method, target, contentType, body string) (code int, answer []byte, warnings []string)
 
 func TestRecorded(t *testing.T) {
@@ -161,8 +160,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// sortManaged sorts the lines of managed fields, which come by their times:
-// those of a second in one order, and those of two in another.
+// sortManaged sorts the lines of managed fields. Real servers order them by their times
+// in seconds, which differ between runs.
 func sortManaged(answer string) string {
 	lines := strings.Split(answer, "\n")
 	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "managed: ") })
@@ -177,10 +176,10 @@ func sortManaged(answer string) string {
 	return strings.Join(lines, "\n")
 }
 
-// different matches what is not the same in two runs.
+// different matches values that differ between runs.
 var different = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\\"resourceVersion\\":\\"\d+\\"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// digest words an answer so that it can be compared and read.
+// digest formats an answer for comparison.
 func digest(t *testing.T, code int, body []byte, warnings []string, brief bool) string {
 	t.Helper()
 	var content map[string]any
@@ -201,8 +200,7 @@ func digest(t *testing.T, code int, body []byte, warnings []string, brief bool) 
 				causes = append(causes, fmt.Sprintf("cause: %s %s: %s", c.Type, c.Field, c.Message))
 			}
 		}
-		// Schemas are validated in the order of a map, and metadata is
-		// validated twice.
+		// A real server validates schemas in map order and metadata twice.
 		slices.Sort(causes)
 		causes = slices.Compact(causes)
 		if head, _, several := strings.Cut(message, " is invalid: ["); several {
@@ -259,8 +257,7 @@ func describeObject(t *testing.T, content map[string]any, brief bool) []string {
 	return lines
 }
 
-// realServer asks the kube-apiserver that -record names, in a namespace of its
-// own.
+// realServer returns the answers of the kube-apiserver of -record, in a new namespace.
 func realServer(t *testing.T) answers {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", *record)
@@ -304,7 +301,7 @@ func realServer(t *testing.T) answers {
 		t.Fatal(err)
 	}
 	ask("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", "", "")
-	time.Sleep(2 * time.Second) // recording alone, never a test
+	time.Sleep(2 * time.Second) // only when recording
 	ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/yaml", string(crd))
 	ask("POST", "/api/v1/namespaces", "", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"lab"}}`)
 	ask("POST", "/api/v1/namespaces/lab/serviceaccounts", "", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
@@ -315,7 +312,7 @@ func realServer(t *testing.T) answers {
 	return ask
 }
 
-// fakeServer is the least that makes a server of an editor.
+// fakeServer is a minimal server with an editor.
 type fakeServer struct {
 	t        *testing.T
 	registry *resources.Registry
@@ -424,7 +421,7 @@ func (s *fakeServer) store(key string, result Result) {
 	}
 }
 
-// route finds the resource of a URL.
+// route returns the resource of a URL and the request.
 func (s *fakeServer) route(u *url.URL) (*resources.Resource, Request) {
 	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
 	group := ""

@@ -91,7 +91,7 @@ func TestAddCRD(t *testing.T) {
 		t.Errorf("custom resources don't come last, %v does", last)
 	}
 
-	// The same again, without a version: it takes the place of the first.
+	// The same definition without one version replaces the first.
 	if _, err := reg.AddCRD([]byte(strings.Replace(widgets, "name: v1beta1\n    served: true", "name: v1beta1\n    served: false", 1))); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAddCRD(t *testing.T) {
 	}
 }
 
-// TestBadCRD has each mistake named by its field.
+// TestBadCRD: the error for each mistake names its field.
 func TestBadCRD(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"name", "name: widgets.example.com", "name: widgets", `metadata.name: Invalid value: "widgets": must be spec.names.plural+"."+spec.group`},
@@ -239,8 +239,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestConcurrent reads while definitions come and go; the race detector and
-// the snapshots' consistency are the judges.
+// TestConcurrent reads while definitions are added and removed. Snapshots must be
+// consistent, and the race detector must be silent.
 func TestConcurrent(t *testing.T) {
 	reg := New()
 	var wg sync.WaitGroup

@@ -53,7 +53,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// serve starts a server with discovery alone and returns its client.
+// serve starts a server with discovery only and returns its client.
 func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 	t.Helper()
 	h := NewDiscovery(registry, nil)
@@ -75,8 +75,8 @@ func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 	return client
 }
 
-// TestClientGo asks what client-go's own discovery asks, aggregated and plain,
-// and compares both with the registry.
+// TestClientGo compares the results of client-go's discovery, aggregated and plain, with
+// the registry.
 func TestClientGo(t *testing.T) {
 	registry := New()
 	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
@@ -100,7 +100,7 @@ func TestClientGo(t *testing.T) {
 			for _, list := range lists {
 				for _, r := range list.APIResources {
 					if strings.Contains(r.Name, "/") {
-						r.SingularName = "" // which client-go makes up from aggregated discovery
+						r.SingularName = "" // client-go derives it from aggregated discovery
 					}
 					got = append(got, strings.Join([]string{list.GroupVersion, r.Name, r.Kind, r.SingularName, strings.Join(r.Verbs, ","), strings.Join(r.ShortNames, ","), strings.Join(r.Categories, ",")}, " "))
 				}
@@ -124,8 +124,8 @@ func TestClientGo(t *testing.T) {
 	}
 }
 
-// TestNewResource sees a custom resource come and go, in discovery, in the
-// mapper that clients use and in OpenAPI.
+// TestNewResource adds and removes a custom resource. Discovery, a client's mapper and
+// OpenAPI show the changes.
 func TestNewResource(t *testing.T) {
 	registry := New()
 	client := serve(t, registry)
@@ -180,7 +180,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// get asks for a document and returns the answer's status, headers and body.
+// get requests a document and returns the answer's status, headers and body.
 func get(t *testing.T, h http.Handler, path string, header ...string) (int, http.Header, []byte) {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodGet, path, nil)
@@ -250,7 +250,7 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// TestNotModified asks again with what was answered.
+// TestNotModified repeats requests with the ETags of the answers.
 func TestNotModified(t *testing.T) {
 	registry := New()
 	h := NewDiscovery(registry, nil)
@@ -268,8 +268,8 @@ func TestNotModified(t *testing.T) {
 	}
 }
 
-// TestOpenAPIWhole reads all documents in both encodings, looks for references
-// that lead nowhere, and compares hashes with the index.
+// TestOpenAPIWhole reads all documents in both encodings, checks references, and
+// compares hashes with the index.
 func TestOpenAPIWhole(t *testing.T) {
 	registry := New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
 	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
@@ -293,7 +293,7 @@ func TestOpenAPIWhole(t *testing.T) {
 		}
 		checkRefs(t, path, body, "components", "schemas")
 		if !slices.Contains([]string{"apis/batch/v1", "apis/example.com/v1", "apis/flowcontrol.apiserver.k8s.io/v1beta3"}, path) {
-			continue // the others take long with the race detector
+			continue // the race detector makes the others slow
 		}
 		code, _, body = get(t, h, "/openapi/v3/"+path, "Accept", protoV3)
 		if code != http.StatusOK || proto.Unmarshal(body, new(openapi_v3.Document)) != nil {
@@ -302,7 +302,7 @@ func TestOpenAPIWhole(t *testing.T) {
 	}
 	_, _, body = get(t, h, "/openapi/v2")
 	checkRefs(t, "v2", body, "definitions")
-	// All of it as protobuf takes long with the race detector.
+	// The race detector makes protobuf of all documents slow.
 	apps := NewDiscovery(registry, func(r *Resource) bool { return r.GVR.Group == "apps" })
 	_, _, body = get(t, apps, "/openapi/v2", "Accept", protoV2)
 	doc := new(openapi_v2.Document)
@@ -314,7 +314,7 @@ func TestOpenAPIWhole(t *testing.T) {
 	}
 }
 
-// checkRefs reports references to models that the document hasn't got.
+// checkRefs reports references to missing models.
 func checkRefs(t *testing.T, name string, body []byte, where ...string) {
 	t.Helper()
 	var doc any
@@ -348,8 +348,8 @@ func checkRefs(t *testing.T, name string, body []byte, where ...string) {
 	walk(doc)
 }
 
-// newerFields are fields of client-go v0.37 that kube-apiserver v1.36 hasn't got.
-// or that are different there.
+// newerFields are fields of client-go v0.37 that kube-apiserver v1.36 lacks or describes
+// differently.
 var newerFields = []string{
 	"v1.PodSpec evictionResponders",
 	"v1.PodStatus volumeHealth",

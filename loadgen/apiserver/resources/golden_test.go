@@ -9,14 +9,15 @@ import (
 	"testing"
 )
 
-// notSimulated are served by kube-apiserver and not by this registry.
+// notSimulated are resources of kube-apiserver that this registry lacks, with the
+// reasons.
 var notSimulated = map[string]string{
 	"apiregistration.k8s.io/v1 apiservices": "aggregation is not simulated and client-go has no type for it",
 	"core/v1 bindings":                      "pods/binding is what schedulers use, and client-go has no client for it",
 }
 
-// newer are in client-go v0.37 and not in kube-apiserver v1.36.
-// (new, or v1beta1 there).
+// newer are resources of client-go v0.37 that kube-apiserver v1.36 lacks or serves as
+// v1beta1 only.
 var newer = map[string]bool{
 	"certificates.k8s.io/v1 clustertrustbundles":                 true,
 	"certificates.k8s.io/v1 podcertificaterequests":              true,

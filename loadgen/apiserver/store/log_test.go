@@ -35,7 +35,7 @@ func named(key, note string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, Annotations: map[string]string{"note": note}}}
 }
 
-// build makes a valid storm in which the event i is of the key keys[i].
+// build returns a valid storm whose event i has the key keys[i].
 func build(initial int, keys []int, deletes []bool) *storm.Storm {
 	s := &storm.Storm{Name: "test", Kind: podKind, Resource: v1.SchemeGroupVersion.WithResource("pods")}
 	index, live := map[int]int32{}, map[int]bool{}
@@ -63,14 +63,14 @@ func build(initial int, keys []int, deletes []bool) *storm.Storm {
 	return s
 }
 
-// happened is what the model keeps of an event.
+// happened is an event of the model.
 type happened struct {
 	Type watch.EventType
 	Key  string
 	Note string
 }
 
-// model is a log as one would write it down.
+// model is the reference implementation of a log.
 type model struct {
 	storm  *storm.Storm
 	base   uint64
@@ -117,7 +117,7 @@ func (m *model) release(seq int) {
 	}
 }
 
-// check compares everything that a log can be asked with the model.
+// check compares all queries of a log with the model.
 func check(t *rapid.T, l *Log, m *model) {
 	if l.Visible() != m.visible() {
 		t.Fatalf("visible %d, want %d", l.Visible(), m.visible())
@@ -141,7 +141,8 @@ func check(t *rapid.T, l *Log, m *model) {
 			t.Fatalf("%v, %s", err, o)
 		}
 	}
-	// cmp takes its time with the race detector; it explains, if need be.
+	// Compare with maps.Equal: cmp is slow with the race detector and only explains a
+	// failure.
 	if want := m.state(at); !maps.Equal(want, got) {
 		t.Fatalf("at %d (-want +got):\n%s", at, cmp.Diff(want, got))
 	}
@@ -175,7 +176,7 @@ func check(t *rapid.T, l *Log, m *model) {
 	}
 }
 
-// frames reads the frames between two positions as a watch does.
+// readFrames reads the frames between two positions like a watch.
 func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
 	got := []happened{}
 	for from < to {
@@ -209,8 +210,8 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
 	return got
 }
 
-// A log that plays a storm while others write is at every moment what the model
-// says, whatever was given up of its history.
+// A log that plays a storm during writes equals the model at every moment, for any
+// dropped history.
 func TestLogIsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))
@@ -273,8 +274,8 @@ func TestLogIsItsModel(t *testing.T) {
 	})
 }
 
-// Without anybody writing, sequence numbers are resource versions, and frames
-// are shared by all logs of a recording.
+// Without writes, sequence numbers are resource versions, and all logs of a recording
+// share their frames.
 func TestRecordingIsShared(t *testing.T) {
 	s := build(0, make([]int, 300), make([]bool, 300))
 	r := NewRecording(s, kind, NewBudget(0))
@@ -294,8 +295,8 @@ func TestRecordingIsShared(t *testing.T) {
 	}
 }
 
-// Of a storm that is larger than the budget, what was encoded ahead stays,
-// however often the rest is encoded and given up.
+// If a storm exceeds the budget, the events encoded in advance stay. The others are
+// encoded and dropped repeatedly.
 func TestWhatIsEncodedAheadStays(t *testing.T) {
 	s := build(0, make([]int, 4000), make([]bool, 4000))
 	budget := NewBudget(200_000)
@@ -324,7 +325,7 @@ func TestWhatIsEncodedAheadStays(t *testing.T) {
 	}
 }
 
-// What is given up is told, and the memory is bounded.
+// Dropped events are reported as ErrGone, and memory is bounded.
 func TestHistoryIsBounded(t *testing.T) {
 	budget := NewBudget(100_000)
 	l := New(kind, budget, Options{History: 256})
@@ -358,8 +359,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// Watches that read while a storm is released and others write see every
-// position once, in order.
+// Watches that read during releases and writes receive every position once, in order.
 func TestConcurrent(t *testing.T) {
 	n := 3000
 	keys := make([]int, n)

@@ -63,12 +63,12 @@ func kinds() map[string]struct {
 	}
 }
 
-// serializerOf is what a client has for the form.
+// serializerOf returns a client's serializer for the form.
 func serializerOf(t testing.TB, f Form) runtime.SerializerInfo {
 	t.Helper()
 	known := scheme.Scheme
 	if f.Shape() == Metadata {
-		// As client-go's metadata client.
+		// As in client-go's metadata client.
 		known = runtime.NewScheme()
 		if err := metav1.AddMetaToScheme(known); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func serializerOf(t testing.TB, f Form) runtime.SerializerInfo {
 	return info
 }
 
-// decode reads an object as a client does.
+// decode decodes an object like a client.
 func decode(t testing.TB, f Form, untyped bool, data []byte) runtime.Object {
 	t.Helper()
 	var into runtime.Object
@@ -98,7 +98,7 @@ func decode(t testing.TB, f Form, untyped bool, data []byte) runtime.Object {
 	return o
 }
 
-// An object decodes to what it was, with its kind, in every encoding.
+// An encoded object decodes to the same object with its kind, in every encoding.
 func TestObjects(t *testing.T) {
 	for name, tc := range kinds() {
 		untyped := name == "widgets"
@@ -127,7 +127,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// The protobuf of an object is that of apimachinery's serializer, byte for byte.
+// Protobuf objects equal the output of apimachinery's serializer byte for byte.
 func TestProtobufIsThatOfARealServer(t *testing.T) {
 	o := pod()
 	got, err := kinds()["pods"].kind.AppendObject(nil, FormOf(Protobuf, Object), o)
@@ -144,8 +144,7 @@ func TestProtobufIsThatOfARealServer(t *testing.T) {
 	}
 }
 
-// Events of all types, around any shape, are read by client-go's own stream
-// decoders.
+// client-go's stream decoders read events of all types and shapes.
 func TestEvents(t *testing.T) {
 	for name, tc := range kinds() {
 		for f := range Form(Forms) {
@@ -184,7 +183,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A list has the objects and the list's metadata, in every encoding.
+// A list contains the objects and the list's metadata, in every encoding.
 func TestLists(t *testing.T) {
 	remaining := int64(5)
 	m := metav1.ListMeta{ResourceVersion: "12", Continue: "abc", RemainingItemCount: &remaining}
@@ -264,7 +263,7 @@ func checkList(t *testing.T, f Form, untyped bool, data []byte, m metav1.ListMet
 	}
 }
 
-// loose reads JSON without a type.
+// loose decodes JSON without a Go type.
 func loose(t *testing.T, data []byte) any {
 	t.Helper()
 	var v any
@@ -288,7 +287,7 @@ func TestTables(t *testing.T) {
 		if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || table.ResourceVersion != "7" || len(table.Rows) != 1 {
 			t.Fatalf("table %s", b)
 		}
-		// It is what the standard library makes of the table.
+		// The table equals encoding/json's output.
 		made, err := k.Table(metav1.ListMeta{ResourceVersion: "7"}, []runtime.Object{pod()}, shape)
 		if err != nil {
 			t.Fatal(err)
@@ -373,7 +372,7 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// FuzzNegotiate: whatever the header is, it is understood or refused.
+// FuzzNegotiate: any header is accepted or refused.
 func FuzzNegotiate(f *testing.F) {
 	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,*/*;q=0.1", true)
 	f.Add(";;=,/;q=x", false)

@@ -38,19 +38,18 @@ import (
 
 var long = flag.Duration("faults", 3*time.Second, "how long informers are to run through all faults over TCP")
 
-// In a bubble, the time that passes costs nothing.
+// Times are virtual: the tests run in testing/synctest bubbles.
 const (
-	// between is the time from one event to the next.
+	// between is the time between two events.
 	between = 3 * time.Second
-	// period is the time from one fault to the next: a Reflector that was refused
-	// comes back after up to half a minute and as much again.
+	// period is the time between two faults. A refused Reflector retries after up to 60
+	// s.
 	period = 130371 * time.Millisecond
-	// patience is how long an informer may take for it all.
+	// patience is the time limit of an informer.
 	patience = 24 * time.Hour
 )
 
-// client is what a reflector lists and watches with, as generated clients and
-// informers do it.
+// client returns a ListerWatcher like that of generated clients and informers.
 func client(t testing.TB, s *storm.Storm, host string, transport http.RoundTripper, accept string) cache.ListerWatcher {
 	t.Helper()
 	gv := s.Kind.GroupVersion()
@@ -68,18 +67,17 @@ func client(t testing.TB, s *storm.Storm, host string, transport http.RoundTripp
 	return cache.ToListWatcherWithWatchListSemantics(lw, c)
 }
 
-// informer is client-go's Reflector, a queue of ours or of client-go, and a
-// store, put together as client-go's controller does it.
+// informer is client-go's Reflector, a queue under test and a store, assembled as in
+// client-go's controller.
 type informer struct {
 	store cache.Store
 	queue deltafifo.Queue
 
-	// changed says that something was processed.
+	// changed receives a value after each batch.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// newest is the version last handled, by key, and alive what is in the store.
-	// Guarded by mu.
+	// newest holds the last handled version by key. mu guards it and errs.
 	newest map[string]uint64
 	errs   []error
 }
@@ -89,7 +87,8 @@ func newInformer(t testing.TB, variant string, delivery deltafifo.Delivery) *inf
 	inf := &informer{store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc), newest: map[string]uint64{}, changed: make(chan struct{}, 1)}
 	opts := deltafifo.Options{Delivery: delivery}
 	if delivery == deltafifo.PerKey {
-		// In-order queues have a replacement in one piece, as informers today.
+		// Only per-key queues need them: in-order queues deliver a Replace as one batch,
+		// as in today's informers.
 		opts.KnownObjects = inf.store
 	}
 	q, err := deltafifo.New(variant, opts)
@@ -140,8 +139,8 @@ func (inf *informer) fail(format string, args ...any) {
 	inf.errs = append(inf.errs, fmt.Errorf(format, args...))
 }
 
-// handle does to the store what a delta says, and checks that no key ever goes
-// back.
+// handle applies a delta to the store and checks that no key goes back to an older
+// version.
 func (inf *informer) handle(d cache.Delta) {
 	var err error
 	switch info := d.Object.(type) {
@@ -170,7 +169,7 @@ func (inf *informer) see(o any, what string) {
 	key, version := identify(o)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	// A list brings again what is known.
+	// A list repeats known versions.
 	if before := inf.newest[key]; version < before {
 		inf.errs = append(inf.errs, fmt.Errorf("%s %s of version %d after %d", what, key, version, before))
 	}
@@ -186,18 +185,18 @@ func identify(o any) (string, uint64) {
 	return storm.ObjectKey(m.GetNamespace(), m.GetName()), version
 }
 
-// settle waits until the store is in the state that it is to end in.
+// settle waits until the store equals the final state.
 func (inf *informer) settle(ctx context.Context, final map[string]uint64) {
 	for !maps.Equal(inf.state(), final) {
 		select {
 		case <-inf.changed:
 		case <-ctx.Done():
-			return // check says what is wrong.
+			return // check reports the difference
 		}
 	}
 }
 
-// state is what the store has, by key.
+// state returns the versions in the store by key.
 func (inf *informer) state() map[string]uint64 {
 	state := map[string]uint64{}
 	for _, o := range inf.store.List() {
@@ -216,7 +215,7 @@ type rig struct {
 	clients []*guarantee.Checker
 	infs    []*informer
 	running sync.WaitGroup
-	// backoff of reflectors; nil for client-go's own.
+	// backoff is that of the reflectors; nil means client-go's default.
 	backoff *wait.Backoff
 	stop    context.CancelFunc
 	ctx     context.Context
@@ -253,9 +252,8 @@ func (r *rig) add(lw cache.ListerWatcher, variant string, delivery deltafifo.Del
 	})
 }
 
-// play releases the storm, an event every so often, while faults happen, and
-// waits until all informers have seen and stored
-// all of it.
+// play releases one event per period while faults happen. It waits until all informers
+// have received and stored all events.
 func (r *rig) play(every, patience time.Duration) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
@@ -293,7 +291,7 @@ func (r *rig) play(every, patience time.Duration) {
 	r.inj.Stop()
 }
 
-// check fails the test unless nothing was lost.
+// check fails the test if an informer lost an event or a guarantee was broken.
 func (r *rig) check() {
 	r.t.Helper()
 	for i, inf := range r.infs {
@@ -350,10 +348,10 @@ func watchLists(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// encodings are those that informers ask for; the server takes what it has.
+// encodings are Accept headers of informers; the server picks a supported one.
 var encodings = []string{"application/json", "application/vnd.kubernetes.protobuf,application/json"}
 
-// Each fault by itself, again and again.
+// TestEachFault repeats one fault at a time.
 func TestEachFault(t *testing.T) {
 	s := pods(600, 30)
 	watchLists(t, func(t *testing.T) {
@@ -366,7 +364,7 @@ func TestEachFault(t *testing.T) {
 				}
 				switch name {
 				case fault.Stall, fault.Drip, fault.DuplicateBookmark:
-					// They end by themselves after some minutes.
+					// The Reflector ends watches on its own after several minutes.
 					if n := stats.Watches; n > 8 {
 						t.Errorf("%d watches: it should not end them", n)
 					}
@@ -380,7 +378,7 @@ func TestEachFault(t *testing.T) {
 	})
 }
 
-// Faults that are triggered by frames strike in the middle of what is sent.
+// Faults that frames trigger hit in the middle of a write.
 func TestFaultsAfterFrames(t *testing.T) {
 	s := pods(600, 30)
 	watchLists(t, func(t *testing.T) {
@@ -391,7 +389,7 @@ func TestFaultsAfterFrames(t *testing.T) {
 				specs = append(specs, spec)
 			}
 		}
-		// Many frames in one Write, after a stall.
+		// After a stall, one Write has many frames.
 		specs = append(specs, fault.Spec{Name: fault.Stall, Every: fault.Duration(period), Count: 4, Duration: fault.Duration(20 * time.Second)})
 		counts, _ := bubble(t, s, specs, 1, encodings[0], "ring", deltafifo.InOrder)
 		if len(counts) < 6 {
@@ -400,7 +398,7 @@ func TestFaultsAfterFrames(t *testing.T) {
 	})
 }
 
-// All faults on every variant.
+// TestAllFaultsOnAllVariants injects all faults into each variant.
 func TestAllFaultsOnAllVariants(t *testing.T) {
 	s := pods(500, 30)
 	watchLists(t, func(t *testing.T) {
@@ -409,7 +407,7 @@ func TestAllFaultsOnAllVariants(t *testing.T) {
 				t.Run("impl="+v.Name+"/delivery="+mode.Mode, func(t *testing.T) {
 					specs := fault.Tour(period, 1)
 					counts, _ := bubble(t, s, specs, int64(i), encodings[i%2], v.Name, deltafifo.Delivery(mode.Mode))
-					// One or the other may come while the Reflector waits.
+					// Up to three faults may hit while the Reflector waits to retry.
 					if len(counts) < len(fault.Names())-3 {
 						t.Errorf("only %v struck", counts)
 					}
@@ -419,7 +417,7 @@ func TestAllFaultsOnAllVariants(t *testing.T) {
 	})
 }
 
-// Without faults nothing is listed twice, which shows what the others cost.
+// Without faults, the client lists once. The number is the baseline for the other tests.
 func TestNoFaults(t *testing.T) {
 	watchLists(t, func(t *testing.T) {
 		_, stats := bubble(t, pods(60, 30), nil, 1, encodings[0], "cond", deltafifo.InOrder)
@@ -429,13 +427,15 @@ func TestNoFaults(t *testing.T) {
 	})
 }
 
-// Every variant at once over TCP, in real time, for as long as is asked for.
+// TestOverTCP runs all variants at once over TCP, in real time, for the duration of
+// -faults.
 func TestOverTCP(t *testing.T) {
 	watchLists(t, func(t *testing.T) {
 		length := *long / 2
 		const pace = time.Millisecond
 		s := pods(max(500, int(length/pace)), 50)
-		// As many rounds of a tour as there is time for, and time to settle.
+		// Run as many rounds of a tour as fit, and leave a quarter of the time to
+		// settle.
 		period := min(max(length/time.Duration(8*len(fault.Names())), 50*time.Millisecond), time.Second)
 		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
 		specs := fault.Tour(period, rounds)
@@ -446,7 +446,7 @@ func TestOverTCP(t *testing.T) {
 		}
 		r := newRig(t, s, specs, 1, 100*time.Millisecond)
 		srv := &http.Server{Handler: r.inj.Wrap(r.server), ReadHeaderTimeout: time.Minute}
-		// They come back soon, so that there is somebody to be struck.
+		// A short backoff: the faults need open watches.
 		r.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 100 * time.Millisecond}
 		l, err := listen()
 		if err != nil {
@@ -468,7 +468,7 @@ func TestOverTCP(t *testing.T) {
 		if err := r.server.Close(); err != nil {
 			t.Error(err)
 		}
-		// In a longer run there is the time for each to meet somebody.
+		// A longer run has time for every fault.
 		if n := len(r.inj.Counts()); period == time.Second && n < len(fault.Names()) {
 			t.Errorf("only %d faults struck", n)
 		}

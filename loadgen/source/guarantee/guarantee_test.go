@@ -26,15 +26,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// client-go is not to tell of each fault, nor to pause after it: the pause is
-	// global, and knows nothing of a bubble's time.
+	// Neither log faults nor pause after them: client-go's pause is global and does not
+	// use the virtual time of a bubble.
 	klog.SetLogger(klog.New(nil))
 	utilruntime.ErrorHandlers = nil
 	goleak.VerifyTestMain(m)
 }
 
-// pods returns a storm of n events of small pods, the same for the same n, of
-// which the first are an initial list.
+// pods returns a deterministic storm of n events of small pods. Its first events are an
+// initial list.
 func pods(n, keys int) *storm.Storm {
 	rng := rand.New(rand.NewPCG(uint64(n), uint64(keys)))
 	s := &storm.Storm{
@@ -75,7 +75,7 @@ func pods(n, keys int) *storm.Storm {
 	return s
 }
 
-// script plays what a client gets to a checker.
+// script passes the answers and events of one client to a checker.
 type script struct {
 	t *testing.T
 	s *storm.Storm
@@ -93,7 +93,7 @@ func newScript(t *testing.T) *script {
 	return &script{t: t, s: s, Checker: c}
 }
 
-// state returns the objects that are there at a version, in no order.
+// state returns the objects at a version, in no order.
 func (p *script) state(version int) []v1.Pod {
 	live := map[string]v1.Pod{}
 	for _, e := range p.s.Events[:version] {
@@ -122,7 +122,7 @@ func (p *script) watch(version string) {
 	p.w = p.Watch(metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 }
 
-// watchList begins a watch with the state at a version.
+// watchList starts a watch with the initial state at a version.
 func (p *script) watchList(version, notOlder int) {
 	yes := true
 	p.w = p.Watch(metav1.ListOptions{
@@ -134,7 +134,7 @@ func (p *script) watchList(version, notOlder int) {
 	}
 }
 
-// events sends the events from one to another.
+// events sends the events of a range of versions.
 func (p *script) events(from, to int) {
 	for _, e := range p.s.Events[from-1 : to] {
 		p.w.Event(watch.Event{Type: e.Type, Object: e.Object})
@@ -185,7 +185,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 		},
 		"watch list": func(p *script) {
 			p.watchList(30, 0)
-			p.watchList(30, 0) // The first was broken off.
+			p.watchList(30, 0) // the connection broke before the end
 			p.bookmark(30, true)
 			p.bookmark(30, true)
 			p.events(31, 60)
@@ -201,7 +201,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 				})
 			}
 			page(0, 2, "", "a")
-			page(0, 2, "", "b") // From the start again.
+			page(0, 2, "", "b") // from the start again
 			page(2, len(items), "b", "")
 			p.watch("60")
 			p.events(61, 100)
@@ -231,7 +231,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 	}
 }
 
-// Each guarantee is broken by what breaks it, and by nothing else.
+// Each violation breaks its own guarantee and no other.
 func TestWhatAServerMustNot(t *testing.T) {
 	drop := func(items []v1.Pod) []v1.Pod { return items[1:] }
 	for name, test := range map[string]struct {
@@ -336,8 +336,7 @@ func TestOnlyTheFirstAreKept(t *testing.T) {
 	}
 }
 
-// A source of this lab keeps all of them; a client behind one that drops an
-// event doesn't get away with it.
+// All sources keep the guarantees. The checker detects a client that drops one event.
 func TestWrap(t *testing.T) {
 	for _, name := range source.Names() {
 		for _, loses := range []bool{false, true} {
@@ -376,7 +375,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// lossy loses one event.
+// lossy drops one event.
 type lossy struct {
 	cache.ListerWatcherWithContext
 	version string

@@ -16,7 +16,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// run plays a storm to a reflector until the checker has seen the end.
+// run plays a storm to a reflector until the checker has received all events.
 func run(t *testing.T, s *storm.Storm, src source.Source, c *guarantee.Checker, lw cache.ListerWatcher) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
