@@ -1,21 +1,15 @@
-// Package cell measures one run of one workload: how many events went in and
-// out, how long it took, what it allocated, and how long events waited at each
-// stage boundary.
+// Package cell measures one run of one workload: events in and out, elapsed time,
+// allocations, and the latency at each stage boundary.
 //
-// The way of one measurement:
+//  1. A workload gets a [Recorder] and calls Begin, does the work, and calls End. It
+//     reports nothing in between, so reporting does not disturb the measurement.
+//  2. After End it reports its timestamps: Count, Latency, Lag, Note, Timeline.
+//  3. The owner of the recorder reads the [Result], or an error that lists missing and
+//     duplicate reports.
 //
-//  1. A workload is handed a [Recorder] and calls Begin, does the work, and
-//     calls End. Nothing else is reported in between, so that reporting costs
-//     nothing while the clock runs.
-//  2. After End it reports what it has stamped: Count, Latency, Lag, Note,
-//     Timeline.
-//  3. The owner of the recorder asks for the [Result], or is told what was
-//     left out or reported twice.
-//
-// Durations go into HdrHistograms of 1 ns units, three significant digits and
-// a range of one hour. A longer one is counted as one hour, a negative one as
-// zero, and both are counted apart ([Quantiles].Clamped and Negative), so that
-// nothing drops out of sight.
+// Durations go into HdrHistograms with 1 ns units, three significant digits and a range
+// of one hour. Longer durations count as one hour and negative ones as zero.
+// [Quantiles].Clamped and Negative count both, so no value is lost.
 package cell
 
 import (
@@ -29,71 +23,69 @@ import (
 	"unicode"
 )
 
-// Boundary names a stretch of an event's way, from one stage to a later one,
-// such as "intended→handled".
+// Boundary names the interval from one stage to a later one, such as
+// "intended→handled".
 type Boundary string
 
-// LateAfter is how late a release may be before it counts as late, where
-// [Recorder.Schedule] says nothing else.
+// LateAfter is the default budget of a release; see [Recorder.Schedule].
 const LateAfter = time.Millisecond
 
-// ErrMisuse is wrapped by the error for a recorder that was not used as it is
-// meant to be: what it holds is then no measurement.
+// ErrMisuse is wrapped by the errors for incorrect use of a recorder. There is no
+// result then.
 var ErrMisuse = errors.New("recorder misused")
 
-// Recorder is what a workload reports to while it runs. Begin and End enclose
-// what is measured; the other methods are called after End, from one
-// goroutine, so that reporting costs nothing while the clock runs.
+// Recorder collects the reports of a workload. Begin and End enclose the measured part.
+// The other methods are called after End, so they do not disturb the measurement.
 //
-// The zero value is ready for one measurement. A Recorder must not be copied,
-// nor used from several goroutines at once. Mistakes do not panic: they are
-// kept, and [Recorder.Result] returns them.
+// The zero value is ready for one measurement. A Recorder must not be copied and is not
+// safe for concurrent use. Incorrect use does not panic: [Recorder.Result] returns the
+// errors.
 type Recorder struct {
-	shared                     bool
-	alone                      bool
+	shared                     bool // other cells are measured in this process at the same time
+	alone                      bool // the process belongs to this measurement
 	begun, ended               bool
 	start, stop                time.Time
 	before                     usage
 	after                      usage
-	memStats                   *runtime.MemStats
+	memStats                   *runtime.MemStats // buffer of readMemory, allocated before the clock starts
 	perf                       *perf
-	counted                    []Note
-	watcher                    *watcher
+	counted                    []Note   // figures of the processor's counters
+	watcher                    *watcher // samples memory; nil unless alone
 	memory                     *Memory
-	starting, stopping, ending func()
-	summed                     bool
+	starting, stopping, ending func() // from Around; ending is stopping after starting was called
+	summed                     bool   // Count was called
 	eventsIn, deltasOut        uint64
-	boundaries                 []*boundary
+	boundaries                 []*boundary // in the order of first use
 	byName                     map[Boundary]*boundary
-	last                       *boundary
+	last                       *boundary // one-entry cache, as reports come in runs of one boundary
 	lag                        *durations
-	late                       uint64
-	missed                     uint64
-	budget, over               time.Duration
+	late                       uint64        // releases later than the budget
+	missed                     uint64        // releases after the end of the schedule
+	budget, over               time.Duration // budget of a release; end of the schedule
 	notes                      []Note
 	timeline                   []Moment
 	misuse                     []error
-	seen                       map[string]bool
+	seen                       map[string]bool // mistakes in misuse, to store each once
 }
 
+// boundary is the histogram of one Boundary.
 type boundary struct {
 	name Boundary
 	durations
 }
 
-// Shared returns a recorder for a measurement beside others in the same process:
-// what only the process as a whole can be asked for is left out of its result.
+// Shared returns a recorder for one of several concurrent measurements in a process.
+// Its result lacks the figures of the process as a whole ([Result].Shared).
 func Shared() *Recorder { return &Recorder{shared: true} }
 
-// Alone returns a recorder for the only measurement of a process: its result tells
-// of memory, too. Between Begin and End the heap is looked at every few
-// milliseconds. Begin gives memory back to the system first, which takes a while.
+// Alone returns a recorder for the only measurement of a process. Its result has memory
+// figures. It samples the heap every 2 ms between Begin and End. Begin first returns
+// free memory to the system, which takes a while.
 func Alone() *Recorder { return &Recorder{alone: true} }
 
-// Around returns a recorder that calls start before the clock starts, and stop after
-// it has stopped, both outside what is measured. Profiles are taken so, that they
-// tell of what is measured and of nothing else. stop is called once if start was: at
-// the latest by [Recorder.Abandon].
+// Around returns a recorder that calls start before the clock starts and stop after it
+// stops. Neither call is measured. Profiles taken between them cover exactly the
+// measured part. stop is called once if start was, at the latest by [Recorder.Abandon].
 func Around(start, stop func()) *Recorder { return &Recorder{starting: start, stopping: stop} }
 
 // Begin starts the measured part: it collects garbage, reads the counters and
@@ -115,8 +107,8 @@ func (r *Recorder) Begin() {
 		r.ending = r.stopping
 		r.starting()
 	}
-	// What allocates and takes time comes first, that it isn't counted; at the end
-	// it comes last.
+	// Reads that allocate or take time come first here and last in End, so that they
+	// are not measured.
 	r.before.readHost()
 	r.before.readRuntime()
 	r.memStats = new(runtime.MemStats)
@@ -147,15 +139,15 @@ func (r *Recorder) End() {
 	r.after.readHost()
 }
 
-// Abandon ends what Begin began, if End wasn't called since a workload failed. It
-// does nothing otherwise.
+// Abandon releases the resources of Begin if a failed workload did not call End. It
+// does nothing after End.
 func (r *Recorder) Abandon() {
 	if !r.ended {
 		r.release()
 	}
 }
 
-// release ends what runs while the clock does.
+// release stops profiles, counters and the memory watcher.
 func (r *Recorder) release() {
 	if r.ending != nil {
 		r.ending()
@@ -169,8 +161,7 @@ func (r *Recorder) release() {
 	}
 }
 
-// Count reports how many events went in and how many deltas came out. It is
-// called once.
+// Count reports the numbers of input events and output deltas. Call it once.
 func (r *Recorder) Count(eventsIn, deltasOut uint64) {
 	r.afterEnd("Count")
 	if r.summed {
@@ -181,7 +172,7 @@ func (r *Recorder) Count(eventsIn, deltasOut uint64) {
 	r.eventsIn, r.deltasOut = eventsIn, deltasOut
 }
 
-// Latency records one event's stay between two stages. O(1).
+// Latency records the time of one event between two stages. O(1).
 func (r *Recorder) Latency(b Boundary, d time.Duration) {
 	r.afterEnd("Latency")
 	if r.last == nil || r.last.name != b {
@@ -206,9 +197,9 @@ func (r *Recorder) boundary(name Boundary) *boundary {
 	return b
 }
 
-// Schedule says by what the releases that Lag reports are judged: one is late
-// beyond the budget, and missed if it came later than that after the last
-// intended time, when the schedule was over. It is called once, before Lag.
+// Schedule sets the limits for Lag. A release is late if it exceeds the budget. It is
+// missed if it comes more than the budget after the last intended time. Call Schedule
+// at most once, before Lag.
 func (r *Recorder) Schedule(budget, last time.Duration) {
 	r.afterEnd("Schedule")
 	switch {
@@ -223,9 +214,8 @@ func (r *Recorder) Schedule(budget, last time.Duration) {
 	}
 }
 
-// Lag reports how the generator kept its schedule: how late (released minus
-// intended) a release was, and when it was meant to be, from the start of the
-// schedule. Recorded for paced cells only.
+// Lag reports one release of a paced cell: d is released minus intended time, and
+// intended counts from the start of the schedule.
 func (r *Recorder) Lag(d, intended time.Duration) {
 	r.afterEnd("Lag")
 	if r.lag == nil {
@@ -241,7 +231,7 @@ func (r *Recorder) Lag(d, intended time.Duration) {
 	}
 }
 
-// allowed is how late a release may be.
+// allowed is the budget of a release.
 func (r *Recorder) allowed() time.Duration {
 	if r.budget > 0 {
 		return r.budget
@@ -249,8 +239,8 @@ func (r *Recorder) allowed() time.Duration {
 	return LateAfter
 }
 
-// Note records a figure of the workload's own under a benchfmt unit, such as
-// "relists" or "wire-B/event". Each unit is noted once.
+// Note records a figure of the workload under a benchfmt unit, such as "relists" or
+// "wire-B/event". Each unit can be noted once.
 func (r *Recorder) Note(unit string, value float64) {
 	r.afterEnd("Note")
 	switch {
@@ -270,8 +260,7 @@ func (r *Recorder) Note(unit string, value float64) {
 	r.notes = append(r.notes, Note{Unit: unit, Value: value})
 }
 
-// Timeline reports how the schedule went, a stretch after the other, from its
-// start. It is called once.
+// Timeline reports the intervals of the schedule in ascending order. Call it once.
 func (r *Recorder) Timeline(moments []Moment) {
 	r.afterEnd("Timeline")
 	if r.timeline != nil {
@@ -287,21 +276,21 @@ func (r *Recorder) Timeline(moments []Moment) {
 	r.timeline = slices.Clone(moments)
 }
 
-// badInUnit reports what would break a line of benchfmt or of a histogram log.
+// badInUnit reports characters that break a line of benchfmt or of a histogram log.
 func badInUnit(c rune) bool {
 	return unicode.IsSpace(c) || unicode.IsControl(c) || c == ',' || c == '"'
 }
 
-// afterEnd marks a report that came while the clock ran, or before it: it
-// would have been measured itself.
+// afterEnd records a mistake if End was not called yet: the report would be measured
+// itself.
 func (r *Recorder) afterEnd(method string) {
 	if !r.ended {
 		r.wrong(method + " was called before End")
 	}
 }
 
-// wrong keeps a mistake, each wording once, as the hot methods may repeat it
-// for every event.
+// wrong records a mistake. It stores each text once, because Latency and Lag may repeat
+// it for every event.
 func (r *Recorder) wrong(what string) {
 	if r.seen[what] {
 		return

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Limits are what a container's control group allows; nil means no limit is
-// set, or none is visible.
+// Limits are the limits of a container's control group. A nil field means no visible
+// limit.
 type Limits struct {
-	CgroupVersion int      `json:"cgroupVersion,omitempty"`
-	MemoryBytes   *int64   `json:"memoryBytes,omitempty"`
-	CPUs          *float64 `json:"cpus,omitempty"`
+	CgroupVersion int      `json:"cgroupVersion,omitempty"` // 1 or 2; 0 if unknown
+	MemoryBytes   *int64   `json:"memoryBytes,omitempty"`   // memory limit
+	CPUs          *float64 `json:"cpus,omitempty"`          // CPU quota over period
 }
 
-// mount is where control groups stand.
+// mount is the mount point of the control groups.
 const mount = "sys/fs/cgroup"
 
-// groups are the paths of the process's control groups, by controller; "" is
-// version 2's only one.
+// groups are the paths of the process's control groups, by controller. The key is ""
+// for version 2.
 type groups map[string]string
 
-// readGroups reads /proc/self/cgroup, in which each line is
-// hierarchy:controllers:path; version 2 has 0 and no controllers. See cgroups(7).
-// It returns nil where there is no such file.
+// readGroups reads /proc/self/cgroup; nil if there is none. Each line is
+// hierarchy:controllers:path. Version 2 has hierarchy 0 and no controllers. See
+// cgroups(7).
 func readGroups(root fs.FS) groups {
 	data, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -45,14 +45,14 @@ func readGroups(root fs.FS) groups {
 	return g
 }
 
-// unified: version 2 is mounted.
+// unified reports whether version 2 is mounted.
 func unified(root fs.FS) bool {
 	_, err := fs.Stat(root, mount+"/cgroup.controllers")
 	return err == nil
 }
 
-// ReadLimits reads the limits of the process's own control group and, where that
-// is hidden as it is inside most containers, of the one mounted as root.
+// ReadLimits reads the limits of the process's control group. Most containers hide it;
+// then ReadLimits reads the group mounted as root.
 func ReadLimits(root fs.FS) Limits {
 	g := readGroups(root)
 	if g == nil {
@@ -81,8 +81,8 @@ func ReadLimits(root fs.FS) Limits {
 	return l
 }
 
-// memoryLimit reads a limit; version 2 writes "max" for none, version 1 the
-// largest multiple of a page.
+// memoryLimit parses a limit in bytes. Version 2 writes "max" for no limit, version 1
+// the largest multiple of a page.
 func memoryLimit(s string) *int64 {
 	const none = math.MaxInt64 - 1<<20
 	v, err := strconv.ParseInt(s, 10, 64)
@@ -92,7 +92,8 @@ func memoryLimit(s string) *int64 {
 	return &v
 }
 
-// cpuLimit is quota over period; version 2 writes "max" for none, version 1 -1.
+// cpuLimit returns quota over period. For no limit, version 2 writes "max" and version
+// 1 writes -1.
 func cpuLimit(quota, period string) *float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
@@ -103,9 +104,9 @@ func cpuLimit(quota, period string) *float64 {
 	return &cpus
 }
 
-// Throttled returns for how long the process's control group has been held back
-// for its CPU quota (cpu.stat), and those around it, whose quota holds it back just
-// as well: the sum over all that are visible. 0 where nothing is told.
+// Throttled returns the total time that the CPU quota throttled the process (cpu.stat).
+// It adds up the process's control group and all visible parents, whose quotas throttle
+// it, too. It returns 0 if unknown.
 func Throttled(root fs.FS) time.Duration {
 	g := readGroups(root)
 	hierarchy, group, key, unit := mount, g[""], "throttled_usec", time.Microsecond

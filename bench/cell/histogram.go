@@ -9,37 +9,40 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The histograms' geometry: nanoseconds up to an hour, three digits.
+// Range and precision of the histograms: 1 ns to 1 h, three significant digits.
 const (
 	lowest  = int64(1)
 	highest = int64(time.Hour)
 	digits  = 3
 )
 
-// Quantiles sum a distribution of durations up: P50 to P999 within the
-// histogram's three significant digits, all else exactly.
+// Quantiles summarises a distribution of durations. P50 to P999 are accurate to the
+// histogram's three significant digits; all other fields are exact.
 type Quantiles struct {
-	Count     uint64        `json:"count"`
-	Sum       uint64        `json:"sumNs,omitempty"`
-	Mean      time.Duration `json:"meanNs"`
-	P50       time.Duration `json:"p50Ns"`
-	P90       time.Duration `json:"p90Ns"`
-	P99       time.Duration `json:"p99Ns"`
-	P999      time.Duration `json:"p999Ns"`
-	Min       time.Duration `json:"minNs,omitempty"`
-	Max       time.Duration `json:"maxNs"`
-	Clamped   uint64        `json:"clamped,omitempty"`  // values above one hour, recorded as one hour
-	Negative  uint64        `json:"negative,omitempty"` // values below 0, recorded as 0
-	Histogram string        `json:"-"`                  // encoded (HdrHistogram V2); empty in run.json
+	Count    uint64        `json:"count"`           // number of durations
+	Sum      uint64        `json:"sumNs,omitempty"` // in ns, clamped values as one hour and negative ones as 0; saturates at 584 years
+	Mean     time.Duration `json:"meanNs"`          // Sum over Count, rounded down to 1 ns
+	P50      time.Duration `json:"p50Ns"`
+	P90      time.Duration `json:"p90Ns"`
+	P99      time.Duration `json:"p99Ns"`
+	P999     time.Duration `json:"p999Ns"`
+	Min      time.Duration `json:"minNs,omitempty"`    // as reported, neither clamped nor raised
+	Max      time.Duration `json:"maxNs"`              // as reported, neither clamped nor raised
+	Clamped  uint64        `json:"clamped,omitempty"`  // values above one hour, recorded as one hour
+	Negative uint64        `json:"negative,omitempty"` // values below 0, recorded as 0
+	// Histogram is the whole distribution as compressed base64 (HdrHistogram V2), for
+	// [MergeHistograms] and other HdrHistogram libraries. It is not in run.json;
+	// [WriteLog] writes it to latency/*.hlog.
+	Histogram string `json:"-"`
 }
 
-// durations is a histogram that loses nothing.
+// durations is a histogram with exact figures beside it.
 type durations struct {
 	hist *hdrhistogram.Histogram
 	tally
 }
 
-// tally is what is known exactly beside a histogram.
+// tally holds the exact figures beside a histogram.
 type tally struct {
 	sum               uint64
 	min, max          time.Duration
@@ -65,8 +68,8 @@ func (d *durations) record(v time.Duration) {
 		v = time.Duration(highest)
 	}
 	d.sum = addSaturated(d.sum, uint64(v))
-	// The value is within range, so the only error left is a full counter
-	// (2^63), which no run reaches.
+	// The value is in range. The only other error is a full counter (2^63), which no
+	// run reaches.
 	_ = d.hist.RecordValue(int64(v))
 }
 
@@ -97,20 +100,18 @@ func quantilesOf(h *hdrhistogram.Histogram, t tally, encoded string) Quantiles {
 	q.Mean, q.Min, q.Max = time.Duration(q.Sum/q.Count), t.min, t.max
 	v := h.ValueAtPercentilesSlice([]float64{50, 90, 99, 99.9})
 	for i, to := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
-		// A quantile is the upper edge of its bucket, which may lie above the
-		// longest duration itself.
+		// A quantile is the upper bound of its bucket, which may exceed the longest
+		// duration.
 		*to = min(time.Duration(v[i]), max(t.max, 0))
 	}
 	return q
 }
 
-// MergeHistograms adds the distributions of several rounds up. What comes out is
-// what one recorder would have found that had recorded all of them: nothing is
-// lost by the way in which durations are split over parts. The error names a form
-// that cannot be read, or whose histogram isn't of this package's geometry.
+// MergeHistograms adds up the distributions of several rounds. The result is the same
+// as that of one recorder with all durations. An error names a part that cannot be
+// decoded or has another range or precision.
 //
-// Of parts of older files, which have no Sum, the mean is within the histogram's
-// three digits.
+// Parts of old files have no Sum: their mean is accurate to three digits.
 func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 	all := newDurations()
 	for i, p := range parts {
@@ -124,7 +125,7 @@ func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 		if p.Count == 0 {
 			continue
 		}
-		// The geometry is the same, so that each count falls into its own bucket.
+		// Range and precision are equal, so each count falls into its own bucket.
 		if dropped := all.hist.Merge(h); dropped > 0 {
 			return Quantiles{}, fmt.Errorf("histogram %d of %d: %d values too many to count", i+1, len(parts), dropped)
 		}
@@ -144,7 +145,7 @@ func approximateSum(h *hdrhistogram.Histogram) uint64 {
 	return uint64(h.Mean() * float64(h.TotalCount()))
 }
 
-// decode reads a histogram of this package's geometry.
+// decode decodes a histogram and checks its range and precision.
 func decode(encoded string) (*hdrhistogram.Histogram, error) {
 	h, err := hdrhistogram.Decode([]byte(encoded))
 	if err != nil {

@@ -4,6 +4,9 @@ package cell
 // control group. All take the root of a file system, so that a test can provide one. They
 // leave out what they cannot read: no figure depends on it.
 
+// The functions of this file read the state of a Linux machine, of the process and of
+// its control group. They take the root of a file system, so that tests can provide
+// one. They skip unreadable values: no figure depends on them.
 import (
 	"io/fs"
 	"os"
@@ -11,11 +14,10 @@ import (
 	"strings"
 )
 
-// Root is the root of the machine's own file system.
+// Root returns the root of the machine's file system.
 func Root() fs.FS { return os.DirFS("/") }
 
-// FirstLine returns the first line of a file, without the spaces around it; "" where it
-// can't be read.
+// FirstLine returns the first line of a file, trimmed; "" if the file cannot be read.
 func FirstLine(root fs.FS, name string) string {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -25,8 +27,8 @@ func FirstLine(root fs.FS, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// field returns what stands behind a key in a file of lines "key separator value";
-// "" where there is none.
+// field returns the value of a key in a file of lines "key separator value"; "" if
+// there is none.
 func field(root fs.FS, name, key, separator string) string {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -41,12 +43,12 @@ func field(root fs.FS, name, key, separator string) string {
 	return ""
 }
 
-// CPUModel returns the first processor's name.
+// CPUModel returns the name of the first processor; "" if unknown.
 func CPUModel(root fs.FS) string {
 	return strings.Join(strings.Fields(field(root, "proc/cpuinfo", "model name", ":")), " ")
 }
 
-// LoadAverage returns the load over 1, 5 and 15 minutes; nil where it isn't told.
+// LoadAverage returns the load over 1, 5 and 15 minutes; nil if unknown.
 func LoadAverage(root fs.FS) []float64 {
 	fields := strings.Fields(FirstLine(root, "proc/loadavg"))
 	if len(fields) < 3 {
@@ -63,16 +65,16 @@ func LoadAverage(root fs.FS) []float64 {
 	return out
 }
 
-// CPUTimes are the first line of /proc/stat, in ticks (usually 10 ms) since the
-// machine booted, summed over its cores.
+// CPUTimes are totals from the first line of /proc/stat, summed over all cores. They
+// are in ticks (usually 10 ms) since boot.
 type CPUTimes struct {
-	Steal uint64 `json:"steal"`
-	Total uint64 `json:"total"`
+	Steal uint64 `json:"steal"` // taken by the hypervisor
+	Total uint64 `json:"total"` // all times, idle included
 }
 
 // ReadCPUTimes reads "cpu user nice system idle iowait irq softirq steal …"; see
-// proc_stat(5). Guest times after steal are part of user and nice already. It
-// returns nil where they aren't told.
+// proc_stat(5). It ignores the guest times after steal, because user and nice contain
+// them. It returns nil if the values are unknown.
 func ReadCPUTimes(root fs.FS) *CPUTimes {
 	const steal = 8
 	fields := strings.Fields(FirstLine(root, "proc/stat"))
@@ -93,13 +95,13 @@ func ReadCPUTimes(root fs.FS) *CPUTimes {
 	return &t
 }
 
-// fewestTicks are needed between two readings for a share: of fewer, a single one
-// would be more than any bound that one could set.
+// fewestTicks is the smallest difference of two readings for a share. With fewer ticks,
+// a single tick of steal exceeds any useful limit.
 const fewestTicks = 20
 
-// StealShare returns which part of the machine's CPU time the hypervisor gave to
-// others between two readings; ok is false where that can't be said, such as of
-// less than a tenth of a second on two cores.
+// StealShare returns the share of CPU time between two readings that the hypervisor
+// took. ok is false if a reading is missing or they are less than 20 ticks apart: 0.1 s
+// on two cores.
 func StealShare(before, after *CPUTimes) (share float64, ok bool) {
 	if before == nil || after == nil || after.Total < before.Total+fewestTicks || after.Steal < before.Steal {
 		return 0, false
@@ -107,8 +109,8 @@ func StealShare(before, after *CPUTimes) (share float64, ok bool) {
 	return float64(after.Steal-before.Steal) / float64(after.Total-before.Total), true
 }
 
-// PeakRSS returns the most that was ever resident of the process, in bytes (VmHWM;
-// see proc_pid_status(5)), since it began or since [ResetPeakRSS].
+// PeakRSS returns the peak resident set of the process in bytes since its start or
+// [ResetPeakRSS]. It reads VmHWM; see proc_pid_status(5).
 func PeakRSS(root fs.FS) (bytes uint64, ok bool) {
 	number, unit, _ := strings.Cut(field(root, "proc/self/status", "VmHWM", ":"), " ")
 	v, err := strconv.ParseUint(number, 10, 54)
@@ -118,6 +120,6 @@ func PeakRSS(root fs.FS) (bytes uint64, ok bool) {
 	return v << 10, true
 }
 
-// ResetPeakRSS makes what is resident now the process's peak. Linux allows it
-// since 4.0, except in some containers.
+// ResetPeakRSS sets the peak to the current resident set. It needs Linux 4.0, and some
+// containers deny it.
 func ResetPeakRSS() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }

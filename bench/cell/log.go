@@ -13,28 +13,26 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// ErrLog is wrapped by the errors of [ReadLog] for what is no log.
+// ErrLog is wrapped by the errors of [ReadLog] for invalid input.
 var ErrLog = errors.New("not a log of histograms")
 
-// Interval is one boundary's latency in one round, as a log of histograms keeps
-// it.
+// Interval is the latency of one boundary in one round, as stored in a histogram log.
 type Interval struct {
-	Boundary Boundary
-	Round    int
-	Started  time.Time
-	Elapsed  time.Duration
+	Boundary Boundary      // the log's tag
+	Round    int           // from 1
+	Started  time.Time     // start of the round, in the log to the millisecond
+	Elapsed  time.Duration // length of the round, in the log to the millisecond
 	Quantiles
 }
 
-// exactFormat is the comment before each interval. A histogram knows its longest
-// value to three digits, and every tool passes over comments: so what is exact
-// stands there.
+// exactFormat is the comment before each interval. It stores the exact figures, because
+// a histogram stores its longest value to three digits. Other tools ignore comments.
 const exactFormat = "[Exact: round %d, count %d, sum %d, min %d, max %d, clamped %d, negative %d]"
 
-// WriteLog writes intervals as a HdrHistogram log (format 1.3): lines of
-// Tag=boundary, start and length in seconds, longest in milliseconds, histogram.
-// Every tool for such logs reads it; [ReadLog] gets all back exactly. The name
-// stands at the head as a comment.
+// WriteLog writes intervals as a HdrHistogram log (format 1.3). Its lines have
+// Tag=boundary, start and length in seconds, longest value in milliseconds, and the
+// histogram. HdrHistogram tools can read it, and [ReadLog] restores all figures
+// exactly. The name becomes a comment at the head.
 func WriteLog(w io.Writer, name string, intervals []Interval) error {
 	log := hdrhistogram.NewHistogramLogWriter(w)
 	err := errors.Join(
@@ -59,7 +57,7 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 	return err
 }
 
-// oneLine keeps a comment from ending early.
+// oneLine removes line breaks, which would end a comment.
 func oneLine(c rune) rune {
 	if c == '\n' || c == '\r' {
 		return ' '
@@ -67,11 +65,11 @@ func oneLine(c rune) rune {
 	return c
 }
 
-// ReadLog reads what [WriteLog] wrote. The error wraps [ErrLog] and names the
-// line. Of an older log, without the exact figures, the longest and the mean are
-// within three digits, and rounds are counted by how often a boundary comes.
+// ReadLog reads the output of [WriteLog]. Errors wrap [ErrLog] and name the line. For
+// old logs without exact figures, maximum and mean are accurate to three digits, and
+// the n-th interval of a boundary is round n.
 func ReadLog(r io.Reader) ([]Interval, error) {
-	// A histogram's line is as long as it has distinct values: some 100 kB at most.
+	// A histogram's line grows with its distinct values, to about 100 kB.
 	const longest = 16 << 20
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longest)
@@ -113,7 +111,7 @@ func ReadLog(r io.Reader) ([]Interval, error) {
 	return out, nil
 }
 
-// readExact reads a comment; ok is false for any other.
+// readExact parses a comment; ok is false for a comment of another kind.
 func readExact(comment string) (iv Interval, ok bool, err error) {
 	if !strings.HasPrefix(comment, "[Exact:") {
 		return Interval{}, false, nil
@@ -124,7 +122,7 @@ func readExact(comment string) (iv Interval, ok bool, err error) {
 	return iv, true, nil
 }
 
-// readInterval reads [Tag=boundary,]start,length,longest,histogram.
+// readInterval parses [Tag=boundary,]start,length,longest,histogram.
 func readInterval(line string) (Interval, error) {
 	var iv Interval
 	if rest, ok := strings.CutPrefix(line, "Tag="); ok {
@@ -152,8 +150,8 @@ func readInterval(line string) (Interval, error) {
 	return iv, nil
 }
 
-// complete works the quantiles out of the histogram and the exact figures beside
-// it; exact is nil where there are none.
+// complete computes the quantiles from the histogram and the exact figures; exact may
+// be nil.
 func complete(iv *Interval, exact *Interval, round int) error {
 	h, err := decode(iv.Histogram)
 	if err != nil {

@@ -8,23 +8,22 @@ import (
 	"time"
 )
 
-// sampleEvery is how often the heap is looked at: a peak of less than that may be
-// missed. A look takes about a microsecond.
+// sampleEvery is the interval of heap samples. Shorter peaks may be missed. A sample
+// takes about 1 µs.
 const sampleEvery = 2 * time.Millisecond
 
-// watcher watches what the process takes. It is used by one recorder, which
-// stops it.
+// watcher samples the memory use of the process for one recorder.
 type watcher struct {
 	quit       atomic.Bool
 	done       sync.WaitGroup
-	sample     []metrics.Sample
-	heap, peak uint64
-	rss        uint64
-	reset      bool
+	sample     []metrics.Sample // buffer of the samples, so that sampling does not allocate
+	heap, peak uint64           // at the start; the largest sample
+	rss        uint64           // peak resident set at the start, in bytes
+	reset      bool             // rss was reset to the resident set at the start
 }
 
-// watch gives back to the system what isn't used, and begins. It takes as long as
-// a look comes after another.
+// watch returns free memory to the system and starts the watcher. It takes at least one
+// sampling interval.
 func watch() *watcher {
 	debug.FreeOSMemory()
 	w := &watcher{
@@ -34,8 +33,8 @@ func watch() *watcher {
 	w.rss, _ = PeakRSS(Root())
 	w.heap = w.look()
 	w.peak = w.heap
-	// A goroutine's first sleep allocates, so that one is waited for. Channels and
-	// tickers may allocate whenever they are waited for.
+	// A goroutine's first sleep allocates, so wait for it. Do not use channels or
+	// tickers in the loop: they may allocate at any wait.
 	began := make(chan struct{})
 	w.done.Go(func() {
 		time.Sleep(sampleEvery)
@@ -49,20 +48,19 @@ func watch() *watcher {
 	return w
 }
 
-// stop ends the watching and returns what was seen.
+// stop stops the watcher and returns its figures.
 func (w *watcher) stop() Memory {
 	w.quit.Store(true)
 	w.done.Wait()
 	m := Memory{HeapBytes: w.heap, PeakHeapBytes: max(w.peak, w.look())}
-	// A peak that couldn't be reset tells of this measurement only where it has
-	// been exceeded.
+	// A peak that could not be reset belongs to this measurement only if it has grown.
 	if rss, ok := PeakRSS(Root()); ok && (w.reset || rss > w.rss) {
 		m.PeakRSSBytes = rss
 	}
 	return m
 }
 
-// look returns what live objects take, and dead ones that haven't been swept.
+// look returns the size of live objects and of dead ones that are not yet swept.
 func (w *watcher) look() uint64 {
 	metrics.Read(w.sample)
 	if w.sample[0].Value.Kind() != metrics.KindUint64 {

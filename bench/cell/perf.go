@@ -1,14 +1,13 @@
 package cell
 
-// perfUnits are the processor's counters, by the unit of a figure over events in.
-// Four fit into every processor's counters at once, so that none is an estimate.
+// perfUnits are the processor's counters, by the unit of their figures. Every processor
+// can count these four at once, so the kernel need not multiplex and estimate.
 var perfUnits = [...]string{"cycles", "instructions", "cache-misses", "branch-misses"}
 
-// userOnly is put before a unit where the kernel's own share isn't let to be
-// counted.
+// userOnly is the prefix of a unit if the kernel does not allow counting kernel mode.
 const userOnly = "user-"
 
-// counterNotes are the counters' figures over n events: the processor's, then the
+// counterNotes returns the counters divided by n events: the processor's, then the
 // system's.
 func counterNotes(perf []Note, before, after rusage, n float64) []Note {
 	var notes []Note

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// perf counts what the processor does for all threads of the process; nil counts
-// nothing. See perf_event_open(2).
+// perf counts processor events of all threads of the process; see perf_event_open(2). A
+// nil perf counts nothing.
 //
-// The kernel counts by thread. Threads that are there are opened one by one, and
-// those that they start inherit it. Opening and reading take a few microseconds a
-// thread, outside the clock; while counters are on, a switch between threads costs
-// a little more.
+// The kernel counts per thread. perf opens each existing thread, and new threads
+// inherit the event. Opening and reading take a few µs per thread, outside the
+// measurement. With counters on, a thread switch costs slightly more.
 type perf struct {
-	units  []string
-	events [][]int // file descriptors, by unit and thread
+	units  []string // of each event
+	events [][]int  // file descriptors, by unit and thread
 }
 
-// event is one that perf_event_open takes.
+// event is an event of perf_event_open.
 type event struct {
 	unit   string
 	kind   uint32
@@ -38,8 +37,8 @@ var hardware = []event{
 	{perfUnits[3], unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_BRANCH_MISSES},
 }
 
-// openPerf opens what the kernel gives: everything, user space alone, or nothing,
-// as in most virtual machines and containers.
+// openPerf opens the counters that the kernel allows: all modes, user mode only, or
+// none, as in most virtual machines and containers.
 func openPerf() *perf { return openEvents(hardware) }
 
 func openEvents(events []event) *perf {
@@ -63,11 +62,11 @@ func openEvents(events []event) *perf {
 	return nil
 }
 
-// openThreads opens an event, switched off, for each thread of the process; nil
-// where that can't be done for all of them, each once.
+// openThreads opens a disabled event for each thread of the process; nil if a thread
+// cannot be opened.
 func openThreads(e event, bits uint64) []int {
-	// A thread that comes while others are opened may have inherited the event or
-	// not. There is no telling, so it is all done again.
+	// A thread that starts meanwhile may or may not have inherited the event. Close all
+	// and try again.
 	const attempts = 5
 	for range attempts {
 		before := threads()
@@ -83,7 +82,7 @@ func openThreads(e event, bits uint64) []int {
 	return nil
 }
 
-// threads lists the process's threads; none where that isn't told.
+// threads lists the thread IDs of the process; nil if unknown.
 func threads() []int {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -122,12 +121,12 @@ func openEach(e event, bits uint64, tids []int) ([]int, error) {
 
 func closeAll(fds []int) {
 	for _, fd := range fds {
-		// Nothing was written that could be lost.
+		// There are no writes to lose.
 		_ = unix.Close(fd)
 	}
 }
 
-// on and off switch the counters.
+// on and off enable and disable the counters.
 func (p *perf) on()  { p.switchTo(unix.PERF_EVENT_IOC_ENABLE) }
 func (p *perf) off() { p.switchTo(unix.PERF_EVENT_IOC_DISABLE) }
 
@@ -142,8 +141,8 @@ func (p *perf) switchTo(request uint) {
 	}
 }
 
-// close reads the counters and gives them back. One that had to share the
-// processor's with others is left out rather than estimated.
+// close reads and closes the counters. It omits a counter that was multiplexed with
+// others, because its value would be an estimate.
 func (p *perf) close() []Note {
 	if p == nil {
 		return nil
@@ -158,7 +157,8 @@ func (p *perf) close() []Note {
 	return notes
 }
 
-// readCounters adds up what threads, and those that they started, have counted.
+// readCounters adds up the counts of the opened threads and of those that inherited the
+// event.
 func readCounters(fds []int) (sum uint64, ok bool) {
 	for _, fd := range fds {
 		var buf [24]byte // value, time enabled, time running

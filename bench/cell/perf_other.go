@@ -2,7 +2,7 @@
 
 package cell
 
-// perf counts nothing here.
+// perf counts nothing on this system.
 type perf struct{}
 
 func openPerf() *perf       { return nil }

@@ -6,80 +6,78 @@ import (
 	"time"
 )
 
-// Result is what one measurement found. Its JSON form is part of run.json;
-// durations are whole nanoseconds there.
+// Result holds the figures of one measurement. Its JSON form is part of run.json;
+// durations are in whole nanoseconds.
 type Result struct {
-	EventsIn           uint64        `json:"eventsIn"`         // events in
-	DeltasOut          uint64        `json:"deltasOut"`        // deltas out
-	Elapsed            time.Duration `json:"elapsedNs"`        // from Begin to End, monotonic
-	EventsPerSecond    float64       `json:"eventsPerSecond"`  // EventsIn over Elapsed
-	DeltasPerEvent     float64       `json:"deltasPerEvent"`   // below 1 where events coalesce
-	Shared             bool          `json:"shared,omitempty"` // measured beside others: what only the process can tell is 0
-	AllocsPerEvent     float64       `json:"allocsPerEvent"`   // of the whole process between Begin and End
-	BytesPerEvent      float64       `json:"bytesPerEvent"`
+	EventsIn           uint64        `json:"eventsIn"`               // input events
+	DeltasOut          uint64        `json:"deltasOut"`              // output deltas
+	Elapsed            time.Duration `json:"elapsedNs"`              // from Begin to End, monotonic
+	EventsPerSecond    float64       `json:"eventsPerSecond"`        // EventsIn over Elapsed
+	DeltasPerEvent     float64       `json:"deltasPerEvent"`         // below 1 if events coalesce, above 1 if an event causes several deltas
+	Shared             bool          `json:"shared,omitempty"`       // measured with others in one process: allocations, CPU, GC, lock wait and counters are 0
+	AllocsPerEvent     float64       `json:"allocsPerEvent"`         // heap allocations of the process between Begin and End
+	BytesPerEvent      float64       `json:"bytesPerEvent"`          // allocated heap bytes of the process between Begin and End
 	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"`     // user and system time of the process, GC included; 0 if unknown
-	GCs                uint32        `json:"gcs"`                    // collections that ended
-	GCPause            time.Duration `json:"gcPauseNs"`              // in all
-	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"` // upper edge of the runtime's bucket: up to a quarter too long
-	LockWait           time.Duration `json:"lockWaitNs"`             // of all goroutines, as the runtime samples it
-	Memory             *Memory       `json:"memory,omitempty"`       // nil without a process of its own
+	GCs                uint32        `json:"gcs"`                    // completed garbage collections
+	GCPause            time.Duration `json:"gcPauseNs"`              // total stop-the-world time
+	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"` // upper bound of the runtime's bucket (/sched/pauses/total/gc:seconds), up to 25 % too long
+	LockWait           time.Duration `json:"lockWaitNs"`             // of all goroutines, estimated by the runtime (/sync/mutex/wait/total:seconds)
+	Memory             *Memory       `json:"memory,omitempty"`       // nil unless the measurement had its own process
 	Host               Host          `json:"host,omitzero"`          // disturbance by the machine
-	Counters           []Note        `json:"counters,omitempty"`     // per event, of processor and system, as far as the kernel gives them
+	Counters           []Note        `json:"counters,omitempty"`     // per event: "cycles/op", "context-switches/op" and others that the kernel provides
 	Latency            []Latency     `json:"latency,omitempty"`      // one entry per boundary, in the order of first use
 	Lag                *Lag          `json:"lag,omitempty"`          // nil if unpaced
-	Notes              []Note        `json:"notes,omitempty"`        // the workload's own figures, in order
-	Timeline           []Moment      `json:"timeline,omitempty"`     // empty if not reported
+	Notes              []Note        `json:"notes,omitempty"`        // figures of the workload, in the order of the reports
+	Timeline           []Moment      `json:"timeline,omitempty"`     // nil if not reported
 }
 
-// Memory is what a process took at its height, between Begin and End.
+// Memory is the memory use of a process between Begin and End.
 type Memory struct {
-	HeapBytes     uint64 `json:"heapBytes"`              // live heap at Begin, after a collection
-	PeakHeapBytes uint64 `json:"peakHeapBytes"`          // largest sampled size of heap objects
-	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"` // 0 where the kernel does not tell
+	HeapBytes     uint64 `json:"heapBytes"`              // live heap at Begin, after a garbage collection
+	PeakHeapBytes uint64 `json:"peakHeapBytes"`          // largest sample of /memory/classes/heap/objects:bytes
+	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"` // peak resident set; 0 if unknown
 }
 
-// Host is what happened to the machine and to the process between Begin and End
-// that no variant is to blame for.
+// Host is the disturbance of the measurement by the machine and by the limits of the
+// process.
 type Host struct {
-	StealShare float64       `json:"stealShare,omitempty"`  // of the machine's CPU time
-	Throttled  time.Duration `json:"throttledNs,omitempty"` // time held back by the CPU quota
-	GCLimited  bool          `json:"gcLimited,omitempty"`   // the runtime limited the collector at the heap limit
+	StealShare float64       `json:"stealShare,omitempty"`  // share of the machine's CPU time that the hypervisor took
+	Throttled  time.Duration `json:"throttledNs,omitempty"` // time that the CPU quota throttled the control group
+	GCLimited  bool          `json:"gcLimited,omitempty"`   // the runtime limited the collector, as the heap was at its limit; the duration is unknown
 }
 
-// Moment is one stretch of a measurement: what happened in it, and what was
-// waiting at its end.
+// Moment is one interval of a timeline.
 type Moment struct {
 	At       time.Duration `json:"atNs"`     // end of the interval, from the start of the schedule
-	Released uint64        `json:"released"` // in the interval
-	Handled  uint64        `json:"handled"`  // in the interval
-	Depth    uint64        `json:"depth"`    // events queued at its end
+	Released uint64        `json:"released"` // events released in the interval
+	Handled  uint64        `json:"handled"`  // events handled in the interval
+	Depth    uint64        `json:"depth"`    // events in the queue at the end
 }
 
-// Latency is how long events stayed between two stages.
+// Latency is the distribution of event times at one boundary.
 type Latency struct {
 	Boundary Boundary `json:"boundary"`
 	Quantiles
 }
 
-// Lag is how late releases were: released minus intended time. A release
-// before its time is one of zero lag, counted in Negative.
+// Lag is the distribution of released minus intended time. An early release counts as
+// zero lag, and in Negative.
 type Lag struct {
 	Quantiles
-	Budget    time.Duration `json:"budgetNs"`  // allowed lateness, see [Recorder.Schedule]
-	Late      uint64        `json:"late"`      // releases later than the budget
-	LateShare float64       `json:"lateShare"` // of all releases
-	Missed    uint64        `json:"missed"`    // releases after the schedule was over
+	Budget    time.Duration `json:"budgetNs"`  // allowed lag of a release; see [Recorder.Schedule]
+	Late      uint64        `json:"late"`      // releases later than Budget
+	LateShare float64       `json:"lateShare"` // Late over Count
+	Missed    uint64        `json:"missed"`    // releases after the end of the schedule
 }
 
-// Note is a figure of the workload's own.
+// Note is a figure of the workload.
 type Note struct {
-	Unit  string  `json:"unit"`
-	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`  // benchfmt unit
+	Value float64 `json:"value"` // finite
 }
 
-// Result returns the figures. The error wraps [ErrMisuse] for each mistake in
-// the use of the recorder: Begin or End missing or called twice, no Count, a
-// report before End. With an error there are no figures.
+// Result returns the figures, or an error that wraps [ErrMisuse] for each mistake:
+// Begin or End missing or called twice, no Count, a report before End.
 func (r *Recorder) Result() (Result, error) {
 	r.Abandon()
 	problems := r.misuse
@@ -141,7 +139,7 @@ func (r *Recorder) Result() (Result, error) {
 	return res, nil
 }
 
-// At returns the latency of the named boundary.
+// At returns the latency of the boundary; false if there is none.
 func (r Result) At(b Boundary) (Latency, bool) {
 	for _, l := range r.Latency {
 		if l.Boundary == b {

@@ -4,7 +4,7 @@ package cell
 
 import "time"
 
-// rusage is not told here.
+// rusage is unknown on this system: ok is always false.
 type rusage struct {
 	cpu              time.Duration
 	switches, faults int64

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// rusage is what the system has counted for the process, all its threads
-// together.
+// rusage holds the system's counters for all threads of the process.
 type rusage struct {
-	cpu              time.Duration
-	switches, faults int64
-	ok               bool
+	cpu              time.Duration // user and system time
+	switches, faults int64         // context switches; page faults
+	ok               bool          // the system reported them
 }
 
 func readRusage() rusage {

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// usage are the process's and the machine's totals at one moment.
+// usage holds the totals of the process and the machine at one moment.
 type usage struct {
 	mallocs, bytes uint64
-	gcs            uint32
-	gcPause        time.Duration
-	pauses         *metrics.Float64Histogram
-	gcLimited      uint64
+	gcs            uint32                    // completed collections
+	gcPause        time.Duration             // total
+	pauses         *metrics.Float64Histogram // histogram of stop-the-world pauses
+	gcLimited      uint64                    // last GC cycle with the limiter enabled
 	lockWait       time.Duration
 	rusage         rusage
-	cpu            *CPUTimes
-	throttled      time.Duration
+	cpu            *CPUTimes     // nil if unknown
+	throttled      time.Duration // total of the control groups
 }
 
-// readMemory reads what was allocated. ReadMemStats stops the world and so sees
-// every allocation; m is where it writes, since making room would be one itself.
+// readMemory reads the allocation counters. ReadMemStats stops the world, so it counts
+// every allocation. m is allocated by the caller, as an allocation here would be
+// counted.
 func (u *usage) readMemory(m *runtime.MemStats) {
 	runtime.ReadMemStats(m)
 	u.mallocs, u.bytes = m.Mallocs, m.TotalAlloc
@@ -47,14 +48,14 @@ func (u *usage) readRuntime() {
 	}
 }
 
-// readHost reads what the machine tells.
+// readHost reads CPU times and throttling of the machine.
 func (u *usage) readHost() {
 	root := Root()
 	u.cpu, u.throttled = ReadCPUTimes(root), Throttled(root)
 }
 
-// longest returns the upper edge of the last bucket that has grown between two
-// readings; 0 where none has.
+// longest returns the upper bound of the last bucket that grew between two readings; 0
+// if none did.
 func longest(before, after *metrics.Float64Histogram) time.Duration {
 	if before == nil || after == nil || len(before.Counts) != len(after.Counts) {
 		return 0
@@ -63,7 +64,7 @@ func longest(before, after *metrics.Float64Histogram) time.Duration {
 		if after.Counts[i] == before.Counts[i] {
 			continue
 		}
-		// The last bucket has no upper edge.
+		// The last bucket has no upper bound.
 		edge := after.Buckets[i+1]
 		if math.IsInf(edge, 1) {
 			edge = after.Buckets[i]
@@ -73,7 +74,7 @@ func longest(before, after *metrics.Float64Histogram) time.Duration {
 	return 0
 }
 
-// hostBetween says what befell the machine between two readings.
+// hostBetween returns the disturbance between two readings.
 func hostBetween(before, after usage) Host {
 	h := Host{Throttled: max(after.throttled-before.throttled, 0), GCLimited: after.gcLimited != before.gcLimited}
 	h.StealShare, _ = StealShare(before.cpu, after.cpu)

@@ -14,26 +14,26 @@ import (
 	"watchlab/bench/cell"
 )
 
-// ErrFormat is wrapped by the errors for a file or a name that is no benchfmt.
+// ErrFormat is wrapped by the errors for a file or a name that is not benchfmt.
 var ErrFormat = errors.New("not in benchmark format")
 
-// Config is what stands at the head of a file; empty values are left out.
+// Config is the file configuration at the head of a file. Empty values are omitted.
 type Config struct {
-	GOOS, GOARCH, Pkg, CPU string
-	Commit                 string // with -dirty where it applies
-	GOMAXPROCS             int
-	Shares                 string // of a merged run
+	GOOS, GOARCH, Pkg, CPU string // as in `go test`
+	Commit                 string // of the measuring program, with the suffix -dirty if it was modified
+	GOMAXPROCS             int    // suffix of every name, as in `go test`
+	Shares                 string // number of merged shares, such as "3 of 4 shares"; empty for one process
 }
 
-// Writer writes measurements as benchfmt, one line each.
+// Writer writes measurements as benchfmt, one per line.
 type Writer struct {
 	cfg       Config
 	out       *benchfmt.Writer
 	file      []benchfmt.Config
-	described map[string]bool
+	described map[string]bool // units whose metadata line is written
 }
 
-// NewWriter returns a writer to w. It writes nothing yet.
+// NewWriter returns a writer to w. It does not write yet.
 func NewWriter(w io.Writer, cfg Config) *Writer {
 	out := &Writer{cfg: cfg, out: benchfmt.NewWriter(w), described: make(map[string]bool)}
 	for _, kv := range [][2]string{
@@ -47,9 +47,9 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	return out
 }
 
-// Write writes one measurement of the named benchmark: the name without
-// "Benchmark" and without the suffix, such as "DeltaFIFO/impl=cond". Events are
-// the iterations. The name is checked by [CheckName].
+// Write writes one measurement. The name has neither "Benchmark" nor the GOMAXPROCS
+// suffix, such as "DeltaFIFO/impl=cond", and must pass [CheckName]. Iterations are the
+// events.
 func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
 		Iters:  int(min(r.EventsIn, math.MaxInt)),
 	}
-	// These stand at the head of a file, whether or not every line has them.
+	// Metadata of these units is at the head of every file.
 	for _, unit := range fixedUnits {
 		if err := w.describe(unit); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 
 // describe writes a unit's metadata before its first value.
 func (w *Writer) describe(unit string) error {
-	// A workload's own notes may be better either way.
+	// The better direction of a workload's notes is not declared.
 	if w.described[unit] || !ours(unit) {
 		return nil
 	}
@@ -91,9 +91,9 @@ func (w *Writer) describe(unit string) error {
 
 var nameForm = regexp.MustCompile(`^\p{Lu}[^\s/=-]*(/[^\s/=]+=[^\s/=]+)*$`)
 
-// CheckName tells whether a benchmark name can be written and read back: a
-// capital first, then parts of the form key=value without spaces, slashes or
-// further equals signs.
+// CheckName returns an error that wraps [ErrFormat] if a benchmark name cannot be read
+// back. A name starts with a capital letter. Its parts are key=value without spaces,
+// slashes or further equals signs.
 func CheckName(name string) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("benchmark name %q: %w (want Name/key=value/key=value, without spaces or slashes in a value)", name, ErrFormat)
@@ -103,9 +103,8 @@ func CheckName(name string) error {
 
 var procsLike = regexp.MustCompile(`-[0-9]+$`)
 
-// suffix is -GOMAXPROCS, which `go test` leaves out for 1. It stands
-// nevertheless where the name itself ends like one, so that it can be told
-// apart.
+// suffix is -GOMAXPROCS. `go test` omits it for 1. It is written nevertheless if the
+// name itself ends like a suffix.
 func suffix(name string, procs int) string {
 	if procs > 1 || procs == 1 && procsLike.MatchString(name) {
 		return fmt.Sprintf("-%d", procs)
@@ -113,16 +112,16 @@ func suffix(name string, procs int) string {
 	return ""
 }
 
-// File is what a benchfmt file holds.
+// File is the content of a benchfmt file.
 type File struct {
-	Config  map[string]string  // of the file's head
-	Names   []string           // in order of appearance
-	Samples map[string]Samples // by name
-	Iters   map[string][]int   // of each line, by name
+	Config  map[string]string  // file configuration at the end of the file, such as "goos"
+	Names   []string           // without the GOMAXPROCS suffix, in the order of appearance
+	Samples map[string]Samples // by name, with units as written
+	Iters   map[string][]int   // iterations of each line, by name
 }
 
-// Read reads a file back. fileName stands in errors, which wrap [ErrFormat]
-// with the number of the first line that cannot be read.
+// Read reads a benchfmt file. fileName is used in errors, which wrap [ErrFormat] and
+// name the first invalid line.
 func Read(r io.Reader, fileName string) (*File, error) {
 	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Iters: map[string][]int{}}
 	in := benchfmt.NewReader(r, fileName)

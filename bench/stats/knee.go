@@ -2,29 +2,28 @@ package stats
 
 import "time"
 
-// Objective is a latency that has to be held: a quantile, by its unit
-// ([UnitP99]), and the most that it may be.
+// Objective is an upper bound on a latency quantile.
 type Objective struct {
-	Unit string        `json:"unit"`
-	Most time.Duration `json:"mostNs"`
+	Unit string        `json:"unit"`   // quantile, such as [UnitP99]
+	Most time.Duration `json:"mostNs"` // largest allowed latency
 }
 
-// Knee is the highest rate at which a variant holds an objective.
+// Knee is the highest rate at which a variant meets an objective.
 type Knee struct {
-	Cell      string      `json:"cell"` // name without the rate
-	Impl      string      `json:"impl"`
-	Objective Objective   `json:"objective"`
-	Held      float64     `json:"held"`             // highest rate, in events/s, below which all tried rates held; 0: none
-	Failed    float64     `json:"failed,omitempty"` // lowest rate above Held that failed; 0: none
-	Limit     string      `json:"limit"`            // latency, generator, invariant, search (its end), or time
+	Cell      string      `json:"cell"`             // benchmark name without the rate
+	Impl      string      `json:"impl"`             // variant
+	Objective Objective   `json:"objective"`        // to meet at each rate
+	Held      float64     `json:"held"`             // highest rate in events/s that, like all lower tried rates, met it; 0: none
+	Failed    float64     `json:"failed,omitempty"` // lowest rate above Held that failed it; 0: none
+	Limit     string      `json:"limit"`            // what prevents higher rates: latency, generator, invariant, search (its end), or time
 	Points    []KneePoint `json:"points"`           // tried rates, ascending
 }
 
-// KneePoint is one rate that was tried.
+// KneePoint is the result at one tried rate.
 type KneePoint struct {
 	Rate    float64            `json:"rate"`              // events/s
 	Latency map[string]float64 `json:"latency,omitempty"` // median over the rounds in ns, by unit
-	Rounds  int                `json:"rounds"`
-	Holds   int                `json:"holds"`             // rounds that held the objective
-	Verdict string             `json:"verdict,omitempty"` // short form, where figures are unreliable
+	Rounds  int                `json:"rounds"`            // played rounds
+	Holds   int                `json:"holds"`             // rounds that met the objective
+	Verdict string             `json:"verdict,omitempty"` // short form; empty if valid
 }

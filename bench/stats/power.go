@@ -9,23 +9,20 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Power is how often a difference of [MinDetectable]'s size is found.
+// Power is the probability of detecting a difference of [MinDetectable]'s size.
 const Power = 0.8
 
-// MinDetectable returns the smallest change, as a share, that [Compare] would
-// find in 80 % of runs ([Power]) with as many rounds as these and as much
-// noise: 0.04 stands for a ratio of 1.04 or of 1/1.04. False where no outcome
-// could be significant, with fewer than 4 rounds on each side, and where a
-// figure is not above 0.
+// MinDetectable returns the smallest relative change that [Compare] detects in 80 % of
+// runs ([Power]) with the same number of rounds and the same noise. 0.04 stands for a
+// ratio of 1.04 or 1/1.04. It returns false below 4 rounds on each side, where no
+// outcome is significant, or if a figure is not above 0.
 //
-// The noise is the standard deviation of the logarithms within each side,
-// pooled; it is an estimate, and from few rounds a rough one: of 5 on each
-// side, a quarter either way is usual. How large a change has to be in terms of
-// it is simulated with normal noise, from a fixed seed, so that equal rounds
-// have equal answers. Noise with heavier tails is overestimated rather than
-// underestimated.
+// Noise is the pooled standard deviation of the logarithms. From few rounds this is a
+// rough estimate: with 5 on each side, errors of 25 % are common. The required change
+// is simulated with normal noise from a fixed seed, so the result is deterministic.
+// Noise with heavier tails makes the result too large rather than too small.
 //
-// Time: O(n+m), once for each pair of n and m O(simulations · n·m).
+// Time: O(n+m), plus O(simulations · n·m) once for each pair of n and m.
 func MinDetectable(base, values []float64) (share float64, ok bool) {
 	n, m := len(base), len(values)
 	if n < 2 || m < 2 || !positive(base) || !positive(values) || smallestP(n, m) >= Alpha {
@@ -39,7 +36,7 @@ func positive(values []float64) bool {
 	return !slices.ContainsFunc(values, func(v float64) bool { return !(v > 0) || math.IsInf(v, 1) })
 }
 
-// squares is the sum of squares of the logarithms around their mean.
+// squares is the sum of squared deviations of the logarithms from their mean.
 func squares(values []float64) float64 {
 	mean := 0.0
 	for _, v := range values {
@@ -53,7 +50,7 @@ func squares(values []float64) float64 {
 	return sum
 }
 
-// sizes are the numbers of rounds of the two sides.
+// sizes are the numbers of rounds on the two sides.
 type sizes struct{ n, m int }
 
 // shifts and criticals keep what was computed for each pair of sizes.
@@ -62,13 +59,12 @@ var (
 	criticals sync.Map // sizes → int
 )
 
-// detectableShift is how many standard deviations two sides must lie apart to
-// be told apart in a share of Power of all draws.
+// detectableShift is the distance of the two sides, in standard deviations, that the
+// test detects in a share of Power of all draws.
 //
-// The test looks at nothing but how many of the n·m pairs are in order, so each
-// draw has a smallest shift from which on it is significant: that which brings
-// one more pair than critical-1 in order. The quantile of those shifts is the
-// answer, without a search.
+// The test depends only on the number of ordered pairs out of n·m. So each draw has a
+// smallest significant shift: the one that orders the critical-th pair. The result is
+// the quantile of those shifts; no search is needed.
 func detectableShift(n, m int) float64 {
 	key := sizes{n, m}
 	if v, ok := shifts.Load(key); ok {
@@ -100,9 +96,9 @@ func detectableShift(n, m int) float64 {
 	return shift
 }
 
-// critical is the smallest number of pairs in order, of n·m, that the test calls
-// significant; it asks the very test that Compare uses. Some outcome of n and m
-// must be significant.
+// critical is the smallest number of ordered pairs, out of n·m, that the test calls
+// significant. It calls the same test as Compare. n and m must allow a significant
+// outcome.
 func critical(n, m int) int {
 	key := sizes{n, m}
 	if v, ok := criticals.Load(key); ok {
@@ -120,15 +116,15 @@ func critical(n, m int) int {
 	return hi
 }
 
-// significantAt tests two sides without ties of which u pairs are in order.
+// significantAt tests two sides without ties that have u ordered pairs.
 func significantAt(n, m, u int) bool {
 	base, values := make([]float64, n), make([]float64, m)
 	for i := range base {
 		base[i] = float64(i + 1)
 	}
 	for j := range values {
-		// As many of the base's as are left to be passed; the j keeps equal places
-		// apart.
+		// Place each value above as many base values as u allows; the term with j
+		// prevents ties.
 		passed := min(n, u)
 		u -= passed
 		values[j] = float64(passed) + 0.5 + float64(j)/float64(4*m)
@@ -136,7 +132,8 @@ func significantAt(n, m, u int) bool {
 	return benchmath.AssumeNothing.Compare(sampleOf(base), sampleOf(values)).P < Alpha
 }
 
-// ratioInterval bounds the ratio of values to base, or returns zeros.
+// ratioInterval returns the 95 % confidence interval of the ratio of values to base, or
+// zeros if it is not testable.
 func ratioInterval(base, values []float64) (lo, hi float64) {
 	n, m := len(base), len(values)
 	if n == 0 || m == 0 || smallestP(n, m) >= Alpha || !positive(base) || !positive(values) {

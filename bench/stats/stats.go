@@ -1,19 +1,19 @@
-// Package stats turns measurements into benchfmt, the format of `go test -bench`, and
+// Package stats converts measurements to benchfmt, the format of `go test -bench`, and
 // compares them.
 //
-//  1. [Values] gives each figure of a measurement its unit ("events/s", "p99-ns").
-//  2. [Writer] writes one line for each round of a cell, and [Read] reads such a file;
+//  1. [Values] assigns each figure of a measurement a unit ("events/s", "p99-ns").
+//  2. [Writer] writes one line per round of a cell, and [Read] reads such a file.
 //     benchstat reads the same file and shows the same medians.
 //  3. [Summarize] summarises the rounds of a cell, and [Compare] compares them with the
-//     baseline's. Both use golang.org/x/perf/benchmath without an assumption on the
+//     baseline. Both use golang.org/x/perf/benchmath without an assumption on the
 //     distribution: medians, order-statistic confidence intervals, the Mann-Whitney U
 //     test.
-//  4. [MinDetectable] is the smallest difference that the same rounds detect: the worth
-//     of "no difference".
-//  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep; [Knee]
+//  4. [MinDetectable] returns the smallest difference that the same rounds can detect. It
+//     says how much a result of "no difference" is worth.
+//  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
 //     and [Surface] describe the results of other sweeps.
 //
-// Package compare has the tables of whole files and the regression gate.
+// Package compare contains the tables of whole files and the regression gate.
 package stats
 
 import (
@@ -31,17 +31,20 @@ const (
 	Alpha      = 0.05
 )
 
-// Summary summarises the rounds of one figure.
+// Summary summarises one figure over the rounds.
 type Summary struct {
-	N      int      `json:"n"` // rounds
-	Median float64  `json:"median"`
-	Lo     *float64 `json:"lo,omitempty"` // 95 % confidence interval of the median; nil below 6 rounds
-	Hi     *float64 `json:"hi,omitempty"`
+	N      int      `json:"n"`            // number of rounds
+	Median float64  `json:"median"`       // over the rounds
+	Lo     *float64 `json:"lo,omitempty"` // 95 % confidence interval of the median, with Hi; nil below 6 rounds
+	Hi     *float64 `json:"hi,omitempty"` // nil like Lo
+	// Spread is the interquartile range over the median; nil for one round or a median
+	// of 0. It is used instead of the interval's width because it is defined from 2
+	// rounds on.
 	Spread *float64 `json:"spread,omitempty"` // interquartile range over the median; nil of one round or a median of 0
 }
 
-// Summarize summarises values, one per round, without changing them. Without values it
-// returns the zero Summary.
+// Summarize summarises values, one per round, and does not modify them. For no values
+// it returns the zero Summary.
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -59,19 +62,22 @@ func Summarize(values []float64) Summary {
 	return s
 }
 
-// Median returns the median of values, 0 of none.
+// Median returns the median of values; 0 for no values.
 func Median(values []float64) float64 { return Summarize(values).Median }
 
-// Comparison compares one figure of a cell with the baseline's.
+// Comparison compares one figure of a cell with that of the baseline.
 type Comparison struct {
-	Ratio       float64 // of the medians, over the baseline's; NaN where that is 0
-	P           float64 // two-sided Mann-Whitney U test
-	Testable    bool    // false if no outcome could be significant: below 4 rounds a side
+	Ratio       float64 // of the medians, cell over baseline; NaN if the baseline's is 0
+	P           float64 // of the two-sided Mann-Whitney U test: probability of such a difference by chance
+	Testable    bool    // false if no outcome could be significant: below 4 rounds on each side
 	Significant bool    // P < [Alpha]
-	Lo, Hi      float64 // 95 % interval of the ratio (Hodges-Lehmann on all pairs); 0 if untestable
+	// Lo and Hi are the 95 % confidence interval of the ratio (Hodges-Lehmann, on the
+	// ratios of all pairs). It excludes 1 if the difference is significant. Both are 0
+	// if the comparison is not testable or a figure is not above 0.
+	Lo, Hi float64
 }
 
-// Compare compares values with base and changes neither.
+// Compare compares values with base. It modifies neither.
 func Compare(base, values []float64) Comparison {
 	c := Comparison{Ratio: Median(values) / Median(base), P: 1}
 	if math.IsInf(c.Ratio, 0) {
@@ -88,8 +94,7 @@ func Compare(base, values []float64) Comparison {
 	return c
 }
 
-// PText writes a probability of chance: "p=0.012", and "p<0.001" where three
-// digits would say 0.
+// PText formats a p-value: "p=0.012", or "p<0.001" for values that would round to 0.
 func PText(p float64) string {
 	if p < 0.0005 {
 		return "p<0.001"
@@ -97,8 +102,8 @@ func PText(p float64) string {
 	return fmt.Sprintf("p=%.3f", p)
 }
 
-// smallestP is the two-sided p of the most extreme outcome: all of one side
-// above all of the other, 2 of the (n+m choose n) orders.
+// smallestP is the two-sided p of the most extreme outcome, with all values of one side
+// above the other's. It has 2 of the (n+m choose n) orders.
 func smallestP(n, m int) float64 {
 	orders := 1.0
 	for i := 1; i <= n; i++ {
@@ -107,13 +112,13 @@ func smallestP(n, m int) float64 {
 	return 2 / orders
 }
 
-// sampleOf copies, as benchmath sorts what it is given.
+// sampleOf copies the values, because benchmath sorts its input.
 func sampleOf(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.Thresholds{CompareAlpha: Alpha})
 }
 
-// quantile interpolates linearly between the order statistics of sorted
-// values (type 7 of Hyndman and Fan, the default of R and NumPy).
+// quantile interpolates linearly between the order statistics of sorted values: type 7
+// of Hyndman and Fan, the default of R and NumPy.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(math.Floor(at))
@@ -123,8 +128,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// Samples holds the rounds of one cell: for each unit, the values in the order
-// of the rounds.
+// Samples holds the rounds of one cell: values by unit, in the order of the rounds.
 type Samples map[string][]float64
 
 // Units returns the units with values, sorted.

@@ -9,37 +9,34 @@ import (
 	"slices"
 )
 
-// ErrTooFewPoints is wrapped by the error of [FitUSL] where the law has as many
-// parameters as there are numbers to fit it to.
+// ErrTooFewPoints is wrapped by the error of [FitUSL] for fewer than 4 points.
 var ErrTooFewPoints = errors.New("too few points for a fit")
 
-// minUSLPoints is one more than the law has parameters: three points are always
-// met, and show nothing.
+// minUSLPoints is one more than the number of parameters: the law fits any three points
+// exactly.
 const minUSLPoints = 4
 
-// resamples of the bootstrap.
+// resamples is the number of resamples of the bootstrap.
 const resamples = 1000
 
-// At returns the throughput that the law gives for n.
+// At returns the throughput of the law at n workers, in events/s.
 func (u USL) At(n float64) float64 {
 	return u.Lambda.Value * n / (1 + u.Sigma.Value*(n-1) + u.Kappa.Value*n*(n-1))
 }
 
-// FitUSL fits the Universal Scalability Law to the medians of the points by
-// least squares of the relative residuals, as noise is a share of a throughput;
-// Sigma and Kappa are not below 0. It is for numbers of workers only.
+// FitUSL fits the Universal Scalability Law to the medians of the points. It minimises
+// the squares of the relative residuals, because noise is proportional to throughput.
+// Sigma and Kappa are at least 0. N must be a number of workers.
 //
-// The intervals, at 0.95, are of a bootstrap of 1,000 resamples from a fixed
-// seed: each draws how far points lie from the curve (widened for the
-// parameters that the fit has spent) and, where points have several rounds,
-// which of them were played. They are wide where there are few points, and
-// rightly so. A Peak beyond the last point is extrapolated.
+// The 95 % intervals come from a bootstrap of 1,000 resamples with a fixed seed. Each
+// resample draws residuals from the curve, widened for the fitted parameters. For
+// points with several rounds it also draws the rounds. With few points the intervals
+// are wide. A Peak beyond the last point is extrapolated.
 //
-// Errors wrap [ErrTooFewPoints], for fewer than 4 different numbers, or say
-// which point cannot be used. Points are neither changed nor need to be in
-// order.
+// Errors wrap [ErrTooFewPoints] for fewer than 4 points, or name an invalid point. The
+// points may be in any order and are not modified.
 func FitUSL(points []ScalePoint) (USL, error) {
-	// In another order, the bootstrap would draw others.
+	// A fixed order makes the bootstrap deterministic.
 	points = slices.SortedFunc(slices.Values(points), func(a, b ScalePoint) int { return cmp.Compare(a.N, b.N) })
 	n, x := make([]float64, 0, len(points)), make([]float64, 0, len(points))
 	for _, p := range points {
@@ -61,7 +58,7 @@ func FitUSL(points []ScalePoint) (USL, error) {
 		Lambda: Estimate{Value: best.lambda()}, Sigma: Estimate{Value: best.sigma()}, Kappa: Estimate{Value: best.kappa()},
 	}
 	if kappa := u.Kappa.Value; kappa > 0 {
-		// Where σ is 1 and more, throughput falls from the first worker on.
+		// For σ ≥ 1, throughput falls from the first worker on.
 		u.Peak = math.Max(1, math.Sqrt(math.Max(0, 1-u.Sigma.Value)/kappa))
 		u.PeakRate = u.At(u.Peak)
 	}
@@ -70,7 +67,7 @@ func FitUSL(points []ScalePoint) (USL, error) {
 	return u, nil
 }
 
-// relative are the weights that make residuals relative.
+// relative returns the weights for relative residuals.
 func relative(x []float64) []float64 {
 	w := make([]float64, len(x))
 	for i, v := range x {
@@ -79,7 +76,7 @@ func relative(x []float64) []float64 {
 	return w
 }
 
-// goodness is how well the curve meets the points.
+// goodness returns the relative root mean square error and R².
 func goodness(c curve, n, x []float64) (rmse, r2 float64) {
 	mean := 0.0
 	for _, v := range x {
@@ -98,7 +95,7 @@ func goodness(c curve, n, x []float64) (rmse, r2 float64) {
 	return math.Sqrt(squared / float64(len(x))), r2
 }
 
-// bootstrap fills the intervals.
+// bootstrap computes the confidence intervals.
 func (u *USL) bootstrap(best curve, n, x []float64, points []ScalePoint) {
 	residuals := make([]float64, len(n))
 	widen := math.Sqrt(float64(len(n)) / float64(len(n)-minUSLPoints+1))
@@ -124,23 +121,23 @@ func (u *USL) bootstrap(best curve, n, x []float64, points []ScalePoint) {
 	u.Kappa.bound(kappas)
 }
 
-// bound takes the interval from what the resamples gave. It holds the value even
-// where the bound at 0 pushed all resamples to one side.
+// bound sets the interval from the resamples. It includes Value even if the bound at 0
+// moved all resamples to one side.
 func (e *Estimate) bound(draws []float64) {
 	slices.Sort(draws)
 	e.Lo = math.Min(e.Value, quantile(draws, (1-Confidence)/2))
 	e.Hi = math.Max(e.Value, quantile(draws, (1+Confidence)/2))
 }
 
-// curve is the law as N / (a + b(N-1) + cN(N-1)): its denominator is linear in
-// what is looked for.
+// curve is the law as N / (a + b(N-1) + cN(N-1)), whose denominator is linear in the
+// parameters.
 type curve [3]float64
 
 func (c curve) lambda() float64 { return 1 / c[0] }
 func (c curve) sigma() float64  { return c[1] / c[0] }
 func (c curve) kappa() float64  { return c[2] / c[0] }
 
-// terms are what a, b and c stand before.
+// terms are the factors of a, b and c in the denominator.
 func terms(n float64) [3]float64 { return [3]float64{1, n - 1, n * (n - 1)} }
 
 func (c curve) at(n float64) float64 {
@@ -157,9 +154,9 @@ func (c curve) loss(n, x, w []float64) float64 {
 	return sum
 }
 
-// fitCurve minimises the weighted squares of the residuals with a > 0 and b and
-// c not below 0. Where a bound holds, the parameter is 0, so the best of the
-// four choices of parameters that stays within the bounds is the answer.
+// fitCurve minimises the weighted squares of the residuals with a > 0, b ≥ 0 and c ≥ 0.
+// At an active bound the parameter is 0. So the solution is the best feasible one over
+// the four sets of free parameters.
 func fitCurve(n, x, w []float64) curve {
 	var best curve
 	least := math.Inf(1)
@@ -175,21 +172,20 @@ func fitCurve(n, x, w []float64) curve {
 	return best
 }
 
-// descend is Gauss and Newton's way to the least squares over the free
-// parameters, from the solution of the linear problem N/X = a + b(N-1) + cN(N-1).
-// A step is halved until it helps. False where it leaves where the curve is
-// defined.
+// descend is the Gauss-Newton method for least squares over the free parameters. It
+// starts at the solution of the linear problem N/X = a + b(N-1) + cN(N-1), and halves a
+// step until it improves. It returns false if the curve is undefined at the result.
 func descend(n, x, w []float64, free []int) (curve, bool) {
 	const steps, halvings = 200, 40
 	normal := newNormal(free)
 	for i := range n {
-		// A residual of N/X counts as that of X which it stands for.
+		// Convert the weight of a residual of X to that of N/X.
 		scale := w[i] * x[i] * x[i] * x[i] * x[i] / (n[i] * n[i])
 		normal.add(terms(n[i]), n[i]/x[i], scale)
 	}
 	c, ok := normal.solve()
 	if !ok || !c.defined(n) {
-		// One worker's throughput, without any loss, is always defined.
+		// The throughput of one worker without any loss is always defined.
 		c = curve{n[0] / x[0]}
 	}
 	loss := c.loss(n, x, w)
@@ -223,8 +219,7 @@ func descend(n, x, w []float64, free []int) (curve, bool) {
 	return c, c.defined(n)
 }
 
-// defined reports whether the curve has a throughput above 0 at one worker and
-// at each n.
+// defined reports whether the throughput is above 0 at one worker and at each n.
 func (c curve) defined(n []float64) bool {
 	if !(c[0] > 0) {
 		return false
@@ -235,17 +230,17 @@ func (c curve) defined(n []float64) bool {
 	})
 }
 
-// normal are the normal equations of a linear least-squares problem over the
-// free ones of three parameters.
+// normal holds the normal equations of a linear least-squares problem over the free
+// parameters.
 type normal struct {
-	free   []int
+	free   []int // indexes of the free parameters
 	matrix [3][3]float64
 	right  [3]float64
 }
 
 func newNormal(free []int) *normal { return &normal{free: free} }
 
-// add adds an equation with its weight.
+// add adds a weighted equation.
 func (e *normal) add(terms [3]float64, right, weight float64) {
 	for i, p := range e.free {
 		for j, q := range e.free {
@@ -255,8 +250,8 @@ func (e *normal) add(terms [3]float64, right, weight float64) {
 	}
 }
 
-// solve eliminates, with the parameters scaled to each other, as N(N-1) may be
-// 10⁶ times 1. False where the equations don't decide.
+// solve uses Gaussian elimination with pivoting. It scales the parameters first, as
+// N(N-1) may be 10⁶ times 1. It returns false for a singular system.
 func (e *normal) solve() (curve, bool) {
 	k := len(e.free)
 	var scale [3]float64

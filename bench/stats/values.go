@@ -9,8 +9,8 @@ import (
 	"watchlab/bench/cell"
 )
 
-// The units of the figures that every measurement has. Times are written in
-// nanoseconds, as `go test` does; benchstat shows them in seconds.
+// Units of the figures of every measurement. Times are in nanoseconds, as in `go test`;
+// benchstat shows them in seconds.
 const (
 	UnitNsPerOp        = "ns/op"
 	UnitEventsPerSec   = "events/s"
@@ -21,22 +21,21 @@ const (
 	UnitGCs            = "gcs/run"
 	UnitGCPause        = "gc-pause-ns/run"
 	UnitLockWait       = "lock-wait-ns/op"
-	// UnitGCPauseMax is the longest pause; it is written where it is known.
+	// UnitGCPauseMax is the longest GC pause; absent if unknown.
 	UnitGCPauseMax = "gc-pause-max-ns"
-	// UnitSteal is which share of the machine's CPU time went to others.
+	// UnitSteal is the share of the machine's CPU time taken by the hypervisor.
 	UnitSteal = "steal/run"
 )
 
-// The units of memory, which is known of cells only that had a process to
-// themselves. The heap's growth is its peak less what was live when the clock
-// started.
+// Units of memory, for cells with their own process. Heap growth is the peak heap minus
+// the live heap at the start.
 const (
 	UnitPeakHeap   = "peak-heap-B"
 	UnitHeapGrowth = "heap-growth-B"
 	UnitPeakRSS    = "peak-RSS-B"
 )
 
-// The units of the headline latency, and of the generator's lag.
+// Units of the headline latency and of the generator's lag.
 const (
 	UnitP50      = "p50-ns"
 	UnitP90      = "p90-ns"
@@ -47,20 +46,19 @@ const (
 	UnitLateness = "late/release"
 )
 
-// fixedUnits are those of every measurement.
+// fixedUnits are the units of every measurement.
 var fixedUnits = []string{
 	UnitNsPerOp, UnitEventsPerSec, UnitBytesPerOp, UnitAllocsPerOp, UnitCPUPerOp, UnitGCs, UnitGCPause, UnitLockWait,
 	UnitP50, UnitP90, UnitP99, UnitP999, UnitMax, UnitLagP99, UnitLateness,
 }
 
-// addedUnits are those of some measurements only.
+// addedUnits are units of some measurements.
 var addedUnits = []string{UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeakRSS}
 
-// neutral are the units in which neither is better, or that are none of the
-// variant's.
+// neutral are units without a better direction, or outside the variant's influence.
 var neutral = []string{UnitDeltasPerEvent, UnitSteal}
 
-// ours reports whether a unit is one of [Values] that is better one way.
+// ours reports whether [Values] writes the unit and it has a better direction.
 func ours(unit string) bool {
 	if slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) {
 		return true
@@ -73,28 +71,26 @@ func ours(unit string) bool {
 	return false
 }
 
-// Reserved reports whether a unit is one that [Values] gives of any measurement,
-// so that a note cannot take its place. The units of further boundaries, which are
-// the workload's to name, are not among them.
+// Reserved reports whether [Values] may write the unit for any measurement, so that a
+// note cannot use it. Units of named boundaries are not reserved.
 func Reserved(unit string) bool {
 	return slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) || slices.Contains(neutral, unit)
 }
 
-// Direction says which way a unit is better.
+// Direction is the better direction of a unit.
 type Direction string
 
-// The directions. Unknown is that of a workload's note whose unit doesn't tell.
+// The directions. Unknown is for notes with a unit of another form.
 const (
 	Lower   Direction = "lower"
 	Higher  Direction = "higher"
 	Unknown Direction = ""
 )
 
-// Better returns which way a unit is better. Of units that are not of [Values],
-// the form decides: of rates ("reads/s") more is better; of times, bytes and
-// what an operation or event costs ("list-ns", "B/queued-event", "cycles/op")
-// less is; of others it is unknown. Both "p99-ns" and benchstat's "p99-sec" are
-// understood.
+// Better returns the better direction of a unit. For units that are not from [Values],
+// the form decides. Rates ("reads/s") are better higher. Times, bytes and costs per
+// operation or event ("list-ns", "B/queued-event", "cycles/op") are better lower.
+// Others are unknown. It accepts both "p99-ns" and benchstat's "p99-sec".
 func Better(unit string) Direction {
 	count, per, _ := strings.Cut(unit, "/")
 	last := count[strings.LastIndexByte(count, '-')+1:]
@@ -109,17 +105,16 @@ func Better(unit string) Direction {
 	return Unknown
 }
 
-// Value is one figure and its unit.
+// Value is a figure with its unit.
 type Value struct {
 	Unit  string
 	Value float64
 }
 
-// Values returns the figures of a measurement, in the order in which they
-// stand on a line. The latency of the headline boundary stands under plain
-// units ("p99-ns"), that of every other boundary under its name, with "-to-"
-// for the arrow ("popped-to-handled-p99-ns"). An empty or unknown headline
-// means [Headline]'s choice.
+// Values returns the figures of a measurement in the order of a benchfmt line. The
+// headline boundary has plain units ("p99-ns"). Other boundaries have their name as a
+// prefix, with "-to-" for the arrow ("popped-to-handled-p99-ns"). For an empty or
+// unknown headline, [Headline] chooses.
 func Values(r cell.Result, headline cell.Boundary) []Value {
 	ns := func(d time.Duration) float64 { return float64(d.Nanoseconds()) }
 	n := float64(r.EventsIn)
@@ -136,10 +131,10 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 	}
 	switch {
 	case r.Shared:
-		// They would be those of all that was measured at the same time.
+		// Other figures would include the concurrent cells.
 		values = []Value{values[0], values[1], {UnitDeltasPerEvent, r.DeltasPerEvent}}
 	case r.GCs == 0 || r.GCPauseMax > 0:
-		// Collections without a longest pause are of a file that is older than it.
+		// Old files have collections but no longest pause.
 		values = append(values, Value{UnitGCPauseMax, ns(r.GCPauseMax)})
 	}
 	values = append(values, Value{UnitSteal, r.Host.StealShare})
@@ -177,10 +172,10 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 	return values
 }
 
-// Headline returns the boundary whose latency speaks for the measurement: the
-// wanted one if it was measured; else the last-named of those that begin at the
-// intended time ("intended→…"), as only they count the wait before a late
-// release; else the last-named. Empty where no latency was measured.
+// Headline returns the boundary of the headline latency. It is the wanted one if it was
+// measured. Otherwise it is the last boundary that begins at the intended time
+// ("intended→…"), because only these include the wait before a late release. Otherwise
+// it is the last boundary; empty if no latency was measured.
 func Headline(r cell.Result, wanted cell.Boundary) cell.Boundary {
 	var chosen cell.Boundary
 	for _, l := range r.Latency {
@@ -194,13 +189,13 @@ func Headline(r cell.Result, wanted cell.Boundary) cell.Boundary {
 	return chosen
 }
 
-// boundaryUnit writes a boundary's name as the ASCII part of a unit. A slash
-// would begin the unit's denominator.
+// boundaryUnit converts a boundary's name to part of a unit. A slash would begin the
+// unit's denominator.
 func boundaryUnit(b cell.Boundary) string {
 	return strings.NewReplacer("→", "-to-", "/", "-").Replace(string(b))
 }
 
-// Collect gathers the figures of several rounds.
+// Collect returns the figures of several rounds, by unit.
 func Collect(rounds []cell.Result, headline cell.Boundary) Samples {
 	s := make(Samples)
 	for _, r := range rounds {
