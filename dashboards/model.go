@@ -1,10 +1,11 @@
 package dashboards
 
-// The model of a dashboard has what ours need of Grafana's JSON. Grafana 9.3
+// The model has the parts of Grafana's JSON that these dashboards use. Grafana 9.3
 // (schemaVersion 37) and later read it. Names and values follow Grafana's schema of a
-// dashboard (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana,
-// 9.3) and of the panels (panelcfg.cue of each). Grafana publishes no Go module of it,
-// but TypeScript types, against which bench/e2e/dashboards compiles the result.
+// dashboard (kinds/structured/dashboard/dashboard_kind.cue of
+// github.com/grafana/grafana, 9.3) and of the panels (panelcfg.cue of each). Grafana
+// publishes no Go module of the schema. It publishes TypeScript types, against which
+// bench/e2e/dashboards compiles the result.
 
 // datasourceName is the variable of the data source that all queries use.
 const datasourceName = "datasource"
@@ -17,11 +18,12 @@ type dashboard struct {
 	UID, Title, Description string
 	Tags                    []string
 	From                    string // the start of the time range, e.g. now-15m
-	Refresh                 string
-	Variables               []variable
-	Annotations             []annotation
-	Links                   []link
-	Rows                    []row
+	// Refresh is the interval of reloading, such as 5s.
+	Refresh     string
+	Variables   []variable
+	Annotations []annotation
+	Links       []link
+	Rows        []row
 }
 
 // row is a heading with panels below it. Panels fill lines from the left.
@@ -37,8 +39,9 @@ type link struct{ Title, Tag string }
 type annotation struct {
 	Name, Color, Expr string
 	Title, Text       string // with labels in {{}}
-	Step              string
-	Off               bool // at first
+	// Step is the interval of evaluating Expr.
+	Step string
+	Off  bool // at first
 }
 
 // variable is a picker at the top of a dashboard. One without a query picks the data
@@ -46,8 +49,10 @@ type annotation struct {
 type variable struct {
 	Name, Label, Description, Query string
 	Multi                           bool // several values, or All as AllValue
-	AllValue                        string
-	Descending                      bool
+	// AllValue is the regular expression of All: .+ requires the label, .* does not.
+	AllValue string
+	// Descending lists the last value first and selects it.
+	Descending bool
 }
 
 // kind of a panel: the name of Grafana's plugin.
@@ -65,24 +70,29 @@ const (
 type panel struct {
 	Kind                     kind
 	Title, Description, Unit string
-	Width, Height            int
-	Queries                  []query
-	Thresholds               []threshold
-	Values                   []value // of a state timeline
-	Decimals                 int
-	Log, FromZero            bool // the axis
-	Stacked, Points          bool // lines
-	Calcs                    []string
-	Columns                  []column // of a table
-	Link, LinkTitle          string   // the UID of a dashboard
+	// Width in columns; Height in grid rows of about 30 pixels.
+	Width, Height int
+	Queries       []query
+	Thresholds    []threshold
+	Values        []value // of a state timeline
+	// Decimals is the number of shown decimals; negative leaves it to Grafana.
+	Decimals        int
+	Log, FromZero   bool // the axis
+	Stacked, Points bool // lines
+	// Calcs are shown in the legend of each series: mean, max, lastNotNull.
+	Calcs           []string
+	Columns         []column // of a table
+	Link, LinkTitle string   // the UID of a dashboard
 }
 
 // query is PromQL.
 type query struct {
 	Expr, Legend string
-	Instant      bool
-	Exemplars    bool
-	Rows         bool // classic buckets of a heat map
+	// Instant queries the end of the time range only.
+	Instant bool
+	// Exemplars requests traces beside the values.
+	Exemplars bool
+	Rows      bool // classic buckets of a heat map
 }
 
 // threshold is the lower bound of a colour.
@@ -101,5 +111,6 @@ type value struct {
 // first of several queries, and "Value" for a single one.
 type column struct {
 	Field, Name, Unit string
-	Decimals          int
+	// Decimals is the number of shown decimals; negative leaves it to Grafana.
+	Decimals int
 }

@@ -12,11 +12,14 @@ import (
 
 // Group is a set of rules that Prometheus evaluates together, in order.
 type Group struct {
+	// Name of the group in Prometheus.
 	Name string
-	// Interval is how often.
+	// Interval of the evaluation, such as 15s.
 	Interval string
-	Records  []Record
-	Alerts   []Alert
+	// Records are evaluated before Alerts, so alerts may use them.
+	Records []Record
+	// Alerts of the group.
+	Alerts []Alert
 }
 
 // Record is a recording rule.
@@ -24,17 +27,18 @@ type Record struct{ Name, Expr string }
 
 // Alert is an alerting rule with its runbook.
 type Alert struct {
+	// Name of the alert; Expr is its PromQL expression.
 	Name, Expr string
-	// For is how long the expression must hold.
+	// For is the time for which the expression must hold before the alert fires.
 	For string
-	// Severity is warning, where figures are in doubt, or critical, where they are
-	// lost.
+	// Severity is warning if figures are in doubt, and critical if figures are lost.
 	Severity string
-	// Summary is one line with {{ $labels.x }} and {{ $value }}; Meaning says what
-	// it is about, Steps what to do, in order.
+	// Summary is one line with {{ $labels.x }} and {{ $value }}. Meaning is the
+	// runbook's explanation.
 	Summary, Meaning string
-	Steps            []string
-	// Dashboard is the UID of where to look.
+	// Steps of the runbook, in order.
+	Steps []string
+	// Dashboard is the UID of the dashboard to open.
 	Dashboard string
 }
 

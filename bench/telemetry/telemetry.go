@@ -30,7 +30,7 @@ import (
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
 type Options struct {
-	// Run is its name, Commit what the program was built from.
+	// Run is the name of the run; Commit is the revision of the program.
 	Run, Commit string
 	// MetricsAddr is the listener's host:port; empty for none. Pprof serves pprof on
 	// addresses other than the loopback too.
@@ -63,9 +63,12 @@ type Session struct {
 	profiler *profiler
 	warnings *warnings
 
+	// stop ends the background goroutines; running waits for them.
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
+	// mu guards the fields below. round is the current round, 0 for the warm-up. cells
+	// are by benchmark name.
 	mu    sync.Mutex
 	round int
 	cells map[string]*watched
@@ -113,7 +116,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		}
 	}
 	s.exporter.startRun(ctx, opts.Run)
-	// Two goroutines, as a queue may block the one that reads its depth.
+	// Two goroutines: reading the depth of a queue may block, and folding must go on.
 	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.running.Go(func() { s.forEachSet(background, foldEvery, (*probe.Set).Fold) })
@@ -168,7 +171,7 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 		s.server.Ready(false)
 	}
 	s.exporter.endRun(runErr)
-	// In parallel: each output has the whole time.
+	// All outputs flush in parallel, so that each has the whole time.
 	var flushes sync.WaitGroup
 	flush := func(what string, f func() error) {
 		flushes.Go(func() {

@@ -55,10 +55,11 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 
 // watched is a cell of the session.
 type watched struct {
-	session  *Session
-	name     string
-	rate     string
-	set      *probe.Set
+	session *Session
+	name    string
+	rate    string
+	set     *probe.Set
+	// headline is the latency boundary of the comparison.
 	headline cell.Boundary
 
 	// rounds are the counted rounds; last is the latest round until its verdict. The
@@ -160,10 +161,12 @@ func (w *watched) keep(r *cell.Result) {
 // workload is one round of a watched cell.
 type workload struct {
 	lab.Workload
-	cell  *watched
+	cell *watched
+	// round is 0 for the warm-up.
 	round int
 	span  *cellSpan
-	rec   *cell.Recorder
+	// rec is the recorder of the last Run; Check reads its result.
+	rec *cell.Recorder
 }
 
 // context adds the cell's set, and labels for the profiler.

@@ -29,6 +29,7 @@ type Registry struct {
 	registry    *prometheus.Registry
 	upstream    *probe.Upstream
 
+	// mu guards the fields below. sets are in the order of their creation.
 	mu       sync.Mutex
 	sets     []*probe.Set
 	cells    int
@@ -43,8 +44,11 @@ var (
 
 // Finished has the medians of a finished cell over its counted rounds.
 type Finished struct {
-	Labels          probe.Labels
-	Rate            string
+	// Labels of the cell's variant.
+	Labels probe.Labels
+	// Rate is the pace in labels; "max" if unpaced.
+	Rate string
+	// EventsPerSecond is the median throughput.
 	EventsPerSecond float64
 	// Quantiles of the headline latency in seconds, by [metric.Quantiles].
 	Quantiles map[string]float64

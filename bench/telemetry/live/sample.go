@@ -12,33 +12,51 @@ import (
 
 // Sample has the figures since the previous sample.
 type Sample struct {
-	Run      string    `json:"run"`
-	At       int64     `json:"at"` // Unix milliseconds
-	Seconds  float64   `json:"seconds"`
-	Progress float64   `json:"progress"`
-	Heap     uint64    `json:"heapBytes"`
-	Gorout   uint64    `json:"goroutines"`
+	// Run is the name of the run.
+	Run      string  `json:"run"`
+	At       int64   `json:"at"` // Unix milliseconds
+	Seconds  float64 `json:"seconds"`
+	Progress float64 `json:"progress"`
+	// Heap is the size of the live and unswept objects in bytes; Gorout is the number of
+	// goroutines.
+	Heap   uint64 `json:"heapBytes"`
+	Gorout uint64 `json:"goroutines"`
+	// Variants in the order of their creation.
 	Variants []Variant `json:"variants"`
 }
 
 // Variant is one variant's part of a sample. Unknown figures are null.
 type Variant struct {
-	Group   string `json:"group"`
-	Name    string `json:"name"`
-	Phase   string `json:"phase"`
+	// Group is the title of the comparison.
+	Group string `json:"group"`
+	// Name of the variant, with its delivery.
+	Name string `json:"name"`
+	// Phase is one of [metric.Phases].
+	Phase string `json:"phase"`
+	// Verdict is the status and the cause of the last verdict; empty before it.
 	Verdict string `json:"verdict"`
-	Rounds  uint64 `json:"rounds"`
+	// Rounds is the number of finished rounds.
+	Rounds uint64 `json:"rounds"`
 
+	// Depth is the queue depth in entries; Bytes estimates the size of the queued
+	// objects.
 	Depth int     `json:"queueDepth"`
 	Bytes float64 `json:"queueBytes"`
 
-	Released  *float64 `json:"releasedPerSecond"`
-	Handled   *float64 `json:"handledPerSecond"`
-	P50       *float64 `json:"latencyP50"`
-	P99       *float64 `json:"latencyP99"`
-	Lag       *float64 `json:"generatorLagP99"`
-	PerEvent  *float64 `json:"deltasPerEvent"`
-	Batch     *float64 `json:"batchSize"`
+	// Released and Handled are events per second.
+	Released *float64 `json:"releasedPerSecond"`
+	Handled  *float64 `json:"handledPerSecond"`
+	// P50 and P99 are quantiles of the end-to-end latency in seconds: from the intended
+	// time in paced cells, else from the release.
+	P50 *float64 `json:"latencyP50"`
+	P99 *float64 `json:"latencyP99"`
+	// Lag is the 99th percentile of the generator's lag in seconds.
+	Lag *float64 `json:"generatorLagP99"`
+	// PerEvent is the number of deltas out for each event in. Batch is the mean size of
+	// a hand-over.
+	PerEvent *float64 `json:"deltasPerEvent"`
+	Batch    *float64 `json:"batchSize"`
+	// Staleness is the 99th percentile of the store's staleness in events.
 	Staleness *float64 `json:"stalenessP99"`
 }
 

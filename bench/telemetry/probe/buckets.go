@@ -64,14 +64,19 @@ func bucketOf(v float64) int {
 
 // histogram holds the folded records.
 type histogram struct {
-	zero      uint64
-	buckets   [highest - lowest + 1]uint64
-	sum       uint64
+	// zero counts the values up to [metric.ZeroThreshold].
+	zero uint64
+	// buckets has the counts of buckets lowest to highest.
+	buckets [highest - lowest + 1]uint64
+	// sum of all values in the unit of the records, an integer.
+	sum uint64
+	// exemplars by octave; nil for none.
 	exemplars map[int]exemplar
 }
 
 // exemplar is the newest traced event of an octave.
 type exemplar struct {
+	// value in the unit of the records.
 	value uint64
 	seq   uint64
 	at    time.Time

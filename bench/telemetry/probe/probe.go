@@ -55,25 +55,30 @@ type Probe struct {
 	ring  *[ringSize]uint64
 
 	_ [pad]byte
-	// head is where the next record goes, and room what is known to be free.
+	// Only the probe's goroutine uses the fields up to the next padding. head is the
+	// index of the next record; room is the index up to which the ring is known to be
+	// free.
 	head, room uint64
-	// pending counts what no record tells yet; a bit of dirty is set for each that
-	// is not 0.
+	// pending has counts that are not in the ring yet. Bit c of dirty is set if
+	// pending[c] is not 0. events is the number of events since the last publication.
 	pending [counters]uint32
 	dirty   uint64
 	events  uint32
-	// flushed is when, by the clock of Commit.
+	// flushed is the time of the last publication, in nanoseconds of Commit's clock.
 	flushed int64
 
 	_ [pad]byte
-	// published is the head as others may see it.
+	// published is the head for the folding goroutine. The probe's goroutine stores it
+	// after the records: the atomic store orders them, so a published record is
+	// complete.
 	published atomic.Uint64
 
 	_ [pad]byte
-	// tail is how far records have been folded.
+	// tail is the index up to which records are folded. The folding goroutine stores it
+	// after it has read the records, so that the probe overwrites only folded ones.
 	tail atomic.Uint64
-	// sequence is the event that the next record tells of, where that is traced.
-	// It is guarded by the set's lock.
+	// sequence is the traced event that the next record belongs to; 0 for none. The
+	// set's lock guards it.
 	sequence uint64
 
 	_ [pad]byte
@@ -190,7 +195,7 @@ func (p *Probe) push(r uint64) {
 	p.head++
 }
 
-// makeRoom reads how far the ring is folded, and folds it itself if it is full.
+// makeRoom updates room from tail. It folds the ring itself if it is full.
 func (p *Probe) makeRoom() {
 	if p.room = p.tail.Load() + ringSize; p.room > p.head {
 		return

@@ -13,6 +13,8 @@ import (
 
 // Labels of a variant's metrics; see [metric.CommonLabels].
 type Labels struct {
+	// Delivery is empty for families without deliveries; the other labels are never
+	// empty.
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
 }
 
@@ -31,15 +33,22 @@ type Set struct {
 	created  time.Time
 	upstream *Upstream
 
-	mu          sync.Mutex
-	probes      []*Probe
-	spare       []*[ringSize]uint64
-	state       state
-	hists       [histograms]histogram
+	// mu guards the fields below, and folding.
+	mu     sync.Mutex
+	probes []*Probe
+	// spare has the rings of closed probes. A probe reuses one, so that it allocates
+	// nothing while a clock runs.
+	spare []*[ringSize]uint64
+	state state
+	hists [histograms]histogram
+	// depth returns the queue depth; nil for no queue. objectBytes is the mean size of a
+	// queued object.
 	depth       func() int
 	objectBytes float64
-	sampler     func(events int) *Sampling
-	sampling    *Sampling
+	// sampler selects the traced events of a round; sampling is that of the current
+	// round. Both may be nil.
+	sampler  func(events int) *Sampling
+	sampling *Sampling
 }
 
 // state is the part of a set that a [Snapshot] copies.
@@ -195,7 +204,7 @@ func (s *Set) Look() {
 // Sampling selects the events of a round that are traced. The nil Sampling selects
 // none.
 type Sampling struct {
-	// Every is a power of two: events whose number is a multiple are traced.
+	// Every selects the events whose number is a multiple of it. It is a power of two.
 	Every uint64
 	// IDs returns the IDs of an event's trace and span.
 	IDs func(seq uint64) (trace, span string)
@@ -208,19 +217,24 @@ func (s *Sampling) Sampled(seq uint64) bool { return s != nil && seq&(s.Every-1)
 
 // Journey is an event's way through a pipeline.
 type Journey struct {
-	Seq       uint64
+	// Seq is the event's sequence number.
+	Seq uint64
+	// Type as in a watch, and the object's key.
 	Type, Key string
 	// Intended is the zero time in unpaced cells.
 	Intended time.Time
-	Stages   []Arrival
+	// Stages that the event reached, in order of time.
+	Stages []Arrival
 	// Into is the event that this one was coalesced into; 0 for none.
 	Into uint64
 }
 
 // Arrival at a stage.
 type Arrival struct {
+	// Stage is the name of a stage, such as enqueued.
 	Stage string
-	At    time.Time
+	// At is the time of the event's stamp at the stage.
+	At time.Time
 }
 
 // Sampler sets the function that selects the traced events of a round with a given
@@ -247,11 +261,17 @@ func (s *Set) Sampling() (out *Sampling) {
 // Snapshot is a copy of a set's state.
 type Snapshot struct {
 	state
-	Labels       Labels
-	Created      time.Time
+	// Labels of the set.
+	Labels Labels
+	// Created is the start of the set's counters.
+	Created time.Time
+	// Late counts releases beyond the lag budget; Missed counts events that were not
+	// released.
 	Late, Missed uint64
-	QueueBytes   float64
-	Histograms   []HistogramSnapshot
+	// QueueBytes estimates the size of the queued objects.
+	QueueBytes float64
+	// Histograms has the non-empty ones.
+	Histograms []HistogramSnapshot
 }
 
 // Events returns the number of events of a type that reached a stage.
@@ -268,21 +288,30 @@ func (s *Snapshot) Total(stage Stage) (n uint64) {
 
 // HistogramSnapshot is a non-empty histogram, in the unit of its metric.
 type HistogramSnapshot struct {
+	// Histogram identifies the histogram in the set.
 	Histogram Histogram
-	Count     uint64
-	Sum       float64
-	Zero      uint64
-	// Buckets has the counts by the index of a native histogram of [metric.Schema].
+	// Count is the number of values: Zero plus all buckets.
+	Count uint64
+	// Sum of all values.
+	Sum float64
+	// Zero counts the values up to [metric.ZeroThreshold].
+	Zero uint64
+	// Buckets has the counts by bucket of a native histogram of [metric.Schema]. Bucket
+	// i holds values in (2^((i-1)/8), 2^(i/8)].
 	Buckets map[int]int64
-	// Exemplars has the newest traced event of each octave.
+	// Exemplars has the newest traced event by octave: octave e holds values in
+	// (2^(e-1), 2^e].
 	Exemplars map[int]Exemplar
 }
 
 // Exemplar is a recorded value whose event was traced.
 type Exemplar struct {
-	Value           float64
+	// Value in the unit of the metric.
+	Value float64
+	// TraceID and SpanID are those of the event's span, in hexadecimal.
 	TraceID, SpanID string
-	At              time.Time
+	// At is the time of folding.
+	At time.Time
 }
 
 // CountUpTo returns the number of values up to 2^e.

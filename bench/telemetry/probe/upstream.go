@@ -57,8 +57,10 @@ func (l Labels) UpstreamName() string {
 
 // Informer holds the metrics of one informer.
 type Informer struct {
+	// Queued is informer_queued_items, Version informer_store_resource_version.
 	Queued, Version prometheus.Gauge
-	Processing      prometheus.Observer
+	// Processing is informer_processing_latency_seconds.
+	Processing prometheus.Observer
 }
 
 // Informer returns the metrics of an informer for a resource.
