@@ -10,24 +10,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Field is a field of a [Spec], or of a part of one, that a flag fills.
+// Field is a field of a [Spec], or of a nested struct, that a flag sets.
 type Field struct {
-	// Flag and Short are the flag's names; Path is the field's, as in storm.nodes.
+	// Flag and Short are the flag's names; Path is the field's path, such as
+	// storm.nodes. Help is the flag's help text.
 	Flag, Short, Path, Help string
-	// Common flags stand in the short help. RunOnly flags are not for searches.
+	// Common flags are in the short help. RunOnly flags do not apply to searches.
 	Common, RunOnly bool
 
+	// min is the least allowed number; empty for none.
 	min   string
 	array bool
 	index []int
 	value reflect.Value
 }
 
-// Search reports whether the field says what is searched for.
+// Search reports whether the field describes a search.
 func (f Field) Search() bool { return strings.HasPrefix(f.Path, "search.") }
 
-// Fields returns the fields of a struct that have flags, in their order. spec points
-// to it; the fields of structs that are not allocated are left out.
+// Fields returns the fields of a struct that have flags, in the order of declaration.
+// spec is a pointer to the struct. Fields behind nil pointers are left out.
 func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", nil) }
 
 func fieldsOf(v reflect.Value, path string, index []int) []Field {
@@ -64,7 +66,7 @@ func fieldsOf(v reflect.Value, path string, index []int) []Field {
 	return all
 }
 
-// AddFlags adds the fields' flags, which fill the struct that the fields are of.
+// AddFlags adds the fields' flags. They write to the struct that the fields belong to.
 func AddFlags(fs *pflag.FlagSet, fields []Field) {
 	for _, f := range fields {
 		switch to := f.value.Addr().Interface().(type) {
@@ -92,9 +94,9 @@ func AddFlags(fs *pflag.FlagSet, fields []Field) {
 	}
 }
 
-// Overlay copies the fields whose flags were given to another struct of the same
-// type, which to points to. A given value that means "none", such as --rounds 0, is
-// an error where there has to be one.
+// Overlay copies the fields with a given flag to another struct of the same type; to is
+// a pointer to it. A given zero, such as --rounds 0, is an error if the field needs a
+// value.
 func Overlay(to any, fields []Field, given func(flag string) bool) error {
 	for _, f := range fields {
 		if !given(f.Flag) {
@@ -131,7 +133,7 @@ func (f Field) tooSmall() error {
 	return fmt.Errorf("%v is negative", f.value.Interface())
 }
 
-// checkBounds refuses numbers below a field's least value; 0 is the default.
+// checkBounds rejects numbers below a field's minimum. 0 means the default.
 func checkBounds(spec any) error {
 	for _, f := range Fields(spec) {
 		below := false
@@ -148,7 +150,7 @@ func checkBounds(spec any) error {
 	return nil
 }
 
-// Path returns the path of the field that a flag fills; "" where there is none.
+// Path returns the path of the field that a flag sets; "" for an unknown flag.
 func Path(flag string) string {
 	for _, f := range allFields() {
 		if f.Flag == flag {
@@ -158,7 +160,7 @@ func Path(flag string) string {
 	return ""
 }
 
-// FlagOf returns the flag that fills a field; "" where there is none.
+// FlagOf returns the flag that sets a field; "" for none.
 func FlagOf(path string) string {
 	for _, f := range allFields() {
 		if f.Path == path {
@@ -172,14 +174,14 @@ func allFields() []Field {
 	return Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}, Surface: &Surface{}}})
 }
 
-// set gives a field the value that its flag would.
+// set sets a field as its flag would.
 func (s *Spec) set(flag, value string) error {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	AddFlags(fs, Fields(s))
 	return fs.Set(flag, value)
 }
 
-// Given returns the fields that have a value.
+// Given returns the fields with a value other than zero.
 func Given(s *Spec) []Field {
 	return slices.DeleteFunc(Fields(s), func(f Field) bool { return isZero(f.value) })
 }

@@ -10,27 +10,26 @@ import (
 	"watchlab/bench/lab"
 )
 
-// Axis is a label that is varied, with its values in order.
+// Axis is a label with the values that a search tries.
 type Axis struct {
-	Label  string
+	// Label is the key of the cells' label.
+	Label string
+	// Values in the order of the report.
 	Values []string
 }
 
-// unset is the value of a knob that is left alone, whose label cells need not
-// have.
+// unset is the value of a knob at its default. Cells may lack the label of such a knob.
 const unset = "0"
 
-// Grid makes comparisons whose cells are those of all combinations of the axes'
-// values, so that all of them are played side by side. build returns the
-// comparisons at one point, as many at each: all the first make one, all the
-// second another.
+// Grid returns comparisons with a cell for each combination of the axes' values. All
+// cells are interleaved. build returns the comparisons at one point, equally many at
+// each point. The i-th of all points become the i-th comparison.
 //
-// A cell that lacks an axis's label is of a variant that doesn't take the knob.
-// It is the same at every value and played once, so that there is something to
-// hold the others against. At the value "0", which is to leave the knob alone,
-// the label is added.
+// A cell without an axis's label belongs to a variant without that knob. It is equal at
+// all values, so it is played once, for reference. At the value "0", the knob's default,
+// Grid adds the label.
 //
-// The error wraps [ErrSpec], or is build's.
+// The error wraps [ErrSpec] or is build's.
 func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) ([]lab.Comparison, error) {
 	if err := checkAxes(axes); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func checkAxes(axes []Axis) error {
 	return nil
 }
 
-// points are all combinations, the last axis fastest.
+// points returns all combinations; the last axis changes fastest.
 func points(axes []Axis) [][]lab.Label {
 	all := [][]lab.Label{nil}
 	for _, a := range axes {
@@ -102,7 +101,7 @@ func pointName(point []lab.Label) string {
 	return strings.Join(parts, ", ")
 }
 
-// grid is a comparison that is being put together.
+// grid collects the cells of one comparison.
 type grid struct {
 	lab.Comparison
 	seen   map[string]bool
@@ -110,7 +109,7 @@ type grid struct {
 	inputs []string
 }
 
-// add puts in the cells of a point that aren't there yet.
+// add adds the cells of a point that are not in the grid yet.
 func (g *grid) add(c lab.Comparison, point []lab.Label) {
 	g.titles = append(g.titles, c.Title)
 	g.inputs = append(g.inputs, c.Input)
@@ -125,8 +124,7 @@ func (g *grid) add(c lab.Comparison, point []lab.Label) {
 	}
 }
 
-// labelled adds the labels of knobs that are left alone, before the rate, which
-// stands last.
+// labelled adds the labels of knobs at their default, before the rate, which is last.
 func labelled(labels, point []lab.Label) []lab.Label {
 	for _, p := range point {
 		has := func(l lab.Label) bool { return l.Key == p.Key }
@@ -142,8 +140,8 @@ func labelled(labels, point []lab.Label) []lab.Label {
 	return labels
 }
 
-// comparison finishes the grid: its title is what the points' titles share, and
-// what is varied.
+// comparison returns the finished comparison. Its title has the common part of the
+// points' titles and the axes.
 func (g *grid) comparison(axes []Axis) lab.Comparison {
 	c := g.Comparison
 	parts := strings.Split(g.titles[0], ", ")
@@ -159,7 +157,7 @@ func (g *grid) comparison(axes []Axis) lab.Comparison {
 	return c
 }
 
-// digest of what is played at all points; empty where that isn't known of one.
+// digest combines the points' input digests; empty if one is unknown.
 func digest(inputs []string) string {
 	if slices.Contains(inputs, "") {
 		return ""

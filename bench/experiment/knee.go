@@ -12,44 +12,41 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Knee is a search for the highest rate at which variants hold an objective.
+// Knee searches for the highest rate at which each variant meets an objective.
 //
-// It begins at From, doubles the rate until the objective isn't held or To is
-// reached, and then tries the geometric middle of the highest rate that was held
-// and the lowest above that wasn't, until the two are no further apart than
-// Resolution. That takes log2(knee/From) + log2(1/Resolution) steps or so, each
-// of Rounds rounds for every variant that is not done.
+// The search starts at From and doubles the rate until the objective fails or the rate
+// reaches To. Then it bisects between the highest rate that held and the lowest that
+// failed, at their geometric mean, until the two are within Resolution. That takes about
+// log2(knee/From) + log2(1/Resolution) steps. Each step plays Rounds rounds for each
+// unfinished variant.
 //
-// A rate is held where the verdict isn't invalid and the objective's quantile,
-// from the intended time, is within it in more than half of the rounds. So the
-// answer is a bracket, [stats.Knee].Held and Failed, not a point: latency near
-// the knee is a matter of luck, and a search that is run again may end a step
-// beside this one.
+// A rate holds if the verdict is not invalid and the objective's quantile, from the
+// intended time, is within the objective in more than half of the rounds. The result is
+// a bracket, [stats.Knee].Held and Failed, not a point: latency near the knee varies,
+// and another search may end one step higher or lower.
 //
-// A Knee is for one comparison and one goroutine.
+// A Knee serves one comparison and is not safe for concurrent use.
 type Knee struct {
-	// Objectives that are each searched for; a rate that was tried for one counts
-	// for all.
+	// Objectives are searched one by one; each played rate counts for all of them.
 	Objectives []stats.Objective
 	// From and To bound the rates, in events a second.
 	From, To float64
-	// Resolution is how far apart the ends of the bracket may be, as a share of
-	// the lower one.
+	// Resolution is the largest allowed width of the bracket, relative to its lower end.
 	Resolution float64
-	// At returns the comparison with a cell of every variant at a rate. The label
-	// "rate" of the cells is that rate, as [Rate] writes it.
+	// At returns the comparison with a cell for each variant at a rate. The cells' label
+	// "rate" is that rate, formatted by [Rate].
 	At func(rate float64) (lab.Comparison, error)
 
-	// headline is the boundary that speaks for latency.
+	// headline is the boundary of the objectives' latency.
 	headline cell.Boundary
-	err      error
+	// err is the first error of At; it ends the search.
+	err error
 }
 
-// Rate writes a rate as the label "rate" has it.
+// Rate formats a rate as the label "rate" does.
 func Rate(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) }
 
-// Comparison returns the comparison that the lab is to play. The error wraps
-// [ErrSpec], or is At's.
+// Comparison returns the comparison for the lab. The error wraps [ErrSpec] or is At's.
 func (k *Knee) Comparison() (lab.Comparison, error) {
 	switch {
 	case len(k.Objectives) == 0:
@@ -71,7 +68,7 @@ func (k *Knee) Comparison() (lab.Comparison, error) {
 	return c, nil
 }
 
-// Err returns what ended the search before its time: an error of At.
+// Err returns the error of At that ended the search early; nil for none.
 func (k *Knee) Err() error { return k.err }
 
 // Knees returns a knee for every variant and objective, from what the
@@ -86,8 +83,8 @@ func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 	return knees
 }
 
-// more returns the cells of the next step: the next rate of each variant whose
-// search isn't over; none where all are.
+// more returns the cells of the next step: the next rate of each unfinished variant;
+// none when all are finished.
 func (k *Knee) more(played []lab.CellResult) []lab.Cell {
 	at := map[float64][]lab.Cell{}
 	var next []lab.Cell
@@ -117,7 +114,7 @@ func (k *Knee) more(played []lab.CellResult) []lab.Cell {
 	return next
 }
 
-// checkRates sees to it that cells can be told apart by their rate.
+// checkRates checks that each cell's label "rate" is the rate.
 func checkRates(cells []lab.Cell, rate float64) error {
 	for _, c := range cells {
 		r := lab.CellResult{Name: c.Name, Labels: c.Labels}
@@ -134,15 +131,15 @@ type searched struct {
 	points     []tried
 }
 
-// tried is a rate with what was measured at it.
+// tried is a played rate with its result.
 type tried struct {
 	rate    float64
 	cell    *lab.CellResult
 	samples stats.Samples
 }
 
-// variantsOf sorts the cells by variant and rate. Those that have no rate are
-// left out, as are repetitions.
+// variantsOf groups the cells by variant and sorts them by rate. It leaves out cells
+// without a rate and A/A pairs.
 func variantsOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	var all []searched
 	for i := range cells {
@@ -182,13 +179,12 @@ func (t tried) holds(o stats.Objective) int {
 	return n
 }
 
-// held reports whether the objective was, in the majority of rounds. A cell
-// that is invalid has no samples.
+// held reports whether the objective held in the majority of rounds. An invalid cell has
+// no samples.
 func (t tried) held(o stats.Objective) bool { return 2*t.holds(o) > len(t.cell.Rounds) }
 
-// bracket returns the highest point up to which all hold, and the next above; nil
-// where there is none. A cell that was never played says nothing and is passed
-// over.
+// bracket returns the highest point up to which all points hold, and the next point
+// above; nil for none. It skips cells that were never played.
 func bracket(points []tried, o stats.Objective) (held, failed *tried) {
 	for i := range points {
 		p := &points[i]
@@ -203,11 +199,11 @@ func bracket(points []tried, o stats.Objective) (held, failed *tried) {
 	return held, nil
 }
 
-// next returns the rate to try next; false where there is none.
+// next returns the next rate of a variant; false if the search is finished.
 func (k *Knee) next(v searched) (float64, bool) {
 	for _, p := range v.points {
-		// What broke an invariant isn't worth another rate, and what was not
-		// played would not be played at another.
+		// A broken invariant ends the search. A cell that could not be played at this
+		// rate cannot be played at another.
 		if p.cell.Verdict.Status == lab.Unplayed || brokeInvariant(p.cell.Verdict) {
 			return 0, false
 		}
@@ -221,11 +217,12 @@ func (k *Knee) next(v searched) (float64, bool) {
 	return 0, false
 }
 
-// between returns the rate to try in a bracket; false where it is narrow enough.
+// between returns the next rate within a bracket; false if the bracket is within
+// Resolution.
 func (k *Knee) between(held, failed *tried) (float64, bool) {
 	switch {
 	case held == nil:
-		// From didn't hold: there is nothing to look for.
+		// From failed, so there is no bracket.
 		return 0, false
 	case failed == nil:
 		return min(2*held.rate, k.To), held.rate < k.To
@@ -237,14 +234,14 @@ func (k *Knee) between(held, failed *tried) (float64, bool) {
 	return middle, middle > held.rate && middle < failed.rate
 }
 
-// rounded keeps rates readable: three digits.
+// rounded rounds to three significant digits, for readable labels.
 func rounded(v float64) float64 {
 	text := strconv.FormatFloat(v, 'g', 3, 64)
 	v, _ = strconv.ParseFloat(text, 64) // What was just written can be read.
 	return v
 }
 
-// The limits of a knee that are not the cause of a verdict.
+// The limits of a knee other than a verdict's cause.
 const (
 	limitLatency   = "latency"
 	limitInvariant = "invariant"
@@ -280,12 +277,12 @@ func (k *Knee) knee(v searched, o stats.Objective) stats.Knee {
 	return n
 }
 
-// quantileUnits are those of the headline latency.
+// quantileUnits are the units of the headline latency.
 var quantileUnits = map[string]bool{
 	stats.UnitP50: true, stats.UnitP90: true, stats.UnitP99: true, stats.UnitP999: true, stats.UnitMax: true,
 }
 
-// limit says what stood in the way of higher rates.
+// limit describes what prevents higher rates.
 func (k *Knee) limit(v searched, held, failed *tried) string {
 	for _, p := range v.points {
 		if brokeInvariant(p.cell.Verdict) {
@@ -304,8 +301,8 @@ func (k *Knee) limit(v searched, held, failed *tried) string {
 	return limitLatency
 }
 
-// brokeInvariant reports whether a variant lost, reordered or duplicated
-// something, or came to another end.
+// brokeInvariant reports whether a variant lost, reordered or duplicated events, or
+// ended in another state.
 func brokeInvariant(v lab.Verdict) bool {
 	if v.Status != lab.Invalid {
 		return false

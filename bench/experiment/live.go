@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// warmUpEvents of a storm are written into a cluster to warm up.
+	// warmUpEvents is the number of events that a warm-up round writes.
 	warmUpEvents = 500
-	// CleanLimit is how long removing what was written into a cluster may take.
+	// CleanLimit bounds the removal of written objects from a cluster.
 	CleanLimit = 2 * time.Minute
 )
 
@@ -46,8 +46,8 @@ func (p *planner) planLive(plan *Plan) error {
 	return err
 }
 
-// NewLive plans an experiment on a live stream that the caller opens. The Spec's
-// cluster says no more than how long a round is.
+// NewLive plans an experiment on a live stream that the caller opens. Of the Spec's
+// cluster it uses only the length of a round.
 func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 	checked := spec
 	if checked.Source == ApplySource {
@@ -63,7 +63,7 @@ func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 	return plan, err
 }
 
-// compareLive makes the comparisons of a live stream, with the Spec's variants.
+// compareLive returns the comparisons of a live stream with the Spec's variants.
 func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
 	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs.pipeline()
 	stream.Window = s.Cluster.For.Duration
@@ -74,7 +74,7 @@ func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
 	return comparisons, err
 }
 
-// listen follows what happens in the cluster by itself.
+// listen follows the cluster's own events, without writing.
 func (s Spec) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	r, err := c.Resource(s.Cluster.Resource)
 	if err != nil {
@@ -87,14 +87,17 @@ func (s Spec) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	return nil
 }
 
-// Written is a storm that is written into a cluster.
+// Written describes a storm to write into a cluster.
 type Written struct {
-	Storm    *storm.Storm
-	Rate     pace.Rate
+	// Storm has the events to write.
+	Storm *storm.Storm
+	// Rate of the writes.
+	Rate pace.Rate
+	// Resource is the storm's resource in the cluster.
 	Resource cluster.Resource
 }
 
-// Written makes or reads the Spec's storm, and finds its resource in the cluster.
+// Written loads the Spec's storm and finds its resource in the cluster.
 func (s Spec) Written(ctx context.Context, c *cluster.Cluster) (Written, error) {
 	p := &planner{ctx: ctx, storms: map[string]*loaded{}}
 	return p.written(s.withDefaults(), c)
@@ -116,7 +119,7 @@ func (p *planner) written(s Spec, c *cluster.Cluster) (w Written, err error) {
 	return w, nil
 }
 
-// apply writes a storm into the cluster and follows what comes of it.
+// apply writes a storm into the cluster and follows the resulting events.
 func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	what, err := p.written(plan.Spec, c)
 	if err != nil {
@@ -147,7 +150,8 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 		written, err := w.Play(ctx, s, what.Rate)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			// The round is over before the storm is.
+			// The round ended before the storm. That is no error: the report shows the
+			// unwritten events.
 			return written, nil
 		case err != nil:
 			return written, err
@@ -164,7 +168,7 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 	return nil
 }
 
-// beginning is the first events of a storm, those of its initial list included.
+// beginning returns the first events of a storm, including its initial list.
 func beginning(s *storm.Storm, events int) *storm.Storm {
 	first := *s
 	first.Events = s.Events[:min(events, len(s.Events))]

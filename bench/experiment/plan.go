@@ -25,35 +25,40 @@ import (
 )
 
 const (
-	// DefaultStorm is small enough for a first look.
+	// DefaultStorm is a small storm for a first run.
 	DefaultStorm = "recorded-nodeloss"
 
+	// defaultRounds of a comparison.
 	defaultRounds = 5
-	// defaultKneeRounds of a rate: the fewest that have a majority.
+	// defaultKneeRounds is the number of rounds of each rate: the smallest number with a
+	// majority.
 	defaultKneeRounds = 3
-	// defaultLiveRounds of a comparison on a live cluster: a round takes half a minute.
+	// defaultLiveRounds of a comparison on a live cluster, where a round takes 30 s.
 	defaultLiveRounds = 3
 )
 
-// Plan is what package lab plays, and how.
+// Plan is a planned experiment, ready for package lab.
 type Plan struct {
 	// Spec is the experiment with its defaults filled in.
-	Spec        Spec
+	Spec Spec
+	// Comparisons to play.
 	Comparisons []lab.Comparison
-	// Options lack what is the caller's: folder, resuming, progress, build.
+	// Options of the run. The caller adds the folder, resuming, progress and build.
 	Options lab.Options
 	// Profiles are the kinds of pprof profiles to take.
 	Profiles []profile.Kind
-	// Notes tell the user what was planned.
+	// Notes are lines for the user about the plan.
 	Notes []string
 
+	// finish adds the results of a search to the outcome; nil without a search. close
+	// removes written objects from the cluster; nil for none.
 	finish func(*lab.Outcome) error
 	close  func() error
 }
 
-// New plans an experiment: it checks the Spec, makes or reads its storm, and connects
-// to its cluster where it has a live one. stdin is what the manifest "-" is read from.
-// Every error is one of the Spec or of what it names. Close the Plan after the run.
+// New plans an experiment: it validates the Spec, loads its storm, and connects to its
+// cluster for a live source. stdin is the content of the manifest "-". Every error is
+// about the Spec or a file or cluster that it names. Close the Plan after the run.
 func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	spec, err := spec.named()
 	if err != nil {
@@ -91,7 +96,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	return plan, nil
 }
 
-// options are what package lab is told of a Spec with its defaults.
+// options returns the lab's options for a Spec with its defaults.
 func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
@@ -99,17 +104,18 @@ func (s Spec) options() lab.Options {
 	}
 }
 
-// Finish reads off the outcome what was searched for, and puts it there.
+// Finish adds the results of a search (knees, scalings, surfaces) to the outcome.
 func (p *Plan) Finish(o *lab.Outcome) error {
 	if p.finish == nil {
 		return nil
 	}
-	// A resumed run has answers of its first half, which are read anew.
+	// The outcome of a resumed run has the results of its first part. They are computed
+	// again.
 	o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
 	return p.finish(o)
 }
 
-// Close takes away what the run has written into a cluster.
+// Close removes the objects that the run has written into a cluster.
 func (p *Plan) Close() error {
 	if p.close == nil {
 		return nil
@@ -117,7 +123,7 @@ func (p *Plan) Close() error {
 	return p.close()
 }
 
-// planner plans one experiment. A storm that several points need is loaded once.
+// planner plans one experiment. It loads a storm once, even if several points play it.
 type planner struct {
 	ctx    context.Context
 	stdin  io.Reader
@@ -143,14 +149,14 @@ func (p *planner) planOne(plan *Plan) error {
 	return err
 }
 
-// balance tells how a storm is divided.
+// balance describes the division of a storm into shares.
 func balance(of share.Share, s *storm.Storm) string {
 	sizes := share.Sizes(s, of.Count)
 	return fmt.Sprintf("share %v has %d of the storm's %d events; the smallest share has %d, the largest %d",
 		of, sizes[of.Index], len(s.Events), slices.Min(sizes), slices.Max(sizes))
 }
 
-// planParts plays all parts side by side: the cells of one family are one comparison.
+// planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
 	at := map[string]int{}
 	retries := map[int][]retry{}
@@ -202,7 +208,7 @@ func digestOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// pipelineSpec turns a Spec, with its defaults, into that of its pipeline.
+// pipelineSpec converts a Spec with its defaults into the pipeline's config.
 func (p *planner) pipelineSpec(s Spec) (pipeline.Config, error) {
 	ps := pipeline.Config{
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
@@ -226,7 +232,7 @@ func (p *planner) pipelineSpec(s Spec) (pipeline.Config, error) {
 	return ps, nil
 }
 
-// allVariants is what flags and files may say for no choice.
+// allVariants selects all variants in flags and files.
 const allVariants = "all"
 
 func (s *Spec) variants() []string {
@@ -243,7 +249,7 @@ func (k Knobs) pipeline() pipeline.Knobs {
 	}
 }
 
-// compare makes the comparisons of a pipeline's Spec.
+// compare returns the comparisons of a pipeline's config.
 func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	if errors.Is(err, impls.ErrUnknownVariant) {
@@ -252,7 +258,7 @@ func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	return comparisons, err
 }
 
-// load makes or reads the storm, and the faults of its file.
+// load generates or reads the storm, with the faults of its file.
 func (p *planner) load(s Spec) (*storm.Storm, []fault.Spec, error) {
 	key := fmt.Sprintf("%+v %d %q %v", s.Storm, s.Seed, s.Manifests, s.Recursive)
 	l := p.storms[key]
@@ -273,7 +279,7 @@ func (p *planner) load(s Spec) (*storm.Storm, []fault.Spec, error) {
 	return l.storm, l.faults, nil
 }
 
-// withPods makes the storm's pods from the manifests, where there are any.
+// withPods replaces the storm's pods by pods of the manifests, if there are any.
 func (p *planner) withPods(s Spec, from *storm.Storm) (*storm.Storm, error) {
 	if len(s.Manifests) == 0 {
 		return from, nil
@@ -289,12 +295,12 @@ func (p *planner) withPods(s Spec, from *storm.Storm) (*storm.Storm, error) {
 	return from.WithPods(templates)
 }
 
-// IsComposition reports whether the name is one of a profile or of a file of them.
+// IsComposition reports whether Name is a profile or a composition file.
 func (s Storm) IsComposition() bool {
 	return slices.Contains(storm.Names(), s.Name) || strings.HasSuffix(s.Name, ".yaml") || strings.HasSuffix(s.Name, ".yml")
 }
 
-// Composition is what a profile, or a file of them, is about to make.
+// Composition returns the composition of a profile or a composition file.
 func (s Storm) Composition(seed int64) (storm.Composition, error) {
 	if !slices.Contains(storm.Names(), s.Name) {
 		return storm.ReadFile(s.Name, seed)
@@ -315,7 +321,7 @@ func (s Storm) Composition(seed int64) (storm.Composition, error) {
 	return c, c.Validate()
 }
 
-// Load makes or reads the storm, with all its resources.
+// Load generates or reads the storm, with all its resources.
 func (s Storm) Load(seed int64) (*storm.Set, error) {
 	if !s.IsComposition() {
 		return trace.LoadSet(s.Name)
@@ -327,14 +333,14 @@ func (s Storm) Load(seed int64) (*storm.Set, error) {
 	return c.Set()
 }
 
-// retry is a part whose paced cells may be played again.
+// retry is a part whose paced cells may be repeated at a lower rate.
 type retry struct {
 	spec    pipeline.Config
 	compare func(pipeline.Config) ([]lab.Comparison, error)
 }
 
-// slower returns what asks for cells at half the rate, in place of those that the
-// generator could not keep up with; at most so many times.
+// slower returns a [lab.Comparison].More. It replaces cells that the generator could not
+// keep up with by cells at half the rate, up to a number of times.
 func slower(parts []retry, times int) func([]lab.CellResult) []lab.Cell {
 	return func(played []lab.CellResult) []lab.Cell {
 		var next []lab.Cell

@@ -10,7 +10,7 @@ import (
 //go:embed quick.yaml
 var quickYAML []byte
 
-// Quick is the experiment that is played where nothing is named.
+// Quick returns the default experiment of a run without arguments.
 func Quick() Spec {
 	s, err := Parse("quick.yaml", quickYAML)
 	if err != nil {
@@ -19,10 +19,11 @@ func Quick() Spec {
 	return s
 }
 
-// runFields are the fields that say how often something is played, rather than what.
+// runFields do not choose what is played. A Spec with these fields only still plays the
+// quick experiment.
 var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
 
-// named returns the quick experiment where the Spec names nothing to play.
+// named returns the quick experiment if the Spec names nothing to play; else the Spec.
 func (s Spec) named() (Spec, error) {
 	if s.Family != "" || s.Pipeline != "" || s.Storm.Name != "" || s.Search != nil || len(s.Parts) > 0 {
 		return s, nil
@@ -34,7 +35,8 @@ func (s Spec) named() (Spec, error) {
 	}
 	quick := Quick()
 	if s.Rounds > 0 || s.Budget.Duration > 0 {
-		// What is given takes the place of both, and leaves no time for a retry.
+		// Given rounds or a given budget replace the quick run's, and leave no time for
+		// retries.
 		quick.Rounds, quick.Budget.Duration, quick.RetryPaces = 0, 0, 0
 	}
 	return quick, json.Unmarshal(s.JSON(), &quick)

@@ -8,13 +8,12 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Scalings reads off how each variant's throughput goes with a label that is a
-// number: a scaling for every set of cells that differ in nothing else. Paced
-// cells are left out, as their throughput is the generator's; so are variants
-// that were played at one number only.
+// Scalings returns each variant's throughput over a numeric label: one scaling for each
+// set of cells that differ only in that label. It leaves out paced cells, whose
+// throughput is the generator's, and variants with fewer than two numbers.
 //
-// The Universal Scalability Law is about workers that share something, so it is
-// fitted where workers is true. Where it can't be, Why says so.
+// The Universal Scalability Law describes workers that share something, so it is fitted
+// only if workers is true. If the fit fails, Why has the reason.
 func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
 	var all []stats.Scaling
 	for i := range c.Cells {
@@ -58,9 +57,9 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 	return all
 }
 
-// Surfaces reads off how a figure of each variant lies over two labels: a
-// surface for every set of cells that differ in nothing else. A variant that
-// wasn't played at two values of each at least has none.
+// Surfaces returns a figure of each variant over two labels: one surface for each set of
+// cells that differ only in these. It leaves out variants with fewer than two values of
+// either label.
 func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
 	var all []stats.Surface
 	for i := range c.Cells {
@@ -94,7 +93,7 @@ func newSurface(name, impl string, x, y Axis, unit string) stats.Surface {
 	return s
 }
 
-// wide reports whether there are figures at two values of each axis.
+// wide reports whether both axes have at least two values with figures.
 func wide(s stats.Surface) bool {
 	rows, columns := 0, map[int]bool{}
 	for _, row := range s.Points {

@@ -16,22 +16,25 @@ import (
 )
 
 const (
-	// kneeEvents end the schedule of a round before its duration: the events of
-	// all rates of a search are in memory at once.
+	// kneeEvents bounds the events of a round, which may shorten its schedule: the
+	// events of all rates of a search are in memory at once.
 	kneeEvents = 200_000
 
 	defaultUnit = stats.UnitEventsPerSec
 )
 
-// dimension is a number or a knob that a search varies, by its flag.
+// dimension is a field that a search can vary.
 type dimension struct {
+	// flag sets the field; label is the label of the cells.
 	flag, label string
-	plain       func(string) (string, error)
-	// workers share something, which is what the Universal Scalability Law is about.
+	// plain returns the spelling of a value in the label.
+	plain func(string) (string, error)
+	// workers: the dimension is a number of workers that share something, so the
+	// Universal Scalability Law applies.
 	workers bool
-	// everywhere: cells of variants that do not take it get the label, too.
+	// everywhere: the label is also added to cells of variants without the knob.
 	everywhere bool
-	// surfaceOnly: its values are no plain numbers.
+	// surfaceOnly: the values are no plain numbers, so a scaling is impossible.
 	surfaceOnly bool
 }
 
@@ -51,7 +54,7 @@ var dimensions = []dimension{
 	{flag: "skew", label: "skew", plain: skew, everywhere: true, surfaceOnly: true},
 }
 
-// keysAlias is another name for pods, whose number is that of the keys.
+// keysAlias is another name of the dimension pods: each pod is a key.
 const keysAlias = "keys"
 
 func positive(s string) (string, error) { return whole(s, 1, "above 0") }
@@ -76,7 +79,7 @@ func duration(s string) (string, error) {
 	return v.String(), nil
 }
 
-// word is a value that the field's own check judges.
+// word accepts any value; the field's own validation checks it.
 func word(s string) (string, error) { return s, nil }
 
 func skew(s string) (string, error) {
@@ -84,7 +87,7 @@ func skew(s string) (string, error) {
 	return v.String(), err
 }
 
-// Dimensions are the names that a scale, or a surface, can vary.
+// Dimensions returns the names of the dimensions of a scale or a surface.
 func Dimensions(surface bool) []string {
 	var names []string
 	for _, d := range dimensions {
@@ -95,7 +98,7 @@ func Dimensions(surface bool) []string {
 	return names
 }
 
-// varied is a dimension with the values that it is given.
+// varied is a dimension with the values to try.
 type varied struct {
 	dimension
 	Axis
@@ -131,7 +134,7 @@ func parseAxis(text string) (varied, error) {
 	return a, nil
 }
 
-// validateSearch checks what is searched for; nothing where nothing is.
+// validateSearch validates the search; a Spec without one is valid.
 func (s *Spec) validateSearch() error {
 	if s.Search == nil {
 		return nil
@@ -165,7 +168,7 @@ func (s *Spec) validateSearch() error {
 	return nil
 }
 
-// axes are what a scale or a surface varies.
+// axes returns the dimensions of the scale or the surface.
 func (s *Spec) axes() ([]varied, error) {
 	if s.Search.Scale != nil {
 		const at = "search.scale.over"
@@ -228,7 +231,7 @@ func (p *planner) planSearch(plan *Plan) error {
 	return nil
 }
 
-// grid makes the comparisons of all combinations of the axes' values.
+// grid returns the comparisons of all combinations of the axes' values.
 func (p *planner) grid(s Spec, axes []varied) ([]lab.Comparison, error) {
 	plain := make([]Axis, len(axes))
 	for i, a := range axes {
@@ -265,7 +268,7 @@ func (p *planner) grid(s Spec, axes []varied) ([]lab.Comparison, error) {
 	})
 }
 
-// label gives all cells a label, before the rate, which is the last.
+// label adds a label to all cells, before the rate, which is last.
 func label(comparisons []lab.Comparison, l lab.Label) {
 	for _, c := range comparisons {
 		for i := range c.Cells {
@@ -278,7 +281,7 @@ func label(comparisons []lab.Comparison, l lab.Label) {
 	}
 }
 
-// knee returns the search, without what it plays.
+// knee returns the search without its At.
 func (s *Spec) knee() (Knee, error) {
 	const in = "search.knee."
 	k := s.Search.Knee
@@ -304,7 +307,7 @@ func (s *Spec) knee() (Knee, error) {
 	return Knee{Objectives: objectives, From: k.From, To: k.To, Resolution: resolution}, nil
 }
 
-// planKnee makes a search of each comparison.
+// planKnee plans a search for each comparison.
 func (p *planner) planKnee(plan *Plan) error {
 	s := plan.Spec
 	knee, err := s.knee()
@@ -354,14 +357,14 @@ func (p *planner) planKnee(plan *Plan) error {
 	return nil
 }
 
-// atRate is the Spec at one rate, with a schedule that fits into memory.
+// atRate returns the config at one rate, with at most kneeEvents events.
 func atRate(spec pipeline.Config, rate float64) pipeline.Config {
 	spec.Paces = []pace.Pace{pace.Rate(rate).Pace()}
 	spec.Duration = min(spec.Duration, time.Duration(kneeEvents/rate*float64(time.Second)))
 	return spec
 }
 
-// objectiveUnits are the quantiles that an objective can be of.
+// objectiveUnits are the allowed quantiles of an objective.
 var objectiveUnits = []struct{ name, unit string }{
 	{"p50", stats.UnitP50}, {"p90", stats.UnitP90}, {"p99", stats.UnitP99}, {"p99.9", stats.UnitP999}, {"max", stats.UnitMax},
 }

@@ -198,11 +198,12 @@ type Surface struct {
 // ErrSpec is wrapped by the errors for a Spec that cannot be played.
 var ErrSpec = errors.New("invalid experiment")
 
-// FieldError is a mistake in one field of a [Spec].
+// FieldError is an error in one field of a [Spec]. It matches [ErrSpec].
 type FieldError struct {
-	// Field is its path, as in storm.nodes.
+	// Field is the path of the field, such as storm.nodes.
 	Field string
-	Err   error
+	// Err is the mistake.
+	Err error
 }
 
 func (e *FieldError) Error() string        { return e.Field + ": " + e.Err.Error() }
@@ -220,8 +221,8 @@ func (s Spec) JSON() json.RawMessage {
 	return data
 }
 
-// Parse reads a Spec from YAML or JSON. A field that does not exist, or stands there
-// twice, is an error; name and line are part of it.
+// Parse reads a Spec from YAML or JSON. Unknown and duplicate fields are errors. The
+// error is a [FileError] with the name and the line.
 func Parse(name string, data []byte) (Spec, error) {
 	var s Spec
 	if err := yaml.UnmarshalStrict(data, &s); err != nil {
@@ -240,12 +241,14 @@ func Load(path string) (Spec, []byte, error) {
 	return s, data, err
 }
 
-// FileError is a mistake in a file.
+// FileError is an error in a Spec's file.
 type FileError struct {
+	// File is the name of the file.
 	File string
-	// Line is 0 where it is not known.
+	// Line is the line number from 1; 0 if it is unknown.
 	Line int
-	Err  error
+	// Err is the mistake.
+	Err error
 }
 
 func (e *FileError) Error() string {

@@ -25,35 +25,42 @@ var questionFiles embed.FS
 
 // Question is a research question with the experiments that answer it.
 type Question struct {
-	Name  string         `json:"name"`
-	Asks  string         `json:"asks"`
-	About string         `json:"about"`
+	// Name is the question's name on the command line and its folder.
+	Name string `json:"name"`
+	// Asks is the question in one sentence.
+	Asks string `json:"asks"`
+	// About is the introduction of the question's page.
+	About string `json:"about"`
+	// Parts are the runs that answer the question.
 	Parts []QuestionPart `json:"parts"`
 }
 
 // QuestionPart is one run of a [Question].
 type QuestionPart struct {
-	Name  string `json:"name"`
+	// Name is the part's results folder.
+	Name string `json:"name"`
+	// Shows is a sentence, without a full stop, that describes the experiment.
 	Shows string `json:"shows"`
-	// Weight is the part's share of the study's time.
+	// Weight of the part in the study's time budget.
 	Weight float64 `json:"weight"`
-	// Columns are the units on the page; the answer is read off the first.
+	// Columns are the units of the page's table; the answer is about the first.
 	Columns []string `json:"columns"`
-	// By is the label whose values each have an answer of their own.
-	By         string `json:"by,omitempty"`
-	Experiment Spec   `json:"experiment"`
+	// By is a label; the answer has a line for each of its values. Empty for one line.
+	By string `json:"by,omitempty"`
+	// Experiment is the Spec to run.
+	Experiment Spec `json:"experiment"`
 }
 
-// Found are the outcomes of a question's parts, by name; without those not played.
+// Found has the outcomes of a question's parts by name, without parts that were not run.
 type Found map[string]*lab.Outcome
 
-// ErrUnknownQuestion is wrapped by the error for a name that is no question's.
+// ErrUnknownQuestion is wrapped by errors for an unknown name.
 var ErrUnknownQuestion = errors.New("unknown question")
 
 // PageFile is the name of a page in its folder.
 const PageFile = "README.md"
 
-// Questions returns the named questions; all where none is named.
+// Questions returns the named questions; all without names.
 func Questions(names ...string) ([]Question, error) {
 	files, err := questionFiles.ReadDir("questions")
 	if err != nil {
@@ -93,8 +100,8 @@ func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	return err
 }
 
-// Page writes a question's page: the answers, how sure they are, and the figures of
-// each part.
+// Page writes a question's page: the answers, their certainty, and the figures of each
+// part.
 func (q Question) Page(w io.Writer, found Found) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
@@ -146,7 +153,7 @@ type figure struct {
 	samples stats.Samples
 }
 
-// figuresOf are the cells with figures in the unit, the A/A pairs left out.
+// figuresOf returns the cells with figures in the unit, without A/A pairs.
 func figuresOf(c *lab.ComparisonResult, unit string) []figure {
 	var all []figure
 	for i := range c.Cells {
@@ -158,8 +165,8 @@ func figuresOf(c *lab.ComparisonResult, unit string) []figure {
 	return all
 }
 
-// answer names the best cell in the first column, for each value of the By label, and
-// what that is beside the baseline at the same labels.
+// answer names the best cell in the first column for each value of the By label, with
+// its ratio to the baseline at the same labels.
 func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
 	if p.Experiment.Search != nil && p.Experiment.Search.Knee != nil {
 		return nil // [QuestionPart.knees] has the answers.
@@ -190,7 +197,7 @@ func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
 	return lines
 }
 
-// knobs is the variant with the labels in which the cells differ.
+// knobs returns the variant with the labels in which the cells differ.
 func (f figure) knobs(by string, cells []figure) string {
 	text := f.Impl()
 	for _, l := range f.Labels {
@@ -202,7 +209,8 @@ func (f figure) knobs(by string, cells []figure) string {
 	return text
 }
 
-// beside is the ratio to the baseline that has the same labels, as far as it has them.
+// beside returns the ratio to the baseline with the same labels, as far as the baseline
+// has them.
 func (f figure) beside(group []figure, unit string) string {
 	for _, base := range group {
 		same := base.Baseline && !slices.ContainsFunc(base.Labels, func(l lab.Label) bool { return l.Key != "impl" && f.Label(l.Key) != l.Value })
@@ -226,7 +234,7 @@ func (f figure) beside(group []figure, unit string) string {
 	return ""
 }
 
-// knees has a line for each knee that was searched for.
+// knees has a line for each knee.
 func (p QuestionPart) knees(o *lab.Outcome) []string {
 	var lines []string
 	for _, k := range o.Knees {
@@ -242,7 +250,7 @@ func (p QuestionPart) knees(o *lab.Outcome) []string {
 	return lines
 }
 
-// number is the median in the unit, with an SI or IEC prefix.
+// number formats the median in the unit, with an SI or IEC prefix.
 func number(samples stats.Samples, unit string) string {
 	v := stats.Median(samples[unit])
 	if v == math.Trunc(v) && math.Abs(v) < 1000 {
@@ -252,7 +260,7 @@ func number(samples stats.Samples, unit string) string {
 	return benchunit.Scale(v, class)
 }
 
-// sure tells what the answers of a part rest on.
+// sure describes the evidence for a part's answers: rounds, verdicts, host.
 func (p QuestionPart) sure(o *lab.Outcome) []string {
 	if o == nil {
 		return []string{p.Name + ": not played."}
@@ -282,7 +290,7 @@ func (p QuestionPart) sure(o *lab.Outcome) []string {
 	return out
 }
 
-// roundsOf says how many rounds the cells have.
+// roundsOf describes the number of rounds of the cells.
 func roundsOf(o *lab.Outcome) string {
 	least, most := math.MaxInt, 0
 	for _, c := range o.Comparisons {
@@ -320,7 +328,7 @@ func verdictsOf(o *lab.Outcome) string {
 	return line
 }
 
-// placeOf says when, and on what machine, a run was played.
+// placeOf describes the date and the host of a run.
 func placeOf(o *lab.Outcome) string {
 	e := o.Env
 	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST"), e.CPU, fmt.Sprintf("%d cores, GOMAXPROCS %d", e.Cores, e.GOMAXPROCS),
@@ -331,8 +339,8 @@ func placeOf(o *lab.Outcome) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ") + "."
 }
 
-// table writes the figures of the cells: the labels in which they differ, and the
-// columns that any cell has.
+// table writes the figures of the cells: the labels in which they differ, and each
+// column with figures.
 func (p QuestionPart) table(b *bytes.Buffer, c *lab.ComparisonResult) {
 	cells := figuresOf(c, "")
 	var labels []string

@@ -30,7 +30,7 @@ const (
 
 func liveSource(name string) bool { return name == ClusterSource || name == ApplySource }
 
-// Families are those that have variants.
+// Families returns the families with variants.
 func Families() []string {
 	return []string{string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)}
 }
@@ -38,7 +38,7 @@ func Families() []string {
 // Sources are all sources.
 func Sources() []string { return append(source.Names(), ClusterSource, ApplySource) }
 
-// OneOf is the error for a value that is not allowed.
+// OneOf returns the error for a value that is not allowed.
 func OneOf(got string, allowed ...string) error {
 	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
 }
@@ -50,9 +50,8 @@ func familyOf(pipe string) string {
 	return string(impls.DeltaFIFO)
 }
 
-// Validate refuses a Spec that cannot be played, as far as that can be told without
-// reading or connecting to anything. The error is a [FieldError] where one field is
-// wrong.
+// Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
+// is a [FieldError] if one field is wrong.
 func (s Spec) Validate() error {
 	if err := checkBounds(&s); err != nil {
 		return err
@@ -80,7 +79,7 @@ func (s Spec) Validate() error {
 	return s.validateSearch()
 }
 
-// validateRun checks what a run has once, however many parts it has.
+// validateRun validates the fields that a run has once, for all its parts.
 func (s *Spec) validateRun() error {
 	switch {
 	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && (s.Search == nil || s.Search.Knee == nil):
@@ -178,7 +177,7 @@ func (s *Spec) faults() ([]fault.Spec, error) {
 	return all, nil
 }
 
-// validateStorm checks how the storm is chosen, divided and paced.
+// validateStorm validates the selection, the shares and the pace of the storm.
 func (s *Spec) validateStorm() error {
 	if err := s.Storm.Validate(); err != nil {
 		return err
@@ -233,7 +232,7 @@ func (s *Spec) shareOf() (share.Share, error) {
 	return of, nil
 }
 
-// Validate refuses sizes of what is no profile, and those that make no sense.
+// Validate rejects invalid sizes, and sizes for a storm that is no profile.
 func (s Storm) Validate() error {
 	const in = "storm."
 	switch {
@@ -264,7 +263,7 @@ func (s Storm) Validate() error {
 	return nil
 }
 
-// liveRefuses are the fields that a live cluster has no use for.
+// liveRefuses are the fields that do not apply to a live cluster, with the reason.
 var liveRefuses = map[string]string{
 	"producers": "", "events": "", "share": "", "duration": "",
 	"consumers": noPlay, "readers": noPlay, "handlerCost": noPlay, "stalled": noPlay, "procs": noPlay, "stamps": noPlay, "noProbe": noPlay,
@@ -276,7 +275,7 @@ const (
 	together = "is not for a live cluster, whose variants are all played at the same time"
 )
 
-// validateLive checks what is played from a live cluster.
+// validateLive validates a Spec with a live cluster.
 func (s *Spec) validateLive() error {
 	if s.Search != nil {
 		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))

@@ -23,9 +23,10 @@ import (
 // times a second during the play, and the rest at its end. The stages do not know it. A
 // nil telemetry is a no-op.
 //
-// Counters follow the play. In paced cells so do the latencies of one event in
-// eight; the others, those of mergers and of unpaced cells are forwarded at the end.
-// Then telemetry has every latency that the recorder has.
+// Counters are forwarded during the play. In paced cells so are the latencies of one
+// event in [oneIn]. All other latencies are forwarded at the end: those of mergers, of
+// unpaced cells and of the remaining events. Then telemetry has every latency that the
+// recorder has.
 type telemetry struct {
 	set *probe.Set
 	st  *stamps

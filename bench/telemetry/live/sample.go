@@ -13,9 +13,11 @@ import (
 // Sample has the figures since the previous sample.
 type Sample struct {
 	// Run is the name of the run.
-	Run      string  `json:"run"`
-	At       int64   `json:"at"` // Unix milliseconds
-	Seconds  float64 `json:"seconds"`
+	Run string `json:"run"`
+	At  int64  `json:"at"` // Unix milliseconds
+	// Seconds since the previous sample; 0 for the first.
+	Seconds float64 `json:"seconds"`
+	// Progress is the finished share of the run, 0 to 1.
 	Progress float64 `json:"progress"`
 	// Heap is the size of the live and unswept objects in bytes; Gorout is the number of
 	// goroutines.
@@ -27,9 +29,10 @@ type Sample struct {
 
 // Variant is one variant's part of a sample. Unknown figures are null.
 type Variant struct {
-	// Group is the title of the comparison.
+	// Group joins the labels that compared variants share: family, delivery, pipeline,
+	// storm, source.
 	Group string `json:"group"`
-	// Name of the variant, with its delivery.
+	// Name of the variant.
 	Name string `json:"name"`
 	// Phase is one of [metric.Phases].
 	Phase string `json:"phase"`
@@ -63,9 +66,10 @@ type Variant struct {
 // sampler makes samples; it keeps the previous snapshots.
 type sampler struct {
 	registry *Registry
-	at       time.Time
-	last     map[probe.Labels]*probe.Snapshot
-	runtime  []metrics.Sample
+	// at is the time of the previous sample; last has its snapshots.
+	at      time.Time
+	last    map[probe.Labels]*probe.Snapshot
+	runtime []metrics.Sample
 }
 
 func newSampler(r *Registry) *sampler {

@@ -112,8 +112,10 @@ const nanosecond = 1e-9
 // the unit of a record.
 var meanings = [histograms]struct {
 	metric metric.Metric
-	label  string
-	scale  float64
+	// label is the value of the metric's own label; empty for none.
+	label string
+	// scale converts a record to the unit of the metric.
+	scale float64
 }{
 	ReleasedEnqueued: {metric.StageLatency, metric.ReleasedEnqueued, nanosecond},
 	EnqueuedPopped:   {metric.StageLatency, metric.EnqueuedPopped, nanosecond},

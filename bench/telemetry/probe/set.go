@@ -13,8 +13,6 @@ import (
 
 // Labels of a variant's metrics; see [metric.CommonLabels].
 type Labels struct {
-	// Delivery is empty for families without deliveries; the other labels are never
-	// empty.
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
 }
 
