@@ -9,7 +9,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// lookup takes one of the runtime's profiles, which have the kinds' names.
+// lookup reads one of the runtime's profiles; its name is the kind's.
 func lookup(k Kind) (*profile.Profile, error) {
 	var buf bytes.Buffer
 	if err := pprof.Lookup(string(k)).WriteTo(&buf, 0); err != nil {
@@ -18,9 +18,9 @@ func lookup(k Kind) (*profile.Profile, error) {
 	return profile.Parse(&buf)
 }
 
-// between takes a profile of which the runtime keeps the sum since the process
-// began: what was added since now. on switches the runtime's sampling on, and
-// returns what switches it off.
+// between returns a profile of the activity from now until stop. The runtime only keeps
+// sums since the start of the process, so between subtracts. on enables the runtime's
+// sampling and returns the function that disables it.
 func between(k Kind, on func() (off func())) (taking, error) {
 	before, err := lookup(k)
 	if err != nil {
@@ -46,15 +46,16 @@ func between(k Kind, on func() (off func())) (taking, error) {
 	}), nil
 }
 
-// subtract returns what after holds beyond before. Where the runtime's estimate of
-// a stack has fallen, as that of its sampling may by a little, nothing was added.
+// subtract returns the increase from before to after. The runtime estimates values by
+// sampling, so the value of a stack may fall slightly. Such a stack counts as
+// unchanged.
 func subtract(after, before *profile.Profile) (*profile.Profile, error) {
 	before.Scale(-1)
 	sum, err := profile.Merge([]*profile.Profile{before, after})
 	if err != nil {
 		return nil, fmt.Errorf("before and after: %w", err)
 	}
-	// Merge adds the time that each covers.
+	// Merge adds the durations; the caller sets the right one.
 	kept := sum.Sample[:0]
 	for _, s := range sum.Sample {
 		some := false
@@ -71,7 +72,7 @@ func subtract(after, before *profile.Profile) (*profile.Profile, error) {
 	return sum.Compact(), nil
 }
 
-// keepTypes leaves only these values of each sample.
+// keepTypes removes all other values from the samples.
 func keepTypes(p *profile.Profile, names ...string) error {
 	keep := make([]int, len(names))
 	for i, name := range names {

@@ -10,37 +10,52 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// Table shows one profile, or two beside each other. The rows with the largest change
-// come first; those within sampling error come after all others.
+// Table shows one profile, or two side by side. The rows with the largest change come
+// first; those within the sampling error come last.
 type Table struct {
-	Kind   string `json:"value"`
-	Unit   string `json:"unit"`         // of all figures, such as ns/event
-	By     string `json:"by,omitempty"` // the label that rows are values of; empty for functions
+	// Kind is the type of the values, such as cpu or alloc_space.
+	Kind string `json:"value"`
+	// Unit applies to all figures, such as ns/event.
+	Unit string `json:"unit"`
+	// By is the label whose values are the rows; empty for functions.
+	By string `json:"by,omitempty"`
+	// Before is nil for a table of one profile.
 	Before *Total `json:"before,omitempty"`
 	After  Total  `json:"after"`
-	Rows   []Row  `json:"rows"`
+	// Rows are sorted by change, or by value for one profile.
+	Rows []Row `json:"rows"`
 }
 
 // Total is the sum of a profile.
 type Total struct {
-	Name    string  `json:"name"`
-	Value   float64 `json:"value"`
-	Samples float64 `json:"samples,omitempty"` // 0 where the runtime counts instead of sampling
+	// Name is the name of the source.
+	Name string `json:"name"`
+	// Value is in the table's unit.
+	Value float64 `json:"value"`
+	// Samples is the number of samples; 0 if the runtime counts instead of sampling.
+	Samples float64 `json:"samples,omitempty"`
 }
 
 // Row is a function, or a value of a label.
 type Row struct {
+	// Name is the function or the value of the label.
 	Name string `json:"name"`
-	Flat Pair   `json:"flat"` // of the function itself
-	Cum  Pair   `json:"cum"`  // with all that it called
+	// Flat is for the function itself. Cum includes its callees; a recursive function
+	// counts once.
+	Flat Pair `json:"flat"`
+	Cum  Pair `json:"cum"`
 }
 
-// Pair is one figure in both profiles; Before is 0 where there is only one profile.
+// Pair is one figure in both profiles.
 type Pair struct {
-	Before   float64 `json:"before"`
-	After    float64 `json:"after"`
-	Chance   bool    `json:"chance,omitempty"` // the change is within 3 standard errors of sampling
-	variance float64
+	// Before is 0 for a table of one profile.
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+	// Chance: the change is within 3 standard errors of sampling. Samples are nearly
+	// independent, so the error of a count is its square root. Differences between
+	// plays come on top.
+	Chance   bool    `json:"chance,omitempty"`
+	variance float64 // of the change, in the table's unit squared
 }
 
 // Change is After minus Before.
@@ -60,11 +75,11 @@ func (p *Pair) judge() {
 	p.Chance = p.variance > 0 && math.Abs(p.Change()) <= errors*math.Sqrt(p.variance)
 }
 
-// Compare makes a table of one profile (before is nil) or of what differs between two.
-// Figures are per event where the events of all are known; else they are shares of
-// the whole, and a function with a larger share is not necessarily slower.
+// Compare makes a table of one profile (before is nil) or of the differences between
+// two. Figures are per event if the events of all profiles are known. Otherwise they
+// are shares of the whole: a function with a larger share is not necessarily slower.
 //
-// The errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
+// Errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
 func Compare(before, after *Source, o Options) (*Table, error) {
 	b, a, err := sides(before, after, o)
 	if err != nil {
@@ -95,13 +110,12 @@ func Compare(before, after *Source, o Options) (*Table, error) {
 	return t, nil
 }
 
-// SortByCum sorts the rows by the change of their cumulative figure.
+// SortByCum sorts the rows by the change of Cum.
 func (t *Table) SortByCum() {
 	slices.SortStableFunc(t.Rows, func(x, y Row) int { return compareMoves(x.Cum, y.Cum) })
 }
 
-// compareMoves sorts real changes before those that may be chance, larger before
-// smaller.
+// compareMoves sorts larger changes first, and changes that may be chance last.
 func compareMoves(x, y Pair) int {
 	switch {
 	case y.Chance && !x.Chance && x.Change() != 0:

@@ -13,7 +13,7 @@ import (
 	"watchlab/bench/profile"
 )
 
-// maker makes profiles up.
+// maker builds synthetic profiles.
 type maker struct {
 	p         *pprof.Profile
 	functions map[string]*pprof.Location
@@ -29,7 +29,7 @@ func newMaker(kind, unit string, period int64) *maker {
 	}
 }
 
-// add adds a stack, the outermost function first, with a stage ("" for none).
+// add adds a stack, outermost function first, with a stage ("" for none).
 func (m *maker) add(stage string, value int64, stack ...string) *maker {
 	s := &pprof.Sample{Value: []int64{1, value}}
 	if stage != "" {
@@ -50,7 +50,7 @@ func (m *maker) add(stage string, value int64, stack ...string) *maker {
 	return m
 }
 
-// source writes the profile and reads it back.
+// source writes the profile to a file and reads it.
 func (m *maker) source(t *testing.T, name string, events float64) *profile.Source {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name+".pb.gz")
@@ -71,8 +71,9 @@ func (m *maker) source(t *testing.T, name string, events float64) *profile.Sourc
 
 const ms = 1_000_000
 
-// pair is a queue before and after: Pop became four times as fast, encode is gone,
-// and the collector's work has come; per event, as twice as many were played.
+// pair is a queue before and after a change. Per event, Pop needs a quarter of the
+// time, encode is gone, and the collector does new work. The second profile has twice
+// the events.
 func pair(t *testing.T, eventsBefore, eventsAfter float64) (before, after *profile.Source) {
 	before = newMaker("cpu", "nanoseconds", 10*ms).
 		add("pop", 4000*ms, "main.main", "example.com/q/queue.(*Queue[example.com/q.T]).Pop").
@@ -120,7 +121,7 @@ func TestCompareText(t *testing.T) {
 	}
 }
 
-// TestCompareFigures works one function out by hand.
+// TestCompareFigures compares the row of one function with values computed by hand.
 func TestCompareFigures(t *testing.T) {
 	before, after := pair(t, 1000, 2000)
 	table, err := profile.Compare(before, after, profile.Options{})
@@ -135,8 +136,8 @@ func TestCompareFigures(t *testing.T) {
 	if table.Unit != "ns/event" || pop.Flat.Before != 4e6 || pop.Flat.After != 1e6 || pop.Cum.Before != 5e6 || pop.Cum.After != 1e6 || pop.Flat.Chance {
 		t.Errorf("%s, %+v", table.Unit, pop)
 	}
-	// 100 samples to 220 of twice as many events: 1 to 1.1 ms, and the difference's
-	// standard error is √(100+220/4)·10 ms/1000 = 0.124 ms.
+	// 100 samples become 220 with twice the events: 1 ms becomes 1.1 ms. The standard
+	// error of the difference is √(100+220/4)·10 ms/1000 = 0.124 ms.
 	store := rows["main.store"]
 	if math.Abs(store.Flat.Change()-0.1e6) > 1 || store.Cum.After != 1.1e6 || !store.Flat.Chance {
 		t.Errorf("%+v", store)
@@ -149,7 +150,8 @@ func TestCompareFigures(t *testing.T) {
 	}
 }
 
-// TestMomentsAreNotPerEvent: what was live at once is no more for more events.
+// TestMomentsAreNotPerEvent checks that the live heap is not divided by the number of
+// events.
 func TestMomentsAreNotPerEvent(t *testing.T) {
 	for kind, unit := range map[string][2]string{"inuse_space": {"bytes", "B"}, "inuse_objects": {"count", "inuse_objects"}, "goroutine": {"count", "goroutine"}} {
 		before := newMaker(kind, unit[0], 1).add("", 100, "f").source(t, "a", 10)
@@ -161,8 +163,7 @@ func TestMomentsAreNotPerEvent(t *testing.T) {
 	}
 }
 
-// TestCountedIsNotSampled: of values that the runtime counts one by one, no
-// difference is put down to sampling.
+// TestCountedIsNotSampled checks that counted values have no sampling error.
 func TestCountedIsNotSampled(t *testing.T) {
 	before := newMaker("delay", "nanoseconds", 1).add("", 100, "f").source(t, "a", 10)
 	after := newMaker("delay", "nanoseconds", 1).add("", 101, "f").source(t, "b", 10)
@@ -192,8 +193,7 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestNothingOnOneSide: what a profile without samples is of took nothing; of two
-// there is nothing to say.
+// TestNothingOnOneSide checks that one of two profiles may be empty, but not both.
 func TestNothingOnOneSide(t *testing.T) {
 	none := func(name string) *profile.Source {
 		return newMaker("cpu", "nanoseconds", 10*ms).source(t, name, 100)
@@ -227,8 +227,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestWritePerEvent compares two runs of different lengths as pprof -diff_base does:
-// by the raw values of the files.
+// TestWritePerEvent compares runs of different lengths by the raw values of the files,
+// like pprof -diff_base.
 func TestWritePerEvent(t *testing.T) {
 	before, after := pair(t, 1000, 2000)
 	unknown, _ := pair(t, 0, 0)
@@ -265,7 +265,7 @@ func TestWritePerEvent(t *testing.T) {
 	if got := values(heap); got["f"] != 100 {
 		t.Errorf("of a moment: %v", got)
 	}
-	// The source is as it was.
+	// WritePerEvent has not changed the source.
 	if table, err := profile.Compare(nil, before, profile.Options{}); err != nil || table.After.Value != 6e6 {
 		t.Errorf("the source after writing: %+v, %v", table, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// inMemory is a kind whose profile stands at p after stop.
+// inMemory returns a taking whose profile is in p after stop.
 func inMemory(k Kind, p **profile.Profile, stop func() error) taking {
 	return taking{
 		kind: k, stop: stop,
@@ -32,10 +32,10 @@ func inMemory(k Kind, p **profile.Profile, stop func() error) taking {
 	}
 }
 
-// ofMoment reports whether the kind shows one moment, not a sum over time.
+// ofMoment reports whether the kind shows one moment instead of a sum over time.
 func ofMoment(k Kind) bool { return k == Heap || k == Goroutine }
 
-// addTo adds p to the file of the plays before.
+// addTo adds p to the file of the earlier plays.
 func addTo(path string, k Kind, p *profile.Profile, played play) (*profile.Profile, error) {
 	if played.n == 1 {
 		return p, nil
@@ -54,13 +54,14 @@ func addTo(path string, k Kind, p *profile.Profile, played play) (*profile.Profi
 	return p, nil
 }
 
-// The comments of a file: the cell's name and the number of plays follow them.
+// The prefixes of a file's comments. The cell's name and the number of plays follow
+// them.
 const (
 	cellComment  = "watchlab cell "
 	playsComment = "watchlab plays "
 )
 
-// writeFile writes a profile whole or not at all.
+// writeFile writes a profile completely or not at all.
 func writeFile(path string, p *profile.Profile) error {
 	file, err := os.Create(hidden(path))
 	if err != nil {
@@ -76,30 +77,36 @@ func writeFile(path string, p *profile.Profile) error {
 	return nil
 }
 
-// hidden is the neighbour that a file is written to before it gets its name.
+// hidden is the temporary file beside path; writeFile renames it.
 func hidden(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 }
 
-// ErrFormat is wrapped by the errors for files that are no profiles.
+// ErrFormat is wrapped by the errors for files that are not profiles.
 var ErrFormat = errors.New("not a profile")
 
-// Source is a profile that was read.
+// Source is a profile that [Read] has read.
 type Source struct {
-	Name    string  // for tables; Read sets the path
-	Cell    string  // the cell's name; empty for a file of another program
-	Plays   int     // how many plays the file sums up, at least 1
-	Events  float64 // events of all plays; 0 where unknown. The caller sets it.
+	// Name appears in tables; Read sets it to the path.
+	Name string
+	// Cell is the cell's name; empty for a file of another program.
+	Cell string
+	// Plays is the number of plays in the file, at least 1.
+	Plays int
+	// Events is the number of events in all plays; 0 if unknown. The caller sets it.
+	// Figures are then per event.
+	Events  float64
 	profile *profile.Profile
 }
 
-// Read reads a file in pprof's format, of a [Profiler] or any other Go program.
+// Read reads a file in pprof's format, from a [Profiler] or any other Go program.
+// Errors wrap [ErrFormat] or come from the file system.
 func Read(path string) (*Source, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // It was only read.
+	defer func() { _ = file.Close() }() // The file was only read.
 	p, err := profile.Parse(file)
 	switch {
 	case err != nil && strings.HasSuffix(path, ".trace"):
@@ -123,14 +130,14 @@ func Read(path string) (*Source, error) {
 	return s, nil
 }
 
-// PerEvents is the number of events that [Source.WritePerEvent] scales values to:
-// pprof stores integers, and one event may take less than a nanosecond in a function.
+// PerEvents is the number of events that [Source.WritePerEvent] scales to. pprof stores
+// integers, and a function may need less than a nanosecond per event.
 const PerEvents = 1_000_000
 
-// WritePerEvent writes the profile with its values per [PerEvents] events, so that
-// go tool pprof -diff_base compares runs of different lengths. Values of a moment,
-// such as the live heap, stay as they are, and so does all of a profile whose Events
-// are unknown. The source does not change.
+// WritePerEvent writes the profile with values per [PerEvents] events. go tool pprof
+// -diff_base can then compare runs of different lengths. Values of one moment, such as
+// the live heap, are not scaled. Neither is a profile with unknown Events. The source
+// does not change.
 func (s *Source) WritePerEvent(path string) error {
 	p := s.profile.Copy()
 	if s.Events > 0 {
@@ -141,7 +148,7 @@ func (s *Source) WritePerEvent(path string) error {
 				ratios[i] = 1
 			}
 		}
-		// Not ScaleN, which cuts fractions off.
+		// ScaleN truncates fractions.
 		for _, sample := range p.Sample {
 			for i, ratio := range ratios {
 				sample.Value[i] = int64(math.Round(float64(sample.Value[i]) * ratio))
@@ -150,7 +157,7 @@ func (s *Source) WritePerEvent(path string) error {
 		p.Sample = slices.DeleteFunc(p.Sample, func(sample *profile.Sample) bool {
 			return !slices.ContainsFunc(sample.Value, func(v int64) bool { return v != 0 })
 		})
-		// The time that the profile covered says nothing of the scaled values.
+		// The duration does not apply to the scaled values.
 		p.DurationNanos = 0
 		p.Comments = append(p.Comments, fmt.Sprintf("watchlab: values are per %d events", PerEvents))
 	}

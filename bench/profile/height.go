@@ -9,20 +9,20 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// lookEvery is how often a level is looked at.
+// lookEvery is the polling interval of a level.
 const lookEvery = 10 * time.Millisecond
 
-// level is what a profile at its height is taken by.
+// level takes profiles of a quantity and weighs them.
 type level interface {
-	// due says whether it may be worth taking a profile, which costs milliseconds:
-	// the highest that was taken so far had that weight.
+	// due reports whether a new profile may exceed highest, the weight of the heaviest
+	// profile so far. Taking one costs milliseconds.
 	due(highest uint64) bool
-	// take takes one and weighs it.
+	// take takes a profile and returns its weight.
 	take() (p *profile.Profile, weight uint64, err error)
 }
 
-// atHeight takes profiles all the while, and keeps the one that weighs most. One is
-// taken at the end, at least.
+// atHeight takes profiles until stop and keeps the heaviest. It takes at least one, at
+// the end.
 func atHeight(k Kind, l level) taking {
 	var (
 		quit    atomic.Bool
@@ -59,11 +59,11 @@ func atHeight(k Kind, l level) taking {
 	})
 }
 
-// goroutines are weighed by their number.
+// goroutines weighs a profile by the number of goroutines.
 type goroutines struct{}
 
 func (goroutines) due(highest uint64) bool {
-	const growth = 1.1 // the world stands still while they are looked through
+	const growth = 1.1 // the runtime stops the world for the profile
 	return float64(runtime.NumGoroutine()) > growth*float64(highest)
 }
 
@@ -75,8 +75,8 @@ func (goroutines) take() (*profile.Profile, uint64, error) {
 	return p, weigh(p, 0), nil
 }
 
-// heap is weighed by what was live. A profile tells of the collection before the
-// last, so that there is one to be taken whenever one has ended.
+// heap weighs a profile by the live bytes. The runtime's profile shows the collection
+// before the last, so the end of each collection makes a new one due.
 type heap struct{ cycles, live, before uint64 }
 
 func (h *heap) due(highest uint64) bool {
@@ -92,7 +92,8 @@ func (h *heap) due(highest uint64) bool {
 		return false
 	}
 	h.cycles, h.live, h.before = cycles, live, h.live
-	// Samples are an estimate: what is a little lower may weigh more.
+	// The profile's weight is an estimate from samples: a slightly smaller heap may
+	// weigh more.
 	const nearly = 0.9
 	return float64(max(h.live, h.before)) > nearly*float64(highest)
 }
@@ -108,7 +109,7 @@ func (*heap) take() (*profile.Profile, uint64, error) {
 	return p, weigh(p, 1), nil
 }
 
-// weigh adds one of the samples' values up.
+// weigh returns the sum of one value over the samples.
 func weigh(p *profile.Profile, value int) uint64 {
 	var sum int64
 	for _, s := range p.Sample {

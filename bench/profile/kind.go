@@ -8,37 +8,37 @@ import (
 	"strings"
 )
 
-// Kind is what a profile tells of.
+// Kind is a kind of profile.
 type Kind string
 
 // The kinds.
 const (
-	// CPU: where processor time goes, a sample every 10 ms of it.
+	// CPU: CPU time by function, one sample per 10 ms.
 	CPU Kind = "cpu"
-	// Heap: what was live when collections, looked at every 10 ms, found the most; a
-	// sample every 512 kB (runtime.MemProfileRate).
+	// Heap: the live memory at its largest. It is checked every 10 ms after a garbage
+	// collection, with one sample per 512 KiB (runtime.MemProfileRate).
 	Heap Kind = "heap"
-	// Allocs: what was allocated, sampled likewise.
+	// Allocs: all allocations, with the sampling of Heap.
 	Allocs Kind = "allocs"
-	// Mutex: where goroutines held locks that others waited for, and how long these
-	// waited.
+	// Mutex: the holders of contended locks, and the time that other goroutines waited
+	// for them.
 	Mutex Kind = "mutex"
-	// Block: where goroutines waited, for locks and channels, sampled every 10 µs of
-	// waiting.
+	// Block: the time that goroutines wait for locks and channels, one sample per 10
+	// µs.
 	Block Kind = "block"
-	// Goroutine: where goroutines stood when there were the most.
+	// Goroutine: the stacks of all goroutines when their number is largest.
 	Goroutine Kind = "goroutine"
-	// Trace: every scheduling event, for go tool trace.
+	// Trace: all scheduling events, for go tool trace.
 	Trace Kind = "trace"
 )
 
-// Kinds are all there are, in the order of their names in tables.
+// Kinds returns all kinds, in the order of tables.
 func Kinds() []Kind { return []Kind{CPU, Heap, Allocs, Mutex, Block, Goroutine, Trace} }
 
-// ErrKind is wrapped by the errors of [Parse].
+// ErrKind is wrapped by the errors for unknown kinds.
 var ErrKind = errors.New("no such kind of profile")
 
-// Parse reads kinds that are separated by commas; "all" is all of them.
+// Parse reads kinds separated by commas; "all" means all kinds. Errors wrap [ErrKind].
 func Parse(list string) ([]Kind, error) {
 	if list == "all" {
 		return Kinds(), nil
@@ -64,10 +64,10 @@ func joinKinds(separator string) string {
 	return strings.Join(names, separator)
 }
 
-// FileName returns the name of a cell's file of this kind, within [Dir]. Two cells
-// never have the same.
+// FileName returns the name of a cell's file within [Dir]. Different cells have
+// different names.
 func (k Kind) FileName(cell string) string {
-	// Room for the kind and for a hidden neighbour's name, in file systems that take
+	// Leave room for the kind and for the prefix of the hidden file: file systems allow
 	// 255 bytes.
 	const longest = 200
 	plain := true
@@ -76,8 +76,8 @@ func (k Kind) FileName(cell string) string {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '=', c == '.', c == ',':
 			return c
 		}
-		// The slash between the parts of a name is the only character that turns into
-		// this one without a trace.
+		// Only the slash maps to this character without a hash. Any other replacement
+		// adds the hash.
 		plain = plain && c == '/'
 		return '_'
 	}, cell)
@@ -92,5 +92,5 @@ func (k Kind) FileName(cell string) string {
 	return name + "." + string(k) + ".pb.gz"
 }
 
-// Dir is the folder within a results folder in which profiles stand.
+// Dir is the subfolder of a results folder with the profiles.
 const Dir = "profiles"

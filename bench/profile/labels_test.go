@@ -9,8 +9,8 @@ import (
 	"watchlab/bench/profile"
 )
 
-// labelsHere are the labels of this goroutine, as the goroutine profile tells
-// them of the one that is in this function.
+// labelsHere returns the labels of the calling goroutine. It finds them in the
+// goroutine profile, by its own name on the stack.
 func labelsHere(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -78,8 +78,7 @@ func TestSwitch(t *testing.T) {
 	})
 }
 
-// TestUnlabelled: what isn't profiled is left as it is, and nothing is allocated
-// for it.
+// TestUnlabelled checks that unlabelled contexts set no labels and allocate nothing.
 func TestUnlabelled(t *testing.T) {
 	ctx := t.Context()
 	var got string

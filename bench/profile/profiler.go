@@ -15,29 +15,29 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ErrBusy is wrapped by the error for a profile that is being taken already: the
-// process has one of each kind.
+// ErrBusy is wrapped if another profile of the kind is running. A process has one of
+// each kind.
 var ErrBusy = errors.New("a profile is being taken already")
 
-// Profiler takes the profiles of one cell after the other.
+// Profiler takes the profiles of one cell at a time. It is not safe for concurrent use.
 type Profiler struct {
 	dir   string
 	kinds []Kind
 	busy  bool
-	plays map[string]int
+	plays map[string]int // number of profiled plays by cell
 }
 
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
-// folder, which has to be there by the time that a profile starts.
+// folder. The results folder must exist when a profile starts.
 func NewProfiler(results string, kinds []Kind) *Profiler {
 	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds), plays: map[string]int{}}
 }
 
-// blockRate is the nanoseconds of waiting for which the runtime takes a sample.
+// blockRate is the waiting time per sample, in nanoseconds.
 const blockRate = 10_000
 
-// taking is one kind in progress: stop ends it, then write writes it or discard
-// throws it away.
+// taking is a running profile of one kind. stop ends it; then write saves it or discard
+// drops it.
 type taking struct {
 	kind    Kind
 	stop    func() error
@@ -45,23 +45,26 @@ type taking struct {
 	discard func() error
 }
 
-// play is which play of a cell is profiled, from 1.
+// play identifies one profiled play of a cell.
 type play struct {
 	cell string
-	n    int
+	n    int // from 1
 }
 
-// Start begins to profile a cell. One that was profiled before is added to: its file
-// is then of all those plays, that of heap and goroutine of the one in which there was
-// most, and the trace of the first. The returned stop ends it and writes the files,
-// each whole or not at all; it is called once. Profiles of all kinds are taken at
-// the same time, so that one sees what another costs; who wants to know one exactly
-// asks for that alone.
+// Start begins to profile a cell. A file sums up all plays of its cell. Heap and
+// goroutine files keep the play with the largest value, and the trace is that of the
+// first play.
+//
+// stop ends the profiles and writes each file completely or not at all. Call it once.
+// All kinds run at the same time and measure each other's cost. For an exact profile,
+// request only one kind.
+//
+// Errors wrap [ErrBusy], or come from the file system or the runtime.
 func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	if p.busy {
 		return nil, fmt.Errorf("%s: %w", cell, ErrBusy)
 	}
-	// Not MkdirAll: it would bring back a results folder that was taken away.
+	// MkdirAll would recreate a deleted results folder.
 	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s: %w", cell, err)
 	}
@@ -84,7 +87,7 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	}, nil
 }
 
-// finish ends what runs, the last begun first, and only then writes the files.
+// finish stops all profiles, the last started first. Then it writes the files.
 func (p *Profiler) finish(cell string, running []taking) error {
 	var all error
 	failed := func(t taking, err error) bool {
@@ -108,8 +111,8 @@ func (p *Profiler) finish(cell string, running []taking) error {
 	return all
 }
 
-// order puts what is read at the beginning before what runs all the while, so that
-// the latter doesn't see it.
+// order returns the kinds in the order of their start. Profiles with a snapshot at the
+// start come before continuous ones, which would otherwise see its cost.
 func (p *Profiler) order(cell string) []Kind {
 	kinds := slices.Clone(p.kinds)
 	if p.plays[cell] > 0 {
@@ -159,7 +162,7 @@ func beginCPU() (taking, error) {
 	}), nil
 }
 
-// beginTrace writes into a hidden file at once: a trace is too large for memory.
+// beginTrace writes directly into a hidden file: a trace does not fit in memory.
 func beginTrace(path string) (taking, error) {
 	file, err := os.Create(hidden(path))
 	if err != nil {

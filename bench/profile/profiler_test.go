@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// work is what the tests profile: processor time, memory that stays and that goes, a
-// lock that is waited for, and a goroutine that waits.
+// work is the profiled load: CPU time, live and temporary memory, a contended lock, and
+// a waiting goroutine.
 func work(ctx context.Context) {
 	profile.Do(profile.With(ctx, "queue", "ring", "gang"), "pop", func(context.Context) {
 		var (
@@ -39,7 +39,7 @@ func work(ctx context.Context) {
 		burn(300 * time.Millisecond)
 		runtime.GC()
 		runtime.GC()
-		burn(50 * time.Millisecond) // looks at the heap
+		burn(50 * time.Millisecond) // time for a poll of the heap
 		mu.Unlock()
 		waited.Wait()
 		runtime.KeepAlive(live)
@@ -50,7 +50,7 @@ func work(ctx context.Context) {
 //go:noinline
 func allocate(n int) []byte { return make([]byte, n) }
 
-// burn takes at least that long, and some processor time however busy the machine is.
+// burn takes at least d, with some CPU time even on a busy machine.
 //
 //go:noinline
 func burn(d time.Duration) uint64 {
@@ -68,8 +68,7 @@ func burn(d time.Duration) uint64 {
 	return x
 }
 
-// total is the sum of a value over the samples with a function of that name among
-// their frames.
+// total is the sum of a value over the samples with the function in their stack.
 func total(t *testing.T, path, value, function string) int64 {
 	t.Helper()
 	file, err := os.Open(path)
@@ -150,8 +149,8 @@ func TestProfilerTakesAllKinds(t *testing.T) {
 	}
 }
 
-// TestProfilesAreOfOneCell: what was allocated and waited for before is in none of
-// them.
+// TestProfilesAreOfOneCell checks that profiles do not contain earlier allocations and
+// waits.
 func TestProfilesAreOfOneCell(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, []profile.Kind{profile.Allocs, profile.Mutex})
@@ -176,8 +175,7 @@ func TestProfilesAreOfOneCell(t *testing.T) {
 	}
 }
 
-// TestPlaysAddUp: a cell that is profiled again adds to its profile, save for what
-// tells of a moment.
+// TestPlaysAddUp checks that plays of a cell add up, except for kinds of one moment.
 func TestPlaysAddUp(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, profile.Kinds())
@@ -192,7 +190,7 @@ func TestPlaysAddUp(t *testing.T) {
 		block := allocate(n)
 		runtime.GC()
 		runtime.GC()
-		burn(30 * time.Millisecond) // looks
+		burn(30 * time.Millisecond) // time for a poll
 		runtime.KeepAlive(block)
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -230,7 +228,7 @@ func TestProfilerIsBusy(t *testing.T) {
 	if _, err := p.Start("b"); !errors.Is(err, profile.ErrBusy) {
 		t.Errorf("a second cell at the same time: %v", err)
 	}
-	// Another's CPU profile is in the way; what had begun by then is ended.
+	// Another CPU profile is running; Start stops the kinds that it has started.
 	if _, err := profile.NewProfiler(dir, profile.Kinds()).Start("c"); !errors.Is(err, profile.ErrBusy) {
 		t.Errorf("a second CPU profile: %v", err)
 	}
@@ -249,7 +247,7 @@ func TestProfilerIsBusy(t *testing.T) {
 	}
 }
 
-// TestProfilerWithoutFolder: a results folder that was taken away doesn't come back.
+// TestProfilerWithoutFolder checks that Start does not create a missing results folder.
 func TestProfilerWithoutFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	if _, err := profile.NewProfiler(dir, profile.Kinds()).Start("a"); !errors.Is(err, os.ErrNotExist) {
@@ -277,7 +275,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestFileNames: no two cells share one, and every file system takes it.
+// TestFileNames checks that names are unique and valid in every file system.
 func TestFileNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, cell := range []string{"A/b=c", "A_b=c", "A/b=ü", "A/b=é", strings.Repeat("x", 300), strings.Repeat("x", 301), "A/b=../../c"} {

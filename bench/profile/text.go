@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Text writes the table's first rows; n of 0 means all.
+// Text writes the table's first n rows; 0 means all rows.
 func (t *Table) Text(w io.Writer, n int) error {
 	var b strings.Builder
 	if t.Before == nil {
@@ -41,9 +41,9 @@ func (t Total) line(unit string) string {
 	return line
 }
 
-// columns writes the rows and reports whether one of them may be chance.
+// columns writes the rows and reports whether the change of any may be chance.
 func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
-	// Cells that end with a tab are right-aligned; the name has none.
+	// tabwriter aligns cells that end with a tab to the right. The name has no tab.
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	var head strings.Builder
 	for _, what := range t.figures() {
@@ -77,7 +77,7 @@ func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
 	return chance
 }
 
-// figures names a row's figures: for a label's value, flat and cumulative are equal.
+// figures names the figures of a row. Flat and cumulative values are equal for labels.
 func (t *Table) figures() []string {
 	if t.By != "" {
 		return []string{t.Unit}

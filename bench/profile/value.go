@@ -10,28 +10,33 @@ import (
 )
 
 var (
-	// ErrValue is wrapped by the errors for a value that the samples lack.
+	// ErrValue is wrapped if the samples lack a value.
 	ErrValue = errors.New("no such value")
-	// ErrLabel is wrapped by the errors for a label that none of the samples has.
+	// ErrLabel is wrapped if no sample has a label.
 	ErrLabel = errors.New("no such label")
-	// ErrKinds is wrapped by the error for two profiles of different values.
+	// ErrKinds is wrapped if two profiles have different types of values.
 	ErrKinds = errors.New("profiles of different kinds")
-	// ErrEmpty is wrapped by the errors for profiles without a sample. One of two may
-	// be empty, such as the allocations of a cell that allocates nothing.
+	// ErrEmpty is wrapped if a profile has no samples. One of two may be empty, such as
+	// the allocations of a cell without any.
 	ErrEmpty = errors.New("no samples")
 )
 
 // Options select what a table shows.
 type Options struct {
-	Value string // type of the samples' value; empty: the profile's default, else its last
-	By    string // label whose values are rows; empty: functions
-	Stage string // only samples with this label of a stage; empty: all
+	// Value is the type of value, such as alloc_objects. Empty selects the profile's
+	// default, or else its last type.
+	Value string
+	// By is the label whose values are the rows, such as [LabelStage]. Empty selects
+	// functions.
+	By string
+	// Stage selects the samples with this stage label; empty selects all.
+	Stage string
 }
 
-// side is one of the profiles, as the options select it.
+// side is one profile with the options applied.
 type side struct {
 	source   *Source
-	at       int // place of the value in each sample
+	at       int // index of the value in each sample
 	kind     *profile.ValueType
 	samples  []*profile.Sample
 	total    float64 // of all samples, selected or not
@@ -83,7 +88,7 @@ func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 	return out, nil
 }
 
-// labelOf is a sample's value of a label.
+// labelOf returns a sample's value of a label.
 func labelOf(s *profile.Sample, key string) string {
 	if values := s.Label[key]; len(values) > 0 {
 		return strings.Join(values, "+")
@@ -95,10 +100,10 @@ func labelOf(s *profile.Sample, key string) string {
 // collection, and unlabelled parts of the workload.
 const unlabelled = "(no label)"
 
-// frames calls f with the functions of a stack, the outermost first.
+// frames calls f with the functions of a stack, outermost first.
 func frames(s *profile.Sample, f func(function string)) {
 	for _, loc := range slices.Backward(s.Location) {
-		// What was inlined stands before what it was inlined into.
+		// An inlined function comes before its caller.
 		for _, line := range slices.Backward(loc.Line) {
 			name := "?"
 			if line.Function != nil && line.Function.Name != "" {
@@ -112,8 +117,7 @@ func frames(s *profile.Sample, f func(function string)) {
 	}
 }
 
-// short cuts the paths of packages, also those of type parameters, to their last
-// part.
+// short keeps only the last element of package paths, also in type parameters.
 func short(function string) string {
 	var b strings.Builder
 	for function != "" {
@@ -128,13 +132,13 @@ func short(function string) string {
 	return b.String()
 }
 
-// atMoment reports whether a value is of one moment, such as the live heap: more
-// events do not make it larger.
+// atMoment reports whether a value is of one moment, such as the live heap. Such values
+// do not grow with the number of events.
 func atMoment(kind *profile.ValueType) bool {
 	return strings.HasPrefix(kind.Type, "inuse_") || kind.Type == "goroutine"
 }
 
-// unitOf is the unit of a kind's scaled values.
+// unitOf returns the unit of scaled values.
 func unitOf(kind *profile.ValueType, perEvent bool) string {
 	switch {
 	case atMoment(kind) && kind.Unit == "bytes":
