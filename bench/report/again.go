@@ -8,8 +8,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// again describes each A/A pair of a comparison: the same variant played twice in
-// every round, so chance or the machine causes any difference.
+// again describes each A/A pair of a comparison. A pair is the same variant played
+// twice in every round: only chance or the machine causes a difference.
 func again(c *lab.ComparisonResult) []string {
 	var lines []string
 	for i := range c.Cells {

@@ -14,19 +14,19 @@ import (
 	"watchlab/bench/stats"
 )
 
-// briefLines is the most that [Brief] writes.
+// briefLines is the maximum number of lines of [Brief].
 const briefLines = 40
 
-// Brief writes the run on one screen: at most 40 lines of at most 100 columns.
+// Brief writes a summary for one screen: at most 40 lines of at most 100 columns.
 //
-//  1. Each family has one sentence: what its best variant gains over the baseline in
-//     events per CPU second, with a real consumer first, then alone, then over HTTP.
-//     A figure that the rounds cannot tell from 1 is "no difference".
-//  2. A table has one line for each variant and pipeline. Where the lines don't fit,
-//     the largest table leaves pipelines out, first those that the sentence doesn't
-//     name, and their rows are counted.
-//  3. The last lines say what was not answered and why, how many cells are noisy,
-//     and where the report is.
+//  1. One sentence per family states the gain of its best variant over the baseline,
+//     in events per CPU second. It prefers a real consumer, then the stage alone, then
+//     HTTP. A figure that does not differ significantly from 1 is "no difference".
+//  2. A table has one line per variant and pipeline. If the lines do not fit, the
+//     largest table drops pipelines, first those outside the sentence. Brief counts
+//     the dropped rows.
+//  3. The last lines list open questions with reasons, the number of noisy cells, and
+//     the path of the report.
 func Brief(w io.Writer, o *lab.Outcome) error {
 	families := briefFamilies(o)
 	ends := briefEnds(o)
@@ -54,22 +54,22 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// briefFamily is the part of one family.
+// briefFamily is the sentence and the table of one family.
 type briefFamily struct {
 	name     string
 	sentence []string
 	groups   []*briefGroup
 }
 
-// briefGroup holds the rows that differ in nothing but the variant.
+// briefGroup holds the rows that differ only in the variant.
 type briefGroup struct {
 	key  string
 	cell *lab.CellResult
 	rows []row
-	said bool // the sentence tells of it
+	said bool // the sentence mentions the group
 }
 
-// briefFamilies groups the rows of all comparisons, a real consumer first.
+// briefFamilies groups the rows of all comparisons, groups with a real consumer first.
 func briefFamilies(o *lab.Outcome) []briefFamily {
 	var out []briefFamily
 	for i := range o.Comparisons {
@@ -96,14 +96,14 @@ func briefFamilies(o *lab.Outcome) []briefFamily {
 	return out
 }
 
-// oneRate keeps one row of each variant: the one with a p99 at the highest rate.
+// oneRate keeps one row per variant: the row with a p99 at the highest rate.
 func oneRate(rows []row) []row {
 	better := func(a, b row) bool {
 		if (a.wait.Count >= 100) != (b.wait.Count >= 100) {
 			return a.wait.Count >= 100
 		}
 		var x, y float64
-		_, _ = fmt.Sscan(a.rate(), &x) // Unpaced is 0.
+		_, _ = fmt.Sscan(a.rate(), &x) // An unpaced rate does not parse and counts as 0.
 		_, _ = fmt.Sscan(b.rate(), &y)
 		return x > y
 	}
@@ -121,7 +121,7 @@ func oneRate(rows []row) []row {
 	return out
 }
 
-// rank orders pipelines by what they say to a user of the library.
+// rank orders pipelines by their relevance to users, most relevant first.
 func (g *briefGroup) rank() int {
 	switch consumer := g.cell.Label("pipeline"); {
 	case consumer == "queue" || consumer == "":
@@ -134,7 +134,7 @@ func (g *briefGroup) rank() int {
 
 func (g *briefGroup) http() bool { return g.cell.Label("source") == "apiserver" }
 
-// consumer names what consumes the events.
+// consumer names the consumer of the events.
 func (g *briefGroup) consumer(family string) string {
 	switch p := g.cell.Label("pipeline"); p {
 	case "queue", "":
@@ -146,8 +146,8 @@ func (g *briefGroup) consumer(family string) string {
 	}
 }
 
-// gain is a row's events per CPU second over its baseline's; events per second where
-// no CPU time is known. Without a comparison, why says what is in the way.
+// gain compares a row's events per CPU second with its baseline's. Without known CPU
+// time it compares events per second. Without a comparison, why gives the reason.
 type gain struct {
 	stats.Comparison
 	unit, why string
@@ -170,7 +170,8 @@ func gainOf(r row, rows []row) gain {
 	}
 	g := gain{unit: "events per CPU second"}
 	g.noisy = r.throughput.Verdict.Status == lab.Noisy || base.throughput.Verdict.Status == lab.Noisy
-	// Less CPU time per event is more events per CPU second.
+	// Less CPU time per event means more events per CPU second, so the sides are
+	// swapped.
 	if g.Comparison, ok = compare(r.fast, base.fast, stats.UnitCPUPerOp); ok && g.Ratio > 0 {
 		return g
 	}
@@ -190,7 +191,7 @@ func (g gain) text() string {
 	return times(g.Ratio)
 }
 
-// caution is what keeps a gain from being certain, in brackets.
+// caution returns the reasons for doubt about a gain, in brackets.
 func (g gain) caution() string {
 	var parts []string
 	if g.noisy {
@@ -205,7 +206,7 @@ func (g gain) caution() string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// say is the family's sentence.
+// say returns the family's sentence.
 func (f *briefFamily) say() string {
 	group, best, of := f.best()
 	if group == nil {
@@ -267,8 +268,8 @@ func (f *briefFamily) say() string {
 	return text + "."
 }
 
-// best is the variant that gains most with the first consumer that has a gain, and
-// out of how many.
+// best returns the variant with the largest gain in the highest-ranked group with a
+// gain. of is the number of variants with a gain.
 func (f *briefFamily) best() (group *briefGroup, best row, of int) {
 	top := 0.0
 	variants := map[string]bool{}
@@ -290,7 +291,7 @@ func (f *briefFamily) best() (group *briefGroup, best row, of int) {
 	return group, best, len(variants)
 }
 
-// obstacle says why no row of the group has a gain.
+// obstacle returns the reason why no row of the group has a gain.
 func (g *briefGroup) obstacle() string {
 	for _, r := range g.rows {
 		if why := gainOf(r, g.rows).why; why != "" && !r.isBaseline() {
@@ -300,8 +301,8 @@ func (g *briefGroup) obstacle() string {
 	return "no variant beside the baseline"
 }
 
-// transport is the share of the baseline's CPU time that HTTP adds to the same
-// pipeline in memory; 0 where they are not the same otherwise.
+// transport returns the share of the baseline's CPU time that HTTP adds to the same
+// pipeline in memory; 0 if the two groups differ otherwise.
 func transport(memory, http *briefGroup) float64 {
 	if !http.http() || memory.http() || memory.cell.Label("storm") != http.cell.Label("storm") || memory.cell.Label("pipeline") != http.cell.Label("pipeline") {
 		return 0
@@ -320,7 +321,7 @@ func transport(memory, http *briefGroup) float64 {
 	return 0
 }
 
-// shrink drops groups of the largest table until the rows fit.
+// shrink drops groups of the largest table until all rows fit into room lines.
 func shrink(families []briefFamily, room int) (dropped int) {
 	for len(families) > 0 {
 		rows := 0
@@ -346,8 +347,8 @@ func (f *briefFamily) size() (rows int) {
 	return rows
 }
 
-// drop leaves out the last group that the sentence does not tell of, else the last;
-// of an only one, as many rows as are too many.
+// drop removes the last group outside the sentence, or else the last group. From a
+// single group it removes excess rows, but keeps one.
 func (f *briefFamily) drop(excess int) (dropped int) {
 	at := len(f.groups) - 1
 	for i, g := range f.groups {
@@ -365,7 +366,7 @@ func (f *briefFamily) drop(excess int) (dropped int) {
 	return dropped
 }
 
-// table lays the family's rows out, with its name as the title of the first column.
+// table formats the family's rows. The family's name is the title of the first column.
 func (f *briefFamily) table() []string {
 	var g grid
 	g.column(f.name, true)
@@ -416,7 +417,7 @@ func briefFigures(r row, rows []row) []string {
 	}
 }
 
-// varying are the labels that tell the groups of one pipeline and source apart.
+// varying returns the labels that distinguish groups of one pipeline and source.
 func (f *briefFamily) varying() []string {
 	var keys []string
 	values := map[string]string{}
@@ -449,7 +450,7 @@ func (g *briefGroup) name(varying []string) string {
 	return name
 }
 
-// briefEnds are the lines below the tables.
+// briefEnds returns the lines below the tables.
 func briefEnds(o *lab.Outcome) []string {
 	var out []string
 	counts := map[string]int{}
@@ -506,7 +507,7 @@ func briefEnds(o *lab.Outcome) []string {
 	return out
 }
 
-// causeHints explain the verdicts that blame the machine.
+// causeHints explain the verdicts that the machine causes.
 var causeHints = map[string]string{
 	"invalid: " + string(lab.CauseGenerator): " (the generator fell behind its rate)",
 	"invalid: " + string(lab.CauseSteal):     " (other machines took the CPU)",

@@ -13,10 +13,10 @@ import (
 	"watchlab/bench/report"
 )
 
-// played is a cell of a first run.
+// played is a cell of the run.
 type played struct {
 	pipeline, source, storm, impl, rate string
-	perSecond, cpu, allocs              float64 // cpu in ns an event
+	perSecond, cpu, allocs              float64 // cpu is in ns per event
 	verdict                             lab.Verdict
 	rounds                              int
 }
@@ -62,8 +62,8 @@ func family(name, baseline string, cells ...played) lab.ComparisonResult {
 	return c
 }
 
-// TestBrief holds what a first run prints to golden files: where all is answered, and
-// where noise, a lost event or too few rounds are in the way.
+// TestBrief compares the summary with golden files, for a complete run and for runs
+// with noise, a lost event or too few rounds.
 func TestBrief(t *testing.T) {
 	const gang, unpaced = "gang", lab.Unpaced
 	noisy := lab.Verdict{Status: lab.Noisy, Detail: "events/s of the rounds lie 21 % apart (allowed: 10 %)"}
@@ -121,7 +121,7 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-// TestBriefFitsOneScreen plays many variants in many pipelines.
+// TestBriefFitsOneScreen uses many variants in many pipelines.
 func TestBriefFitsOneScreen(t *testing.T) {
 	var all []lab.ComparisonResult
 	for f := range 5 {

@@ -7,12 +7,12 @@ import (
 	"watchlab/bench/lab"
 )
 
-// clusterNotes is what a workload's notes begin with that tell of the cluster that it
-// listened to. They are the same for all cells of a round, which share one watch, and
-// are told once for each round, not for each cell.
+// clusterNotes is the prefix of notes about the watched cluster. All cells of a round
+// share one watch and have the same notes. The report therefore shows them once per
+// round.
 const clusterNotes = "cluster-"
 
-// The notes that are told of.
+// The notes about the cluster.
 const (
 	noteRelists   = clusterNotes + "relists"
 	noteResumes   = clusterNotes + "resumes"
@@ -25,14 +25,13 @@ const (
 	noteOutage    = clusterNotes + "outage-ns"
 )
 
-// clusterRound is what a round tells of the cluster.
+// clusterRound holds the cluster notes of one round.
 type clusterRound struct {
 	round int
 	notes map[string]float64
 }
 
-// clusterRounds are the rounds of a comparison that listened to a cluster; none of
-// another comparison.
+// clusterRounds returns the rounds that watched a cluster; none for other comparisons.
 func clusterRounds(c *lab.ComparisonResult) []clusterRound {
 	var out []clusterRound
 	for i := range c.Cells {
@@ -47,7 +46,7 @@ func clusterRounds(c *lab.ComparisonResult) []clusterRound {
 				out = append(out, r)
 			}
 		}
-		// One cell that has its rounds speaks for all.
+		// All cells of a round have the same notes, so one cell with rounds suffices.
 		if len(out) > 0 {
 			break
 		}
@@ -55,8 +54,8 @@ func clusterRounds(c *lab.ComparisonResult) []clusterRound {
 	return out
 }
 
-// breaks are the lines that tell how the cluster's watch broke, and what could not be
-// written at once: a line for each round in which anything was.
+// breaks describes broken watches and delayed or refused writes, one line per affected
+// round.
 func breaks(c *lab.ComparisonResult) []string {
 	var lines []string
 	for _, r := range clusterRounds(c) {
@@ -110,7 +109,7 @@ func timesOf(n float64) string {
 	return fmt.Sprintf("%.0f times", n)
 }
 
-// listened are the lines that tell of the cluster that a comparison listened to.
+// listened describes the watched cluster of a comparison.
 func listened(c *lab.ComparisonResult) []string {
 	rounds := clusterRounds(c)
 	if len(rounds) == 0 {

@@ -10,7 +10,7 @@ import (
 	"watchlab/bench/report"
 )
 
-// live is a comparison that listened to a cluster, with what each round noted of it.
+// live returns a comparison that watched a cluster, with the given notes per round.
 func live(rounds ...[]cell.Note) *lab.Outcome {
 	specs := []spec{
 		{impl: "lossy", rate: "live", verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}},
@@ -41,8 +41,8 @@ func wrote(written, refused, left, retried, outage float64) []cell.Note {
 	}
 }
 
-// TestClusterIsTold: how the watch of a cluster broke is told once for each round in
-// which it did, in every form of the report, and what was written with it.
+// TestClusterIsTold checks that every form of the report describes broken watches once
+// per affected round, and the writes.
 func TestClusterIsTold(t *testing.T) {
 	o := live(
 		append(watched(0, 0, 0, 0), wrote(500, 0, 0, 0, 0)...),
@@ -85,8 +85,8 @@ func TestClusterIsTold(t *testing.T) {
 	}
 }
 
-// TestClusterStood: that no watch broke is said, too; and nothing is said of a cluster
-// where there was none.
+// TestClusterStood checks that a report mentions an unbroken watch, and no cluster if
+// there was none.
 func TestClusterStood(t *testing.T) {
 	var listening, not bytes.Buffer
 	if err := report.Table(&listening, live(watched(0, 0, 0, 0))); err != nil {

@@ -8,12 +8,12 @@ import (
 	"watchlab/bench/stats"
 )
 
-// unitLockHold is a workload's note that stands among the costs: the longest
-// time that a lock was held.
+// unitLockHold is a workload's note in the table of costs: the longest time that a lock
+// was held, in nanoseconds.
 const unitLockHold = "lock-hold-max-ns"
 
-// costs is the table of what each row took, from the cell that its throughput is
-// of. A column that no row has a figure for is left out.
+// costs returns the table of resource use per row, from the throughput cell. It omits
+// columns without figures.
 func costs(rows []row, varying []string) grid {
 	columns := []struct {
 		name, unit string
@@ -46,7 +46,7 @@ func costs(rows []row, varying []string) grid {
 		for i, r := range shown {
 			from := r.fast
 			if c.unit == unitLockHold {
-				from = r.slow // It is measured at a set rate.
+				from = r.slow // Only paced cells measure it.
 			}
 			texts[i] = median(from, c.unit, c.format)
 			has = has || texts[i] != none
@@ -63,7 +63,7 @@ func costs(rows []row, varying []string) grid {
 	return g
 }
 
-// sameCell reports whether a row's throughput is told already: rows of several
+// sameCell reports whether an earlier row has the same throughput cell. Rows of several
 // rates share one.
 func sameCell(shown []row, r row) bool {
 	for _, s := range shown {
@@ -74,7 +74,7 @@ func sameCell(shown []row, r row) bool {
 	return false
 }
 
-// rowNames are the columns that tell rows apart, rowName what stands in them.
+// rowNames adds the columns that identify a row; rowName returns their values.
 func rowNames(g *grid, varying []string) {
 	g.column("variant", true)
 	for _, key := range varying {
@@ -91,8 +91,8 @@ func rowName(r row, varying []string) []string {
 	return line
 }
 
-// noted is the table of what workloads noted and processors counted, a line for
-// each cell that has any: medians of the rounds.
+// noted returns the table of the workloads' notes and the processor's counters. Each
+// cell with notes has one line with the medians over its rounds.
 func noted(rows []row, varying []string) grid {
 	g := grid{}
 	rowNames(&g, varying)
@@ -116,8 +116,8 @@ func noted(rows []row, varying []string) grid {
 	return g
 }
 
-// notesOf writes a cell's notes and counters, in the order in which they were
-// first given, without those that tell of a cluster (see cluster.go).
+// notesOf returns a cell's notes and counters in order of first appearance. It omits
+// the notes about a cluster (see cluster.go).
 func notesOf(c *lab.CellResult) string {
 	values := map[string][]float64{}
 	var units []string
@@ -140,7 +140,7 @@ func notesOf(c *lab.CellResult) string {
 	return strings.Join(out, ", ")
 }
 
-// noteOf writes a figure after its unit, times and bytes in what suits them.
+// noteOf writes a unit and a figure, times and bytes with a suitable prefix.
 func noteOf(unit string, v float64) string {
 	name, per, ratio := strings.Cut(unit, "/")
 	stem, last := "", name
@@ -152,7 +152,7 @@ func noteOf(unit string, v float64) string {
 	}
 	switch {
 	case v < 0:
-		// No figure of ours is; what is, is shown as it is.
+		// Built-in notes are never negative. Others are shown unchanged.
 		return unit + " " + trimmed(v)
 	case last == "ns":
 		return strings.TrimSpace(stem + " " + nanoseconds(v) + per)

@@ -9,21 +9,23 @@ import (
 	"watchlab/bench/stats"
 )
 
-// csvHeader are the columns of [CSV].
+// csvHeader holds the columns of [CSV].
 var csvHeader = []string{
 	"family", "comparison", "cell", "impl", "rate", "repeats", "baseline", "class", "verdict", "cause",
 	"unit", "rounds", "median", "lo", "hi", "spread",
 	"against", "ratio", "ratio_lo", "ratio_hi", "p", "significant", "min_detectable",
 }
 
-// CSV writes a line for each cell and unit: the median over the rounds, in the
-// unit of bench.txt and unrounded, and how it stands to the same unit of the
-// baseline at the same rate. An A/A pair's second half stands against its first.
-// What isn't known is empty; a cell without figures has one line, without a
-// unit. Spread, ratios and min_detectable are shares, not per cent.
+// CSV writes one line per cell and unit. It contains the unrounded median over the
+// rounds, in the unit of bench.txt, and the comparison with the baseline at the same
+// rate. The second cell of an A/A pair is compared with the first.
+//
+// Unknown values are empty. A cell without figures has one line without a unit. Spread,
+// ratios and min_detectable are shares, not percentages. The error is that of the
+// writer.
 func CSV(w io.Writer, o *lab.Outcome) error {
 	out := csv.NewWriter(w)
-	// The writer keeps its error, which is returned at the end.
+	// csv.Writer keeps its error; Flush and Error return it below.
 	_ = out.Write(csvHeader)
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
@@ -59,7 +61,7 @@ func csvCell(out *csv.Writer, c *lab.ComparisonResult, cl *lab.CellResult) {
 	}
 }
 
-// csvAgainst is the cell that another is compared with; nil where there is none.
+// csvAgainst returns the cell that cl is compared with; nil if there is none.
 func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
 	for i := range c.Cells {
 		b := &c.Cells[i]
@@ -98,7 +100,7 @@ func csvComparison(against *lab.CellResult, base, values []float64) []string {
 	return cells
 }
 
-// exact writes a figure so that it can be read back as it was.
+// exact writes a figure without loss; "" for nil.
 func exact(v *float64) string {
 	if v == nil {
 		return ""

@@ -15,27 +15,27 @@ import (
 	"watchlab/bench/stats"
 )
 
-// The names in the fixture. bench/e2e/browser has the same.
+// The names in the fixture; bench/e2e/browser uses the same.
 var (
 	// fixtureImpls are the variants of the first comparison; the first is its baseline.
 	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
-	// lossy is a variant of the first comparison that lost an event, so that none of
-	// its figures may be shown.
+	// lossy is a variant of the first comparison that lost an event. The report must
+	// show none of its figures.
 	lossy = "lossy"
-	// fixtureRates are the rates that the first comparison's cells were paced at.
+	// fixtureRates are the rates of the paced cells in the first comparison.
 	fixtureRates = []string{"10000", "50000", "200000"}
-	// poison would be every figure of lossy.
+	// poison is the value of every figure of lossy.
 	poison = 7654321.0
 )
 
 var started = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// whole is built once, as histograms take their time.
+// whole builds the run once: histograms are slow to build.
 var whole = sync.OnceValue(build)
 
-// fixture returns a small run that has everything a report can show: two comparisons,
-// knees, scalings and surfaces. No figure in it was measured. It is the same every
-// time, and the caller's own down to the rounds' latencies.
+// fixture returns a small run with everything that a report can show: two comparisons,
+// knees, scalings and surfaces. No figure was measured. Every call returns an equal
+// run; the caller owns it, down to the rounds' latencies.
 func fixture() *lab.Outcome {
 	o := *whole()
 	o.Comparisons = slices.Clone(o.Comparisons)
@@ -72,7 +72,7 @@ func build() *lab.Outcome {
 	return o
 }
 
-// shape says what a variant's figures are to look like.
+// shape describes the figures of a variant.
 type shape struct {
 	impl       string
 	perSecond  float64
@@ -174,7 +174,7 @@ func (m shape) result(random *rand.Rand, rate string) cell.Result {
 	for i := range wait {
 		wait[i] = p50*math.Exp(m.tail*random.NormFloat64()) + 2000
 	}
-	// Of the stages there are quantiles alone.
+	// Stages have quantiles but no histograms.
 	for _, stage := range []struct {
 		boundary cell.Boundary
 		share    float64

@@ -14,17 +14,17 @@ import (
 	"watchlab/bench/stats"
 )
 
-// none stands where there is no figure.
+// none replaces a missing figure.
 const none = "-"
 
-// number writes a figure, which is not negative, with three significant digits,
-// whole from 100 on.
+// number writes a non-negative figure with three significant digits, and without
+// decimals from 100 on.
 func number(v float64) string {
 	switch {
 	case v == math.Trunc(v) && v < 1e6:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case v < 0.001:
-		// What the machine does in between, not the variant.
+		// Such a small figure comes from the machine, not from the variant.
 		return "<0.001"
 	case v >= 1e6:
 		return benchunit.Scale(v, benchunit.Decimal)
@@ -46,7 +46,7 @@ func median(s stats.Samples, unit string, format func(float64) string) string {
 	return format(stats.Median(s[unit]))
 }
 
-// perSecond writes a rate and the spread of its rounds.
+// perSecond writes the throughput and the spread of its rounds.
 func perSecond(s stats.Samples) string {
 	values := s[stats.UnitEventsPerSec]
 	if len(values) == 0 {
@@ -67,7 +67,7 @@ func bytesCount(v float64) string {
 	return benchunit.Scale(v, benchunit.Binary)
 }
 
-// nanoseconds writes a duration in the unit that suits it.
+// nanoseconds writes a duration in a suitable unit.
 func nanoseconds(v float64) string {
 	for _, u := range []struct {
 		unit  time.Duration
@@ -76,7 +76,7 @@ func nanoseconds(v float64) string {
 	}{
 		{time.Nanosecond, "ns", 1e3}, {time.Microsecond, "µs", 1e6}, {time.Millisecond, "ms", 1e9},
 	} {
-		// The rounded figure decides, so that 999.7 µs becomes 1 ms.
+		// Compare the rounded figure, so that 999.7 µs becomes 1 ms.
 		if math.Round(v*1000/u.below) < 1000 {
 			return number(v/float64(u.unit)) + u.name
 		}
@@ -84,8 +84,7 @@ func nanoseconds(v float64) string {
 	return number(v/float64(time.Second)) + "s"
 }
 
-// ratio writes how many times the baseline's figure, or that there is no
-// difference that can be told from chance.
+// ratio writes the ratio to the baseline, or "no difference" if it is not significant.
 func ratio(c stats.Comparison) string {
 	switch {
 	case !c.Testable:
@@ -96,7 +95,7 @@ func ratio(c stats.Comparison) string {
 	return times(c.Ratio)
 }
 
-// seen writes the smallest change that the rounds of two sides would show.
+// seen writes the smallest change that the rounds of both sides detect.
 func seen(base, values []float64) string {
 	share, ok := stats.MinDetectable(base, values)
 	if !ok {
@@ -109,7 +108,7 @@ func seen(base, values []float64) string {
 	return strconv.FormatFloat(share*100, 'f', digits, 64) + " %"
 }
 
-// interval writes the bounds of the throughput's median, or none.
+// interval writes the confidence interval of the median throughput, or none.
 func interval(s stats.Samples) string {
 	sum := stats.Summarize(s[stats.UnitEventsPerSec])
 	if sum.Lo == nil {
@@ -121,7 +120,7 @@ func interval(s stats.Samples) string {
 // decimal writes a figure with a decimal prefix.
 func decimal(v float64) string { return benchunit.Scale(v, benchunit.Decimal) }
 
-// estimate writes a figure with its interval.
+// estimate writes a figure with its confidence interval.
 func estimate(e stats.Estimate, format func(float64) string) string {
 	if e.Lo == e.Hi {
 		return format(e.Value)
@@ -129,7 +128,7 @@ func estimate(e stats.Estimate, format func(float64) string) string {
 	return fmt.Sprintf("%s [%s, %s]", format(e.Value), format(e.Lo), format(e.Hi))
 }
 
-// coefficient writes a figure that may be far below 1.
+// coefficient writes a figure that may be much smaller than 1.
 func coefficient(v float64) string {
 	if v == 0 {
 		return "0"
@@ -137,7 +136,7 @@ func coefficient(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// unitFormat writes figures of a unit of bench.txt.
+// unitFormat returns the format of a unit of bench.txt.
 func unitFormat(unit string) func(float64) string {
 	switch {
 	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/"):
@@ -163,7 +162,7 @@ func times(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + "×"
 }
 
-// Plural counts things: "1 share", "2 shares".
+// Plural writes a count with its noun: "1 share", "2 shares".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -171,19 +170,22 @@ func Plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// table is a grid with what stands around it.
+// table is a grid with its title, shared labels and legend.
 type table struct {
 	title, shared string
 	grid          grid
 	legend        []string
 }
 
-// grid is a table before it is laid out.
+// grid is a table without layout.
 type grid struct {
 	header []string
-	left   []bool // words rather than figures
-	rows   [][]string
-	labels int // columns after the first that tell rows of one name apart
+	// left marks columns of words, aligned left; figures are aligned right.
+	left []bool
+	rows [][]string
+	// labels is the number of label columns after the first. They distinguish rows with
+	// equal names.
+	labels int
 }
 
 func (g *grid) column(name string, left bool) {
@@ -191,7 +193,7 @@ func (g *grid) column(name string, left bool) {
 	g.left = append(g.left, left)
 }
 
-// text lays the table out in columns, with a rule below the header.
+// text formats the table in columns, with a rule below the header.
 func (g *grid) text(indent string) string {
 	rule := make([]string, len(g.header))
 	for i, w := range g.widths() {
@@ -201,7 +203,7 @@ func (g *grid) text(indent string) string {
 	return strings.Join(ruled.lines(indent, math.MaxInt), "\n") + "\n"
 }
 
-// widths count characters, not bytes.
+// widths returns the column widths in characters, not bytes.
 func (g *grid) widths() []int {
 	width := make([]int, len(g.header))
 	for _, r := range append([][]string{g.header}, g.rows...) {
@@ -212,8 +214,8 @@ func (g *grid) widths() []int {
 	return width
 }
 
-// lines lays the table out in columns of at most so many characters in all: the
-// widest column of words is cut where they are too many.
+// lines formats the table in at most most columns of characters. It truncates the
+// widest column of words as far as necessary.
 func (g *grid) lines(indent string, most int) []string {
 	width := g.widths()
 	all := utf8.RuneCountInString(indent) + 2*(len(width)-1)
@@ -252,9 +254,9 @@ func (g *grid) lines(indent string, most int) []string {
 	return out
 }
 
-// fitted lays the table out as text does. Where that is wider than most, its labels
-// become headings above their rows, and then the columns continue in further blocks
-// that repeat the first column.
+// fitted formats the table like text. If it is wider than most, the labels become
+// headings above their rows. If that does not suffice, further blocks continue the
+// columns and repeat the first column.
 func (g *grid) fitted(indent string, most int) string {
 	wide := func(g *grid, from, to int) int {
 		sum := utf8.RuneCountInString(indent)
@@ -297,10 +299,10 @@ func (g *grid) fitted(indent string, most int) string {
 	return b.String()
 }
 
-// pick takes the first column and those between from and to.
+// pick returns the first element and those in [from, to).
 func pick[T any](row []T, from, to int) []T { return append(slices.Clone(row[:1]), row[from:to]...) }
 
-// heading names the labels of a row.
+// heading joins the labels of a row.
 func (g *grid) heading(row []string) string {
 	var parts []string
 	for i := 1; i <= g.labels; i++ {
@@ -325,7 +327,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// markdown lays the table out with pipes.
+// markdown formats the table with pipes.
 func (g *grid) markdown() string {
 	var b strings.Builder
 	line := func(cells []string) {
@@ -350,7 +352,7 @@ func (g *grid) markdown() string {
 	return b.String()
 }
 
-// Escape keeps what Markdown would read as markup.
+// Escape escapes Markdown syntax.
 func Escape(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`, "`", "\\`", "~", `\~`, "\n", " ").Replace(s)
 }

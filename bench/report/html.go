@@ -12,7 +12,7 @@ import (
 	"watchlab/bench/report/chart"
 )
 
-// HTMLFile is the report's page in a results folder.
+// HTMLFile is the name of the report's page in a results folder.
 const HTMLFile = "report.html"
 
 //go:embed html
@@ -20,17 +20,17 @@ var htmlFiles embed.FS
 
 var htmlPage = template.Must(template.New("page.html").ParseFS(htmlFiles, "html/page.html"))
 
-// HTML writes the run as one page that needs nothing else: no network, no other
-// file, no script to be read. What was asked comes first, then the verdict, then
-// knees, scaling and surfaces where the run has them, each comparison with its
-// tables and charts, where the contestants lose, and how the figures came about.
+// HTML writes the run as one self-contained page: it needs no network and no other
+// file. The question comes first, then the verdict. Knees, scaling and surfaces follow,
+// then each comparison with tables and charts, the losses, and the method.
 //
-// Beneath each chart its figures stand as a table. A script of the page's own adds
-// what a pointer or the arrow keys point at, switches series and rates, and chooses
-// the theme; without it, all is shown. Nothing of a cell with an invalid verdict is
-// drawn. The full distributions need the histograms of the rounds, which
-// [lab.Load] reads back; where a run has none, quantiles are all there is. One that
-// can't be read is an error, as no page is better than one with a hole.
+// Each chart has a table of its figures. A script on the page adds tooltips for pointer
+// and arrow keys, switches series and rates, and selects the theme. Without the script
+// everything is visible. The page draws no figures of an invalid cell.
+//
+// Full distributions need the histograms of the rounds, which [lab.Load] reads. A run
+// without histograms shows only quantiles. An unreadable histogram is an error, because
+// a silent gap in the page would mislead.
 func HTML(w io.Writer, o *lab.Outcome) error {
 	p, err := newPage(o)
 	if err != nil {
@@ -44,7 +44,7 @@ func HTML(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Title, Subtitle string
 	Palette, Style  template.CSS
@@ -63,15 +63,16 @@ type page struct {
 
 type link struct{ ID, Text string }
 
-// term is an entry of a description list.
+// term is an entry of a description list. Code selects the font for commands and
+// hashes.
 type term struct {
 	Name   string
 	Values []string
 	Code   bool
 }
 
-// section is a comparison, or one of the sweeps: its first table, the legend, the
-// panels, and the other tables.
+// section is a comparison or a sweep: a first table, the legend, the panels, and the
+// other tables. More is the collapsed part of the legend.
 type section struct {
 	ID, Heading, Intro string
 	Tables             []htmlTable
@@ -79,8 +80,8 @@ type section struct {
 	Panels             []panel
 }
 
-// panel holds the charts of cells that may be compared with each other. Its legend
-// switches series in all of them.
+// panel holds the charts of comparable cells. Its legend switches series in all of
+// them. Choices are rates; the page shows one at a time.
 type panel struct {
 	ID, Title string
 	Open      bool
@@ -97,7 +98,8 @@ type series struct {
 	Baseline bool
 }
 
-// figure is a chart with its words.
+// figure is a chart with its texts. Choice is the rate that the figure belongs to;
+// empty means all rates.
 type figure struct {
 	ID, Kind, Title, Caption string
 	Choice                   string
@@ -106,7 +108,7 @@ type figure struct {
 	Table                    htmlTable
 }
 
-// htmlTable is a table whose first column names the row.
+// htmlTable is a table whose first column is the row header.
 type htmlTable struct {
 	Caption string
 	Header  []htmlCell
@@ -134,7 +136,7 @@ func newPage(o *lab.Outcome) (*page, error) {
 		p.Commit = o.Env.Commit + dirty(o.Env.Dirty)
 	}
 	styles := stylesOf(o)
-	// Where cells were gone through for an answer, that answer comes first.
+	// The answers of sweeps come first.
 	p.Sections = sweepSections(o, styles)
 	swept := len(p.Sections) > 0
 	var views []tableView
@@ -179,7 +181,7 @@ func subtitle(o *lab.Outcome) string {
 	return strings.Join(parts, " · ")
 }
 
-// command is what was typed.
+// command returns the command line of the run.
 func command(o *lab.Outcome) string {
 	return strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " ")
 }
@@ -191,7 +193,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// htmlGrid turns a table into one of the page.
+// htmlGrid converts a grid.
 func htmlGrid(caption string, g grid) htmlTable {
 	t := htmlTable{Caption: caption}
 	class := func(i int) string {
@@ -217,7 +219,8 @@ func htmlGrid(caption string, g grid) htmlTable {
 	return t
 }
 
-// verdictClass chooses a verdict's colour; its words say the same.
+// verdictClass returns the CSS class of a verdict. The text repeats the information of
+// the colour.
 func verdictClass(s string) string {
 	for _, v := range []struct {
 		status lab.Status
@@ -230,7 +233,7 @@ func verdictClass(s string) string {
 	return ""
 }
 
-// chartTable turns the figures of a chart into a table of the page.
+// chartTable converts the table of a chart.
 func chartTable(caption string, t chart.Table) htmlTable {
 	out := htmlTable{Caption: caption}
 	class := func(i int) string {
@@ -252,7 +255,7 @@ func chartTable(caption string, t chart.Table) htmlTable {
 	return out
 }
 
-// draw makes a figure of a chart; false where the chart has nothing to show.
+// draw makes a figure of a chart; false if the chart is empty.
 func draw(id, kind, title, caption, choice string, c chart.Chart) (figure, bool) {
 	if c.Empty() {
 		return figure{}, false

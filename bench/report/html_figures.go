@@ -12,7 +12,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// axisCount writes a figure of an axis: short, without digits that say nothing.
+// axisCount writes a count on an axis with few digits.
 func axisCount(v float64) string {
 	for _, u := range []struct {
 		size float64
@@ -25,7 +25,7 @@ func axisCount(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// axisTime writes a duration of an axis.
+// axisTime writes a duration on an axis, given in nanoseconds.
 func axisTime(v float64) string {
 	for _, u := range []struct {
 		size float64
@@ -38,8 +38,8 @@ func axisTime(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64) + "ns"
 }
 
-// throughput shows events/s of what was played as fast as it goes. A rate
-// that was set says nothing of a variant and is not drawn.
+// throughput draws the events/s of unpaced rows. A paced throughput does not depend on
+// the variant.
 func (g group) throughput(id string) (figure, bool) {
 	c := chart.Bars{
 		Name:        "Throughput of " + g.title,
@@ -79,7 +79,7 @@ func (g group) throughput(id string) (figure, bool) {
 	return draw(id+"-throughput", "throughput", "Throughput", caption, "", c)
 }
 
-// againstRate shows latency against rate, where there are rates to compare.
+// againstRate draws p99 over the rate, for at least two rates.
 func (g group) againstRate(id string) (figure, bool) {
 	c := chart.Lines{
 		Name:        "Latency against rate of " + g.title,
@@ -115,7 +115,7 @@ func (g group) againstRate(id string) (figure, bool) {
 	return draw(id+"-rate", "rate", "Latency against rate", "All rounds together; the line through a mark goes from the smallest round to the largest. What was invalid is not drawn.", "", c)
 }
 
-// quantiles shows the quantiles of each variant's latency.
+// quantiles draws the latency quantiles of each variant.
 func (g group) quantiles(id, rate, choice string) (figure, bool) {
 	c := chart.Ranges{
 		Name:        "Latency percentiles " + rateTitle(rate),
@@ -154,15 +154,15 @@ func unpacedCaution(rate string) string {
 	return ""
 }
 
-// percentileTicks are the places of an axis on which each step is a tenth of the
-// events that are left.
+// percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of
+// the events.
 var percentileTicks = []chart.Tick{
 	{At: 1, Label: "0"}, {At: 2, Label: "50"}, {At: 10, Label: "90"}, {At: 100, Label: "99"}, {At: 1e3, Label: "99.9"}, {At: 1e4, Label: "99.99"},
 	{At: 1e5, Label: "99.999"}, {At: 1e6, Label: "5 nines"}, {At: 1e7, Label: "6 nines"},
 }
 
-// distribution shows the whole distribution of each variant's latency. The error is
-// a histogram that can't be read.
+// distribution draws the full latency distribution of each variant. It returns an error
+// for an unreadable histogram.
 func (g group) distribution(id, rate, choice string) (figure, bool, error) {
 	c := chart.Lines{
 		Name:        "Distribution of latency " + rateTitle(rate),
@@ -185,7 +185,7 @@ func (g group) distribution(id, rate, choice string) (figure, bool, error) {
 	return f, ok, nil
 }
 
-// percentileOf writes the percentile at a place of the axis.
+// percentileOf writes the percentile at a position of the axis.
 func percentileOf(v float64) string {
 	if v <= 1 {
 		return "0"
@@ -193,7 +193,7 @@ func percentileOf(v float64) string {
 	return strconv.FormatFloat(100-100/v, 'f', max(0, int(math.Ceil(math.Log10(v)-1e-9))-2), 64)
 }
 
-// depth shows how much was waiting while the storm passed.
+// depth draws the number of waiting events over time.
 func (g group) depth(id, rate, choice string) (figure, bool) {
 	c := chart.Lines{
 		Name:        "Queue depth over time " + rateTitle(rate),
@@ -216,7 +216,7 @@ func (g group) depth(id, rate, choice string) (figure, bool) {
 	return draw(id+"-depth", "depth", "Queue depth, "+rateTitle(rate), "What was queued and not handed over at the end of each stretch, in the round whose p99 is the median.", choice, c)
 }
 
-// handled shows what came in and what was done with it.
+// handled draws the released and the handled events over time.
 func (g group) handled(id, rate, choice string) (figure, bool) {
 	c := chart.Lines{
 		Name:        "Storm over time " + rateTitle(rate),
@@ -246,7 +246,7 @@ func (g group) handled(id, rate, choice string) (figure, bool) {
 			})
 		}
 		if len(c.Series) == 0 {
-			// One schedule for all, so one area.
+			// All variants share one schedule, so one area suffices.
 			c.Series = append(c.Series, released)
 		}
 		c.Series = append(c.Series, handled)
@@ -254,13 +254,13 @@ func (g group) handled(id, rate, choice string) (figure, bool) {
 	return draw(id+"-storm", "storm", "The storm, "+rateTitle(rate), "Released (the area) and handled (the curves) a second, in the round whose p99 is the median.", choice, c)
 }
 
-// marked chooses some ten points of a long curve to say something of.
+// marked selects about ten points of a long curve for tooltips.
 func marked(i, of int) bool {
 	every := max(1, of/10)
 	return i%every == every-1 || i == of-1
 }
 
-// wallTime writes how long something took, to three digits.
+// wallTime writes a duration with three digits.
 func wallTime(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond} {
 		if d >= unit {

@@ -13,8 +13,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// wholeLatency returns the distribution of all rounds of a cell at its headline
-// boundary; false where no histogram was kept.
+// wholeLatency returns the latency distribution over all rounds of a row's latency
+// cell, at its headline boundary. It returns false if a histogram is missing.
 func wholeLatency(r row, wanted cell.Boundary) (cell.Quantiles, bool, error) {
 	if r.wait.Count == 0 {
 		return cell.Quantiles{}, false, nil
@@ -44,14 +44,15 @@ func wholeLatency(r row, wanted cell.Boundary) (cell.Quantiles, bool, error) {
 	return q, true, nil
 }
 
-// saidQuantiles are those that a curve has marks at.
+// saidQuantiles are the percentiles with marks.
 var saidQuantiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
-// stepsPerDecade is how finely a curve is drawn.
+// stepsPerDecade is the number of points of a curve per decade.
 const stepsPerDecade = 16
 
-// distributionOf draws a row's latency as a curve over 1/(1-q), from the first event
-// to the longest. A histogram that cannot be read is an error.
+// distributionOf returns a row's latency as a curve over 1/(1-q), from the shortest to
+// the longest. It returns nil without histograms, and an error for an unreadable
+// histogram.
 func distributionOf(r row, wanted cell.Boundary) ([]chart.Point, error) {
 	q, ok, err := wholeLatency(r, wanted)
 	if err != nil || !ok {
@@ -71,7 +72,7 @@ func distributionOf(r row, wanted cell.Boundary) ([]chart.Point, error) {
 		percentiles = append(percentiles, 100-100/left)
 	}
 	for _, p := range saidQuantiles {
-		// There must be events beyond it for a quantile to mean something.
+		// A quantile needs events beyond it.
 		if 100/(100-p) <= count {
 			percentiles = append(percentiles, p)
 		}
@@ -93,8 +94,8 @@ func distributionOf(r row, wanted cell.Boundary) ([]chart.Point, error) {
 	return points, nil
 }
 
-// typicalTimeline is the timeline of the round whose p99 is the median; nil where
-// none was kept.
+// typicalTimeline returns the timeline of the round with the median p99; nil if no
+// timeline was kept.
 func typicalTimeline(r row, wanted cell.Boundary) []cell.Moment {
 	type timed struct {
 		p99     float64
@@ -126,8 +127,8 @@ func typicalTimeline(r row, wanted cell.Boundary) []cell.Moment {
 	return rounds[(len(rounds)-1)/2].moments
 }
 
-// stagesOf returns the boundaries that no others make up, in the order of an
-// event's way: of a→b, b→c and a→c, the former two.
+// stagesOf returns the boundaries that are not sums of others, in pipeline order. Of
+// a→b, b→c and a→c it returns the first two.
 func stagesOf(latency []cell.Latency) []cell.Boundary {
 	type edge struct{ from, to string }
 	var edges []edge
@@ -137,7 +138,7 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 			edges = append(edges, edge{from, to})
 		}
 	}
-	// reaches looks for a way of at least two steps.
+	// reaches looks for a path of at least two edges.
 	var reaches func(from, to string, steps int) bool
 	reaches = func(from, to string, steps int) bool {
 		if steps > len(edges) {
@@ -158,8 +159,8 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 			starts[e.from] = true
 		}
 	}
-	// What counts from the intended time is the whole, not a step, where the steps
-	// count from another.
+	// If edges have several starts, one that starts at the intended time is the total,
+	// not a stage.
 	if len(starts) > 1 {
 		steps = slices.DeleteFunc(steps, func(e edge) bool { return e.from == "intended" && e.to != "released" })
 	}
@@ -170,7 +171,7 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 	return out
 }
 
-// stages shows where an event's time goes.
+// stages draws the share of each stage in an event's latency.
 func (g group) stages(id, rate, choice string) (figure, bool) {
 	c := chart.Shares{
 		Name:        "Where the time goes " + rateTitle(rate),

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// openPanels is how many panels of a comparison are open from the start.
+	// openPanels is the number of initially open panels per comparison.
 	openPanels = 4
-	// shownRates is at how many rates a panel's distributions are drawn. The table
-	// has all of them.
+	// shownRates is the number of rates with drawn distributions. The table contains
+	// all rates.
 	shownRates = 6
-	// shownRemarks is how many remarks stand beneath a table before those that must
-	// be asked for.
+	// shownRemarks is the number of visible remarks below a table. The others are
+	// collapsed.
 	shownRemarks = 8
 )
 
-// stylesOf gives each variant of the run its style, the same in all charts.
+// stylesOf assigns each variant one style for all charts.
 func stylesOf(o *lab.Outcome) map[string]chart.Style {
 	styles := map[string]chart.Style{}
 	add := func(impl string, baseline bool) {
@@ -49,16 +49,16 @@ func stylesOf(o *lab.Outcome) map[string]chart.Style {
 	return styles
 }
 
-// group are rows that differ in variant and rate alone, so that they may be drawn
-// in one chart.
+// group holds rows that differ only in variant and rate. One chart can show them.
 type group struct {
-	title  string
-	rows   []row
+	title string
+	rows  []row
+	// wanted is the requested latency boundary (see [lab.Comparison]).
 	wanted cell.Boundary
 	styles map[string]chart.Style
 }
 
-// groupsOf parts the rows of a comparison.
+// groupsOf splits the rows of a comparison into groups.
 func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) []group {
 	varying, _ := splitLabels(rows)
 	at := map[string]int{}
@@ -76,7 +76,7 @@ func groupsOf(rows []row, wanted cell.Boundary, styles map[string]chart.Style) [
 	return groups
 }
 
-// contested reports whether there are several variants.
+// contested reports whether the group has several variants.
 func (g group) contested() bool {
 	return slices.ContainsFunc(g.rows, func(r row) bool { return r.variant() != g.rows[0].variant() })
 }
@@ -91,9 +91,8 @@ func groupTitle(r row, varying []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// rates are the paces at which the group's latency was measured, as they first
-// stand; [lab.Unpaced] only where there is no other, as it is mostly the wait in
-// the queue.
+// rates returns the rates of the latency cells in ascending order. [lab.Unpaced] is
+// omitted if there is another rate: unpaced latency is mostly waiting in the queue.
 func (g group) rates() []string {
 	var rates []string
 	for _, r := range g.rows {
@@ -110,7 +109,7 @@ func (g group) rates() []string {
 	return rates
 }
 
-// numeric is a rate as a number; of other paces, one beyond all of them.
+// numeric parses a rate; other paces sort last.
 func numeric(rate string) float64 {
 	v, err := strconv.ParseFloat(rate, 64)
 	if err != nil {
@@ -119,13 +118,13 @@ func numeric(rate string) float64 {
 	return v
 }
 
-// at is the group with the rows alone whose latency was measured at a rate.
+// at returns the group reduced to rows of one rate.
 func (g group) at(rate string) group {
 	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.rate() != rate })
 	return g
 }
 
-// someOf chooses so many of the rates, the first and the last among them.
+// someOf selects most of the rates evenly, including the first and the last.
 func someOf(rates []string, most int) []string {
 	if len(rates) <= most {
 		return rates
@@ -137,8 +136,8 @@ func someOf(rates []string, most int) []string {
 	return out
 }
 
-// comparisonSection draws a comparison: its tables, then a panel for each group.
-// Panels of cells that a sweep went through are opened by those who want them.
+// comparisonSection draws a comparison: its tables, then a panel per group. Panels of
+// swept cells are initially closed.
 func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds int, swept bool, styles map[string]chart.Style) (section, error) {
 	s := section{ID: id, Heading: c.Family, Intro: v.title, Legend: slices.Concat(v.legend, v.noise)}
 	if len(s.Legend) > shownRemarks {
@@ -216,7 +215,7 @@ func legendEntry(name string, baseline bool, styles map[string]chart.Style) seri
 	return series{Name: name, Key: chart.Key(styles[name]), Baseline: baseline}
 }
 
-// rateTitle says at which rate something was measured.
+// rateTitle describes the rate of a measurement.
 func rateTitle(rate string) string {
 	if rate == lab.Unpaced {
 		return "unpaced"

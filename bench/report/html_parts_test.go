@@ -10,8 +10,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// TestStages: what other boundaries make up is no stage, in whatever order they
-// were reported.
+// TestStages checks that a sum of other boundaries is not a stage, in any order.
 func TestStages(t *testing.T) {
 	for name, tc := range map[string]struct{ measured, want []cell.Boundary }{
 		"none":          {nil, nil},
@@ -53,7 +52,7 @@ func TestRatesOfAGroup(t *testing.T) {
 	}
 }
 
-// TestLead: who came out best is said with how sure that is.
+// TestLead checks the significance in the description of the best variant.
 func TestLead(t *testing.T) {
 	made := func(impl, class string, baseline bool, values ...float64) row {
 		c := &lab.CellResult{Labels: []lab.Label{{Key: "impl", Value: impl}}, Class: class, Baseline: baseline, Verdict: lab.Verdict{Status: lab.Valid}}

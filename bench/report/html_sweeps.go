@@ -11,8 +11,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// sweepSections draw what was found by going through cells: knees, scaling,
-// surfaces.
+// sweepSections draws knees, scaling and surfaces.
 func sweepSections(o *lab.Outcome, styles map[string]chart.Style) []section {
 	var out []section
 	for _, s := range []section{kneeSection(o.Knees, styles), scalingSection(o.Scalings, styles), surfaceSection(o.Surfaces, styles)} {
@@ -23,7 +22,7 @@ func sweepSections(o *lab.Outcome, styles map[string]chart.Style) []section {
 	return out
 }
 
-// add puts a table with its legend into the section.
+// add appends a table with its legend to the section.
 func (s *section) add(t table) {
 	s.Tables = append(s.Tables, htmlGrid(t.title, t.grid))
 	for _, line := range t.legend {
@@ -33,15 +32,15 @@ func (s *section) add(t table) {
 	}
 }
 
-// setting is a cell's name without its variant: equal for what may be drawn in one
+// setting returns a cell's name without its variant. Cells with equal settings share a
 // chart.
 func setting(cell string) string {
 	parts := strings.Split(cell, "/")
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return strings.HasPrefix(p, "impl=") }), " ")
 }
 
-// settings names each thing by what its cell's labels differ in from the others',
-// its variant and its rate aside.
+// settings names each cell by the labels that differ between the cells, except variant
+// and rate.
 func settings(cells []string) []string {
 	var rows []row
 	for _, name := range cells {
@@ -55,7 +54,7 @@ func settings(cells []string) []string {
 	return out
 }
 
-// together groups the indices of things by a key, in order of appearance.
+// together groups elements by a key, in order of appearance.
 func together[T any](all []T, key func(T) string) [][]T {
 	at := map[string]int{}
 	var out [][]T
@@ -72,7 +71,7 @@ func together[T any](all []T, key func(T) string) [][]T {
 	return out
 }
 
-// firsts names each set by its first thing's cell.
+// firsts returns the cell of each set's first element.
 func firsts[T any](sets [][]T, cell func(T) string) []string {
 	var out []string
 	for _, s := range sets {
@@ -210,7 +209,7 @@ func scalingFigure(id string, scalings []stats.Scaling, styles map[string]chart.
 	return draw(id+"-scaling", "scaling", "Throughput over "+over, caption, "", c)
 }
 
-// lawCurve draws the fit, where it was measured and no further.
+// lawCurve draws the fitted law over the measured range only.
 func lawCurve(sc stats.Scaling, measured chart.Curve, styles map[string]chart.Style) chart.Curve {
 	const steps = 60
 	curve := chart.Curve{Name: sc.Impl, Style: styles[sc.Impl], Path: true}
@@ -288,7 +287,7 @@ func surfaceFigure(id string, s stats.Surface, low, high float64, styles map[str
 	return draw(id+"-surface", "surface", s.Impl, s.Unit+", medians of the rounds; – is a field without a figure.", "", c)
 }
 
-// surfaceTable names each surface's best and worst field.
+// surfaceTable lists the best and the worst field of each surface.
 func surfaceTable(surfaces []stats.Surface) htmlTable {
 	g := grid{}
 	for _, h := range []string{"variant", "setting", "figure", "least", "most"} {

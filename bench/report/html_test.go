@@ -35,8 +35,7 @@ func figuresOf(page string) map[string]int {
 	return kinds
 }
 
-// TestHTMLShowsWhatTheRunHas: each part of a run is on the page, in the order in
-// which it is read.
+// TestHTMLShowsWhatTheRunHas checks the parts of the page and their order.
 func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
@@ -65,7 +64,7 @@ func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 	}
 }
 
-// TestHTMLStandsAlone: the page asks for nothing that isn't in it.
+// TestHTMLStandsAlone checks that the page loads no other resource.
 func TestHTMLStandsAlone(t *testing.T) {
 	page := html(t, fixture())
 	for _, m := range regexp.MustCompile(`(?:src|href|url|xlink:href)\s*[=(]\s*["']?([^"')> ]+)`).FindAllStringSubmatch(page, -1) {
@@ -78,8 +77,8 @@ func TestHTMLStandsAlone(t *testing.T) {
 	}
 }
 
-// TestHTMLKeepsTheInvalidOut: nothing of a broken row is on the page, though its
-// paced cell held: both are the same variant on the same storm.
+// TestHTMLKeepsTheInvalidOut checks that the page shows nothing of a broken row, even
+// though its paced cell is valid.
 func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 	const poison = 7654321
 	for _, broken := range []bool{false, true} {
@@ -107,8 +106,8 @@ func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 	}
 }
 
-// TestHTMLStormBehindCurves: what was released is drawn wherever a variant has a
-// timeline, be it the first or not.
+// TestHTMLStormBehindCurves checks that released events are drawn if any variant has a
+// timeline.
 func TestHTMLStormBehindCurves(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons[0].Cells {
@@ -123,7 +122,7 @@ func TestHTMLStormBehindCurves(t *testing.T) {
 	}
 }
 
-// TestHTMLWithoutHistograms: quantiles are drawn and no distribution is made up.
+// TestHTMLWithoutHistograms checks that the page draws quantiles but no distribution.
 func TestHTMLWithoutHistograms(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons {
@@ -145,8 +144,7 @@ func TestHTMLWithoutHistograms(t *testing.T) {
 	}
 }
 
-// TestHTMLRefusesABrokenHistogram: a page with a hole that nobody mentions would
-// be worse than none.
+// TestHTMLRefusesABrokenHistogram checks that an unreadable histogram is an error.
 func TestHTMLRefusesABrokenHistogram(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons[0].Cells {
@@ -159,7 +157,7 @@ func TestHTMLRefusesABrokenHistogram(t *testing.T) {
 	}
 }
 
-// TestHTMLEscapes: names are words, whatever they hold.
+// TestHTMLEscapes checks that names with markup are escaped.
 func TestHTMLEscapes(t *testing.T) {
 	o := fixture()
 	const nasty = `<script>alert(1)</script>`
@@ -180,7 +178,7 @@ func TestHTMLEscapes(t *testing.T) {
 	}
 }
 
-// TestHTMLOfLittle: runs that hold next to nothing make a page, too.
+// TestHTMLOfLittle checks the page of nearly empty runs.
 func TestHTMLOfLittle(t *testing.T) {
 	unplayed := lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}
 	for name, o := range map[string]*lab.Outcome{
@@ -203,8 +201,7 @@ func TestHTMLOfLittle(t *testing.T) {
 	}
 }
 
-// TestHTMLIsTheSameEachTime: a page that is made again from the same run does not
-// differ.
+// TestHTMLIsTheSameEachTime checks that the same run always yields the same page.
 func TestHTMLIsTheSameEachTime(t *testing.T) {
 	first := html(t, fixture())
 	for range 5 {
@@ -214,7 +211,7 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-// TestHTMLStages: an event's way is made of the steps, not of the whole.
+// TestHTMLStages checks that the stages of an event do not include the total.
 func TestHTMLStages(t *testing.T) {
 	page := html(t, fixture())
 	i := strings.Index(page, `data-kind="stages"`)

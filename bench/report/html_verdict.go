@@ -10,26 +10,30 @@ import (
 	"watchlab/bench/stats"
 )
 
-// verdictView is what the page says first.
+// verdictView is the first part of the page: how reliable the run is, and the best
+// variants.
 type verdictView struct {
-	Tiles   []tile
-	Pairs   []note
-	Notes   []note
+	Tiles []tile
+	// Pairs describe the A/A pairs.
+	Pairs []note
+	// Notes are warnings about the figures.
+	Notes []note
+	// Winners has one row per group of comparable cells.
 	Winners htmlTable
 }
 
-// tile is a count, large.
+// tile is a large count.
 type tile struct{ Value, Label, Class string }
 
-// note is a line, and the cells that it is about, which must be asked for unless
-// Open.
+// note is a line with the cells concerned. The list of cells is collapsed unless Open
+// is set.
 type note struct {
 	Text, Class string
 	Cells       []string
 	Open        bool
 }
 
-// asked says what the run was to find out.
+// asked describes the questions of the run.
 func asked(o *lab.Outcome) []term {
 	terms := []term{{Name: "Command", Values: []string{command(o)}, Code: true}}
 	var compared, inputs []string
@@ -59,7 +63,7 @@ func asked(o *lab.Outcome) []term {
 	return terms
 }
 
-// verdictOf sums up what may be believed, and who came out best.
+// verdictOf summarises the verdicts and the best variants.
 func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	var v verdictView
 	counts := map[lab.Status]int{}
@@ -109,8 +113,8 @@ func verdictOf(o *lab.Outcome, views []tableView) verdictView {
 	return v
 }
 
-// invalid puts a cell to the others of its verdict. A machine that was in the way is
-// no variant's fault, and does not look like one.
+// invalid adds a cell to the note of its verdict. A disturbance by the machine is only
+// a warning, because no variant causes it.
 func invalid(notes []note, c *lab.CellResult) []note {
 	text := c.Verdict.Short()
 	at := slices.IndexFunc(notes, func(n note) bool { return n.Text == text })
@@ -130,7 +134,7 @@ func invalid(notes []note, c *lab.CellResult) []note {
 	return notes
 }
 
-// pairs tells what came of playing the same twice.
+// pairs describes the results of the A/A pairs.
 func pairs(o *lab.Outcome) []note {
 	var out []note
 	for i := range o.Comparisons {
@@ -151,9 +155,9 @@ func pairs(o *lab.Outcome) []note {
 	return out
 }
 
-// winners names, for each group, the variant with the most events/s and the one
-// with the lowest p99, each against its baseline. A lead that cannot be told from
-// chance is said to be none.
+// winners names two variants per group: the one with the most events/s and the one with
+// the lowest p99. Each is compared with its baseline. A lead that is not significant is
+// marked as none.
 func winners(o *lab.Outcome, views []tableView) htmlTable {
 	g := grid{}
 	g.column("compared", true)
@@ -176,7 +180,7 @@ func winners(o *lab.Outcome, views []tableView) htmlTable {
 	return htmlGrid("Who came out best", g)
 }
 
-// fastest is the row with the most events/s, of those that were not paced.
+// fastest returns the unpaced row with the most events/s.
 func fastest(rows []row) []string {
 	free := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.paced() || len(r.fast[stats.UnitEventsPerSec]) == 0 })
 	perSecond := func(r row) float64 { return stats.Median(r.fast[stats.UnitEventsPerSec]) }
@@ -188,8 +192,8 @@ func fastest(rows []row) []string {
 	return []string{best.variant() + " " + decimal(perSecond(best)) + caution(best.throughput), lead(free, rows, stats.UnitEventsPerSec)}
 }
 
-// quickest is the row with the lowest p99 at the highest rate at which the most
-// variants have one, so that like is compared with like.
+// quickest returns the row with the lowest p99. It uses the rate with a p99 for the
+// most variants, and the highest such rate.
 func quickest(rows []row) []string {
 	g := group{rows: rows}
 	rates := g.rates()
@@ -213,9 +217,9 @@ func quickest(rows []row) []string {
 	}
 }
 
-// lead is how the first of those that are ordered by a unit stands to its
-// baseline. Where it is one itself, the first contestant behind it speaks, so that
-// a baseline does not seem to win by what may be chance.
+// lead compares the first of the ordered rows with its baseline. If the first row is
+// itself a baseline, lead compares the best other row. A baseline then does not seem to
+// win by chance.
 func lead(ordered, rows []row, unit string) string {
 	if !ordered[0].isBaseline() {
 		return standing(ordered[0], rows, unit)
@@ -227,7 +231,7 @@ func lead(ordered, rows []row, unit string) string {
 	return "is itself a baseline; " + ordered[at].variant() + ": " + standing(ordered[at], rows, unit)
 }
 
-// caution says where a figure is to be taken with some.
+// caution returns the verdict of a cell that is not valid, in brackets.
 func caution(c *lab.CellResult) string {
 	if c.Verdict.Status == lab.Valid {
 		return ""
@@ -235,7 +239,7 @@ func caution(c *lab.CellResult) string {
 	return " (" + string(c.Verdict.Status) + ")"
 }
 
-// standing is how a row stands to its baseline in a unit.
+// standing compares a row with its baseline in one unit.
 func standing(r row, rows []row, unit string) string {
 	base, ok := counterpart(r, rows)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Markdown writes report.md: the tables, where the contestants lose, method,
-// environment, and how to play it again.
+// Markdown writes report.md: tables, losses, method, environment, and the command to
+// reproduce the run. The error is that of the writer.
 func Markdown(w io.Writer, o *lab.Outcome) error {
 	var b bytes.Buffer
 	title := o.Name
@@ -70,8 +70,8 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// List writes lines as a list of Markdown, with an empty line after it; nothing
-// where there are none.
+// List writes lines as a Markdown list followed by an empty line. For no lines it
+// writes nothing.
 func List(b *bytes.Buffer, lines []string) {
 	for _, l := range lines {
 		fmt.Fprintf(b, "- %s\n", Escape(l))
@@ -81,9 +81,9 @@ func List(b *bytes.Buffer, lines []string) {
 	}
 }
 
-// losses names each row that is behind its baseline, and by how much. What
-// cannot be told from chance is no loss; what could not be tested is listed and
-// marked. So are rows without figures.
+// losses describes each row that is worse than its baseline, and by how much. A
+// difference that is not significant is not a loss. An untestable difference is listed
+// and marked. Rows without figures are also listed.
 func losses(views []tableView) []string {
 	var out []string
 	for _, v := range views {
@@ -99,7 +99,8 @@ func losses(views []tableView) []string {
 			for _, f := range []struct {
 				what, unit string
 				base, own  stats.Samples
-				// skip where the two were not measured alike.
+				// more: a larger figure is better. skip: the two were measured
+				// differently.
 				more, skip bool
 			}{
 				{"events/s", stats.UnitEventsPerSec, base.fast, r.fast, true, r.paced() || base.paced()},
@@ -120,7 +121,7 @@ func losses(views []tableView) []string {
 					test = "too few rounds to tell"
 				}
 				line := fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(c.Ratio), base.variant(), test)
-				// Rows that share a cell share its losses.
+				// Rows that share a cell have the same losses.
 				if !slices.Contains(out, line) {
 					out = append(out, line)
 				}
@@ -130,7 +131,7 @@ func losses(views []tableView) []string {
 	return out
 }
 
-// environment lists what env.json holds, in words.
+// environment describes the content of env.json.
 func environment(o *lab.Outcome) []string {
 	e := o.Env
 	var out []string
@@ -180,7 +181,7 @@ func dirty(is bool) string {
 	return ""
 }
 
-// quoteAll quotes what a shell would take apart.
+// quoteAll quotes arguments for a shell.
 func quoteAll(args []string) []string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
 	out := make([]string, len(args))

@@ -9,11 +9,11 @@ import (
 	"watchlab/bench/lab"
 )
 
-// mostShares is how many shares are shown one by one.
+// mostShares is the maximum number of shares in the table.
 const mostShares = 32
 
-// partial is " (3 of 4 shares)" for a run that lacks some, to be put behind every title:
-// no figure of it is that of the whole.
+// partial returns " (3 of 4 shares)" for an incomplete run, and "" otherwise. It
+// follows every title, because every figure is incomplete.
 func partial(o *lab.Outcome) string {
 	if o.Merged == nil || len(o.Merged.Missing) == 0 {
 		return ""
@@ -21,7 +21,8 @@ func partial(o *lab.Outcome) string {
 	return " (" + o.Merged.String() + ")"
 }
 
-// shares tells what a run was merged of; the table of a run of one process has no rows.
+// shares returns the table of the shares of a merged run. For a run of one process it
+// has no rows.
 func shares(o *lab.Outcome) table {
 	m := o.Merged
 	if m == nil {
@@ -88,7 +89,7 @@ func shareNumbers(indexes []int) string {
 	return text + ")"
 }
 
-// shownShares are all, or the most conspicuous of many, by index.
+// shownShares returns all shares, or the mostShares most conspicuous ones, by index.
 func shownShares(all []lab.MergedShare) []lab.MergedShare {
 	if len(all) <= mostShares {
 		return all
@@ -146,7 +147,7 @@ func shareGrid(shares []lab.MergedShare) grid {
 	return g
 }
 
-// shareNotes are what the page says of shares before anything is believed.
+// shareNotes returns the page's notes about incomplete and interrupted shares.
 func shareNotes(o *lab.Outcome) []note {
 	m := o.Merged
 	if m == nil {

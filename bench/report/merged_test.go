@@ -12,14 +12,14 @@ import (
 	"watchlab/bench/report"
 )
 
-// mergedOf is the golden files' run, as if it had been merged.
+// mergedOf returns the golden files' run as a merged one.
 func mergedOf(m lab.Merged) *lab.Outcome {
 	o := outcome()
 	o.Merged = &m
 	return o
 }
 
-// all writes a run in every form for readers.
+// all writes a run in every human-readable form.
 func all(t *testing.T, o *lab.Outcome) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -33,9 +33,8 @@ func all(t *testing.T, o *lab.Outcome) map[string]string {
 	return out
 }
 
-// TestMergedRunsSaySo: of how many shares the figures are, where they ran, who was late,
-// began again, or is missing, stands in every report; a partial run says so at every
-// title.
+// TestMergedRunsSaySo checks that every report describes the shares: their number,
+// nodes, late starts, restarts and absences. Every title of a partial run mentions it.
 func TestMergedRunsSaySo(t *testing.T) {
 	steal := 0.125
 	whole := lab.Merged{Of: 4}
@@ -78,7 +77,7 @@ func TestMergedRunsSaySo(t *testing.T) {
 					t.Errorf("%s: %s says %q", name, form, s)
 				}
 			}
-			// Three comparisons, and the title of all but the table.
+			// Three comparisons, and the title of every form but the table.
 			want := tc.titles
 			if form == "table" && want > 0 {
 				want--
@@ -95,7 +94,7 @@ func TestMergedRunsSaySo(t *testing.T) {
 	}
 }
 
-// TestManyShares: of a thousand, those are shown that stick out.
+// TestManyShares checks that only the conspicuous ones of 1,000 shares are shown.
 func TestManyShares(t *testing.T) {
 	m := lab.Merged{Of: 1000}
 	for i := range 1000 {

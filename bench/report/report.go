@@ -1,14 +1,15 @@
-// Package report shows a run: on one screen, as text, JSON, benchfmt, CSV, Markdown or
-// HTML.
+// Package report writes a run in every output form: a one-screen summary, text, JSON,
+// benchfmt, CSV, Markdown and HTML.
 //
-//  1. The cells of a comparison become rows: cells whose labels differ only in the rate
-//     share one.
+//  1. The cells of a comparison become rows. Cells whose labels differ only in the
+//     rate share a row.
 //  2. Each row is compared with the baseline that has the same knobs and guarantees.
-//     The smallest change that the rounds would detect stands beside each ratio.
-//  3. [Brief] writes one screen, [Table], [Markdown] and [HTML] lay all rows out. A run
-//     holds no figures of an invalid cell; its row has dashes.
+//     The smallest detectable change stands beside each ratio.
+//  3. [Brief] writes one screen. [Table], [Markdown] and [HTML] show all rows. A run
+//     keeps no figures of an invalid cell, so its row has dashes.
 //
-// Figures are medians over the rounds; quantiles of latency are of all rounds together.
+// Figures are medians over the rounds. Latency quantiles are computed over all rounds
+// together.
 package report
 
 import (
@@ -25,12 +26,12 @@ import (
 	"watchlab/bench/stats"
 )
 
-// textWidth is the number of columns that text is laid out for.
+// textWidth is the width of text output, in columns.
 const textWidth = 100
 
-// Table writes a table for each comparison and the legend below, as plain text. Tables
-// that are wider than 100 columns get headings for their labels, and then further
-// blocks. Noisy cells are counted; the other forms list them.
+// Table writes each comparison as a plain-text table with a legend. A table wider than
+// 100 columns gets headings for its labels, and then further blocks. Table only counts
+// noisy cells; the other forms list them. The error is that of the writer.
 func Table(w io.Writer, o *lab.Outcome) error {
 	var b bytes.Buffer
 	lines := func(indent string, texts ...string) {
@@ -81,8 +82,8 @@ func JSON(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) }
 // Bench writes the rounds as benchfmt, for benchstat.
 func Bench(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) }
 
-// Write writes report.md and report.html into a results folder, each whole or not at
-// all. Package lab writes the other files during the run.
+// Write writes report.md and report.html into a results folder, each completely or not
+// at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {
 	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{lab.ReportFile: Markdown, HTMLFile: HTML} {
 		if err := lab.ReplaceFile(filepath.Join(dir, name), func(w io.Writer) error { return write(w, o) }); err != nil {
@@ -92,18 +93,20 @@ func Write(dir string, o *lab.Outcome) error {
 	return nil
 }
 
-// tableView is a comparison as tables.
+// tableView is a comparison prepared for output.
 type tableView struct {
 	family, title string
-	shared        string
-	grid          grid
-	legend        []string
-	noise         []string // a line for each noisy cell
-	rows          []row
-	costs, noted  grid
+	// shared are the labels that are equal in all rows.
+	shared string
+	grid   grid
+	legend []string
+	noise  []string // one line per noisy cell
+	rows   []row
+	// costs and noted may have no rows.
+	costs, noted grid
 }
 
-// more returns the further tables with rows.
+// more returns the further tables that have rows.
 func (v tableView) more() []table {
 	var out []table
 	for _, t := range []table{{title: "Costs", grid: v.costs}, {title: "Notes of the workloads", grid: v.noted}} {
@@ -175,7 +178,7 @@ func view(c *lab.ComparisonResult, rounds int) tableView {
 	return v
 }
 
-// cellName is a cell's name within its table.
+// cellName identifies a cell within its table.
 func cellName(c *lab.CellResult, varying []string) string {
 	name := row{throughput: c}.variant()
 	for _, key := range varying {
@@ -186,7 +189,7 @@ func cellName(c *lab.CellResult, varying []string) string {
 	return name + " @" + rateOf(c)
 }
 
-// figures are the columns after the throughput, with dashes for missing figures.
+// figures returns the columns after the throughput, with dashes for missing figures.
 func figures(r row, rows []row, rounds int) []string {
 	rate := none
 	if r.wait.Count > 0 {
@@ -203,7 +206,7 @@ func figures(r row, rows []row, rounds int) []string {
 	}
 }
 
-// quantile writes a quantile that needs a number of values.
+// quantile writes a quantile, or none if have is below need.
 func quantile(have, need uint64, d time.Duration) string {
 	if have < need {
 		return none
@@ -229,7 +232,7 @@ func ratioColumn(r row, rows []row) string {
 	return ratio(c)
 }
 
-// seenColumn is the smallest change of throughput that the rounds detect.
+// seenColumn returns the smallest change of throughput that the rounds detect.
 func seenColumn(r row, rows []row) string {
 	base, ok := ratioBase(r, rows)
 	if !ok {
@@ -238,14 +241,14 @@ func seenColumn(r row, rows []row) string {
 	return seen(base.fast[stats.UnitEventsPerSec], r.fast[stats.UnitEventsPerSec])
 }
 
-// ratioBase is the baseline of a row's throughput; false if a set rate decided one of
-// them.
+// ratioBase returns the baseline of a row's throughput. It returns false if either row
+// is paced: the generator sets its throughput.
 func ratioBase(r row, rows []row) (row, bool) {
 	base, ok := baselineOf(r, rows)
 	return base, ok && !r.paced() && !base.paced() && len(r.fast) > 0
 }
 
-// inequalities explains missing ratios, once for each pair of guarantees.
+// inequalities explains the missing ratios, once per pair of guarantees.
 func inequalities(rows []row) []string {
 	var lines []string
 	for _, r := range rows {
@@ -261,8 +264,8 @@ func inequalities(rows []row) []string {
 	return lines
 }
 
-// splitLabels returns the keys whose values differ between rows, and the other labels
-// as key=value.
+// splitLabels returns the keys whose values differ between the rows, and the other
+// labels as key=value.
 func splitLabels(rows []row) (varying, shared []string) {
 	var keys []string
 	values := map[string][]string{}
@@ -291,8 +294,8 @@ func splitLabels(rows []row) (varying, shared []string) {
 	return varying, shared
 }
 
-// guaranteeCodes are the different guarantees, in order of appearance; their
-// places are their codes.
+// guaranteeCodes returns the distinct guarantees in order of appearance. The index is
+// the code.
 func guaranteeCodes(c *lab.ComparisonResult) []string {
 	var out []string
 	for _, cl := range c.Cells {
@@ -303,7 +306,7 @@ func guaranteeCodes(c *lab.ComparisonResult) []string {
 	return out
 }
 
-// code is a letter for each of the first 26.
+// code returns a letter for the first 26 indexes, and none below 0.
 func code(i int) string {
 	switch {
 	case i < 0:
@@ -314,7 +317,7 @@ func code(i int) string {
 	return fmt.Sprintf("A%d", i)
 }
 
-// latencyBoundaries names the boundaries of the latency columns, usually one.
+// latencyBoundaries returns the boundaries of the latency columns, usually one.
 func latencyBoundaries(rows []row, wanted cell.Boundary) []string {
 	var out []string
 	for _, r := range rows {
@@ -338,7 +341,7 @@ func orNone(s string) string {
 	return s
 }
 
-// method explains how the figures are measured and what the signs mean.
+// method describes the measurement and the notation.
 func method(o *lab.Outcome) []string {
 	warm := "after one warm-up round that does not count"
 	if o.Fresh {
@@ -364,7 +367,8 @@ func method(o *lab.Outcome) []string {
 	return lines
 }
 
-// rounds is the number of rounds; with a budget, comparisons differ.
+// rounds returns the number of rounds. With a budget, comparisons have different
+// numbers.
 func rounds(o *lab.Outcome) string {
 	least, most := o.Rounds, o.Rounds
 	for _, c := range o.Comparisons {

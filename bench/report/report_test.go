@@ -29,7 +29,7 @@ const (
 	perKey = "order per-key, coalesces deltas, unbounded, one consumer, handler holds the lock, cache.Queue"
 )
 
-// spec is a cell of the run that the golden files show.
+// spec is a cell of the run in the golden files.
 type spec struct {
 	impl, delivery, rate, guarantees string
 	baseline                         bool
@@ -148,8 +148,7 @@ func outcome() *lab.Outcome {
 	}
 }
 
-// judged gives the cells of the last comparison what the others lack: classes,
-// pairs, memory, notes.
+// judged adds what other comparisons lack: classes, pairs, memory and notes.
 func judged(c lab.ComparisonResult) lab.ComparisonResult {
 	c.Family, c.Rounds = "queue", 7
 	for i := range c.Cells {
@@ -202,7 +201,7 @@ func TestTableFitsATerminal(t *testing.T) {
 		if strings.Contains(line, "\x1b") || strings.HasSuffix(line, " ") {
 			t.Errorf("colour or a trailing space in %q", line)
 		}
-		// The legend is prose and may wrap; the tables must not.
+		// Lines of the legend may wrap; table lines must not.
 		if strings.Count(line, "  ") < 4 {
 			continue
 		}
@@ -216,7 +215,8 @@ func TestTableFitsATerminal(t *testing.T) {
 	}
 }
 
-// The tables' medians are those of the benchfmt of the same run.
+// TestBenchHoldsTheSameRounds checks that the tables' medians are those of the benchfmt
+// output.
 func TestBenchHoldsTheSameRounds(t *testing.T) {
 	o := outcome()
 	var b bytes.Buffer
@@ -263,9 +263,8 @@ func (l *leak) Check() error {
 }
 func (l *leak) Teardown() error { return nil }
 
-// TestALostEventShowsNoFigure plays a cell that loses an event and looks for
-// its figures in every file and every form of output; and, so that the test is
-// known to be able to find them, in those of a cell that loses nothing.
+// TestALostEventShowsNoFigure plays a cell that loses an event. Its figures must appear
+// in no file and no output. A cell without a loss checks that the search finds figures.
 func TestALostEventShowsNoFigure(t *testing.T) {
 	figures := []string{"7654321", "7.654321", "7.65M", "7.654M", "8642097", "71717171", "71.7", "616161", "1.129"}
 	for _, lose := range []bool{false, true} {
@@ -349,7 +348,7 @@ func TestWriteReplacesTheReport(t *testing.T) {
 	}
 }
 
-// TestCSV holds the lines to the cells' own figures.
+// TestCSV compares the lines with the cells' figures.
 func TestCSV(t *testing.T) {
 	o := outcome()
 	var b bytes.Buffer

@@ -10,18 +10,20 @@ import (
 	"watchlab/bench/stats"
 )
 
-// row is one line of a table: throughput from one cell, latency from the same
-// or from a paced one.
+// row is one line of a table. Throughput comes from one cell, latency from the same or
+// a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
-	fast, slow          stats.Samples
-	wait                cell.Quantiles
+	// fast and slow are the samples of throughput and latency; empty for an invalid
+	// cell.
+	fast, slow stats.Samples
+	// wait is the headline latency over all rounds of the latency cell.
+	wait cell.Quantiles
 }
 
-// rowsOf groups the cells of a comparison: those whose labels are equal save
-// for the rate make one row. Where several are paced, each makes a row, with
-// the throughput of the one that is not. The second halves of A/A pairs are no
-// rows: they are told of apart (see again.go).
+// rowsOf groups the cells of a comparison. Cells whose labels are equal except for the
+// rate form one row. Each paced cell of a group makes a row with the throughput of the
+// unpaced cell. The second cells of A/A pairs have no row; see again.go.
 func rowsOf(c *lab.ComparisonResult) []row {
 	type group struct {
 		unpaced *lab.CellResult
@@ -74,14 +76,14 @@ func rowsOf(c *lab.ComparisonResult) []row {
 	return rows
 }
 
-// headline returns the latency that speaks for a cell.
+// headline returns the latency of a cell at its headline boundary.
 func headline(c *lab.CellResult, wanted cell.Boundary) cell.Quantiles {
 	all := cell.Result{Latency: c.Latency}
 	l, _ := all.At(stats.Headline(all, wanted))
 	return l.Quantiles
 }
 
-// cells returns the row's cells, each once.
+// cells returns the row's cells without duplicates.
 func (r row) cells() []*lab.CellResult {
 	if r.throughput == r.latency {
 		return []*lab.CellResult{r.throughput}
@@ -89,18 +91,18 @@ func (r row) cells() []*lab.CellResult {
 	return []*lab.CellResult{r.throughput, r.latency}
 }
 
-// broken reports whether a cell of the row broke an invariant or failed: then
-// nothing of the row is shown, as both are the same variant on the same storm.
+// broken reports whether a cell of the row violated an invariant or failed. The row
+// then shows no figures, because both cells play the same variant on the same storm.
 func (r row) broken() bool {
 	return slices.ContainsFunc(r.cells(), func(c *lab.CellResult) bool {
 		return c.Verdict.Failed()
 	})
 }
 
-// variant is the row's name.
+// variant returns the name of the row.
 func (r row) variant() string { return r.throughput.Impl() }
 
-// rate is the pace that the latency was measured at.
+// rate returns the rate of the latency cell.
 func (r row) rate() string { return rateOf(r.latency) }
 
 func rateOf(c *lab.CellResult) string {
@@ -110,33 +112,32 @@ func rateOf(c *lab.CellResult) string {
 	return lab.Unpaced
 }
 
-// paced reports whether the throughput was set by the generator rather than by
-// the variant, so that comparing it would say nothing.
+// paced reports whether the generator, not the variant, sets the throughput. A
+// comparison of such throughputs is meaningless.
 func (r row) paced() bool {
 	_, paced := r.throughput.Rate()
 	return paced
 }
 
-// isBaseline reports whether ratios are taken against this row.
+// isBaseline reports whether other rows are compared with this one.
 func (r row) isBaseline() bool { return r.throughput.Baseline }
 
-// baselineOf returns the row that r is compared with: like with like, so every
-// knob but the variant is the same, and so are the guarantees; and the same rate,
-// if there is such a row. False where there is none, or r is itself one.
+// baselineOf returns the baseline of r. All knobs except the variant are equal, and so
+// are the guarantees. A baseline with r's rate is preferred. It returns false if there
+// is none or if r is a baseline.
 func baselineOf(r row, rows []row) (base row, ok bool) {
 	base, ok = counterpart(r, rows)
 	return base, ok && !unequal(base, r)
 }
 
-// unequal reports whether two rows promise different things, so that a ratio
-// would compare what cannot be had for what. Where one doesn't say, they are
-// taken for equal.
+// unequal reports whether two rows have different guarantees. A ratio between them
+// would be misleading. Unknown guarantees count as equal.
 func unequal(a, b row) bool {
 	x, y := a.throughput.Class, b.throughput.Class
 	return x != "" && y != "" && x != y
 }
 
-// counterpart is the baseline with the same knobs, whatever it promises.
+// counterpart returns the baseline with the same knobs, whatever its guarantees.
 func counterpart(r row, rows []row) (base row, ok bool) {
 	if r.isBaseline() {
 		return row{}, false
@@ -155,8 +156,8 @@ func counterpart(r row, rows []row) (base row, ok bool) {
 	return base, ok
 }
 
-// compare holds a figure of the row against the baseline's. False where one of
-// them has none.
+// compare compares a row's figure with the baseline's. It returns false if either is
+// missing.
 func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) {
 	if len(base[unit]) == 0 || len(samples[unit]) == 0 {
 		return stats.Comparison{}, false
@@ -165,10 +166,10 @@ func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) 
 	return c, !math.IsNaN(c.Ratio)
 }
 
-// severity orders verdicts, worst last.
+// severity orders verdicts from best to worst.
 var severity = []lab.Status{lab.Valid, lab.Noisy, lab.Unplayed, lab.Invalid}
 
-// worst is the row's cell with the worse verdict.
+// worst returns the row's cell with the worse verdict.
 func (r row) worst() *lab.CellResult {
 	cells := r.cells()
 	return slices.MaxFunc(cells, func(a, b *lab.CellResult) int {
@@ -176,8 +177,8 @@ func (r row) worst() *lab.CellResult {
 	})
 }
 
-// verdict is the worse one of the row's cells, with "@rate" where only one of
-// two cells has it, and with the rounds where some are missing.
+// verdict returns the worse verdict of the row's cells. "@rate" names the cell if the
+// verdicts differ. The number of rounds follows if some are missing.
 func (r row) verdict(rounds int) string {
 	cells, worst := r.cells(), r.worst()
 	v := worst.Verdict.Short()

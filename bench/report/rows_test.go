@@ -8,7 +8,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestFewEvents: a quantile is shown only where there are events enough for it.
+// TestFewEvents checks that a quantile needs a minimum number of events.
 func TestFewEvents(t *testing.T) {
 	for count, want := range map[uint64][]string{
 		0: {"-", "-", "-", "-"}, 99: {"max", "5ns", "-", "-"}, 100: {"max", "5ns", "6ns", "-"}, 1000: {"max", "5ns", "6ns", "7ns"},

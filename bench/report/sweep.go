@@ -12,8 +12,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// sweeps are the tables of what was found by going through cells: knees,
-// scalings, surfaces.
+// sweeps returns the tables of knees, scalings and surfaces.
 func sweeps(o *lab.Outcome) []table {
 	var out []table
 	if len(o.Knees) > 0 {
@@ -28,8 +27,7 @@ func sweeps(o *lab.Outcome) []table {
 	return out
 }
 
-// named makes a row of a cell's name, so that labels can be parted as those of
-// other tables are.
+// named makes a row from a cell's name, so that splitLabels works on it.
 func named(name, impl string) row {
 	parts := strings.Split(name, "/")
 	c := &lab.CellResult{Name: parts[0], Labels: []lab.Label{{Key: "impl", Value: impl}}}
@@ -41,7 +39,7 @@ func named(name, impl string) row {
 	return row{throughput: c, latency: c}
 }
 
-// limits says in words what stood in the way of higher rates.
+// limits describes what prevented higher rates.
 var limits = map[string]string{
 	"latency":   "latency",
 	"generator": "the generator: the variant may hold more",
@@ -97,8 +95,8 @@ func rateOrNone(v float64) string {
 	return benchunit.Scale(v, benchunit.Decimal)
 }
 
-// scalings are two tables for each number that was varied: the throughputs, and
-// the laws that fit them.
+// scalings returns two tables for each varied parameter: the throughputs, and the
+// fitted scaling laws.
 func scalings(all []stats.Scaling) []table {
 	var overs []string
 	for _, s := range all {
@@ -119,7 +117,7 @@ func scalings(all []stats.Scaling) []table {
 	return out
 }
 
-// labelled are the rows of scalings, without the label that was varied.
+// labelled returns the scalings as rows, without the varied label.
 func labelled(over string, all []stats.Scaling) (rows []row, varying, shared []string) {
 	for _, s := range all {
 		r := named(s.Cell, s.Impl)
@@ -194,7 +192,7 @@ func fits(over string, all []stats.Scaling) table {
 	return t
 }
 
-// trimmed writes a number as a label has it.
+// trimmed writes a number without trailing zeros, like a label.
 func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func surface(s *stats.Surface) table {
