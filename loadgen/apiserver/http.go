@@ -122,6 +122,8 @@ func notFound() error {
 	return refused(http.StatusNotFound, metav1.StatusReasonNotFound, &metav1.StatusDetails{}, "the server could not find the requested resource")
 }
 
+// notAllowed is the error for a method that a path does not support. Like a real
+// server's, it lists no other methods.
 func notAllowed() error {
 	return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, &metav1.StatusDetails{}, "the server does not allow this method on the requested resource")
 }

@@ -101,6 +101,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
 	state := log.State(at, q.filter.prefix(), after)
 	if q.filter.selects() {
+		// Filter in place: kept never overtakes the loop.
 		kept := state[:0]
 		for _, it := range state {
 			if q.filter.matches(it.Key, it.Event.Object) {

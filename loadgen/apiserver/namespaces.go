@@ -36,7 +36,7 @@ func (s *Server) seedNamespaces(c *collection) {
 	}, s.namespaces...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		// The log is empty and the names are distinct: this cannot fail.
+		// It cannot fail: the log is empty and the names are distinct.
 		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, UID: s.newUID(), CreationTimestamp: metav1.NewTime(s.now().Truncate(time.Second)),

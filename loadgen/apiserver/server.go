@@ -282,7 +282,7 @@ func (s *Server) Disconnect() {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close()
+		_ = c.Close() // on an error, the client has closed it already
 	}
 }
 

@@ -119,15 +119,15 @@ func (e encoding) garbage(rng *rand.Rand) []byte {
 	switch e {
 	case encodingProtobuf:
 		all = []string{
-			"\x00\x00\x00\x06\x0a\x7fADDE", // A string beyond the frame.
-			"\x00\x00\x00\x03\x07\x07\x07", // A wire type that there isn't.
-			"\x00\x00\x00\x02\xff\xff",     // A tag that doesn't end.
+			"\x00\x00\x00\x06\x0a\x7fADDE", // a string beyond the end of the frame
+			"\x00\x00\x00\x03\x07\x07\x07", // an undefined wire type
+			"\x00\x00\x00\x02\xff\xff",     // a tag without end
 		}
 	case encodingCBOR:
 		all = []string{
-			"\x1c",                 // An argument that is reserved.
-			"\xa1\x64type\xfe",     // A value that is reserved.
-			"\xa1\x01\x82\xff\xff", // A break where there is nothing to end.
+			"\x1c",                 // a reserved argument
+			"\xa1\x64type\xfe",     // a reserved value
+			"\xa1\x01\x82\xff\xff", // a break outside an item of indefinite length
 		}
 	default:
 		all = []string{

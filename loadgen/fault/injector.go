@@ -285,7 +285,8 @@ const (
 
 // rng returns an independent random source for each question.
 func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
-	// PCG mixes one number after the other.
+	// PCG mixes one number after the other, so that different questions have
+	// independent streams.
 	mix := rand.NewPCG(i.seed, uint64(question))
 	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
 	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))

@@ -130,23 +130,30 @@ func (d *Duration) UnmarshalText(text []byte) error {
 type Spec struct {
 	// Name is the kind of the fault.
 	Name Name `json:"name" yaml:"name"`
-	// At is the time of the first occurrence; 0 with Every means Every.
+	// At is the time of the first occurrence. 0 means the start, or one period with
+	// Every. With Frames, no occurrence comes before it.
 	At Duration `json:"at,omitzero" yaml:"at,omitempty"`
 	// Every is the period of a repeated fault, at least 1 ms; 0 means no repetition.
 	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
-	// Frames triggers the fault after every so many frames of a watch; 0 means never.
-	// It excludes Every and Share.
+	// Frames is a number of frames: the fault hits a watch each time that it has sent
+	// so many, with one client at the same places of the stream in each run. 0 means
+	// that time triggers the fault. It excludes Every and Share. Throttle,
+	// InternalError and Relist do not support it.
 	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
 	// Count is the maximum number of occurrences. 0 means 1 without Every and Frames,
 	// else no limit.
 	Count int `json:"count,omitzero" yaml:"count,omitempty"`
-	// Until is the time after which no occurrence starts; 0 means no limit.
+	// Until is the time from which no occurrence starts; 0 means no limit.
 	Until Duration `json:"until,omitzero" yaml:"until,omitempty"`
-	// Duration is the length of an occurrence; 0 means the default of the fault.
+	// Duration is the length of an occurrence. 0 means the default: 2 s for Stall and
+	// Drip, 1 s for Gone, Throttle and InternalError. HalfFrame and DuplicateBookmark
+	// wait so long for a frame, by default 5 s. Other faults have no duration.
 	Duration Duration `json:"duration,omitzero" yaml:"duration,omitempty"`
-	// Probability is the probability of each occurrence, up to 1; 0 means 1.
+	// Probability is the probability of each occurrence, up to 1; 0 means 1. Count
+	// includes skipped occurrences.
 	Probability float64 `json:"probability,omitzero" yaml:"probability,omitempty"`
-	// Share is the share of watches and requests that are hit, up to 1; 0 means 1.
+	// Share is the share of watches and requests that are hit, up to 1, drawn for each
+	// separately; 0 means 1. Relist does not support it.
 	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
 }
 

@@ -472,6 +472,7 @@ func (i *Injector) triggered(frames int) []strike {
 			}
 			strikes = append(strikes, strike{spec: k, occurrence: n, until: until})
 		}
+		// This may be the last occurrence: the scheduler computes its next time again.
 		i.poke()
 	}
 	return strikes

@@ -20,6 +20,7 @@ var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
 
+// managerKey identifies the field manager for a request.
 type managerKey struct {
 	kind        schema.GroupVersionKind
 	subresource string

@@ -187,6 +187,7 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 
 // mergeSchema is client-go's schema for server-side apply.
 var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
+	// An object of any kind leads to the whole schema.
 	kind := corev1.SchemeGroupVersion.WithKind("Namespace")
 	obj, err := scheme.Scheme.New(kind)
 	if err != nil {

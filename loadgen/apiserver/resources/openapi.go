@@ -58,11 +58,11 @@ func newEncodings(protoType string, value func() any, parse func([]byte) (proto.
 	e.proto = sync.OnceValue(func() *document {
 		message, err := parse(e.json().body)
 		if err != nil {
-			panic("discovery: OpenAPI: " + err.Error())
+			panic("discovery: OpenAPI: " + err.Error()) // the types are known
 		}
 		body, err := proto.Marshal(message)
 		if err != nil {
-			panic("discovery: OpenAPI: " + err.Error())
+			panic("discovery: OpenAPI: " + err.Error()) // the types are known
 		}
 		return newDocument(body)
 	})

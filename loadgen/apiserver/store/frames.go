@@ -20,7 +20,7 @@ type block struct{ slots [wire.Forms]slot }
 // slot holds the frames of a block in one form. The first reader encodes them for all.
 type slot struct {
 	// frames is nil or holds the frames so far. It is replaced as a whole under mu and
-	// never changed: readers take no lock and keep their version.
+	// never changed. Readers load it without a lock and keep their version.
 	frames atomic.Pointer[frames]
 
 	// mu serializes encoding and guards the fields below.

@@ -129,7 +129,7 @@ func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {
 	tm := metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}
 	head, err := json.Marshal(tm)
 	if err != nil {
-		// Two strings can be encoded.
+		// Two strings are always encodable.
 		panic(err)
 	}
 	return encoder{

@@ -301,7 +301,7 @@ func same(want, got runtime.Object) bool {
 
 // state is a list, or the initial state of a watch, as far as received.
 type state struct {
-	// versions by key index.
+	// versions holds the versions by key index.
 	versions map[int32]uint64
 }
 
@@ -388,7 +388,7 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	if version != p.version {
 		c.broken(ErrAtomic, request, "a page of version %d in a list of version %d", version, p.version)
 	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // It has no error of its own.
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // never fails
 		p.state.add(c, request, o)
 		return nil
 	})
