@@ -72,6 +72,7 @@ type Queue interface {
 // BatchQueue is the interface of a variant with PopBatch.
 type BatchQueue interface {
 	cache.QueueWithBatch
+	// Len is that of [Queue].
 	Len() int
 }
 
@@ -96,7 +97,7 @@ const (
 	// of an object that the consumer never received, or after a deletion the
 	// Added delta of the next object with that key. The key keeps its position,
 	// so Latest requires per-key delivery. Memory is bounded by the number of
-	// keys plus 8192 unmerged events.
+	// keys plus a few thousand unmerged events.
 	Latest Compaction = "latest"
 )
 

@@ -9,12 +9,16 @@ import (
 // distributor passes notifications to the handlers of an informer, as upstream's
 // sharedProcessor does.
 type distributor struct {
+	// wg counts the goroutines of the listeners.
 	wg sync.WaitGroup
 
+	// mu is taken before the lock of a listener, and never held while a handler
+	// runs.
 	mu sync.Mutex
-
+	// running is true between start and stop.
 	running bool
-
+	// listeners is in the order of registration. mu also guards their resync
+	// fields.
 	listeners []*listener
 }
 

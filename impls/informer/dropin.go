@@ -15,17 +15,16 @@ import (
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	b, err := Options{}.blueprint()
 	if err != nil {
-		// The default variant is registered by the package that this one is
-		// built on.
+		// This is a bug: package deltafifo registers the default variant.
 		panic(err)
 	}
 	return newInformer(lw, example, Options{ResyncPeriod: max(0, resync), Indexers: indexers}, b)
 }
 
-// Func returns a [NewSharedIndexInformer] for the queue that opts choose. The
-// resync period and the indexers are those that the function is called with,
-// and the indexers of opts in addition; on a name that both have, the caller's
-// win. The error is as that of [New], so that the function needs none.
+// Func returns a [NewSharedIndexInformer] with the queue of opts. The arguments
+// of the returned function set the resync period and the indexers. Indexers of
+// opts are added; for the same name the argument wins. The error is that of
+// [New], so the returned function has none.
 func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	b, err := opts.checked()
 	if err != nil {
@@ -38,18 +37,17 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 	}, nil
 }
 
-// ForFactory returns what InformerFor of a client-go SharedInformerFactory
-// takes, for a client of type C, such as kubernetes.Interface. An informer that
-// is put into a factory before anybody has asked it for that type is the one that
-// the factory's listers and other users of the type share:
+// ForFactory returns the constructor for InformerFor of a client-go
+// SharedInformerFactory with a client of type C, such as kubernetes.Interface. If
+// it is registered before the first use of the type, the listers of the factory
+// share this informer:
 //
 //	newPods, err := informer.ForFactory(&v1.Pod{}, listPods, opts)
 //	factory.InformerFor(&v1.Pod{}, newPods)
 //	factory.Core().V1().Pods().Lister()
 //
-// The informers that client-go generates have an index of namespaces, which
-// their listers use; opts.Indexers should have it, too. The error is as that of
-// [New].
+// Generated informers of client-go have a namespace index for their listers;
+// opts.Indexers should have it too. The error is that of [New].
 func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, opts Options) (func(C, time.Duration) cache.SharedIndexInformer, error) {
 	build, err := Func(opts)
 	if err != nil {
@@ -60,8 +58,7 @@ func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, o
 	}, nil
 }
 
-// merged returns the indexers of both, b's where both have a name, in a map that
-// AddIndexers may add to.
+// merged returns a new map with the indexers of both; for the same name b wins.
 func merged(a, b cache.Indexers) cache.Indexers {
 	out := make(cache.Indexers, len(a)+len(b))
 	for _, from := range []cache.Indexers{a, b} {

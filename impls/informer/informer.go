@@ -1,72 +1,69 @@
-// Package informer holds a shared informer that takes its queue from outside:
-// a [cache.SharedIndexInformer] on any variant of package deltafifo.
+// Package informer is a [cache.SharedIndexInformer] whose queue is any variant of
+// package deltafifo.
 //
-// client-go's own (v0.37, shared_informer.go) builds the queue between its
-// Reflector and its store itself, so that another cannot be had. This one puts
-// the same parts together, client-go's controller, Reflector and indexer, around
-// a queue of one's choice:
+// client-go's shared informer (v0.37, shared_informer.go) constructs its queue
+// between Reflector and store, so that the caller cannot replace it. This
+// informer combines the same parts, client-go's controller, Reflector and
+// indexer, with the chosen queue:
 //
 //	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond"})
 //	inf.AddEventHandler(handler)
 //	go inf.RunWithContext(ctx)
 //
-// [NewSharedIndexInformer] and [Func] have the shape of controller-runtime's
-// cache.Options.NewInformer, [ForFactory] that of what a client-go
+// [NewSharedIndexInformer] and [Func] have the signature of controller-runtime's
+// cache.Options.NewInformer. [ForFactory] has the signature that a client-go
 // SharedInformerFactory takes.
 //
-// # What it promises
+// # What it guarantees
 //
-// What client-go's does, in particular:
+// The guarantees are client-go's, in particular:
 //
-//   - The indexer holds an object before a handler is told of it.
-//   - Each handler is told of one thing at a time, in the order in which the
-//     indexer took them in. Handlers do not wait for each other, and the indexer
-//     waits for none: what a handler has not been told yet waits in memory that
-//     is its own, without a bound.
-//   - A handler that is added late is told of all that the indexer holds, as
-//     additions of the initial list, and then of what follows.
-//   - HasSynced of a registration turns true when that handler has been told of
+//   - The indexer stores an object before a handler receives its
+//     notification.
+//   - Each handler receives one notification at a time, in the order in which
+//     the indexer changed. Handlers do not wait for each other, and the
+//     indexer waits for no handler. Each handler has its own unbounded buffer
+//     of notifications.
+//   - A handler that is added later first receives all objects of the
+//     indexer, as additions of the initial list.
+//   - HasSynced of a registration turns true when its handler has received
 //     the whole initial list.
-//   - An update that leaves the resourceVersion as it was, as a resync does, is
-//     told only to the handlers whose resync is due.
-//   - If a handler panics, [utilruntime.HandleCrash] is called, which by default
-//     ends the process. Where it doesn't, the handler goes on with the next
-//     event after a second; it never counts as synced if the event was of the
-//     initial list.
-//   - RemoveEventHandler does not wait for the call that is under way;
+//   - An update with an unchanged resourceVersion, as from a resync, goes
+//     only to handlers whose resync is due.
+//   - If a handler panics, [utilruntime.HandleCrash] runs, which by default
+//     ends the process. Otherwise the handler continues with the next event
+//     after 1 s. Its registration never counts as synced if the event was
+//     part of the initial list.
+//   - RemoveEventHandler does not wait for a running call;
 //     [cache.ShutDownEventHandler] does.
 //   - Run returns when all handlers have returned.
-//   - With KUBE_CACHE_MUTATION_DETECTOR set, handlers that change objects are
-//     found out.
+//   - KUBE_CACHE_MUTATION_DETECTOR detects handlers that change objects.
 //
-// # What differs
+// # Differences from client-go
 //
-//   - A handler that is removed, or whose informer is stopped, is told of
-//     nothing more than what it is being told of; upstream a few more may slip
-//     through. Nor does it wait out the second after a panic.
-//   - What a queue hands over at once is told of at once: all of it is in the
-//     indexer by then.
-//   - An error of the indexer or a delta that is not understood is logged;
-//     upstream drops it.
-//   - The queue says what is delivered how, not client-go's feature gates
-//     InOrderInformers, AtomicFIFO and UnlockWhileProcessingFIFO. client-go's
-//     controller heeds InOrderInformersBatchProcess still.
-//   - informer_queued_items and informer_processing_latency_seconds are kept only
-//     where Options.InformerMetricsProvider is set: the provider that
-//     [cache.SetInformerMetricsProvider] sets for the whole process is not to be
-//     had from outside of client-go. informer_store_resource_version is the
-//     indexer's own and is as upstream.
-//   - With a queue that folds updates together (Compaction) handlers are not told
-//     of those that were folded away, and may be told of the deletion of what
-//     they were never told of.
+//   - After removal or stop, a handler receives no further notification;
+//     upstream may still deliver a few. It also skips the rest of the 1 s
+//     wait after a panic.
+//   - Notifications of a batch start when the indexer has stored the whole
+//     batch.
+//   - An indexer error or an unknown delta is logged; upstream drops it.
+//   - The queue determines delivery, and the feature gates InOrderInformers,
+//     AtomicFIFO and UnlockWhileProcessingFIFO have no effect.
+//     InOrderInformersBatchProcess still applies to client-go's controller.
+//   - informer_queued_items and informer_processing_latency_seconds require
+//     Options.InformerMetricsProvider, because client-go does not export the
+//     provider of [cache.SetInformerMetricsProvider]. The indexer sets
+//     informer_store_resource_version itself, as upstream.
+//   - A queue with Compaction merges updates: handlers do not receive the
+//     dropped ones, and may receive the deletion of an object that was never
+//     added.
 //
 // # Cost
 //
-// One goroutine a handler, where upstream has two or three. Telling n handlers
-// of a batch takes n times the lock of a handler's backlog, not once for each
-// event, and wakes only handlers that sleep. Nothing is allocated for an event
-// in a steady state, beyond what the queue and the indexer allocate. Adding a
-// handler is O(objects), removing one O(handlers).
+// Each handler has one goroutine; upstream has two or three. A batch takes the
+// lock of each handler's buffer once, not once per event, and wakes only sleeping
+// handlers. The steady state allocates nothing per event, apart from queue and
+// indexer. Adding a handler is O(objects), removing one O(handlers).
 package informer
 
 import (
@@ -87,47 +84,48 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// informer is the parts of a shared informer, and where it is in its life.
+// informer combines the parts of a shared informer with its lifecycle state.
 type informer struct {
 	lw          cache.ListerWatcher
 	example     runtime.Object
 	description string
 	blueprint   blueprint
-	// defaultResync is that of handlers that name no resync period.
+	// defaultResync is the resync period of handlers that set none; 0 means no
+	// resyncs.
 	defaultResync time.Duration
-
-	indexer     cache.Indexer
-	distributor distributor
-	process     processor
-	mutations   cache.MutationDetector
-
+	indexer       cache.Indexer
+	distributor   distributor
+	process       processor
+	mutations     cache.MutationDetector
+	// id and provider configure the metrics.
 	id       cache.InformerNameAndResource
 	provider cache.InformerMetricsProvider
-	// synced is closed when the indexer has the first list.
+	// synced is closed when the indexer has stored the first list.
 	synced chan struct{}
 
-	// mu is held by who looks at or changes where the informer is in its life,
-	// and while a handler joins. It is taken before the locks of process and
-	// audience, and never while a handler is waited for.
+	// mu guards the lifecycle fields below, and is held while a handler is added.
+	// It is taken before the locks of process and distributor. It is never held
+	// during a wait for a handler.
 	mu sync.Mutex
-	// started and stopped turn true once each, in this order.
+	// started and stopped change to true once, in this order.
 	started, stopped bool
-	// controller is set when started is.
+	// controller is set together with started.
 	controller cache.Controller
-	// resyncCheck is how often is looked whether a resync is due. Fixed when
-	// started is set.
+	// resyncCheck is the interval of resync checks. It is constant once started
+	// is set.
 	resyncCheck time.Duration
-	// watchError and transform are fixed when started is set.
+	// watchError and transform are constant once started is set.
 	watchError cache.WatchErrorHandlerWithContext
 	transform  cache.TransformFunc
 }
 
 var _ cache.SharedIndexInformer = (*informer)(nil)
 
-// New returns an informer of what lw lists and watches; example is of the type
-// of the objects, whatever is of another type is dropped. The informer starts
-// nothing before it is run, so that it may be dropped until then. The error says
-// what is allowed and wraps [impls.ErrOptions] or [impls.ErrUnknownVariant].
+// New returns an informer of the objects that lw lists and watches. example has
+// the type of the objects; objects of other types are dropped. The informer
+// starts no goroutine before Run, so it can be discarded until then. The error
+// lists the allowed values and wraps [impls.ErrOptions] or
+// [impls.ErrUnknownVariant].
 func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (cache.SharedIndexInformer, error) {
 	if lw == nil {
 		return nil, fmt.Errorf("informer: %w: no ListerWatcher", impls.ErrOptions)

@@ -8,7 +8,8 @@ import "sync"
 // otherwise. The zero value is ready.
 type latch struct {
 	sync.Mutex
-	// The fields are guarded by the mutex.
+	// The mutex guards the fields below. cond is where the consumer waits;
+	// waiting is true while it waits and nobody has signalled.
 	cond            sync.Cond
 	waiting, closed bool
 }

@@ -9,16 +9,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// notice is one call of a handler.
+// notice is one notification of a handler.
 type notice struct {
 	kind kind
-	// initial: an addition that is part of the initial list.
+	// initial marks an addition of the initial list.
 	initial bool
-	// resync: nothing has changed; only for handlers whose resync is due.
+	// resync marks an update without a change, for handlers whose resync is due.
 	resync bool
-	// old is the former object of an update.
+	// old is the previous object of an update.
 	old any
-	// obj is what was added, the new object, or what was deleted.
+	// obj is the added, updated or deleted object.
 	obj any
 }
 
@@ -30,55 +30,61 @@ const (
 	deleted
 )
 
-// listener is one handler, and what it has not been told yet: a chain of fixed
-// blocks. The distributor fills the last block under the lock; the
-// listener's goroutine takes what is there by noting where the chain ends, and
-// goes through it without the lock. No block is ever copied, so that the lock is
-// held as long as it takes to append, however much waits.
+// listener is one handler and its buffer of notices: a chain of fixed-size
+// blocks. It is also the registration that AddEventHandler returns.
 //
-// It is also the handle that AddEventHandler returns.
+// The distributor appends to the last block under the lock. The listener's
+// goroutine reads the end of the chain under the lock and processes the notices
+// before it without the lock. No block is copied, so the lock is held for one
+// append at any length.
 type listener struct {
 	handler cache.ResourceEventHandler
 	name    string
 	logger  klog.Logger
 	tracker *synctrack.SingleFileTracker
-	// stopped is closed by stop, finished when the handler is called no more.
+	// stopped is closed by stop. finished is closed after the last call of the
+	// handler.
 	stopped, finished chan struct{}
 
-	// resyncPeriod is 0 for no resyncs; nextResync is when one is due at the
-	// earliest; resyncing is whether updates that change nothing are for this
-	// listener: in the beginning they are, until the first resync check. Guarded
-	// by the audience's lock once the listener has joined.
+	// resyncPeriod is 0 for no resyncs. nextResync is the earliest time of the
+	// next one. resyncing is true if the handler receives updates without a
+	// change; it is true until the first resync check. The distributor's lock
+	// guards all three once the listener is added.
 	resyncPeriod time.Duration
 	nextResync   time.Time
 	resyncing    bool
 
-	// The next notice is head.notices[pos]; left is how many may be told without
-	// the lock. The listener's goroutine's.
+	// The goroutine of the listener owns the next three fields. The next notice
+	// is head.notices[pos]; left is the number of notices that may be delivered
+	// without the lock.
 	head *block
 	pos  int
 	left uint64
 
+	// lock guards the fields below.
 	lock latch
-
+	// tail is the last block; its first free slot is tail.notices[tail.n]. It is
+	// nil after the goroutine has ended.
 	tail *block
-	// waiting is how many have been added since the goroutine last looked.
+	// waiting counts the notices that were added since the goroutine last took
+	// the lock.
 	waiting uint64
-	// spare are drained blocks to use again, spares of them.
+	// spare is a list of drained blocks for reuse; spares is its length.
 	spare  *block
 	spares int
 }
 
 const (
-	// blockSize notices are 5 kB.
+	// blockSize is the number of notices per block, which has 5 kB.
 	blockSize = 128
-	// maxSpares bounds what is kept after a burst: two batches of a queue.
+	// maxSpares bounds the blocks that are kept after a burst: two batches of a
+	// queue.
 	maxSpares = 16
 )
 
 type block struct {
 	notices [blockSize]notice
-	// n is how many have been filled; guarded by the listener's lock.
+	// n is the number of written notices; the lock of the listener guards it.
 	n int
 	// next is written once, under the lock, when the block is full.
 	next *block

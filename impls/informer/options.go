@@ -10,58 +10,57 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// DefaultVariant is the queue of an informer that names none.
+// DefaultVariant is the queue of an informer with an empty Options.Variant.
 const DefaultVariant = "cond"
 
-// Options build an informer. The zero value is valid: [DefaultVariant], no
-// resyncs, no indexers. But for the queue, the words and their meaning are those
-// of [cache.SharedIndexInformerOptions].
+// Options configures an informer. The zero value is valid: [DefaultVariant], no
+// resyncs, no indexers. Fields other than those of the queue have the names and
+// meaning of [cache.SharedIndexInformerOptions].
 type Options struct {
 	// Variant is the name of the queue in package deltafifo; empty means
 	// [DefaultVariant].
 	Variant string
-	// Queue are the options of the queue. KeyFunction, KnownObjects and
-	// Transformer are the informer's to set and must be nil: it knows objects by
-	// namespace and name, gives a queue with per-key delivery its indexer, and
-	// has its transformer from SetTransform. An empty HandOver means
-	// [impls.Lent] where the variant lends, as the informer keeps nothing that it
-	// is handed but the objects.
+	// Queue has the options of the queue. KeyFunction, KnownObjects and
+	// Transformer must be nil, because the informer sets them: keys are
+	// namespace/name, a queue with per-key delivery knows the indexer, and
+	// SetTransform sets the transformer. An empty HandOver means [impls.Lent] if
+	// the variant supports it, because the informer keeps only the objects.
 	Queue deltafifo.Options
-	// NewQueue, if set, builds the queue, instead of a variant that is
-	// registered. Delivery, if empty, is then in-order. It is called by New, to
-	// see whether the options are allowed, and once more when the informer runs;
-	// the first queue is closed at once.
+	// NewQueue builds the queue if it is not nil; Variant must then be empty. An
+	// empty Delivery then means in-order. [New] calls NewQueue once to validate
+	// the options and closes that queue at once. Run calls it again.
 	NewQueue func(deltafifo.Options) (deltafifo.Queue, error)
-
-	// WrapQueue and WrapIndexer, where set, return what the informer uses instead
-	// of the queue and the indexer that it has built, such as a recorder around
-	// them. A wrapped queue has a batch path (cache.QueueWithBatch) if the wrapper
-	// has one; batches need an indexer with cache.TransactionStore.
-	WrapQueue   func(deltafifo.Queue) deltafifo.Queue
+	// WrapQueue wraps the queue of the informer, for example with a recorder; nil
+	// means no wrapper. Batches require that the result implements
+	// cache.QueueWithBatch and the indexer implements cache.TransactionStore.
+	WrapQueue func(deltafifo.Queue) deltafifo.Queue
+	// WrapIndexer wraps the indexer of the informer; nil means no wrapper.
 	WrapIndexer func(cache.Indexer) cache.Indexer
-
+	// ResyncPeriod is the resync period of handlers that set none, and the
+	// interval of resync checks; 0 means no resyncs.
 	ResyncPeriod time.Duration
-	// Indexers are the indexer's. Nil for none.
+	// Indexers are the index functions of the indexer; nil means none.
 	Indexers cache.Indexers
-	// ObjectDescription is what the Reflector calls the objects in its log;
-	// empty means their type.
+	// ObjectDescription names the objects in the log of the Reflector; empty
+	// means their type.
 	ObjectDescription string
-	// Identifier names the informer in metrics. There are none unless it is
-	// reserved.
+	// Identifier names the informer in metrics. An identifier that is not
+	// reserved produces no metrics.
 	Identifier cache.InformerNameAndResource
-	// InformerMetricsProvider makes the metrics; see the package comment.
+	// InformerMetricsProvider creates the metrics; nil means none. See the
+	// package comment.
 	InformerMetricsProvider cache.InformerMetricsProvider
 }
 
-// blueprint is how an informer builds its queue.
+// blueprint builds the queue of an informer.
 type blueprint struct {
 	build func(deltafifo.Options) (deltafifo.Queue, error)
 	opts  deltafifo.Options
 	wrap  func(deltafifo.Queue) deltafifo.Queue
 }
 
-// blueprint checks the options of the queue. The error wraps [impls.ErrOptions]
-// or [impls.ErrUnknownVariant].
+// blueprint validates the options of the queue. The error wraps
+// [impls.ErrOptions] or [impls.ErrUnknownVariant].
 func (o Options) blueprint() (blueprint, error) {
 	fail := func(format string, args ...any) (blueprint, error) {
 		return blueprint{}, fmt.Errorf("informer: %w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
@@ -102,7 +101,7 @@ func (o Options) blueprint() (blueprint, error) {
 	return b, nil
 }
 
-// lends reports whether a variant can lend what it hands over.
+// lends reports whether a variant supports [impls.Lent].
 func lends(v deltafifo.Variant, delivery deltafifo.Delivery) bool {
 	q, err := v.New(deltafifo.Options{Delivery: delivery, HandOver: impls.Lent})
 	if err != nil {
@@ -112,9 +111,9 @@ func lends(v deltafifo.Variant, delivery deltafifo.Delivery) bool {
 	return true
 }
 
-// queue builds the queue of an informer. With per-key delivery it knows the
-// indexer, with in-order delivery it doesn't, so that Replace and Resync come as
-// one delta each: as informers had it, and have it.
+// queue builds the queue of an informer. Only with per-key delivery does it know
+// the indexer. With in-order delivery Replace and Resync are one delta each, as
+// in client-go's informers.
 func (b blueprint) queue(known cache.KeyListerGetter, transform cache.TransformFunc) (deltafifo.Queue, error) {
 	opts := b.opts
 	opts.Transformer = transform

@@ -9,27 +9,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// processor takes what the queue hands over into the indexer and then tells the
+// processor stores the deltas of the queue in the indexer and then notifies the
 // distributor (client-go v0.37, controller.go, processDeltas and
 // processDeltasInBatch, and shared_informer.go, OnAdd, OnUpdate, OnDelete).
 //
-// It keeps nothing of a hand-over but the objects, neither the slice of deltas
-// nor the list of a ReplacedAll, so that a queue may use them again.
+// It keeps only the objects, neither the slice of deltas nor the list of a
+// ReplacedAll, so that a queue can reuse them.
 type processor struct {
 	indexer     cache.Indexer
 	distributor *distributor
 	mutations   cache.MutationDetector
 
-	// mu is held from before the indexer is changed until the audience has been
-	// told, so that a handler that joins in between misses nothing.
+	// mu is held from the change of the indexer to the notification of the
+	// distributor, so that a handler added in between misses nothing.
 	mu sync.Mutex
-	// notices and transactions are used again from one hand-over to the next.
+	// notices and transactions are buffers that each pop reuses.
 	notices      []notice
 	transactions []cache.Transaction
 }
 
-// scratchLimit is how many notices and transactions are kept for reuse: a list
-// of all objects comes seldom.
+// scratchLimit is the maximum length of a buffer that is kept for reuse, because
+// lists of all objects are rare.
 const scratchLimit = 4 * 1024
 
 // transacts reports whether ProcessBatch can be used.
@@ -38,7 +38,7 @@ func (p *processor) transacts() bool {
 	return ok
 }
 
-// Process takes in what Pop hands over.
+// Process stores the deltas of a Pop and notifies the handlers.
 func (p *processor) Process(obj any, isInInitialList bool) error {
 	deltas, ok := obj.(cache.Deltas)
 	if !ok {
@@ -47,7 +47,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.reset()
-	// Also after an error: what the indexer has taken in is told.
+	// After an error, handlers are still notified of stored objects.
 	defer p.tell()
 	for _, d := range deltas {
 		if err := p.take(d, isInInitialList); err != nil {

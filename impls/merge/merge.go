@@ -125,7 +125,7 @@ const (
 	AllSource = "*"
 )
 
-// The annotations that kubelet keeps for itself: they never make a pod differ.
+// The annotations that kubelet sets itself. They are not compared.
 const (
 	// ConfigSourceAnnotation names the source of the pod.
 	ConfigSourceAnnotation = "kubernetes.io/config.source"
