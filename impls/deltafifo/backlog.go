@@ -7,8 +7,8 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// backlog has what is queued, in the form in which it is popped. It is owned by
-// one goroutine at a time.
+// backlog holds the queued deltas in the form in which they are popped. One
+// goroutine owns it at a time.
 type backlog interface {
 	// enough reports whether the next pop does not depend on the inbox.
 	enough(batch bool) bool
@@ -41,9 +41,11 @@ const hashStep = 32
 
 // allocator makes the memory of popped deltas.
 type allocator struct {
+	// lent is the slice that process borrows, reused by each pop.
 	lent []cache.Delta
+	// lend: use lent instead of a slab.
 	lend bool
-	// rest is what is left of a slab.
+	// rest is the unused part of the current slab.
 	rest []cache.Delta
 }
 
@@ -77,8 +79,8 @@ func (a *allocator) take(n int) []cache.Delta {
 // each pop.
 const maxInterface = 17
 
-// interfaces are lent deltas as interface values, by length, so that making one
-// does not allocate. The owner of the lent memory owns them.
+// interfaces holds lent deltas as interface values, indexed by length, so that a
+// pop does not allocate one. The owner of the lent memory owns them.
 type interfaces [maxInterface]any
 
 // value returns deltas as process receives them; lend says that they are lent.
@@ -87,7 +89,7 @@ func (v *interfaces) value(deltas []cache.Delta, lend bool) any {
 		return cache.Deltas(deltas)
 	}
 	at := &v[len(deltas)]
-	// Lent memory grows, seldom.
+	// Lent memory is reallocated when it grows.
 	if have, ok := (*at).(cache.Deltas); !ok || &have[0] != &deltas[0] {
 		*at = cache.Deltas(deltas)
 	}

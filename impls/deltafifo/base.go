@@ -9,18 +9,21 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// base is part of all variants of ours.
+// base is embedded in all variants but the baselines.
 type base struct {
+	// keys, known, transformer and ctx are those of [Options].
 	keys        keys.Func
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
 	initial     *keys.InitialList
 	ctx         context.Context
-	// atomicLists: Replace and Resync are one delta each.
+	// atomicLists: Replace and Resync are one delta each (in-order delivery
+	// without KnownObjects).
 	atomicLists bool
-	lend        bool
-	// send queues an item and executes a command. Only Replace, Resync and
-	// Bookmark call it; sharded has those of its own.
+	// lend: process borrows its slices ([impls.Lent]).
+	lend bool
+	// send queues an item and executes a command. Replace, Resync and Bookmark
+	// call it. It is nil in sharded, which has its own versions of them.
 	send func(item) error
 }
 

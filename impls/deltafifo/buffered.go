@@ -13,30 +13,39 @@ import (
 
 // buffered is a queue in two parts:
 //
-//  1. The inbox. A call of a producer pushes one item.
-//  2. The backlog, which the consumer owns. It makes keys, folds deltas and cuts
-//     batches.
+//  1. The inbox. Each producer call pushes one item.
+//  2. The backlog, which the consumer owns. It computes keys, merges deltas
+//     and cuts batches.
 //
 // Replace, Resync and Bookmark go through the inbox like events, so that they
-// keep their position in the order. Where they depend on the consumer's store
-// (KnownObjects) they are commands. The owner of the backlog executes them: the
-// consumer in its next pop, or the caller where the backlog is not locked.
+// keep their position in the order. If they depend on the consumer's store
+// (KnownObjects), they are commands. The owner of the backlog executes them: the
+// consumer in its next pop, or the caller if the backlog is not locked.
 type buffered struct {
 	base
+	// inbox is safe for all producers; only the holder of owner takes from it.
 	inbox  inbox
 	closed atomic.Bool
-
+	// perKey is true with per-key delivery.
 	perKey bool
-
+	// foldAt is the inbox length from which a producer moves items to the
+	// backlog; 0 leaves that to the consumer.
 	foldAt int
 
+	// consumer serialises consumers. It is held while process runs, and taken
+	// before owner.
 	consumer sync.Mutex
-
+	// consumer guards values.
 	values interfaces
 
+	// owner guards the backlog and the consumer's end of the inbox. The consumer
+	// holds it until it has popped, also while it waits.
 	owner   sync.Mutex
 	backlog backlog
-
+	// waiting is at least the length of the backlog, for Len. It is raised before
+	// items leave the inbox, and the owner stores it afterwards. Len loads it
+	// after the length of the inbox, so that it misses no item that moves
+	// meanwhile.
 	waiting atomic.Int64
 }
 

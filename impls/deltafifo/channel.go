@@ -7,76 +7,75 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// channelVariant is idiomatic Go: a goroutine owns the state, and everybody else
-// talks to it.
+// channelVariant is idiomatic Go: one goroutine owns the state, and others
+// communicate with it through channels.
 func channelVariant() Variant {
 	return ownVariant("channel", "an owner goroutine and channels: it receives in runs, folds, and answers the consumer",
 		func(o Options) (Queue, error) { return newChannel(o), nil })
 }
 
-// channel is a queue whose backlog belongs to a goroutine from the constructor
-// to Close. Producers send it items by a buffered channel, which it empties
-// whenever it is awake, however slow the consumer is; the consumer asks for a
-// hand-over and gets it when there is one. Folding goes on while process runs.
+// channel is a queue whose backlog is owned by a goroutine, the owner, from
+// construction to Close. Producers send items through a buffered channel. The
+// owner receives and merges them also while the consumer is slow or runs process.
+// The consumer asks for deltas, and the owner answers when it has some.
 //
 // # Order
 //
-// An item is in the channel when the call that brought it returns. The owner
-// empties the channel before it answers a question, so that a Pop sees all that
-// came before it. A producer's call waits only for room: in the channel until
-// the owner, which never waits for the consumer, has taken what is there; and
-// among Capacity places.
+// When a call returns, its item is in the channel. The owner drains the channel
+// before it answers a request, so a Pop sees every earlier call. A producer waits
+// only for room: in the channel, until the owner receives, which never waits for
+// the consumer; and within Capacity.
 //
 // # Close
 //
-// accepted counts the items that producers have promised to send. Close sets
-// its highest bit and thereby learns how many there will be; the owner receives
-// as many, leaves the backlog where callers find it, and ends, whether or not
-// anybody comes to drain it.
+// accepted counts the items that producers have committed to send. Close sets its
+// highest bit and reads the count in one operation. The owner receives that many
+// items, leaves the backlog in the channel left, and ends, even if no consumer
+// drains the queue.
 type channel struct {
 	base
 
 	// in carries items to the owner.
 	in chan item
-	// room holds a token for each place that is taken; nil where the queue is
-	// unbounded. The owner takes tokens out.
+	// room holds one token per used unit of Capacity; nil if the queue is unbounded. The
+	// owner receives tokens to free capacity.
 	room chan struct{}
-	// asks are questions to the owner; left holds it when it has ended.
+	// asks carries requests to the owner. left holds the owner's state after it
+	// has ended.
 	asks chan ask
 	left chan *owner
 
-	// accepted is how many items were or will be sent, and closedBit. total is
-	// what it was at Close, written before closed is closed.
+	// accepted counts the items that were or will be sent, plus closedBit after
+	// Close. total is the count at Close; it is written before closed is closed.
 	accepted atomic.Uint64
 	total    uint64
 	closed   chan struct{}
-	// returned: process has returned, and the owner doesn't know yet.
+	// returned: process has returned and the owner does not know it yet.
 	returned atomic.Bool
 
-	// consumer serialises those that take. It is held while process runs, and
-	// guards what follows.
+	// consumer serialises consumers. It is held while process runs, and guards
+	// the fields below.
 	consumer sync.Mutex
 	answers  chan answer
 	values   interfaces
 }
 
-// ask is a question: for a hand-over if take is true, and otherwise for how much
-// waits.
+// ask is a request: for deltas if take is true, otherwise for the length.
 type ask struct {
 	take, batch bool
-	// reply has room for the answer.
+	// reply has capacity 1.
 	reply chan<- answer
 }
 
-// answer to a question; without deltas, to one for a hand-over, it says that the
-// queue is closed and drained.
+// answer is the reply to a request. Without deltas it says that the queue is
+// closed and empty.
 type answer struct {
 	deltas  []cache.Delta
 	batched bool
 	length  int
 }
 
-// closedBit in a counter of items says that the queue is closed.
+// closedBit marks a counter of items as closed.
 const closedBit = 1 << 63
 
 func newChannel(o Options) *channel {

@@ -16,27 +16,29 @@ type inOrder struct {
 	memory    allocator
 	unique    keySet
 
-	// deltas is a circular buffer of a power of two; n wait, the first of them
-	// at position taken of the queue, which is its place modulo the length.
+	// deltas is a circular buffer with a power of two as its length; n are
+	// queued. The first is at position taken, and its index is the position
+	// modulo the length.
 	deltas []item
 	n      int
 	taken  uint64
-	// hashes are those of the deltas' keys, at the same places, up to position
-	// hashed; noKey stands for a delta without one.
+	// hashes are the key hashes of the deltas at the same indexes, up to position
+	// hashed. noKey marks a delta without a key.
 	hashes []uint64
 	hashed uint64
-	// processed is the position before which process is done with all.
+	// processed is the position up to which process has returned.
 	processed uint64
-	// initialEnd is the position at which the initial list ends, 0 where there
-	// is none or it has been processed.
+	// initialEnd is the end position of the initial list; 0 if there is none or
+	// it has been processed.
 	initialEnd uint64
-	// populated: it is known what came first. Kept where known is not set.
+	// populated: the first call is known. Used only if known is nil.
 	populated bool
-	// commands is the room for what may be one; made where known is set.
+	// commands is the memory of items that may be commands; allocated if known is
+	// not nil.
 	commands []item
-	// free counts places that freed has not told of.
+	// free is the capacity freed since the last call of freed.
 	free int
-
+	// inProcess holds the deltas in process. Set only if known is not nil.
 	inProcess []cache.Delta
 }
 

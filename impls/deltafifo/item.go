@@ -14,7 +14,7 @@ type inbox = ring.Queue[item]
 type item struct {
 	obj  any
 	kind kind
-
+	// placeless: the item does not count against Capacity.
 	placeless bool
 }
 

@@ -9,56 +9,59 @@ import (
 // perKey is the backlog of per-key delivery: a FIFO of keys, each with its
 // deltas.
 //
-// A batch is keys with one delta each, in the order in which they began to
-// wait. A key with several deltas can't share a batch, in which no key stands
-// twice, and travels alone.
+// A batch has keys with one delta each, in the order in which they were queued. A
+// key with several deltas is popped alone, because no key may appear twice in a
+// batch.
 type perKey struct {
 	keys      keys.Func
 	known     cache.KeyListerGetter
 	batchSize int
-	latest    bool
-	initial   *keys.InitialList
-	memory    allocator
-
+	// latest: [Latest] compaction.
+	latest  bool
+	initial *keys.InitialList
+	memory  allocator
+	// queued holds the keys with their deltas, in order.
 	queued keys.FIFO[pending]
-
+	// buf is the memory that room returns.
 	buf [chunk]item
-	// spare is a list of nspare nodes to use again.
+	// spare is a list of nspare nodes for reuse.
 	spare  *node
 	nspare int
-	// free counts places that freed has not told of.
+	// free is the capacity freed since the last call of freed.
 	free int
-	// fromInitial is how many keys of the initial list process works on.
+	// fromInitial counts the keys of the initial list in process.
 	fromInitial int
-
+	// inProcess holds the keys in process. Upstream holds its lock while it
+	// processes, so that a key is either queued or known. Here a key in process
+	// may be neither yet. Set only if known is not nil.
 	inProcess []keyInProcess
 }
 
-// pending is what waits under one key.
+// pending is the queued deltas of one key.
 type pending struct {
 	// first is the oldest delta.
 	first item
-	// last is the newest of the others, nil where there are none. They are a
-	// ring: last.next is the oldest of them.
+	// last is the newest of the other deltas; nil if there are none. They form a
+	// circular list: last.next is the oldest.
 	last *node
-	// n is how many deltas there are.
+	// n is the number of deltas.
 	n int
 }
 
-// node is a delta of a key that has several.
+// node is a further delta of a key.
 type node struct {
 	item
 	next *node
 }
 
 const (
-	// maxSpareNodes bounds what is kept for reuse after a burst.
+	// maxSpareNodes bounds the nodes that are kept after a burst.
 	maxSpareNodes = 4096
-	// nodeSlab is how many nodes are allocated at once.
+	// nodeSlab is the number of nodes per allocation.
 	nodeSlab = 64
 )
 
-// keyInProcess is a key in process's hands, with the newest of its deltas.
+// keyInProcess is a key in process with its newest delta.
 type keyInProcess struct {
 	key    keys.Key
 	newest item

@@ -3,18 +3,18 @@ package deltafifo
 import "sync"
 
 // readyShards is the FIFO of shards that have events and are not in process.
-// Consumers sleep on it.
+// Consumers sleep on it. The padding keeps its lock on cache lines of its own.
 type readyShards struct {
 	_           [128]byte
 	mu          sync.Mutex
 	first, last *shard
-	// arrival is where consumers sleep; asleep counts those that nobody has
-	// woken yet. Guarded by mu, as all here.
+	// arrival is where consumers sleep. asleep counts sleeping consumers without
+	// a wake-up. mu guards all fields.
 	arrival sync.Cond
 	asleep  int
 	closed  bool
-	// waiting is, once closed, how many shards have something waiting, those in
-	// consumers' hands included.
+	// waiting is, after Close, the number of shards with events, including those
+	// in process.
 	waiting int
 	_       [128]byte
 }

@@ -59,14 +59,21 @@ import (
 // room see [ring.Slots].
 type sharded struct {
 	base
+	// closed is stored with all shards locked.
 	closed atomic.Bool
 	shards []shard
-
+	// unsynced counts the shards that still have keys of the initial list. The
+	// first Replace sets it with all shards locked. It is decremented under the
+	// lock of a shard. base.initial is claimed under a shard's lock too, so that
+	// the first call is the first queued.
 	unsynced atomic.Int64
-	slots    ring.Slots
-	ready    readyShards
-	// slab is what owned memory is cut from, nil while somebody cuts. One for
-	// all shards: each would keep alive what was cut from it last.
+	// slots counts the used capacity.
+	slots ring.Slots
+	// ready is the FIFO of shards with events. Its lock is taken last.
+	ready readyShards
+	// slab is the memory that owned deltas are cut from; nil while a consumer
+	// cuts. All shards share it, because a slab per shard would stay alive with
+	// its last delta.
 	slab atomic.Pointer[[]cache.Delta]
 }
 
@@ -89,24 +96,26 @@ const (
 
 // shard has a range of the key hashes.
 type shard struct {
-	// mu guards all up to boxes.
+	// mu guards the fields down to known.
 	mu     sync.Mutex
 	state  shardState
 	closed bool
-	// run are n events that have not been folded.
+	// run holds n events that are not merged into the backlog yet.
 	n   int
 	run [foldRun]keyedItem
-	// backlog is what waits, and what is in the hands of the one consumer that
-	// has the shard.
+	// backlog holds the queued keys and the keys in process.
 	backlog *perKey
-
+	// initial is the shard's part of the initial list. It begins with the first
+	// Replace of the queue.
 	initial *keys.InitialList
-	known   *knownPart
-
+	// known is nil if KnownObjects is nil.
+	known *knownPart
+	// values is owned by the consumer that holds the shard.
 	values interfaces
-
+	// next is the next shard in readyShards, whose lock guards it.
 	next *shard
-	// Shards are written by different goroutines.
+	// The padding keeps the mutexes of neighbouring shards on different cache
+	// lines.
 	_ [128]byte
 }
 
@@ -120,7 +129,7 @@ type keyedItem struct {
 // knownPart has the known keys of one shard.
 type knownPart struct {
 	cache.KeyListerGetter
-	// keys are set while a Replace or a Resync is at it.
+	// keys is set only during a Replace or Resync.
 	keys []string
 }
 

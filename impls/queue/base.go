@@ -9,7 +9,7 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// base is part of all variants of ours.
+// base is embedded in all variants but the baselines.
 type base struct {
 	keys    keys.Func
 	ctx     context.Context

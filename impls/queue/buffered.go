@@ -19,39 +19,47 @@ type inbox = ring.Queue[item]
 
 // buffered is a queue in two parts:
 //
-//  1. The inbox. A call of a producer pushes one item.
-//  2. The backlog, which the consumer owns. It makes keys and folds events, many
-//     at a time.
+//  1. The inbox. Each producer call pushes one item.
+//  2. The backlog, which the consumer owns. It computes keys and merges
+//     events, many at a time.
 //
 // Delete and Replace go through the inbox like Add, so that they keep their
-// position in the order. Pop first folds everything that was in the inbox when it
-// began, so that it pops the newest object of a key.
+// position in the order. Pop first merges all items that were in the inbox when
+// it began, so that it returns the newest object of a key.
 //
-// The inbox is short: behind a slow handler, memory grows with the number of keys
-// and not of events. A producer that finds the inbox full folds half of it and
+// The inbox is short. Behind a slow handler, memory grows with the number of keys
+// and not of events. A producer that finds the inbox full merges half of it and
 // leaves the other half to the consumer.
 //
 // # Capacity
 //
-// An item uses a slot of the inbox; a queued key, unless it came with a list, uses
-// one of Capacity. Slots of the inbox are given back unless they are needed for
-// the latter: the capacity may be much larger than the inbox.
+// An item uses a slot of the inbox. A queued key uses one of Capacity, unless it
+// came with a list. The slots of merged items stay in use as far as queued keys
+// need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
 	base
+	// inbox is safe for all producers; only the holder of owner takes from it.
 	inbox  inbox
 	closed atomic.Bool
-
+	// size is the number of slots of the inbox. slack is Capacity minus size.
+	// step is the number of slots that are freed at a time: an unbounded queue
+	// frees many, so that a woken producer finds room for many items.
 	size, slack, step int
 
+	// consumer serialises consumers. It is held while process runs, and taken
+	// before owner.
 	consumer sync.Mutex
 
+	// owner guards the backlog and the consumer's end of the inbox. It is held
+	// briefly: not while process runs, and not while the consumer waits.
 	owner sync.Mutex
-
+	// away: the consumer waits at the inbox, and no other goroutine may take from
+	// it. owner guards the fields below.
 	away bool
-
+	// back is where producers wait for the consumer to return.
 	back    sync.Cond
 	backlog backlog
-
+	// held counts the items taken from the inbox whose slots are still in use.
 	held int
 	buf  [chunk]item
 }

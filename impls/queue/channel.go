@@ -30,16 +30,15 @@ func channelVariant() Variant {
 type channel struct {
 	base
 
-	// in carries what producers do.
+	// in carries the calls of producers.
 	in chan item
-	// places has a value for each place that is taken, nil where the capacity
-	// has no bound.
+	// places holds one value per used unit of Capacity; nil if the queue is unbounded.
 	places chan struct{}
-	// asks carries what producers do who have found no place. The answer says
-	// whether it needed none.
+	// asks carries items of producers that found the queue full. The answer is
+	// true if the item needs no capacity.
 	asks chan ask
-	// wants are the consumer's requests and next the answers; lens are requests
-	// for the length.
+	// wants carries the requests of the consumer, next the answers. lens carries
+	// requests for the length.
 	wants chan struct{}
 	next  chan popped
 	lens  chan chan int
@@ -53,11 +52,10 @@ type channel struct {
 	// closed is guarded by sending.
 	closed bool
 
-	// consumer serialises those that take. It is held while process runs.
+	// consumer serialises consumers. It is held while process runs.
 	consumer sync.Mutex
 
-	// last guards backlog once the owner has ended; before, backlog is the
-	// owner's.
+	// last guards backlog after the owner has ended. Before, the owner owns it.
 	last    sync.Mutex
 	backlog backlog
 	buf     [chunk]item

@@ -29,13 +29,13 @@ type cond struct {
 	base
 	slots ring.Slots
 
-	// consumer serialises those that take. It is held while process runs, and
-	// taken before mu.
+	// consumer serialises consumers. It is held while process runs, and taken
+	// before mu.
 	consumer sync.Mutex
 
 	mu sync.Mutex
-	// arrival is where the consumer waits; away says that it does and that
-	// nobody has signalled yet. Guarded by mu, as all that follows.
+	// arrival is where the consumer waits. away is true while it waits and nobody
+	// has signalled. mu guards the fields below.
 	arrival sync.Cond
 	away    bool
 	closed  bool

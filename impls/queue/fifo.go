@@ -2,74 +2,72 @@ package queue
 
 import "watchlab/impls/internal/keys"
 
-// fifo holds keys in the order in which they began to wait, each with its newest
+// fifo holds keys in the order in which they were queued, each with its newest
 // object. It is not safe for concurrent use. The zero value is empty and ready.
 //
 // # How it works
 //
-// Entries stand in a circular buffer in their order, one cache line each, so
-// that taking the next one needs no look at a table and what comes after it is
-// fetched ahead by the processor. Each has a position, counted from 0 and never
-// used twice save as said below.
+// Entries are in a circular buffer in order, one cache line each. So the next
+// entry needs no hash lookup, and the processor prefetches the entries behind it.
+// Each entry has a position, counted from 0; see below for reuse.
 //
-// A hash table leads from keys to positions. Its slots are numbers, which the
-// garbage collector needn't scan. A slot is stale when its position isn't in
-// the queue any more: nothing has to be done to it when its entry is taken. A
-// stale slot is used again by the next key that probes past it. When too many
-// are in use, the table is built anew from what waits.
+// A hash table maps keys to positions. Its slots are integers, which the garbage
+// collector does not scan. A slot is stale if its position is no longer queued,
+// so that removing the first entry does not touch the table. The next key that
+// probes past a stale slot reuses it. When too many slots are used, the table is
+// rebuilt from the queued entries.
 //
-// An entry that is removed from the middle stays there without an object until
-// it comes to the front, or until there are more of these than of others.
+// An entry that is removed from the middle becomes a gap without an object. It
+// stays until it reaches the front, or until gaps outnumber other entries.
 //
-// # Positions come again
+// # Reuse of positions
 //
-// They have 32 bits, and the last one is given back when its entry is removed.
-// A slot may then lead to the entry of another key. That is why a look-up
-// compares the whole key, and why a slot that leads to the wrong entry does no
-// harm. There are never as many entries as positions.
+// Positions have 32 bits and wrap, and the last position is reused when its entry
+// is removed. A slot may then refer to the entry of another key. So a lookup
+// compares the whole key, and a wrong slot is harmless. There are never as many
+// entries as positions.
 //
-// # Designs turned down
+// # Rejected designs
 //
-// keys.FIFO, a table of linked entries, costs a look at the table for each
-// removal, and its entries, scattered over the heap, half as much again in
-// memory and cache misses.
+// keys.FIFO, a table of linked entries, needs a hash lookup per removal. Its
+// entries are scattered over the heap and cost half as much again in memory and
+// cache misses.
 type fifo struct {
-	// entries has a length that is a power of two, or none. Position p is at
-	// p modulo the length.
+	// entries has a power of two as its length, or is nil. Position p has index p
+	// modulo the length.
 	entries []entry
-	// head is the position of the first entry, which is never a gap; tail is
-	// that after the last. gaps is how many between them are gaps.
+	// head is the position of the first entry, which is never a gap; tail is the
+	// position after the last. gaps counts the gaps between them.
 	head, tail uint32
 	gaps       int
-
-	// slots has a length that is a power of two, or none. A slot holds the upper
-	// half of a hash, made odd, and below it a position; 0 is a free one.
+	// slots has a power of two as its length, or is nil. A slot holds the upper
+	// half of a hash, made odd, and below it a position; 0 is a free slot.
 	slots []uint64
-	// used counts the slots that aren't free: at most three quarters.
+	// used counts the slots that are not free: at most three quarters.
 	used int
 }
 
-// entry is what waits under one key.
+// entry is a queued key with its object.
 type entry struct {
 	key keys.Key
 	obj any
 	// hash is that of the key.
 	hash uint64
-	// epoch is that of the initial list to which the key belongs, 0 for none.
+	// epoch is the initial list that the key belongs to; 0 means none.
 	epoch uint32
-	// placeless: it came with a list, and takes no place of the capacity.
+	// placeless: the key came with a list and does not count against Capacity.
 	placeless bool
-	// held: the key is in a consumer's hands, so that no other may have it.
+	// held: the key is in process, so that no other consumer may pop it.
 	held bool
-	// gap: it was removed.
+	// gap: the entry was removed.
 	gap bool
 }
 
 const (
 	minEntries = 16
 	minSlots   = 128
-	// keepEntries bounds what is kept of the buffer after a burst, and
-	// keepSlots of the table.
+	// keepEntries bounds the buffer that is kept after a burst, keepSlots the
+	// table.
 	keepEntries = 8192
 	keepSlots   = 2 * keepEntries
 )

@@ -42,34 +42,36 @@ type sharded struct {
 	closed atomic.Bool
 	_      [pad]byte
 
-	// ready has a bit for each shard, of which there are at most [MaxShards]:
-	// something waits in it that may be handed
-	// over. A shard's bit is written under its lock.
+	// ready has one bit per shard, at most [MaxShards]: the shard has a key that
+	// may be popped. The bit is written under the lock of its shard. The padding
+	// keeps it off the cache line of the read-mostly fields.
 	ready atomic.Uint64
 	_     [pad]byte
 
-	// next is the shard whose turn it is. A hint: consumers that meet may take
-	// from the same.
+	// next is the shard whose turn it is. It is a hint: concurrent consumers may
+	// choose the same shard.
 	next atomic.Uint32
 	_    [pad]byte
 
+	// asleep counts the consumers that sleep, or are about to, without a wake-up.
+	// It is written under sleepers.
 	asleep   atomic.Int64
 	sleepers sync.Mutex
-
+	// arrival is where consumers sleep.
 	arrival sync.Cond
 }
 
-// pad keeps fields that different goroutines write on different cache lines, which
-// are fetched in pairs.
+// pad separates fields that different goroutines write. Cache lines are fetched
+// in pairs.
 const pad = 128
 
 type shard struct {
-	mu sync.Mutex
-	// backlog is guarded by mu, as all that follows.
+	// mu guards the fields below.
+	mu      sync.Mutex
 	backlog backlog
-
+	// inProcess holds the keys in process.
 	inProcess []hashedKey
-
+	// held counts the queued keys that are also in process.
 	held int
 	// ready is this shard's bit of sharded.ready.
 	ready bool

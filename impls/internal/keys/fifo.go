@@ -2,9 +2,11 @@ package keys
 
 // Entry is a queued key with its value.
 type Entry[V any] struct {
-	Key   Key
+	// Key is constant while the entry is queued.
+	Key Key
+	// Value may be changed by the caller.
 	Value V
-
+	// hash is the hash of Key. prev and next are the neighbours in push order.
 	hash       uint64
 	prev, next *Entry[V]
 }
@@ -12,26 +14,26 @@ type Entry[V any] struct {
 // Next returns the entry that was queued after e, or nil.
 func (e *Entry[V]) Next() *Entry[V] { return e.next }
 
-// FIFO queues keys, each at most once, with a value: a queue uses it that merges the
-// events of a key while they wait. It is a hash table whose entries are linked in the order in which they
-// were pushed. Get, Push and Remove are O(1), save that the table is rebuilt
-// when it doubles or halves. It is not safe for concurrent use. The zero value
-// is empty and ready.
+// FIFO queues keys, each at most once, with a value. Queues use it to merge the
+// events of a queued key. It is a hash table whose entries are linked in push
+// order. Get, Push and Remove are O(1), except that doubling or halving rebuilds
+// the table. It is not safe for concurrent use. The zero value is empty and
+// ready.
 //
-// Entries are reused, so that a queue in a steady state does not allocate; at
-// most [maxFree] are kept. The caller passes the key's hash, so that it can be
+// Entries are reused, so that the steady state does not allocate; at most
+// [maxFree] are kept. The caller passes the hash of the key, so that it can be
 // computed before a lock is taken.
 type FIFO[V any] struct {
-	// slots is an open-addressing table with linear probing, its length a power
-	// of two. A slot is free where its entry is nil. Deletion shifts the rest
-	// of the run back, so that there are no tombstones and a table that has
-	// seen a million keys come and go probes no longer than a new one.
+	// slots is an open-addressing table with linear probing; its length is a
+	// power of two. A slot with a nil entry is free. Deletion shifts the rest of
+	// the run back. So there are no tombstones, and probes do not become longer
+	// as keys come and go.
 	slots []slot[V]
-	n     int
-
+	// n is the number of entries.
+	n int
+	// head is the oldest entry, tail the newest.
 	head, tail *Entry[V]
-
-	// free is a list, linked by next, of nfree entries to reuse.
+	// free is a list, linked by next, of nfree entries for reuse.
 	free  *Entry[V]
 	nfree int
 }
