@@ -99,7 +99,8 @@ func state(t testing.TB, store cache.Store) map[string]uint64 {
 type progress struct {
 	mu   sync.Mutex
 	cond *sync.Cond
-	max  uint64
+	// max is the highest version so far. Guarded by mu.
+	max uint64
 }
 
 func (p *progress) see(o any) {

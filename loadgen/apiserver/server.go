@@ -20,9 +20,9 @@
 //     or stops matching causes events. An expired version causes a 410 ERROR event, as in
 //     a real server's watch cache.
 //   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply), DELETE and
-//     deletecollection, with dry run, preconditions, finalizers, optimistic concurrency
-//     and field validation (package patch); the subresources status, scale, pods/binding
-//     and pods/eviction. Namespaces are objects: objects need an existing namespace, and
+//     deletecollection. They support dry run, preconditions, finalizers, optimistic
+//     concurrency and field validation (package patch). Subresources: status, scale,
+//     pods/binding and pods/eviction. Namespaces are objects: objects need an existing namespace, and
 //     its deletion deletes them. Objects of a storm can be written, too; see
 //     [store.Log.Release].
 //   - JSON, protobuf and CBOR; objects, metadata and tables, by the Accept header
@@ -92,8 +92,8 @@ type Options struct {
 	// BookmarkInterval is the period of bookmarks for a watch that allows them; 0
 	// means [DefaultBookmarkInterval].
 	BookmarkInterval time.Duration
-	// Retain is the number of newest events of a resource before which a watch may start;
-	// an older version is Gone. 0 means all events of a storm, and the newest
+	// Retain is the number of events by which the start version of a watch may lag; an
+	// older version is Gone. 0 means all events of a storm, and the newest
 	// [store.DefaultHistory] events after the first write.
 	Retain int
 	// Registry holds the served resources. Nil means those of a real server. The
@@ -282,7 +282,7 @@ func (s *Server) Disconnect() {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close() // on an error, the client has closed it already
+		_ = c.Close() // an error leaves nothing to do
 	}
 }
 

@@ -19,15 +19,15 @@
 // and health. A watch is open from its answer with 200. Before Start and after Stop,
 // everything passes through.
 //
-// The wrapped handler must end each Write of a watch at the end of a frame (a JSON line,
-// a length-delimited protobuf message, an item of a CBOR sequence), and must end a watch
-// when the context of its request ends.
+// The wrapped handler must end each Write of a watch at the end of a frame: a JSON line, a
+// length-delimited protobuf message, an item of a CBOR sequence. It must end a watch when
+// the context of its request ends.
 //
 // # What is reproducible
 //
-// Random choices (whether, which watch, where to cut a frame, which garbage) depend on
-// the seed and the numbers of the fault, its occurrence, and the watch or request, but not on
-// the order of goroutines. Watches and requests are numbered in order of arrival. A
+// Random choices are whether a fault occurs, which watch it hits, where it cuts a frame
+// and which garbage it sends. They depend on the seed and the numbers of the fault, its
+// occurrence, and the watch or request. The order of goroutines has no effect. Watches and requests are numbered in order of arrival. A
 // single client meets the same faults in each run; what it is doing at that moment
 // depends on the clock, except for faults triggered by frames.
 package fault

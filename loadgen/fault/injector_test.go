@@ -211,8 +211,10 @@ func (b *bed) watch(e encoding, query string) *reader {
 type reader struct {
 	t        *testing.T
 	encoding encoding
-	ended    chan struct{}
+	// ended is closed at the end of the body.
+	ended chan struct{}
 
+	// mu guards got and err.
 	mu  sync.Mutex
 	got []byte
 	err error

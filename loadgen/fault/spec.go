@@ -135,9 +135,9 @@ type Spec struct {
 	At Duration `json:"at,omitzero" yaml:"at,omitempty"`
 	// Every is the period of a repeated fault, at least 1 ms; 0 means no repetition.
 	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
-	// Frames is a number of frames: the fault hits a watch each time that it has sent
-	// so many, with one client at the same places of the stream in each run. 0 means
-	// that time triggers the fault. It excludes Every and Share. Throttle,
+	// Frames is a period in frames: the fault hits a watch after every so many frames.
+	// One client meets it at the same places of the stream in each run. 0 means that
+	// time triggers the fault. It excludes Every and Share. Throttle,
 	// InternalError and Relist do not support it.
 	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
 	// Count is the maximum number of occurrences. 0 means 1 without Every and Frames,

@@ -47,8 +47,8 @@ var ErrGone = errors.New("the events are no longer kept")
 
 // Options configure a [Log].
 type Options struct {
-	// Retain is the number of newest events before which a watch may start; 0 means
-	// all.
+	// Retain is the number of events by which the start position of a watch may lag; 0
+	// means all.
 	Retain int
 	// History is the number of newest events kept after the fork; 0 means
 	// [DefaultHistory].
@@ -461,8 +461,8 @@ func (l *Log) State(at uint64, prefix, after string) []Item {
 	return state
 }
 
-// Frames returns the frames of the events after position from, at most up to position to,
-// in one piece, and the position of the last one. The bytes are shared and must not be
+// Frames returns frames of the events after position from, in one piece, and the position
+// of the last one, at most to. The bytes are shared and must not be
 // changed. The error is [ErrGone] or that of an object that cannot be encoded. O(1) if they
 // are encoded.
 func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64, err error) {

@@ -72,8 +72,10 @@ type happened struct {
 
 // model is the reference implementation of a log.
 type model struct {
-	storm  *storm.Storm
-	base   uint64
+	storm *storm.Storm
+	// base is the position before the first event.
+	base uint64
+	// played is the number of released events of the storm.
 	played int
 	events []happened
 	// current is the state after all events.

@@ -378,6 +378,7 @@ func TestWrap(t *testing.T) {
 // lossy drops one event.
 type lossy struct {
 	cache.ListerWatcherWithContext
+	// version is that of the dropped event.
 	version string
 }
 
