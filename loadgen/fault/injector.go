@@ -27,9 +27,10 @@
 //
 // Random choices are whether a fault occurs, which watch it hits, where it cuts a frame
 // and which garbage it sends. They depend on the seed and the numbers of the fault, its
-// occurrence, and the watch or request. The order of goroutines has no effect. Watches and requests are numbered in order of arrival. A
-// single client meets the same faults in each run; what it is doing at that moment
-// depends on the clock, except for faults triggered by frames.
+// occurrence, and the watch or request. The order of goroutines has no effect. Watches
+// and requests are numbered in order of arrival. A single client meets the same faults in
+// each run; what it is doing at that moment depends on the clock, except for faults
+// triggered by frames.
 package fault
 
 import (
