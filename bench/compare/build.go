@@ -105,11 +105,12 @@ type Cell struct {
 // that of the ratios to the first column. Either is NaN if it does not exist.
 type Sum struct {
 	Mean, Ratio float64
-	Warnings    []error
+	// Warnings explain a missing mean or ratio, and columns with different benchmarks.
+	Warnings []error
 }
 
 // Build reads the inputs and builds the tables. The error is an [*OptionError], wraps
-// [ErrEmpty], or comes from the file system.
+// [ErrInput] or [ErrEmpty], or comes from reading a file.
 //
 // Time: linear in the number of measurements, plus the tests. The test is exact up to
 // 50 rounds per side and then needs cubic time in the rounds.
@@ -318,7 +319,8 @@ func (t *Table) finish(assume benchmath.Assumption, o Options) {
 	}
 }
 
-// promised returns the guarantee class of a cell's variants; "" if unknown.
+// promised returns the guarantee classes of a cell's variants, joined by "and"; "" if
+// unknown.
 func promised(c *Cell) string {
 	var all []string
 	for class := range c.classes {

@@ -21,7 +21,8 @@ type Table struct {
 	By string `json:"by,omitempty"`
 	// Before is nil for a table of one profile.
 	Before *Total `json:"before,omitempty"`
-	After  Total  `json:"after"`
+	// After is the profile, or the second of two.
+	After Total `json:"after"`
 	// Rows are sorted by change, or by value for one profile.
 	Rows []Row `json:"rows"`
 }
@@ -50,7 +51,8 @@ type Row struct {
 type Pair struct {
 	// Before is 0 for a table of one profile.
 	Before float64 `json:"before"`
-	After  float64 `json:"after"`
+	// After is the figure in the profile, or in the second of two.
+	After float64 `json:"after"`
 	// Chance: the change is within 3 standard errors of sampling. Samples are nearly
 	// independent, so the error of a count is its square root. Differences between
 	// plays come on top.

@@ -12,7 +12,8 @@ import (
 type Bars struct {
 	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
-	Axis              Axis
+	// Axis is the horizontal axis. It is always linear and starts at zero.
+	Axis Axis
 	// Rows are drawn from top to bottom.
 	Rows []Bar
 }

@@ -23,7 +23,8 @@ type Heat struct {
 	// Low and High are the ends of the colour scale. The scale is logarithmic if both
 	// are above 0 and at least a factor of ten apart.
 	Low, High float64
-	Style     Style
+	// Style is that of the series; the colours of the map do not depend on it.
+	Style Style
 }
 
 // Empty reports whether the chart has no figure.

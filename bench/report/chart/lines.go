@@ -11,7 +11,8 @@ type Lines struct {
 	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
 	// X and Y are the axes.
-	X, Y   Axis
+	X, Y Axis
+	// Series are drawn in order, so that later curves cover earlier ones.
 	Series []Curve
 	// Rules are lines across the chart.
 	Rules []Rule
@@ -21,8 +22,10 @@ type Lines struct {
 
 // Curve is one series. Points are drawn in the given order.
 type Curve struct {
-	Name   string
-	Style  Style
+	// Name appears in the legend, with the mark of Style.
+	Name  string
+	Style Style
+	// Points outside the axes are omitted.
 	Points []Point
 	// Path draws a line through the points. Area fills the region below it. Step draws
 	// each value from the X of the previous point on.
@@ -48,7 +51,8 @@ type Rule struct {
 	// Vertical rules are at an X value, others at a Y value.
 	Vertical bool
 	// At is the position, in the values of the axis.
-	At    float64
+	At float64
+	// Label is written beside the line.
 	Label string
 	// Series and Style are those of the curve that the rule belongs to; Series is empty
 	// for none.

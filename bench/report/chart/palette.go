@@ -29,7 +29,7 @@ type Theme struct {
 }
 
 // The themes. A test requires a contrast of 4.5 for text and 3 for graphics (WCAG 2.2,
-// 1.4.3 and 1.4.11), and a distance between the series' colours.
+// 1.4.3 and 1.4.11). It also requires a distance between the series' colours.
 var (
 	Light = Theme{
 		Page: "#f6f7f9", Panel: "#ffffff",

@@ -10,14 +10,17 @@ import (
 type Ranges struct {
 	// Name and Description are the accessible name and description of the picture.
 	Name, Description string
-	Axis              Axis
+	// Axis is the horizontal axis.
+	Axis Axis
 	// Marks name the quantiles in ascending order: "p50", "p99", "max".
 	Marks []string
-	Rows  []Range
+	// Rows are the distributions, from top to bottom.
+	Rows []Range
 }
 
 // Range is one distribution.
 type Range struct {
+	// Name is written above the line; Style selects colour and line.
 	Name  string
 	Style Style
 	// Values are the quantiles in the order of Marks. Later ones are missing if there

@@ -23,7 +23,8 @@ type Axis struct {
 // Tick is a position on an axis with its label.
 type Tick struct {
 	// At is in the values of the axis.
-	At    float64
+	At float64
+	// Label is written as it is.
 	Label string
 }
 

@@ -15,11 +15,13 @@ type Shares struct {
 	Format func(float64) string
 	// Parts name the parts of each whole, in order.
 	Parts []string
-	Rows  []Share
+	// Rows are the wholes, from top to bottom.
+	Rows []Share
 }
 
 // Share is one whole.
 type Share struct {
+	// Name is written above the whole. Style is that of its series.
 	Name  string
 	Style Style
 	// Values are the parts in the order of Parts; 0 for a missing part.
