@@ -22,9 +22,9 @@
 //   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply), DELETE and
 //     deletecollection. They support dry run, preconditions, finalizers, optimistic
 //     concurrency and field validation (package patch). Subresources: status, scale,
-//     pods/binding and pods/eviction. Namespaces are objects: objects need an existing namespace, and
-//     its deletion deletes them. Objects of a storm can be written, too; see
-//     [store.Log.Release].
+//     pods/binding and pods/eviction. Namespaces are objects: objects need an existing
+//     namespace, and its deletion deletes them. Objects of a storm can be written, too;
+//     see [store.Log.Release].
 //   - JSON, protobuf and CBOR; objects, metadata and tables, by the Accept header
 //     (package wire).
 //   - Errors as metav1.Status.
