@@ -49,6 +49,7 @@ func (e *Editor) manager(res *resources.Resource, subresource string) (*managedf
 func newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
 	converter, reset := managedfields.NewDeducedTypeConverter(), resetFields(res, subresource)
 	if res.Typed {
+		// client-go's schema for server-side apply lacks Scale.
 		if res == scaleResource {
 			reset = nil
 		} else {

@@ -242,6 +242,7 @@ func (e *Editor) serverSide(res *resources.Resource, live object, kind types.Pat
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
 	canonical(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
+		// Defaults are added after Apply: they belong to no manager.
 		if _, err := coerce(res, u, false); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}

@@ -36,7 +36,8 @@ type Custom struct {
 	Definition string
 	// Version is the definition of this version.
 	Version *apiextensionsv1.CustomResourceDefinitionVersion
-	// Schema is the schema for OpenAPI.
+	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
+	// metadata only if the manifest does.
 	Schema *spec.Schema
 	// Structural is the schema for pruning and defaults.
 	Structural *structuralschema.Structural
