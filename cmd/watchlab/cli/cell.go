@@ -22,17 +22,17 @@ import (
 // cellVerb is the hidden command that --memory runs for each play of a cell.
 const cellVerb = "cell"
 
-// resultFile is the descriptor of the pipe for the result: the first after the
-// standard three. Anything may write to standard output.
+// resultFile is the file descriptor of the pipe for the result: the first after the
+// standard three. Standard output is not safe for it, as any code may write there.
 const resultFile = 3
 
-// freshDelay is how long an interrupted process has to end.
+// freshDelay is the grace period of an interrupted cell process.
 const freshDelay = 30 * time.Second
 
 type result = cell.Result
 
-// newCell makes the hidden command. It plays one cell of the Spec on its standard
-// input, and stops when that ends: then nobody waits for the result any more.
+// newCell returns the hidden command. It plays one cell of the Spec on its standard
+// input. It stops at the end of its standard input, when the parent process has ended.
 func newCell() *cobra.Command {
 	return &cobra.Command{
 		Use:    cellVerb + " NAME",
@@ -67,7 +67,7 @@ func newCell() *cobra.Command {
 	}
 }
 
-// playFresh plays a cell of a Spec in a process of its own.
+// playFresh plays a cell of a Spec in a new process.
 func playFresh(ctx context.Context, spec experiment.Spec, name string) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -82,7 +82,7 @@ func playFresh(ctx context.Context, spec experiment.Spec, name string) (result, 
 	cmd.ExtraFiles, cmd.Stderr = []*os.File{to}, &stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = freshDelay
-	// The process sees the other end close if this one is killed.
+	// The pipe closes when this process ends, even if it is killed.
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()

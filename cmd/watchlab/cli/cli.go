@@ -1,8 +1,8 @@
-// Package cli is the watchlab command: a file for each verb, which fills a Spec and
+// Package cli is the watchlab command: one file for each verb. A verb fills a Spec and
 // makes one call.
 //
-// [Main] is public API, beside impls/…: a program of another module that registers
-// variants of its own calls it, and has every verb with them.
+// [Main] is public API, like impls/…: a program of another module registers its own
+// variants and calls Main. Every verb then knows these variants.
 //
 //	func main() {
 //		deltafifo.Register(mine)
@@ -30,8 +30,7 @@ import (
 
 // Exit codes.
 const (
-	// exitOK: done, and every verdict allows the figures to be believed or says
-	// why not.
+	// exitOK: done; every verdict is valid, or noisy with a reason.
 	exitOK = 0
 	// exitInvalid: a cell broke an invariant, or the run failed.
 	exitInvalid = 1
@@ -41,21 +40,22 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is bad input: a flag, a file or a name.
+// usageError is an error in the input: a flag, a file or a name.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// badFlag says that a flag's value is wrong.
+// badFlag returns the error of an invalid flag value.
 func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
-// errInvalid ends a run whose table has said why.
+// errInvalid ends a run with exit code 1. It is not printed, as the table has the
+// reason.
 var errInvalid = errors.New("a cell broke an invariant")
 
-// errInterrupted ends a run that has said so.
+// errInterrupted ends an interrupted run. It is not printed, as the run already said so.
 var errInterrupted = errors.New("interrupted")
 
 // Main runs the command and returns its exit code. It never exits itself.
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// oneLine writes an error as one line, whatever its parts are.
+// oneLine formats an error as one line, also a joined one.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
@@ -123,8 +123,8 @@ costs.`,
 	return root
 }
 
-// quiet keeps client-go's log lines out of the tables: a reflector that is
-// stopped at the end of a cell says so as an error.
+// quiet suppresses client-go's log lines: a Reflector logs an error when it is stopped
+// at the end of a cell.
 func quiet(verbosity int) {
 	if verbosity < 0 {
 		klog.SetLogger(klog.New(nil))
@@ -135,7 +135,7 @@ func quiet(verbosity int) {
 	_ = level.Set(strconv.Itoa(verbosity)) // A number is what it takes.
 }
 
-// noArgs refuses arguments that aren't flags.
+// noArgs rejects positional arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -152,12 +152,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s takes no argument %q, only flags", cmd.CommandPath(), args[0])}
 }
 
-// commit is set by the Makefile: the revision, with -dirty where the tree
-// differed.
+// commit is the revision, set by the Makefile; it ends in -dirty if the tree differed.
 var commit string
 
-// build says which program this is: what the Makefile said, else what the Go
-// command noted.
+// build identifies this program: by commit, else by the Go command's build information.
 func build() lab.Build {
 	if commit != "" {
 		revision, dirty := strings.CutSuffix(commit, "-dirty")

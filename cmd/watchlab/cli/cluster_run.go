@@ -392,7 +392,7 @@ func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, r
 // packer collects the files that travel with a run.
 type packer struct {
 	files map[string][]byte
-	// from says from where each name is.
+	// from has the source path of each packed name, to detect two files with one name.
 	from map[string]string
 }
 

@@ -24,7 +24,8 @@ import (
 	"watchlab/bench/report"
 )
 
-// errMissing ends a collection that has named the missing pods.
+// errMissing ends a collection with missing pods. It is not printed, as the pods were
+// named.
 var errMissing = fmt.Errorf("%w, or pods are missing", errInvalid)
 
 // collectFlags are the flags of cluster collect.
@@ -89,10 +90,11 @@ bad input and for results that cannot be merged, before anything is written.`,
 type collection struct {
 	reader upload.Reader
 
+	// run is the name of the run; empty for the only run of the source.
 	run string
-	// state is what the cluster knows of the run; nil without a cluster.
+	// state of the run in the cluster; nil without a cluster.
 	state *fleet.State
-	// from says where it is looked for.
+	// from describes the source of the results, for messages.
 	from string
 }
 
@@ -223,7 +225,7 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		return collection{}, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
 	}
 	config := rest.CopyConfig(cluster.Config())
-	// JSON makes the binary results a third larger.
+	// In JSON the binary results would be base64, a third larger.
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -350,7 +352,7 @@ func podState(s fleet.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// write writes the results folder, shows the run, and says what there is to know.
+// write writes the results folder and prints the run and its notes.
 func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collected, show func(io.Writer, *lab.Outcome) error) error {
 	o, stderr := got.Outcome, cmd.ErrOrStderr()
 	dir := f.out

@@ -10,7 +10,8 @@ import (
 	"watchlab/bench/experiment"
 )
 
-// errRegressed ends a gate that has said what regressed.
+// errRegressed ends a failed gate. It is not printed, as the table names the
+// regressions.
 var errRegressed = fmt.Errorf("%w, or regressed", errInvalid)
 
 func newGate() *cobra.Command {
@@ -89,7 +90,7 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 	return cmd
 }
 
-// gateRules reads the rules, and says how they are called.
+// gateRules reads the rules and returns their name for the output.
 func gateRules(file string) ([]comparison.Rule, string, error) {
 	if file == "" {
 		rules, err := comparison.ParseRules(comparison.DefaultRulesName, comparison.DefaultRules)

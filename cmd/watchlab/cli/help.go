@@ -20,7 +20,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// groups are the verbs as --help shows them.
+// groups has the verbs in the order of --help.
 var groups = []struct {
 	id, title string
 	verbs     []string
@@ -47,7 +47,7 @@ func group(root *cobra.Command) {
 // fields of a Spec.
 var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help", "help-all"}
 
-// shortHelp has --help show the common flags only; --help-all shows all.
+// shortHelp makes --help show the common flags and --help-all all flags.
 func (f *runFlags) shortHelp(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.helpAll, "help-all", false, "help with all flags")
 	common := slices.Clone(shortFlags)
@@ -79,15 +79,15 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 	})
 }
 
-// complete has the shell complete a flag with names.
+// complete registers the shell completion of a flag's values.
 func complete(cmd *cobra.Command, flag string, names []string) {
 	if cmd.Flags().Lookup(flag) != nil {
-		// The flag is there, and nobody else completes it.
+		// This fails only for an unknown flag or a second completion.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
-// completeSpec has the shell complete the flags of a Spec.
+// completeSpec registers the shell completion of a Spec's flags.
 func completeSpec(cmd *cobra.Command) {
 	var variants, kinds []string
 	for _, e := range entries() {
@@ -106,12 +106,12 @@ func completeSpec(cmd *cobra.Command) {
 		complete(cmd, flag, names)
 	}
 	if cmd.Flags().Lookup("storm") != nil {
-		// A storm may be a file, too.
+		// A storm may also be a file.
 		_ = cmd.RegisterFlagCompletionFunc("storm", cobra.FixedCompletions(stormChoices(), cobra.ShellCompDirectiveDefault))
 	}
 }
 
-// stormChoices are the storms that have names.
+// stormChoices returns the named storms.
 func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"watchlab/impls/queue"
 )
 
-// entry is a variant as list shows it.
+// entry is a line of list: a variant.
 type entry struct {
 	Family     impls.Family       `json:"family"`
 	Name       string             `json:"name"`
@@ -26,7 +26,7 @@ type entry struct {
 	Guarantees []impls.Guarantees `json:"guarantees"`
 }
 
-// entries returns all variants, family by family.
+// entries returns all variants, grouped by family.
 func entries() []entry {
 	return slices.Concat(
 		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),
@@ -69,7 +69,7 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// listTable fits 100 columns: guarantees beside the names, and what each variant is
+// listTable prints at most 100 columns: guarantees beside each name, the description
 // below.
 func listTable(w io.Writer, all []entry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -113,7 +113,7 @@ func dropIns(e entry) string {
 	return strings.Join(names, ", ")
 }
 
-// wrapped breaks a text into lines of at most so many columns.
+// wrapped breaks a text into lines of at most width columns.
 func wrapped(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -16,11 +16,12 @@ import (
 	"watchlab/bench/telemetry"
 )
 
-// playing is an experiment that is played by this process.
+// playing is an experiment run by this process.
 type playing struct {
 	*experiment.Plan
-	dir       string
-	resume    bool
+	dir    string
+	resume bool
+	// show prints the outcome; nil selects [defaultShow].
 	show      func(io.Writer, *lab.Outcome) error
 	telemetry telemetryFlags
 	// stays: telemetry is served until the command is interrupted.
@@ -28,7 +29,7 @@ type playing struct {
 	args  []string
 }
 
-// shower returns what prints an outcome; nil where the experiment decides.
+// shower returns the printer of an output format; nil for the default.
 func shower(output string) (func(io.Writer, *lab.Outcome) error, error) {
 	switch output {
 	case "":
@@ -45,7 +46,8 @@ func shower(output string) (func(io.Writer, *lab.Outcome) error, error) {
 	return nil, badFlag("output", experiment.OneOf(output, "brief", "table", "json", "bench"))
 }
 
-// defaultShow prints one screen of an experiment with parts, and everything of others.
+// defaultShow returns the brief report for an experiment with parts, else the full
+// table.
 func defaultShow(p *experiment.Plan) func(io.Writer, *lab.Outcome) error {
 	if len(p.Spec.Parts) > 0 {
 		return report.Brief
@@ -53,7 +55,7 @@ func defaultShow(p *experiment.Plan) func(io.Writer, *lab.Outcome) error {
 	return report.Table
 }
 
-// run plays the plan and shows what came out.
+// run plays the plan and prints the outcome.
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	for _, note := range r.Notes {
 		fmt.Fprintf(stderr, "watchlab: %s\n", note)
@@ -94,7 +96,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	case o == nil:
 		return err
 	}
-	// What is finished is shown and kept even if the run failed.
+	// Finished cells are printed and kept even if the run failed.
 	errs := []error{err, r.Finish(o)}
 	if r.dir != "" {
 		errs = append(errs, o.Save(r.dir))
@@ -133,8 +135,8 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 // today is the date of a results folder.
 func today() string { return time.Now().Format(time.DateOnly) }
 
-// freeFolder names a results folder that doesn't exist yet: the second run of a day
-// at one commit gets a -2.
+// freeFolder returns the name of a new results folder. The second run of a day at one
+// commit gets the suffix -2.
 func freeFolder(root, date string, b lab.Build, name string) string {
 	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", date, b.Revision(), name))
 	for n, free := 2, dir; ; n++ {

@@ -79,9 +79,10 @@ Exit code: 0 after the upload, whatever the verdicts; 1 after a failure; 2 for b
 
 // jobPod is a pod of a load Job, or a writer.
 type jobPod struct {
-	flags     podFlags
-	plan      fleet.Plan
-	target    upload.Target
+	flags  podFlags
+	plan   fleet.Plan
+	target upload.Target
+	// index of the pod in the Job, from 0.
 	index     int
 	pod, node string
 	lookup    func(string) (string, bool)
@@ -89,6 +90,8 @@ type jobPod struct {
 	spec      experiment.Spec
 	telemetry telemetryFlags
 
+	// config, client and namespace belong to the cluster of the run; nil and empty if
+	// the run needs no cluster.
 	config    *rest.Config
 	client    kubernetes.Interface
 	namespace string
@@ -121,7 +124,7 @@ func (f podFlags) open(lookup func(string) (string, bool)) (*jobPod, error) {
 	s.node, _ = lookup(fleet.NodeVar)
 	s.namespace, _ = lookup(fleet.NamespaceVar)
 	if s.pod, _ = lookup(fleet.PodVar); s.pod == "" {
-		// The name must differ from that of a predecessor with this index.
+		// The host name distinguishes this pod from a predecessor with the same index.
 		host, _ := os.Hostname()
 		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
@@ -216,7 +219,8 @@ func (s *jobPod) run(cmd *cobra.Command) error {
 	for _, note := range p.Notes {
 		fmt.Fprintf(stderr, "watchlab: %s\n", note)
 	}
-	// Probes work from here on, also at the barrier.
+	// The health probes of the Job need this server, also while the pod waits at the
+	// barrier.
 	session, err := s.telemetry.start(ctx, s.plan.Run, stderr)
 	if err != nil {
 		return err

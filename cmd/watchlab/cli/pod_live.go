@@ -71,12 +71,13 @@ func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	return experiment.NewLive(s.spec, stream)
 }
 
-// turns follows the repetitions of the simulated API server. It restarts the storm when all
-// pods have closed their watches, and that ends a watch that opens earlier.
+// turns follows the repetitions of the simulated API server. The server restarts the
+// storm when all pods have closed their watches. The restart ends every open watch, so a
+// pod opens its next watch after the restart.
 type turns struct {
 	list cache.ListerWatcher
-	// first is the version that it had when it was first looked at: later ones in the
-	// same turn are higher, and so is the end of each turn that something happened in.
+	// first is the server's resourceVersion at the first look. Within a turn the version
+	// only grows. A restart resets it, so a version of at most first means a restart.
 	first uint64
 	seen  bool
 }
@@ -91,7 +92,7 @@ func (t *turns) next(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// The server may be down for a moment.
+		// The server may be unreachable for a moment during the restart.
 		at, err := t.version(ctx)
 		if err == nil && !t.seen {
 			t.first, t.seen = at, true
@@ -110,7 +111,7 @@ func (t *turns) next(ctx context.Context) error {
 	}
 }
 
-// version asks the server how far it is.
+// version returns the server's current resourceVersion.
 func (t *turns) version(ctx context.Context) (uint64, error) {
 	list, err := cache.ToListerWatcherWithContext(t.list).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -123,8 +124,8 @@ func (t *turns) version(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 }
 
-// server is the address of the simulated API server: that which the pod's environment
-// has of its Service, or else the Service's name.
+// server returns the address of the simulated API server: that of the Service in the
+// pod's environment, else the Service's DNS name.
 func (s *jobPod) server() string {
 	name := strings.ReplaceAll(strings.ToUpper(s.plan.Server), "-", "_")
 	host, ok := s.lookup(name + "_SERVICE_HOST")
@@ -138,7 +139,7 @@ func (s *jobPod) server() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// found finds a resource of an API server that may not be there yet.
+// found finds a resource. It retries while the API server is not up yet.
 func found(ctx context.Context, c *cluster.Cluster, name string, within time.Duration) (cluster.Resource, error) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -156,13 +157,13 @@ func found(ctx context.Context, c *cluster.Cluster, name string, within time.Dur
 	}
 }
 
-// written is what the writers of the run write, and where.
+// written describes what the writers of the run write, and the resource.
 type written struct {
 	experiment.Written
 	cluster *cluster.Cluster
 }
 
-// written reads what the plan's experiment says of the storm.
+// written reads the storm of the plan's experiment.
 func (s *jobPod) written(ctx context.Context) (*written, error) {
 	c, err := cluster.For(s.config)
 	if err != nil {
@@ -172,7 +173,8 @@ func (s *jobPod) written(ctx context.Context) (*written, error) {
 	return &written{Written: w, cluster: c}, err
 }
 
-// listenToWriters follows what the writers of the run make in the cluster.
+// listenToWriters plans the comparisons on the events that the writers cause in the
+// cluster.
 func (s *jobPod) listenToWriters(w *written) (*experiment.Plan, error) {
 	return experiment.NewLive(s.spec, pipeline.LiveConfig{Stream: w.Storm.Name, Open: func() (*cluster.Tee, error) {
 		return cluster.NewTee(w.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
@@ -186,7 +188,7 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 	if err != nil {
 		return s.bad(err)
 	}
-	// Writers have the rounds of the pods.
+	// Writers play as many rounds as the pods do.
 	p, err := s.listenToWriters(what)
 	if err != nil {
 		return s.bad(err)
@@ -216,7 +218,7 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 			if err != nil {
 				return err
 			}
-			// Who was begun again goes on where the others are.
+			// A restarted writer continues at the round of the other pods.
 			at = max(at, began.Position)
 		}
 		if err := s.writeOnce(ctx, writer, part, what.Rate, p.Spec.Cluster.For.Duration, stderr); err != nil {
@@ -226,7 +228,7 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 	return nil
 }
 
-// writeOnce plays the writer's part of the storm for as long as a round is.
+// writeOnce plays the writer's share of the storm for the length of a round.
 func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration, stderr io.Writer) error {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
@@ -237,14 +239,16 @@ func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part sto
 	case ctx.Err() != nil:
 		return errInterrupted
 	case errors.Is(err, context.DeadlineExceeded):
-		// The round is over, the storm is not.
+		// The round ended before the storm: no error, as the report shows the unwritten
+		// events.
 		return nil
 	case err != nil:
 		return err
 	case w.Refused > 0 && w.Applied == 0:
 		return fmt.Errorf("the cluster took nothing: %w", w.FirstRefusal)
 	}
-	// The round may have a while to go, and what was written is part of it.
+	// The writer may finish early. It waits for the end of the round, to which its
+	// events belong.
 	<-window.Done()
 	if ctx.Err() != nil {
 		return errInterrupted

@@ -31,7 +31,7 @@ different lengths can be compared; else they are shares of all.`,
 	return cmd
 }
 
-// profileFlags are those that both verbs have.
+// profileFlags are the common flags of both verbs.
 type profileFlags struct {
 	cells  []string
 	kind   string
@@ -107,7 +107,7 @@ func profileArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// check refuses values that no profile could do with.
+// check rejects invalid values.
 func (f *profileFlags) check(profiles int) error {
 	kind := profile.Kind(f.kind)
 	switch {
@@ -132,7 +132,7 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 	if err := f.check(len(args)); err != nil {
 		return err
 	}
-	// before stays nil where there is one profile.
+	// before is nil with a single profile.
 	sources := make([]*profile.Source, 2)
 	for i, arg := range args {
 		cell := ""
@@ -216,7 +216,7 @@ func openProfile(arg, cell string, kind profile.Kind) (*profile.Source, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	// A file that stands in a results folder is one of its cells'.
+	// A file in a results folder is the profile of a cell.
 	if dir := filepath.Dir(filepath.Clean(arg)); source.Cell != "" && filepath.Base(dir) == profile.Dir {
 		results := filepath.Dir(dir)
 		if o, err := lab.Load(results); err == nil {
@@ -226,8 +226,8 @@ func openProfile(arg, cell string, kind profile.Kind) (*profile.Source, error) {
 	return source, nil
 }
 
-// profileOfCell finds the one cell of a run that has all parts and a profile of that
-// kind.
+// profileOfCell finds the only cell of a run whose name has all parts and that has a
+// profile of the kind.
 func profileOfCell(dir, parts string, kind profile.Kind) (*profile.Source, error) {
 	o, err := lab.Load(dir)
 	if err != nil {
@@ -264,8 +264,8 @@ func profileOfCell(dir, parts string, kind profile.Kind) (*profile.Source, error
 
 func cellIn(cell, dir string) string { return cell + " in " + filepath.Clean(dir) }
 
-// hasParts: each of the parts, which commas separate, is one of the name's, which
-// slashes separate.
+// hasParts reports whether each part, separated by commas, is one of the name's parts,
+// separated by slashes.
 func hasParts(name, parts string) bool {
 	if parts == "" || parts == name {
 		return true
@@ -279,7 +279,7 @@ func hasParts(name, parts string) bool {
 	return true
 }
 
-// listed names the first few.
+// listed joins the first few names.
 func listed(names []string) string {
 	const most = 6
 	if more := len(names) - most; more > 0 {
@@ -288,8 +288,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// eventsOf is how many events a cell plays each time; 0 where no round of it was
-// kept.
+// eventsOf returns the number of events of a cell's round; 0 if no round was kept.
 func eventsOf(o *lab.Outcome, name string) float64 {
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {

@@ -164,7 +164,7 @@ func (f recordFlags) run(cmd *cobra.Command) error {
 	return failed
 }
 
-// missed says what a recording hasn't seen.
+// missed describes the gaps of a recording.
 func missed(s record.Summary) string {
 	var parts []string
 	if s.Reconnects > 0 {
@@ -182,7 +182,8 @@ func missed(s record.Summary) string {
 // pipe records from stdin.
 func (f recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	h.Origin = "a watch, through a pipe"
-	// Reading can't be interrupted, so the pipe is closed from another side.
+	// A read of stdin can't be interrupted, so another goroutine feeds a pipe, which can
+	// be closed.
 	in, feed := io.Pipe()
 	go func() {
 		_, err := io.Copy(feed, cmd.InOrStdin())
@@ -231,7 +232,7 @@ func clientConfig(path, name string) (*rest.Config, error) {
 	return config, nil
 }
 
-// transformOf returns what frames go through before they are written.
+// transformOf returns the transformation of frames before they are written.
 func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
 	if !replace {
 		return nil, nil
@@ -243,7 +244,7 @@ func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
 	return a.Frame, nil
 }
 
-// toolName says who writes a trace.
+// toolName names the writer in a trace's header.
 func toolName() string {
 	if c := build().Commit; c != "" {
 		return "watchlab " + c
@@ -251,17 +252,17 @@ func toolName() string {
 	return "watchlab"
 }
 
-// partialSuffix is that of a trace that is being recorded.
+// partialSuffix is the suffix of an unfinished trace.
 const partialSuffix = ".partial"
 
-// outFile is a file that gets its name when it is whole.
+// outFile is a temporary file that gets its final name when it is complete.
 type outFile struct {
 	*os.File
 	path string
 }
 
-// create creates a file beside path. Where there is one at path, it is an error
-// unless it is to be replaced.
+// create creates a temporary file beside path. An existing file at path is an error
+// unless overwrite is set.
 func create(path, suffix string, overwrite bool) (*outFile, error) {
 	if info, err := os.Lstat(path); err == nil {
 		switch {
@@ -281,7 +282,7 @@ func create(path, suffix string, overwrite bool) (*outFile, error) {
 	return &outFile{f, path}, nil
 }
 
-// keep gives the file its name.
+// keep closes the file and renames it to its final name.
 func (o *outFile) keep() error {
 	if err := errors.Join(o.Sync(), o.Close()); err != nil {
 		return err
@@ -289,11 +290,10 @@ func (o *outFile) keep() error {
 	return os.Rename(o.Name(), o.path)
 }
 
-// discard leaves nothing behind.
+// discard closes and removes the file.
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
 
-// told writes faults, each on a line; where there are any, the result is
-// errInvalid.
+// told prints one line for each fault. With faults it returns errInvalid.
 func told(w io.Writer, faults []*trace.Error) error {
 	const most = 20
 	for _, e := range faults[:min(len(faults), most)] {

@@ -15,7 +15,7 @@ import (
 	"watchlab/bench/report"
 )
 
-// reportForms are what a run can be written as, in the order of the help.
+// reportForms are the formats of a report, in the order of the help.
 var reportForms = []struct {
 	name  string
 	write func(io.Writer, *lab.Outcome) error
@@ -65,7 +65,7 @@ that was killed can be reported, too, with what it had finished.`,
 	return cmd
 }
 
-// oneFolder takes a results folder.
+// oneFolder requires one argument, a results folder.
 func oneFolder(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
@@ -76,7 +76,8 @@ func oneFolder(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s takes one results folder; %q is one too many", cmd.CommandPath(), args[1])}
 }
 
-// makeReport reads the folder and writes one form, or the two that stand in it.
+// makeReport reads the folder and writes one format, or the two that are stored in the
+// folder.
 func makeReport(dir, form string, given bool, stdout, stderr io.Writer) error {
 	write := func(io.Writer, *lab.Outcome) error { return nil }
 	if given {
@@ -105,7 +106,7 @@ func makeReport(dir, form string, given bool, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// loadRun reads a results folder; one that can't be read is bad input.
+// loadRun reads a results folder. An unreadable one is a usage error.
 func loadRun(dir string) (*lab.Outcome, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, usageError{fmt.Errorf("%s is a file; name the results folder that it stands in", dir)}

@@ -15,17 +15,18 @@ import (
 	"watchlab/bench/lab"
 )
 
-// specFlags fill an experiment's Spec: from a file, and over it from flags.
+// specFlags fill a Spec from a file and from flags. Flags win.
 type specFlags struct {
 	flagged experiment.Spec
 	fields  []experiment.Field
 	file    string
 
+	// data is the content of the file, for line numbers in errors.
 	data []byte
 }
 
-// add adds the flags of the fields that are wanted. search is what the verb searches
-// for; nil for none.
+// add adds the flags of the wanted fields. search is the search of the verb; nil for
+// none.
 func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted func(experiment.Field) bool) {
 	f.flagged.Search = search
 	f.fields = slices.DeleteFunc(experiment.Fields(&f.flagged), func(fl experiment.Field) bool {
@@ -37,7 +38,7 @@ func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted fu
 
 func anyField(experiment.Field) bool { return true }
 
-// spec reads the file, and puts what the flags say over it.
+// spec reads the file and overlays the given flags.
 func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 	var s experiment.Spec
 	if f.file != "" {
@@ -57,7 +58,7 @@ func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 	return s, f.blame(cmd, experiment.Overlay(&s, f.fields, cmd.Flags().Changed))
 }
 
-// blame says which flag, or which line of the file, an error of the Spec is about.
+// blame adds to an error of the Spec the flag, or the line of the file, that caused it.
 func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
@@ -77,16 +78,18 @@ func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// runFlags fill a Spec, and say what becomes of its results.
+// runFlags fill a Spec and choose the output.
 type runFlags struct {
 	specFlags
+	// resume is the results folder of an interrupted run; empty for a new run.
 	resume    string
 	dir       string
 	output    string
 	telemetry telemetryFlags
-	stays     bool
-	helpAll   bool
-	args      []string
+	// stays: telemetry is served after the run, until ctx ends.
+	stays   bool
+	helpAll bool
+	args    []string
 }
 
 func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
@@ -115,7 +118,7 @@ func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
 	}
 }
 
-// run plans the experiment and plays it.
+// run plans and plays the experiment.
 func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.resume != "" || cmd.Flags().Changed("resume") {
 		if err := f.openResumed(cmd); err != nil {
@@ -155,8 +158,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
-// openResumed has the run continue with the Spec of its folder, which nothing may
-// change.
+// openResumed loads the Spec of the interrupted run's folder. No flag may change it.
 func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
@@ -175,7 +177,7 @@ func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	return nil
 }
 
-// newPlaying makes a verb that plays an experiment.
+// newPlaying completes a verb that plays an experiment.
 func newPlaying(cmd *cobra.Command, args []string, search *experiment.Search) *cobra.Command {
 	f := &runFlags{args: args}
 	f.add(cmd, search)

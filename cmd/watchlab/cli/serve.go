@@ -44,12 +44,12 @@ type serveFlags struct {
 	repeat     string
 	speed      float64
 
-	// need is how many watches start asks for, times how often repeat has it played, 0
-	// for without end.
+	// need is the number of watches that start waits for. times is the number of
+	// repetitions; 0 for endless.
 	need, times int
 }
 
-// When the storm's clock starts.
+// The values of --start: when the storm's clock starts.
 const (
 	startFirstWatch = "first-watch"
 	startNow        = "now"
@@ -112,14 +112,14 @@ is served or written.`,
 	return cmd
 }
 
-// servedField reports whether a field of a Spec says what is served.
+// servedField reports whether a field of a Spec selects what is served.
 func servedField(f experiment.Field) bool {
 	return stormField(f) || slices.Contains([]string{"faults", "manifests", "recursive"}, f.Path)
 }
 
 func (f *serveFlags) seed() int64 { return cmp.Or(f.from.Seed, 1) }
 
-// check refuses flags that make no sense, before anything is read.
+// check rejects invalid flags before any file is read.
 func (f *serveFlags) check() error {
 	var err error
 	if f.need, err = parseStart(f.start); err != nil {
@@ -141,7 +141,7 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
-// token returns the token that is asked for, "" for none.
+// token returns the required bearer token; "" for none.
 func (f *serveFlags) token() (string, error) {
 	if f.tokenFile == "" {
 		if f.tls {
@@ -160,7 +160,7 @@ func (f *serveFlags) token() (string, error) {
 	return token, nil
 }
 
-// service is a server that is about to serve.
+// service is the simulated API server with its storm.
 type service struct {
 	flags    *serveFlags
 	set      *storm.Set
@@ -169,17 +169,18 @@ type service struct {
 	server   *apiserver.Server
 	token    string
 	url      string
-	// specs are the faults, objects what is there from the start.
+	// specs are the faults; objects are the initial objects.
 	specs   []fault.Spec
 	objects []manifest.Object
-	// port is what it listens on, identity what it serves TLS with, or nil.
+	// port is the listener; identity is the TLS certificate, nil for plain HTTP.
 	port     port
 	identity *apiserver.Identity
 
+	// lists, watches and bytes are the totals of earlier turns.
 	lists, watches, bytes int64
 }
 
-// prepare does everything that may turn out to be bad input.
+// prepare does every step that can fail on bad input.
 func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 			return nil, badFlag("storm", err)
 		}
 	}
-	// What happens to the storm's stream as a whole happens in its own time.
+	// Faults of the stream are marks of the storm: they happen at the storm's time.
 	marks := v.set.MarkFaults()
 	for i := range marks {
 		marks[i].At = fault.Duration(float64(marks[i].At) / f.speed)
@@ -231,7 +232,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	return v, v.open()
 }
 
-// open makes the server, with what is there from the start.
+// open creates the server with the initial objects.
 func (v *service) open() (err error) {
 	if v.injector, err = fault.New(v.specs, v.flags.seed(), nil); err != nil {
 		return badFlag("faults", err)
@@ -246,7 +247,7 @@ func (v *service) open() (err error) {
 	return v.create()
 }
 
-// manifests reads what is there from the start.
+// manifests reads the initial objects.
 func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
 	if len(f.from.Manifests) == 0 {
 		return nil, nil
@@ -255,7 +256,7 @@ func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest
 	if err != nil {
 		return nil, badFlag("manifest", err)
 	}
-	// What others depend on comes first.
+	// Objects that others depend on come first.
 	rank := func(o manifest.Object) int {
 		switch o.Kind.Kind {
 		case "CustomResourceDefinition":
@@ -286,7 +287,7 @@ func (v *service) create() error {
 	return nil
 }
 
-// listen begins to serve, and writes the kubeconfig.
+// listen starts serving and writes the kubeconfig.
 func (v *service) listen() error {
 	f := v.flags
 	l, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(f.port)))
@@ -299,7 +300,7 @@ func (v *service) listen() error {
 		return errors.Join(err, l.Close())
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		// Whoever reads the kubeconfig here gets there by loopback.
+		// The kubeconfig is for clients on this host, which connect over loopback.
 		host = "127.0.0.1"
 	}
 	kc := apiserver.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
@@ -322,7 +323,7 @@ func (v *service) listen() error {
 	return nil
 }
 
-// serveOn has the server serve on the port.
+// serveOn serves on the port.
 func (v *service) serveOn() error {
 	l, err := v.port.turn()
 	if err != nil {
@@ -357,12 +358,12 @@ func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Write
 	return err
 }
 
-// playStorm plays the storm from now on.
+// playStorm starts the storm's clock and plays the storm.
 func (v *service) playStorm(ctx context.Context) error {
 	return apiserver.Play(ctx, v.server, v.prepared, v.flags.speed)
 }
 
-// describe says what is served and how to get at it.
+// describe prints the served resources and how to connect.
 func (v *service) describe(out *lines) {
 	how := "plain HTTP, no token"
 	switch {
@@ -405,7 +406,7 @@ func (v *service) describe(out *lines) {
 	}
 }
 
-// lines are written one at a time, by several goroutines.
+// lines is a writer that several goroutines share, one line at a time.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// startWatches, with a number behind it, is how serve is told to wait for several
-	// watches.
+	// startWatches, followed by a number, is the value of --start that waits for that
+	// many watches.
 	startWatches = "watches:"
-	// repeatForever is how serve is told to play without end.
+	// repeatForever is the value of --repeat for endless repetition.
 	repeatForever = "forever"
-	// maxWatches may be waited for.
+	// maxWatches is the largest number of watches to wait for.
 	maxWatches = 1_000_000
-	// settling is how long after the last of several watches the storm begins: by then
-	// they have been told what is there at first.
+	// settling is the delay between the last of several watches and the storm. Clients
+	// receive the initial objects meanwhile.
 	settling = time.Second
 )
 
-// parseStart returns how many watches the storm waits for.
+// parseStart returns the number of watches that the storm waits for.
 func parseStart(text string) (int, error) {
 	switch text {
 	case startNow:
@@ -40,7 +40,7 @@ func parseStart(text string) (int, error) {
 	return n, nil
 }
 
-// parseRepeat returns how often the storm is played, 0 for without end.
+// parseRepeat returns the number of repetitions; 0 for endless.
 func parseRepeat(text string) (int, error) {
 	if text == repeatForever {
 		return 0, nil
@@ -52,23 +52,23 @@ func parseRepeat(text string) (int, error) {
 	return n, nil
 }
 
-// port is a listener that outlives those who serve on it one after the other: who
-// connects between two of them is answered by the second.
+// port is a listener that several servers use in turn. A connection between two turns is
+// accepted by the next server.
 type port struct{ *net.TCPListener }
 
-// turn returns the listener for the next of them, the one before being closed.
+// turn returns the listener for the next server. The previous turn must be closed.
 func (p port) turn() (net.Listener, error) {
 	return &turn{port: p}, p.SetDeadline(time.Time{})
 }
 
-// turn is the listener of one of them.
+// turn is the listener of one server.
 type turn struct {
 	port
 	mu     sync.Mutex
 	closed bool
 }
 
-// over reports whether it was closed.
+// over reports whether the turn is closed.
 func (t *turn) over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +79,7 @@ func (t *turn) Accept() (net.Conn, error) {
 	c, err := t.port.Accept()
 	switch {
 	case t.over() && err == nil:
-		// It came in at the last moment.
+		// The connection arrived while the turn was closing.
 		return nil, errors.Join(net.ErrClosed, c.Close())
 	case t.over():
 		return nil, net.ErrClosed
@@ -87,7 +87,7 @@ func (t *turn) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Close ends Accept, and leaves the port as it is.
+// Close ends Accept; the port stays open.
 func (t *turn) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *turn) Close() error {
 	return t.SetDeadline(time.Unix(1, 0))
 }
 
-// play plays the storm as often as it was asked to, each time from the beginning.
+// play plays the storm the requested number of times, each time from its begin.
 func (v *service) play(ctx context.Context, out *lines) error {
 	for n := 1; ; n++ {
 		over := !v.playOnce(ctx, out)
@@ -112,8 +112,8 @@ func (v *service) play(ctx context.Context, out *lines) error {
 	}
 }
 
-// again begins anew, with the objects that were there from the start. All watches
-// end, and clients list anew, as from an API server whose etcd has been restored.
+// again starts a new server with the initial objects. All watches end and clients list
+// again, as after a restore of etcd.
 func (v *service) again() error {
 	if err := v.close(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (v *service) again() error {
 	return v.serveOn()
 }
 
-// close ends the server in its turn, and adds up what it has served.
+// close closes the current server and adds its counts to the totals.
 func (v *service) close() error {
 	v.injector.Stop()
 	err := v.server.Close()
@@ -134,14 +134,14 @@ func (v *service) close() error {
 	return err
 }
 
-// playOnce plays the storm once its time has come. Where it is to be played again, it
-// returns when as many watches have ended as it waited for: when the storm is over and
-// its faults with it, or, where nothing else ends a watch, before. It returns false
-// where ctx has ended.
+// playOnce waits for the start condition and plays the storm once. Before a repetition,
+// it waits until as many watches have ended as it waited for at the start: after the
+// storm and its faults, or earlier if clients close them. It returns false if ctx has
+// ended.
 func (v *service) playOnce(ctx context.Context, out *lines) bool {
 	need, several := v.flags.need, strings.HasPrefix(v.flags.start, startWatches)
 	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
-		// The first may be over already.
+		// Some of the watches may have ended already.
 		return open >= need || !several && open+ended >= need
 	}) != nil {
 		return false

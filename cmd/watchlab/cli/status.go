@@ -11,19 +11,18 @@ import (
 	"watchlab/bench/lab"
 )
 
-// quietTime is how long a run may go on without a word where no terminal shows how
-// far it is.
+// quietTime is the interval of status lines without a terminal.
 const quietTime = 30 * time.Second
 
-// status tells how far a run is: on a terminal in a line that is written over in
-// place, elsewhere in a line of its own, now and then.
+// status prints the progress of a run: on a terminal in one line that is overwritten,
+// elsewhere as a line every quietTime.
 type status struct {
 	w io.Writer
-	// width of the terminal, 0 for none.
+	// width of the terminal in columns; 0 without a terminal.
 	width int
 	shown bool
 	now   func() time.Time
-	// last is when something was told where there is no terminal.
+	// last is the time of the last line without a terminal.
 	last time.Time
 }
 
@@ -38,7 +37,7 @@ func newStatus(w io.Writer) *status {
 	return s
 }
 
-// show tells that a cell is played. It is called while no clock runs.
+// show prints the progress. The lab calls it while no clock runs.
 func (s *status) show(p lab.Progress) {
 	switch {
 	case p.Finished:
@@ -52,8 +51,7 @@ func (s *status) show(p lab.Progress) {
 	}
 }
 
-// progressLine says how far a run is: how many plays are done, how long the rest
-// takes, what is played.
+// progressLine formats the progress: finished plays, remaining time, current cell.
 func progressLine(p lab.Progress) string {
 	done := fmt.Sprintf("%d/%d", p.Done, p.Total)
 	if p.Total == 0 {
@@ -74,7 +72,7 @@ func progressLine(p lab.Progress) string {
 	return done + "  " + round + "  " + p.Cell
 }
 
-// clear takes the line away.
+// clear removes the status line.
 func (s *status) clear() {
 	if s.shown {
 		fmt.Fprint(s.w, "\r\x1b[K")

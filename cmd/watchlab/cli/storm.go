@@ -19,7 +19,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// stormNames is what can be named as a storm.
+// stormNames lists the valid names of a storm.
 func stormNames() string {
 	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
 		"), or a file: a trace, or profiles in YAML (*.yaml)"
@@ -79,7 +79,7 @@ func listProfiles() ([]profileEntry, error) {
 	var out []profileEntry
 	for _, p := range storm.Profiles() {
 		e := profileEntry{Name: p.Name(), Nodes: p.Nodes, Pods: p.Pods, Length: p.Length().String(), Summary: p.Summary()}
-		// The resources don't depend on the size.
+		// The resources do not depend on the size, so the smallest storm is enough.
 		p.Resize(0, 0, 1e-3)
 		g, err := storm.Compose(p, 1).Generator()
 		if err != nil {
@@ -147,7 +147,7 @@ large the objects are. Of a recording there is only the latter.`,
 	return cmd
 }
 
-// stormField reports whether a field says which storm is made.
+// stormField reports whether a field selects the generated storm.
 func stormField(f experiment.Field) bool {
 	return strings.HasPrefix(f.Path, "storm.") || f.Path == "seed"
 }
@@ -181,12 +181,12 @@ func showStorm(w io.Writer, s experiment.Storm, seed int64) error {
 	return digestGenerator(g).print(w, g.Phases())
 }
 
-// digest is what a storm is made of.
+// digest is a summary of a storm's content.
 type digest struct {
 	resources []resourceDigest
 }
 
-// resourceDigest is that of one resource.
+// resourceDigest is the summary of one resource.
 type resourceDigest struct {
 	name     string
 	initial  int
@@ -200,7 +200,7 @@ type resourceDigest struct {
 	sizes    []int
 }
 
-// sizeSamples is how many objects of a resource are measured.
+// sizeSamples is the number of measured objects of a resource.
 const sizeSamples = 400
 
 func (d *resourceDigest) event(kind storm.Kind, at time.Duration) {
@@ -261,7 +261,7 @@ func kindOf(e *storm.Event) storm.Kind {
 	return storm.Modified
 }
 
-// digestGenerator plays a generator to its end.
+// digestGenerator summarises the whole storm of a generator.
 func digestGenerator(g *storm.Generator) *digest {
 	d := &digest{}
 	for i, res := range g.Resources() {
@@ -286,7 +286,8 @@ func digestGenerator(g *storm.Generator) *digest {
 			r.resync++
 		default:
 			r.event(s.Kind, s.At)
-			// The first, and then fewer and fewer.
+			// Samples get rarer: marshalling every object would take longer than
+			// generating it.
 			if n := len(r.at); n&(n-1) == 0 || n%1009 == 0 && len(r.sizes) < 2*sizeSamples {
 				r.measure(g.Object(s))
 			}
@@ -295,7 +296,7 @@ func digestGenerator(g *storm.Generator) *digest {
 	return d
 }
 
-// print writes the digest as comments in columns.
+// print writes the digest as YAML comments in columns.
 func (d *digest) print(w io.Writer, phases []storm.Phase) error {
 	w = &commented{w: w, start: true}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -345,7 +346,7 @@ func (d *digest) print(w io.Writer, phases []storm.Phase) error {
 	return tw.Flush()
 }
 
-// commented makes YAML's comments of lines.
+// commented is a writer that turns lines into YAML comments.
 type commented struct {
 	w     io.Writer
 	start bool
@@ -369,7 +370,7 @@ func (c *commented) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// peak is the most events that begin in one second of the clock.
+// peak returns the largest number of events in one second of the clock.
 func (d *resourceDigest) peak() int {
 	seconds := map[int64]int{}
 	most := 0

@@ -20,13 +20,13 @@ import (
 	"watchlab/bench/report"
 )
 
-// defaultStudyBudget leaves two of thirty minutes for what an exceeded budget takes.
+// defaultStudyBudget leaves 2 of 30 minutes for parts that exceed their budget.
 const defaultStudyBudget = 28 * time.Minute
 
-// studyFile says in a study's folder what the study is.
+// studyFile is the description of a study in its folder.
 const studyFile = "study.json"
 
-// studyRecord is what studyFile holds.
+// studyRecord is the content of studyFile.
 type studyRecord struct {
 	Budget    time.Duration `json:"budgetNs"`
 	Questions []string      `json:"questions"`
@@ -35,7 +35,8 @@ type studyRecord struct {
 // studyFlags are the flags of study.
 type studyFlags struct {
 	studyRecord
-	out    string
+	out string
+	// resume is the folder of an interrupted study; empty for a new one.
 	resume string
 }
 
@@ -88,11 +89,11 @@ type studyRun struct {
 	questions []experiment.Question
 	found     map[string]experiment.Found
 
-	// play plays a part's Spec into a folder, or what is left of it.
+	// play plays a part's Spec into a folder. resume continues an interrupted part.
 	play func(ctx context.Context, s experiment.Spec, dir string, resume bool, stderr io.Writer) error
 }
 
-// study checks the flags, and creates or finds the folder.
+// study validates the flags and creates or opens the folder.
 func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	if cmd.Flags().Changed("resume") {
 		var err error
@@ -176,7 +177,7 @@ func openStudy(dir string) (*studyRun, error) {
 	return s, nil
 }
 
-// run plays what isn't finished, and updates the pages after each part.
+// run plays the unfinished parts and updates the pages after each.
 func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var spent time.Duration
 	weight, parts, done := 0.0, 0, 0
@@ -233,7 +234,7 @@ func (s *studyRun) folder(q experiment.Question, p experiment.QuestionPart) stri
 	return filepath.Join(s.dir, q.Name, p.Name)
 }
 
-// load reads what a part has measured so far; nil where it hasn't begun.
+// load reads the outcome of a part so far; nil if the part has not begun.
 func (s *studyRun) load(q experiment.Question, p experiment.QuestionPart) (*lab.Outcome, error) {
 	o, err := lab.Load(s.folder(q, p))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -242,10 +243,10 @@ func (s *studyRun) load(q experiment.Question, p experiment.QuestionPart) (*lab.
 	return o, err
 }
 
-// finished reports whether a run ended by itself.
+// finished reports whether a run ended normally.
 func finished(o *lab.Outcome) bool { return o != nil && o.Ended != nil && !o.Interrupted }
 
-// part plays a part, or what is left of it.
+// part plays or resumes a part.
 func (s *studyRun) part(ctx context.Context, q experiment.Question, p experiment.QuestionPart, share time.Duration, stderr io.Writer) error {
 	dir, spec := s.folder(q, p), p.Experiment
 	spec.Budget.Duration = share
@@ -277,7 +278,7 @@ func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, s
 	return r.run(ctx, io.Discard, stderr)
 }
 
-// write writes the pages of what was played, and the index.
+// write writes the pages of the played questions and the index.
 func (s *studyRun) write() error {
 	var errs []error
 	for _, q := range s.questions {

@@ -16,7 +16,7 @@ import (
 	"watchlab/bench/telemetry/live"
 )
 
-// telemetryFlags say who is to be told of a run while it goes on.
+// telemetryFlags select the outputs of telemetry.
 type telemetryFlags struct {
 	addr      string
 	pprof     bool
@@ -31,18 +31,18 @@ func (f *telemetryFlags) add(cmd *cobra.Command) {
 	f.addPush(cmd)
 }
 
-// addPush adds the flags of what is sent elsewhere.
+// addPush adds the flags of outputs that send data to a server.
 func (f *telemetryFlags) addPush(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.push, "push-metrics", "", "Prometheus remote-write URL for the final metrics (default none)")
 	fl.StringVar(&f.pyroscope, "pyroscope", "", "Pyroscope URL for pprof profiles (default: $"+pyroscopeVar+")")
 }
 
-// pyroscopeVar is the variable by which Pyroscope's own clients find the server, so
-// that a manifest can tell all pods of it.
+// pyroscopeVar is the environment variable that Pyroscope's own clients read. A manifest
+// can set it for all pods.
 const pyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
 
-// check refuses what can't go together.
+// check rejects contradictory flags.
 func (f *telemetryFlags) check(profiles bool) error {
 	if f.pyroscope == "" && !profiles {
 		f.pyroscope = os.Getenv(pyroscopeVar)
@@ -56,7 +56,7 @@ func (f *telemetryFlags) check(profiles bool) error {
 	return nil
 }
 
-// start begins a session, which is nil where nobody is to be told.
+// start starts a session; nil if no output is requested.
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Pprof: f.pprof, Push: f.push, Pyroscope: f.pyroscope,
@@ -80,8 +80,8 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	return s, nil
 }
 
-// runName names a run in metrics: as its results folder, else by what it is and
-// when it began.
+// runName returns the name of a run in metrics: its results folder, else the
+// experiment's name and start time.
 func runName(name, dir string, began time.Time) string {
 	if dir != "" {
 		return filepath.Base(filepath.Clean(dir))

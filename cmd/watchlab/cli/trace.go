@@ -47,7 +47,7 @@ Exit code: 0; 1 if a part could not be read; 2 for bad input.`,
 	return cmd
 }
 
-// exactly demands a number of arguments.
+// exactly requires the named arguments.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
@@ -57,19 +57,18 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// input is a recording that is being read; what can't be is collected.
+// input is a recording that is being read. It collects unreadable parts as faults.
 type input struct {
 	*trace.Reader
 	faults []*trace.Error
 	close  func() error
-	// ahead is what was read before it was asked for.
+	// ahead returns a frame that was read in advance; nil for none.
 	ahead func() (trace.Frame, error)
-	// some: a frame that says something was read.
+	// some: at least one frame with content was read.
 	some bool
 }
 
-// Next returns the next frame. A recording of which nothing can be read is bad
-// input.
+// Next returns the next frame. A recording without any readable frame is a usage error.
 func (in *input) Next() (trace.Frame, error) {
 	next := in.Reader.Next
 	if in.ahead != nil {
@@ -81,7 +80,7 @@ func (in *input) Next() (trace.Frame, error) {
 		in.some = true
 	case errors.Is(err, io.EOF) && !in.some && len(in.faults) > 0:
 		err = usageError{in.faults[0]}
-		// It has been said.
+		// The error already names these faults.
 		in.faults = nil
 	}
 	return f, err
@@ -102,7 +101,7 @@ func openTrace(cmd *cobra.Command, name string) (*input, error) {
 	return in, nil
 }
 
-// each calls f with every frame, until the end or Ctrl-C.
+// each calls f for each frame, until the end or an interrupt.
 func (in *input) each(cmd *cobra.Command, f func(trace.Frame) error) error {
 	for cmd.Context().Err() == nil {
 		fr, err := in.Next()
@@ -119,7 +118,7 @@ func (in *input) each(cmd *cobra.Command, f func(trace.Frame) error) error {
 	return errInterrupted
 }
 
-// summary is what inspect prints.
+// summary is the output of inspect.
 type summary struct {
 	Name        string          `json:"name"`
 	Format      string          `json:"format"`
@@ -276,7 +275,7 @@ func (s *summary) table(w io.Writer) error {
 	return tw.Flush()
 }
 
-// target is what a verb writes.
+// target is the output file of a verb.
 type target struct {
 	to        string
 	overwrite bool
@@ -288,15 +287,15 @@ func (t *target) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.best, "best", false, "best compression, several times slower")
 }
 
-// Formats that verbs write.
+// The output formats.
 const (
 	asTrace = "trace"
 	asLines = "lines"
 	asWatch = "watch"
 )
 
-// write opens the target, hands its writer to f and keeps what was written
-// where f returns nil.
+// write opens the target and calls f with its writer. It keeps the file if f returns
+// nil.
 func (t target) write(cmd *cobra.Command, format string, h trace.Header, f func(trace.FrameWriter) error) error {
 	var w io.Writer = cmd.OutOrStdout()
 	var out *outFile
@@ -329,7 +328,7 @@ func (t target) write(cmd *cobra.Command, format string, h trace.Header, f func(
 	return out.keep()
 }
 
-// formatOf tells the format to write by the name of the file.
+// formatOf returns the output format for a file name.
 func formatOf(name string) string {
 	switch filepath.Ext(name) {
 	case ".jsonl", ".ndjson":
@@ -340,11 +339,10 @@ func formatOf(name string) string {
 	return asTrace
 }
 
-// headerOf is that of a trace made of what a reader reads.
+// headerOf returns the header for a trace made from the input.
 func headerOf(in *input) trace.Header {
 	if len(in.Header().Resources) == 0 {
-		// Lines don't say in advance what they are of; the first is of the main
-		// resource.
+		// A trace in lines has no header: its first frame has the main resource.
 		f, err := in.Reader.Next()
 		in.ahead = func() (trace.Frame, error) { return f, err }
 	}
@@ -418,7 +416,7 @@ and events after it are mended, so that what is written can be played.`,
 					}
 					g, keep, err := mend.Frame(f)
 					if err != nil || !mended {
-						// Whole recordings are not changed, whatever they say.
+						// Frames of an undamaged recording stay unchanged.
 						g, keep = f, true
 					}
 					if !keep {
@@ -506,24 +504,24 @@ left out, and the beginning is found by the trace's index. Times are counted fro
 // errEnough ends the reading.
 var errEnough = errors.New("enough")
 
-// cutter writes the frames of a time, after what was there when it began.
+// cutter writes the frames of a time span, preceded by the state at its start.
 type cutter struct {
 	w        trace.FrameWriter
 	from, to time.Duration
 	bare     bool
 	begun    bool
 	mend     trace.Mender
-	// before makes of the frames before the piece what is there; mend of those
-	// of the piece what they are.
+	// state has the objects by resource at the current frame. mend corrects the types of
+	// the written frames.
 	state map[trace.Resource]*state
 	order []trace.Resource
 }
 
-// state is what is there of a resource.
+// state has the current objects of a resource.
 type state struct {
 	keys []string
 	last map[string][]byte
-	// ended is set once the initial list has ended.
+	// ended: the initial list is complete.
 	ended bool
 }
 
@@ -583,7 +581,7 @@ func (c *cutter) note(f trace.Frame) error {
 	return nil
 }
 
-// begin writes what was there, once.
+// begin writes the initial state, once.
 func (c *cutter) begin() error {
 	if c.begun || c.bare {
 		return nil
@@ -675,7 +673,8 @@ one name, it is taken for the same one, and events are mended to fit.`,
 	return cmd
 }
 
-// mergeFrames writes the frames of both in order, A's first where times are equal.
+// mergeFrames writes the frames of both traces in order of time; at equal times those of
+// A come first.
 func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in [2]*input, shift [2]time.Duration) error {
 	var next [2]*trace.Frame
 	var mend trace.Mender
