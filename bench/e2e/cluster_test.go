@@ -27,7 +27,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// driven is a control plane with standIn for the kubelet, and the command.
+// driven runs the command against a control plane. standIn replaces the kubelet.
 type driven struct {
 	t       *testing.T
 	cp      *controlplane.ControlPlane
@@ -63,7 +63,7 @@ func (d *driven) command(args ...string) *exec.Cmd {
 	return exec.CommandContext(d.t.Context(), d.program, append(place, args[1:]...)...)
 }
 
-// must runs a verb, which must exit with the code.
+// must runs a verb and fails the test unless the exit code is want.
 func (d *driven) must(want int, args ...string) (stdout, stderr string) {
 	d.t.Helper()
 	code, stdout, stderr := d.verb(args...)
@@ -73,7 +73,7 @@ func (d *driven) must(want int, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// state is what status says.
+// state returns the output of `watchlab cluster status`.
 func (d *driven) state(name string) fleet.State {
 	d.t.Helper()
 	stdout, _ := d.must(0, "status", "--name", name, "-o", "json")
@@ -84,7 +84,7 @@ func (d *driven) state(name string) fleet.State {
 	return s
 }
 
-// collected merges a run's results, and returns what is in their folder.
+// collected runs `watchlab cluster collect` and returns the merged results.
 func (d *driven) collected(name string) *lab.Outcome {
 	d.t.Helper()
 	dir := filepath.Join(d.t.TempDir(), "results")
@@ -105,7 +105,7 @@ func (d *driven) collected(name string) *lab.Outcome {
 func (d *driven) nothingLeft(plan fleet.Plan) {
 	d.t.Helper()
 	if plan.Mode == fleet.ModeCluster {
-		// They end in their own time.
+		// Namespaces are deleted asynchronously.
 		programs.Eventually(d.t, "the writers' namespaces are gone", func() error {
 			list, err := d.client.CoreV1().Namespaces().List(d.t.Context(), metav1.ListOptions{LabelSelector: plan.WrittenBy()})
 			if err == nil && len(list.Items) > 0 {
@@ -137,7 +137,7 @@ func (d *driven) nothingLeft(plan fleet.Plan) {
 	}
 }
 
-// smallRun are flags of a run of a moment.
+// smallRun are the flags of a run of about a second.
 var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2"}
 
 // TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
@@ -168,7 +168,7 @@ func TestClusterRun(t *testing.T) {
 				t.Errorf("shard: %+v", sh)
 			}
 		}
-		// The shares together are what one process plays by itself.
+		// All pods together play as many events as one process does.
 		merged := d.collected("mine")
 		alone := filepath.Join(t.TempDir(), "alone")
 		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", storm, "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
@@ -192,7 +192,7 @@ func TestClusterRun(t *testing.T) {
 			}
 		}
 
-		// Its name is taken, and what there is of it is left as it is.
+		// A second run of the same name is refused and does not change the first one.
 		if _, stderr := d.must(2, args...); !strings.Contains(stderr, "--name") || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("a second run of this name: %s", stderr)
 		}
@@ -234,7 +234,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Interrupted", d.interrupted)
 	t.Run("Claim", d.claim)
 
-	// All of it, and then the namespace.
+	// clean --all deletes all runs and the namespace.
 	d.t = t
 	d.must(0, "clean", "--all")
 	if _, err := d.client.CoreV1().Namespaces().Get(t.Context(), "watchlab", metav1.GetOptions{}); err == nil {
@@ -243,7 +243,8 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Foreign", d.foreign)
 }
 
-// believed collects a run of live streams, all of whose figures have to be good.
+// believed collects a run of live streams. Every pod must succeed, and no cell may be
+// invalid.
 func (d *driven) believed(name string, shards int) {
 	d.t.Helper()
 	s := d.state(name)
@@ -261,8 +262,8 @@ func (d *driven) believed(name string, shards int) {
 	}
 }
 
-// killed: a shard that is killed is tried again, which status tells, and collect has
-// what it delivered then.
+// killed checks that the Job retries a killed pod, that status shows the failure, and
+// that collect finds the results of the second attempt.
 func (d *driven) killed(t *testing.T) {
 	d.t = t
 	var once sync.Once
@@ -283,7 +284,7 @@ func (d *driven) killed(t *testing.T) {
 	d.collected("killed")
 }
 
-// badInput: the Job does not retry pods with bad input.
+// badInput checks that the Job does not retry pods with bad input.
 func (d *driven) badInput(t *testing.T) {
 	d.t = t
 	f, err := fleet.New(d.cp.Config())
@@ -307,8 +308,8 @@ func (d *driven) badInput(t *testing.T) {
 	}
 }
 
-// interrupted: after Ctrl-C the run continues, and the command prints how to collect
-// it.
+// interrupted checks that Ctrl-C ends the command only: the run continues, and the
+// command prints how to collect it.
 func (d *driven) interrupted(t *testing.T) {
 	d.t = t
 	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
@@ -336,7 +337,7 @@ func (d *driven) interrupted(t *testing.T) {
 	})
 }
 
-// claim: of several callers that start a run of one name, one succeeds.
+// claim checks that exactly one of several concurrent callers can start a run of a name.
 func (d *driven) claim(t *testing.T) {
 	f, err := fleet.New(d.cp.Config())
 	if err != nil {
@@ -365,8 +366,8 @@ func (d *driven) claim(t *testing.T) {
 	}
 }
 
-// foreign: a namespace of somebody else is neither labelled nor deleted, and its other
-// objects stay.
+// foreign checks that watchlab neither labels nor deletes a namespace that it did not
+// create, and deletes no foreign objects in it.
 func (d *driven) foreign(t *testing.T) {
 	d.t = t
 	made, err := d.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})

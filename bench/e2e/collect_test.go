@@ -31,8 +31,8 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// The run whose results are collected: three variants behind an informer, unpaced and
-// at a rate, five rounds; with the A/A pair seven cells.
+// The collected run: three variants behind an informer, unpaced and at 5,000 events/s,
+// in five rounds. The A/A pair is the seventh cell.
 var (
 	collectImpls = []string{"clientgo-realfifo-batch", "cond", "ring"}
 	collectPaces = []pace.Pace{{}, pace.Rate(5_000).Pace()}
@@ -40,19 +40,20 @@ var (
 
 const (
 	collectRounds = 5
-	// collectPlayed shards are really played; the others have what one of these measured.
+	// collectPlayed pods are really played. All other pods get copies of their results.
 	collectPlayed = 2
 )
 
-// playedShards are shards of a run that were really played, one after the other.
+// playedShards plays collectPlayed pods of a run one after the other and returns their
+// results.
 func playedShards(tb testing.TB, rounds int) []*lab.Share {
 	tb.Helper()
 	s, err := trace.Load("recorded-gang")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// How well the schedule is kept is not what is looked at here, and what isn't kept is
-	// not delivered.
+	// A large lag budget: a round that misses the schedule would not be uploaded, and
+	// this test does not judge lag.
 	budget, err := pace.ParseBudget("1m")
 	if err != nil {
 		tb.Fatal(err)
@@ -81,7 +82,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Share {
 	return shards
 }
 
-// nth is shard i of so many, with what one of the played ones measured.
+// nth returns pod i of n, with the results of a played pod.
 func nth(of []*lab.Share, i, n int) *lab.Share {
 	s := *of[i%len(of)]
 	o := *s.Outcome
@@ -93,7 +94,7 @@ func nth(of []*lab.Share, i, n int) *lab.Share {
 	return &s
 }
 
-// counting counts requests and the bytes of answers.
+// counting counts requests and the bytes of both directions.
 type counting struct {
 	http.RoundTripper
 	requests, sent, received *atomic.Int64
@@ -114,7 +115,7 @@ type countingBody struct {
 	io.Closer
 }
 
-// countedClient returns a client whose requests are counted.
+// countedClient returns a client and the counters of its requests.
 func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Interface, counting) {
 	tb.Helper()
 	c := counting{nil, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
@@ -133,7 +134,7 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 	return client, c
 }
 
-// deliverAll delivers n shards, so many at the same time, and returns the bytes.
+// deliverAll uploads n pods, atOnce of them concurrently, and returns the bytes.
 func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
@@ -170,15 +171,15 @@ func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 	}
 }
 
-// TestCollectFromARealServer: what shards leave in ConfigMaps of a real API server, more
-// than a page of them and some in two parts, is what they would have left in a folder.
+// TestCollectFromARealServer compares uploads to ConfigMaps of a real API server with
+// uploads to a folder. Some pods need two ConfigMaps.
 func TestCollectFromARealServer(t *testing.T) {
 	const shards = 30
 	cp := controlplane.ForTest(t, controlplane.Options{})
 	client, _ := countedClient(t, cp)
 	makeNamespace(t, client, "results")
 	of := playedShards(t, 1)
-	// More than fits into one.
+	// More than one ConfigMap can hold: 1,100 KiB, hardly compressible.
 	noise := make([]byte, 1100<<10)
 	for i := range noise {
 		noise[i] = byte(i*i>>7) ^ byte(i*2654435761>>13)
@@ -210,7 +211,7 @@ func TestCollectFromARealServer(t *testing.T) {
 	if len(list.Items) <= shards {
 		t.Errorf("%d ConfigMaps: none is in two parts", len(list.Items))
 	}
-	// One is lost, and its shard is named.
+	// Collect names the pod of a lost ConfigMap.
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -223,17 +224,22 @@ func TestCollectFromARealServer(t *testing.T) {
 	}
 }
 
-// BenchmarkCollect measures what it takes to deliver the results of so many shards, and
-// to collect and merge them: of a run of seven cells over five rounds, through a folder,
-// and through ConfigMaps of a real API server, which 16 shards write to at a time. Two
-// shards were really played, the others have what one of them measured.
+// BenchmarkCollect measures the upload of the results of 10 to 1,000 pods, and their
+// collection and merge. The run has seven cells and five rounds. Results go through a
+// folder, or through ConfigMaps of a real API server with 16 concurrent writers. Two
+// pods are really played; the others get copies of their results.
 //
-// deliver-s and collect-s are the times of the two, for all, and collect-cpu-s is how much
-// processor time the latter takes, whatever else the machine does; result-B is a shard's result
-// as it is delivered, rounds how many of a cell it has, those left out that a machine had
-// spoiled; peak-heap-B is the collector's; for ConfigMaps,
-// requests count those of the collector, written-requests those of all shards,
-// received-B what the former got, and etcd-B is by how much the store grew.
+//   - deliver-s, collect-s: time of all uploads, and of collection with merge
+//   - collect-cpu-s: CPU time of collection with merge
+//   - result-B: uploaded bytes per pod
+//   - rounds: valid rounds per pod, summed over the cells
+//   - peak-heap-B: largest live heap of the collector
+//
+// For ConfigMaps also:
+//
+//   - requests, received-B: requests of the collector, and the bytes of the answers
+//   - written-requests: requests of all pods
+//   - etcd-B: growth of the API server's store
 func BenchmarkCollect(b *testing.B) {
 	of := playedShards(b, collectRounds)
 	rounds := 0.0
@@ -242,7 +248,7 @@ func BenchmarkCollect(b *testing.B) {
 			rounds += float64(len(c.Rounds)) / float64(len(of))
 		}
 	}
-	// What all of them share ends with the last.
+	// All sub-benchmarks share the control plane, so it belongs to the outer benchmark.
 	outer := b
 	var cp *controlplane.ControlPlane
 	for _, way := range []string{"folder", "configmap"} {
@@ -306,7 +312,8 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// watchHeap samples the live heap and returns a function that returns the peak.
+// watchHeap samples the live heap every 2 ms. The returned function ends the sampling
+// and returns the peak in bytes.
 func watchHeap(tb testing.TB) (peak func() float64) {
 	tb.Helper()
 	runtime.GC()
@@ -328,7 +335,7 @@ func watchHeap(tb testing.TB) (peak func() float64) {
 	}
 }
 
-// stored returns the size of the API server's store.
+// stored returns the size of the API server's store in bytes.
 func stored(tb testing.TB, client kubernetes.Interface) float64 {
 	tb.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(tb.Context())

@@ -23,17 +23,16 @@ import (
 
 const (
 	pacedMode = "paced"
-	// pacedEvents happen in a play, pacedPeriod apart.
+	// pacedEvents is the number of events of a round. One is due every pacedPeriod.
 	pacedEvents = 100
 	pacedPeriod = time.Second / 20
-	// pacedStamp is the annotation that has the time at which a write was meant to
-	// begin.
+	// pacedStamp is the annotation with the intended time of a write.
 	pacedStamp = "watchlab.dev/n"
 )
 
-// changePaced writes events on an open loop: each starts at its time, however long
-// those before take. It returns the time of each from then to its answer, and the
-// largest lag of a start.
+// changePaced writes events in an open loop: each write has an intended time, which does
+// not depend on earlier answers. It returns the time from the intended time to the
+// answer of each write, and the largest lag of a start.
 func changePaced(ctx context.Context, client rest.Interface, object deliveryObject) (took []time.Duration, lag time.Duration) {
 	took = make([]time.Duration, pacedEvents)
 	lags := make([]time.Duration, pacedEvents)
@@ -55,7 +54,7 @@ func changePaced(ctx context.Context, client rest.Interface, object deliveryObje
 				}
 				lags[i] = time.Since(meant)
 				patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d-%d"}}}`, pacedStamp, meant.UnixNano(), i)
-				// Where it fails, watchers wait for it until their time is up.
+				// A failed write needs no handling here: the watchers time out.
 				_ = client.Patch(types.MergePatchType).Namespace("default").Resource(object.resource).
 					Name(fmt.Sprintf("delivery-%03d", i%deliveryObjects)).Body([]byte(patch)).Do(ctx).Error()
 				took[i] = time.Since(meant)
@@ -66,7 +65,8 @@ func changePaced(ctx context.Context, client rest.Interface, object deliveryObje
 	return took, slices.Max(lags)
 }
 
-// watchPaced opens a watch and returns the latency of each event.
+// watchPaced opens a watch and returns the latency of each event, from the intended time
+// of its write.
 func watchPaced(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string, opened *sync.WaitGroup) ([]time.Duration, error) {
 	once := sync.OnceFunc(opened.Done)
 	defer once()
@@ -108,9 +108,9 @@ func readFrame(in *bufio.Reader, encoding string) ([]byte, error) {
 
 var errNoStamp = errors.New("an event has no stamp")
 
-// stampOf finds the annotation in a frame without decoding it, which takes longer than
-// what is measured. It is text in JSON and in protobuf; managed fields have its name
-// too, after "f:".
+// stampOf finds the annotation in a frame without decoding, which would take longer than
+// the measured latency. The annotation is plain text in JSON and in protobuf. Managed
+// fields contain its name too, after "f:".
 func stampOf(frame []byte) (time.Time, error) {
 	for rest := frame; ; {
 		i := bytes.Index(rest, []byte(pacedStamp))

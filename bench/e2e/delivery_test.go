@@ -35,37 +35,37 @@ import (
 )
 
 const (
-	// deliveryObjects exist.
+	// deliveryObjects is the number of objects.
 	deliveryObjects = 100
-	// deliveryWriters write at the same time.
+	// deliveryWriters is the number of concurrent writers.
 	deliveryWriters = 4
 	deliveryLimit   = 2 * time.Minute
 )
 
-// BenchmarkDelivery measures what an API server delivers to watchers: the real
-// kube-apiserver beside `watchlab serve`, each a process of its own, over TLS,
-// with the same objects, written by the same client in the same way, and read by
-// client-go's REST client, a connection for each watcher, which stands before the
-// clock starts. Watchers count frames
-// and don't decode them: decoding would be the wall long before the server is.
+// BenchmarkDelivery compares the watch throughput and latency of the real kube-apiserver
+// and of `watchlab serve`.
 //
-//   - mode=backlog: 1,000 events have happened to pods, or 5,000 to small
-//     objects, which a real server's watch cache holds for a minute; then the
-//     watches begin before the first of them. It is the server's own speed: events/s are events times
-//     watchers over the time until the last watcher has the last event.
-//   - mode=live: the watches stand, then the events happen. What writing costs
-//     is in it.
-//   - mode=paced: the watches stand, and 20 events a second happen, which either
-//     server keeps up with. It is for the latency: p50-ms and p99-ms are from the
-//     time at which a write was meant to begin until a watcher has its event,
-//     over all watchers; write-p50-ms is how much of it passes until the writer
-//     has its answer. Begun too late is a write by lag-max-ms at most.
+// Each server is a separate process and serves over TLS. Both serve the same objects to
+// the same clients. Each watcher is a REST client of client-go with its own connection,
+// which opens before the clock starts. Watchers count frames and do not decode them:
+// decoding would be the bottleneck long before the server.
+//
+//   - mode=backlog: the events are written first, 1,000 of pods or 5,000 of small
+//     objects. A real server's watch cache keeps them for a minute. Then the watches
+//     start before the first event. This is the server's own speed. events/s is events
+//     times watchers, divided by the time until the last watcher has the last event.
+//   - mode=live: the watches start first, then the events are written. events/s includes
+//     the cost of the writes.
+//   - mode=paced: the watches start first, then 20 events/s are written, a rate that both
+//     servers sustain. p50-ms and p99-ms are the time from a write's intended time until
+//     a watcher has its event, over all watchers. write-p50-ms is the time from the
+//     intended time to the answer of the write. lag-max-ms is the largest delay of the
+//     start of a write.
 //
 // server-RSS-MB is the resident memory of the server's process at the end, and
-// server-peak-RSS-MB the most of it during the measurement, etcd's not included;
-// server-cpu-ns/event its CPU time for each event delivered, from the first watch
-// on. The clients have the same cores, and cost about the same beside either
-// server.
+// server-peak-RSS-MB its peak during the measurement. Both exclude etcd.
+// server-cpu-ns/event is the server's CPU time per delivered event, from the first watch
+// on. The clients share the server's cores and cost about the same for both servers.
 func BenchmarkDelivery(b *testing.B) {
 	for _, start := range []struct {
 		name string
@@ -74,7 +74,7 @@ func BenchmarkDelivery(b *testing.B) {
 		{"kube-apiserver", realServer},
 		{"watchlab", simulatedServer},
 	} {
-		// One of each for all measurements, as a restart would cost a minute.
+		// All measurements share one server of each kind: a start takes up to a minute.
 		var s server
 		for _, object := range []deliveryObject{podObject, leaseSized} {
 			for _, encoding := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
@@ -130,7 +130,7 @@ func realServer(b testing.TB) server {
 	return server{config: cp.Config(), pid: cp.APIServerPID(), stop: o.end}
 }
 
-// simulatedServer runs the command.
+// simulatedServer starts `watchlab serve`.
 func simulatedServer(b testing.TB) server {
 	dir, err := os.MkdirTemp("", "watchlab-serve-")
 	if err != nil {
@@ -163,18 +163,18 @@ func simulatedServer(b testing.TB) server {
 	return server{config: config, pid: cmd.Process.Pid, stop: stop}
 }
 
-// deliveryObject is the object that is written.
+// deliveryObject is a kind of object to write.
 type deliveryObject struct {
 	name string
-	// resource of the core group.
+	// resource is a resource of the core group.
 	resource string
-	// events that happen in a play.
+	// events is the number of events of a round.
 	events int
 	of     func(i int) runtime.Object
 }
 
 var (
-	// podObject is a recorded pod of 11.6 kB of JSON that nothing schedules.
+	// podObject is a recorded pod, 11.6 kB of JSON. No scheduler runs.
 	podObject = deliveryObject{"pod-12kB", "pods", 1000, func(i int) runtime.Object {
 		p := mergetest.RealisticPod(i)
 		p.ObjectMeta = metav1.ObjectMeta{
@@ -209,7 +209,7 @@ var (
 		}
 		return p
 	}}
-	// leaseSized is as small as a lease.
+	// leaseSized is a ConfigMap of the size of a Lease.
 	leaseSized = deliveryObject{"configmap-0.5kB", "configmaps", 5000, func(i int) runtime.Object {
 		return &v1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("delivery-%03d", i)},
@@ -224,7 +224,7 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 	events, elapsed := 0, time.Duration(0)
 	bytes := int64(0)
 	var cpu time.Duration
-	// mu guards what a paced play has found.
+	// mu guards the results of a paced round.
 	var mu sync.Mutex
 	var latencies, writes []time.Duration
 	var lag time.Duration
@@ -319,7 +319,7 @@ func unlimited(c *rest.Config) *rest.Config {
 	return c
 }
 
-// makeObjects creates missing objects and returns the version of the collection.
+// makeObjects creates missing objects and returns the collection's resourceVersion.
 func makeObjects(b *testing.B, client rest.Interface, object deliveryObject) string {
 	for i := range deliveryObjects {
 		err := client.Post().Namespace("default").Resource(object.resource).Body(object.of(i)).Do(b.Context()).Error()
@@ -330,7 +330,7 @@ func makeObjects(b *testing.B, client rest.Interface, object deliveryObject) str
 	return present(b, client, object)
 }
 
-// present returns the version of a resource.
+// present returns the resourceVersion of a collection.
 func present(b *testing.B, client rest.Interface, object deliveryObject) string {
 	var list struct {
 		Metadata metav1.ListMeta `json:"metadata"`
@@ -346,8 +346,8 @@ func present(b *testing.B, client rest.Interface, object deliveryObject) string 
 	return list.Metadata.ResourceVersion
 }
 
-// change writes the events: each object in turn gets an annotation. It returns the last
-// version.
+// change writes the events: it annotates the objects in turn. It returns the last
+// resourceVersion.
 func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -375,8 +375,8 @@ func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 // connect returns a client with an open connection of its own.
 func (s server) connect(ctx context.Context, encoding string) (rest.Interface, error) {
 	config := unlimited(s.config)
-	// client-go shares connections between clients of one configuration, but
-	// not with one that has a dialer of its own.
+	// Clients with equal configurations share connections in client-go. A separate
+	// dialer prevents that.
 	config.Dial = (&net.Dialer{}).DialContext
 	config.APIPath = "/api"
 	config.GroupVersion = &v1.SchemeGroupVersion
@@ -389,7 +389,7 @@ func (s server) connect(ctx context.Context, encoding string) (rest.Interface, e
 	return client, client.Get().AbsPath("/version").SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Error()
 }
 
-// openWatch opens a watch from a version on.
+// openWatch opens a watch that starts after a resourceVersion.
 func openWatch(ctx context.Context, client rest.Interface, object deliveryObject, encoding, version string) (io.ReadCloser, error) {
 	accept := encoding
 	if encoding == runtime.ContentTypeProtobuf {
@@ -444,7 +444,7 @@ func skipLine(in *bufio.Reader) error {
 	}
 }
 
-// skipFrame skips a frame, which its length precedes.
+// skipFrame skips a length-prefixed frame.
 func skipFrame(in *bufio.Reader) error {
 	var size [4]byte
 	if _, err := io.ReadFull(in, size[:]); err != nil {
@@ -461,7 +461,8 @@ func forgetPeak(b *testing.B, pid int) {
 	}
 }
 
-// memoryOf returns the resident memory of a process in MB: VmRSS now, VmHWM the peak.
+// memoryOf returns the resident memory of a process in MB: VmRSS is the current value,
+// VmHWM the peak.
 func memoryOf(b *testing.B, pid int, which string) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -486,7 +487,7 @@ func cpuOf(b *testing.B, pid int) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The name, in brackets, may hold anything.
+	// The process name, in parentheses, may contain spaces. Cut it off.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	f := strings.Fields(rest)
 	const tick = 10 * time.Millisecond

@@ -33,26 +33,29 @@ import (
 	"watchlab/loadgen/trace/record"
 )
 
-// TestKilledInMidStorm kills the API server with SIGKILL in the middle of a storm and
-// starts it again, in the next round etcd, and then both. Meanwhile the command plays
-// the cluster's watch into all variants and records it. The storm is written
-// completely, and the variants and the recording end with the state of the cluster. All
-// forms of the report show how the watch broke.
+// TestKilledInMidStorm kills control plane components with SIGKILL in the middle of a
+// storm and restarts them: the API server in the first round, etcd in the second, both
+// in the third. Meanwhile the command plays the cluster's watch into all variants and
+// records it. The whole storm is written, and the variants and the recording end with
+// the state of the cluster. All report formats show the breaks of the watch.
 //
-// The test does not fix the number of lists, which the server decides. A killed API
-// server ends all watches. Its successor knows no version before its own first list,
-// and etcd's version has advanced since the last event of the watch: the server answers
-// 410, and the client lists once. If nothing was written in between, a watch continues
-// without a list. If etcd alone is killed, the API server keeps the watches of its
-// clients and continues its own from etcd's history; or it loses its own, ends those of
-// its clients, and has forgotten the history. A fresh API server may also end all
-// watches in its first burst of writes; they continue where they were.
+// The test does not expect a fixed number of lists, because the server decides it:
+//
+//   - A killed API server ends all watches. The new one knows no resourceVersion before
+//     its own first list. If etcd's version has advanced since the last event of the
+//     watch, the server answers 410 and the client lists once. Otherwise the watch
+//     resumes without a list.
+//   - If etcd alone is killed, the API server may keep its clients' watches and resume
+//     its own from etcd's history. Or it loses its own watch, ends those of its clients,
+//     and drops the history.
+//   - A new API server may also end all watches in its first burst of writes. They
+//     resume at their last resourceVersion.
 func TestKilledInMidStorm(t *testing.T) {
 	const initial, events, rate = 40, 400, 200
 	p := newPlayable(t, "kill", initial, events)
 	recording := startRecording(t, p)
 
-	// The warm-up round kills nothing.
+	// The warm-up round kills no component.
 	victims := [][]controlplane.Component{nil, {controlplane.APIServer}, {controlplane.Etcd}, {controlplane.Etcd, controlplane.APIServer}}
 	var rounds []*killRound
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
@@ -99,14 +102,15 @@ func TestKilledInMidStorm(t *testing.T) {
 	}
 }
 
-// killRound is a round in which a component is killed.
+// killRound is a round that kills components.
 type killRound struct {
 	tee     *cluster.Tee
 	victims []controlplane.Component
 	written cluster.Written
 }
 
-// drive writes the storm and kills in the middle of it.
+// drive writes the storm. It kills and restarts the victims when half of the events are
+// visible.
 func (r *killRound) drive(ctx context.Context, p playable, schedule pace.Schedule) (cluster.Written, error) {
 	if r.victims == nil {
 		short := *p.storm
@@ -157,7 +161,7 @@ func (r *killRound) complete(t *testing.T, p playable) {
 			t.Errorf("%v were killed: %s was not heard", r.victims, key)
 			continue
 		}
-		// The source cluster numbers the events anew.
+		// The source cluster assigns its own resourceVersions.
 		pod = pod.DeepCopy()
 		pod.ResourceVersion = h.ResourceVersion
 		if !equality.Semantic.DeepEqual(pod, h) {
@@ -250,8 +254,9 @@ type recording struct {
 	sums []record.Summary
 
 	mu sync.Mutex
-	// state has the version of each pod, breaks what the watch broke at. Guarded by mu.
-	state  map[string]string
+	// state is the resourceVersion of each pod. Guarded by mu.
+	state map[string]string
+	// breaks are the breaks of the watch. Guarded by mu.
 	breaks []trace.Break
 }
 
@@ -295,8 +300,8 @@ func (r *recording) Write(f trace.Frame) error {
 	return r.FrameWriter.Write(f)
 }
 
-// complete checks that the recording ends with the state of the cluster, that the trace
-// has the breaks, and that it can be read.
+// complete checks that the trace is readable, contains the breaks of the watch, and ends
+// with the state of the cluster.
 func (r *recording) complete(t *testing.T, p playable) {
 	t.Helper()
 	want := map[string]string{}

@@ -1,4 +1,4 @@
-// Package main_test holds what is shown on a real control plane.
+// Package main_test tests watchlab against a real control plane.
 package main_test
 
 import (
@@ -20,13 +20,13 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// playable is a real cluster with the means to write a storm of pods.
+// playable is a real cluster with a writer for a storm of pods.
 type playable struct {
 	cp      *controlplane.ControlPlane
 	cluster *cluster.Cluster
 	pods    cluster.Resource
 	writer  *cluster.Writer
-	// storm is the beginning of a recorded one.
+	// storm is the beginning of the trace recorded-gang.
 	storm *storm.Storm
 }
 
@@ -54,8 +54,8 @@ func newPlayable(t *testing.T, run string, initial, events int) playable {
 }
 
 // TestApplyAndTee writes a recorded storm of pods into a real cluster and plays the
-// cluster's watch into every variant at once. None loses an event, and nothing is left
-// behind.
+// cluster's watch into all variants concurrently. No variant loses an event, and the
+// writer deletes all its objects.
 func TestApplyAndTee(t *testing.T) {
 	const initial, events = 20, 400
 	p := newPlayable(t, "e2e", initial, events)
@@ -96,7 +96,7 @@ func TestApplyAndTee(t *testing.T) {
 			r := cl.Rounds[0].Result
 			l, _ := r.At(pipeline.Handled)
 			t.Logf("%s: %d events in, p99 %v, %s", cl.BenchName(), r.EventsIn, l.P99, cl.Verdict)
-			// A pod that is applied may give one event or two, for its status.
+			// An applied pod causes one event, or a second one for its status.
 			if r.EventsIn < events/2 {
 				t.Errorf("%s: %d events came", cl.BenchName(), r.EventsIn)
 			}

@@ -33,7 +33,7 @@ import (
 	"watchlab/dashboards"
 )
 
-// site is a real API server for manifests.
+// site is a real API server that manifests are applied to.
 type site struct {
 	t       *testing.T
 	config  *rest.Config
@@ -77,7 +77,7 @@ func (s *site) apply(u *unstructured.Unstructured, dry ...string) (*unstructured
 		metav1.PatchOptions{FieldManager: "e2e", Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
 }
 
-// applyAll applies a run twice; the second time changes nothing.
+// applyAll applies the objects of a run twice. The second apply must change nothing.
 func (s *site) applyAll(objects []*unstructured.Unstructured) {
 	s.t.Helper()
 	for _, u := range objects {
@@ -85,7 +85,7 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 			s.t.Errorf("%s %s/%s: %v", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 			continue
 		}
-		// Controllers may write in between.
+		// Controllers may write between the two applies.
 		first, err := s.apply(u)
 		if err != nil {
 			s.t.Errorf("%s %s/%s again: %v", u.GetKind(), u.GetNamespace(), u.GetName(), err)
@@ -98,8 +98,8 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 	}
 }
 
-// installPodMonitors installs the definition of the Prometheus operator's PodMonitor,
-// from the module that scripts/tools pins.
+// installPodMonitors installs the custom resource definition of the Prometheus
+// operator's PodMonitor, from the module that scripts/tools pins.
 func (s *site) installPodMonitors() {
 	s.t.Helper()
 	const module = "github.com/prometheus-operator/prometheus-operator"
@@ -132,7 +132,7 @@ func (s *site) installPodMonitors() {
 	})
 }
 
-// specOf returns a run of a mode with an overlay.
+// specOf returns the Spec of a run with two pods.
 func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
@@ -150,10 +150,13 @@ func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec
 	return s
 }
 
-// TestManifests: a real API server takes every manifest and overlay, in every mode and
-// with every way to deliver, by server-side apply with strict field validation; the
-// namespace refuses a pod that is not restricted, and takes all of ours; each service
-// account may do what it needs, and nothing else that was tried.
+// TestManifests checks the manifests against a real API server:
+//
+//   - Server-side apply with strict field validation accepts every mode, overlay and
+//     upload target.
+//   - The namespace accepts our pods and rejects a pod that is not restricted.
+//   - Each service account has the permissions that it needs, and none of the others
+//     that the test tries.
 func TestManifests(t *testing.T) {
 	s := newSite(t)
 	s.installPodMonitors()
@@ -197,7 +200,7 @@ func TestManifests(t *testing.T) {
 	t.Run("RBAC", s.rbac)
 }
 
-// kustomize: `kubectl apply -k` takes the folders as they are.
+// kustomize checks that `kubectl apply -k` accepts the base and each overlay unchanged.
 func (s *site) kustomize(t *testing.T) {
 	deploy := filepath.Join("..", "..", "scripts", "deploy")
 	folders := []string{filepath.Join(deploy, "base")}
@@ -219,7 +222,7 @@ func (s *site) kustomize(t *testing.T) {
 			if err := u.UnmarshalJSON(data); err != nil {
 				t.Fatal(err)
 			}
-			// The rest is tried in the namespace, which has to be there.
+			// Create the namespace, since all other objects need it. Those are dry runs.
 			dry := []string{metav1.DryRunAll}
 			if u.GetKind() == "Namespace" {
 				dry = nil
@@ -231,8 +234,8 @@ func (s *site) kustomize(t *testing.T) {
 	}
 }
 
-// podSecurity: the namespace enforces its level, and all pods of our Jobs and
-// Deployments conform.
+// podSecurity checks that the namespace enforces its pod security level, and that the
+// pods of all Jobs and Deployments conform.
 func (s *site) podSecurity(t *testing.T, namespaces int) {
 	bad := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bad"},
@@ -271,7 +274,7 @@ func (s *site) podSecurity(t *testing.T, namespaces int) {
 	}
 }
 
-// deed is a request of somebody.
+// deed is a request to authorize.
 type deed struct {
 	verb, group, resource, namespace string
 }
@@ -309,7 +312,7 @@ func (s *site) rbac(t *testing.T) {
 		{"get", "", "namespaces", ""}, {"list", "", "namespaces", ""}, {"create", "", "namespaces", ""}, {"patch", "", "namespaces", ""}, {"delete", "", "namespaces", ""},
 		{"create", "", "serviceaccounts", "default"}, {"patch", "", "serviceaccounts", "default"},
 	}
-	// Nobody has these.
+	// No service account may do these.
 	never := []deed{
 		{"get", "", "secrets", namespace}, {"list", "", "secrets", namespace}, {"create", "", "secrets", namespace},
 		{"list", "", "secrets", ""}, {"get", "", "configmaps", namespace}, {"list", "", "configmaps", namespace}, {"delete", "", "configmaps", namespace},
@@ -350,7 +353,7 @@ func (s *site) rbac(t *testing.T) {
 	}
 }
 
-// attempt sends a request as somebody. A missing object is not an error.
+// attempt sends a request as the user who. A missing object is not an error.
 func (s *site) attempt(ctx context.Context, who string, d deed) error {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: who, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
@@ -408,7 +411,7 @@ func (s *site) attempt(ctx context.Context, who string, d deed) error {
 		return fmt.Errorf("%q is no verb", d.verb)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil // It was let through.
+		return nil // The request was authorized.
 	}
 	return err
 }

@@ -20,7 +20,8 @@ import (
 	"watchlab/cmd/watchlab/cli"
 )
 
-// startGateway starts an S3-compatible server that keeps objects in a folder, with one bucket, and returns its URL and the bucket's folder.
+// startGateway starts an S3-compatible server with one bucket, which stores objects in a
+// folder. It returns the server's URL and the bucket's folder.
 func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string) {
 	t.Helper()
 	address := programs.Address(t)
@@ -29,7 +30,7 @@ func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Attributes beside the files, as not every file system has them.
+	// Store attributes in a separate folder: some file systems have no extended attributes.
 	gateway := programs.Start(t, exec.Command(programs.Pinned(t, "versitygw"), "--port", address, "--access", id, "--secret", secret, "posix", "--sidecar", side, root))
 	gateway.Ready(t, func() error {
 		c, err := net.Dial("tcp", address)
@@ -41,8 +42,8 @@ func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string
 	return "http://" + address, dir
 }
 
-// TestCollectFromS3: shards deliver to a real S3-compatible server, and the command
-// collects from there what they would have left in a folder.
+// TestCollectFromS3 compares uploads to a real S3-compatible server with uploads to a
+// folder. The command collects the former.
 func TestCollectFromS3(t *testing.T) {
 	const shards = 12
 	endpoint, bucket := startGateway(t, "watchlab-id", "watchlab-secret", "results")
@@ -64,7 +65,7 @@ func TestCollectFromS3(t *testing.T) {
 	for _, to := range []upload.Sink{sink, sink, folder} {
 		deliverAll(t, to, of, shards, 4)
 	}
-	// Larger than one request is for.
+	// 40 MiB: more than one part of a multipart upload.
 	large := nth(of, 0, 1)
 	large.Outcome.Env.Args = []string{strings.Repeat("x", 1<<20)}
 	p, err := upload.Encode("large", large)
@@ -93,7 +94,7 @@ func TestCollectFromS3(t *testing.T) {
 		t.Errorf("%s (-folder +S3):\n%s", got.Merged, diff)
 	}
 
-	// What isn't whole there is named, and so is what can't be had.
+	// Read names damaged objects. Below, errors name a missing bucket or server.
 	reader := sink.(upload.Reader)
 	damaged, err := reader.Read(t.Context(), "large", func(upload.Bundle) error { return errors.New("taken") })
 	if err != nil || len(damaged) != 1 || !strings.Contains(damaged[0].String(), "s3://results/some/prefix/large/") {

@@ -30,7 +30,7 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// shards are processes that are the shards of a run, against a real API server.
+// shards runs the pods of a run as processes against a real API server.
 type shards struct {
 	*testing.T
 	cp      *controlplane.ControlPlane
@@ -39,10 +39,10 @@ type shards struct {
 	plan    fleet.Plan
 	file    string
 	env     []string
-	args    []string
+	args    []string // additional arguments of each pod
 
 	mu sync.Mutex
-	// output by shard. Guarded by mu.
+	// output is by pod name. Guarded by mu.
 	output map[string]*bytes.Buffer
 }
 
@@ -64,7 +64,7 @@ func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *sh
 	return s
 }
 
-// start begins a shard, as pod of that name.
+// start starts a pod of a role, with an index and a pod name.
 func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 	s.Helper()
 	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig(), "--metrics-addr=127.0.0.1:0"}, s.args)
@@ -83,7 +83,7 @@ func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 	return cmd
 }
 
-// wait waits for a process that has to end well.
+// wait waits for the end of a process, whose exit code must be 0.
 func (s *shards) wait(cmd *exec.Cmd, pod string) {
 	s.Helper()
 	if err := cmd.Wait(); err != nil {
@@ -93,7 +93,8 @@ func (s *shards) wait(cmd *exec.Cmd, pod string) {
 	}
 }
 
-// delivered reads what was delivered, by index.
+// delivered returns the uploaded results by the index of the pod. Every pod must have
+// exactly one result.
 func (s *shards) delivered() []*lab.Share {
 	s.Helper()
 	all := make([]*lab.Share, s.plan.Pods)
@@ -118,7 +119,7 @@ func (s *shards) delivered() []*lab.Share {
 	return all
 }
 
-// merged merges them, and refuses cells that broke.
+// merged merges the results of all pods. No cell may have failed.
 func (s *shards) merged(all []*lab.Share) *lab.Outcome {
 	s.Helper()
 	var parts []lab.Share
@@ -135,7 +136,7 @@ func (s *shards) merged(all []*lab.Share) *lab.Outcome {
 	return o
 }
 
-// place reads where a member says it is.
+// place returns the position of a barrier member, from its Lease.
 func (s *shards) place(m barrier.Member) (barrier.Place, error) {
 	l, err := s.client.CoordinationV1().Leases(s.plan.Run).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *shards) place(m barrier.Member) (barrier.Place, error) {
 	return p, nil
 }
 
-// reached waits until a member has come to a position.
+// reached waits until a member reaches a position.
 func (s *shards) reached(m barrier.Member, position int) {
 	s.Helper()
 	programs.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
@@ -160,7 +161,7 @@ func (s *shards) reached(m barrier.Member, position int) {
 	})
 }
 
-// The pods of load Jobs, on a real API server.
+// TestShards runs the pods of load Jobs against a real API server.
 func TestShards(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
@@ -171,7 +172,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// selfPlan is a plan of mode self, with more fields of its experiment.
+// selfPlan returns a plan of mode self. more holds additional JSON fields of its Spec.
 func selfPlan(run, more string) fleet.Plan {
 	return fleet.Plan{
 		Run: run, Mode: fleet.ModeSelf, Pods: 3, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
@@ -179,8 +180,8 @@ func selfPlan(run, more string) fleet.Plan {
 	}
 }
 
-// Several processes meet by Leases of a real API server, play their shares of one storm
-// at the same time, and deliver results that are the storm's when they are put together.
+// playOneStorm runs three pods with a barrier of Leases. The pods play their parts of one
+// storm concurrently, and the merged results cover the whole storm.
 func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	s := newShards(t, cp, selfPlan("meeting", `"rounds":2`))
 	var cmds []*exec.Cmd
@@ -191,7 +192,8 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 		s.wait(cmd, fmt.Sprintf("pod-%d", i))
 	}
 	all := s.delivered()
-	// Two variants, one of them again, in two paces and a warm-up and two rounds.
+	// Five cells (two variants at two paces, and the A/A pair), each in a warm-up and two
+	// rounds.
 	const plays = 5 * 3
 	for i, shard := range all {
 		if shard.Pod != fmt.Sprintf("pod-%d", i) || shard.Node != "node" || shard.Of != 3 || shard.Attempt != 0 || len(shard.Whole) != 1 {
@@ -216,16 +218,16 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 		for _, r := range cl.Rounds {
 			events = max(events, r.Result.EventsIn)
 		}
-		// The storm in whole laps until it has 20,000 events, or two seconds at 20,000
-		// events/s. A busy machine may miss a schedule.
+		// Unpaced: whole repetitions of the storm until 20,000 events. Paced: 2 s at 20,000
+		// events/s. On a busy machine a paced cell may have no valid round.
 		if rate, paced := cl.Rate(); len(cl.Rounds) > 0 && paced && events != 40000 || !paced && (events < 20000 || events > 25000) {
 			t.Errorf("%s at %s: %d events in all", cl.BenchName(), rate, events)
 		}
 	}
 }
 
-// A shard that is killed in the midst of a run is begun again: it goes on at once until it
-// has caught up, and what it delivers says that it is the second attempt, and late.
+// aShardIsKilled kills a pod during a run and starts it again. The second attempt skips
+// the barrier until it has caught up. Its result has the attempt number and the delay.
 func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("shard-killed", `"rounds":4`)
 	s := newShards(t, cp, plan)
@@ -235,7 +237,7 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	if err := victim.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = victim.Wait() // It was killed.
+	_ = victim.Wait() // The error is the kill.
 	again := s.start("pod", 2, "pod-2-again")
 	s.wait(first, "pod-0")
 	s.wait(second, "pod-1")
@@ -255,8 +257,8 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	s.merged(all)
 }
 
-// Where the leader is killed and doesn't come back, the others come to their end without
-// it, and say so.
+// theLeaderIsKilled kills the leader and does not restart it. The other pod finishes its
+// run and reports that the leader is absent.
 func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("leader-killed", `"rounds":2`)
 	plan.Pods, plan.Barrier.Duration = 2, 2*time.Second
@@ -266,7 +268,7 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	if err := leader.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = leader.Wait() // It was killed.
+	_ = leader.Wait() // The error is the kill.
 	s.wait(other, "pod-1")
 	var got *lab.Share
 	if _, err := (upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
@@ -283,7 +285,8 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// Bad input is told in a line, and nothing is left in the cluster.
+// shardsRefuse checks that bad input gives one line of output and exit code 2, and leaves
+// no object in the cluster.
 func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("refusing", `"budget":"1m"`)
 	s := newShards(t, cp, plan)
@@ -307,8 +310,8 @@ func (s *shards) leases() []coordinationv1.Lease {
 	return list.Items
 }
 
-// Shards watch one simulated API server, which plays the whole storm to each of them, once
-// in every round.
+// shareAServer runs two pods against one simulated API server. The server plays the whole
+// storm to each pod, once per round.
 func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
 		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
@@ -326,7 +329,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	serve.Stdout, serve.Stderr = &said, &said
 	s.args = []string{"--token-file", token}
 	s.env = []string{"STORM_SERVER_SERVICE_HOST=127.0.0.1", "STORM_SERVER_SERVICE_PORT=" + port}
-	// The shards are there before the server is.
+	// The pods start before the server.
 	cmds := []*exec.Cmd{s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")}
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
@@ -363,8 +366,9 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// Two writers make their shares of a storm in the real cluster, in each round anew, and
-// two shards watch what both make. Nothing is left of it.
+// watchWriters runs two writers and two pods. In each round each writer writes its part
+// of a storm into the real cluster, and each pod watches the objects of both. The writers
+// delete their objects.
 func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
 		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: time.Minute},
@@ -409,7 +413,7 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 }
 
-// freePort returns a free port of the loopback.
+// freePort returns a free port of the loopback interface.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -28,39 +28,39 @@ import (
 	"watchlab/bench/fleet"
 )
 
-// standIn replaces the kubelet: it binds each pod of our Jobs and Deployments to a fake
-// node, runs the command of its container as a process of this machine with the
-// environment, files and service account token of the pod, and reports its status. The
-// Job controller, admission and RBAC are real.
+// standIn replaces the kubelet for the pods of our Jobs and Deployments. It binds each
+// pod to a fake node, runs the container's command as a process of this machine, and
+// reports the pod's status. The process has the environment, files and service account
+// token of the pod. The Job controller, admission and RBAC are real.
 //
-// A process has no root file system, so standIn rewrites the paths of mounts in
-// arguments and files; and no address, so that ports are free ones of the loopback. It
-// enforces no limits and runs no probes.
+// A process has no root file system of its own, so standIn rewrites the paths of mounts
+// in arguments and files. A process has no address of its own either, so its ports are
+// free ports of the loopback interface. standIn enforces no limits and runs no probes.
 type standIn struct {
 	t       testing.TB
 	client  kubernetes.Interface
 	cp      *controlplane.ControlPlane
 	program string
 	dir     string
-	// spoil, if not nil, is told of each process that was started.
+	// spoil, if not nil, is called with each started process.
 	spoil func(pod *corev1.Pod, process *os.Process)
 
 	mu sync.Mutex
-	// pods by UID. Guarded by mu.
+	// pods is by UID. Guarded by mu.
 	pods map[string]*podProcess
-	// services by name: the ports on which they are served here. Guarded by mu.
+	// services holds the local port of each service by name. Guarded by mu.
 	services map[string]int
 	wg       sync.WaitGroup
 }
 
-// podProcess is a pod that standIn runs.
+// podProcess is the process of a pod.
 type podProcess struct {
 	cmd    *exec.Cmd
 	output *output
 	ended  chan struct{}
 }
 
-// output collects the output of processes while tests read it.
+// output collects the output of a running process. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer // Guarded by mu.
@@ -80,7 +80,7 @@ func (o *output) String() string {
 
 const standInNode = "stand-in"
 
-// standInForKubelet runs our pods until the test ends.
+// standInForKubelet starts a standIn that runs until the test ends.
 func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program string) *standIn {
 	t.Helper()
 	config := cp.Config()
@@ -114,7 +114,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 		s.mu.Lock()
 		for _, p := range s.pods {
 			if p.cmd != nil {
-				_ = p.cmd.Process.Kill() // It may have ended.
+				_ = p.cmd.Process.Kill() // The process may have ended.
 			}
 		}
 		s.mu.Unlock()
@@ -123,7 +123,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 	return s
 }
 
-// look runs new pods and ends deleted ones.
+// look starts new pods and stops deleted ones.
 func (s *standIn) look(ctx context.Context) error {
 	list, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=watchlab"})
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *standIn) look(ctx context.Context) error {
 		case pod.DeletionTimestamp != nil && (p == nil || p.over()):
 			err = s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
 		case pod.DeletionTimestamp != nil:
-			_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+			_ = p.cmd.Process.Signal(syscall.SIGTERM) // The process may have ended.
 		case p == nil && pod.Status.Phase == corev1.PodPending && len(pod.Spec.SchedulingGates) == 0:
 			err = s.take(ctx, pod)
 		}
@@ -158,7 +158,7 @@ func (p *podProcess) over() bool {
 	}
 }
 
-// take runs a pod.
+// take binds and starts a pod.
 func (s *standIn) take(ctx context.Context, pod *corev1.Pod) error {
 	pods := s.client.CoreV1().Pods(pod.Namespace)
 	if pod.Spec.NodeName == "" {
@@ -235,7 +235,7 @@ func (s *standIn) report(ctx context.Context, pod *corev1.Pod, phase corev1.PodP
 	}
 }
 
-// command returns the command of the only container, with paths of this machine.
+// command returns the command of the pod's only container, with local paths.
 func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*exec.Cmd, error) {
 	c := pod.Spec.Containers[0]
 	if err := s.mount(ctx, pod, root); err != nil {
@@ -260,7 +260,7 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 		args = append(args, s.here(a, pod, root))
 	}
 	if args[0] == "pod" {
-		// Flag defaults are paths in the pod.
+		// The defaults of these flags do not work outside of a pod.
 		args = append(args, "--metrics-addr=127.0.0.1:0", "--token-file="+filepath.Join(root, fleet.TokenFile))
 	}
 	cmd := exec.Command(s.program, args...)
@@ -268,13 +268,13 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 	return cmd, nil
 }
 
-// here rewrites the paths of mounts.
+// here replaces the paths of mounts with local paths.
 func (s *standIn) here(text string, pod *corev1.Pod, root string) string {
 	var pairs []string
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		pairs = append(pairs, m.MountPath+"/", filepath.Join(root, m.MountPath)+"/")
 	}
-	// One pass: the new paths begin like one of the old ones.
+	// Replace in one pass: a new path may start with an old one.
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
@@ -357,7 +357,7 @@ func (s *standIn) environment(ctx context.Context, pod *corev1.Pod, root string)
 		case from.ResourceFieldRef != nil:
 			q := c.Resources.Limits[corev1.ResourceName(strings.TrimPrefix(from.ResourceFieldRef.Resource, "limits."))]
 			divisor := from.ResourceFieldRef.Divisor
-			// The kubelet rounds up, too.
+			// Round up, as the kubelet does.
 			value = strconv.FormatInt((q.MilliValue()+divisor.MilliValue()-1)/divisor.MilliValue(), 10)
 		default:
 			return nil, fmt.Errorf("the stand-in has no value for %s", e.Name)
@@ -430,7 +430,7 @@ func (s *standIn) port(run string) (int, error) {
 	return port, l.Close()
 }
 
-// said returns the output of the pods with a prefix of their name.
+// said returns the output of all pods whose names have a prefix.
 func (s *standIn) said(ctx context.Context, namespace, prefix string) string {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// fiveThousand is a storm of 5,000 pods and some 2,000 updates, deletions and
+// fiveThousand is a storm of 5,000 pods with about 2,000 updates, deletions and
 // additions.
 const fiveThousand = `name: five-thousand
 profiles:
@@ -38,10 +38,10 @@ profiles:
     drain: 2s
 `
 
-// TestFiveThousandPods creates 5,000 pods in a real cluster and storms them. The
-// command plays the cluster's watch into variants and records it, then plays the
-// recording through all variants of the families that take so many pods. Nothing is
-// left in the cluster.
+// TestFiveThousandPods writes a storm of 5,000 pods into a real cluster. The command
+// plays the cluster's watch into variants and records it. Then it plays the recording
+// through all variants of the families that can handle 5,000 pods. The writer deletes
+// all pods.
 func TestFiveThousandPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: TestApplyAndTee and TestRecord do the same with fewer pods")
@@ -55,7 +55,7 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 
 	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.wlt"))
-	// The warm-up round creates some of the pods, the counted one all.
+	// The warm-up round creates some of the pods, the measured round all of them.
 	outcome := outcomeOf(t, "run", "--family", "deltafifo", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
 		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
 		"--for", "5m", "--rounds", "1", "--out", path("applied"), "-o", "json")
@@ -131,7 +131,7 @@ type running struct {
 	stderr *bytes.Buffer
 }
 
-// background starts the command. It ends with the test at the latest.
+// background starts the command and stops it when the test ends.
 func background(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{cmd: exec.Command(programs.Watchlab(t), args...), stderr: new(bytes.Buffer)}

@@ -14,9 +14,9 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestControlPlane: one with controllers answers through its kubeconfig, says
-// its release, and has made the service account without which a namespace takes
-// no pod; after Stop nothing answers.
+// TestControlPlane starts a control plane with controllers. It must answer through its
+// kubeconfig, report its release, and create the default service account, which pods
+// need. After Stop it must not answer.
 func TestControlPlane(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	config, err := clientcmd.BuildConfigFromFlags("", cp.Kubeconfig())
@@ -47,8 +47,8 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
-// killed: a component that was killed and started again has kept what it had; one
-// that runs is not started, and one that doesn't is not killed.
+// killed checks that a component keeps its data through Kill and Restart. Restart of a
+// running component and Kill of a stopped one must fail.
 func killed(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
 	t.Helper()
 	before, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
@@ -84,8 +84,8 @@ func killed(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inter
 	}
 }
 
-// answers reports whether the API server has what etcd keeps. Without etcd it
-// would think about that for a minute.
+// answers reports whether the API server can read from etcd. It waits 1 s, because
+// without etcd the API server takes a minute to answer.
 func answers(t *testing.T, client kubernetes.Interface) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

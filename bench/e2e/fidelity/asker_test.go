@@ -63,7 +63,7 @@ type Asker struct {
 	typed     kubernetes.Interface
 	metadata  metadata.Interface
 	open      []*stream
-	// err is why the question could not be asked.
+	// err is the first error of the question's preparation.
 	err error
 }
 
@@ -254,7 +254,7 @@ func (a *Asker) aged(token string) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// say records a finding of the question itself.
+// say records a result that the question computes itself.
 func (a *Asker) say(call string, said map[string]any) {
 	a.rec.add(Answer{Call: call, Said: said})
 }
@@ -361,7 +361,7 @@ func (a *Asker) frames(path, accept string, n int) {
 	}
 }
 
-// goOn lists with the token that a refused list offers.
+// goOn lists with the continue token of a refused list.
 func (a *Asker) goOn(r resource, refused *unstructured.UnstructuredList) {
 	if token := refused.GetContinue(); token != "" {
 		a.list(r, metav1.ListOptions{Limit: 2, Continue: token})

@@ -11,10 +11,10 @@ import (
 
 // Difference is one field in which two answers differ.
 type Difference struct {
-	// Call is what was asked, Path where in the answer it is.
+	// Call is the request. Path is the path of the field in the answer.
 	Call, Path string
-	// Theirs is what the real server says there, Ours what the simulated one does.
-	// Both are JSON, or Nothing.
+	// Theirs is the value of the real server, Ours that of the simulated server. Both
+	// are JSON, or [Nothing] for an absent field.
 	Theirs, Ours string
 }
 
@@ -48,7 +48,7 @@ func compare(theirs, ours []Answer) []Difference {
 	return found
 }
 
-// gist is the code and the kind of an answer, or of an event.
+// gist returns the code and the kind of an answer or an event.
 func gist(said map[string]any) string {
 	body, _ := said["body"].(map[string]any)
 	kind, _ := body["kind"].(string)

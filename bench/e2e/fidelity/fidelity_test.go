@@ -4,16 +4,16 @@
 //  1. A [Question] is a script of client-go calls. An [Asker] runs it against one
 //     server, in an empty namespace, and records every answer: the code, the
 //     headers that clients act on, the whole body, the events of watches.
-//  2. Values that differ between runs (versions, uids, generated names, times)
-//     are replaced by numbered placeholders in order of appearance
-//     (normal_test.go). An unchanged version keeps its number.
+//  2. Numbered placeholders replace values that differ between runs (versions, uids,
+//     generated names, times), in order of appearance (normal_test.go). An unchanged
+//     version keeps its number.
 //  3. The results are compared field by field (compare_test.go).
 //  4. A known difference has a reason, which is part of the question. A difference
 //     without a reason is an error, and so is a reason without a difference.
 //     [Page] writes all of them.
 //
-// Rejected: comparing the objects that client-go decodes. That hides what other
-// clients see.
+// Rejected: comparing the objects that client-go decodes. That hides differences that
+// other clients see.
 package fidelity
 
 import (
@@ -26,32 +26,32 @@ import (
 
 // Question is a script of requests and the reason of its known differences.
 type Question struct {
+	// Area is the group of the question, such as "List".
 	Area string
-
+	// Asked is the text of the question in the table.
 	Asked string
-
+	// Ask runs the requests.
 	Ask func(*Asker)
-
+	// Why is the reason of the differences. Empty: the answers must be equal.
 	Why string
 }
 
 // Errors of a [Result].
 var (
-	// ErrUnexplained: the answers differ and the question gives no reason.
+	// ErrUnexplained reports different answers to a question without a reason.
 	ErrUnexplained = errors.New("unexplained difference")
-	// ErrAgreed: the answers are equal although the question gives a reason for a
-	// difference.
+	// ErrAgreed reports equal answers to a question with a reason for a difference.
 	ErrAgreed = errors.New("reason without a difference")
-	// ErrSetup: a question could not be prepared.
+	// ErrSetup reports a failed preparation of a question.
 	ErrSetup = errors.New("setup failed")
 )
 
 // Result is the comparison of the answers to one question.
 type Result struct {
 	Question
-
+	// Answers is the number of answers of the real server.
 	Answers int
-
+	// Differences are in the order of the answers.
 	Differences []Difference
 }
 
@@ -70,8 +70,8 @@ func (r *Result) Check() error {
 	return nil
 }
 
-// Compare runs a question against both servers concurrently and compares the
-// answers. It creates the namespace and leaves it behind.
+// Compare runs a question against both servers concurrently and compares the answers. It
+// creates the namespace and does not delete it.
 func Compare(ctx context.Context, ours, theirs *Server, q Question, namespace string) (*Result, error) {
 	var answers [2][]Answer
 	var errs [2]error

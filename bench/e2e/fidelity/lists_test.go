@@ -60,7 +60,7 @@ var lists = []Question{
 	}},
 	{Asked: "resourceVersion 0, with a limit", Ask: func(a *Asker) {
 		several(a, 3)
-		a.list(configMaps, metav1.ListOptions{}) // What the watch cache has seen by then.
+		a.list(configMaps, metav1.ListOptions{}) // The watch cache catches up.
 		a.list(configMaps, metav1.ListOptions{ResourceVersion: "0", Limit: 2})
 	}},
 	{Asked: "NotOlderThan a version", Ask: func(a *Asker) {
@@ -154,7 +154,7 @@ var lists = []Question{
 	}},
 	{Asked: "one object, at version 0, and at one of the future", Ask: func(a *Asker) {
 		several(a, 1)
-		a.list(configMaps, metav1.ListOptions{}) // What the watch cache has seen by then.
+		a.list(configMaps, metav1.ListOptions{}) // The watch cache catches up.
 		a.request("GET", "configmaps/a", nil, "")
 		a.request("GET", "configmaps/a", nil, "", "resourceVersion", "0")
 		a.request("GET", "configmaps/a", nil, "", "resourceVersion", "1000000000")

@@ -14,11 +14,11 @@ const longestBase = 58
 // names maps values that differ between runs to placeholders.
 type names struct {
 	now func() time.Time
-	// seen are the names that were given, by kind and value.
+	// seen holds the placeholders by kind and value.
 	seen map[string]string
-	// count is how many there are of each kind.
+	// count is the number of placeholders by kind.
 	count map[string]int
-	// generated are names that the server made, with what stands for them.
+	// generated replaces names that the server generated; pairs are its arguments.
 	generated *strings.Replacer
 	pairs     []string
 }
@@ -66,7 +66,7 @@ func (n *names) at(key string, x any, list bool) any {
 		}
 		out := make(map[string]any, len(x))
 		for _, k := range sorted(x) {
-			// The version of a list is not that of an object.
+			// A list has its own resourceVersion, apart from its items'.
 			out[k] = n.at(k, x[k], list || isList && k == "metadata")
 		}
 		return out
@@ -81,7 +81,7 @@ func (n *names) at(key string, x any, list bool) any {
 		case x == "":
 			return x
 		case versioned[key] && list:
-			// A real server counts the writes of all resources with one number.
+			// Not comparable: a real server counts the writes of all resources.
 			return "<version of the list>"
 		case versioned[key]:
 			return n.name("version", x)
@@ -122,7 +122,7 @@ func (n *names) learn(object map[string]any) {
 	m, _ := object["metadata"].(map[string]any)
 	base, _ := m["generateName"].(string)
 	name, _ := m["name"].(string)
-	// The server cuts a long base.
+	// The server truncates a long base.
 	made, ok := strings.CutPrefix(name, base[:min(len(base), longestBase)])
 	if base == "" || !ok || !suffix.MatchString(made) {
 		return

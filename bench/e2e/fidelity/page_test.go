@@ -87,7 +87,7 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// apart cuts the common prefix of two long texts.
+// apart removes the common prefix of two long texts.
 func apart(a, b string) (string, string) {
 	x, y := []rune(a), []rune(b)
 	n := 0

@@ -179,7 +179,7 @@ var validations = []Question{
 		u.Object["unknown"] = "1"
 		for _, v := range []string{"Strict", "Warn"} {
 			got, err := a.of(configMaps).Update(a.ctx, u, metav1.UpdateOptions{FieldValidation: v})
-			_, _ = got, err // They are written down.
+			_, _ = got, err // The recorder has the answer.
 			a.patchWith(configMaps, "a", mergePatch, `{"unknown":1,"metadata":{"alsoUnknown":1}}`, metav1.PatchOptions{FieldValidation: v})
 			a.patchWith(configMaps, "a", jsonPatch, `[{"op":"add","path":"/unknown","value":1}]`, metav1.PatchOptions{FieldValidation: v})
 			a.patchWith(configMaps, "a", strategic, `{"unknown":1}`, metav1.PatchOptions{FieldValidation: v})

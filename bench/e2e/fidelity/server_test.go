@@ -22,13 +22,13 @@ import (
 
 // Server is a server under comparison.
 type Server struct {
-	// Name tells it from the other: "kube-apiserver".
+	// Name is the server's name in reports, such as "kube-apiserver".
 	Name string
-	// Forget has it give up the history of widgets that is older than now.
+	// Forget makes the server drop the history of widgets up to now.
 	Forget func(context.Context) error
 	config *rest.Config
-	// unseen makes what questions take for granted; nothing is written down of
-	// it, nor of discovery.
+	// unseen creates the objects that questions presuppose. The recorder records
+	// neither its answers nor discovery's.
 	unseen    *dynamic.DynamicClient
 	discovery *discovery.DiscoveryClient
 }
@@ -98,18 +98,18 @@ func (s *Server) Define(ctx context.Context, eventually func(what string, check 
 
 // Answer is one recorded response or watch event.
 type Answer struct {
-	// Call is what was asked.
+	// Call is the request: method and path, or "watch" for an event.
 	Call string
-	// Said is the answer as JSON knows it.
+	// Said is the answer as decoded JSON.
 	Said map[string]any
 }
 
 // recorder collects answers.
 type recorder struct {
 	mu sync.Mutex
-	// off while it does not. Guarded by mu.
+	// off pauses the recording. Guarded by mu.
 	off bool
-	// answers as they came. Guarded by mu.
+	// answers are in the order of arrival. Guarded by mu.
 	answers []Answer
 }
 
@@ -147,12 +147,12 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 			}
 		}
 		if req.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
-			// Its events are written down as they are read.
+			// The stream records the events when it reads them.
 			r.add(a)
 			return resp, nil
 		}
 		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close() // All of it was read.
+		_ = resp.Body.Close() // The body was read completely.
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 		case "text/plain", "application/yaml":
 			a.Said["body"] = string(body)
 		default:
-			// What there is in other encodings, client-go says.
+			// client-go decodes other encodings; see Asker.decodes.
 		}
 		r.add(a)
 		return resp, nil
@@ -174,7 +174,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// short returns a path without its common prefix.
+// short returns a request's path without the prefix up to the namespace.
 func short(req *http.Request) string {
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	if i := len(parts) - 1; i > 2 {

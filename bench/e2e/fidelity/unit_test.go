@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Values that differ between runs get placeholders in order of appearance.
+// TestNormal checks that values that differ between runs get placeholders in order of
+// appearance.
 func TestNormal(t *testing.T) {
 	n := newNames()
 	n.now = func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
@@ -84,7 +85,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A difference needs a reason, and a reason a difference.
+// TestCheck checks that a difference needs a reason, and a reason a difference.
 func TestCheck(t *testing.T) {
 	differs := []Difference{{"GET a", "x", "1", "2"}}
 	for _, tc := range []struct {
@@ -142,7 +143,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Questions are distinct and complete.
+// TestQuestions checks that all questions are distinct and complete.
 func TestQuestions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, q := range Questions() {

@@ -20,7 +20,7 @@ var watches = []Question{
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()})
 		a.create(configMaps, "{metadata: {name: a}, data: {n: '1'}}")
 		a.changed(configMaps, "a", `{"data":{"num":"2"}}`)
-		a.changed(configMaps, "a", `{"data":{"num":"2"}}`) // Nothing new, no event.
+		a.changed(configMaps, "a", `{"data":{"num":"2"}}`) // No change, so no event.
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 		w.untilGone("a")
 	}},

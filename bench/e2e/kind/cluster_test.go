@@ -30,11 +30,11 @@ import (
 
 const (
 	namespace = "watchlab"
-	// patience limits steps of seconds to a minute.
+	// patience is the time limit of steps that take up to a minute.
 	patience = 5 * time.Minute
-	// over limits a run of a minute on a busy machine, with a pod that the Job retries.
+	// over is the time limit of a one-minute run on a busy machine, with one pod retry.
 	over = 15 * time.Minute
-	// pull limits the pull of an image.
+	// pull is the time limit of an image pull.
 	pull = 3 * time.Minute
 )
 
@@ -50,8 +50,8 @@ type cluster struct {
 	transcript io.Writer
 }
 
-// connect finds the cluster of $CLUSTER, which make e2e-kind sets; without it the test
-// skips.
+// connect returns the cluster named by $CLUSTER, which make e2e-kind sets. Without it
+// connect skips the test.
 func connect(t *testing.T, transcript io.Writer) *cluster {
 	t.Helper()
 	c := &cluster{name: os.Getenv("CLUSTER"), transcript: transcript}
@@ -89,7 +89,7 @@ func connect(t *testing.T, transcript io.Writer) *cluster {
 // say writes a line to the transcript.
 func (c *cluster) say(format string, args ...any) { fmt.Fprintf(c.transcript, format+"\n", args...) }
 
-// call runs a command in the root of the tree and returns its exit code and output.
+// call runs a command in the root folder and returns its exit code and output.
 func (c *cluster) call(t *testing.T, name string, args ...string) (int, string) {
 	t.Helper()
 	shown := name
@@ -120,7 +120,7 @@ func (c *cluster) call(t *testing.T, name string, args ...string) (int, string) 
 	return 0, ""
 }
 
-// make calls make, which must succeed.
+// make runs make, which must succeed, and returns its output.
 func (c *cluster) make(t *testing.T, args ...string) string {
 	t.Helper()
 	if c.name != "watchlab" {
@@ -133,14 +133,14 @@ func (c *cluster) make(t *testing.T, args ...string) string {
 	return out
 }
 
-// watchlab calls `watchlab cluster VERB` for this cluster.
+// watchlab runs `watchlab cluster VERB` for this cluster.
 func (c *cluster) watchlab(t *testing.T, verb string, args ...string) (int, string) {
 	t.Helper()
 	in := []string{"cluster", verb, "--kubeconfig", c.kubeconfig, "--context", "kind-" + c.name}
 	return c.call(t, "bin/watchlab", append(in, args...)...)
 }
 
-// status returns the state of a run, without a line in the transcript.
+// status returns the state of a run. It writes no line to the transcript.
 func (c *cluster) status(ctx context.Context, run string) (fleet.State, error) {
 	cmd := exec.CommandContext(ctx, "bin/watchlab", "cluster", "status", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--name", run, "-o", "json")
 	cmd.Dir = root
@@ -154,7 +154,7 @@ func (c *cluster) status(ctx context.Context, run string) (fleet.State, error) {
 	return s, json.Unmarshal(out, &s)
 }
 
-// until waits until a condition holds.
+// until calls ask until it returns true. It fails the test after limit.
 func until(t *testing.T, what string, limit time.Duration, ask func(context.Context) (bool, error)) {
 	t.Helper()
 	var last error
@@ -213,20 +213,20 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	code, _ := c.call(t, "scripts/kind/load.sh", c.name, image)
 	switch code {
 	case 0:
-	case 3: // It has no module.
+	case 3: // The program has no Go module.
 		c.say("#### SKIPPED: %s can't be pulled nor built, and what it shows is NOT tried ####", image)
 		return false
 	default:
 		t.Fatalf("%s can't be loaded: exit code %d", image, code)
 	}
-	// A new pod does not wait for the next attempt to pull.
+	// Delete the pod: a new one does not wait for the pull back-off.
 	if err := c.client.CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}); err != nil {
 		t.Fatal(err)
 	}
 	unpullable = false
 	until(t, name+" is ready", patience, func(ctx context.Context) (bool, error) {
 		ok, err := look(ctx)
-		if unpullable { // That is still the pod that is going.
+		if unpullable { // Still the terminating pod.
 			unpullable = false
 			return false, err
 		}
@@ -235,8 +235,8 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 	return true
 }
 
-// forward forwards a port of the loopback to a pod until the test ends, as kubectl
-// port-forward does, and returns the URL.
+// forward forwards a local port to a pod until the test ends, like kubectl port-forward,
+// and returns the URL.
 func (c *cluster) forward(t *testing.T, name string, port int) string {
 	t.Helper()
 	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
@@ -275,7 +275,7 @@ func (c *cluster) forward(t *testing.T, name string, port int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local)
 }
 
-// getJSON decodes the JSON at a URL.
+// getJSON fetches a URL and decodes the JSON.
 func getJSON(ctx context.Context, address string, query url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+query.Encode(), nil)
 	if err != nil {

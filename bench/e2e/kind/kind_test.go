@@ -1,8 +1,11 @@
-// Package kind tests README and docs/kind.md in a real kind cluster:
-// `make e2e-kind CLUSTER=name`. The cluster must exist: `make kind-up`, or any other
-// that kind knows or that has the context kind-NAME. The test builds and loads the
-// image of watchlab. The cluster pulls other images, or the test builds them from their
-// pinned Go modules; a part that needs an image that is neither is skipped.
+// Package kind tests README.md and docs/kind.md in a real kind cluster:
+//
+//	make e2e-kind CLUSTER=name
+//
+// The cluster must exist: `make kind-up` creates one, and any other kind cluster or
+// context kind-NAME works too. The test builds and loads the image of watchlab. The
+// cluster pulls the other images; where it cannot, the test builds them from pinned Go
+// modules, and skips parts whose image has no Go module.
 //
 // bin/e2e-kind.txt holds the output of the commands.
 package kind
@@ -29,11 +32,11 @@ import (
 	"watchlab/bench/lab"
 )
 
-// theREADME is the command of the README; the caller has run make kind-up.
+// theREADME is the command of README.md. The caller has run make kind-up.
 const theREADME = "make kind-up image-load kind-run kind-results kind-down"
 
-// TestKind runs the parts in order. Each leaves the cluster as it was, except for the
-// image and the observers.
+// TestKind runs the parts in order. Each part cleans up, except for the image and the
+// telemetry servers.
 func TestKind(t *testing.T) {
 	var transcript bytes.Buffer
 	c := connect(t, io.MultiWriter(os.Stdout, &transcript))
@@ -46,7 +49,7 @@ func TestKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.transcript = io.MultiWriter(os.Stdout, file)
-	// An interrupted test may have left objects; the namespace may not exist.
+	// Delete objects of an interrupted test. The namespace may not exist.
 	c.cleaned(t)
 
 	for _, part := range []struct {
@@ -71,11 +74,11 @@ func TestKind(t *testing.T) {
 			c.cleaned(t)
 		}
 	}
-	// A part that runs alone leaves nothing either.
+	// Clean up after a part that runs alone, too.
 	c.cleaned(t)
 }
 
-// cleaned deletes all of watchlab from the cluster.
+// cleaned deletes all objects of watchlab from the cluster.
 func (c *cluster) cleaned(t *testing.T) {
 	t.Helper()
 	_, err := c.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -84,10 +87,10 @@ func (c *cluster) cleaned(t *testing.T) {
 	}
 }
 
-// results matches the folder that `make kind-results` prints.
+// results matches the results folder in the output of `make kind-results`.
 var results = regexp.MustCompile(`results/\d{4}-\d\d-\d\d-[0-9a-z]+(?:-dirty)?-[a-z0-9-]+`)
 
-// collected reads the results folder that a command printed.
+// collected loads the results folder that a command printed.
 func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merged) {
 	t.Helper()
 	name := results.FindString(said)
@@ -101,7 +104,7 @@ func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merge
 			t.Error(err)
 			continue
 		}
-		// On a busy machine no figure may be valid; then bench.txt is empty.
+		// On a busy machine no cell may be valid. Then bench.txt is empty.
 		if info.Size() == 0 && f != "bench.txt" {
 			t.Errorf("%s/%s is empty", name, f)
 		}
@@ -116,7 +119,7 @@ func (c *cluster) collected(t *testing.T, said string) (dir string, m *lab.Merge
 	return dir, o.Merged
 }
 
-// allThere fails unless the shares of all n pods were merged.
+// allThere checks that the results of all n pods were merged.
 func allThere(t *testing.T, m *lab.Merged, n int) {
 	t.Helper()
 	var indexes []int
@@ -132,8 +135,8 @@ func allThere(t *testing.T, m *lab.Merged, n int) {
 	}
 }
 
-// testImage: two clones build images with the same bytes, for both architectures, and
-// `kind load image-archive` loads both.
+// testImage checks that two clones build byte-identical images for both architectures,
+// and that `kind load image-archive` loads them.
 func testImage(t *testing.T, c *cluster) {
 	var digests []string
 	for _, name := range []string{"a", "b/longer-path"} {
@@ -162,7 +165,7 @@ func testImage(t *testing.T, c *cluster) {
 	c.say("# both builds are %s", digests[0])
 }
 
-// testREADME runs the commands of the README word for word.
+// testREADME runs the commands of README.md verbatim.
 func testREADME(t *testing.T, c *cluster) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
@@ -175,21 +178,21 @@ func testREADME(t *testing.T, c *cluster) {
 	said := c.make(t, words[2:len(words)-1]...)
 	_, m := c.collected(t, said)
 	allThere(t, m, 4)
-	// The run is gone; the namespace stays for the next one.
+	// The run is deleted. The namespace stays for the next run.
 	until(t, "the run is gone", patience, func(ctx context.Context) (bool, error) {
 		pods, err := c.pods(ctx, "watchlab.dev/run")
 		return len(pods) == 0, err
 	})
 }
 
-// long is a run of about a minute, for parts that act while it plays.
+// long holds the flags of a run of about a minute, for parts that act during a run.
 var long = []string{
 	"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
 	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
 }
 
-// testKilled: the Job retries a pod that is killed while it plays, the others continue, all
-// are merged, and the status and the report say so.
+// testKilled kills a pod during a run. The Job retries the pod, the others continue, and
+// all results are merged. The status and the report show the retry.
 func testKilled(t *testing.T, c *cluster) {
 	const run, victim = "killed", 2
 	args := append([]string{"--name", run, "--overlay", "kind", "--pods", "4", "--barrier", "45s", "--wait=false", "--"}, long...)
@@ -272,12 +275,11 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 }
 
-// testObserved: Prometheus finds and scrapes all pods of a run, the collector receives
-// its traces, Grafana has our dashboards, Pyroscope our pprof profiles.
+// testObserved checks the telemetry of a run. Prometheus scrapes all pods, the collector
+// receives traces, Grafana has our dashboards, and Pyroscope has our pprof profiles.
 func testObserved(t *testing.T, c *cluster) {
 	const run = "observed"
-	// A first, short run deploys the observers, so that they run during all of the next
-	// one.
+	// A short run deploys the telemetry servers, so that they are up during the next run.
 	c.make(t, "kind-run", "RUN=first", "OVERLAY=kind-observed", "PODS=1", "FLAGS=--family queue --impl ring --storm recorded-gang --rounds 1")
 	there := map[string]bool{}
 	for _, name := range []string{"prometheus", "collector", "pyroscope", "tempo", "grafana"} {
@@ -368,7 +370,7 @@ func (c *cluster) log(t *testing.T, name string) string {
 	return string(b)
 }
 
-// testSharedServer: pods watch one simulated API server.
+// testSharedServer runs pods that watch one simulated API server.
 func testSharedServer(t *testing.T, c *cluster) {
 	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "PODS=2", "MODE=shared-server",
 		"FLAGS=--family deltafifo --delivery in-order --storm recorded-gang --for 10s --rounds 2")
@@ -376,14 +378,14 @@ func testSharedServer(t *testing.T, c *cluster) {
 	allThere(t, m, 2)
 }
 
-// testWriters: writers create pods in this cluster, and other pods play the real API
-// server's watch of them.
+// testWriters runs writers that create pods in this cluster. The other pods of the run
+// play the real API server's watch of the created pods.
 func testWriters(t *testing.T, c *cluster) {
 	said := c.make(t, "kind-run", "kind-results", "RUN=written", "PODS=2", "MODE=cluster",
 		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
 	_, m := c.collected(t, said)
 	allThere(t, m, 2)
-	// The objects of writers are gone, with their namespaces.
+	// The writers' objects and namespaces are deleted.
 	until(t, "what writers made is gone", patience, func(ctx context.Context) (bool, error) {
 		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -409,8 +411,8 @@ func writtenFor(labels map[string]string) bool {
 	return false
 }
 
-// testFakeNodes: 500 nodes without kubelets become ready and renew their leases; a run
-// plays the watch of them.
+// testFakeNodes creates 500 nodes without kubelets. They must become ready and renew
+// their leases, and a run plays the watch of the nodes.
 func testFakeNodes(t *testing.T, c *cluster) {
 	const nodes = 500
 	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--pods", "1", "--",
@@ -443,7 +445,7 @@ func testFakeNodes(t *testing.T, c *cluster) {
 	}
 }
 
-// testClean: one command deletes all of watchlab from the cluster.
+// testClean checks that one command deletes all objects of watchlab from the cluster.
 func testClean(t *testing.T, c *cluster) {
 	c.make(t, "kind-clean")
 	client := c.client

@@ -1,10 +1,11 @@
-// Nodes scales the nodes without kubelets of a cluster. KWOK, which overlay kwok
-// deploys, renews their leases and reports their status, so that thousands of them
-// cause the watch streams of thousands of kubelets.
+// Nodes creates and deletes fake nodes, which have no kubelet, until a cluster has
+// --count of them.
 //
 //	go run ./kind/nodes --context kind-watchlab --count 1000
 //
-// A taint keeps pods away that do not tolerate it.
+// KWOK, which the overlay kwok deploys, renews the nodes' leases and reports their
+// status. Thousands of fake nodes cause the watch streams of thousands of kubelets. A
+// taint keeps ordinary pods away.
 package main
 
 import (
@@ -88,12 +89,12 @@ const (
 	kwokOurs = "fake"
 	// ours labels the nodes that scale may delete.
 	ours = "watchlab.dev/fake-node"
-	// atOnce limits the concurrent requests.
+	// atOnce is the number of concurrent requests.
 	atOnce = 16
 )
 
-// scale creates missing nodes and deletes surplus ones until there are n, and returns
-// their numbers. It costs a list and a request for each of them.
+// scale creates or deletes fake nodes until there are n. It returns the numbers of
+// created and deleted nodes. Cost: one list, and one request per node.
 func scale(ctx context.Context, nodes typed.NodeInterface, n int) (made, removed int, err error) {
 	want := map[string]bool{}
 	for i := range n {
@@ -139,7 +140,7 @@ func scale(ctx context.Context, nodes typed.NodeInterface, n int) (made, removed
 
 func name(i int) string { return fmt.Sprintf("watchlab-fake-%05d", i) }
 
-// node returns a node of a common size, as a kubelet registers it.
+// node returns a node of a common size, in the form that a kubelet registers.
 func node(name string) *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("32"),

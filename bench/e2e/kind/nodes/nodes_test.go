@@ -34,7 +34,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestNobodyIsBound: KWOK knows the node, and the scheduler leaves it alone.
+// TestNobodyIsBound checks that a node has KWOK's annotation, and the taint that keeps
+// the scheduler away.
 func TestNobodyIsBound(t *testing.T) {
 	n := node(name(3))
 	if n.Annotations["kwok.x-k8s.io/node"] != "fake" {
