@@ -19,14 +19,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is a part of a file with one object or list, and its first line.
+// document is a part of a file with one object or list.
 type document struct {
 	data []byte
+	// line number of the first line, from 1
 	line int
 }
 
-// Decode reads the objects of a file in JSON or YAML; see [Load] for the results. The
-// source is for errors. An empty file is no error.
+// Decode reads the objects of a file in JSON or YAML; see [Load] for the results. source is
+// the name in errors. An empty file is not an error.
 func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 	docs, err := split(data)
 	var errs []error
@@ -43,11 +44,11 @@ func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// split splits a file. It returns the documents before an error.
+// split splits a file into documents. With an error it returns the documents before it.
 func split(data []byte) ([]document, *Error) {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
 		docs, err := splitJSON(data)
-		// A file that is no JSON from its first value on may be YAML in flow style.
+		// A file that is not JSON from its first value may be YAML in flow style.
 		if err == nil || len(docs) > 0 || json.Valid(data) {
 			return docs, err
 		}
@@ -61,7 +62,7 @@ func split(data []byte) ([]document, *Error) {
 	return splitYAML(data)
 }
 
-// splitJSON splits a sequence of values.
+// splitJSON splits a sequence of JSON values.
 func splitJSON(data []byte) ([]document, *Error) {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -87,14 +88,14 @@ func splitJSON(data []byte) ([]document, *Error) {
 	}
 }
 
-// line returns the line of an offset, from 1.
+// line returns the line number of an offset, from 1.
 func line(data []byte, at int64) int {
 	at = min(max(at, 0), int64(len(data)))
 	return 1 + bytes.Count(data[:at], []byte("\n"))
 }
 
-// splitYAML splits a file at the lines that begin with ---, like apimachinery's
-// reader, which does not tell its line.
+// splitYAML splits a file at lines that begin with ---. apimachinery's reader does the same
+// but does not return line numbers.
 func splitYAML(data []byte) ([]document, *Error) {
 	var docs []document
 	begin, at, n := 0, 0, 0
@@ -124,8 +125,8 @@ func splitYAML(data []byte) ([]document, *Error) {
 	return docs, nil
 }
 
-// content returns the document from its first line with content; false where there is
-// none.
+// content returns the document from its first line with content. It returns false for an empty
+// document.
 func content(data []byte, first int) (document, bool) {
 	for len(data) > 0 {
 		l, rest, _ := bytes.Cut(data, []byte("\n"))
@@ -189,7 +190,7 @@ func (d document) decode(source string, lenient bool) ([]Object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// isList reports whether the object is a list of others.
+// isList reports whether the object is a list of objects.
 func isList(data []byte) bool {
 	var list struct {
 		Items *json.RawMessage `json:"items"`
@@ -197,7 +198,7 @@ func isList(data []byte) bool {
 	return json.Unmarshal(data, &list) == nil && list.Items != nil
 }
 
-// flat splits the aggregated errors of visitors.
+// flat returns the elements of an aggregated error.
 func flat(err error) []error {
 	if err == nil {
 		return nil
@@ -209,7 +210,7 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// named refuses an object without a name or without a version.
+// named rejects an object without a name or a version.
 func named(info *resource.Info, err error) error {
 	if err != nil {
 		return err
@@ -227,7 +228,7 @@ func named(info *resource.Info, err error) error {
 	return nil
 }
 
-// typed converts an object to its Go type, where client-go has one.
+// typed converts an object to its Go type if client-go has one.
 func typed(lenient bool) resource.VisitorFunc {
 	return func(info *resource.Info, err error) error {
 		if err != nil {
@@ -251,10 +252,10 @@ func typed(lenient bool) resource.VisitorFunc {
 	}
 }
 
-// yamlLine matches the line in an error of the YAML parser, relative to the document.
+// yamlLine matches the line number in an error of the YAML parser, relative to the document.
 var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\d+): `)
 
-// fail adds the line to an error: that of the parser, else the document's first.
+// fail adds a line number to an error: that of the parser, else the document's first line.
 func (d document) fail(source string, err error) error {
 	text := err.Error()
 	for _, noise := range []string{"error converting YAML to JSON: ", "unable to decode " + strconv.Quote(source) + ": ", "error parsing " + source + ": "} {

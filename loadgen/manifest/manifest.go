@@ -16,8 +16,8 @@
 //	 4. Visitors convert each object to its Go type, where client-go has one, and
 //	    validate it.
 //
-// Errors of a document name its file and line, which the Builder's do not; the other
-// documents are still read.
+// Errors of a document contain its file and line, which the Builder's errors lack. Load still
+// reads all other documents.
 package manifest
 
 import (
@@ -38,41 +38,51 @@ import (
 )
 
 var (
-	// ErrManifest is wrapped by the error for a document that is no object.
+	// ErrManifest is wrapped by the error for a document that is not an object.
 	ErrManifest = errors.New("invalid manifest")
-	// ErrEmpty is wrapped by the error for sources without an object.
+	// ErrEmpty is wrapped by the error for sources without objects.
 	ErrEmpty = errors.New("no objects")
 )
 
 // StdinName is the source of objects from standard input.
 const StdinName = "standard input"
 
-// maxBytes is the maximum size of a file, a URL or standard input.
+// maxBytes is the maximum size of a file, a URL or standard input in bytes.
 const maxBytes = 256 << 20
 
-// Options are the sources. Lenient ignores unknown and duplicate fields.
+// Options are the sources of [Load].
 type Options struct {
-	// Filenames are files, folders, patterns, http and https URLs, and "-" for
-	// Stdin, each as kubectl's -f takes it. They are read in this order.
+	// Filenames are files, folders, patterns, http and https URLs, and "-" for Stdin, as in
+	// kubectl's -f. They are read in this order.
 	Filenames []string
+	// Recursive also reads the folders below a folder.
 	Recursive bool
-	Stdin     io.Reader
-	Lenient   bool
-	Client    *http.Client
+	// Stdin is read once, for "-".
+	Stdin io.Reader
+	// Lenient ignores unknown and duplicate fields, as API servers and the kubelet do. The
+	// last duplicate wins.
+	Lenient bool
+	// Client requests the URLs; nil uses a client with a timeout of 30 s.
+	Client *http.Client
 }
 
-// Object is one object of a manifest. Item is its number in a List, from 1; 0 where
-// it is in none.
+// Object is one object of a manifest.
 type Object struct {
-	// Object is of its Go type where client-go has one, else
-	// *unstructured.Unstructured. Its kind and apiVersion are set.
+	// Object has its Go type if client-go has one, else *unstructured.Unstructured. Its kind
+	// and apiVersion are set.
 	runtime.Object
-	Kind      schema.GroupVersionKind
+	// Kind is the group, version and kind of the object.
+	Kind schema.GroupVersionKind
+	// Namespace is empty if the manifest has none.
 	Namespace string
-	Name      string
-	Source    string
-	Line      int
-	Item      int
+	// Name is empty for an object with generateName.
+	Name string
+	// Source is the file, the URL or [StdinName].
+	Source string
+	// Line is the first line of the document, from 1.
+	Line int
+	// Item is the position in a List, from 1; 0 outside a List.
+	Item int
 }
 
 // String returns the object's kind and name with its source and line.
@@ -80,12 +90,15 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s (%s)", o.Kind.Kind, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, position(o.Source, o.Line))
 }
 
-// Error is the error of a document or a source.
+// Error is the error of one document or source.
 type Error struct {
 	// Source is the file, the URL or [StdinName].
 	Source string
-	Line   int
-	Err    error
+	// Line is the line of the error if known, else the first line of the document, from 1; 0
+	// means the whole source.
+	Line int
+	// Err is the cause.
+	Err error
 }
 
 // Error returns one line: source:line: error.
@@ -104,9 +117,9 @@ func position(source string, line int) string {
 	return source + ":" + strconv.Itoa(line)
 }
 
-// PodTemplates returns the pod templates of objects: pods, PodTemplates, Deployments,
-// ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, Jobs and CronJobs.
-// The error wraps [ErrManifest] and names the first object without one.
+// PodTemplates returns the pod templates of objects. It supports pods, PodTemplates,
+// Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, Jobs and
+// CronJobs. The error wraps [ErrManifest] and names the first object of another kind.
 func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
 	templates := make([]v1.PodTemplateSpec, 0, len(objects))
 	for _, o := range objects {
@@ -140,12 +153,11 @@ func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
 	return templates, nil
 }
 
-// Load reads all objects, in order. The error joins one [*Error] for each invalid
-// document and each unreadable source; Load returns the objects of all others with
-// it. Without an object or another error, the error wraps [ErrEmpty]. When ctx ends,
-// it is ctx's.
+// Load reads all objects in order. The error joins one [*Error] per invalid document and
+// unreadable source; Load also returns all valid objects. If there are no objects and no other
+// errors, the error wraps [ErrEmpty]. If ctx ends, the error is that of ctx.
 //
-// Memory: the largest source and all objects.
+// It holds the largest source and all objects in memory.
 func Load(ctx context.Context, opts Options) ([]Object, error) {
 	var objects []Object
 	var errs []error
@@ -188,7 +200,7 @@ func quoted(names []string) string {
 	return strings.Join(q, ", ")
 }
 
-// parts splits a joined error.
+// parts returns the elements of a joined error.
 func parts(err error) []error {
 	if err == nil {
 		return nil

@@ -24,7 +24,7 @@ type source struct {
 	read func(ctx context.Context) ([]byte, error)
 }
 
-// expand returns the sources of a name. Like kubectl, it returns those that it found
+// expand returns the sources for a name. Like kubectl, it returns the found sources together
 // with an error for the others.
 func (o *Options) expand(name string) ([]source, error) {
 	switch {
@@ -34,7 +34,7 @@ func (o *Options) expand(name string) ([]source, error) {
 				return nil, errors.New("it cannot be read here")
 			}
 			in := o.Stdin
-			o.Stdin = strings.NewReader("") // It can be read once.
+			o.Stdin = strings.NewReader("") // Stdin is readable once only.
 			return readAll(in)
 		}}}, nil
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
@@ -62,7 +62,7 @@ func (o *Options) expand(name string) ([]source, error) {
 	var sources []source
 	var errs []error
 	for _, n := range names {
-		// Only their paths are of use: the visitors need a Builder.
+		// Only the paths are usable: the visitors need a Builder.
 		visitors, err := resource.ExpandPathsToFileVisitors(nil, n, o.Recursive, resource.FileExtensions, nil)
 		if err != nil {
 			errs = append(errs, &Error{Source: n, Err: plain(err)})
@@ -100,13 +100,12 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer func() { _ = f.Close() }() // It was read only.
+	defer func() { _ = f.Close() }() // Opened for reading only.
 	data, err := readAll(f)
 	return data, plain(err)
 }
 
-// readAll reads text in UTF-8, or in UTF-16 with a byte order mark, as kubectl
-// does.
+// readAll reads UTF-8 text, or UTF-16 with a byte order mark, like kubectl.
 func readAll(r io.Reader) ([]byte, error) {
 	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
 	data, err := io.ReadAll(transform.NewReader(limited, unicode.BOMOverride(unicode.UTF8.NewDecoder())))
@@ -116,7 +115,7 @@ func readAll(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// The attempts of kubectl to get a URL, and the pause between them.
+// kubectl's number of attempts to get a URL, and the pause between them.
 const (
 	attempts = 3
 	pause    = time.Second
@@ -150,7 +149,7 @@ func getOnce(ctx context.Context, client *http.Client, address string) (data []b
 		}
 		return nil, false, err
 	}
-	defer func() { _ = res.Body.Close() }() // It was read only.
+	defer func() { _ = res.Body.Close() }() // Read only.
 	if res.StatusCode != http.StatusOK {
 		return nil, res.StatusCode >= http.StatusInternalServerError, fmt.Errorf("the server says %s", res.Status)
 	}

@@ -8,22 +8,24 @@ import (
 	"time"
 )
 
-// Budget is the lag that a release may have before the generator is at fault: a
-// fraction of the time between two events, or a fixed time, whichever is longer.
-// The zero value is [DefaultBudget].
+// Budget is the maximum lag of a release that does not count against the generator. It is a
+// fraction of the time between two events, or a fixed time, whichever is longer. The zero
+// value means [DefaultBudget].
 type Budget struct {
+	// Share is a fraction of the mean time between two events: 0.01 for 1 %.
 	Share float64
+	// Fixed is an absolute lag.
 	Fixed time.Duration
 }
 
 // DefaultBudget is 1 % of the time between two events, or 1 ms.
 func DefaultBudget() Budget { return Budget{Share: 0.01, Fixed: time.Millisecond} }
 
-// ErrBudget is wrapped by the error for a budget that is not allowed.
+// ErrBudget is wrapped by the errors for invalid budgets.
 var ErrBudget = errors.New("invalid budget")
 
-// ParseBudget reads a budget: a percentage of the time between two events, a
-// duration, or both, such as "1%,1ms". The error wraps [ErrBudget].
+// ParseBudget reads a budget: a percentage of the time between two events, a duration, or
+// both, such as "1%,1ms". The error wraps [ErrBudget].
 func ParseBudget(s string) (Budget, error) {
 	fail := func() (Budget, error) {
 		return Budget{}, fmt.Errorf("%w %q (allowed: a percentage above 0, up to 100, a duration above 0, up to 1h, or both, such as 1%%,1ms)", ErrBudget, s)
@@ -47,7 +49,7 @@ func ParseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// String returns the budget as [ParseBudget] reads it.
+// String returns the budget in the format of [ParseBudget].
 func (b Budget) String() string {
 	b = b.orDefault()
 	var parts []string
@@ -67,8 +69,8 @@ func (b Budget) orDefault() Budget {
 	return b
 }
 
-// Limit returns the lag that each event of a schedule may have. The time between two
-// events is the mean. O(1).
+// Limit returns the maximum lag for each event of a schedule, from the mean time between two
+// events. O(1).
 func (b Budget) Limit(s Schedule, events int) time.Duration {
 	b = b.orDefault()
 	var gap time.Duration

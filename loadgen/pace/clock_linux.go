@@ -8,25 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coarse is the longest gap that Precise sleeps on the timerfd. For a longer one it
-// first sleeps on a Go timer, which wakes up early enough. It is also about the time
-// until a wait notices that ctx has ended.
+// coarse is the longest gap that Precise sleeps on the timerfd. A longer gap starts with a
+// sleep on a Go timer, which wakes up early enough. coarse is also about the delay until a
+// wait notices the end of ctx.
 const coarse = 3 * time.Millisecond
 
-// Precise returns the most precise clock that does not spin. On Linux it sleeps on a
-// timerfd in the runtime's network poller: the kernel ends the poll on time, about
-// 30 µs late on a quiet machine; a Go timer is half a millisecond late. On other
-// systems, and without a timerfd, it is [Timers].
+// Precise returns the most precise clock that does not spin. On Linux it sleeps on a timerfd
+// in the runtime's network poller. The kernel ends the poll about 30 µs late on an idle
+// machine; a Go timer is 0.5 ms late. On other systems, and if there is no timerfd, it equals
+// [Timers].
 //
-// Rejected: nanosleep, which is late by the thread's timer slack (50 µs) and blocks
-// its P for other goroutines until the runtime's monitor retakes it, up to 10 ms
-// later; and spinning at the end, which takes a core from the system under test.
+// Rejected: nanosleep and spinning. nanosleep is late by the thread's timer slack (50 µs). It
+// also blocks its P for other goroutines until the runtime's monitor retakes it, up to 10 ms
+// later. Spinning at the end takes a core from the system under test.
 func Precise() Clock { return &precise{} }
 
 type precise struct {
 	timers
-	fd     int
-	file   *os.File
+	// fd is file's descriptor. It is stored because file.Fd makes it blocking.
+	fd   int
+	file *os.File
+	// failed: no timerfd is available.
 	failed bool
 	ticks  [8]byte
 }
@@ -42,7 +44,7 @@ func (c *precise) Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sleep sleeps on the timerfd; it returns false where that fails.
+// sleep sleeps on the timerfd. It returns false on failure.
 func (c *precise) sleep(d time.Duration) bool {
 	if c.file == nil {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
@@ -51,7 +53,7 @@ func (c *precise) sleep(d time.Duration) bool {
 		}
 		c.fd, c.file = fd, os.NewFile(uintptr(fd), "timerfd")
 	}
-	// Zero would disarm the timer.
+	// A value of zero disarms the timer.
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}
 	if err := unix.TimerfdSettime(c.fd, 0, &at, nil); err != nil {
 		return false

@@ -2,6 +2,5 @@
 
 package pace
 
-// Precise returns the most precise clock that does not spin: on this system,
-// [Timers].
+// Precise returns the most precise clock that does not spin: on this system, [Timers].
 func Precise() Clock { return Timers() }

@@ -1,5 +1,5 @@
-// Package pace releases the events of a storm in an open loop: each at its intended
-// time, which only depends on its number and the schedule.
+// Package pace releases the events of a storm in an open loop: each event at its intended
+// time, which depends only on its number and the schedule.
 //
 //	rate, err := pace.Parse("ramp:1000..5000/10s")
 //	p := pace.On(rate.Schedule(pace.Score{Events: len(events)}))
@@ -12,10 +12,10 @@
 //		send(e)
 //	}
 //
-// In an open loop a slow system under test does not change the intended times. The
-// next releases follow without a pause until they have caught up with the schedule,
-// and the wait of their events is part of the latency. A closed loop would wait with
-// the system and hide that (Gil Tene's coordinated omission).
+// In an open loop, a slow system under test does not change the intended times. Late releases
+// follow without a pause until they catch up with the schedule, so the waiting time of their
+// events is part of the latency. A closed loop waits for the system and hides that time
+// (coordinated omission, Gil Tene).
 package pace
 
 import (
@@ -34,7 +34,7 @@ type Rate float64
 const Unpaced Rate = 0
 
 const (
-	// maxRate keeps the gap between two events at a nanosecond or more.
+	// maxRate keeps the gap between two events at 1 ns or more.
 	maxRate = 1e9
 	// minRate keeps the schedule of a million events within a [time.Duration].
 	minRate = 1e-3
@@ -42,11 +42,11 @@ const (
 	maxIntended = 1 << 62
 )
 
-// ErrRate is wrapped by the error for a rate that is not allowed.
+// ErrRate is wrapped by the errors for invalid rates.
 var ErrRate = errors.New("invalid rate")
 
-// ParseRate reads a rate: "max" for unpaced, or events per second. The error
-// wraps [ErrRate] and says what is allowed.
+// ParseRate reads a rate: "max" for unpaced, or events per second. The error wraps [ErrRate]
+// and lists the valid values.
 func ParseRate(s string) (Rate, error) {
 	if s == "max" {
 		return Unpaced, nil
@@ -58,8 +58,7 @@ func ParseRate(s string) (Rate, error) {
 	return Rate(v), nil
 }
 
-// String returns the rate as [ParseRate] reads it: "max" or a number such as
-// "2000".
+// String returns the rate in the format of [ParseRate]: "max" or a number such as "2000".
 func (r Rate) String() string {
 	if r == Unpaced {
 		return "max"
@@ -67,22 +66,23 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(float64(r), 'f', -1, 64)
 }
 
-// Intended returns the intended time of event i, counted from 0: i/rate to the
-// nanosecond, without drift; 0 for all where the rate is [Unpaced]. O(1).
+// Intended returns the intended time of event i, from 0: i/rate, rounded to 1 ns, without
+// drift. It returns 0 for [Unpaced]. O(1).
 func (r Rate) Intended(i int) time.Duration {
 	if r == Unpaced || i <= 0 {
 		return 0
 	}
-	// One rounding for each event rather than a sum of gaps.
+	// One rounding per event, instead of a sum of rounded gaps, avoids drift.
 	return time.Duration(min(math.Round(float64(i)*1e9/float64(r)), maxIntended))
 }
 
-// Pacer releases numbered events on a schedule. It is for one goroutine. Several
-// producers have one each, start at the same time, and wait for their own numbers.
+// Pacer releases numbered events on a schedule. It is not safe for concurrent use. With
+// several producers, each has its own Pacer with the same start time and waits for its own
+// event numbers.
 //
-// A waiting pacer is a sleeping goroutine. It never spins, which would take a core
-// from the system under test. So releases are late by the wake-up time of its
-// [Clock]; a report of latencies should show that lag beside them.
+// A waiting pacer sleeps. It never spins, because that takes a core from the system under
+// test. Releases are therefore late by the wake-up time of its [Clock]. Report that lag next
+// to latencies.
 type Pacer struct {
 	schedule Schedule
 	paced    bool
@@ -90,14 +90,14 @@ type Pacer struct {
 	t0       time.Time
 }
 
-// Option is an option of a [Pacer].
+// Option configures a [Pacer].
 type Option func(*Pacer)
 
-// WithClock sets the clock, which the pacer closes.
+// WithClock sets the clock. Pacer.Close closes it.
 func WithClock(c Clock) Option { return func(p *Pacer) { p.clock = c } }
 
-// New returns a pacer at a constant rate, with the [Precise] clock. A rate that
-// is not a positive finite number is unpaced.
+// New returns a pacer at a constant rate, with the [Precise] clock. A rate that is not
+// positive and finite means unpaced.
 func New(r Rate, opts ...Option) *Pacer {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		r = Unpaced
@@ -117,20 +117,20 @@ func On(s Schedule, opts ...Option) *Pacer {
 	return p
 }
 
-// Start sets the start of the schedule. Call it before Wait; another call starts the
-// schedule again.
+// Start sets the start time of the schedule. Call it before Wait. Another call restarts the
+// schedule.
 func (p *Pacer) Start(t0 time.Time) { p.t0 = t0 }
 
 // Paced reports whether events have intended times.
 func (p *Pacer) Paced() bool { return p.paced }
 
-// Intended returns the intended time of event i, counted from 0, from the start of
-// the schedule; 0 for all where the pacer is unpaced.
+// Intended returns the intended time of event i, from 0, relative to the start of the
+// schedule. It returns 0 if the pacer is unpaced.
 func (p *Pacer) Intended(i int) time.Duration { return p.schedule.Intended(i) }
 
-// Wait returns at the intended time of event i or later, never earlier; at once where
-// that has passed or the pacer is unpaced. It returns ctx's error if ctx has ended
-// or ends first. After the first wait it does not allocate.
+// Wait returns at the intended time of event i or later, never earlier. It returns at once if
+// that time has passed or the pacer is unpaced. If ctx ends first, it returns ctx's error. It
+// does not allocate after the first wait.
 func (p *Pacer) Wait(ctx context.Context, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -151,5 +151,5 @@ func (p *Pacer) Wait(ctx context.Context, i int) error {
 	}
 }
 
-// Close closes the clock. The pacer cannot be used afterwards.
+// Close closes the clock. The pacer is unusable afterwards.
 func (p *Pacer) Close() error { return p.clock.Close() }

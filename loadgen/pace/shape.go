@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Shape is the change of a [Pace] over time.
+// Shape is the function of time that a [Pace] follows.
 type Shape string
 
 // The shapes.
@@ -21,29 +21,28 @@ const (
 	Max Shape = "max"
 	// Constant releases an event every 1/rate.
 	Constant Shape = "constant"
-	// Poisson releases events independently of each other: gaps are exponential
-	// with the mean 1/rate.
+	// Poisson releases events at random, independent of each other: gaps are exponential with
+	// mean 1/rate.
 	Poisson Shape = "poisson"
-	// Step has the first rate for a period, then the next, and so on; the last one
-	// stays.
+	// Step uses each rate for one period, in turn; the last rate stays.
 	Step Shape = "step"
-	// Ramp changes linearly from the first rate to the second within a period; the
-	// second stays.
+	// Ramp changes linearly from the first rate to the second within one period; the second
+	// rate stays.
 	Ramp Shape = "ramp"
-	// Sine oscillates between the two rates once per period, from the first.
+	// Sine oscillates between the two rates, once per period, and starts at the first.
 	Sine Shape = "sine"
-	// Trace releases events at the storm's own times, at a speed.
+	// Trace releases events at the storm's own times, divided by a speed.
 	Trace Shape = "trace"
 )
 
-// ErrPace is wrapped by the error for a pace that is not allowed.
+// ErrPace is wrapped by the errors for invalid paces.
 var ErrPace = errors.New("invalid pace")
 
-// grammar is part of errors.
+// grammar lists the valid forms, for error messages.
 const grammar = "max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:RATE..RATE/PERIOD, sine:RATE..RATE/PERIOD, trace or trace:SPEEDx; " +
 	"a RATE in events per second from 0.001 to 1000000000, a PERIOD such as 10s"
 
-// The limits of a period and of a trace's speed.
+// Limits of a period and of a trace's speed.
 const (
 	minPeriod = time.Millisecond
 	maxPeriod = 24 * time.Hour
@@ -51,8 +50,8 @@ const (
 	maxSpeed  = 1e6
 )
 
-// Pace gives the events of any storm intended times. The zero value is [Max]. [Parse],
-// [Rate.Pace] and [Traced] return others.
+// Pace assigns intended times to the events of a storm. The zero value is [Max]. [Parse],
+// [Rate.Pace] and [Traced] return other paces.
 type Pace struct {
 	shape  Shape
 	rates  []float64
@@ -70,7 +69,7 @@ type Pace struct {
 //	sine:1000..5000/10s      between 1000 and 5000, one oscillation in 10 s
 //	trace, trace:2x          the storm's own times; twice as fast
 //
-// The error wraps [ErrPace] and says what is allowed.
+// The error wraps [ErrPace] and lists the valid forms.
 func Parse(s string) (Pace, error) {
 	fail := func(why string) (Pace, error) {
 		return Pace{}, fmt.Errorf("%w %q: %s (allowed: %s)", ErrPace, s, why, grammar)
@@ -142,8 +141,8 @@ func parseSlope(shape Shape, text string, fail func(string) (Pace, error)) (Pace
 	return p, nil
 }
 
-// parseNumber reads a decimal number. strconv also accepts hexadecimal, underscores,
-// "inf" and "nan".
+// parseNumber reads a decimal number. strconv also accepts hexadecimal, underscores, "inf" and
+// "nan", none of which is a valid rate.
 func parseNumber(s string) (float64, error) {
 	if s == "" || strings.Trim(s, "0123456789.eE+-") != "" {
 		return 0, strconv.ErrSyntax
@@ -151,7 +150,7 @@ func parseNumber(s string) (float64, error) {
 	return strconv.ParseFloat(s, 64)
 }
 
-// Pace returns the pace of a constant rate; for [Unpaced], Max.
+// Pace returns a pace with this constant rate; Max for [Unpaced].
 func (r Rate) Pace() Pace {
 	if !(r > 0) || math.IsInf(float64(r), 0) {
 		return Pace{}
@@ -159,7 +158,7 @@ func (r Rate) Pace() Pace {
 	return Pace{shape: Constant, rates: []float64{float64(r)}}
 }
 
-// Traced returns the pace of a storm's own times at a speed.
+// Traced returns a pace with the storm's own times at a speed: 2 is twice as fast.
 func Traced(speed float64) Pace { return Pace{shape: Trace, speed: speed} }
 
 // Shape returns the shape of the pace.
@@ -170,10 +169,10 @@ func (p Pace) Shape() Shape {
 	return p.shape
 }
 
-// Paced reports whether events have intended times, as with any shape but [Max].
+// Paced reports whether events have intended times: true for every shape but [Max].
 func (p Pace) Paced() bool { return p.Shape() != Max }
 
-// String returns the pace as [Parse] reads it.
+// String returns the pace in the format of [Parse].
 func (p Pace) String() string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	switch p.Shape() {
@@ -206,8 +205,8 @@ func (p *Pace) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Events returns the number of events within the time d, for Poisson the mean: from 1
-// to most. For Max and Trace, which do not know it, it is most. O(log most).
+// Events returns the number of events within d, from 1 to most; for Poisson, the mean. For Max
+// and Trace the number is unknown and the result is most. O(log most).
 func (p Pace) Events(d time.Duration, most int) int {
 	var s Schedule
 	switch p.Shape() {
@@ -221,28 +220,28 @@ func (p Pace) Events(d time.Duration, most int) int {
 	return max(1, Count(s, d, most))
 }
 
-// Schedule has the intended time of each event. It never changes, so any number of
-// producers can share one.
+// Schedule assigns an intended time to each event. It is immutable, so several producers can
+// share one.
 type Schedule interface {
-	// Intended returns when event i, counted from 0, is meant to happen, from
-	// the start. It never decreases with i (by more than the nanosecond that
-	// rounding may take), doesn't allocate, and may be called by several
-	// goroutines at once.
+	// Intended returns the intended time of event i, from 0, relative to the start. It does
+	// not decrease with i, except by 1 ns of rounding. It does not allocate and is safe for
+	// concurrent use.
 	Intended(i int) time.Duration
 }
 
-// Score describes a storm to a pace: the number of events (Poisson), their own times
-// (Trace), and the seed.
+// Score describes a storm to a pace.
 type Score struct {
-	// Events that are to be released. A [Poisson] schedule knows so many; those
-	// beyond follow at the mean gap.
+	// Events is the number of events. A [Poisson] schedule has random times for this many;
+	// later events follow at the mean gap.
 	Events int
-	At     func(i int) time.Duration
-	Seed   int64
+	// At returns the storm's own time of event i, for [Trace]. It must not decrease with i.
+	At func(i int) time.Duration
+	// Seed decides the random times of [Poisson].
+	Seed int64
 }
 
-// Schedule returns the schedule of a pace in O(1), for Poisson, which draws all times,
-// in O(events) and 8 bytes each. Intended is O(1), for Step O(steps).
+// Schedule returns the schedule of a pace in O(1). For Poisson, which draws all times first,
+// it takes O(events) and 8 bytes per event. Intended is O(1); for Step it is O(steps).
 func (p Pace) Schedule(s Score) Schedule {
 	switch p.Shape() {
 	case Constant:
@@ -263,13 +262,12 @@ func (p Pace) Schedule(s Score) Schedule {
 	return Unpaced
 }
 
-// Count returns the number of events of a schedule before the time d, up to most.
-// O(log most).
+// Count returns the number of events of a schedule before d, at most most. O(log most).
 func Count(s Schedule, d time.Duration, most int) int {
 	return sort.Search(most, func(i int) bool { return s.Intended(i) >= d })
 }
 
-// nanos converts seconds into a duration, up to maxIntended.
+// nanos converts seconds to a duration of at most maxIntended.
 func nanos(seconds float64) time.Duration {
 	return time.Duration(min(math.Round(seconds*1e9), maxIntended))
 }
@@ -284,7 +282,8 @@ func newPoisson(rate float64, events int, seed int64) *poisson {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x706163652f706f69))
 	t := 0.0
 	for i := range p.at {
-		// The first event has a gap before it too.
+		// The first event has a gap too: the whole process is random, including its first
+		// event.
 		t += rng.ExpFloat64() * p.gap
 		p.at[i] = nanos(t)
 	}
@@ -299,7 +298,8 @@ func (p *poisson) Intended(i int) time.Duration {
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
 }
 
-// steps has the rate of each level, and the time and the events before it.
+// steps is a schedule with constant rates. A level has its rate, its start in s, and the
+// number of events before it.
 type steps struct{ levels []level }
 
 type level struct{ rate, from, events float64 }
@@ -317,18 +317,19 @@ func newSteps(rates []float64, period float64) *steps {
 func (s *steps) Intended(i int) time.Duration {
 	n := float64(max(i, 0))
 	for _, l := range slices.Backward(s.levels) {
-		// A level of rate 0 has no events.
+		// A level with rate 0 has no events.
 		if n >= l.events && l.rate > 0 {
 			return nanos(l.from + (n-l.events)/l.rate)
 		}
 	}
-	// Before the first level with events.
+	// Before the first level with a rate above 0.
 	return 0
 }
 
 type ramp struct {
 	from, to, period, slope float64
-	events                  float64
+	// number of events until the end of the ramp
+	events float64
 }
 
 func newRamp(from, to, period float64) *ramp {
@@ -343,7 +344,7 @@ func (r *ramp) Intended(i int) time.Duration {
 	case n >= r.events:
 		return nanos(r.period + (n-r.events)/r.to)
 	}
-	// from·t + slope·t²/2 = n, in the form that is stable for a small slope.
+	// Solve from·t + slope·t²/2 = n in the form without cancellation for a small slope.
 	root := math.Sqrt(max(r.from*r.from+2*r.slope*n, 0))
 	return nanos(min(2*n/(r.from+root), r.period))
 }
@@ -354,8 +355,8 @@ func newSine(from, to, period float64) *sine {
 	return &sine{mean: (from + to) / 2, swing: (to - from) / 2, period: period}
 }
 
-// events returns the number of events until t in the first period: the integral of
-// mean - swing·cos(2πt/period).
+// events returns the number of events until t in the first period: the integral of mean -
+// swing·cos(2πt/period).
 func (s *sine) events(t float64) float64 {
 	w := 2 * math.Pi / s.period
 	return s.mean*t - s.swing/w*math.Sin(w*t)
@@ -365,8 +366,8 @@ func (s *sine) Intended(i int) time.Duration {
 	perPeriod := s.mean * s.period
 	periods := math.Floor(float64(max(i, 0)) / perPeriod)
 	n := float64(max(i, 0)) - periods*perPeriod
-	// Newton's method within a bracket, which each step narrows. A step that would
-	// leave it, near a rate of 0, halves it.
+	// Newton's method within a bracket that each step narrows. Near a rate of 0 a step may
+	// leave the bracket; bisection replaces it.
 	lo, hi := 0.0, s.period
 	t := n / s.mean
 	w := 2 * math.Pi / s.period

@@ -1,14 +1,14 @@
-// Package share divides a storm among several processes ([Share]).
+// Package share divides a storm among the pods of a load Job ([Share]).
 //
-//  1. A hash of an object's key and the number of shares select its share: all events
-//     of an object are in one share, in their order. Processes need not communicate.
+//  1. A hash of an object's key and the number of shares select its share. All events of
+//     an object are in one share, in order. The processes need not communicate.
 //  2. Each process generates the whole storm from the same seed and keeps its share
 //     ([Share.Has], [Share.Storm]).
-//  3. Events keep their intended times ([Schedule]). Shares that are played at the same
-//     time are the whole storm: no event is missing, and none comes twice.
+//  3. Events keep their intended times ([Schedule]). Shares that play at the same time
+//     equal the whole storm: each event occurs exactly once.
 //
-// Shares have about equal numbers of keys, within the square root of that number. A
-// hot key makes their numbers of events unequal ([Sizes]).
+// Shares have about equal numbers of keys: the difference is on the order of the square root
+// of that number. A hot key makes their numbers of events unequal ([Sizes]).
 package share
 
 import (
@@ -22,16 +22,16 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Share is share Index of Count, counted from 0. The zero value is the whole storm.
+// Share is part Index of Count, from 0. The zero value is the whole storm.
 type Share struct{ Index, Count int }
 
-// MaxShares is the largest number of shares.
+// MaxShares is the maximum of Share.Count.
 const MaxShares = 10_000
 
 // ErrShare is wrapped by errors for an invalid share.
 var ErrShare = errors.New("invalid share")
 
-// Parse reads a share: "2/4" is index 2 of 4, the third. The error wraps [ErrShare].
+// Parse reads a share: "2/4" is index 2 of 4, the third share. The error wraps [ErrShare].
 func Parse(text string) (Share, error) {
 	index, of, ok := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -43,7 +43,7 @@ func Parse(text string) (Share, error) {
 	return s, s.Validate()
 }
 
-// String returns the share as [Parse] reads it.
+// String returns the share in the format of [Parse].
 func (s Share) String() string { return strconv.Itoa(s.Index) + "/" + strconv.Itoa(s.Count) }
 
 // Validate checks Index and Count. The error wraps [ErrShare].
@@ -62,12 +62,12 @@ func (s Share) Validate() error {
 // Whole reports whether the share is the whole storm.
 func (s Share) Whole() bool { return s == Share{} || s == Share{Count: 1} }
 
-// Has reports whether the key is in this share. It doesn't allocate.
+// Has reports whether the key is in this share. It does not allocate.
 func (s Share) Has(key string) bool { return s.Whole() || indexOf(key, s.Count) == s.Index }
 
-// indexOf returns the index of the key's share among n: by the 64-bit FNV-1a hash with
-// the first step of MurmurHash3's finalizer, as the low bits of FNV-1a follow those of
-// the key's last letters.
+// indexOf returns the share index of a key among n shares. The hash is 64-bit FNV-1a with the
+// first step of MurmurHash3's finalizer: the low bits of FNV-1a correlate with those of the
+// key's last letters.
 func indexOf(key string, n int) int {
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(key) {
@@ -79,8 +79,8 @@ func indexOf(key string, n int) int {
 	return int(h % uint64(n))
 }
 
-// Storm returns the share's part of a storm: the events of its keys, renumbered, at
-// their times, and all marks. It may be empty. O(events).
+// Storm returns the events of the share's keys, renumbered, at their original times, and all
+// marks. It may be empty. O(events).
 func (s Share) Storm(whole *storm.Storm) *storm.Storm {
 	if s.Whole() {
 		return whole
@@ -88,7 +88,7 @@ func (s Share) Storm(whole *storm.Storm) *storm.Storm {
 	return whole.Select(0, s.Has).Storm
 }
 
-// Sizes counts the events that each of n shares has of a storm. O(events).
+// Sizes returns the number of events in each of n shares of a storm. O(events).
 func Sizes(s *storm.Storm, n int) []int {
 	sizes := make([]int, max(n, 1))
 	for i := range s.Events {
@@ -97,9 +97,9 @@ func Sizes(s *storm.Storm, n int) []int {
 	return sizes
 }
 
-// Schedule returns the schedule of a selection of a storm's events, given the whole
-// storm's: each event keeps its intended time. Event 0 is the first after the initial
-// list. O(1) for each.
+// Schedule returns the schedule of a selection from the schedule of the whole storm: each
+// event keeps its intended time. Event 0 is the first event after the initial list. Each
+// lookup is O(1).
 func Schedule(whole pace.Schedule, s storm.Selection) pace.Schedule {
 	if whole == pace.Schedule(pace.Unpaced) {
 		return whole
@@ -113,7 +113,7 @@ type schedule struct {
 	initial int
 }
 
-// Intended implements [pace.Schedule]. Events beyond the last are due with it.
+// Intended implements [pace.Schedule]. Events past the end have the time of the last event.
 func (s schedule) Intended(i int) time.Duration {
 	if len(s.places) == 0 {
 		return 0

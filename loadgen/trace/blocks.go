@@ -19,16 +19,17 @@ import (
 type tape struct {
 	in  io.Reader
 	buf []byte
+	// at is the offset of buf[0] in the stream.
 	at  int64
 	err error
 }
 
-// readSize is the size of one read. So memory grows with the file, not with a damaged
-// size in it.
+// readSize is the size of one read. Memory grows with the data read, not with a size field,
+// which may be damaged.
 const readSize = 1 << 20
 
-// peek returns the next n bytes, or fewer and the error that ended them. They are
-// valid until the next call.
+// peek returns the next n bytes. If fewer are left, it returns those and the error. The bytes
+// are valid until the next call.
 func (t *tape) peek(n int) ([]byte, error) {
 	for len(t.buf) < n && t.err == nil {
 		want := max(min(n-len(t.buf), readSize), 64<<10)
@@ -45,11 +46,11 @@ func (t *tape) peek(n int) ([]byte, error) {
 
 func (t *tape) discard(n int) {
 	t.at += int64(n)
-	// Moving the rest keeps the buffer from growing.
+	// Moving the rest to the front keeps the buffer from growing.
 	t.buf = append(t.buf[:0], t.buf[n:]...)
 }
 
-// drop is discard beyond the bytes of peek.
+// drop is like discard, but n may exceed the bytes of the last peek.
 func (t *tape) drop(n int) error {
 	if len(t.buf) >= n {
 		t.discard(n)
@@ -70,20 +71,24 @@ func (t *tape) drop(n int) error {
 
 // blocks cuts a trace into lines.
 type blocks struct {
-	name        string
-	tape        tape
-	head        Header
+	name string
+	tape tape
+	head Header
+	// block is the number of the current block, line that of the next line.
 	block, line int
-	// The rest of the present block, and its place.
+	// text is the rest of the current block, at the offset of its head.
 	text      []byte
 	at        int64
 	resources []Resource
-	// Blocks that end before skip are skipped.
+	// open skips blocks that end before skip.
 	skip time.Duration
-	err  error
-	// lost: the place of the next chunk is unknown. done: the index was read. torn:
-	// the file ends too early.
-	lost, done, torn       bool
+	// err repeats until resume.
+	err error
+	// lost: the offset of the next chunk is unknown. done: the index was read. torn: the
+	// missing end was reported.
+	lost, done, torn bool
+	// stored is the number of blocks read, packedBytes their compressed size, textBytes the
+	// size of their lines.
 	stored                 int
 	packedBytes, textBytes int64
 }
@@ -96,17 +101,17 @@ func newBlocks(t tape, name string) *blocks {
 	return b
 }
 
-// decoder decompresses whole blocks for all readers, without goroutines.
+// decoder decompresses whole blocks for all readers. It uses no goroutines.
 var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
 })
 
-// fail returns an error of the present chunk. The header counts as the first block.
+// fail returns an error of the current chunk. The header counts as the first block.
 func (b *blocks) fail(cause error) *Error {
 	return &Error{Name: b.name, Block: max(b.block, 1), Offset: b.tape.at, Err: cause}
 }
 
-// lose is fail where the place of the next chunk is unknown.
+// lose is like fail, but the offset of the next chunk is unknown.
 func (b *blocks) lose(format string, args ...any) *Error {
 	b.lost = true
 	return b.fail(corrupt(format, args...))
@@ -139,7 +144,7 @@ func (b *blocks) header() error {
 	return nil
 }
 
-// short returns the error for a stream that ends within something.
+// short returns the error for a stream that ends within a part.
 func (b *blocks) short(err error, what string) error {
 	if !errors.Is(err, io.EOF) {
 		return b.fail(err)
@@ -168,7 +173,7 @@ func (b *blocks) next() (rawLine, error) {
 	}
 }
 
-// take cuts the next line off.
+// take returns the next line and removes it from text.
 func (b *blocks) take() rawLine {
 	line, rest, _ := bytes.Cut(b.text, []byte("\n"))
 	b.text = rest
@@ -177,7 +182,7 @@ func (b *blocks) take() rawLine {
 	return raw
 }
 
-// open reads the next chunk, and after a block's head the block.
+// open reads the next chunk. After a block head it also reads the block.
 func (b *blocks) open() error {
 	front, err := b.tape.peek(frontSize + tagSize)
 	if err != nil {
@@ -246,7 +251,7 @@ func (b *blocks) open() error {
 	return nil
 }
 
-// end reads the index, the end of a trace.
+// end reads the index, which ends a trace.
 func (b *blocks) end(size int) error {
 	chunk, err := b.tape.peek(size)
 	if err != nil {
@@ -255,7 +260,7 @@ func (b *blocks) end(size int) error {
 	}
 	var x index
 	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
-		// All blocks were read without it.
+		// All blocks were read, so the index is not needed.
 		b.done = true
 		b.block++
 		return b.fail(corrupt("the index is damaged"))
@@ -267,7 +272,7 @@ func (b *blocks) end(size int) error {
 		if len(more) == 0 {
 			return b.fail(err)
 		}
-		// Concatenated traces are read to the last.
+		// More traces may follow: files can be concatenated.
 		if front, _ := b.tape.peek(frontSize + tagSize); len(front) == frontSize+tagSize {
 			if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
 				return b.fail(corrupt("another trace follows the index (trace merge merges two)"))
@@ -278,7 +283,7 @@ func (b *blocks) end(size int) error {
 	return io.EOF
 }
 
-// resume searches for the next chunk.
+// resume searches the stream for the next chunk.
 func (b *blocks) resume() bool {
 	b.err = nil
 	if b.head.Format > Version {
@@ -308,7 +313,7 @@ func (b *blocks) resume() bool {
 		b.tape.discard(step + at)
 		step = 0
 		if at == 0 {
-			// The window was full, but too short at its only candidate.
+			// The window was full but too short for its only candidate.
 			step = 1
 		}
 	}
@@ -316,8 +321,8 @@ func (b *blocks) resume() bool {
 
 func (b *blocks) damaged(rawLine) {}
 
-// seek moves to the first block that may have a line at or after from: by the index in
-// a stream that can seek. In others, open skips blocks without decompressing them.
+// seek moves to the first block that may have a line at or after from. It uses the index of a
+// seekable stream. In other streams, open skips blocks without decompressing them.
 func (b *blocks) seek(from time.Duration) {
 	b.skip = from
 	s, ok := b.tape.in.(io.ReadSeeker)
@@ -338,13 +343,13 @@ func (b *blocks) seek(from time.Duration) {
 			}
 		}
 	}
-	// The stream continues where it was.
+	// Restore the position of the stream.
 	if _, err := s.Seek(b.tape.at+int64(len(b.tape.buf)), io.SeekStart); err != nil {
 		b.tape.err = err
 	}
 }
 
-// errNoIndex is the error for a trace that cannot be read from its end.
+// errNoIndex is the error for a trace without a readable index.
 var errNoIndex = errors.New("no index")
 
 // readIndex reads the index from the end of a trace of the given size.

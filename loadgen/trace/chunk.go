@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// The magic numbers of zstd: of a data frame, and the first of the sixteen of
-// skippable frames.
+// Magic numbers of zstd: of a data frame, and of a skippable frame, which has sixteen values.
 const (
 	zstdMagic     = 0xFD2FB528
 	skippableBase = 0x184D2A50
@@ -30,27 +29,33 @@ const (
 	tailSize  = 8 // length and CRC
 	// overhead is the size of a chunk without its JSON.
 	overhead = frontSize + tagSize + tailSize
-	// maxHead limits the JSON of a header or block head, maxIndex that of an
-	// index: a TiB of blocks has one of 60 MB.
+	// maxHead limits the JSON of a header or block head, maxIndex that of an index. A trace of
+	// 1 TiB has an index of 60 MB.
 	maxHead  = 1 << 20
 	maxIndex = 256 << 20
-	// maxBlock limits a decompressed block: a MiB and the longest line.
+	// maxBlock limits a decompressed block: one block and the longest line.
 	maxBlock = maxLine + 4<<20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// blockHead describes the block after it. Line is the number of its first line.
+// blockHead describes the block that follows it.
 type blockHead struct {
-	Block     int           `json:"block"`
-	Line      int           `json:"line"`
-	Lines     int           `json:"lines"`
-	Bytes     int           `json:"bytes"`
-	Size      int           `json:"size"`
-	CRC       uint32        `json:"crc32c"`
-	First     time.Duration `json:"firstNs"`
-	Last      time.Duration `json:"lastNs"`
-	Resources []Resource    `json:"resources"`
+	// Block is the number of the block, from 1.
+	Block int `json:"block"`
+	// Line is the number of the first line, from 1.
+	Line int `json:"line"`
+	// Lines is the number of lines, Bytes their size, and Size the compressed size.
+	Lines int `json:"lines"`
+	Bytes int `json:"bytes"`
+	Size  int `json:"size"`
+	// CRC is the CRC-32C of the compressed block.
+	CRC uint32 `json:"crc32c"`
+	// First and Last are the times of the first and the last line.
+	First time.Duration `json:"firstNs"`
+	Last  time.Duration `json:"lastNs"`
+	// Resources are the resources of the lines.
+	Resources []Resource `json:"resources"`
 }
 
 // index has the offsets of the blocks.
@@ -62,7 +67,7 @@ type index struct {
 }
 
 type indexEntry struct {
-	// At is where the block's head starts in the file.
+	// At is the offset of the block head in the file.
 	At    int64         `json:"at"`
 	First time.Duration `json:"firstNs"`
 	Last  time.Duration `json:"lastNs"`
@@ -83,8 +88,8 @@ func appendChunk(b []byte, tag string, v any) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
 }
 
-// chunkFront reads magic, size and tag. It returns the size of the whole chunk; ok is
-// false where no chunk starts.
+// chunkFront reads magic, size and tag. size is that of the whole chunk. ok is false if b does
+// not start with a chunk.
 func chunkFront(b []byte) (tag string, size int, ok bool) {
 	if len(b) < frontSize+tagSize || binary.LittleEndian.Uint32(b) != chunkMagic {
 		return "", 0, false
@@ -105,8 +110,8 @@ func chunkFront(b []byte) (tag string, size int, ok bool) {
 	return tag, frontSize + int(n), true
 }
 
-// chunkBody checks a whole chunk and decodes its JSON into v. ok is false for a wrong
-// length or checksum; the error is that of the JSON.
+// chunkBody checks a whole chunk and decodes its JSON into v. ok is false for a wrong length
+// or checksum. err is the error of the JSON.
 func chunkBody(b []byte, v any) (ok bool, err error) {
 	if len(b) < overhead {
 		return false, nil
@@ -120,11 +125,11 @@ func chunkBody(b []byte, v any) (ok bool, err error) {
 	return true, json.Unmarshal(body, v)
 }
 
-// chunkStart is the start of a chunk.
+// chunkStart is the magic number at the start of a chunk.
 var chunkStart = binary.LittleEndian.AppendUint32(nil, chunkMagic)
 
-// findChunk returns the offset where the next chunk may start, or where to continue
-// the search with more bytes.
+// findChunk searches for the start of a chunk. If found is false, the search continues at that
+// offset with more bytes.
 func findChunk(b []byte) (at int, found bool) {
 	from := 0
 	for {

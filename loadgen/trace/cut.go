@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxLine limits one line. The API server refuses objects of more than about 3 MB,
-// etcd of more than 1.5 MB.
+// maxLine limits one line in bytes. The API server rejects objects above about 3 MB, etcd
+// above 1.5 MB.
 const maxLine = 32 << 20
 
 // form is the form of a line.
@@ -26,17 +26,19 @@ const (
 	recordedForm form = iota
 	// watchForm: {"type":…,"object":…}
 	watchForm
-	// blockForm is recordedForm from [appendLine], in a block with a checksum.
+	// blockForm is recordedForm as [appendLine] writes it, in a block with a checksum.
 	blockForm
 )
 
 // rawLine is one line without its newline, or one JSON document of a watch.
 type rawLine struct {
-	data      []byte
-	form      form
-	line      int
-	offset    int64
-	block     int
+	data   []byte
+	form   form
+	line   int
+	offset int64
+	// number of the line's block, from 1; 0 for formats other than traces
+	block int
+	// resources of the block head
 	resources []Resource
 }
 
@@ -46,14 +48,14 @@ func (l rawLine) fail(name string, cause error) *Error {
 
 // cutter cuts a recording into lines.
 type cutter interface {
-	// next returns the next line, in memory of its own; io.EOF after the last.
-	// Any other error is an *Error, and given again until resume is called.
+	// next returns the next line in newly allocated memory, and io.EOF after the last one. Any
+	// other error is an *Error and repeats until resume is called.
 	next() (rawLine, error)
-	// resume moves to the next line after an error of next; false where there is
-	// none.
+	// resume moves to the next readable line after an error of next. It returns false if there
+	// is none.
 	resume() bool
-	// damaged moves back into a line that could not be parsed, where another one may
-	// start in it.
+	// damaged moves back into a line that could not be parsed. next then looks for another
+	// line in it.
 	damaged(rawLine)
 }
 
@@ -64,10 +66,11 @@ const (
 	zstdPacked   = "zstd"
 )
 
-// packed is a stream that it decompresses where needed.
+// packed is a stream, decompressed if necessary.
 type packed struct {
-	in    *bufio.Reader
-	by    string
+	in *bufio.Reader
+	by string
+	// err is the error of opening the stream; reading the first line returns it.
 	err   error
 	close func()
 	below *noted
@@ -88,7 +91,7 @@ func unpack(in *bufio.Reader) *packed {
 		p.in = bufio.NewReaderSize(z, 64<<10)
 	case isZstd(magic):
 		p.by = zstdPacked
-		// With one worker there are no goroutines, which a reader without Close
+		// One worker decompresses without goroutines. A Reader has no Close, so goroutines
 		// would leak.
 		z, err := zstd.NewReader(p.below, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
@@ -101,7 +104,7 @@ func unpack(in *bufio.Reader) *packed {
 	return p
 }
 
-// maxWindow limits the memory of decompressing. No level of zstd takes more.
+// maxWindow limits the memory of decompression. No zstd level needs more.
 const maxWindow = 128 << 20
 
 // isZstd reports whether a stream starts with a zstd frame.
@@ -136,7 +139,7 @@ func (p *packed) cause(err error) error {
 	}
 }
 
-// noted is a reader that keeps its error, to distinguish it from that of a
+// noted is a reader that keeps its error. It distinguishes a read error from an error of the
 // decompressor.
 type noted struct {
 	io.Reader
@@ -151,14 +154,15 @@ func (n *noted) Read(b []byte) (int, error) {
 	return m, err
 }
 
-// lines cuts a stream into lines. more is set where lines follow an error, long while
-// it is within a line that is too long.
+// lines cuts a stream into lines.
 type lines struct {
 	*packed
-	name       string
-	err        error
-	line       int
-	offset     int64
+	name string
+	err  error
+	// Position of the next line.
+	line   int
+	offset int64
+	// long: the rest of an overlong line must be skipped. more: lines follow an error.
 	long, more bool
 }
 
@@ -204,13 +208,13 @@ func (l *lines) next() (rawLine, error) {
 	return raw, nil
 }
 
-// skip moves behind a line of n bytes.
+// skip moves past a line of n bytes.
 func (l *lines) skip(n int) {
 	l.line++
 	l.offset += int64(n)
 }
 
-// fail keeps the error for all later calls.
+// fail stores the error for all later calls.
 func (l *lines) fail(cause error) *Error {
 	l.err = cause
 	return &Error{Name: l.name, Line: l.line, Offset: l.offset, Err: cause}
@@ -233,15 +237,18 @@ func (l *lines) resume() bool {
 
 func (l *lines) damaged(rawLine) {}
 
-// documents cuts a stream into JSON documents in any layout. rest is the damaged
-// document and its place, again the bytes that are read a second time.
+// documents cuts a stream into JSON documents in any layout.
 type documents struct {
 	*packed
-	name       string
-	err        error
-	line       int
-	offset     int64
-	again      []byte
+	name string
+	err  error
+	// Position of the next byte.
+	line   int
+	offset int64
+	// again has bytes that are read a second time.
+	again []byte
+	// rest is the damaged document, in which resume looks for another one; restLine and
+	// restOffset are its position.
 	rest       []byte
 	restLine   int
 	restOffset int64
@@ -278,7 +285,7 @@ func (d *documents) next() (rawLine, error) {
 		}
 		if len(raw.data) == 0 {
 			switch c {
-			case ' ', '\t', '\r', '\n', 0x1e: // 0x1e is what JSON text sequences begin with.
+			case ' ', '\t', '\r', '\n', 0x1e: // JSON text sequences start with 0x1e.
 				continue
 			}
 			raw.line, raw.offset = d.line, d.offset-1
@@ -301,7 +308,7 @@ func (d *documents) next() (rawLine, error) {
 		case c == '}' || c == ']':
 			depth--
 		case depth == 0 && c == '\n':
-			// No document: it ends with the line.
+			// Not a document: skip to the end of the line.
 			raw.data = raw.data[:len(raw.data)-1]
 			return raw, nil
 		}
@@ -311,7 +318,7 @@ func (d *documents) next() (rawLine, error) {
 	}
 }
 
-// ended returns the error of the stream's end after a part of a document.
+// ended returns the error for a stream that ends within a document.
 func (d *documents) ended(raw rawLine, err error) error {
 	switch whole := errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF); {
 	case !whole:
@@ -339,8 +346,8 @@ func (d *documents) keep(raw rawLine) {
 	d.rest, d.restLine, d.restOffset = raw.data, raw.line, raw.offset
 }
 
-// resume looks for a line in the damaged document that starts with a brace: only a
-// document starts so.
+// resume searches the damaged document for a line that starts with a brace: only a document
+// starts with one.
 func (d *documents) resume() bool {
 	i := bytes.Index(d.rest, []byte("\n{"))
 	if i < 0 {

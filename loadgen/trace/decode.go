@@ -21,14 +21,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// decoded is a line with its typed object. named is set where the line names its
-// resource.
+// decoded is a line with its typed object.
 type decoded struct {
-	raw        rawLine
-	frame      Frame
-	resource   Resource
+	raw      rawLine
+	frame    Frame
+	resource Resource
+	// named: the line names its resource
 	named      bool
-	object     apiruntime.Object // nil for bookmarks, and where it isn't wanted
+	object     apiruntime.Object // nil for bookmarks and unwanted resources
 	endInitial bool
 	err        error
 }
@@ -81,7 +81,7 @@ func decode(raw rawLine, wanted func(Resource) bool) decoded {
 		var into any = o
 		d.object = o
 		if err != nil {
-			// The recorder found the resource in the cluster: it is a custom one.
+			// The recorder found the resource in the cluster, so it is a custom resource.
 			u := &unstructured.Unstructured{}
 			d.object, into = u, &u.Object
 		}
@@ -106,17 +106,18 @@ func watchError(object []byte) error {
 	return corrupt("the recorded watch ended with an ERROR event: %d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-// chunk is the number of lines of a job.
+// chunk is the number of lines per job.
 const chunk = 32
 
 type job struct {
+	// the end of the input, after the lines
 	lines []rawLine
-	err   error // what ended the reading, after the lines
+	err   error
 	done  chan []decoded
 }
 
-// decodeAll decodes the lines on GOMAXPROCS workers and passes them to add in order; in
-// a trace, the lines of wanted resources. It returns the first error in order of
+// decodeAll decodes the lines on GOMAXPROCS workers and passes them to add in order. In a
+// trace it skips the lines of unwanted resources. It returns the first error in order of
 // lines, after all goroutines have ended.
 func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(decoded) error) error {
 	workers := runtime.GOMAXPROCS(0)
@@ -180,11 +181,13 @@ func decodeAll(in cutter, name string, wanted func(Resource) bool, add func(deco
 
 // loader builds the storms of a recording.
 type loader struct {
-	name     string
+	name string
+	// mend repairs event types: the stream may start within a watch.
 	mend     bool
 	builders map[Resource]*builder
-	order    []*builder
-	last     time.Duration
+	// in order of appearance
+	order []*builder
+	last  time.Duration
 }
 
 // add adds the next line; it returns the error of that line.
@@ -214,7 +217,7 @@ func (l *loader) add(d decoded) error {
 		return b.bookmark(d)
 	}
 	if d.object == nil {
-		return nil // Not wanted.
+		return nil // unwanted resource
 	}
 	return b.event(d)
 }
@@ -225,7 +228,7 @@ type builder struct {
 	keys   map[string]int32
 	exists []bool
 	mend   bool
-	// initialEnd is the line with the end of the initial list; 0 before it.
+	// initialEnd is the line of the bookmark that ends the initial list; 0 before it.
 	initialEnd int
 }
 
@@ -282,8 +285,8 @@ func (b *builder) event(d decoded) error {
 	return nil
 }
 
-// mendType returns the type of an event of an object that exists or not; empty for
-// none.
+// mendType returns the type of an event, given whether its object exists. An empty type means
+// that the event is dropped.
 func mendType(t watch.EventType, exists bool) watch.EventType {
 	switch {
 	case t == watch.Deleted && !exists:

@@ -20,7 +20,7 @@ const (
 	prefix = "recorded-"
 )
 
-// nameOf returns the name of a recording by its file.
+// nameOf returns the name of a recording from its file name.
 func nameOf(e fs.DirEntry) string {
 	name, _, _ := strings.Cut(e.Name(), ".")
 	return prefix + name
@@ -41,9 +41,9 @@ func Names() []string {
 	return names
 }
 
-// Open opens a built-in recording by name, or a file by path; a name wins. A file
-// implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists
-// the names.
+// Open opens a built-in recording by name, or a file by path; a name takes precedence. A file
+// implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists the
+// names.
 func Open(nameOrPath string) (io.ReadCloser, error) {
 	entries, err := fs.ReadDir(recorded, folder)
 	if err != nil {
@@ -72,7 +72,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// openError drops the path from an error of package os.
+// openError removes the path from an error of package os.
 func openError(name string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

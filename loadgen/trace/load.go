@@ -6,28 +6,30 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Load converts a recording's main resource to a storm: the first resource that its
-// header names, or the first that it has. nameOrPath is the name of a built-in
-// recording, or the path of a file in any format that [Reader] reads; a name wins
-// (write ./name for the file).
+// Load converts a recording's main resource to a storm. The main resource is the first one in
+// the header, or else the first one in the recording. nameOrPath is the name of a built-in
+// recording, or the path of a file in any format that [Reader] supports. A name takes
+// precedence over a path; write ./name for the file.
 //
-// Objects have the types of client-go's scheme, with apiVersion and kind and without
-// unknown fields. Objects of a resource that the scheme does not know, and that the
-// recording names, are unstructured. Events are numbered in order of arrival; the
-// number is the resourceVersion of the object. Bookmarks are no events; the one that
-// ends the initial list sets Storm.Initial. The storm is valid (see
-// [storm.Storm.Validate]).
+// Objects have the types of client-go's scheme, with apiVersion and kind and without unknown
+// fields. If the scheme does not know a resource but the recording names it, objects are
+// unstructured. Events are numbered in order of arrival; the number is the resourceVersion of
+// the object. Bookmarks become no events; the bookmark that ends the initial list sets
+// Storm.Initial. The storm is valid (see [storm.Storm.Validate]).
 //
-// Besides those of [Reader.Next], these are errors of a line: without a resource, a
-// kind that client-go does not know or that differs from that of the lines before;
-// an ERROR event; ADDED of an object that exists, MODIFIED or DELETED of one that
-// does not; an initial list with anything but ADDED, or with a second end. They are
-// all an [*Error]. In [WatchFormat], which may start at any point of a watch, events
-// get the types of a watch that starts there. The error for a missing file wraps
-// [io/fs.ErrNotExist] and lists the names.
+// Load returns an [*Error] for the errors of [Reader.Next] and for these:
 //
-// Decoding uses GOMAXPROCS. The storm takes about 20 kB of memory for a pod of 10 kB
-// of JSON.
+//   - a line without a resource, of a kind that client-go does not know or of another
+//     kind than the lines before it;
+//   - an ERROR event;
+//   - ADDED of an existing object, MODIFIED or DELETED of a missing one;
+//   - an initial list with anything but ADDED, or with two ends.
+//
+// [WatchFormat] may start anywhere in a watch, so event types are repaired as by [Mender]. The
+// error for a missing file wraps [io/fs.ErrNotExist] and lists the built-in names.
+//
+// Decoding uses GOMAXPROCS goroutines. The storm takes about 20 kB of memory for a pod of
+// 10 kB of JSON.
 func Load(nameOrPath string) (*storm.Storm, error) {
 	storms, err := load(nameOrPath, false)
 	if err != nil {
@@ -36,8 +38,7 @@ func Load(nameOrPath string) (*storm.Storm, error) {
 	return storms[0], nil
 }
 
-// LoadSet converts each resource of a recording to a storm, the main one first; see
-// [Load].
+// LoadSet converts every resource of a recording to a storm, the main one first; see [Load].
 func LoadSet(nameOrPath string) (*storm.Set, error) {
 	storms, err := load(nameOrPath, true)
 	if err != nil {
@@ -46,10 +47,10 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 	return &storm.Set{Name: nameOrPath, Storms: storms}, nil
 }
 
-// errNoEvents is for a recording or its main resource.
+// errNoEvents is the error for a recording, or a main resource, without events.
 var errNoEvents = fmt.Errorf("%w: the recording has no events", ErrEmpty)
 
-// load returns the storms with events: all, the main resource's first, or only that.
+// load returns the storms with events: the main resource first, then the others if all is set.
 func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	f, err := Open(nameOrPath)
 	if err != nil {
@@ -83,7 +84,7 @@ func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	return storms, nil
 }
 
-// empty returns the error for a recording without events, at its end.
+// empty returns the error for a recording without events, with the position of its end.
 func (r *Reader) empty() error {
 	e := &Error{Name: r.name, Err: errNoEvents}
 	switch c := r.cut.(type) {

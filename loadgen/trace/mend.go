@@ -6,21 +6,20 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Mender repairs the sequence of events of a recording that was cut, damaged or
-// merged, or that started within a watch. Each frame gets the type that it has in a
-// watch of only the frames before it: MODIFIED of an object that does not exist
-// becomes ADDED, DELETED of one is dropped, ADDED of one that exists becomes
-// MODIFIED, and only the first end of an initial list stays. Memory grows with the
-// keys. The zero value is ready.
+// Mender repairs the sequence of events of a cut, damaged or merged recording, or of one that
+// starts within a watch. It changes each frame to fit the frames before it. MODIFIED of a
+// missing object becomes ADDED, and DELETED of a missing object is dropped. ADDED of an
+// existing object becomes MODIFIED. Only the first end of an initial list stays. Memory grows
+// with the number of keys. The zero value is ready to use.
 type Mender struct {
-	// Changed and Dropped count the frames that were.
+	// Changed and Dropped count the changed and the dropped frames.
 	Changed, Dropped int
 	exists           map[Resource]map[string]bool
-	ended            map[Resource]bool // there is no initial list to end any more
+	ended            map[Resource]bool // resources whose initial list cannot end any more
 }
 
-// Frame returns the repaired frame; keep is false where it is dropped. It returns an
-// error for an invalid object.
+// Frame returns the repaired frame. keep is false for a frame to drop. The error is for an
+// invalid object.
 func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 	if f.Break != nil || f.Type == watch.Error {
 		return f, true, nil

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Formats that a [Reader] reads.
+// Formats of a [Reader].
 const (
-	// TraceFormat is this package's own.
+	// TraceFormat is the trace format of this package.
 	TraceFormat = "trace"
 	// LinesFormat is recorded JSON lines.
 	LinesFormat = "lines"
@@ -28,8 +28,8 @@ const (
 	WatchFormat = "watch"
 )
 
-// Reader reads the frames of a recording. It holds one line of at most 32 MiB, or one
-// block of about a MiB. It is for one goroutine.
+// Reader reads the frames of a recording. It buffers one line of at most 32 MiB, or one block
+// of about 1 MiB. It is not safe for concurrent use.
 type Reader struct {
 	name   string
 	format string
@@ -38,17 +38,18 @@ type Reader struct {
 	cut    cutter
 	last   time.Duration
 	err    error
-	// onFault receives the errors that Next skips; lost is the one that becomes the
-	// next break.
+	// onFault is the function of [Reader.Tolerate]. lost is the skipped error that Next
+	// returns as a Break.
 	onFault func(*Error)
 	lost    *Error
 	ended   bool
-	seen    []Resource
-	kinds   map[schema.GroupVersionKind]Resource
+	// seen has the resources of the frames so far, in order.
+	seen  []Resource
+	kinds map[schema.GroupVersionKind]Resource
 }
 
-// NewReader returns a reader of a recording. It detects the format by the first bytes.
-// The name is for errors.
+// NewReader returns a reader of a recording. It detects the format from the first bytes.
+// Errors contain name.
 func NewReader(r io.Reader, name string) *Reader {
 	out := &Reader{name: name, kinds: map[schema.GroupVersionKind]Resource{}}
 	t := tape{in: r}
@@ -77,7 +78,7 @@ func NewReader(r io.Reader, name string) *Reader {
 	return out
 }
 
-// failing is a reader that returns an error.
+// failing is a reader that always returns its error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
@@ -111,8 +112,8 @@ func isWatch(in *bufio.Reader) bool {
 // Format returns the format of the recording.
 func (r *Reader) Format() string { return r.format }
 
-// Compression returns the compression of a recording that is no trace: gzip, zstd, or
-// the empty string.
+// Compression returns the compression of a recording in a format other than a trace: gzip,
+// zstd, or the empty string.
 func (r *Reader) Compression() string {
 	if r.packed == nil {
 		return uncompressed
@@ -120,8 +121,8 @@ func (r *Reader) Compression() string {
 	return r.packed.by
 }
 
-// Header returns the header with the resources so far. Other formats than traces have
-// nothing else in it.
+// Header returns the header, with the resources found so far. For formats other than traces it
+// has only the resources.
 func (r *Reader) Header() Header {
 	var h Header
 	if r.blocks != nil {
@@ -131,7 +132,7 @@ func (r *Reader) Header() Header {
 	return h
 }
 
-// Blocks returns the number of blocks that were read, their bytes in the file, and the
+// Blocks returns the number of blocks read so far, their compressed bytes in the file, and the
 // bytes of their lines.
 func (r *Reader) Blocks() (blocks int, stored, text int64) {
 	if r.blocks == nil {
@@ -140,14 +141,14 @@ func (r *Reader) Blocks() (blocks int, stored, text int64) {
 	return r.blocks.stored, r.blocks.packedBytes, r.blocks.textBytes
 }
 
-// Tolerate makes the reader call f for an error and continue with the next line,
-// document or block. For each loss, Next returns a [Break] that is [Unreadable]. Call
-// it before Next.
+// Tolerate makes the reader call f for an error and continue with the next line, document or
+// block. Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate
+// before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
-// SkipTo skips the blocks of a trace before a time: by the index where the recording
-// can seek, else by their heads. Next still returns all frames of the block at that
-// time, and all frames of other formats. Call it before Next.
+// SkipTo skips the blocks of a trace that end before a time. It uses the index if the
+// recording can seek, else the block heads. Next may still return earlier frames of the first
+// block, and all frames of other formats. Call SkipTo before Next.
 func (r *Reader) SkipTo(from time.Duration) {
 	if r.blocks != nil {
 		r.blocks.seek(from)
@@ -155,9 +156,9 @@ func (r *Reader) SkipTo(from time.Duration) {
 }
 
 // Next returns the next frame, and io.EOF after the last one. Every other error is an
-// [*Error]; it ends the stream, and all later calls return it. It checks that
+// [*Error]; all later calls return it again. Next checks that
 //
-//   - the stream is whole and checksums match,
+//   - the stream is complete and checksums match,
 //   - each line is a JSON object with an offset, a known type and an object,
 //   - the object has an apiVersion and a kind, and a name unless it belongs to a
 //     BOOKMARK or an ERROR (not in traces, whose writer validates JSON),
@@ -195,8 +196,8 @@ func (r *Reader) Next() (Frame, error) {
 	}
 }
 
-// place returns the error without the file's name, which must not be in an anonymised
-// trace.
+// place returns the error without the file's name, because an anonymised trace must not
+// contain it.
 func place(e *Error) string {
 	c := *e
 	c.Name = "x"
@@ -209,8 +210,8 @@ func (r *Reader) meet(res Resource) {
 	}
 }
 
-// next returns the next frame; or io.EOF; or an error in the recording, after which it
-// can be called again.
+// next returns the next frame, io.EOF, or an error in the recording. After an error of the
+// recording it can be called again.
 func (r *Reader) next() (Frame, *Error, error) {
 	raw, err := r.cut.next()
 	if err != nil {
@@ -241,8 +242,8 @@ func (r *Reader) next() (Frame, *Error, error) {
 	return f, nil, nil
 }
 
-// resource returns the resource of a line, with the kind of its object, or by that kind
-// where the line names none. A Status, the object of an ERROR, has none.
+// resource returns the resource of a line. A line without a resource gets the one of its
+// object's kind. A Status, the object of an ERROR, has no resource.
 func (r *Reader) resource(named Resource, h head) Resource {
 	kind := schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
 	if h.Kind == "Status" && h.APIVersion == "v1" {
@@ -264,8 +265,8 @@ func (r *Reader) resource(named Resource, h head) Resource {
 	return res
 }
 
-// ResourceOf guesses the resource of a kind by its name. It is right for all kinds of
-// Kubernetes itself.
+// ResourceOf derives the resource from the name of a kind. It is correct for all built-in
+// kinds of Kubernetes.
 func ResourceOf(kind schema.GroupVersionKind) Resource {
 	gvr, _ := meta.UnsafeGuessKindToResource(kind)
 	return Resource{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: kind.Kind}
@@ -303,8 +304,7 @@ func (h head) check(t watch.EventType) error {
 	return nil
 }
 
-// endsInitial reports whether the object is that of the bookmark that ends the initial
-// list.
+// endsInitial reports whether the object is from the bookmark that ends the initial list.
 func (h head) endsInitial() bool {
 	return h.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
@@ -404,8 +404,8 @@ func parse(raw rawLine) (Frame, head, error) {
 	return f, h, nil
 }
 
-// parseBlockLine parses a line that [appendLine] wrote, without the JSON of its object:
-// ok is false for any other line.
+// parseBlockLine parses a line of [appendLine] without parsing the object's JSON. ok is false
+// for any other line.
 func parseBlockLine(raw rawLine) (f Frame, ok bool) {
 	offset, rest, ok := between(raw.data, lineOffset, ',')
 	if !ok {
@@ -436,8 +436,8 @@ func parseBlockLine(raw rawLine) (f Frame, ok bool) {
 	return Frame{Offset: time.Duration(n), Type: watch.EventType(typ), Object: bytes.Clone(rest), Resource: resource, Line: raw.line}, true
 }
 
-// between returns the bytes of s between a prefix and the next end byte, and the rest
-// from that byte on.
+// between returns the bytes of s between a prefix and the next end byte, and the rest from
+// that byte on.
 func between(s []byte, prefix string, end byte) (part, rest []byte, ok bool) {
 	if s, ok = bytes.CutPrefix(s, []byte(prefix)); !ok {
 		return nil, nil, false
@@ -462,7 +462,7 @@ func inBlock(raw rawLine, name string) (Resource, bool) {
 	return Resource{}, false
 }
 
-// parseResource is the reverse of [Resource.String].
+// parseResource parses the format of [Resource.String].
 func parseResource(s, kind string) (Resource, bool) {
 	parts := strings.Split(s, "/")
 	r := Resource{Kind: kind}
@@ -482,7 +482,7 @@ func parseResource(s, kind string) (Resource, bool) {
 	return r, r.Version != "" && r.Resource != ""
 }
 
-// jsonFault returns an error of package json without the Go type.
+// jsonFault returns an error of package json without the Go type names.
 func jsonFault(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {

@@ -13,50 +13,56 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Stats measures a recording: rates, object sizes, and the distribution of events
-// over keys. Frames go in with Add; Finish, once, computes the fields.
+// Stats measures a recording: rates, object sizes, and the distribution of events over keys.
+// Call Add for each frame, then Finish once to compute the fields.
 type Stats struct {
-	Name      string           `json:"name"`
+	// Name is the name of the recording.
+	Name string `json:"name"`
+	// Resources has one entry per resource, in order of appearance.
 	Resources []*ResourceStats `json:"resources"`
 }
 
 // ResourceStats measures the events of one resource after its initial list.
 type ResourceStats struct {
+	// Resource is the resource as [Resource.String] formats it.
 	Resource string `json:"resource"`
-	Initial  int    `json:"initial"`
-
+	// Initial is the number of objects in the initial list.
+	Initial int `json:"initial"`
+	// Added, Modified and Deleted count the events.
 	Added    int `json:"added"`
 	Modified int `json:"modified"`
 	Deleted  int `json:"deleted"`
-
-	// The length, the mean rate, and the highest number of events in one of the
-	// seconds of the recording.
-	Seconds   float64 `json:"seconds"`
+	// Seconds is the time from the first event to the last.
+	Seconds float64 `json:"seconds"`
+	// PerSecond is the mean rate over Seconds.
 	PerSecond float64 `json:"perSecond"`
-	Peak      int     `json:"peak"`
-	PeakAt    int     `json:"peakAt"`
-
-	// The sizes of the objects, with those of the initial list.
+	// Peak is the maximum number of events in one second; PeakAt is that second, from the
+	// start of the recording.
+	Peak   int `json:"peak"`
+	PeakAt int `json:"peakAt"`
+	// SizeMin to SizeMax are sizes of objects in bytes of JSON, including the initial list.
 	SizeMin int64 `json:"sizeMin"`
 	SizeP50 int64 `json:"sizeP50"`
 	SizeP99 int64 `json:"sizeP99"`
 	SizeMax int64 `json:"sizeMax"`
-	Bytes   int64 `json:"bytes"`
-
-	// The events of the busiest key, the fraction of the events that the busiest
-	// tenth of the keys has, and the most likely exponent of Zipf's distribution.
-	Keys      int     `json:"keys"`
-	MostOfOne int     `json:"mostOfOne"`
-	TopTenth  float64 `json:"topTenth"`
-	Zipf      float64 `json:"zipf"`
-
-	// Rate has the events of each second, Counts those of each key from the
-	// busiest to the quietest.
+	// Bytes is the sum of the sizes.
+	Bytes int64 `json:"bytes"`
+	// Keys is the number of keys with events, and MostOfOne the number of events of the
+	// busiest key.
+	Keys      int `json:"keys"`
+	MostOfOne int `json:"mostOfOne"`
+	// TopTenth is the fraction of the events that belong to the busiest tenth of the keys.
+	TopTenth float64 `json:"topTenth"`
+	// Zipf is the most likely exponent s of a Zipf distribution over these keys, where the key
+	// of rank r has a share proportional to r^-s. 0 is uniform.
+	Zipf float64 `json:"zipf"`
+	// Rate has the number of events of each second. Counts has the number of events of each
+	// key, in descending order.
 	Rate   []int `json:"-"`
 	Counts []int `json:"-"`
 
 	sizes       []int64
-	pending     []keyEvent // those that may turn out to be the initial list
+	pending     []keyEvent // events before the end of the initial list, if there is one
 	ended       bool
 	first, last time.Duration
 	perKey      map[string]int
@@ -126,10 +132,10 @@ func (r *ResourceStats) count(e keyEvent) {
 	r.Rate[second]++
 }
 
-// maxSeconds limits the memory for a recording with absurd times: a month.
+// maxSeconds is a month; it limits the memory for a recording with absurd times.
 const maxSeconds = 31 * 24 * 3600
 
-// Finish computes the statistics of all frames.
+// Finish computes the fields from all frames.
 func (m *Stats) Finish() {
 	for _, r := range m.Resources {
 		for _, e := range r.pending {
@@ -172,9 +178,8 @@ func (r *ResourceStats) finish() {
 	r.Zipf = zipf(r.Counts)
 }
 
-// zipf returns the exponent, between 0 and 5, for which the counts are likeliest.
-// They are sorted from the largest. The likelihood has one maximum, where its slope
-// is 0.
+// zipf returns the maximum-likelihood exponent, between 0 and 5, for counts in descending
+// order. The likelihood has one maximum, where its slope is 0.
 func zipf(counts []int) float64 {
 	if len(counts) < 2 {
 		return 0
@@ -255,7 +260,7 @@ func percent(n, all int) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(n)/float64(max(all, 1)))
 }
 
-// bars draws counts as a line of at most 72 bars, each the highest of its seconds.
+// bars draws counts as at most 72 bars. A bar shows the maximum of its seconds.
 func bars(rate []int) string {
 	width := min(72, len(rate))
 	columns := make([]int, width)
@@ -270,7 +275,7 @@ func bars(rate []int) string {
 	for _, n := range columns {
 		i := 0
 		if n > 0 {
-			// A second with any event has a bar.
+			// A second with any event has a visible bar.
 			i = max(1, (n*(len(levels)-1)+most/2)/most)
 		}
 		b.WriteRune(levels[i])

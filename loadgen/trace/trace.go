@@ -1,10 +1,10 @@
 // Package trace reads and writes recorded watch streams and converts them to storms.
 //
-// A recording is a sequence of frames in order of arrival: the events of a watch,
-// with the object as the API server sent it and the time from the start of the
-// recording. The types are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark
-// with the annotation k8s.io/initial-events-end ends the initial list of its
-// resource. A [Break] between frames is a gap in the recording.
+// A recording is a sequence of frames in order of arrival. A frame has an event of a watch,
+// with the object as the API server sent it, and the time from the start of the recording. The
+// types are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark with the annotation
+// k8s.io/initial-events-end ends the initial list of its resource. A [Break] between frames is
+// a gap in the recording.
 //
 // # Formats
 //
@@ -31,10 +31,10 @@
 //
 // # The trace format
 //
-// Version 1. A trace is a sequence of zstd frames, so zstd -d converts it to recorded
-// JSON lines. The data frames are the blocks. Each is compressed by itself and has
-// about a MiB of whole lines, each with its resource. Between them are skippable
-// frames, which zstd skips:
+// Version 1. A trace is a sequence of zstd frames, so zstd -d converts it to recorded JSON
+// lines. The data frames are the blocks. Each block is compressed independently and has about
+// 1 MiB of whole lines; each line names its resource. Between blocks are skippable frames,
+// which zstd ignores:
 //
 //	header   block head, block   block head, block   …   index
 //
@@ -47,14 +47,13 @@
 //	length   4 bytes  of the JSON
 //	CRC-32C  4 bytes  of tag, JSON and length
 //
-// The block head has the block's compressed size and CRC-32C, its first and last
-// time, its resources and its number, so a block can be skipped, checked and read
-// without any other. The index has the offset and the times of each block; its
-// length is at its end, so a file can be read from there. A pipe is read without it.
+// The block head has the block's compressed size and CRC-32C, its first and last time, its
+// resources and its number. So a block can be skipped, checked and read without any other. The
+// index has the offset and the times of each block. Its length is at its end, so a reader
+// finds it from the end of the file. Reading from a pipe does not need the index.
 //
-// A trace is readable up to the last flushed block, also after a crash of the
-// writer. Damage costs the block that it is in: the reader continues at the next
-// head.
+// A trace is readable up to the last flushed block, even after a crash of the writer. Damage
+// costs one block: the reader continues at the next block head.
 //
 // # Use
 //
@@ -89,10 +88,14 @@ const Extension = ".wlt"
 
 // Resource is a resource of a recording.
 type Resource struct {
-	Group    string `json:"group,omitempty"`
-	Version  string `json:"version"`
+	// Group is the API group; empty for the core group.
+	Group string `json:"group,omitempty"`
+	// Version is the API version.
+	Version string `json:"version"`
+	// Resource is the plural name, such as pods.
 	Resource string `json:"resource"`
-	Kind     string `json:"kind"`
+	// Kind is the kind of the objects.
+	Kind string `json:"kind"`
 }
 
 // String returns the resource as in an API path: v1/pods, apps/v1/deployments.
@@ -115,71 +118,95 @@ func (r Resource) GVK() schema.GroupVersionKind {
 
 // Header describes a trace.
 type Header struct {
-	Format     int        `json:"format"`
-	Tool       string     `json:"tool,omitempty"`
-	Origin     string     `json:"origin,omitempty"`
-	Started    time.Time  `json:"started,omitzero"`
-	Anonymised bool       `json:"anonymised"`
-	Resources  []Resource `json:"resources"`
+	// Format is the version of the format.
+	Format int `json:"format"`
+	// Tool is the program that wrote the trace, with its version.
+	Tool string `json:"tool,omitempty"`
+	// Origin describes the origin of the frames.
+	Origin string `json:"origin,omitempty"`
+	// Started is the start of the recording; zero if unknown.
+	Started time.Time `json:"started,omitzero"`
+	// Anonymised reports whether names and values were replaced.
+	Anonymised bool `json:"anonymised"`
+	// Resources are the resources that the writer knew at the start, the main one first.
+	// [Reader.Header] appends the resources that it has found since.
+	Resources []Resource `json:"resources"`
 }
 
 // Frame is one event of a watch, or a break.
 type Frame struct {
-	Offset   time.Duration
-	Type     watch.EventType
-	Object   []byte
+	// Offset is the time of arrival, from the start of the recording.
+	Offset time.Duration
+	// Type is the type of the event; empty for a Break.
+	Type watch.EventType
+	// Object is the raw JSON as received. The caller owns it. It is nil for a Break.
+	Object []byte
+	// Resource is the resource of the watch; zero for a Break of all resources.
 	Resource Resource
-	Break    *Break
-	Line     int
+	// Break is set for a gap in the recording, else nil.
+	Break *Break
+	// Line is the line number in the file, from 1. In a trace it counts the lines that zstd -d
+	// prints. It is 0 for a Break that the reader added.
+	Line int
 }
 
 // Reasons for a [Break].
 const (
-	// Reconnected: the watch ended and resumed at the same version, without a gap.
+	// Reconnected: the watch ended and resumed at the same version. No event is missing.
 	Reconnected = "reconnected"
-	// Relisted: the watch could not resume (410 Gone), so everything was listed
-	// again. The next frames of the resource are the differences to the state
-	// before; several changes of an object in the gap are one frame.
+	// Relisted: the watch could not resume (410 Gone), so the recorder listed again. The next
+	// frames of the resource are the differences from the state before the gap. Several
+	// changes of an object in the gap become one frame.
 	Relisted = "relisted"
 	// Unreadable: a part of the file is damaged.
 	Unreadable = "unreadable"
-	// Ended: the watch ended with an error and was not resumed.
+	// Ended: the watch ended with an error and did not resume.
 	Ended = "ended"
 )
 
-// Break is a gap in a recording: its length, its resource versions, and the
-// differences of the list after it.
+// Break is a gap in a recording.
 type Break struct {
-	Reason   string `json:"reason"`
-	Message  string `json:"message,omitempty"`
-	DownNs   int64  `json:"downNs,omitempty"`
-	From     string `json:"from,omitempty"`
-	Until    string `json:"until,omitempty"`
-	Added    int    `json:"added,omitempty"`
-	Modified int    `json:"modified,omitempty"`
-	Deleted  int    `json:"deleted,omitempty"`
+	// Reason is one of the constants above.
+	Reason string `json:"reason"`
+	// Message has details.
+	Message string `json:"message,omitempty"`
+	// DownNs is the length of the gap in ns.
+	DownNs int64 `json:"downNs,omitempty"`
+	// From is the last resource version before the gap, Until the first one after it.
+	From  string `json:"from,omitempty"`
+	Until string `json:"until,omitempty"`
+	// Added, Modified and Deleted count the frames of the differences after a relist. Versions
+	// within the gap are not counted.
+	Added    int `json:"added,omitempty"`
+	Modified int `json:"modified,omitempty"`
+	Deleted  int `json:"deleted,omitempty"`
 }
 
 var (
-	// ErrTruncated is wrapped by the error for a recording that ends in the
-	// middle.
+	// ErrTruncated is wrapped by the error for a recording with a missing end.
 	ErrTruncated = errors.New("truncated")
 	// ErrCorrupt is wrapped by the error for a recording with invalid content.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrEmpty is wrapped by the error for a recording without events.
 	ErrEmpty = errors.New("empty")
-	// ErrVersion is wrapped by the error for a trace of a later version of the
-	// format.
+	// ErrVersion is wrapped by the error for a trace of a later format version.
 	ErrVersion = errors.New("unknown version")
 )
 
-// Error is an error of a recording, with its place.
+// Error is the error of a recording, with its position.
 type Error struct {
-	Name   string
-	Block  int
-	Line   int
+	// Name is the path of the recording, or the name of a built-in one.
+	Name string
+	// Block is the number of the unreadable block, from 1; 0 for formats other than traces.
+	Block int
+	// Line is the number of the unreadable line, from 1; 0 for an error of a whole block.
+	Line int
+	// Offset is the start of the block in the file. In other formats it is the number of
+	// decompressed bytes before the line.
 	Offset int64
-	Err    error
+	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or
+	// is the error of the underlying reader.
+	Err error
 }
 
 // Error returns one line such as
@@ -200,7 +227,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// printable keeps a message on one line, whatever is in the file or its name.
+// printable keeps a message on one line, whatever the file or its name contains.
 func printable(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s

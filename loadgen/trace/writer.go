@@ -16,50 +16,55 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// DefaultBlockSize is the approximate size of a block's lines, unless [Writer.Flush]
-// ends it earlier.
+// DefaultBlockSize is the approximate size of a block's lines in bytes. [Writer.Flush] ends a
+// block early.
 const DefaultBlockSize = 1 << 20
 
 // ErrFrame is wrapped by the error for an invalid frame.
 var ErrFrame = errors.New("invalid frame")
 
-// FrameWriter writes the frames of a recording, in order.
+// FrameWriter writes the frames of a recording in order.
 type FrameWriter interface {
-	// Write takes one frame. It keeps nothing of it.
+	// Write appends one frame. It retains no part of it.
 	Write(Frame) error
+	// Flush writes buffered frames to the underlying writer.
 	Flush() error
+	// Close flushes and completes the recording. It does not close the underlying writer.
 	Close() error
 }
 
-// WriterOptions are the options of a [Writer]. Best compresses best, and slowly.
+// WriterOptions are the options of a [Writer].
 type WriterOptions struct {
-	// BlockSize is how many bytes of lines a block holds, about; 0 means
-	// [DefaultBlockSize]. Larger blocks compress better; a damaged byte costs
-	// the whole block. The most is 4 MiB.
+	// BlockSize is the approximate number of bytes of lines in a block, at most 4 MiB; 0 means
+	// [DefaultBlockSize]. Larger blocks compress better, but one damaged byte costs the whole
+	// block.
 	BlockSize int
-	Best      bool
+	// Best selects the best compression: about 10 % smaller, several times slower.
+	Best bool
 }
 
-// Writer writes a trace. It is for one goroutine.
+// Writer writes a trace. It is not safe for concurrent use.
 //
-// [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They
-// are readable there even if nothing follows.
+// [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They are
+// readable even if the writer stops there.
 type Writer struct {
 	w     io.Writer
 	enc   *zstd.Encoder
-	block int // size
+	block int // size in bytes
 	index index
-	at    int64
+	// bytes written so far
+	at int64
+	// lines of the present block
 	lines []byte
 	head  blockHead
 	last  time.Duration
-	out   []byte
-	err   error
+	// reused output buffer
+	out []byte
+	err error
 }
 
-// NewWriter writes the header, with its Format, and returns a writer of the frames. The
-// error is the underlying writer's, or wraps [ErrFrame] where the header is too
-// large.
+// NewWriter writes the header, with its Format set, and returns a writer of the frames. The
+// error is that of the underlying writer, or wraps [ErrFrame] if the header is too large.
 func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 	if opts.BlockSize < 0 || opts.BlockSize > 4<<20 {
 		return nil, fmt.Errorf("trace: a block size of %d bytes (allowed: up to %d; 0 means %d)", opts.BlockSize, 4<<20, DefaultBlockSize)
@@ -104,13 +109,13 @@ func (w *Writer) put(b []byte) error {
 	return err
 }
 
-// errClosed is the error after Close.
+// errClosed is the error of calls after Close.
 var errClosed = errors.New("trace: the writer is closed")
 
-// Write appends a frame, without its Line. The error wraps [ErrFrame] for a time before
-// the last frame's, a type that is none of a watch's, an object that is no JSON
-// object, or no resource. Then it writes nothing, and the writer stays usable. An
-// error of the underlying writer is returned by every later call.
+// Write appends a frame, without its Line. The error wraps [ErrFrame] for a time before that
+// of the last frame, an unknown type, an object that is not a JSON object, or a missing
+// resource. Such a frame is not written, and the writer stays usable. An error of the
+// underlying writer is permanent: every later call returns it.
 func (w *Writer) Write(f Frame) error {
 	if w.err != nil {
 		return w.err
@@ -154,8 +159,8 @@ func (w *Writer) Write(f Frame) error {
 // maxResources limits the block head.
 const maxResources = 1 << 10
 
-// Flush ends the block, so that all frames are readable. It does nothing for an empty
-// block. Small blocks compress badly.
+// Flush ends the block and makes all frames readable. It does nothing for an empty block.
+// Small blocks compress badly.
 func (w *Writer) Flush() error {
 	if w.err != nil || len(w.lines) == 0 {
 		return w.err
@@ -172,7 +177,7 @@ func (w *Writer) Flush() error {
 		w.index.Lines += w.head.Lines
 		w.index.Bytes += int64(w.head.Bytes)
 		w.out = append(out, data...)
-		// One call, so that a killed process rarely tears a block.
+		// One Write call, so that a killed process rarely leaves a partial block.
 		err = w.put(w.out)
 	}
 	w.head = blockHead{Resources: w.head.Resources[:0]}
@@ -197,8 +202,8 @@ func (w *Writer) Close() error {
 	return errors.Join(err, w.enc.Close())
 }
 
-// LineWriter writes a recording as JSON lines: recorded ones with times and resources,
-// or the raw output of a watch. It is for one goroutine.
+// LineWriter writes a recording as JSON lines: recorded lines with times and resources, or the
+// raw output of a watch. It is not safe for concurrent use.
 type LineWriter struct {
 	w   io.Writer
 	raw bool
@@ -206,8 +211,8 @@ type LineWriter struct {
 	err error
 }
 
-// NewLineWriter returns a writer of recorded JSON lines, or, with raw, of the output of
-// a watch without breaks.
+// NewLineWriter returns a writer of recorded JSON lines. With raw it writes the output of a
+// watch, which has no breaks.
 func NewLineWriter(w io.Writer, raw bool) *LineWriter { return &LineWriter{w: w, raw: raw} }
 
 // Write appends a frame; see [Writer.Write].
@@ -252,8 +257,8 @@ const (
 	rawStart     = `{"type":"`
 )
 
-// appendLine appends the line of a frame: a recorded one, or the raw output of the
-// watch. The error wraps [ErrFrame].
+// appendLine appends the line of a frame: a recorded line, or the raw output of a watch. The
+// error wraps [ErrFrame].
 func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	if recorded {
 		if f.Offset < 0 {
@@ -270,7 +275,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 			b = append(b, lineResource...)
 			b = strconv.AppendQuote(b, f.Resource.String())
 			if f.Break != nil || f.Type == watch.Error {
-				// Other objects have a kind of their own.
+				// All other objects contain their kind.
 				b = append(b, lineKind...)
 				b = strconv.AppendQuote(b, f.Resource.Kind)
 			}
@@ -298,7 +303,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	b = append(b, f.Type...)
 	b = append(b, lineObject...)
 	if bytes.ContainsAny(object, "\r\n") {
-		// In valid JSON, newlines are between tokens only.
+		// Valid JSON has newlines between tokens only, so Compact can remove them.
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, object); err != nil {
 			return b, fmt.Errorf("%w: %w", ErrFrame, err)
@@ -320,8 +325,8 @@ func knownType(t watch.EventType) bool {
 	return false
 }
 
-// plain reports whether s may be part of a resource: it has letters, digits, dashes,
-// dots and underscores only.
+// plain reports whether s is valid in a resource: letters, digits, dashes, dots and
+// underscores.
 func plain(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')

@@ -1,6 +1,6 @@
-// Package anonymise replaces what a recording reveals about its cluster.
+// Package anonymise replaces names and values in a recording that identify its cluster.
 //
-// These are kept:
+// It keeps:
 //
 //   - Numbers, booleans, null, and all sizes: a replacement has the length of the
 //     original in characters, in bytes of UTF-8 and in bytes of JSON.
@@ -15,26 +15,24 @@
 //     sources and field paths that Kubernetes defines; 127.0.0.1, ::1, 0.0.0.0 and
 //     ::; true, false and Unknown.
 //
-// All other strings are replaced word by word. A word is a run of letters and
-// digits; characters between words stay. The replacement, a pseudonym, follows
-// from the HMAC of the word under a random key. So a name has the same pseudonym
-// everywhere, the name of a pod still starts with that of its ReplicaSet, and
-// selectors still select. Characters stay in their class (lower case, upper case,
-// digits), so names, identifiers and images stay valid. Different words have
-// different pseudonyms, and no word is its own. UUIDs become UUIDs, and long
-// hexadecimal numbers such numbers. IP addresses of one network (by whole bytes)
-// become IP addresses of one network.
+// All other strings are replaced word by word. A word is a run of letters and digits;
+// characters between words stay. Its pseudonym derives from the HMAC of the word under a
+// random key. A name has the same pseudonym everywhere, so the name of a pod still starts with
+// that of its ReplicaSet, and selectors still match. Characters keep their class (lower case,
+// upper case, digits), so names, identifiers and images stay valid. Different words have
+// different pseudonyms, and no word maps to itself. UUIDs become UUIDs, and long hexadecimal
+// numbers stay hexadecimal. IP addresses of one network (by whole bytes) stay in one network.
 //
-// Values that contain no names are replaced as a whole: the data of Secrets and
-// ConfigMaps, environment values, commands and arguments.
+// Values without names are replaced as a whole: data of Secrets and ConfigMaps, environment
+// values, commands and arguments.
 //
 // # What it does not hide
 //
-// The shape: the numbers of objects and kinds, references, the lengths of names
-// and secrets, the places of dashes, numbers (ports, replicas, resource requests)
-// and times. A person who knows the cluster can recognise it. A short word has few
-// pseudonyms: a single digit has nine, and all single digits move by the same
-// distance, as the last bytes of addresses of one network do.
+// The structure stays visible: the numbers of objects and kinds, references, the lengths of
+// names and secrets, the positions of dashes, numbers (ports, replicas, resource requests) and
+// times. A person who knows the cluster can recognise it. A short word has few pseudonyms: a
+// single digit has nine. All single digits move by the same distance, and so do the last bytes
+// of addresses in one network.
 package anonymise
 
 import (
@@ -49,27 +47,29 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// ErrObject is wrapped by the error for an object that is no JSON.
+// ErrObject is wrapped by the error for an object that is not JSON.
 var ErrObject = errors.New("not JSON")
 
 // KeySize is the length of a key in bytes.
 const KeySize = 32
 
-// Anonymiser replaces names and values. It is for one goroutine. Its memory has a
-// limit that does not depend on the recording.
+// Anonymiser replaces names and values. It is not safe for concurrent use. Its memory is
+// bounded, independent of the recording.
 type Anonymiser struct {
 	pseudonyms *pseudonyms
 	types      types
-	roots      map[schema.GroupVersionKind]*node
+	// schemas of the kinds seen so far
+	roots map[schema.GroupVersionKind]*node
 
+	// replacements by encoded string
 	text, opaque, bytes memo
 	scratch             []unit
 }
 
-// memo is a cache. It is emptied when it is full.
+// memo is a cache. A full memo is cleared.
 type memo map[string]string
 
-// memoSize limits the entries of a memo, memoLength their length.
+// memoSize limits the entries of a memo; longer strings than memoLength are not cached.
 const (
 	memoSize   = 1 << 16
 	memoLength = 1 << 10
@@ -85,7 +85,7 @@ func (m memo) put(k, v string) {
 	m[k] = v
 }
 
-// New returns an anonymiser with a random key, which is kept nowhere else.
+// New returns an anonymiser with a random key, which it does not store elsewhere.
 func New() (*Anonymiser, error) {
 	var key [KeySize]byte
 	if _, err := rand.Read(key[:]); err != nil {
@@ -94,8 +94,8 @@ func New() (*Anonymiser, error) {
 	return WithKey(key), nil
 }
 
-// WithKey returns an anonymiser with a given key. Two with the same key give the same
-// pseudonyms. The key allows to find the originals.
+// WithKey returns an anonymiser with a given key. Equal keys give equal pseudonyms. Keep the
+// key secret: whoever has it can recover the originals.
 func WithKey(key [KeySize]byte) *Anonymiser {
 	return &Anonymiser{
 		pseudonyms: newPseudonyms(key), types: types{}, roots: map[schema.GroupVersionKind]*node{},
@@ -103,12 +103,12 @@ func WithKey(key [KeySize]byte) *Anonymiser {
 	}
 }
 
-// Frame returns the frame with a copy of its object in which names and values are
-// replaced. In a break, it replaces the message.
+// Frame returns the frame with a copy of its object in which names and values are replaced. In
+// a Break it replaces the message.
 func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	if f.Break != nil {
 		b := *f.Break
-		if f.Break.Reason != trace.Unreadable { // That message is the reader's own.
+		if f.Break.Reason != trace.Unreadable { // The reader wrote that message.
 			b.Message = a.String(b.Message)
 		}
 		f.Break = &b
@@ -123,9 +123,8 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	return f, err
 }
 
-// Object returns a copy of an object of the given kind, of the same length, in which
-// every string is replaced that is not known to be harmless. The error wraps
-// [ErrObject].
+// Object returns a copy of an object of the given kind. The copy has the same length. Every
+// string that is not known to be harmless is replaced. The error wraps [ErrObject].
 func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)

@@ -40,7 +40,7 @@ func set(values ...string) words {
 	return m
 }
 
-// vocabulary returns the strings that are kept, by type or by list.
+// vocabulary returns the strings to keep, by type or by list.
 var vocabulary = sync.OnceValue(func() map[string]words {
 	all := map[string]words{}
 	for line := range strings.Lines(vocabularyFile + ownFile) {
@@ -53,7 +53,7 @@ var vocabulary = sync.OnceValue(func() map[string]words {
 	return all
 })
 
-// enumeration returns the constants of a type; nil where it has none.
+// enumeration returns the constants of a type; nil if it has none.
 func enumeration(t reflect.Type) words {
 	if t.Kind() != reflect.String || t.PkgPath() == "" {
 		return nil
@@ -118,7 +118,7 @@ var fieldNames = sync.OnceValue(func() words {
 	return names
 })
 
-// leaf says which strings of a field are kept: values, and others by kind.
+// leaf selects the strings of a field that are kept: values, and others by kind.
 type leaf struct {
 	kind   leafKind
 	values words
@@ -139,11 +139,10 @@ const (
 	numberLeaf
 )
 
-// longestKept is the length of the longest string that is kept.
+// longestKept is the length of the longest kept string.
 const longestKept = 128
 
-// keeps reports whether a string is known to be harmless in an object of the given
-// kind.
+// keeps reports whether a string is harmless in an object of the given kind.
 func (l leaf) keeps(s string, kind schema.GroupVersionKind) bool {
 	switch {
 	case l.values[s]:
@@ -199,12 +198,12 @@ var (
 	harmlessIPs = set("127.0.0.1", "0.0.0.0", "::1", "::")
 )
 
-// keptWhole reports whether a string is harmless as a whole, wherever it stands as
-// a value or as a label's key.
+// keptWhole reports whether a string is harmless in any position, as a value or as a label
+// key.
 func keptWhole(s string) bool { return keptKey(s) || truths[s] || harmlessIPs[s] }
 
-// untypedLeaf returns the leaf of a string by the name of its field: in custom
-// resources, and where the type is string.
+// untypedLeaf returns the leaf of a string from the name of its field. It is for custom
+// resources and for fields of type string.
 func untypedLeaf(key string) leaf {
 	switch key {
 	case "kind":

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// unit is one character of a JSON string, and how it is written.
+// unit is one character of a JSON string, with its encoding.
 type unit struct {
 	r    rune
 	form form
@@ -25,15 +25,14 @@ const (
 	kept           // \n, \", and invalid characters: never replaced
 )
 
-// symbol is one character as a number below the size of its alphabet, or one
-// number of an address. The class tells alphabets apart.
+// symbol is one character, or one number of an address, as a number below the size of its
+// alphabet. class identifies the alphabet.
 type symbol struct {
 	v, size uint32
 	class   byte
 }
 
-// pseudonyms replaces characters by others of their alphabets. The HMAC of the key
-// decides which.
+// pseudonyms replaces each character by another one of its alphabet, selected by an HMAC.
 type pseudonyms struct {
 	mac hash.Hash
 	buf []byte
@@ -50,16 +49,15 @@ func (p *pseudonyms) sum(message []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// longWord is the number of symbols from which words are replaced at random.
+// longWord is the number of symbols from which words are replaced by random numbers.
 const longWord = 16
 
-// replace moves each symbol within its alphabet by a distance that is an HMAC of
-// all other symbols. A domain is a namespace of replacements.
+// replace moves each symbol within its alphabet by a distance: an HMAC of all other symbols.
+// domain is a namespace of replacements.
 //
-// Each move can be undone, so different words have different replacements. The
-// first symbol always moves, so no word is its own. Words of longWord symbols or
-// more move by random numbers, whose seed is the HMAC of the word: two such words
-// practically never have the same replacement.
+// Each move is reversible, so different words have different replacements. The first symbol
+// always moves, so no word maps to itself. Words of longWord symbols or more move by random
+// numbers, seeded with the HMAC of the word; collisions are negligible.
 func (p *pseudonyms) replace(domain string, s []symbol) {
 	if len(s) == 0 {
 		return
@@ -94,8 +92,7 @@ func (p *pseudonyms) replace(domain string, s []symbol) {
 	}
 }
 
-// Classes of symbols: alphabets, and none for a character that is no part of a
-// word.
+// Classes of symbols: alphabets, and none for a character outside words.
 const (
 	none  = 0
 	lower = 'l'
@@ -179,7 +176,7 @@ func (s symbol) rune() rune {
 	}
 }
 
-// each replaces those characters together that have a symbol.
+// each replaces the characters for which of returns a symbol, as one word.
 func (p *pseudonyms) each(domain string, s []unit, of func(unit) symbol) {
 	symbols := make([]symbol, 0, len(s))
 	for _, u := range s {
@@ -207,8 +204,8 @@ func plainString(s []unit) string {
 	return b.String()
 }
 
-// text replaces a string word by word, in place. The result is none of the strings
-// that are kept (see keptWhole).
+// text replaces a string word by word, in place. The result is never one of the kept strings
+// (see keptWhole).
 func (p *pseudonyms) text(s []unit) {
 	if len(s) <= longestKept && keptWhole(plainString(s)) {
 		return
@@ -252,12 +249,12 @@ func (p *pseudonyms) words(s []unit) {
 	}
 }
 
-// boundary reports whether n units from i are no part of a longer word.
+// boundary reports whether the n units from i are not part of a longer word.
 func boundary(s []unit, i, n int) bool {
 	return (i == 0 || symbolOf(s[i-1]).class == none) && (i+n == len(s) || symbolOf(s[i+n]).class == none)
 }
 
-// dotted reports whether n units from i are part of more numbers and dots.
+// dotted reports whether the n units from i are part of a longer sequence of numbers and dots.
 func dotted(s []unit, i, n int) bool {
 	return i > 0 && s[i-1].r == '.' || i+n+1 < len(s) && s[i+n].r == '.' && symbolOf(s[i+n+1]).class == digit
 }
@@ -312,9 +309,9 @@ func ip4(s []unit) int {
 	return i
 }
 
-// ip4 replaces each byte of an address by one of as many digits. The replacement
-// depends on the bytes before it, so that addresses of one network stay in one.
-// Zero bytes beyond the first bits stay: they end the address of a network.
+// ip4 replaces each byte of an address by one with as many digits. The replacement depends on
+// the bytes before it, so addresses of one network stay in one network. Zero bytes beyond the
+// first bits stay, because they mark the address of a network.
 func (p *pseudonyms) ip4(s []unit, bits int) {
 	if bits == 32 && harmlessIPs[plainString(s)] {
 		return
@@ -348,8 +345,8 @@ func (p *pseudonyms) ip4(s []unit, bits int) {
 	}
 }
 
-// address replaces a string that is one IPv6 address, or a network in CIDR
-// notation; it returns false for anything else.
+// address replaces a string that is an IPv6 address or a network in CIDR notation. It returns
+// false for any other string.
 func (p *pseudonyms) address(s []unit) bool {
 	if len(s) < 2 || len(s) > 64 {
 		return false
@@ -380,8 +377,7 @@ func (p *pseudonyms) address(s []unit) bool {
 	return true
 }
 
-// ip6 replaces the groups of an address. A replacement depends on the groups before
-// it.
+// ip6 replaces the groups of an address. Each replacement depends on the groups before it.
 func (p *pseudonyms) ip6(s []unit) {
 	domain := "ip6"
 	for i := 0; i < len(s); {
@@ -394,7 +390,7 @@ func (p *pseudonyms) ip6(s []unit) {
 		for ; i < len(s) && s[i].r != ':'; i++ {
 			symbols = append(symbols, hexSymbol(unit{r: s[i].r | 0x20}))
 		}
-		// A group starts with 0 only where it did before.
+		// A group starts with 0 only if it did so before.
 		if len(symbols) > 1 && symbols[0].v != 0 {
 			symbols[0] = symbol{symbols[0].v - 1, 15, octet}
 		}
@@ -410,8 +406,8 @@ func (p *pseudonyms) ip6(s []unit) {
 	}
 }
 
-// base64 replaces a string of base64 by one that decodes to as many bytes; it
-// returns false where the string is no base64.
+// base64 replaces a base64 string by one that decodes to as many bytes. It returns false for
+// any other string.
 func (p *pseudonyms) base64(s []unit) bool {
 	if len(s)%4 != 0 {
 		return false
@@ -428,7 +424,7 @@ func (p *pseudonyms) base64(s []unit) bool {
 		}
 		symbols[i] = symbol{uint32(v), 64, b64}
 	}
-	// The last digit of a padded string has bits that belong to no byte.
+	// The last digit of a padded string has unused bits.
 	unused := uint32(1)
 	if pad := len(s) - n; pad > 0 {
 		unused = 1 << (2 * pad)

@@ -44,7 +44,7 @@ func (r *rewriter) punctuation() byte {
 	return c
 }
 
-// token reads the string at the current place, without its quotes.
+// token reads the string at the current position, without its quotes.
 func (r *rewriter) token() []byte {
 	start := r.at + 1
 	for r.at = start; r.in[r.at] != '"'; r.at++ {
@@ -125,7 +125,7 @@ func (r *rewriter) key(n *node, t []byte) (child *node, name string) {
 	case managedNode:
 		return r.managed(n, t, name), ""
 	}
-	// It may be a field or a name. A field that other types have is no secret.
+	// The key may be a field or a name. A field that other types have is not secret.
 	if fieldNames()[name] || keptKey(name) || resourceNames()[name] {
 		r.out = append(r.out, t...)
 	} else {
@@ -134,8 +134,8 @@ func (r *rewriter) key(n *node, t []byte) (child *node, name string) {
 	return untyped, name
 }
 
-// managed writes a key of managed fields, in which fields, list elements and set
-// members are keys. n is the schema that they are about.
+// managed writes a key of managed fields, where fields, list elements and set members are
+// keys. n is the schema that the managed fields describe.
 func (r *rewriter) managed(n *node, t []byte, name string) *node {
 	about := n.managed
 	if about == nil {
@@ -160,8 +160,8 @@ func (r *rewriter) managed(n *node, t []byte, name string) *node {
 	return managedOf(untyped)
 }
 
-// inner writes a key with JSON after its first two characters; it returns false for
-// any other.
+// inner writes a key that has JSON after its first two characters. It returns false for any
+// other key.
 func (r *rewriter) inner(n *node, t []byte) bool {
 	units := appendUnits(nil, t)
 	if len(units) < 3 || units[1].r != ':' {
@@ -174,7 +174,7 @@ func (r *rewriter) inner(n *node, t []byte) bool {
 	sub := rewriter{a: r.a, kind: r.kind, root: r.root, in: []byte(old)}
 	sub.value(n, "")
 	sub.space()
-	// Each character replaces one, so that it can be written in the same form.
+	// Characters are replaced one by one, so each keeps its form.
 	i := 2
 	for _, c := range string(sub.out) {
 		if i == len(units) {
@@ -226,7 +226,7 @@ func (r *rewriter) replaced(m memo, t []byte, replace func(*pseudonyms, []unit))
 	m.put(string(t), string(r.out[start:]))
 }
 
-// unquoted returns the value of a JSON string without its quotes.
+// unquoted returns the value of a JSON string, given without its quotes.
 func unquoted(t []byte) string {
 	if bytes.IndexByte(t, '\\') < 0 {
 		return string(t)
@@ -241,7 +241,7 @@ func appendUnits(s []unit, t []byte) []unit {
 			c, n := utf8.DecodeRune(t)
 			u := unit{r: c}
 			if c == utf8.RuneError && n == 1 {
-				// Invalid UTF-8, which encoding/json reads as U+FFFD.
+				// Invalid UTF-8, which encoding/json decodes as U+FFFD.
 				u = unit{r: rune(t[0]), form: kept}
 			}
 			s = append(s, u)
@@ -272,7 +272,7 @@ func appendUnits(s []unit, t []byte) []unit {
 
 var shortEscapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// letters of the short escapes.
+// letters maps characters to the letters of their short escapes.
 var letters = map[rune]byte{'"': '"', '\\': '\\', '/': '/', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 
 func hex4(t []byte) rune {
@@ -280,7 +280,7 @@ func hex4(t []byte) rune {
 	return rune(v)
 }
 
-// appendToken writes units in their forms.
+// appendToken appends units in their forms.
 func appendToken(b []byte, s []unit) []byte {
 	for _, u := range s {
 		switch u.form {

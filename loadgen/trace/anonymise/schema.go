@@ -18,20 +18,21 @@ import (
 // node is the schema of a value.
 type node struct {
 	kind nodeKind
-	// A struct's type and fields, or the type or schema of a map's or slice's
-	// elements.
+	// typ and fields are those of a struct; for a map or slice, typ or inside describes the
+	// elements. They are resolved on first use, because types are recursive.
 	typ    reflect.Type
 	fields map[string]*node
 	inside *node
-	// keys are keys of a map that are kept. The keys of data are all replaced.
+	// keys are the map keys to keep. data: all keys of the map are replaced.
 	keys words
 	data bool
 	leaf leaf
-	// managed is the schema that managed fields are about; nil for the object
-	// that has them. asManaged caches the schema of managed fields of this one.
+	// managed is the schema that managed fields describe; nil for the object that has them.
+	// asManaged caches the schema of managed fields of this node.
 	managed   *node
 	asManaged *node
 
+	// types is nil for nodes that all anonymisers share.
 	types types
 }
 
@@ -67,7 +68,7 @@ func managedOf(n *node) *node {
 	return n.asManaged
 }
 
-// field returns the schema of a struct's field; nil where it has none of that name.
+// field returns the schema of a struct's field; nil if there is no such field.
 func (n *node) field(name string) *node {
 	if n.fields == nil {
 		n.fields = map[string]*node{}
@@ -107,8 +108,7 @@ func (n *node) leafFor(key string) leaf {
 	}
 }
 
-// rootOf returns the schema of a kind: all of it, or the metadata where the type is
-// unknown.
+// rootOf returns the schema of a kind. An unknown type only has the schema of its metadata.
 func (in types) rootOf(kind schema.GroupVersionKind) *node {
 	if o, err := scheme.Scheme.New(kind); err == nil {
 		return in.nodeOf(reflect.TypeOf(o).Elem())
@@ -119,7 +119,7 @@ func (in types) rootOf(kind schema.GroupVersionKind) *node {
 	return n
 }
 
-// leafTypes are the types that are strings in JSON, or anything.
+// leafTypes are the types that JSON encodes as a string or as any value.
 var leafTypes = map[reflect.Type]node{
 	reflect.TypeFor[metav1.Time]():          {kind: leafNode},
 	reflect.TypeFor[metav1.MicroTime]():     {kind: leafNode},
@@ -180,7 +180,7 @@ func (n *node) addFields(t reflect.Type) {
 			name = f.Name
 		}
 		child := n.types.nodeOf(ft)
-		// The names of some string fields say more than their type.
+		// For some string fields, the name is more specific than the type.
 		if l := untypedLeaf(name); ft == reflect.TypeFor[string]() && (l.kind != textLeaf && l.kind != quantityLeaf || l.values != nil) {
 			child = &node{kind: leafNode, leaf: l}
 		}
@@ -196,7 +196,7 @@ type fieldOf struct {
 	name string
 }
 
-// specialFields returns the schemas of fields whose type does not say enough.
+// specialFields returns the schemas of fields whose type is not specific enough.
 var specialFields = sync.OnceValue(func() map[fieldOf]*node {
 	keep := func(values words) *node { return &node{kind: leafNode, leaf: leaf{values: values}} }
 	list := func(n *node) *node { return &node{kind: sliceNode, inside: n} }

@@ -1,13 +1,12 @@
 // Package record records the watches of a cluster's resources.
 //
-//  1. Each resource has a watch of its own, with its initial list: WatchList where the
-//     server supports it, else a LIST in pages and a watch from there. Objects stay
-//     raw JSON.
+//  1. Each resource has its own watch with an initial list: WatchList if the server
+//     supports it, else a paged LIST and a watch from its version. Objects stay raw JSON.
 //  2. A watch that ends resumes at the last resourceVersion or bookmark.
-//  3. Where the server no longer has that version (410 Gone), everything is listed
-//     again. The differences become frames after a [trace.Break], which counts them.
-//     The last state of an object that was deleted in the gap is unknown, so its
-//     DELETED has metadata only.
+//  3. If the server no longer has that version (410 Gone), the recorder lists again. The
+//     differences become frames after a [trace.Break], which counts them. The last state
+//     of an object that was deleted in the gap is unknown, so its DELETED has metadata
+//     only.
 package record
 
 import (
@@ -36,31 +35,39 @@ import (
 
 // Options are the options of [Record].
 type Options struct {
-	Config    *rest.Config
+	// Config is the client configuration.
+	Config *rest.Config
+	// Resources are the resources to record, at least one.
 	Resources []cluster.Resource
+	// Namespace limits the recording to one namespace; empty means all.
 	Namespace string
-	// Transform changes each frame; nil leaves it.
+	// Transform changes each frame before it is written; nil keeps frames unchanged.
 	Transform func(trace.Frame) (trace.Frame, error)
-	// Backoff is the first pause after a failed watch (default 250 ms); it doubles
-	// up to 32 times.
+	// Backoff is the pause before the first retry of a failed watch (default 250 ms). It
+	// doubles with each retry, up to 32 times the first pause.
 	Backoff time.Duration
-	// FlushEvery is the time between flushes (default 2 s).
+	// FlushEvery is the interval between flushes (default 2 s).
 	FlushEvery time.Duration
-	// Settling is the time after an outage in which the server may refuse a request
-	// (default 30 s).
+	// Settling is the time after the end of a watch in which the server may reject the next
+	// one (default 30 s). A starting API server answers before it has loaded its authorization
+	// rules and custom resources.
 	Settling time.Duration
 }
 
-// Summary counts the frames of a resource. Missed is the number of differences that
-// relists showed.
+// Summary counts the frames of one resource.
 type Summary struct {
-	Resource        trace.Resource
-	Events          int
-	Reconnects      int
+	// Resource is the recorded resource.
+	Resource trace.Resource
+	// Events counts events, without bookmarks and without Missed.
+	Events int
+	// Reconnects counts resumed watches, which lose nothing.
+	Reconnects int
+	// Relists counts the lists after a gap, which may have lost versions. Missed counts the
+	// differences that these lists showed.
 	Relists, Missed int
 }
 
-// ResourceOf returns the resource as in a trace.
+// ResourceOf converts a resource of a cluster to one of a trace.
 func ResourceOf(r cluster.Resource) trace.Resource {
 	return trace.Resource{Group: r.Group, Version: r.Version, Resource: r.GroupVersionResource.Resource, Kind: r.Kind.Kind}
 }
@@ -72,11 +79,11 @@ type recorder struct {
 	start  time.Time
 
 	mu sync.Mutex
-	w  trace.FrameWriter
+	w  trace.FrameWriter // guarded by mu
 }
 
-// Record records until ctx ends, which is no error, or until the server keeps refusing
-// a watch (see Options.Settling). It always writes and flushes the frames so far. The
+// Record records until ctx ends, which is not an error, or until the server keeps rejecting a
+// watch (see Options.Settling). It always writes and flushes the frames received so far. The
 // caller closes the writer.
 func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, error) {
 	if opts.Backoff <= 0 {
@@ -155,7 +162,7 @@ func (r *recorder) write(frames ...trace.Frame) error {
 	return nil
 }
 
-// errWrite is the error of the writer or of a Transform, which no retry helps.
+// errWrite is a permanent error: of the writer or of a Transform.
 type errWrite struct{ error }
 
 func (e errWrite) Unwrap() error { return e.error }
@@ -165,11 +172,12 @@ type follower struct {
 	*recorder
 	resource cluster.Resource
 	sum      *Summary
-	known    map[string]cluster.Version
-	rv       string    // to resume from; empty: list first
-	begun    bool      // the initial list has started
-	plain    bool      // the server does not support WatchList
-	down     time.Time // start of the present gap
+	// known has the recorded version of each existing object.
+	known map[string]cluster.Version
+	rv    string    // version to resume from; empty: list first
+	begun bool      // the initial list has started
+	plain bool      // the server does not support WatchList
+	down  time.Time // start of the present gap; zero while there is a watch
 }
 
 // errGone is the error for a version that the server no longer has.
@@ -206,12 +214,12 @@ func (f *follower) follow(ctx context.Context) error {
 	return nil //nolint:nilerr // The end of the context is no error.
 }
 
-// refused reports whether a server that has started would refuse the request again.
+// refused reports whether a fully started server would reject the request again.
 func refused(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// once lists, where needed, and watches until the watch ends; got says that it
+// once lists if necessary, and watches until the watch ends. got reports whether the watch
 // started.
 func (f *follower) once(ctx context.Context) (got bool, err error) {
 	if f.rv == "" && f.plain {
@@ -271,8 +279,8 @@ func (f *follower) breakOf(reason string) trace.Frame {
 	return trace.Frame{Resource: f.sum.Resource, Break: &trace.Break{Reason: reason, From: f.rv, DownNs: int64(time.Since(f.down))}}
 }
 
-// read records the events of a watch until it ends. With relist, the watch starts with
-// everything again.
+// read records the events of a watch until it ends. With relist, the watch starts with a full
+// list that is compared to the recording.
 func (f *follower) read(body io.Reader, relist *difference) error {
 	dec := json.NewDecoder(body)
 	for {
@@ -310,7 +318,7 @@ func (f *follower) read(body io.Reader, relist *difference) error {
 	}
 }
 
-// record writes a frame and notes its version.
+// record writes a frame and stores its version.
 func (f *follower) record(frame trace.Frame) error {
 	key, v, err := versionOf(frame)
 	if err != nil {
@@ -321,7 +329,7 @@ func (f *follower) record(frame trace.Frame) error {
 	}
 	f.note(frame.Type, key, v)
 	if frame.Type == watch.Bookmark {
-		// A watch cannot resume before the end of the initial list.
+		// A watch can only resume after the end of the initial list.
 		f.rv = v.ResourceVersion
 		return nil
 	}
@@ -349,7 +357,7 @@ func versionOf(frame trace.Frame) (string, cluster.Version, error) {
 	return storm.ObjectKey(o.Namespace, o.Name), cluster.Version{UID: o.UID, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// difference collects the differences of a second list to the recording.
+// difference collects the differences between a second list and the recording.
 type difference struct {
 	cluster.Changes
 	seen   map[string]bool
@@ -362,7 +370,7 @@ func newDifference() *difference { return &difference{seen: map[string]bool{}} }
 // add compares an object of the second list.
 func (f *follower) add(d *difference, frame trace.Frame) error {
 	if frame.Type != watch.Added {
-		return nil // A bookmark within the list.
+		return nil // a bookmark within the list
 	}
 	key, v, err := versionOf(frame)
 	if err != nil {
@@ -383,7 +391,7 @@ func (f *follower) add(d *difference, frame trace.Frame) error {
 	return nil
 }
 
-// finish writes the difference; end is the bookmark that ended the list.
+// finish writes the differences. end is the bookmark at the end of the list.
 func (f *follower) finish(d *difference, end trace.Frame) error {
 	_, v, err := versionOf(end)
 	if err != nil {
@@ -414,7 +422,7 @@ func (f *follower) finish(d *difference, end trace.Frame) error {
 	return nil
 }
 
-// deleted returns the DELETED of an object whose last state is unknown.
+// deleted returns a DELETED frame for an object whose last state is unknown.
 func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
 	o := metav1.PartialObjectMetadata{}
 	o.APIVersion, o.Kind = f.resource.Kind.ToAPIVersionAndKind()
@@ -422,14 +430,14 @@ func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
 	if namespace, name, ok := strings.Cut(key, "/"); ok {
 		o.Namespace, o.Name = namespace, name
 	}
-	text, _ := json.Marshal(o) // It only has strings.
+	text, _ := json.Marshal(o) // The object has only strings.
 	return trace.Frame{Type: watch.Deleted, Object: text, Resource: f.sum.Resource}
 }
 
 // pageSize is the number of objects in a page of a list.
 const pageSize = "500"
 
-// list records the initial list, or the differences to it, by LIST.
+// list records the initial list by LIST, or its differences from the recording.
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
 	if f.begun {
@@ -444,7 +452,7 @@ func (f *follower) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Items of a list have no kind.
+	// Items of a list have no kind and apiVersion.
 	front := fmt.Sprintf(`{"kind":%s,"apiVersion":%s,`, kind, apiVersion)
 	params := map[string]string{"limit": pageSize}
 	for {
@@ -493,10 +501,10 @@ func (f *follower) list(ctx context.Context) error {
 	}
 }
 
-// Pipe records the raw output of a watch from a pipe until its end, such as that of
-// kubectl get --watch -o json --output-watch-events. Times are those of arrival. It
-// calls fault for each error in the stream and continues; an ERROR event becomes a
-// [trace.Break] that is [trace.Ended]. The stream may start at any point of a watch.
+// Pipe records the raw output of a watch from a pipe until its end, such as that of kubectl
+// get --watch -o json --output-watch-events. Times are times of arrival. For each error in the
+// stream it calls fault and continues. An ERROR event becomes a [trace.Break] with the reason
+// [trace.Ended]. The stream may start anywhere in a watch.
 func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (trace.Frame, error), fault func(*trace.Error)) (events int, err error) {
 	r.Tolerate(fault)
 	var mend trace.Mender
