@@ -38,7 +38,7 @@ PLAIN = $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(
 
 test: ## Vet and test; with the race detector where goroutines meet
 	$(GO) vet ./...
-	$(GO) test -race $(RACE)
+	$(GO) test -race -timeout 20m $(RACE)
 	$(GO) test $(PLAIN)
 	cd scripts/tools && $(GO) test ./image
 
