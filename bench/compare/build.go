@@ -149,6 +149,7 @@ type builder struct {
 // refusal is a cell without a comparison, because its figures are invalid.
 type refusal struct{ label, name, why string }
 
+// newBuilder parses the options. Its errors are an [*OptionError].
 func newBuilder(o Options) (*builder, error) {
 	for name, v := range map[string]float64{"alpha": o.Alpha, "confidence": o.Confidence} {
 		if !(v > 0 && v < 1) {
@@ -176,6 +177,7 @@ func newBuilder(o Options) (*builder, error) {
 	return b, nil
 }
 
+// read adds the measurements of one input. Unreadable lines become warnings.
 func (b *builder) read(in Input) error {
 	if in.Run != nil {
 		b.judge(in)
@@ -223,6 +225,7 @@ func retidy(rec *benchfmt.Result) {
 	}
 }
 
+// add adds a measurement to each table that it belongs to.
 func (b *builder) add(rec *benchfmt.Result, in Input) {
 	place := Place{b.byRow.Project(rec), b.byCol.Project(rec)}
 	residue := b.byAll.Project(rec)
@@ -279,6 +282,7 @@ func (b *builder) asked(r refusal) bool {
 	return ok && err == nil
 }
 
+// finish computes the summaries, the comparisons with the first column, and the sums.
 func (t *Table) finish(assume benchmath.Assumption, o Options) {
 	rows, cols := map[benchproc.Key]bool{}, map[benchproc.Key]bool{}
 	for place, c := range t.Cells {

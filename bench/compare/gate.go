@@ -102,6 +102,8 @@ func (r *Run) readFile(path string) error {
 	return nil
 }
 
+// readOutcome reads a results folder, assigns the baselines, and skips the second cells
+// of A/A pairs.
 func (r *Run) readOutcome(o *lab.Outcome) {
 	config := o.BenchConfig()
 	r.know("cpu", config.CPU)
@@ -137,6 +139,7 @@ func (r *Run) readOutcome(o *lab.Outcome) {
 	}
 }
 
+// know records a known property of the machine.
 func (r *Run) know(key, value string) {
 	if value != "" {
 		r.Machine[key] = value

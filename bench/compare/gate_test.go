@@ -19,8 +19,9 @@ import (
 
 // machine generates the figures of a run.
 type machine struct {
-	rng          *rand.Rand
-	rounds       int
+	rng    *rand.Rand
+	rounds int
+	// speed is a factor; noise is the standard deviation of the logarithms.
 	speed, noise float64
 	cpu          string
 }

@@ -183,6 +183,7 @@ func syntaxError(file string, err error) error {
 	return e
 }
 
+// set parses one field of a rule.
 func (r *Rule) set(key, value string) error {
 	var err error
 	switch key {

@@ -23,6 +23,7 @@ type notes struct {
 	texts []string
 }
 
+// marks returns the superscript numbers of the warnings.
 func (n *notes) marks(lists ...[]error) string {
 	var out []string
 	for _, list := range lists {

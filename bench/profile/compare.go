@@ -72,6 +72,7 @@ func (p *Pair) add(s *side, after bool, value float64) {
 	p.variance += value * s.period * s.scale * s.scale
 }
 
+// judge sets Chance.
 func (p *Pair) judge() {
 	const errors = 3
 	p.Chance = p.variance > 0 && math.Abs(p.Change()) <= errors*math.Sqrt(p.variance)

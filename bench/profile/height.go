@@ -79,6 +79,7 @@ func (goroutines) take() (*profile.Profile, uint64, error) {
 // before the last, so the end of each collection makes a new one due.
 type heap struct{ cycles, live, before uint64 }
 
+// due reports whether a collection has ended and the live heap may be a new maximum.
 func (h *heap) due(highest uint64) bool {
 	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)

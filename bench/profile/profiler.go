@@ -123,6 +123,7 @@ func (p *Profiler) order(cell string) []Kind {
 	return kinds
 }
 
+// begin starts the profile of one kind.
 func (p *Profiler) begin(k Kind, cell string) (taking, error) {
 	switch k {
 	case CPU:

@@ -45,6 +45,8 @@ type side struct {
 	period   float64 // value of one sample; 0 where the runtime counts
 }
 
+// newSide selects the value and the samples of a profile. Errors wrap [ErrValue] or
+// [ErrLabel].
 func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 	p := s.profile
 	value := o.Value

@@ -154,6 +154,7 @@ type gain struct {
 	noisy     bool
 }
 
+// gainOf compares a row with its baseline.
 func gainOf(r row, rows []row) gain {
 	base, ok := counterpart(r, rows)
 	switch {

@@ -46,7 +46,7 @@ func costs(rows []row, varying []string) grid {
 		for i, r := range shown {
 			from := r.fast
 			if c.unit == unitLockHold {
-				from = r.slow // Only paced cells measure it.
+				from = r.slow // The figure comes from the latency cell.
 			}
 			texts[i] = median(from, c.unit, c.format)
 			has = has || texts[i] != none

@@ -78,6 +78,7 @@ func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
 	return nil
 }
 
+// csvComparison returns the last seven columns; empty without a comparison.
 func csvComparison(against *lab.CellResult, base, values []float64) []string {
 	cells := make([]string, 7)
 	if against == nil || len(base) == 0 {

@@ -117,6 +117,7 @@ type htmlTable struct {
 
 type htmlCell struct{ Text, Class string }
 
+// newPage collects the data of the page.
 func newPage(o *lab.Outcome) (*page, error) {
 	style, err := htmlFiles.ReadFile("html/style.css")
 	if err != nil {

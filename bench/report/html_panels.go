@@ -168,6 +168,8 @@ func comparisonSection(id string, c *lab.ComparisonResult, v tableView, rounds i
 	return s, nil
 }
 
+// panel draws the charts of a group. Distributions and timelines have one figure per
+// shown rate.
 func (g group) panel(id string) (panel, error) {
 	p := panel{ID: id, Title: g.title}
 	for _, r := range g.rows {

@@ -106,6 +106,7 @@ func kneeSection(all []stats.Knee, styles map[string]chart.Style) section {
 	return s
 }
 
+// kneeFigure draws latency over rate for knees of one setting.
 func kneeFigure(id string, knees []stats.Knee, styles map[string]chart.Style) (figure, bool) {
 	unit := strings.TrimSuffix(knees[0].Objective.Unit, "-ns")
 	c := chart.Lines{
@@ -166,6 +167,7 @@ func scalingSection(all []stats.Scaling, styles map[string]chart.Style) section 
 	return s
 }
 
+// scalingFigure draws throughput over one parameter, with the fitted laws.
 func scalingFigure(id string, scalings []stats.Scaling, styles map[string]chart.Style) (figure, bool) {
 	over := scalings[0].Over
 	c := chart.Lines{
@@ -252,6 +254,8 @@ func surfaceSection(surfaces []stats.Surface, styles map[string]chart.Style) sec
 	return s
 }
 
+// surfaceRange returns the smallest and the largest value of the surfaces, for a common
+// colour scale.
 func surfaceRange(surfaces []stats.Surface) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, s := range surfaces {

@@ -117,6 +117,8 @@ func (v tableView) more() []table {
 	return out
 }
 
+// view lays out a comparison. rounds is the number of rounds of the run; a comparison
+// with a budget has its own.
 func view(c *lab.ComparisonResult, rounds int) tableView {
 	v := tableView{family: c.Family, title: c.Title, rows: rowsOf(c)}
 	varying, shared := splitLabels(v.rows)
@@ -214,6 +216,7 @@ func quantile(have, need uint64, d time.Duration) string {
 	return nanoseconds(float64(d.Nanoseconds()))
 }
 
+// ratioColumn returns the ratio to the baseline, or the reason for its absence.
 func ratioColumn(r row, rows []row) string {
 	if base, ok := counterpart(r, rows); ok && unequal(base, r) && len(r.fast) > 0 {
 		return "unequal"

@@ -48,6 +48,7 @@ var limits = map[string]string{
 	"time":      "time ran out: the variant may hold more",
 }
 
+// knees returns the table of the highest rates within the objective.
 func knees(all []stats.Knee) table {
 	t := table{title: "Knee: the highest rate that holds the objective"}
 	var rows []row
@@ -128,6 +129,7 @@ func labelled(over string, all []stats.Scaling) (rows []row, varying, shared []s
 	return rows, varying, shared
 }
 
+// throughputs returns the table of the measured throughputs.
 func throughputs(over string, all []stats.Scaling) table {
 	t := table{title: "Scaling over " + over + ", events/s"}
 	rows, varying, shared := labelled(over, all)
@@ -160,6 +162,7 @@ func throughputs(over string, all []stats.Scaling) table {
 	return t
 }
 
+// fits returns the table of the fitted laws.
 func fits(over string, all []stats.Scaling) table {
 	t := table{title: "Scaling over " + over + ", the Universal Scalability Law"}
 	rows, varying, _ := labelled(over, all)

@@ -78,6 +78,7 @@ func (c Lines) Empty() bool {
 
 func (c Lines) has(p Point) bool { return c.X.has(p.X) && c.Y.has(p.Y) }
 
+// scales returns both scales. They include all points, intervals and rules.
 func (c Lines) scales(height float64) (x, y scale, xTicks, yTicks []Tick) {
 	var xs, ys []float64
 	for _, s := range c.Series {
