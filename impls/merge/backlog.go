@@ -6,19 +6,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// notification is a PodUpdate on its way. Where pods are the receiver's own,
-// they are copied by whoever sends it, not by whoever puts it on its way, who
-// may hold a lock.
+// notification is an unsent PodUpdate. Owned pods are copied by the sender, not
+// by the poster, which may hold a lock.
 type notification struct {
 	update PodUpdate
-	// one, or else many, are the pods to be copied into the update while that
-	// has none. That there is one is the usual case, which needs no memory of
-	// its own.
+	// one or many are the pods to copy into update while update.Pods is nil. One
+	// pod is the common case and needs no slice.
 	one  held
 	many []held
 }
 
-// ready returns what is to be sent, which it makes once.
+// ready returns the update to send, and copies its pods on the first call.
 func (n *notification) ready() PodUpdate {
 	if n.update.Pods != nil {
 		return n.update
@@ -35,24 +33,24 @@ func (n *notification) ready() PodUpdate {
 	return n.update
 }
 
-// backlog holds what is to be sent, oldest first. It has no lock of its own. A
-// post costs O(1) amortized and keeps no memory of what has been sent, save for
-// its array.
+// backlog holds unsent notifications, oldest first. It has no lock of its own. A
+// post costs O(1) amortized. Memory of sent notifications is released, except the
+// array.
 type backlog struct {
 	waiting []notification
-	// head is the first of waiting that has not been sent.
+	// head is the index of the first unsent notification.
 	head int
-	// posted and sent count since the beginning.
+	// posted and sent count all notifications since construction.
 	posted, sent uint64
 }
 
 func (b *backlog) empty() bool { return b.sent == b.posted }
 
-// first returns the oldest. It may be changed in its place, and stays there
-// until the next post.
+// first returns the oldest notification. It may be changed in place, and stays
+// valid until the next post.
 func (b *backlog) first() *notification { return &b.waiting[b.head] }
 
-// shift takes the oldest out, as sent.
+// shift removes the oldest notification as sent.
 func (b *backlog) shift() {
 	b.sent++
 	b.waiting[b.head] = notification{}
@@ -71,8 +69,8 @@ func (b *backlog) post(n notification) {
 	b.posted++
 }
 
-// postDelta posts what the last update of s changed. all are the sources that a
-// snapshot is made of.
+// postDelta posts the changes of the last update of s. all are the sources of a
+// snapshot.
 func (b *backlog) postDelta(mode Mode, s *source, all []*source) {
 	d := &s.delta
 	if d.empty() {
@@ -103,7 +101,7 @@ func (b *backlog) postDelta(mode Mode, s *source, all []*source) {
 	d.reset()
 }
 
-// postEntries posts the pods of entries as they are now, if there are any.
+// postEntries posts the current pods of entries, if there are any.
 func (b *backlog) postEntries(op Op, s *source, entries []*entry) {
 	n := notification{update: PodUpdate{Op: op, Source: s.name}}
 	switch {

@@ -18,60 +18,59 @@ func channelVariant() Variant {
 	}
 }
 
-// channel shares memory by communicating: one goroutine, from the constructor
-// to Close, owns the state of all sources and the backlog of what is to be
-// sent. Calls send it commands and wait for the answer; there is no lock.
+// channel shares memory by communicating. One goroutine, the owner, has the state
+// of all sources and the backlog from construction to Close. Calls send it
+// commands and wait for the answer; there is no lock.
 //
-// The owner never waits for the receiver alone: it selects between the next
-// command and the next notification, so that updates go on into the state
-// however slow the receiver is. Where several commands wait, it takes them all
-// before it sleeps again. A command costs two hand-overs between goroutines,
-// there and back; the owner makes the copies that are told.
+// The owner selects between the next command and the next notification, so that
+// updates take effect while the receiver is slow. It executes all waiting
+// commands before it sleeps. A command costs two switches between goroutines. The
+// owner copies the sent pods.
 //
 // # Answers
 //
-// A call is answered once, when what stood in the backlog after its update has
-// been sent. A caller whose ctx ends sends the command to give its call up,
-// which the owner takes after that of the call itself: the update is in the
-// state by then. It answers a call that it has not answered yet.
+// A call is answered once, when all notifications up to its own are sent. A
+// caller whose ctx ends sends a second command to cancel the call. The owner
+// receives it after the call itself, so the update is merged by then. It then
+// answers the call, unless it has already.
 type channel struct {
 	mux
 	recorder EventRecorder
 	updates  chan PodUpdate
-	// commands to the owner, which are taken however slow the receiver is.
+	// commands carries commands to the owner, which receives them even if the
+	// receiver is slow.
 	commands chan command
-	// free are calls to be used again.
+	// free holds calls for reuse.
 	free sync.Pool
 	// ownerEnded is closed when the owner has ended.
 	ownerEnded chan struct{}
 }
 
-// command is what the owner is asked to do.
+// command is a request to the owner.
 type command struct {
-	// call to merge, or to give up.
+	// call is the call to merge, or to cancel.
 	call   *call
 	giveUp bool
 }
 
-// call is a call of Merge or Sync. The fields above answer are the caller's
-// until it has sent the command, then the owner's until it has answered, then
-// the caller's again.
+// call is a call of Merge or Sync. The caller owns the fields above answer until
+// it sends the command, and again after the answer. In between the owner has
+// them.
 type call struct {
 	// sync is true for a call of Sync.
 	sync       bool
 	source     string
 	update     PodUpdate
 	duplicates []*v1.Pod
-	// target is how many notifications have to be sent to answer the call.
+	// target is the number of sent notifications that answers the call.
 	target uint64
-	// answered is true once it is.
+	// answered is true after the answer.
 	answered bool
-
-	// answer has room for one.
+	// answer has capacity 1.
 	answer chan struct{}
 }
 
-// commandsAhead is how many commands may wait until the owner gets to them.
+// commandsAhead is the capacity of the command channel.
 const commandsAhead = 16
 
 func newChannel(opts Options) (Merger, error) {
@@ -122,7 +121,7 @@ func (m *channel) Sync() {
 	_ = m.ask(context.Background(), c)
 }
 
-// ask hands a call to the owner and waits for the answer.
+// ask sends a call to the owner and waits for the answer.
 func (m *channel) ask(ctx context.Context, c *call) error {
 	if err := m.command(command{call: c}); err != nil {
 		return err
@@ -137,7 +136,7 @@ func (m *channel) ask(ctx context.Context, c *call) error {
 		return fmt.Errorf("merge: %w", ErrClosed)
 	case <-ctx.Done():
 	}
-	// The call isn't used again: a second command refers to it.
+	// The call is not reused, because a second command refers to it.
 	if err := m.command(command{call: c, giveUp: true}); err != nil {
 		return err
 	}
@@ -165,18 +164,17 @@ func (m *channel) Close() {
 	m.close(func() {}, func() { <-m.ownerEnded })
 }
 
-// owner is the goroutine that has the state.
+// owner is the goroutine that owns the state.
 type owner struct {
 	*channel
 	mode   Mode
 	states states
 	backlog
-	// unanswered calls, by target.
+	// unanswered holds the open calls, ordered by target.
 	unanswered []*call
 }
 
-// run works until the merger is closed. It alone sends updates, and closes
-// them.
+// run works until the merger is closed. Only run sends to updates and closes it.
 func (o *owner) run() {
 	defer close(o.ownerEnded)
 	defer close(o.updates)
@@ -223,7 +221,7 @@ func (o *owner) execute(cmd command) {
 	o.unanswered = append(o.unanswered, c)
 }
 
-// giveUp answers a call early, if it has not been answered.
+// giveUp answers a canceled call unless it has been answered.
 func (o *owner) giveUp(c *call) {
 	if c.answered {
 		return
@@ -233,8 +231,8 @@ func (o *owner) giveUp(c *call) {
 	c.answer <- struct{}{}
 }
 
-// advance takes the commands that wait, sends as much as there is room for, and
-// answers the calls that have nothing left to be sent.
+// advance executes waiting commands, sends until updates is full, and answers the
+// calls whose notifications are all sent.
 func (o *owner) advance() {
 	for waiting := len(o.commands); waiting > 0; waiting-- {
 		o.execute(<-o.commands)

@@ -11,9 +11,9 @@ import (
 	"watchlab/impls/internal/structural"
 )
 
-// Equality of what makes a pod differ, with reflect.DeepEqual's answers. API
-// equality would be laxer than kubelet is: to it, nil and empty are the same.
-// All take pointers into pods, so that nothing is allocated.
+// These functions compare the fields that make a pod differ, with the results of
+// reflect.DeepEqual. API equality would be weaker than kubelet's: it treats nil
+// and empty as equal. They take pointers into pods, so that they do not allocate.
 var (
 	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
 	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
@@ -22,8 +22,8 @@ var (
 	periodsEqual  = structural.Compile[*int64]()
 )
 
-// sameMetadata reports whether a received pod is as the held one in the
-// metadata that counts, kubelet's own annotations left aside.
+// sameMetadata reports whether the compared metadata of two pods is equal,
+// without kubelet's own annotations.
 func sameMetadata(held, received *v1.Pod) bool {
 	return timesEqual(&held.DeletionTimestamp, &received.DeletionTimestamp) &&
 		periodsEqual(&held.DeletionGracePeriodSeconds, &received.DeletionGracePeriodSeconds) &&
@@ -31,17 +31,17 @@ func sameMetadata(held, received *v1.Pod) bool {
 		!annotationsDiffer(held.Annotations, received.Annotations)
 }
 
-// sameSpec reports whether the spec of a received pod is the held one's.
+// sameSpec reports whether the spec of a received pod equals the held one.
 func (s *source) sameSpec(e *entry, received *v1.Pod) bool {
 	if s.counted && received.Generation != 0 && received.Generation == e.specGeneration {
-		// Binding a pod to a node doesn't raise its generation.
+		// Binding a pod to a node does not increment its generation.
 		return e.pod.Spec.NodeName == received.Spec.NodeName
 	}
 	return specsEqual(&e.pod.Spec, &received.Spec)
 }
 
-// verdict is how a received pod compares with a held one. It holds as long as
-// the entry holds the same, for that is never written to.
+// verdict is the comparison of a received pod with a held one. It is valid while
+// the entry holds the same pod, which is never written to.
 type verdict struct {
 	pod    *v1.Pod
 	status *v1.PodStatus

@@ -17,7 +17,7 @@ func condVariant() Variant {
 	}
 }
 
-// unlockedGuarantees are what all variants of ours promise.
+// unlockedGuarantees are those of all variants but the reference.
 func unlockedGuarantees() []impls.Guarantees {
 	return []impls.Guarantees{{
 		Order:     impls.OrderTotal,
@@ -28,21 +28,20 @@ func unlockedGuarantees() []impls.Guarantees {
 	}}
 }
 
-// cond merges under a mutex at a cost that depends on what changed, and sends
-// without it, taking turns by a condition variable (see outbox).
+// cond merges under a mutex, at a cost that depends on the number of changes, and
+// sends without it (see outbox).
 //
-// A SET costs one look into a small table for each pod whose pointer is the one
-// received last (see source), and no allocation if that is so for all of them;
-// an ADD, UPDATE, DELETE or REMOVE costs the same whatever the number of pods.
-// What changed is copied: its outline under the lock, and all of what is told by
-// whoever sends it, unless receivers share it. While one caller sends, other
-// callers' updates go on into the state.
+// In a SET, a pod with an unchanged pointer costs one lookup in a small table
+// (see source). If all pointers are unchanged, the SET does not allocate. ADD,
+// UPDATE, DELETE and REMOVE cost the same for any number of held pods. Changed
+// pods are copied in two steps: a shallow copy under the lock, and a deep copy by
+// the sender, unless receivers share. While one caller sends, updates of other
+// callers take effect.
 type cond struct {
 	mux
 	mode     Mode
 	recorder EventRecorder
-
-	// out is where what changed leaves; its mutex guards the states as well.
+	// out holds the unsent notifications. Its mutex also guards states.
 	out    outbox
 	states states
 }
@@ -74,7 +73,7 @@ func (c *cond) Merge(ctx context.Context, source string, update PodUpdate) error
 	c.out.mu.Lock()
 	duplicates := c.apply(source, update)
 	if len(duplicates) > 0 {
-		// The recorder is the caller's code: not under the lock.
+		// The recorder is the caller's code and must not run under the lock.
 		c.out.mu.Unlock()
 		recordDuplicates(c.recorder, source, duplicates)
 		c.out.mu.Lock()
@@ -82,7 +81,7 @@ func (c *cond) Merge(ctx context.Context, source string, update PodUpdate) error
 	return c.out.flush(ctx)
 }
 
-// apply takes an update into the state and the backlog.
+// apply merges an update and posts its notifications.
 func (c *cond) apply(name string, update PodUpdate) (duplicates []*v1.Pod) {
 	s := c.states.of(name)
 	duplicates = s.apply(update)
@@ -101,7 +100,7 @@ func (c *cond) Sync() {
 	defer c.end()
 	c.out.mu.Lock()
 	c.out.postAll(AllSource, c.states.all)
-	// The one error is that of a closed merger.
+	// The only error is that of a closed merger.
 	_ = c.out.flush(context.Background())
 }
 

@@ -19,30 +19,30 @@ func newPodPacker() *structural.Packer[v1.Pod] {
 		structural.Share[time.Time](),
 	)
 	if err != nil {
-		// Met when the program starts, with a release of k8s.io/api whose pods
-		// have something new in them.
+		// This fails at program start, with a release of k8s.io/api whose pods
+		// have a field that cannot be packed.
 		panic(fmt.Sprintf("merge: %v", err))
 	}
 	return p
 }
 
-// held is a pod as the merger holds it: pod with another status. Neither is
-// written to once it is held, so that it can be read without a lock; what they
-// point to belongs to received pods, save the annotations.
+// held is a pod of the merger: pod with another status. Neither is written to
+// once it is held, so that it can be read without a lock. They share memory with
+// received pods, except annotations.
 //
-// Where pods are handed over as they are, status is that of pod.
+// If pods are shared with receivers, status is that of pod.
 type held struct {
 	pod    *v1.Pod
 	status *v1.PodStatus
 	body   *body
 }
 
-// body is a packed copy of a held pod without its status. A pod of which one
-// status has been told is likely to have more of them; from the second on, the
-// rest of the pod is copied from the body, at a fraction of the cost. That
-// takes the pod's memory once more for as long as nothing else changes.
+// body is a packed copy of a held pod without its status. A pod with one status
+// change is likely to have more. From the second on, the rest of the pod is
+// copied from the body, at a fraction of the cost. The body doubles the memory of
+// the pod until another field changes.
 //
-// It belongs to whoever sends; there is one sender at a time.
+// The sender owns it; there is one sender at a time.
 type body struct {
 	told   int
 	packed *structural.Packed[v1.Pod]
@@ -74,17 +74,17 @@ func (b *body) pack(pod *v1.Pod) {
 	b.packed = podPacker.Pack(&bare)
 }
 
-// version is the memory of a held pod, with room for the list of the
-// notification that tells of it: in nearly all of them it stands alone, and
-// there is room behind a pod in its size class.
+// version is the memory of a held pod and of the one-element list of its
+// notification. Nearly all notifications have one pod, and the list fits the size
+// class of a pod.
 type version struct {
 	pod v1.Pod
-	// list belongs to a receiver once it was given away.
+	// list is owned by a receiver once given is true.
 	list  [1]*v1.Pod
 	given bool
 }
 
-// alone returns a list of the pod that nobody else has.
+// alone returns a list of the pod that no other receiver has.
 func (v *version) alone() []*v1.Pod {
 	if v.given {
 		return []*v1.Pod{&v.pod}

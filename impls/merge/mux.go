@@ -8,36 +8,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// mux is what all variants of this module stand on, so that their figures
-// differ by the merge alone: a channel for each source, which one goroutine
-// drains into merge; the sources that have been seen; and the end of it all.
-// Upstream is kubelet's mux (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/mux.go), whose goroutines end with the channel only.
+// mux is shared by all variants of this module, so that they differ only in the
+// merge: one channel per source, drained by one goroutine into merge; the seen
+// sources; and Close. Upstream is kubelet's mux (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/mux.go), whose goroutines end only with the channel.
 type mux struct {
 	merge    func(ctx context.Context, source string, update PodUpdate) error
 	rejected func(source string, update PodUpdate, err error)
 
-	// closing is closed when Close begins: whoever waits for a receiver stops.
+	// closing is closed when Close begins, and ends all waits for a receiver.
 	closing chan struct{}
-	// calls is read-locked by each call that may send, and locked by Close to
-	// wait for them. It is taken before every other lock.
+	// calls is read-locked by each call that may send. Close locks it to wait for
+	// them. It is taken before every other lock.
 	calls sync.RWMutex
 	// closed is guarded by calls.
 	closed bool
-	// once makes Close's work happen once.
+	// once runs the work of Close.
 	once sync.Once
-	// listeners are the goroutines of the sources.
+	// listeners counts the goroutines of the sources.
 	listeners sync.WaitGroup
-
-	// mu guards what is below. It is taken last and held for no call.
+	// mu guards the fields below. It is taken last, and not held during a call.
 	mu sync.Mutex
-	// ended is true when no goroutine may begin any more.
+	// ended is true when no further goroutine may start.
 	ended bool
-	// channels that have a goroutine, by source.
+	// channels holds the channels with a running goroutine, by source.
 	channels map[string]listener
-	// registered are the sources that Channel was ever called for.
+	// registered holds the sources of all Channel calls.
 	registered sets.Set[string]
-	// set are the sources that have sent a SET.
+	// set holds the sources that have sent a SET.
 	set sets.Set[string]
 }
 
@@ -80,7 +78,7 @@ func (m *mux) Channel(ctx context.Context, source string) (chan<- PodUpdate, err
 	return l.in, nil
 }
 
-// leave gives up the channel of a source.
+// leave removes the channel of a source.
 func (m *mux) leave(source string, cancel context.CancelFunc) {
 	cancel()
 	m.mu.Lock()
@@ -105,8 +103,8 @@ func (m *mux) listen(ctx context.Context, source string, in <-chan PodUpdate) {
 	}
 }
 
-// begin is called by each call of Merge. The error says what is wrong with the
-// call; else end has to be called when it ends.
+// begin starts a call of Merge. After an error the call must not continue;
+// otherwise it must call end.
 func (m *mux) begin(source string, update *PodUpdate) error {
 	if source == "" {
 		return fmt.Errorf("merge: %w", ErrSource)
@@ -122,7 +120,7 @@ func (m *mux) begin(source string, update *PodUpdate) error {
 	return nil
 }
 
-// beginSync is begin for a call of Sync; false means that it has nothing to do.
+// beginSync is begin for Sync; false means that the merger is closed.
 func (m *mux) beginSync() bool {
 	m.calls.RLock()
 	if m.closed {
@@ -132,10 +130,10 @@ func (m *mux) beginSync() bool {
 	return true
 }
 
-// end is called when a call ends.
+// end ends a call.
 func (m *mux) end() { m.calls.RUnlock() }
 
-// sawSET notes that a source has sent a SET and reports whether that was its
+// sawSET records that a source has sent a SET and reports whether it was the
 // first.
 func (m *mux) sawSET(source string) bool {
 	m.mu.Lock()
@@ -152,9 +150,9 @@ func (m *mux) SeenAllSources(seen sets.Set[string]) bool {
 	return seen.IsSuperset(m.registered) && m.set.IsSuperset(m.registered)
 }
 
-// close is [Merger.Close] for a variant that calls it with what is its own to
-// do: wake is called when closing is closed, to make those look at it who don't
-// select on it, last when no call is left and none can come.
+// close is [Merger.Close] with two hooks of the variant. wake runs after closing
+// is closed, for waiters that do not select on it. last runs when all calls have
+// returned and no further call can start.
 func (m *mux) close(wake, last func()) {
 	m.once.Do(func() {
 		close(m.closing)

@@ -6,25 +6,24 @@ import (
 	"sync"
 )
 
-// outbox is a backlog from which one caller at a time sends, oldest first, while
-// the others wait by a condition variable for their turn.
+// outbox is a backlog of notifications. One caller at a time sends, oldest first;
+// the others wait for their turn with a condition variable.
 //
-// A caller sends until its own notifications are out, those of earlier callers
-// before them, or waits while another does. What callers left that gave up is
-// sent by the next. So the outbox is bounded by the number of callers, each of
-// which waits, plus what those left.
+// A caller sends until all earlier notifications and its own are sent, or waits
+// while another caller does. The next caller sends the notifications of canceled
+// calls. So the length of the outbox is bounded by the number of waiting callers
+// plus the canceled calls.
 type outbox struct {
 	updates chan PodUpdate
 	// stop is closed when the merger closes.
 	stop <-chan struct{}
-
-	// mu guards everything below; it is not held while sending or copying.
+	// mu guards the fields below. It is not held during a send or a copy.
 	mu sync.Mutex
-	// turn is signalled when sending turns false, and where a waiting caller
-	// has to look at its ctx or at stop.
+	// turn is signalled when sending becomes false, and when a waiting caller
+	// must check its ctx or stop.
 	turn *sync.Cond
 	backlog
-	// sending is true while a caller sends the first of the backlog.
+	// sending is true while a caller sends the first notification.
 	sending bool
 }
 
@@ -34,9 +33,8 @@ func (o *outbox) init(opts Options, stop <-chan struct{}) {
 	o.turn = sync.NewCond(&o.mu)
 }
 
-// flush returns when all that is in the backlog now has been sent, ctx has
-// ended or the merger is closed. It is called with the mutex held and returns
-// without it.
+// flush returns when all current notifications are sent, ctx has ended or the
+// merger is closed. The caller holds the mutex; flush releases it.
 func (o *outbox) flush(ctx context.Context) error {
 	defer o.mu.Unlock()
 	target := o.posted
@@ -70,8 +68,8 @@ func (o *outbox) ended(ctx context.Context) error {
 	}
 }
 
-// sendFirst sends the first of the backlog. It is called with the mutex held
-// and lets go of it meanwhile.
+// sendFirst sends the first notification. The caller holds the mutex, which is
+// released during the send.
 func (o *outbox) sendFirst(ctx context.Context) error {
 	o.sending = true
 	first := *o.first()
@@ -83,7 +81,7 @@ func (o *outbox) sendFirst(ctx context.Context) error {
 	o.sending = false
 	o.turn.Broadcast()
 	if err != nil {
-		// The copies are kept for whoever sends them.
+		// Keep the copies for the next sender.
 		*o.first() = first
 		return err
 	}
@@ -107,7 +105,7 @@ func (o *outbox) send(ctx context.Context, update PodUpdate) error {
 	}
 }
 
-// wake makes those that wait for their turn look at their ctx and at stop.
+// wake makes waiting callers check their ctx and stop.
 func (o *outbox) wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,15 +7,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pointers maps the pods that were received last to their entries: a table
-// with open addressing and linear probing, never more than half full. Go's own
-// map takes about four times as long, for it hashes with more care than
-// addresses, which nobody chooses, are in need of. An address is a fit key
-// because Go doesn't move what is on the heap, and what the table holds isn't
-// freed. The zero value is an empty table.
+// pointers maps the last received pods to their entries. It is a table with open
+// addressing and linear probing, at most half full. Go's map takes about four
+// times as long, because its hash defends against chosen keys, which addresses
+// are not. An address is a valid key: Go does not move heap objects, and the
+// table keeps them alive. The zero value is an empty table.
 type pointers struct {
 	slots []pointerSlot
-	// shift makes a hash an index: its highest bits.
+	// shift reduces a hash to an index: its highest bits.
 	shift uint
 	count int
 }
@@ -28,7 +27,7 @@ type pointerSlot struct {
 // minSlots is the size of the smallest table.
 const minSlots = 16
 
-// home returns where the search for a pod begins.
+// home returns the index where the search for a pod begins.
 func (p *pointers) home(pod *v1.Pod) uint {
 	// Fibonacci hashing: the golden ratio spreads addresses, which differ by
 	// multiples of the pod's size, over the highest bits.
@@ -52,7 +51,7 @@ func (p *pointers) get(pod *v1.Pod) *entry {
 	}
 }
 
-// put maps a pod that isn't in the table.
+// put adds a pod that is not in the table.
 func (p *pointers) put(pod *v1.Pod, e *entry) {
 	if 2*(p.count+1) > len(p.slots) {
 		p.resize(max(minSlots, 2*len(p.slots)))
@@ -70,7 +69,7 @@ func (p *pointers) insert(pod *v1.Pod, e *entry) {
 	p.slots[i] = pointerSlot{pod, e}
 }
 
-// remove takes a pod out, if it is in.
+// remove removes a pod, if present.
 func (p *pointers) remove(pod *v1.Pod) {
 	if len(p.slots) == 0 {
 		return
@@ -83,8 +82,8 @@ func (p *pointers) remove(pod *v1.Pod) {
 		}
 		i = (i + 1) & mask
 	}
-	// Close the gap: what was pushed past it moves back, so that no search
-	// ends too early.
+	// Close the gap: entries that were pushed past it move back, so that no
+	// search ends early.
 	for j := (i + 1) & mask; p.slots[j].pod != nil; j = (j + 1) & mask {
 		if home := p.home(p.slots[j].pod); (j-home)&mask >= (j-i)&mask {
 			p.slots[i] = p.slots[j]

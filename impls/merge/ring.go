@@ -22,101 +22,101 @@ func ringVariant() Variant {
 	}
 }
 
-// combiner merges without a lock and without a goroutine of its own: calls push
-// requests into a lock-free ring, and one caller at a time, the attendant, takes
-// them out, merges them and sends what they have to say, its own and that of the
-// others (flat combining). A call that meets no other costs a push, a pop and
-// two additions, and no hand-over between goroutines.
+// combiner merges without a lock and without a goroutine of its own, by flat
+// combining. Calls push requests into a lock-free ring. One caller at a time, the
+// combiner's attendant, pops the requests of all callers, merges them and sends
+// their notifications. A call without concurrency costs a push, a pop and two
+// additions, and no switch between goroutines.
 //
-// # Who attends
+// # The attendant
 //
-// open counts the calls that have come and not been let go; each counts itself
-// before it pushes its request. Who raises open from 0 attends, and what is the
-// attendant's is this caller's. An attendant whose own call is done, or whose
-// ctx has ended, leaves:
+// open counts the requests that have not been released. Each caller increments it
+// before it pushes its request. The caller that raises open from 0 becomes the
+// attendant and owns the attendance. An attendant whose own call is done, or
+// whose ctx has ended, leaves:
 //
-//   - It makes the oldest call that waits for something to be sent the
-//     attendant. That one has to wait for the receiver anyway.
-//   - Else, it makes one that has been pushed the attendant, before that is
-//     merged: who is done doesn't go on to work for others.
-//   - Else, it takes the calls that were let go from open. If that gives 0,
-//     nobody attends, and nobody has to: there is no call. Notifications of
-//     calls that were given up may be left; the next attendant sends them first.
-//     If it gives more than 0, a request is on its way: see above.
+//   - If a call waits for notifications to be sent, the oldest such call
+//     becomes the attendant. That caller must wait for the receiver anyway.
+//   - Otherwise, if a request is pushed, its caller becomes the attendant
+//     before the request is merged. So a finished caller does no further work
+//     for others.
+//   - Otherwise, the attendant subtracts the released requests from open. If
+//     the result is 0, there is no call and no attendant. Notifications of
+//     canceled calls may remain; the next attendant sends them first. If the
+//     result is positive, a caller is about to push its request, and the
+//     attendant continues as above.
 //
-// # Why it is right
+// # Why it is correct
 //
-// Order. The ring gives each request its place, in an order that agrees with
-// real time and with that of each caller. Only the attendant pops, merges and
-// sends. Attendance passes on by a token in a channel, or by an open that one
-// caller lowers to 0 and another raises from 0: all that an attendant did
-// happens before what the next one does.
+// Order. The ring orders all requests, in agreement with real time and with the
+// order of each caller. Only the attendant pops, merges and sends. Attendance
+// moves by a token in a channel, or when one caller lowers open to 0 and another
+// raises it from 0. Both order the work of one attendant before that of the next.
 //
-// Nothing is left lying, and nobody attends twice. A call counts in open before
-// its request is in the ring. If it raises open from 0, it attends. If not,
-// there is an attendant, who can't get open to 0 before it has let the call go,
-// for which it has to take it out of the ring. And it lets go of no call that
-// isn't in open yet.
+// One attendant, no forgotten request. A call increments open before its request
+// is in the ring. If it raises open from 0, it becomes the attendant. If not,
+// there is an attendant, which cannot lower open to 0 before it releases the
+// request, and must pop it for that. It releases no request that is not counted
+// in open.
 //
-// No wake-up is missed. An attendant that has something to send, and finds no
-// room for it and the ring empty, stores parked, looks into the ring once more
-// and sleeps; a caller publishes its request and then looks at parked. Go's
-// atomics have one total order (go.dev/ref/mem): if the attendant's look comes
-// first, the caller sees parked. Where the oldest request is claimed and not
-// published yet, the look finds nothing although later ones are; then it is the
-// caller of the oldest that sees parked. parked is taken back by one
-// compare-and-swap: that of a caller, which then sends one token, or that of the
-// attendant, which otherwise receives the token that is on its way. So there is
-// never more than one, and to send it doesn't block.
+// No missed wake-up. An attendant with unsent notifications sleeps if updates is
+// full and the ring is empty. It stores parked and checks the ring once more
+// before it sleeps. A caller publishes its request and then loads parked. Go's
+// atomics have one total order (go.dev/ref/mem): if the attendant's check comes
+// first, the caller sees parked. If the oldest request is claimed but not
+// published, the check finds nothing, even if later requests are published. Then
+// the caller of the oldest request sees parked. One compare-and-swap resets
+// parked. If a caller succeeds, it sends one token. If the attendant fails, it
+// receives that token. So there is at most one token, and a send does not block.
 //
-// A caller that waits receives a token for each change of its request's state
-// that it has to know of. It ends its wait by itself by nothing but a
-// compare-and-swap of that state, after which the attendant's own fails. Where
-// its ctx ends before its update is in the state, it waits for that first, which
-// takes no receiver.
+// States. A waiting caller receives a token for each state change that concerns
+// it. It ends its wait by itself only with a compare-and-swap of the state, which
+// makes that of the attendant fail. If its ctx ends before the update is merged,
+// the caller first waits for the merge, which does not depend on the receiver.
 //
-// Nothing spins. An attendant that needs a request which isn't in the ring yet,
-// or not in order, sleeps in the ring's Wait until the caller in question, which
-// has counted itself, has published it.
+// Nothing spins. An attendant whose next request is not published yet sleeps in
+// the ring's Wait. The caller of that request, already counted in open, publishes
+// it.
 type combiner struct {
 	mux
 	mode     Mode
 	recorder EventRecorder
 	updates  chan PodUpdate
 	requests *ring.Unbounded[*request]
-	// free are requests to be used again.
+	// free holds requests for reuse.
 	free sync.Pool
 
-	// open counts the calls that have come and not been let go. Raised by
-	// callers, each before publishing its request; lowered by the attendant.
+	// open counts the requests that have not been released. Callers increment it
+	// before they publish; only the attendant decrements it.
 	open atomic.Int64
-	// parked is true while the attendant sleeps for want of room in updates.
-	// Stored by the attendant; swapped back by who wakes it, or by itself.
+	// parked is true while the attendant sleeps because updates is full. The
+	// attendant stores it; a waking caller or the attendant swaps it back.
 	parked atomic.Bool
-	// more wakes the attendant that is parked; it has room for the one token.
+	// more wakes the parked attendant. It has capacity 1.
 	more chan struct{}
 
 	attendance
 }
 
-// attendance is what belongs to the attendant, handed over with the attendance.
+// attendance is the state that only the attendant uses. It moves with the role.
 type attendance struct {
 	states states
 	backlog
-	// self is the attendant's own request, done true once it was let go.
+	// self is the attendant's own request; done is true after its release.
 	self *request
 	done bool
-	// next are requests that have been popped and not been merged, in batch.
+	// next holds the requests that are popped but not merged, in batch.
 	next  []*request
 	batch [16]*request
-	// merged are the requests that wait for something to be sent, in order. The
-	// attendant's own may be among them.
+	// merged holds the requests that wait for notifications to be sent, in order.
+	// It may include self.
 	merged []*request
-	// released is how many requests were let go and not yet taken from open.
+	// released counts the released requests that are not yet subtracted from
+	// open.
 	released int64
 }
 
-// request is a call of Merge or Sync on its way.
+// request is a pending call of Merge or Sync.
 type request struct {
 	// sync is true for a call of Sync.
 	sync   bool
@@ -124,36 +124,35 @@ type request struct {
 	update PodUpdate
 	// duplicates is written before the state becomes isMerged.
 	duplicates []*v1.Pod
-	// target is how many notifications have to be sent until the call is done;
-	// the attendant's.
+	// target is the number of notifications after which the call is done. The
+	// attendant owns it.
 	target uint64
-
-	// late is true if there may be a token left; the caller's.
+	// late is true if an unused token may remain. The caller owns it.
 	late bool
 
 	state atomic.Int32
-	// token comes with a change of state by the attendant: to isMerged if it was
-	// isUrgent, and to the three that follow. There is room for both that a
-	// call may get.
+	// token reports state changes by the attendant: from isUrgent to isMerged,
+	// and to isAttendant, isDone and isRefused. Its capacity holds both tokens
+	// that a call may receive.
 	token chan struct{}
 }
 
 // The states of a request.
 const (
-	// isPushed: it has not been merged.
+	// isPushed: not merged.
 	isPushed = iota
-	// isUrgent: it has not been merged and its ctx has ended. Set by the caller.
+	// isUrgent: not merged, and the ctx has ended. The caller sets it.
 	isUrgent
-	// isMerged: it is in the state, and waits for something to be sent.
+	// isMerged: merged, and its notifications are not sent yet.
 	isMerged
-	// isAttendant: its caller attends.
+	// isAttendant: the caller is the attendant.
 	isAttendant
-	// isDone: all has been sent.
+	// isDone: all notifications are sent.
 	isDone
 	// isRefused: the merger is closed.
 	isRefused
-	// isGivenUp: the caller has gone. Set by the caller, from isMerged; the
-	// request is the attendant's.
+	// isGivenUp: the caller has returned early. The caller sets it, from
+	// isMerged; then the attendant owns the request.
 	isGivenUp
 )
 
@@ -201,7 +200,7 @@ func (m *combiner) Sync() {
 	_ = m.ask(context.Background(), r)
 }
 
-// Close is [Merger.Close]. Who attends looks at closing.
+// Close is [Merger.Close]. The attendant selects on closing.
 func (m *combiner) Close() {
 	m.close(func() {}, func() { close(m.updates) })
 }
@@ -234,8 +233,8 @@ func (m *combiner) wake() {
 	}
 }
 
-// wait waits until another caller has done what there is to do for a request,
-// or hands over the attendance.
+// wait waits until another caller has completed the request or passes on the
+// attendance.
 func (m *combiner) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.token:
@@ -246,7 +245,7 @@ func (m *combiner) wait(ctx context.Context, r *request) error {
 		if r.state.CompareAndSwap(isMerged, isGivenUp) {
 			return ctx.Err()
 		}
-		// The attendant was faster. There may be a token that nobody takes.
+		// The attendant was faster. A token may remain unread.
 		r.late = true
 	}
 	switch r.state.Load() {
@@ -259,8 +258,8 @@ func (m *combiner) wait(ctx context.Context, r *request) error {
 	}
 }
 
-// attend does what there is to do until the caller's own request is done or ctx
-// has ended, and leaves. It is called by the attendant.
+// attend works as the attendant until the caller's own request is done or ctx has
+// ended, and leaves.
 func (m *combiner) attend(ctx context.Context, r *request) error {
 	m.self, m.done = r, false
 	for {
@@ -273,7 +272,7 @@ func (m *combiner) attend(ctx context.Context, r *request) error {
 			m.leave()
 			return nil
 		case r.target == 0:
-			// It stands behind one that is being published.
+			// An earlier request is not published yet.
 			m.awaitRequest()
 		default:
 			err = m.park(ctx)
@@ -291,7 +290,7 @@ func (m *combiner) attend(ctx context.Context, r *request) error {
 	}
 }
 
-// pop makes sure that there is a next request if the ring has one.
+// pop fills next from the ring and reports whether it has a request.
 func (m *combiner) pop() bool {
 	if len(m.next) == 0 {
 		m.next = m.batch[:m.requests.PopBatch(m.batch[:])]
@@ -299,13 +298,13 @@ func (m *combiner) pop() bool {
 	return len(m.next) > 0
 }
 
-// awaitRequest waits until there is a next request. One is on its way.
+// awaitRequest waits for the next request, which a caller is about to publish.
 func (m *combiner) awaitRequest() {
-	// Nobody closes the ring, and this ctx doesn't end.
+	// The ring is never closed and this ctx never ends, so there is no error.
 	_ = m.requests.Wait(context.Background())
 }
 
-// mergeAll merges what has been pushed.
+// mergeAll merges all published requests.
 func (m *combiner) mergeAll() {
 	for m.pop() {
 		r := m.next[0]
@@ -333,7 +332,7 @@ func (m *combiner) mergeOne(r *request) {
 	}
 }
 
-// sendAll sends as much as there is room for.
+// sendAll sends until updates is full.
 func (m *combiner) sendAll() {
 	for !m.empty() {
 		select {
@@ -345,7 +344,7 @@ func (m *combiner) sendAll() {
 	}
 }
 
-// release lets go of the requests that have nothing left to be sent.
+// release releases the requests whose notifications are all sent.
 func (m *combiner) release() {
 	n := 0
 	for ; n < len(m.merged) && m.merged[n].target <= m.sent; n++ {
@@ -360,8 +359,8 @@ func (m *combiner) release() {
 	m.released += int64(n)
 }
 
-// park sleeps until the first notification has been sent or there is a request
-// to merge. The error is that of ctx, or says that the merger is closed.
+// park sleeps until the first notification is sent or a request is published. The
+// error is that of ctx, or says that the merger is closed.
 func (m *combiner) park(ctx context.Context) error {
 	m.parked.Store(true)
 	var err error
@@ -383,7 +382,7 @@ func (m *combiner) park(ctx context.Context) error {
 	return err
 }
 
-// leave gives up the attendance, to another caller if there is one.
+// leave passes the attendance to another caller if there is one.
 func (m *combiner) leave() {
 	m.self = nil
 	for {
@@ -407,14 +406,14 @@ func (m *combiner) leave() {
 	}
 }
 
-// dropFirst lets go of the first merged request, whose caller has gone.
+// dropFirst releases the first merged request, whose caller has returned early.
 func (m *combiner) dropFirst() {
 	m.merged = slices.Delete(m.merged, 0, 1)
 	m.released++
 }
 
-// settle takes the requests that were let go from open. It reports whether that
-// ended the attendance; if not, there is a next request.
+// settle subtracts the released requests from open and reports whether the
+// attendance ended. Otherwise there is a next request.
 func (m *combiner) settle() bool {
 	released := m.released
 	m.released = 0
@@ -425,7 +424,7 @@ func (m *combiner) settle() bool {
 	return false
 }
 
-// refuseAll gives up the attendance of a closed merger: it lets all requests go.
+// refuseAll ends the attendance of a closed merger: it releases all requests.
 func (m *combiner) refuseAll() {
 	for {
 		for _, r := range m.merged {

@@ -17,23 +17,21 @@ func shardedVariant() Variant {
 	}
 }
 
-// sharded merges each source under a lock of its own (kubernetes#15195): a big
-// list of one source doesn't hold up the others. A big list in which every pod
-// has to be compared is compared on several cores. What sources share is the
-// outbox, which is locked as long as it takes to put a notification in.
+// sharded merges each source under its own lock (kubernetes#15195), so that a
+// large list of one source does not block the others. A large list whose pods
+// must all be compared is compared on several cores. The sources share the
+// outbox, which is locked for each post.
 //
 // # Order
 //
-// A call puts what it has to say into the outbox before it lets go of its
-// source's lock, so that of one source, and hence of one pod, everything leaves
-// in the order in which it took effect. Between sources, the outbox is filled
-// in an order that agrees with real time: what a call had to say stands before
-// that of a call that began when it had ended.
+// A call posts its notifications before it unlocks its source. So the
+// notifications of one source, and hence of one pod, are sent in the order of the
+// updates. Between sources the order agrees with real time: the notifications of
+// a call precede those of a call that began after it had returned.
 //
-// A snapshot has to be of one moment. So it takes the locks of all sources, in
-// the order of their appearance, and puts itself into the outbox before it lets
-// go of any: what stands before it is in it, what stands behind isn't. In the
-// modes that tell snapshots, so does every update.
+// A snapshot must be consistent. It locks all sources in the order of their
+// appearance, and posts before it unlocks any of them. It includes exactly the
+// updates posted before it. In the snapshot modes, every update does the same.
 type sharded struct {
 	mux
 	mode     Mode
@@ -42,16 +40,16 @@ type sharded struct {
 	// out is locked after the shards.
 	out outbox
 
-	// shards in order of appearance; what it points to is never written to.
+	// shards is in order of appearance. The slice is immutable.
 	shards atomic.Pointer[[]*shard]
-	// adding is locked to add a shard, and before the shards by who locks them
-	// all, so that none is added meanwhile.
+	// adding is held to add a shard. A caller that locks all shards takes it
+	// first, so that no shard is added meanwhile.
 	adding sync.Mutex
 }
 
 // shard is a source with its lock.
 type shard struct {
-	// mu guards source, save for its name, which never changes.
+	// mu guards source, except its name, which is constant.
 	mu sync.Mutex
 	*source
 }
@@ -96,7 +94,7 @@ func (m *sharded) Merge(ctx context.Context, source string, update PodUpdate) er
 		m.unlockAll()
 	}
 	if len(duplicates) > 0 {
-		// The recorder is the caller's code: not under the lock.
+		// The recorder is the caller's code and must not run under the lock.
 		m.out.mu.Unlock()
 		recordDuplicates(m.recorder, source, duplicates)
 		m.out.mu.Lock()
@@ -104,7 +102,7 @@ func (m *sharded) Merge(ctx context.Context, source string, update PodUpdate) er
 	return m.out.flush(ctx)
 }
 
-// apply takes an update into the state of its source, which is locked.
+// apply merges an update into its source, which is locked.
 func (m *sharded) apply(s *shard, update PodUpdate) (duplicates []*v1.Pod) {
 	s.judge(update)
 	duplicates = s.source.apply(update)
@@ -115,8 +113,8 @@ func (m *sharded) apply(s *shard, update PodUpdate) (duplicates []*v1.Pod) {
 	return duplicates
 }
 
-// shard returns that of a source, which it makes if there is none. There are
-// three sources, so that a loop is the fastest map.
+// shard returns the shard of a source, and creates it if needed. With three
+// sources, a loop is faster than a map.
 func (m *sharded) shard(name string) *shard {
 	if s := find(*m.shards.Load(), name); s != nil {
 		return s
@@ -142,8 +140,7 @@ func find(shards []*shard, name string) *shard {
 	return nil
 }
 
-// lockAll locks all sources, those that are yet to come included, and returns
-// them.
+// lockAll locks all sources, prevents new ones, and returns them.
 func (m *sharded) lockAll() []*source {
 	m.adding.Lock()
 	shards := *m.shards.Load()
@@ -172,7 +169,7 @@ func (m *sharded) Sync() {
 	m.out.mu.Lock()
 	m.out.postAll(AllSource, all)
 	m.unlockAll()
-	// The one error is that of a closed merger.
+	// The only error is that of a closed merger.
 	_ = m.out.flush(context.Background())
 }
 

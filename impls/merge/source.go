@@ -7,43 +7,41 @@ import (
 	"watchlab/impls"
 )
 
-// source holds the pods of one source and finds out what an update changes. It
-// has no lock of its own.
+// source holds the pods of one source and computes what an update changes. It has
+// no lock of its own.
 //
 // # Unchanged pods
 //
-// A pod that is received by the pointer it was received by last is unchanged,
-// because whoever sends it must not change it afterwards. Such a pod costs a
-// look into byPointer and two marks. A pod that has another pointer and the
-// resourceVersion received last is unchanged if it comes from the API server;
-// it costs a look into byUID as well. Only then pods are compared, where
-// generations are trusted without their specs if these are of one generation.
+// The sender must not change a pod that it has sent. So a pod with the pointer of
+// the last update is unchanged; this costs one lookup in byPointer and two marks.
+// A pod from the API server with another pointer but the last resourceVersion is
+// unchanged too; this costs one more lookup, in byUID. All other pods are
+// compared. If generations are trusted and equal, their specs are not compared.
 //
 // # Marks
 //
-// Every update has a generation; marks are generations, so that none has to be
+// Each update has a generation. Marks are generations, so that no mark must be
 // cleared:
 //
-//   - a name's mark says that the current update has had a pod of that name,
-//     so that another is a duplicate;
-//   - an entry's mark says that the current SET has it. A SET that marked as
-//     many entries as there are removed none, and none is looked for.
+//   - The mark of a name says that the current update had a pod with that
+//     name. A second one is a duplicate.
+//   - The mark of an entry says that the current SET has it. If a SET marks
+//     all entries, it removes none, and the search for removed pods is
+//     skipped.
 //
 // # Held pods
 //
-// A pod is never written to once it is held: a change makes a shallow copy with
-// the changed parts in it. So the sender can copy deeply without a lock, and
-// receivers can share what is held. A changed status takes no copy at all where
-// they don't.
+// A held pod is never written to. A change makes a shallow copy with the changed
+// parts. So the sender can copy deeply without a lock, and receivers can share
+// held pods. If they do not share, a changed status needs no copy here.
 type source struct {
 	name string
-	// versioned is true where pods of one UID and one resourceVersion are
-	// equal.
+	// versioned: pods with the same UID and resourceVersion are equal.
 	versioned bool
-	// counted is true where pods of one UID, node and metadata.generation have
-	// equal specs.
+	// counted: pods with the same UID, node and metadata.generation have equal
+	// specs.
 	counted bool
-	// shares is true where held pods are handed over as they are.
+	// shares: held pods are sent without a copy ([impls.Shared]).
 	shares bool
 	// set is true after the first SET.
 	set bool
@@ -52,30 +50,30 @@ type source struct {
 	byUID      map[types.UID]*entry
 	byPointer  pointers
 	names      map[string]*fullName
-	// loose are names that lost a pod in the current update; those that have
-	// none left at its end are forgotten, not earlier: their marks count.
+	// loose holds the names that lost a pod in the current update. Names without
+	// a pod are deleted at its end, because their marks count until then.
 	loose []*fullName
-	// key is where a full name is put together to look it up.
+	// key is the buffer for full names in lookups.
 	key []byte
-	// delta is what the current update changed. It is reused.
+	// delta holds the changes of the current update. It is reused.
 	delta delta
-	// verdicts on the pods of the current update, by their place in it, if it
-	// was judged.
+	// verdicts are the results of judge by index in the current update, if it was
+	// judged.
 	verdicts []verdict
 }
 
-// states are the states of all sources, in order of appearance. There are three
-// sources, so that a loop is the fastest map.
+// states holds the states of all sources, in order of appearance. With three
+// sources, a loop is faster than a map.
 type states struct {
 	terms
 	all []*source
 }
 
-// terms are what the options say of a state.
+// terms are the options of a state.
 type terms struct {
-	// shares is true where held pods are handed over as they are.
+	// shares: held pods are sent without a copy ([impls.Shared]).
 	shares bool
-	// trust is what is taken on the API server's word.
+	// trust is [Options.Trust].
 	trust Trust
 }
 
@@ -83,7 +81,7 @@ func (o Options) terms() terms {
 	return terms{shares: o.HandOver == impls.Shared, trust: o.Trust}
 }
 
-// of returns the state of a source, which it makes if there is none.
+// of returns the state of a source, and creates it if needed.
 func (t *states) of(name string) *source {
 	for _, s := range t.all {
 		if s.name == name {
@@ -98,18 +96,18 @@ func (t *states) of(name string) *source {
 // entry is a held pod.
 type entry struct {
 	held
-	// version is the memory of pod; nil where held pods aren't handed over.
+	// version is the memory of pod; nil unless held pods are shared.
 	version *version
-	// received is the pointer received last. That it is kept makes sure that
-	// no other pod gets its address.
+	// received is the last received pointer. Keeping it ensures that no other pod
+	// gets its address.
 	received *v1.Pod
-	// specGeneration is the metadata.generation received last; 0 for none.
+	// specGeneration is the last received metadata.generation; 0 means none.
 	specGeneration int64
-	// name of the pod received last.
+	// name is the full name of the last received pod.
 	name *fullName
 	// mark is the generation of the last SET that had the pod.
 	mark uint64
-	// born is the generation of the update that brought the pod.
+	// born is the generation of the update that added the pod.
 	born uint64
 }
 
@@ -117,16 +115,15 @@ type entry struct {
 type fullName struct {
 	// mark is the generation of the last update that had a pod of this name.
 	mark uint64
-	// entries that have this name.
+	// entries counts the entries with this name.
 	entries int
 	text    string
 }
 
-// delta is what an update changed, by what has to be told.
+// delta holds the changes of an update, by notification.
 type delta struct {
 	removes, adds, updates, deletes, reconciles []*entry
-
-	// firstSet is true for a source's first SET.
+	// firstSet is true for the first SET of a source.
 	firstSet bool
 }
 
@@ -155,8 +152,8 @@ func newSource(name string, t terms) *source {
 	}
 }
 
-// apply takes an update that passed Check into the state, leaves in s.delta
-// what it changed and returns the pods that it dropped as duplicates.
+// apply merges an update that passed Check. It leaves the changes in s.delta and
+// returns the dropped duplicates.
 func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 	s.generation++
 	switch update.Op {
@@ -185,10 +182,10 @@ func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 	return duplicates
 }
 
-// upsert inserts or updates pods. It returns how many entries it marked, and
-// what it dropped. If whole is true, the pods are all that the source has, and
-// a pod is new if it wasn't there before the update, as in kubelet, where a
-// SET fills a new map.
+// upsert inserts or updates pods. It returns the number of marked entries and the
+// dropped duplicates. If whole is true, pods is the complete state, and a pod is
+// new if it was absent before the update. This is kubelet's behavior, where a SET
+// fills a new map.
 func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.Pod) {
 	generation := s.generation
 	for i, pod := range pods {
@@ -207,7 +204,7 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 			continue
 		}
 		if e = s.byUID[pod.UID]; e != nil && sameName(e.received, pod) {
-			// The usual change: no name has to be looked up.
+			// In the common case no name lookup is needed.
 			if e.name.mark == generation {
 				duplicates = append(duplicates, pod)
 				continue
@@ -230,8 +227,8 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 				e = s.add(pod, name)
 				// Marked below.
 			case whole && e.born == generation:
-				// A second pod of the same UID takes the place of the first,
-				// which has been told as added nevertheless.
+				// The second pod with the same UID replaces the first, which is
+				// still sent as added.
 				s.release(e)
 				e = s.add(pod, name)
 				e.mark = generation
@@ -251,13 +248,13 @@ func sameName(a, b *v1.Pod) bool {
 	return a.Name == b.Name && a.Namespace == b.Namespace
 }
 
-// sameVersion reports whether two pods of one UID and name are known to be
-// equal without a look at more of them.
+// sameVersion reports whether two pods with one UID and name are equal by their
+// resourceVersion.
 func (s *source) sameVersion(a, b *v1.Pod) bool {
 	return s.versioned && a.ResourceVersion != "" && a.ResourceVersion == b.ResourceVersion
 }
 
-// add holds a new pod.
+// add creates the entry of a new pod.
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	e := &entry{received: pod, specGeneration: pod.Generation, name: name, born: s.generation}
 	first := s.hold(e, pod)
@@ -270,8 +267,8 @@ func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	return e
 }
 
-// hold puts a shallow copy of a pod into an entry and returns it, to be written
-// to before anybody sees it.
+// hold stores a shallow copy of a pod in an entry and returns it. The caller may
+// write to it until others see it.
 func (s *source) hold(e *entry, pod *v1.Pod) *v1.Pod {
 	if s.shares {
 		e.version = &version{pod: *pod}
@@ -283,8 +280,7 @@ func (s *source) hold(e *entry, pod *v1.Pod) *v1.Pod {
 	return e.pod
 }
 
-// statusOf returns where the status of a held pod lies that received has
-// brought.
+// statusOf returns the status of a held pod, as received.
 func (s *source) statusOf(held, received *v1.Pod) *v1.PodStatus {
 	if s.shares {
 		return &held.Status
@@ -292,15 +288,14 @@ func (s *source) statusOf(held, received *v1.Pod) *v1.PodStatus {
 	return &received.Status
 }
 
-// move notes that a pod has come by another pointer.
+// move records the new pointer of a pod.
 func (s *source) move(e *entry, pod *v1.Pod) {
 	s.byPointer.remove(e.received)
 	e.received = pod
 	s.byPointer.put(pod, e)
 }
 
-// receive takes a pod that was received by a new pointer into its entry. It is
-// number i of the update.
+// receive updates an entry from a pod with a new pointer, number i of the update.
 func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 	s.move(e, pod)
 	if e.name != name {
@@ -318,7 +313,7 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 	}
 }
 
-// change takes over what makes a pod differ.
+// change stores the changed fields of a pod.
 func (s *source) change(e *entry, pod *v1.Pod) {
 	before := e.pod
 	changed := s.hold(e, before)
@@ -337,7 +332,7 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 	}
 }
 
-// reconcile takes over a status.
+// reconcile stores a new status.
 func (s *source) reconcile(e *entry, pod *v1.Pod) {
 	if s.shares {
 		s.hold(e, e.pod).Status = pod.Status
@@ -351,14 +346,14 @@ func (s *source) reconcile(e *entry, pod *v1.Pod) {
 	s.delta.reconciles = append(s.delta.reconciles, e)
 }
 
-// remove lets go of a pod and tells.
+// remove deletes an entry and records it as removed.
 func (s *source) remove(e *entry) {
 	s.release(e)
 	delete(s.byUID, e.pod.UID)
 	s.delta.removes = append(s.delta.removes, e)
 }
 
-// release takes the pointer and the name of an entry away.
+// release removes the pointer and the name of an entry from the tables.
 func (s *source) release(e *entry) {
 	s.byPointer.remove(e.received)
 	s.loosen(e.name)
@@ -369,7 +364,7 @@ func (s *source) loosen(name *fullName) {
 	s.loose = append(s.loose, name)
 }
 
-// fullName returns the pod's full name, which it makes if there is none.
+// fullName returns the pod's full name, and creates it if needed.
 func (s *source) fullName(pod *v1.Pod) *fullName {
 	s.key = append(s.key[:0], pod.Name...)
 	s.key = append(s.key, '_')
@@ -382,7 +377,7 @@ func (s *source) fullName(pod *v1.Pod) *fullName {
 	return name
 }
 
-// forgetNames forgets the names that have no pod any more.
+// forgetNames deletes the names without a pod.
 func (s *source) forgetNames() {
 	for i, name := range s.loose {
 		if name.entries == 0 {
