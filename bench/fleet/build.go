@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// The paths are those of the source tree: overlays refer to the dashboards.
+	// The paths match the source tree, because overlays refer to the dashboards.
 	deployDir     = "scripts/deploy"
 	dashboardsDir = "dashboards"
 	baseDir       = deployDir + "/base"
 	overlays      = "overlays"
 	overlaysDir   = deployDir + "/" + overlays
 	kustomization = "kustomization.yaml"
-	// ownOverlay is the place of a user's overlay. ../../base is the base there too.
+	// ownOverlay is the location of a user's overlay. ../../base is the base there,
+	// too.
 	ownOverlay = overlaysDir + "/own"
 )
 
@@ -46,8 +47,9 @@ func Overlays() []string {
 	return names
 }
 
-// Build returns the objects of a run in the order of their application: the namespace first,
-// Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or [ErrOverlay].
+// Build returns the objects of a run in the order of their application: the namespace
+// first, Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or
+// [ErrOverlay].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// rank sorts objects behind those that they refer to.
+// rank orders objects after those that they refer to.
 func rank(u *unstructured.Unstructured) int {
 	switch u.GetKind() {
 	case "Namespace":
@@ -92,7 +94,7 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	// Components belong to the base: the overlay then patches their pods too.
+	// Components are added to the base, so that the overlay patches their pods, too.
 	if err := compose(memory, s.components()); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,8 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// components returns the components that the run needs.
+// components returns the names of the components for the mode, the upload target and
+// the PodMonitor.
 func (s Spec) components() []string {
 	var names []string
 	switch s.Plan.Mode {
@@ -183,7 +186,8 @@ func (s Spec) loadOverlay(memory filesys.FileSystem) error {
 	return nil
 }
 
-// maxOverlay limits the size of a user's overlay, against a wrong directory.
+// maxOverlay limits the size of a user's overlay in bytes, in case of a wrong
+// directory.
 const maxOverlay = 16 << 20
 
 // load copies files into memory, below dir.

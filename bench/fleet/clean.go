@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resources of a run in the order of deletion. Jobs come first. The plan, by which a run is
-// found, comes last, so that an interrupted Clean can be repeated.
+// Resources of a run in the order of deletion. Jobs come first, as they create pods.
+// The plan's ConfigMap identifies the run and comes last, so an interrupted Clean can
+// be repeated.
 var (
 	ofRun = []schema.GroupVersionResource{
 		{Group: "batch", Version: "v1", Resource: "jobs"},
@@ -29,12 +30,12 @@ var (
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	// ofCluster are cluster-scoped.
+	// ofCluster are the cluster-scoped resources.
 	ofCluster = []schema.GroupVersionResource{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	}
-	// shared are used by all runs of a namespace.
+	// shared are the resources that all runs of a namespace share.
 	shared = []schema.GroupVersionResource{
 		{Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
@@ -48,7 +49,7 @@ var (
 // Runs returns the sorted names of the runs that have objects in a namespace.
 func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	var names []string
-	// Results may be large: list only metadata.
+	// Results may be large, so list only metadata.
 	for _, r := range append([]schema.GroupVersionResource{configMaps}, ofRun...) {
 		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: RunLabel})
 		if err != nil {
@@ -62,9 +63,9 @@ func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clean deletes a run with its ConfigMaps and the objects of its writers. It keeps the results
-// volume. It returns when only terminating namespaces are left. The error wraps [ErrNoRun]
-// for an unknown run.
+// Clean deletes a run with its ConfigMaps and the objects of its writers. It keeps the
+// results volume. It returns when only terminating namespaces are left. The error wraps
+// [ErrNoRun] for a run that does not exist.
 func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	runs, err := f.Runs(ctx, ref.Namespace)
 	if err != nil {
@@ -76,7 +77,8 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	plan, err := f.plan(ctx, ref)
 	switch {
 	case errors.Is(err, ErrNoRun), errors.Is(err, ErrPlan):
-		// Without a plan the run has no writers, or an earlier Clean deleted it.
+		// Without a plan there are no writers to clean up: an earlier Clean deletes the
+		// plan last.
 		plan = Plan{}
 	case err != nil:
 		return err
@@ -86,7 +88,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 			return err
 		}
 	}
-	// Running pods may still write the objects below.
+	// Running pods may still write the objects deleted below.
 	if err := f.gone(ctx, pods, ref.Namespace, ref.selector()); err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 			return err
 		}
 	}
-	// Pods may have written Leases while they ended.
+	// Pods may have written Leases during shutdown.
 	for _, r := range []schema.GroupVersionResource{{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, configMaps} {
 		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
 			return err
@@ -125,9 +127,9 @@ func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan Plan) error {
 	return nil
 }
 
-// CleanAll deletes all runs of a namespace, their shared objects and the results volume. If
-// watchlab created the namespace, CleanAll deletes it and waits. The error wraps [ErrNoRun]
-// if nothing is found.
+// CleanAll deletes all runs of a namespace, their shared objects and the results
+// volume. If watchlab created the namespace, CleanAll also deletes it and waits for its
+// end. The error wraps [ErrNoRun] if the namespace does not exist.
 func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -151,7 +153,7 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	// What an overlay has outside of the namespace.
+	// Overlays may create cluster-scoped objects.
 	for _, r := range ofCluster {
 		if err := f.remove(ctx, r, "", NamespaceLabel+"="+namespace); err != nil {
 			return err
@@ -174,8 +176,8 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	})
 }
 
-// remove deletes what is selected: with one request, but for namespaces, of which the
-// API server takes one at a time.
+// remove deletes the selected objects with one request. For namespaces it sends one
+// request each, because the API server has no collection delete for them.
 func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
 	client := f.metadata.Resource(r).Namespace(namespace)
 	background := metav1.DeletePropagationBackground
@@ -209,7 +211,7 @@ func (f *Fleet) gone(ctx context.Context, r schema.GroupVersionResource, namespa
 	})
 }
 
-// poll calls over twice a second, until it returns true or ctx ends.
+// poll calls over every 500 ms until it returns true or ctx ends.
 func poll(ctx context.Context, what string, over func() (bool, error)) error {
 	tick := time.NewTicker(time.Second / 2)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ import (
 	"watchlab/scripts/deploy"
 )
 
-// edit turns an object of the example into one of the run.
+// edit converts an object of the example run in the manifests to one of this run.
 func (s Spec) edit(u *unstructured.Unstructured) error {
 	ofRun := u.GetLabels()[RunLabel] == deploy.Run
 	s.rename(u)
@@ -42,7 +42,8 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// typed edits an object as its Go type. It refuses unknown fields.
+// typed edits an object as its Go type. It rejects unknown fields instead of dropping
+// them.
 func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	var o T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &o, true); err != nil {
@@ -61,8 +62,8 @@ func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	return nil
 }
 
-// rename replaces the names of the example in objects and references. It skips the data of
-// ConfigMaps and Secrets.
+// rename replaces the names of the example run in objects and references. It skips the
+// data of ConfigMaps and Secrets.
 func (s Spec) rename(u *unstructured.Unstructured) {
 	const example = objectPrefix + deploy.Run
 	ref := s.Ref()
@@ -132,7 +133,8 @@ func (s Spec) editJob(j *batchv1.Job) error {
 	if j.Name == s.Ref().object(writerSuffix) {
 		n = int32(s.Plan.Writers)
 	}
-	// An overlay that allows all indexes to fail keeps that meaning.
+	// An overlay that allows all indexes to fail keeps that meaning for any number of
+	// pods.
 	if most := j.Spec.MaxFailedIndexes; most != nil {
 		if was := j.Spec.Completions; was != nil && *most >= *was {
 			*most = n
@@ -168,7 +170,8 @@ func (s Spec) editPod(p *corev1.PodSpec) error {
 	return nil
 }
 
-// editServer makes the simulated API server start the storm when all pods watch.
+// editServer configures the simulated API server to start the storm when all pods
+// watch.
 func (s Spec) editServer(d *appsv1.Deployment) error {
 	if d.Name != s.Ref().object(serverSuffix) {
 		return nil
@@ -187,7 +190,7 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	return nil
 }
 
-// editRole puts the storm's resource into the first rule.
+// editRole sets the storm's resource in the first rule.
 func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	if len(r.Rules) == 0 {
 		return fmt.Errorf("the role has no rule for the storm's resource")
@@ -196,7 +199,8 @@ func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	return nil
 }
 
-// token is the Secret that the simulated API server and its watchers
+// token returns the Secret with the token that the simulated API server and the pods
+// share.
 func (s Spec) token() *unstructured.Unstructured {
 	secret := &unstructured.Unstructured{Object: map[string]any{
 		"type": string(corev1.SecretTypeOpaque), "stringData": map[string]any{"token": s.Token},

@@ -1,20 +1,21 @@
-// Package fleet runs an experiment as a load Job in a cluster. Each pod of an Indexed Job
-// plays a share of it.
+// Package fleet runs an experiment as a load Job in a cluster. Each pod of an Indexed
+// Job plays one share of it.
 //
-//		f, err := fleet.New(config)
-//		err = f.Start(ctx, fleet.Spec{Plan: plan, Namespace: "watchlab", Image: "watchlab:dev", Overlay: "kind"})
-//		state, err := f.Follow(ctx, ref, show)   // until the Job has ended
-//		err = f.Clean(ctx, ref)
+//	f, err := fleet.New(config)     err = f.Start(ctx, fleet.Spec{Plan: plan,
 //
-//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
-//	    the components for mode and upload target, the overlay.
-//	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name, and applies
-//	    the rest by server-side apply, Jobs last.
-//	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps, and shows
-//	    each [State] that differs from the last.
+// Namespace: "watchlab", Image: "watchlab:dev", Overlay: "kind"})       state, err :=
+// f.Follow(ctx, ref, show, warn)   // until the Job has ended       err = f.Clean(ctx,
+// ref)
+//
+//  1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
+//     the components for mode and upload target, the overlay.
+//  2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
+//     the rest by server-side apply, Jobs last.
+//  3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps. It shows
+//     each [State] that differs from the last.
 //
 // All objects of a run carry the label watchlab.dev/run. The client keeps no state: any
-// client of the cluster can follow, collect and clean a run.
+// client of the cluster can follow, collect and clean up a run.
 package fleet
 
 import (
@@ -33,11 +34,11 @@ import (
 )
 
 const (
-	// RunLabel holds the name of the run, on each of its objects.
+	// RunLabel holds the name of the run. Each of its objects has it.
 	RunLabel = cluster.RunLabel
-	// NamespaceLabel holds the namespace of the run, on cluster-scoped objects.
+	// NamespaceLabel holds the namespace of the run. Cluster-scoped objects have it.
 	NamespaceLabel = "watchlab.dev/namespace"
-	// nameLabel holds appName on all objects.
+	// nameLabel is set to appName on all applied objects.
 	nameLabel = "app.kubernetes.io/name"
 	appName   = "watchlab"
 	// Manager is the field manager of server-side apply.
@@ -47,22 +48,24 @@ const (
 var (
 	// ErrSpec is wrapped by the error for an invalid Spec.
 	ErrSpec = errors.New("invalid run")
-	// ErrOverlay is wrapped by the error for an overlay that is missing or does not build.
+	// ErrOverlay is wrapped by the error for an overlay that does not exist or does not
+	// build.
 	ErrOverlay = errors.New("invalid overlay")
-	// ErrExists is wrapped by the error for a taken name.
+	// ErrExists is wrapped by the error for the name of an existing run.
 	ErrExists = errors.New("run exists")
-	// ErrNoRun is wrapped by the error for an unknown run.
+	// ErrNoRun is wrapped by the error for a run that does not exist.
 	ErrNoRun = errors.New("no such run")
 )
 
-// Ref names a run in a cluster.
+// Ref identifies a run in a cluster.
 type Ref struct {
 	Namespace, Run string
 }
 
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
 
-// object returns the name of an object of the run. Job and ConfigMap have no suffix.
+// object returns the name of an object of the run. An empty suffix is for the Job and
+// the ConfigMap.
 func (r Ref) object(suffix string) string {
 	name := objectPrefix + r.Run
 	if suffix != "" {
@@ -89,7 +92,7 @@ func New(config *rest.Config) (*Fleet, error) {
 	if config.UserAgent == "" {
 		config.UserAgent = appName
 	}
-	// The API server limits requests itself (429).
+	// Disable client-side throttling: the API server limits requests itself (429).
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

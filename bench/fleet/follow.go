@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// plan reads the plan of a run. The error wraps [ErrNoRun] for an unknown run.
+// plan reads the plan of a run. The error wraps [ErrNoRun] for a run that does not
+// exist.
 func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	m, err := f.client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -35,8 +36,8 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	return p, nil
 }
 
-// Status returns the state of a run. It sends five requests. The error wraps [ErrNoRun] for
-// an unknown run.
+// Status returns the state of a run. It sends five requests. The error wraps [ErrNoRun]
+// for a run that does not exist.
 func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -71,10 +72,10 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// Follow watches a run until it has ended, and returns its last state. It uses four watches.
-// It calls show, from one goroutine, for each state that differs from the last one; states
-// within 200 ms are one. When ctx ends, Follow returns its error and the last state; the run
-// continues. Watch errors go to warn; the informers retry.
+// Follow watches a run until it has ended, and returns its last state. It uses four
+// watches. It calls show from one goroutine for each state that differs from the last;
+// changes within 200 ms are merged. If ctx ends, Follow returns its error and the last
+// state; the run continues. warn receives watch errors; the informers retry.
 func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -112,7 +113,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	}
 }
 
-// moment is the time for which Follow gathers changes.
+// moment is the interval in which Follow merges changes.
 const moment = 200 * time.Millisecond
 
 // watched are the informers of Follow.

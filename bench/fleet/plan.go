@@ -17,7 +17,7 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// Mode says what the pods of a run do with the storm.
+// Mode selects the source of the storm for the pods of a run.
 type Mode string
 
 // The modes.
@@ -37,16 +37,18 @@ func Modes() []Mode { return []Mode{ModeSelf, ModeSharedServer, ModeCluster} }
 
 // Paths and addresses in a pod.
 const (
-	// PlanDir is the mount of the run's ConfigMap: the plan and the files that it names.
+	// PlanDir is the mount of the run's ConfigMap: the plan and its files.
 	PlanDir = "/etc/watchlab"
-	// PlanFile is the plan.
+	// PlanFile is the path of the plan.
 	PlanFile = PlanDir + "/plan.yaml"
-	// TokenFile holds the token of the simulated API server of mode shared-server. The
+	// TokenFile holds the token of the simulated API server, in mode shared-server. The
 	// server and the pods mount the same Secret.
 	TokenFile = "/etc/watchlab-token/token"
-	// ServerPort is the port of the simulated API server's Service: plain HTTP.
+	// ServerPort is the port of the simulated API server's Service. It serves plain
+	// HTTP.
 	ServerPort = 8080
-	// MetricsAddr serves metrics and probes from the start of the pod.
+	// MetricsAddr is the address of metrics and probes. It is served from the start of
+	// the pod.
 	MetricsAddr = "0.0.0.0:9464"
 )
 
@@ -62,42 +64,54 @@ const (
 
 // Limits of a plan.
 const (
-	// MaxRun is the longest name of a run. Object names contain it.
+	// MaxRun is the largest length of a run's name in characters. Object names contain
+	// it.
 	MaxRun = 20
 	// MaxPods is the largest number of pods.
 	MaxPods = 10_000
-	// MaxWriters is the largest number of writers: a selector names each ([Plan.WrittenBy]).
+	// MaxWriters is the largest number of writers. The selector [Plan.WrittenBy] lists
+	// all of them.
 	MaxWriters = 100
 )
 
-// Plan is the same for all pods of a run. Each pod mounts its YAML form as [PlanFile].
+// Plan configures the pods of a run. All pods mount its YAML form as [PlanFile].
 type Plan struct {
-	Run  string `json:"run"`
-	Mode Mode   `json:"mode"`
+	// Run is the name of the run.
+	Run string `json:"run"`
+	// Mode selects the source of the storm.
+	Mode Mode `json:"mode"`
 
+	// Pods is the number of playing pods: the completions of their Job.
 	Pods int `json:"pods"`
 
+	// Writers is the number of writers: the completions of their Job. It is 0 except in
+	// mode cluster.
 	Writers int `json:"writers,omitempty"`
 
-	// Experiment says what each pod plays, as bench/experiment reads it.
+	// Experiment is the Spec that each pod plays, as JSON (package experiment).
 	Experiment json.RawMessage `json:"experiment"`
 
-	// PushMetrics and Pyroscope are URLs that each pod sends telemetry to.
+	// PushMetrics and Pyroscope are URLs for the telemetry of each pod; empty for none.
 	PushMetrics string `json:"pushMetrics,omitempty"`
 	Pyroscope   string `json:"pyroscope,omitempty"`
 
+	// Upload is the target of results: configmap, log, dir=PATH or s3=URL.
 	Upload string `json:"upload"`
 
+	// Barrier is the timeout of a pod for the other pods before each cell; 0 disables
+	// the barrier.
 	Barrier metav1.Duration `json:"barrier"`
 
+	// Server is the Service of the simulated API server. It is empty except in mode
+	// shared-server.
 	Server string `json:"server,omitempty"`
 }
 
 // ErrPlan is wrapped by the error for an invalid plan.
 var ErrPlan = errors.New("invalid plan")
 
-// ReadPlan reads a plan from a file. The error names the file and wraps [ErrPlan], or is
-// that of the file system.
+// ReadPlan reads a plan from a file. The error names the file and wraps [ErrPlan], or
+// is that of the file system.
 func ReadPlan(path string) (Plan, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -110,7 +124,7 @@ func ReadPlan(path string) (Plan, error) {
 	return p, nil
 }
 
-// ParsePlan reads a plan from YAML. It refuses unknown and duplicate fields. The error
+// ParsePlan parses a plan from YAML. It rejects unknown and duplicate fields. The error
 // wraps [ErrPlan].
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
@@ -120,7 +134,7 @@ func ParsePlan(data []byte) (Plan, error) {
 	return p, p.Validate()
 }
 
-// YAML returns the form that [ParsePlan] reads.
+// YAML returns the plan in the format of [ParsePlan].
 func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
 
 // Validate checks all fields but Experiment. The error wraps [ErrPlan].
@@ -155,7 +169,8 @@ func (p Plan) Validate() error {
 	return CheckUpload(p.Upload)
 }
 
-// maxBarrier limits the barrier timeout. A run with a lost pod would seem to hang.
+// maxBarrier limits the barrier timeout. With a longer one, a run with a lost pod would
+// seem to hang.
 const maxBarrier = time.Hour
 
 // CheckRun checks the name of a run. The error wraps [ErrPlan].
@@ -169,8 +184,8 @@ func CheckRun(name string) error {
 	return nil
 }
 
-// CheckUpload checks the form of an upload target: configmap, log, dir=PATH, s3=URL. The
-// error wraps [ErrPlan].
+// CheckUpload checks the form of an upload target: configmap, log, dir=PATH or s3=URL.
+// The error wraps [ErrPlan].
 func CheckUpload(target string) error {
 	kind, to, has := strings.Cut(target, "=")
 	switch {
@@ -181,15 +196,14 @@ func CheckUpload(target string) error {
 }
 
 // WriterRun returns the value of [cluster.RunLabel] on the objects and namespaces of a
-// writer. It differs from the name of the run, so that a watch never takes the pods of
-// the run for pods of the storm.
+// writer. It differs from the name of the run. Otherwise a watch of the storm's pods
+// would select the pods of the run.
 func WriterRun(run string, index int) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(run)) // It never fails.
 	return fmt.Sprintf("%s-%08x-%d", strings.TrimRight(run[:min(len(run), 6)], "-"), h.Sum32(), index)
 }
 
-// WrittenBy returns the label selector for the objects of the plan's writers.
 // WrittenBy returns the label selector for the objects of the plan's writers.
 func (p Plan) WrittenBy() string {
 	names := make([]string, p.Writers)

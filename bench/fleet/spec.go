@@ -12,29 +12,32 @@ import (
 
 // Spec describes a run in a cluster.
 type Spec struct {
+	// Plan is mounted into each pod, as [PlanFile].
 	Plan Plan
 
+	// Files are mounted beside the plan, in [PlanDir]; the keys are file names.
 	Files map[string][]byte
-	// Namespace is where the run is. Where there is none of that name, it is made,
-	// with the restricted Pod Security level; one that somebody else made is left as
-	// it is.
+	// Namespace of the run. A missing one is created with the restricted Pod Security
+	// level. An existing one of another owner is not modified.
 	Namespace string
-	// Image is that of all containers; empty for the manifests'.
+	// Image of all containers; empty for that of the manifests.
 	Image string
-	// Overlay is the name of one of [Overlays], or a folder with a kustomization that
-	// stands on ../../base as they do; empty for the base as it is.
+	// Overlay is one of [Overlays], or a directory with a kustomization that refers to
+	// ../../base as they do; empty for the plain base.
 	Overlay string
 
-	// Dashboards has the kustomization of the dashboards, which the overlay
-	// kind-observed refers to; nil for none.
+	// Dashboards is the kustomization of the dashboards for the overlay kind-observed;
+	// may be nil.
 	Dashboards fs.FS
 
+	// Serve are flags of the simulated API server (watchlab serve), in mode
+	// shared-server.
 	Serve []string
-	// Token is what the simulated API server asks for, in mode shared-server.
+	// Token is the bearer token of the simulated API server, in mode shared-server.
 	Token string
-	// Resource is what the writers make and the shards hear, in mode cluster.
+	// Resource is the kind that writers write and pods watch, in mode cluster.
 	Resource schema.GroupResource
-	// PodMonitor adds one, for clusters that have the kind.
+	// PodMonitor adds a PodMonitor, for clusters that have the kind.
 	PodMonitor bool
 }
 
@@ -44,7 +47,8 @@ func (s Spec) Ref() Ref { return Ref{Namespace: s.Namespace, Run: s.Plan.Run} }
 // planName is the key of the plan in its ConfigMap.
 var planName = path.Base(PlanFile)
 
-// maxFiles is the limit of a ConfigMap: the API server accepts 1 MiB, etcd 1.5 MB a request.
+// maxFiles is the size limit of a ConfigMap's data in bytes. The API server accepts 1
+// MiB; etcd accepts 1.5 MB per request.
 const maxFiles = 1 << 20
 
 // check validates the Spec. The error wraps [ErrSpec] or [ErrPlan].
@@ -85,7 +89,7 @@ func (s Spec) check() error {
 	return nil
 }
 
-// planRoom is reserved for the plan.
+// planRoom is the number of bytes reserved for the plan.
 const planRoom = 32 << 10
 
 // ServerName returns the name of the Service of the simulated API server.

@@ -25,8 +25,8 @@ func (f *Fleet) PodMonitors() (bool, error) {
 }
 
 // Start creates a run with about ten requests. It returns when the API server has all
-// objects; pods follow. The error wraps [ErrExists] for a taken name. After any other
-// error Start deletes what it created.
+// objects; the pods start later. The error wraps [ErrExists] for an existing run, which
+// stays unchanged. After any other error Start deletes the objects that it created.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	objects, err := Build(s)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	isClaim := func(u *unstructured.Unstructured) bool {
 		return u.GetKind() == "ConfigMap" && u.GetName() == ref.object("")
 	}
-	// The order is: namespace, ConfigMap (the claim), the rest.
+	// Order: namespace, ConfigMap (the claim), the rest.
 	var first, rest []*unstructured.Unstructured
 	for _, u := range objects {
 		if u.GetKind() == "Namespace" || isClaim(u) {
@@ -72,7 +72,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	}
 	for _, u := range rest {
 		if err := f.apply(ctx, u); err != nil {
-			// The claim is ours, so all objects of the run are.
+			// This run owns the claim, so all objects of the run are its own.
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 			defer cancel()
 			return errors.Join(err, f.Clean(clean, ref))
@@ -84,7 +84,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 // undoLimit is the timeout for deleting a run that failed to start.
 const undoLimit = time.Minute
 
-// spareNamespace drops the namespace from objects if another owner created it.
+// spareNamespace removes the Namespace from objects if it exists with another owner.
 func (f *Fleet) spareNamespace(ctx context.Context, s Spec, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, s.Namespace, metav1.GetOptions{})
 	switch {
@@ -106,8 +106,8 @@ func (f *Fleet) spareNamespace(ctx context.Context, s Spec, objects []*unstructu
 	return kept, nil
 }
 
-// nameFree refuses the name of a run that left objects. In mode cluster, writers use
-// cluster-scoped objects, so that a name is taken in all namespaces.
+// nameFree rejects the name of a run with remaining objects. In mode cluster, writers
+// use cluster-scoped objects, so the name must be free in all namespaces.
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	ref := s.Ref()
 	left, err := f.client.CoreV1().ConfigMaps(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: ref.selector(), Limit: 1})

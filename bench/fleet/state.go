@@ -21,15 +21,15 @@ type Phase string
 
 // The phases.
 const (
-	// Absent: the index has no pod.
+	// Absent: the index has no pod, or none any more.
 	Absent Phase = "absent"
 	// Waiting: the pod waits for a node or for its image.
 	Waiting Phase = "waiting"
 	// Running: the pod runs.
 	Running Phase = "running"
-	// Failed: the last pod failed. The Job may retry.
+	// Failed: the last pod failed. The Job may retry the index.
 	Failed Phase = "failed"
-	// GivenUp: the Job does not retry the index.
+	// GivenUp: the Job does not retry the index: too many failures, or a permanent one.
 	GivenUp Phase = "given up"
 	// Succeeded: a pod of the index succeeded.
 	Succeeded Phase = "succeeded"
@@ -37,35 +37,40 @@ const (
 
 // Pod is the state of one index of a Job of the run.
 type Pod struct {
-	// Writer is true for a writer of mode cluster.
+	// Writer: a writer of mode cluster. Index is the completion index of the Job.
 	Writer bool
 	Index  int
 
-	// Name and Node are those of the last pod.
+	// Name and Node are the name and the node of the last pod.
 	Name, Node string
-	Phase      Phase
-	// Reason says why the phase is not a better one.
+	// Phase is that of the index.
+	Phase Phase
+	// Reason says why the pod waits or failed; empty otherwise.
 	Reason string
-	// Failures counts failed pods of the index.
+	// Failures is the number of failed pods of the index.
 	Failures int
-	// Progress is the pod's own report, from its Lease.
+	// Progress is the pod's progress from its Lease, such as "play 12 of 40, …"; empty
+	// if unknown.
 	Progress string
-	// Uploaded is true if the complete result is in ConfigMaps.
+	// Uploaded: the complete result is in ConfigMaps. Other upload targets are not
+	// visible here.
 	Uploaded bool
 }
 
-// State is what the cluster knows of a run.
+// State is the state of a run in the cluster.
 type State struct {
 	Ref
+	// Plan is that of the run.
 	Plan Plan
-	// Pods are those that play, by index, then the writers.
+	// Pods are the playing pods by index, then the writers.
 	Pods []Pod
-	// Over is true when the Job has ended. Failure says why it failed.
+	// Over: the Job has ended or was deleted. Failure is its reason for failing; empty
+	// otherwise.
 	Over    bool
 	Failure string
 }
 
-// Count returns the number of playing pods in a phase.
+// Count returns the number of playing pods in a phase. It excludes writers.
 func (s State) Count(phase Phase) int {
 	return s.count(func(p Pod) bool { return !p.Writer && p.Phase == phase })
 }
@@ -165,7 +170,8 @@ func (o objects) readPods(pods []Pod, job string) {
 				p.Failures++
 			}
 		}
-		// The Job controller deletes failed pods, and notes their number on the next one.
+		// The Job controller deletes failed pods and records their number on the next
+		// pod.
 		before := failures(last)
 		if last.Status.Phase == corev1.PodFailed {
 			before++
@@ -223,7 +229,8 @@ func failureReason(p *corev1.Pod) string {
 	return p.Status.Reason
 }
 
-// readJob fills in the final phases. The Job keeps them after its pods are gone.
+// readJob fills in the final phases. The Job's status keeps them after its pods are
+// deleted.
 func readJob(pods []Pod, job *batchv1.Job) {
 	for _, i := range indexes(job.Status.CompletedIndexes, len(pods)) {
 		pods[i].Phase, pods[i].Reason = Succeeded, ""
@@ -235,7 +242,7 @@ func readJob(pods []Pod, job *batchv1.Job) {
 	}
 }
 
-// indexes parses the indexes of a Job's status, such as "0-2,5". It drops everything
+// indexes parses the indexes of a Job's status, such as "0-2,5". It ignores everything
 // that is not an index below n.
 func indexes(text string, n int) []int {
 	var all []int

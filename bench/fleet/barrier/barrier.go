@@ -1,5 +1,5 @@
 // Package barrier starts each cell of a run at the same time in all pods of a load Job.
-// The pods meet by Leases, in a cluster or at any API server.
+// The pods synchronise through Leases, in a cluster or on any API server.
 //
 //  1. Each member, a pod or a writer, calls [Join] and owns a Lease.
 //  2. Before a cell it calls [Barrier.Meet], which writes the position of the cell into
@@ -8,19 +8,24 @@
 //     into the start Lease, a little ahead of its own clock ([Ahead]).
 //  4. All members watch that Lease and start at that time.
 //
-// A member behind the start position, such as a retried pod, continues at once; its
-// lateness is reported. The leader waits [Options].Wait for a member, then skips it until
-// it catches up, and names it absent. If the leader does not come, each member waits
-// 2×Wait, since the leader may itself be waiting, then continues alone, names all others
-// absent, and looks for the leader at each further meeting. No member waits forever.
+// A member behind the start position, such as a retried pod, continues at once and
+// reports its lateness. If a member misses [Options].Wait, the leader skips it until it
+// catches up, and lists it as absent.
 //
-// Accuracy: a start is announced about 200 ms ahead, and each member uses its own clock.
-// NTP keeps clocks within a few milliseconds. A fast clock shows as lateness. A slow
-// clock delays its member by the latency of the watch at most, and does not show.
+// If the leader is missing, each member waits 2×Wait, because the leader may itself be
+// waiting. Then it continues alone, lists all others as absent, and checks for the
+// leader at each further cell. No wait is unbounded.
 //
-// Cost for the API server with n members: to join, one read, one write, one list and one
-// watch each; for each meeting n+1 writes and one read, n+1 watch events for the leader and
-// one for each other member; to leave, one write each.
+// Accuracy: a start is announced about 200 ms ahead, and each member uses its own
+// clock. NTP keeps clocks within a few milliseconds. A fast clock shows as lateness. A
+// slow clock delays its member by at most the watch latency; this delay is not visible.
+//
+// Cost for the API server with n members:
+//
+//   - join: one read, one write, one list and one watch per member;
+//   - each cell: n+1 writes, one read, n+1 watch events for the leader, and one watch
+//     event for each other member;
+//   - leave: one write per member.
 package barrier
 
 import (
@@ -37,17 +42,17 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// ErrReplaced is wrapped by the error for a member that lost its Lease: another pod took
-// it, or it was deleted.
+// ErrReplaced is wrapped by the error for a member that lost its Lease: another pod
+// took it over, or it was deleted.
 var ErrReplaced = errors.New("replaced")
 
 // Member is a pod of the run, or a writer of mode cluster.
 type Member struct {
-	Writer bool
-	Index  int
+	Writer bool // false for a pod
+	Index  int  // from 0
 }
 
-// leader announces the starts.
+// leader is the member that announces the starts.
 var leader = Member{}
 
 // String returns "pod 2" or "writer 0".
@@ -60,75 +65,80 @@ func (m Member) String() string {
 
 // Options configure [Join].
 type Options struct {
-	// Client is for the Leases, in the namespace in which the run is.
+	// Client and Namespace are for the Leases of the run.
 	Client    kubernetes.Interface
 	Namespace string
-	// Run is the run's name.
+	// Run is the name of the run.
 	Run string
-	// Self is this member. Holder tells its processes apart: the name of its pod.
+	// Self is this member. Holder is the name of its pod; it distinguishes the
+	// processes of one member.
 	Self   Member
 	Holder string
 
+	// Pods and Writers are the numbers of members; there is at least one pod.
 	Pods, Writers int
 
+	// Plays is the number of positions of the run, for progress reports.
 	Plays int
-	// Wait is how long others are waited for in one meeting; more than 0.
+	// Wait is the timeout for other members at one position, and for requests; more
+	// than 0.
 	Wait time.Duration
-	// Warn is told what doesn't end the run, in a line; nil for nobody.
+	// Warn receives each problem that does not end the run, as one line; may be nil.
 	Warn func(string)
 }
 
-// Start describes the start of a cell.
+// Start describes how this member started a cell.
 type Start struct {
-	// Position of the start by which it began: the play's own, or a later one where
-	// the others were ahead.
+	// Position is the started position: that of the cell, or a later one if the others
+	// are ahead.
 	Position int
-	// Late is how long after the start it began, by this member's clock; where the
-	// others were ahead, after theirs.
+	// Late is the delay after the announced start, by this member's clock.
 	Late time.Duration
-	// Absent are the members that were not waited for, without this one, the shards
-	// first.
+	// Absent are the other members that the start did not wait for: pods first, then
+	// writers.
 	Absent []Member
 }
 
 // Ahead returns the time between the announcement of a start and the start: 200 ms plus
-// 2 ms for each member, at most two seconds.
+// 2 ms per member, at most 2 s.
 func Ahead(members int) time.Duration {
 	return min(200*time.Millisecond+time.Duration(members)*2*time.Millisecond, 2*time.Second)
 }
 
-// Barrier is one member's end of the barrier. One goroutine calls its methods.
+// Barrier is one member of the barrier. It is not safe for concurrent use.
 type Barrier struct {
 	opts    Options
 	leases  coordinationclient.LeaseInterface
 	members []Member
 	ahead   time.Duration
-	// own is the Lease as it was last written.
+	// own is the last written version of this member's Lease.
 	own     *coordinationv1.Lease
 	attempt int
 
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
-	// synced is closed when the Leases have been read for the first time.
+	// synced is closed after the first list of the Leases.
 	synced chan struct{}
 	sync   sync.Once
 
-	// lost are the members that were waited for in vain: for the leader any, for
-	// another member the leader.
+	// lost are the members that missed the timeout: any member for the leader, only the
+	// leader for other members.
 	lost map[Member]bool
-	// last is the position that this one came to before.
+	// last is the previous position of this member.
 	last int
 
+	// mu guards places, start and changed.
 	mu sync.Mutex
-	// places and start are what the Leases say. Guarded by mu.
+	// places and start are the current content of the Leases.
 	places map[Member]Place
 	start  start
-	// changed is closed, and made anew, when they say something else. Guarded by mu.
+	// changed is closed and replaced at each change of places or start.
 	changed chan struct{}
 }
 
-// Join creates this member's Lease, or takes it over from its predecessor, and lists the
-// others. It retries for Wait. The error is that of ctx or of the API server.
+// Join creates this member's Lease, or takes over that of its predecessor, and lists
+// the others. It retries for at most Wait. The error is that of ctx or of the API
+// server.
 func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(string) {}
@@ -166,12 +176,13 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	return nil, err
 }
 
-// Attempt returns the number of predecessors that owned this member's Lease.
+// Attempt returns the number of earlier processes that owned this member's Lease.
 func (b *Barrier) Attempt() int { return b.attempt }
 
-// Meet waits for all members at the position, and for the start. play describes the cell
-// for people. The error is that of ctx, or wraps [ErrReplaced]. If the API server does not
-// answer within Wait, Meet warns and starts alone.
+// Meet waits until all members reach the position, and then for the start. play
+// describes the cell in progress reports. The error is that of ctx, or wraps
+// [ErrReplaced]. If the API server does not answer within Wait, Meet warns and starts
+// alone.
 func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
 	came := time.Now()
 	err := b.tell(ctx, func(p *Place) { p.Position, p.Play = position, play })
@@ -186,10 +197,10 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, e
 	}
 	last := b.last
 	b.last = position
-	// A start that the leader finds is that of its predecessor.
+	// If the leader finds this start, its predecessor wrote it.
 	s := b.started()
 	if s.position >= last {
-		// The leader is back.
+		// The leader has caught up.
 		delete(b.lost, leader)
 	}
 	if s.position > position || s.position == position && b.opts.Self == leader {
@@ -201,12 +212,12 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, e
 	return b.follow(ctx, position, came)
 }
 
-// alone is the start of a member that waits for no other.
+// alone returns the start of a member that waits for no other.
 func (b *Barrier) alone(position int) Start {
 	return Start{Position: position, Absent: b.others(b.members)}
 }
 
-// behind is the start of a member that others are ahead of.
+// behind returns the start of a member at or behind the announced position.
 func (b *Barrier) behind(s start) Start {
 	return Start{Position: s.position, Late: max(time.Since(s.at), 0), Absent: b.others(s.absent)}
 }
@@ -252,8 +263,8 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 	return b.begin(ctx, s)
 }
 
-// missing returns the members before the position: those that the leader waits for, and
-// those that it skips. It closes changed when the result may differ.
+// missing returns the members that have not reached the position: those to wait for,
+// and those to skip. changed is closed when the result may differ.
 func (b *Barrier) missing(position int) (missing, gone []Member, changed chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -304,7 +315,7 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 
 // begin waits for the start time.
 func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
-	// A slow clock must not delay the start by more than the announcement.
+	// A slow clock must not delay the start by more than the announcement lead.
 	if d := min(time.Until(s.at), b.ahead); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -323,8 +334,8 @@ func (b *Barrier) started() start {
 	return b.start
 }
 
-// Leave removes this member from the barrier and ends the watch. done is true if the
-// member has finished, and false if it failed.
+// Leave removes this member from the barrier and stops the watch. done is true if the
+// member finished, and false if it failed.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
 	err := b.tell(ctx, func(p *Place) { p.Left, p.Done = true, done })
 	if b.opts.Self == leader && err == nil {

@@ -17,7 +17,7 @@ import (
 
 // Labels and annotations of the Leases of a run. All carry [cluster.RunLabel].
 const (
-	// MemberLabel names the member, "pod-2" or "writer-0". The start Lease lacks it.
+	// MemberLabel holds the member, "pod-2" or "writer-0". The start Lease lacks it.
 	MemberLabel = "watchlab.dev/member"
 
 	positionAnnotation = "watchlab.dev/position"
@@ -42,20 +42,20 @@ func LeaseName(run string, m Member) string {
 // StartName returns the name of the start Lease.
 func StartName(run string) string { return "watchlab-" + run + "-start" }
 
-// Place is the progress of a member.
+// Place is the progress of a member, as stored in its Lease.
 type Place struct {
 	Member
-	// Holder is the name of its pod, Attempt how many processes have had its Lease
-	// before.
+	// Holder is the name of its pod. Attempt is the number of earlier processes with
+	// this Lease.
 	Holder  string
 	Attempt int
-	// Position of the play that it is at, -1 before the first, of so many plays; Play
-	// says which it is.
+	// Position is the current play, or -1 before the first; Plays is the number of all
+	// plays. Play describes the current one.
 	Position, Plays int
 	Play            string
-	// Left: it takes no part any more; Done: as it has come to its end.
+	// Left: the member has left the barrier. Done: it left because it finished.
 	Left, Done bool
-	// Since when it is there.
+	// Since is the time of the last update.
 	Since time.Time
 }
 
@@ -120,11 +120,12 @@ func value[T any](p *T) (v T) {
 
 // start is the content of the start Lease.
 type start struct {
-	// position that starts, -1 before the first, at a time of the leader's clock.
+	// position is the started position, or -1 before the first. at is the start time by
+	// the leader's clock. absent are the skipped members.
 	position int
 	at       time.Time
 	absent   []Member
-	// left: there are none to come.
+	// left: the leader has left, so there are no further starts.
 	left bool
 }
 
@@ -164,7 +165,7 @@ func (s start) put(l *coordinationv1.Lease, holder string) {
 	l.Spec.RenewTime, l.Spec.HolderIdentity = &now, &holder
 }
 
-// label returns the form of a member in labels and annotations.
+// label returns the text form of a member in labels and annotations.
 func label(m Member) string {
 	if m.Writer {
 		return "writer-" + strconv.Itoa(m.Index)
@@ -192,7 +193,7 @@ func (b *Barrier) take(ctx context.Context) error {
 		case err == nil:
 			before, _ := Read(l)
 			if p.Attempt = before.Attempt + 1; sent && before.Holder == o.Holder {
-				// By ourselves: the answer was lost.
+				// This process wrote the Lease, but the response was lost.
 				p.Attempt = before.Attempt
 			}
 			p.put(l)
@@ -230,7 +231,8 @@ func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("%w: the Lease of %v was deleted", ErrReplaced, b.opts.Self)
 		case apierrors.IsConflict(err):
-			// Written before by ourselves, where the answer was lost; else by others.
+			// Either this process wrote the Lease and the response was lost, or another
+			// process wrote it.
 			now, err := b.leases.Get(ctx, l.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -247,7 +249,7 @@ func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
 	})
 }
 
-// announce writes a start. It keeps a later start, which a successor wrote.
+// announce writes a start. It keeps a later start, written by a successor.
 func (b *Barrier) announce(ctx context.Context, s start) error {
 	o := b.opts
 	return b.try(ctx, "announce the start", func(ctx context.Context) error {
@@ -281,7 +283,7 @@ var errAgain = errors.New("concurrent write")
 const requestLimit = 10 * time.Second
 
 // try retries do until it succeeds or Wait has passed. The error is that of ctx, wraps
-// [ErrReplaced], or is the last one.
+// [ErrReplaced], or is the last one of do.
 func (b *Barrier) try(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Wait)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// watch follows the Leases of the run. The leader watches all of them, another member
-// the start Lease.
+// watch follows the Leases of the run. The leader watches all of them; any other member
+// watches only the start Lease.
 func (b *Barrier) watch(ctx context.Context) {
 	limit := func(opts *metav1.ListOptions) {
 		if b.opts.Self == leader {
@@ -38,13 +38,13 @@ func (b *Barrier) watch(ctx context.Context) {
 	}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, heard{b}, cache.ReflectorOptions{
 		Name: "barrier",
-		// Others wait: client-go's own is up to a minute.
+		// Other members wait, so keep the backoff short; client-go's goes up to 1 min.
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},
 	})
 	b.watching.Go(func() { r.RunWithContext(ctx) })
 }
 
-// heard is the reflector store that reads the Leases.
+// heard is the reflector's store. It parses the Leases.
 type heard struct{ b *Barrier }
 
 var _ cache.ReflectorStore = heard{}
@@ -52,12 +52,12 @@ var _ cache.ReflectorStore = heard{}
 func (h heard) Add(o any) error    { return h.take([]any{o}) }
 func (h heard) Update(o any) error { return h.take([]any{o}) }
 
-// Delete does nothing: positions never decrease.
+// Delete does nothing, because positions never decrease.
 func (h heard) Delete(any) error { return nil }
 
 func (h heard) Resync() error { return nil }
 
-// Replace reads a list. Members that it lacks keep their place.
+// Replace parses a list. Members missing from it keep their place.
 func (h heard) Replace(leases []any, _ string) error {
 	err := h.take(leases)
 	h.b.sync.Do(func() { close(h.b.synced) })

@@ -17,63 +17,66 @@ import (
 	"watchlab/bench/lab"
 )
 
-// Format is the version of the bundle format.
+// Format is the version of the bundle format written by this package.
 const Format = 1
 
 const (
-	// magic starts the first line, which holds the format and the checksum of the rest.
+	// magic starts the first line. The format and the checksum of the remaining bytes
+	// follow it.
 	magic = "watchlab-bundle "
-	// maxHeader and maxContents limit the sizes that a reader accepts.
+	// maxHeader and maxContents are the largest sizes in bytes that a reader accepts.
 	maxHeader   = 64 << 10
 	maxContents = 1 << 30
 	// idLength is the number of checksum digits in an ID.
 	idLength = 16
 )
 
-// Header describes the content of a bundle.
+// Header describes the content of a bundle. It is readable without decompression.
 type Header struct {
 	// Run is the name of the run.
 	Run string `json:"run"`
-	// Index, Of, Attempt, Pod and Node are the shard's; see [lab.Shard].
+	// Index, Of, Attempt, Pod and Node are those of the share; see [lab.Share].
 	Index   int    `json:"index"`
 	Of      int    `json:"of"`
 	Attempt int    `json:"attempt,omitempty"`
 	Pod     string `json:"pod,omitempty"`
 	Node    string `json:"node,omitempty"`
-	// Commit is the revision of the program that measured, with -dirty where its source
-	// differed from it.
+	// Commit is the revision of the measuring program, with the suffix -dirty if its
+	// source was modified.
 	Commit string `json:"commit"`
-	// Started is when the shard began to play; Finished, that it came to its end.
+	// Started is the start of the pod's run. Finished is false if the run was
+	// interrupted.
 	Started  time.Time `json:"started"`
 	Finished bool      `json:"finished"`
-	// Size is how many bytes the contents have before they are compressed.
+	// Size is the size of the uncompressed contents in bytes.
 	Size int64 `json:"size"`
 }
 
 // Bundle is an encoded result.
 type Bundle struct {
 	Header
-	// Data is the whole parcel, header and all.
+	// Data is the whole bundle, including the header.
 	Data []byte
-	// sum is the checksum, contents are the part of Data after the header.
+	// sum is the hexadecimal SHA-256 of Data after the first line. contents is the
+	// compressed part of Data.
 	sum      string
 	contents []byte
 }
 
-// ID identifies a bundle, also among the attempts of one pod.
+// ID identifies a bundle. Different attempts of one pod have different IDs.
 func (p Bundle) ID() string { return p.sum[:idLength] }
 
-// contents is the compressed part. The JSON form of a result has no histograms: they are
-// in a list, in the order of [histograms].
+// contents is the compressed part. The JSON form of a result has no histograms; they
+// are in a list, in the order of [histograms].
 type contents struct {
 	Shard      *lab.Share `json:"shard"`
 	Env        lab.Env    `json:"env"`
 	Histograms []string   `json:"histograms"`
 }
 
-// Encode encodes the result of a pod. It omits medians and pooled latencies, which follow
-// from the rounds. Time and memory are linear in the size of the result. A round of a cell
-// takes about 4 kB compressed (docs/scale.md).
+// Encode encodes the result of a pod. It omits medians and pooled latencies, which are
+// computed from the rounds. Time and memory are linear in the size of the result. A
+// round of a cell takes about 4 kB compressed (docs/scale.md).
 func Encode(run string, s *lab.Share) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
 		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
@@ -108,7 +111,7 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	return Bundle{Header: head, Data: data, sum: sum, contents: data[at:]}, nil
 }
 
-// slim copies the result without the parts that follow from the rounds.
+// slim copies the result without the values that are computed from the rounds.
 func slim(s lab.Share) lab.Share {
 	o := *s.Outcome
 	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
@@ -118,7 +121,7 @@ func slim(s lab.Share) lab.Share {
 		for j := range c.Cells {
 			c.Cells[j].Latency, c.Cells[j].Medians = nil, nil
 			if len(c.Cells[j].Rounds) > 0 {
-				// It is that of the median round.
+				// It is the lag of the median round.
 				c.Cells[j].Lag = nil
 			}
 		}
@@ -127,7 +130,7 @@ func slim(s lab.Share) lab.Share {
 	return s
 }
 
-// histograms calls each with every histogram of an outcome.
+// histograms calls each for every histogram of an outcome, in a fixed order.
 func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 	for i := range o.Comparisons {
 		for j := range o.Comparisons[i].Cells {
@@ -148,8 +151,8 @@ func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 	}
 }
 
-// Decode parses a bundle and verifies its checksum. It does not decompress it. The bundle
-// retains data. The error wraps [ErrBundle], and [ErrFormat] for another format.
+// Decode parses a bundle and verifies its checksum without decompressing it. The bundle
+// retains data. The error wraps [ErrBundle], and also [ErrFormat] for another format.
 func Decode(data []byte) (Bundle, error) {
 	line, body, ok := bytes.Cut(data[:min(len(data), maxHeader)], []byte("\n"))
 	if !ok || !bytes.HasPrefix(line, []byte(magic)) {
@@ -178,7 +181,7 @@ func Decode(data []byte) (Bundle, error) {
 	return p, nil
 }
 
-// Shard unpacks the result. The error wraps [ErrBundle].
+// PodResult decompresses and decodes the result. The error wraps [ErrBundle].
 func (p Bundle) PodResult() (*lab.Share, error) {
 	broken := func(err error) (*lab.Share, error) {
 		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)

@@ -11,28 +11,31 @@ import (
 	"watchlab/bench/lab"
 )
 
-// ErrNone is returned by [Collect] if no complete result exists.
+// ErrNone is returned by [Collect] if there is no complete result.
 var ErrNone = errors.New("no result was found")
 
 // Collected is the result of [Collect].
 type Collected struct {
-	// Run is its name, Outcome what all shards together measured.
+	// Run is the name of the run. Outcome is the merged outcome of all pods.
 	Run     string
 	Outcome *lab.Outcome
-	// Damaged is what was found of results that aren't there whole.
+	// Damaged are the incomplete and damaged bundles.
 	Damaged []Damage
 
+	// Bundles is the number of bundles read, and Bytes their total size. Spool is the
+	// directory that holds them; the caller deletes it.
 	Bundles int
 	Bytes   int64
 	Spool   string
 }
 
-// Collect reads all bundles of a run and merges one for each pod ([lab.Choose]). See
-// [Reader] for an empty name. of is the expected number of pods, or 0 if unknown.
+// Collect reads all bundles of a run and merges one per pod ([lab.Choose]). For an
+// empty name see [Reader]. of is the expected number of pods, or 0 if unknown.
 //
-// Bundles go to the existing directory spool first, so that memory does not grow with the
-// number of pods. The error wraps [ErrNone], [ErrRuns], or [lab.ErrShares] for bundles of
-// different runs; Collected then holds what is known.
+// Collect first stores the bundles in the existing directory spool, so that memory does
+// not grow with the number of pods. The error wraps [ErrNone], [ErrRuns], or
+// [lab.ErrShares] for bundles of different runs. Collected then holds the fields known
+// so far.
 func Collect(ctx context.Context, r Reader, run string, of int, spool string, opts lab.MergeOptions) (Collected, error) {
 	c := Collected{Run: run, Spool: spool}
 	into := Dir(spool)
@@ -93,8 +96,8 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 	return c, err
 }
 
-// sameProgram refuses results of several builds before it decodes them. Their contents may
-// be incompatible.
+// sameProgram rejects results of different builds before they are decoded, because
+// their contents may be incompatible.
 func sameProgram(heads []Header, of int) error {
 	first := heads[0]
 	for _, h := range heads {
@@ -120,7 +123,7 @@ func resultIn(path string) (*lab.Share, error) {
 	return p.PodResult()
 }
 
-// Keep copies the collected bundles into a directory that [Dir] can read.
+// Keep copies the collected bundles into a directory, for [Dir] to read.
 func (c Collected) Keep(dir string) error {
 	return filepath.WalkDir(c.Spool, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

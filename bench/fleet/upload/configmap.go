@@ -19,10 +19,10 @@ import (
 const (
 	// RunLabel is on every object of a run.
 	RunLabel = "watchlab.dev/run"
-	// PodLabel holds the index of the pod. Only results carry it.
+	// PodLabel holds the index of the pod. Only ConfigMaps with results have it.
 	PodLabel = "watchlab.dev/pod"
-	// PartAnnotation holds part and parts, from 1: "2/3". BundleAnnotation holds the ID.
-	// OfAnnotation holds the number of pods.
+	// PartAnnotation holds the part's number from 1 and the number of parts: "2/3".
+	// BundleAnnotation holds the bundle's ID. OfAnnotation holds the number of pods.
 	PartAnnotation   = "watchlab.dev/part"
 	BundleAnnotation = "watchlab.dev/bundle"
 	OfAnnotation     = "watchlab.dev/of"
@@ -31,29 +31,31 @@ const (
 )
 
 const (
-	// mapPart is the number of bytes in a ConfigMap: the API server accepts 1 MiB in all
-	// (MaxSecretSize in its validation).
+	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1
+	// MiB in total (MaxSecretSize in its validation).
 	mapPart = 900_000
-	// mapPage is the number of ConfigMaps in a page: 18 MB.
+	// mapPage is the number of ConfigMaps per list request: 18 MB.
 	mapPage = 20
 )
 
-// ConfigMaps stores each bundle in immutable ConfigMaps named by its checksum. They have no
-// owner and outlive the Job; `watchlab cluster clean` deletes them.
+// ConfigMaps stores each bundle in immutable ConfigMaps named by its checksum. They
+// have no owner and outlive the Job; `watchlab cluster clean` deletes them.
 //
-// Writing needs permission to create ConfigMaps, reading to list them. etcd stores the
-// data, and every watch on ConfigMaps receives it.
+// Uploading needs permission to create ConfigMaps; reading needs permission to list
+// them. etcd stores the data, and every watch on ConfigMaps receives it.
 type ConfigMaps struct {
-	Client    kubernetes.Interface
-	Namespace string
+	Client    kubernetes.Interface // of the cluster
+	Namespace string               // of the run
 }
 
-// again is the backoff of writes. All pods finish at the same time.
+// again returns the backoff of writes. It has jitter because all pods finish at the
+// same time.
 func again() wait.DelayFunc {
 	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}.DelayFunc()
 }
 
-// Upload implements [Sink]. It does not retry a permanent refusal.
+// Upload implements [Sink]. It does not retry permanent errors, such as a missing
+// permission.
 func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 	parts := (len(p.Data) + mapPart - 1) / mapPart
 	yes := true
@@ -74,7 +76,8 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 		err := again().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 			_, last = c.Client.CoreV1().ConfigMaps(c.Namespace).Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
 			switch {
-			// Its name has the checksum: it is the same, from a try whose answer was lost.
+			// The name contains the checksum: an earlier attempt stored the same data,
+			// and its response was lost.
 			case last == nil, apierrors.IsAlreadyExists(last):
 				return true, nil
 			case passing(last):
@@ -108,8 +111,8 @@ func passing(err error) bool {
 	return false
 }
 
-// Read implements [Reader]. It reads pages of 20 ConfigMaps and holds one page and the parts
-// of incomplete bundles.
+// Read implements [Reader]. It reads pages of 20 ConfigMaps. It holds one page and the
+// parts of incomplete bundles in memory.
 func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
 	selector := PodLabel
 	if run != "" {
@@ -123,8 +126,8 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) erro
 	for {
 		list, err := c.Client.CoreV1().ConfigMaps(c.Namespace).List(ctx, opts)
 		if next, ok := expired(err); ok {
-			// The continue token expired. ConfigMaps are immutable, so a later version is
-			// as good.
+			// The continue token expired. ConfigMaps are immutable, so the rest of the
+			// list may come from a later version.
 			opts.Continue = next
 			continue
 		}
@@ -165,7 +168,7 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) erro
 	}
 }
 
-// expired returns the token that continues an expired list.
+// expired returns the token for the rest of an expired list.
 func expired(err error) (next string, ok bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// fileEnding marks the files and objects of bundles.
+// fileEnding is the suffix of bundles in directories and stores.
 const fileEnding = ".wlresult"
 
-// Dir stores bundles as files <run>/<index>-of-<pods>-<id>.wlresult: on a volume that all
-// pods mount, or on one machine. It writes a temporary file, syncs it and renames it, so
-// that each file of that name is complete even after a crash.
+// Dir stores bundles as files <run>/<index>-of-<pods>-<id>.wlresult, on a volume that
+// all pods mount or on one machine. It writes a temporary file, syncs it and renames
+// it. So each file of that name is complete, even after a crash.
 type Dir string
 
-// fileName returns the path of a bundle in a directory or store. Zero padding makes names
-// sort by index.
+// fileName returns the path of a bundle in a directory or store. Indexes are
+// zero-padded, so that names sort by index.
 func fileName(p Bundle) string {
 	return fmt.Sprintf("%s/%0*d-of-%d-%s%s", p.Run, len(fmt.Sprint(p.Of-1)), p.Index, p.Of, p.ID(), fileEnding)
 }
@@ -56,7 +56,7 @@ func (f Dir) Upload(_ context.Context, p Bundle) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// put writes a bundle without syncing it: the spool can be fetched again.
+// put writes a bundle to the spool without a sync: it can be fetched again.
 func (f Dir) put(p Bundle) error {
 	path := f.path(p)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -71,7 +71,7 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	// Some file systems do not support it.
+	// Some file systems do not support syncing a directory.
 	_ = dir.Sync()
 	return dir.Close()
 }
@@ -106,7 +106,7 @@ func (f Dir) Read(ctx context.Context, run string, take func(Bundle) error) ([]D
 	return damaged, err
 }
 
-// readBundle reads a file. why describes its damage.
+// readBundle reads a file. why is non-empty if the bundle is damaged.
 func readBundle(path string) (p Bundle, why string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// frameMark starts a frame: a part of a bundle in a line of a log.
+	// frameMark starts a frame: one part of a bundle, in one line of a log.
 	frameMark = "watchlab-result "
-	// maxLine is the longest line: container runtimes split lines above 16 KiB (CRI
-	// logging format).
+	// maxLine is the largest line in bytes. Container runtimes split lines above 16 KiB
+	// (CRI logging format).
 	maxLine = 16 << 10
-	// framePart is the number of bytes in a frame. base64 takes 4/3 of it. The rest of the
-	// line is for the head of the frame and for a prefix of the log.
+	// framePart is the number of bundle bytes in a frame. base64 expands them by 4/3.
+	// The rest of the line is for the head of the frame and for a log prefix.
 	framePart = 11_700
-	// MaxLog is the largest bundle in a log. The kubelet rotates a log at 10 MiB
-	// (containerLogMaxSize) and the API server returns only the last file.
+	// MaxLog is the largest bundle in a log, in bytes. The kubelet rotates a log at 10
+	// MiB (containerLogMaxSize), and the API server returns only the last file. The
+	// rest is for other output of the pod.
 	MaxLog = 6 << 20
 )
 
-// Log writes a bundle as lines "watchlab-result RUN INDEX/OF ID PART/PARTS CRC BASE64". Each
-// is below 16 KiB and a single write, so that other output never splits a line. PART counts
-// from 1. CRC is the hexadecimal CRC-32C of the part.
+// Log writes a bundle as lines "watchlab-result RUN INDEX/OF ID PART/PARTS CRC BASE64".
+// Each line is below 16 KiB and written at once, so that other output cannot split it.
+// PART counts from 1. CRC is the hexadecimal CRC-32C of the part.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -39,7 +40,7 @@ type Log struct {
 // NewLog returns a sink that writes to w.
 func NewLog(w io.Writer) *Log { return &Log{w: w} }
 
-// Upload implements [Sink]. The error wraps [ErrTooLarge] above [MaxLog].
+// Upload implements [Sink]. The error wraps [ErrTooLarge] for a bundle above [MaxLog].
 func (l *Log) Upload(ctx context.Context, p Bundle) error {
 	if len(p.Data) > MaxLog {
 		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; upload to dir=PATH or s3=URL)", len(p.Data), ErrTooLarge, MaxLog)
@@ -75,11 +76,12 @@ type frame struct {
 // headForm matches the head of a frame, between the mark and the base64.
 var headForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) `)
 
-// maxHead exceeds the longest match of headForm.
+// maxHead is longer than any match of headForm.
 const maxHead = 160
 
-// parseFrame finds the frame in a line, also behind a timestamp or a pod name and in the
-// JSON of Docker's logs. found is false without a frame. err describes a damaged one.
+// parseFrame finds the frame in a line. Timestamps, pod names and the JSON of Docker's
+// logs may surround it. found is false if there is no frame. err describes a damaged
+// frame.
 func parseFrame(line []byte) (f frame, found bool, err error) {
 	at := bytes.LastIndex(line, []byte(frameMark))
 	if at < 0 {
@@ -113,27 +115,30 @@ func notBase64(c rune) bool {
 	return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '+' && c != '/' && c != '='
 }
 
-// assembly joins bundles from parts in any order, with duplicates.
+// assembly joins the parts of bundles. Parts may arrive in any order and repeatedly.
 type assembly struct {
+	// where is the name of the source, for [Damage].
 	where string
 
+	// bundles are keyed by ID; ids holds their order of appearance.
 	bundles map[string]*assembled
 	ids     []string
 }
 
+// assembled is a bundle in assembly.
 type assembled struct {
 	Header
-	parts [][]byte
-	have  int
-	why   string
-	done  bool
+	parts [][]byte // by number; nil while missing
+	have  int      // number of present parts
+	why   string   // damage of a part; empty for none
+	done  bool     // all parts were present; parts is nil
 }
 
 func newAssembly(where string) *assembly {
 	return &assembly{where: where, bundles: map[string]*assembled{}}
 }
 
-// bundle returns the bundle of a part.
+// bundle returns the bundle of a part, and creates it if needed.
 func (a *assembly) bundle(id string, h Header, parts int) *assembled {
 	p, ok := a.bundles[id]
 	if !ok {
@@ -144,7 +149,8 @@ func (a *assembly) bundle(id string, h Header, parts int) *assembled {
 	return p
 }
 
-// add adds a part. It returns the bytes of the bundle, once, when all parts are present.
+// add adds a part. When all parts are present it returns the bytes of the bundle and
+// true, once.
 func (p *assembled) add(part int, data []byte, parts int) ([]byte, bool) {
 	switch {
 	case p.done:
@@ -185,14 +191,14 @@ func (a *assembly) damaged() []Damage {
 	return out
 }
 
-// NamedLog is a readable log.
+// NamedLog is a log to read.
 type NamedLog struct {
-	Name string
-	Open func(context.Context) (io.ReadCloser, error)
+	Name string                                       // for [Damage]
+	Open func(context.Context) (io.ReadCloser, error) // opens the log; the reader closes it
 }
 
-// Logs reads frames from logs: output of `kubectl logs`, files of a node, or logs from the
-// API server. All parts of a bundle must be in one log.
+// Logs reads frames from logs: output of `kubectl logs`, log files of a node, or pod
+// logs from the API server. All parts of a bundle must be in one log.
 type Logs []NamedLog
 
 // Read implements [Reader]. It reports an unreadable log as damage, unless ctx has ended.
@@ -249,7 +255,7 @@ func (l Logs) Read(ctx context.Context, run string, take func(Bundle) error) ([]
 	return unrepaired(damaged, taken), nil
 }
 
-// lines calls each for every line, until it returns false.
+// lines calls each for every line until it returns false.
 func (l NamedLog) lines(ctx context.Context, each func([]byte) bool) error {
 	r, err := l.Open(ctx)
 	if err != nil {
@@ -258,8 +264,8 @@ func (l NamedLog) lines(ctx context.Context, each func([]byte) bool) error {
 	in := bufio.NewReaderSize(r, 4*maxLine)
 	for {
 		line, err := in.ReadSlice('\n')
-		// A line beyond the buffer is foreign. A frame across two of its pieces fails its
-		// checksum.
+		// A line beyond the buffer is not a frame. A frame split across two buffers
+		// fails its checksum.
 		if len(line) > 0 && !each(line) {
 			return r.Close()
 		}

@@ -16,18 +16,19 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3Store stores bundles as objects <prefix>/<run>/<index>-of-<pods>-<id>.wlresult of an
-// S3-compatible store. Its URL is
+// S3Store stores bundles as objects <prefix>/<run>/<index>-of-<pods>-<id>.wlresult of
+// an S3-compatible store. Its URL is
 //
 //	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]
 //
 // Defaults come from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or
-// AWS_DEFAULT_REGION; the default endpoint is Amazon's. Buckets are addressed by path at
-// other endpoints, unless lookup says otherwise.
+// AWS_DEFAULT_REGION. The default endpoint is Amazon's. Other endpoints use path-style
+// buckets, unless lookup is dns.
 //
-// Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else
-// from the web identity of the pod or from the machine. The URL never holds them. Writing
-// needs s3:PutObject, reading s3:ListBucket and s3:GetObject.
+// Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
+// Without them they come from the web identity of the pod or from the machine. The URL
+// must not contain them. Uploading needs s3:PutObject; reading needs s3:ListBucket and
+// s3:GetObject.
 type S3Store struct {
 	client         *minio.Client
 	bucket, prefix string
@@ -81,7 +82,7 @@ func parseS3(text string, getenv func(string) string) (place, error) {
 		return bad("lookup %q (allowed: path, dns)", lookup)
 	}
 	if from != "" {
-		// Other stores have one region.
+		// Other stores have only one region.
 		p.region = cmp.Or(p.region, "us-east-1")
 	}
 	return p, nil
@@ -95,8 +96,8 @@ func redact(text string) string {
 	return "…"
 }
 
-// OpenS3 returns the store of a URL. It sends nothing. getenv is os.Getenv. The error wraps
-// [ErrTarget].
+// OpenS3 returns the store of a URL. It sends no request. getenv is os.Getenv. The
+// error wraps [ErrTarget].
 func OpenS3(text string, getenv func(string) string) (*S3Store, error) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -116,13 +117,13 @@ func OpenS3(text string, getenv func(string) string) (*S3Store, error) {
 	return &S3Store{client: client, bucket: p.bucket, prefix: p.prefix}, nil
 }
 
-// Upload implements [Sink]. S3 stores an object completely or not at all. Upload does not
-// retry a permanent refusal.
+// Upload implements [Sink]. S3 stores an object completely or not at all. Upload does
+// not retry permanent errors.
 func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 	name := s.name(fileName(p))
 	_, err := s.client.PutObject(ctx, s.bucket, name, bytes.NewReader(p.Data), int64(len(p.Data)), minio.PutObjectOptions{
 		ContentType: "application/octet-stream",
-		// The part that is larger than this goes in several; most results don't.
+		// Larger bundles use a multipart upload; most are smaller.
 		PartSize: 16 << 20,
 	})
 	if err != nil {
@@ -138,9 +139,9 @@ func (s *S3Store) name(file string) string {
 	return s.prefix + "/" + file
 }
 
-// Read implements [Reader]. It sends one request for 1,000 names and one for each bundle.
+// Read implements [Reader]. It sends one request per 1,000 names and one per bundle.
 func (s *S3Store) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
-	// This ends the listing goroutine.
+	// cancel stops the goroutine of ListObjects.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wanted := runs{asked: run}

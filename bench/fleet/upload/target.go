@@ -20,14 +20,14 @@ const (
 // Targets lists the forms of a target, for help texts.
 const Targets = "configmap, log, dir=PATH or s3=URL"
 
-// Target names the place of the results: its kind, and a path or URL.
+// Target is the destination of results.
 type Target struct {
-	Kind string
-	To   string
+	Kind string // one of the kinds of targets
+	To   string // path or URL; empty for configmap and log
 }
 
-// ParseTarget reads the text form: "configmap", "log", "dir=PATH", "s3=URL", where the
-// URL is of the form that [S3Store] documents. The error wraps [ErrTarget].
+// ParseTarget parses the text form: "configmap", "log", "dir=PATH" or "s3=URL".
+// [S3Store] documents the URL. The error wraps [ErrTarget].
 func ParseTarget(text string) (Target, error) {
 	kind, to, has := strings.Cut(text, "=")
 	t := Target{Kind: kind, To: to}
@@ -48,17 +48,22 @@ func (t Target) String() string {
 	return t.Kind + "=" + t.To
 }
 
-// Environment holds what sinks need from the process.
+// Environment holds the process's resources for sinks. A sink uses only those of its
+// kind.
 type Environment struct {
+	// Client and Namespace are for ConfigMaps.
 	Client    kubernetes.Interface
 	Namespace string
 
+	// Log is the destination of log lines.
 	Log io.Writer
 
+	// Getenv reads the settings and credentials of S3: os.Getenv.
 	Getenv func(string) string
 }
 
-// Sink opens the target. The error wraps [ErrTarget], or names what the environment lacks.
+// Sink opens the target. The error wraps [ErrTarget], or names the missing part of the
+// environment.
 func (t Target) Sink(e Environment) (Sink, error) {
 	switch t.Kind {
 	case ConfigMapTarget:

@@ -1,24 +1,25 @@
-// Package upload carries the results of the pods of a load Job to `watchlab cluster
+// Package upload transfers the results of the pods of a load Job to `watchlab cluster
 // collect`.
 //
-//  1. [Encode] makes a [Bundle] of a result: a line with a checksum, a header in JSON, and
-//     the compressed result.
+//  1. [Encode] encodes a result as a [Bundle]: a line with a checksum, a header in JSON,
+//     and the compressed result.
 //  2. A [Sink] stores the bundle: ConfigMaps, log lines, a file, or an S3 object. A
-//     [Target] is its name in the plan.
+//     [Target] names the sink in the plan.
 //  3. The [Reader] of the same kind finds the bundles of a run. It checks the checksums
-//     and reports cut, changed or mixed data as [Damage].
-//  4. [Collect] chooses one bundle for each pod and merges them (lab.Merger).
+//     and reports truncated, changed or mixed data as [Damage].
+//  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merger]).
 //
-// A bundle is complete or absent: a reader never returns a part of one. Its checksum is
-// its name, so that a repeated upload has no effect. Sinks retry until the context ends.
+// Readers return only complete bundles. The checksum is the bundle's name, so a
+// repeated upload has no effect. Sinks retry until the context ends.
 //
 // Limits for a bundle of n bytes:
 //
-//	             requests                 largest bundle        lifetime
-//	ConfigMaps   ⌈n / 900 kB⌉ writes      the etcd quota        the namespace
-//	log          none                     [MaxLog]              the pod, log rotation
-//	directory    none                     the volume            the volume
-//	S3           ⌈n / 16 MiB⌉, at least 1 the bucket's          the bucket's rules
+//	requests                 largest bundle        lifetime
+//
+// ConfigMaps   ⌈n / 900 kB⌉ writes      the etcd quota        the namespace       log
+// none                     [MaxLog]              the pod, log rotation       directory
+// none                     the volume            the volume  S3           ⌈n / 16 MiB⌉,
+// at least 1 the bucket's          the bucket's rules
 package upload
 
 import (
@@ -35,31 +36,41 @@ var (
 	ErrBundle = errors.New("damaged result")
 	// ErrFormat is wrapped by the error for a bundle of another format. It wraps ErrBundle.
 	ErrFormat = fmt.Errorf("%w: unknown format", ErrBundle)
-	// ErrTooLarge is wrapped by the error for a bundle beyond the limit of a sink.
+	// ErrTooLarge is wrapped by the error for a bundle above the size limit of a sink.
 	ErrTooLarge = errors.New("too large")
-	// ErrRuns is wrapped by the error of a Reader that found several runs and has no name.
+	// ErrRuns is wrapped by the error of a Reader that finds several runs but got no
+	// name.
 	ErrRuns = errors.New("several runs")
 )
 
-// Sink stores bundles. Several goroutines may use it.
+// Sink stores bundles. It is safe for concurrent use.
 type Sink interface {
+	// Upload returns nil when the bundle is stored completely. It retries temporary
+	// errors until ctx ends.
 	Upload(ctx context.Context, p Bundle) error
 }
 
 // Reader finds bundles.
 type Reader interface {
-	// Read calls take for each bundle of the run, or of the only run if the name is empty.
+	// Read calls take once for each complete bundle of the run, from one goroutine, in
+	// no order. It returns the damaged ones. An empty name selects the only run;
+	// several runs are an error that wraps [ErrRuns]. An error of take ends Read and is
+	// returned.
 	Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error)
 }
 
 // Damage describes an incomplete or damaged bundle.
 type Damage struct {
+	// Where is the name of the object or file.
 	Where string
 
+	// Of is the known part of the header. Its Index is -1 if nothing is known.
 	Of Header
 
+	// Why is the reason, in one line.
 	Why string
 
+	// id is that of the bundle; empty if unknown.
 	id string
 }
 
@@ -70,16 +81,16 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s: pod %d/%d: %s", d.Where, d.Of.Index, d.Of.Of, d.Why)
 }
 
-// unknown is the header of unreadable data.
+// unknown returns the header of unreadable data.
 func unknown() Header { return Header{Index: -1} }
 
-// runs selects the named run, or the only one.
+// runs selects the bundles of one run: the named one, or the only one.
 type runs struct {
 	asked string
 	found []string
 }
 
-// wants reports whether to read a bundle of that run.
+// wants reports whether to read a bundle of the run.
 func (r *runs) wants(run string) bool {
 	if r.asked != "" {
 		return run == r.asked
@@ -90,7 +101,7 @@ func (r *runs) wants(run string) bool {
 	return true
 }
 
-// err returns an error if there are several runs and no name.
+// err returns an error that wraps [ErrRuns] if there are several runs and no name.
 func (r *runs) err() error {
 	if len(r.found) < 2 {
 		return nil
