@@ -75,7 +75,7 @@ metadata: {name: p, labels: {app: p}}
 spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-// TestKubectl uses a real kubectl as people do.
+// TestKubectl runs common kubectl commands.
 func TestKubectl(t *testing.T) {
 	s := serve(t)
 
@@ -195,7 +195,7 @@ func TestKubectl(t *testing.T) {
 	})
 }
 
-// TestKubectlManifests serves the objects of a folder.
+// TestKubectlManifests reads the objects of a folder of manifests with kubectl.
 func TestKubectlManifests(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a-widget.yaml": widget, "b-crd.yaml": widgets, "c-pod.yaml": pod} {
@@ -208,8 +208,8 @@ func TestKubectlManifests(t *testing.T) {
 	s.says(t, "i:1", "", "get", "pod", "p", "-o", "jsonpath={.spec.containers[0].image}")
 }
 
-// TestKubectlWatch follows a storm with kubectl get -w and ends with the state of the
-// server.
+// TestKubectlWatch follows a storm with kubectl get -w. Its events must end with the
+// state of the server.
 func TestKubectlWatch(t *testing.T) {
 	s := serve(t, "--storm", "recorded-gang", "--speed", "1000")
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
@@ -237,12 +237,12 @@ func TestKubectlWatch(t *testing.T) {
 		return nil
 	})
 	cancel()
-	// The test killed it; that is its error.
+	// The error is the test's kill.
 	_ = cmd.Wait()
 	<-watched.ended
 }
 
-// watched is the state after the events of a watch.
+// watched collects the state from the events of a watch.
 type watched struct {
 	ended chan struct{}
 
@@ -257,8 +257,8 @@ type object struct {
 	Items    []object                                          `json:"items"`
 }
 
-// follow reads watch events until the end. kubectl prints the initial state as one
-// event with a list.
+// follow starts to read watch events, until the end of r. kubectl prints the initial
+// state as one event with a list.
 func follow(r io.Reader) *watched {
 	w := &watched{state: make(map[string]string), ended: make(chan struct{})}
 	go func() {
@@ -269,7 +269,7 @@ func follow(r io.Reader) *watched {
 				Object object `json:"object"`
 			}
 			if decoder.Decode(&event) != nil {
-				return // killed
+				return // The test killed kubectl.
 			}
 			objects := event.Object.Items
 			if objects == nil {

@@ -106,8 +106,8 @@ func (r *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, r.Status().Update(ctx, w)
 }
 
-// start starts a manager with both controllers and leader election. It returns a
-// function that stops it, and a channel that closes when it leads.
+// start starts a manager with both controllers and leader election. stop stops the
+// manager; leads is closed when it becomes the leader.
 func start(t *testing.T, s *server, name string) (stop func(), leads <-chan struct{}) {
 	t.Helper()
 	lease, renew, retry := 8*time.Second, 6*time.Second, 100*time.Millisecond
@@ -154,7 +154,7 @@ func start(t *testing.T, s *server, name string) (stop func(), leads <-chan stru
 	return stop, mgr.Elected()
 }
 
-// faults are faults of all kinds, often.
+// faults injects all kinds of faults at short intervals.
 const faults = "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700ms,duration=300ms; malformed:every=2300ms; " +
 	"error-event:every=1300ms; duplicate-bookmark:every=900ms; relist:every=3100ms; reset:every=1900ms; " +
 	"stall:every=2900ms,duration=300ms; drip:every=3700ms,duration=500ms; internal-error:every=2100ms,duration=100ms; throttle:every=4300ms,duration=100ms"
@@ -164,11 +164,11 @@ const faults = "disconnect:every=700ms; half-frame:every=1100ms; gone:every=1700
 // references, and leader election by a lease.
 func TestManager(t *testing.T) { testManager(t, 0) }
 
-// TestManagerThroughFaults does the same while all kinds of faults occur.
+// TestManagerThroughFaults is TestManager with all kinds of faults, for 12 s.
 func TestManagerThroughFaults(t *testing.T) { testManager(t, 12*time.Second, "--faults", faults) }
 
-// testManager changes all objects at least once, and again until the time is over; the
-// manager must follow each time.
+// testManager changes all objects at least once, and repeats it for the time lasting.
+// The manager must reconcile each change.
 func testManager(t *testing.T, lasting time.Duration, args ...string) {
 	dir := t.TempDir()
 	crd := filepath.Join(dir, "crd.yaml")
@@ -302,7 +302,7 @@ func newDeployment(i int) *appsv1.Deployment {
 	}
 }
 
-// ready reports deployments that are not as they must be.
+// ready returns an error if a deployment is not reconciled.
 func ready(ctx context.Context, c client.Client, many int, replicas int32) error {
 	var all appsv1.DeploymentList
 	if err := c.List(ctx, &all, client.InNamespace("default")); err != nil {
@@ -326,7 +326,7 @@ func ready(ctx context.Context, c client.Client, many int, replicas int32) error
 	return nil
 }
 
-// sized reports widgets that are not as they must be.
+// sized returns an error if a widget is not reconciled.
 func sized(ctx context.Context, c client.Client, many int) error {
 	all := new(unstructured.UnstructuredList)
 	all.SetGroupVersionKind(widgetKind.GroupVersion().WithKind("WidgetList"))

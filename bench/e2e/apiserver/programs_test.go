@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard()) // The tests provoke errors.
+	klog.SetLogger(logr.Discard()) // The tests cause errors, which klog would print.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*loggingT).flushDaemon"),
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
@@ -88,7 +88,7 @@ func (s *server) run(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// says runs kubectl, which must succeed and print certain words.
+// says runs kubectl, which must succeed and print words.
 func (s *server) says(t *testing.T, words, stdin string, args ...string) {
 	t.Helper()
 	if out := s.run(t, stdin, args...); !strings.Contains(out, words) {
@@ -96,7 +96,7 @@ func (s *server) says(t *testing.T, words, stdin string, args ...string) {
 	}
 }
 
-// fails runs kubectl, which must fail and print certain words.
+// fails runs kubectl, which must fail and print words.
 func (s *server) fails(t *testing.T, words, stdin string, args ...string) {
 	t.Helper()
 	out, err := s.try(t, stdin, args...)

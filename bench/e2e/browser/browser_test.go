@@ -1,4 +1,4 @@
-// Package browser opens the HTML reports and the live page of a run in a headless
+// Package browser tests the HTML reports and the live page of a run in a headless
 // Chromium.
 package browser
 
@@ -23,20 +23,20 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// screenshots is the folder of pictures of the pages.
+// screenshots is the folder of screenshots.
 var screenshots = filepath.Join("..", "..", "..", "bin", "screenshots")
 
-// tab is a page in a browser of its own, with its complaints.
+// tab is a page in its own browser. It records the page's errors.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
 	problems []string
-	over     bool // The page may complain from now on.
+	over     bool // stops the recording of problems
 }
 
-// open writes a page to a file and opens that.
+// open writes a page to a file and opens the file.
 func open(t *testing.T, html []byte, setup ...chromedp.Action) *tab {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
@@ -58,7 +58,7 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
-		// With the browser goes its folder, which chromedp has made.
+		// Cancel ends the browser and deletes its temporary folder.
 		if err := chromedp.Cancel(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("close the browser: %v", err)
 		}
@@ -74,7 +74,7 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 	return b
 }
 
-// listen records errors, warnings and requests to other servers.
+// listen records errors, warnings, and requests to servers other than address.
 func (b *tab) listen(event any, address string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +118,7 @@ func eval[T any](b *tab, expression string) T {
 	return v
 }
 
-// sound fails the test if the page has complained, and ends the recording.
+// sound ends the recording. It fails the test if the page had problems.
 func (b *tab) sound() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -129,7 +129,7 @@ func (b *tab) sound() {
 	}
 }
 
-// keep saves a picture of the whole page.
+// keep saves a screenshot of the whole page.
 func (b *tab) keep(name string) {
 	b.t.Helper()
 	var png []byte
@@ -147,14 +147,14 @@ func (b *tab) save(name string, data []byte) {
 	}
 }
 
-// The names in the fixture of bench/report.
+// Names in the fixture of bench/report.
 var (
 	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
 	lossy        = "lossy"
 	fixtureRates = []string{"10000", "50000", "200000"}
 )
 
-// fixture is the page that the tests of bench/report render.
+// fixture returns the page that the tests of bench/report render.
 func fixture(t *testing.T) []byte {
 	t.Helper()
 	page, err := fixturePage()

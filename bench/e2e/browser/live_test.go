@@ -127,7 +127,7 @@ func TestLivePage(t *testing.T) {
 
 	b.sound()
 
-	// The page shows the end of the command.
+	// The page must show the end of the command.
 	run.Stop(t)
 	b.becomes("the end is told", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// drawn is a figure of the page, as the browser has it.
+// drawn describes a figure of the page from the browser's DOM.
 type drawn struct {
 	Kind, Choice string
 	Series       []string
@@ -34,7 +34,8 @@ const figures = `[...document.querySelectorAll("figure")].map(f => ({
 	rows: f.querySelectorAll(".data tbody tr").length,
 }))`
 
-// TestCharts: each chart exists with its series, and the page has no complaints.
+// TestCharts checks that each chart exists with its series, and that the page has no
+// errors.
 func TestCharts(t *testing.T) {
 	b := open(t, fixture(t))
 	sound := fixtureImpls
@@ -44,8 +45,8 @@ func TestCharts(t *testing.T) {
 		series []string
 	}
 	rates := len(fixtureRates)
-	// In the first panel of the fixture; a broken variant is "invalid" in lists and has
-	// no curve.
+	// Charts of the fixture's first panel. Lists show a broken variant as "invalid", and
+	// it has no curve.
 	first := map[string]want{
 		"throughput": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
 		"stages": {rates, all}, "depth": {rates, sound}, "storm": {rates, sound},
@@ -92,7 +93,7 @@ func TestCharts(t *testing.T) {
 	b.keep("light.png")
 }
 
-// TestPublished: published reports open in a browser and draw their figures.
+// TestPublished checks that published reports draw their figures.
 func TestPublished(t *testing.T) {
 	files, err := filepath.Glob("../../../results/*/report.html")
 	if err != nil {
@@ -115,7 +116,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestLegend: a button hides its series in all charts of its panel, and in no other.
+// TestLegend checks that a legend button hides its series in all charts of its panel and
+// in no other panel.
 func TestLegend(t *testing.T) {
 	b := open(t, fixture(t))
 	const ring = `#c1 .legend button[data-series=ring]`
@@ -143,7 +145,8 @@ func TestLegend(t *testing.T) {
 	b.sound()
 }
 
-// TestPaces: one of the charts of different paces is visible, and arrow keys choose it.
+// TestPaces checks that the chart of exactly one pace is visible, and that the arrow keys
+// change the pace.
 func TestPaces(t *testing.T) {
 	b := open(t, fixture(t))
 	shown := func() []string {
@@ -160,8 +163,8 @@ func TestPaces(t *testing.T) {
 	b.sound()
 }
 
-// TestFigures: the arrow keys step through the values of a chart, which are shown and
-// announced.
+// TestFigures checks that the arrow keys step through the values of a chart. The page
+// must show and announce each value.
 func TestFigures(t *testing.T) {
 	b := open(t, fixture(t))
 	said := func() string { return eval[string](b, `document.getElementById("said").textContent`) }
@@ -183,7 +186,7 @@ func TestFigures(t *testing.T) {
 		t.Error("Escape leaves the figure there")
 	}
 
-	// The pointer must only come near.
+	// A position near the point is enough for the pointer.
 	type place struct{ X, Y float64 }
 	at := eval[place](b, `(() => {
 		const pt = document.querySelector("#c1 figure[data-kind=rate] .pt");
@@ -203,7 +206,7 @@ func TestFigures(t *testing.T) {
 
 const background = `getComputedStyle(document.body).backgroundColor`
 
-// TestThemes: the page takes the system's theme, and the button chooses another.
+// TestThemes checks that the page uses the system's theme, and that the button changes it.
 func TestThemes(t *testing.T) {
 	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
 	light := open(t, fixture(t))
@@ -225,13 +228,12 @@ func TestThemes(t *testing.T) {
 	b.sound()
 }
 
-// TestPrint: paper has no controls, all paces, all panels, and the light theme.
+// TestPrint checks the printed page: no controls, all paces, all panels, light theme.
 func TestPrint(t *testing.T) {
 	b := open(t, fixture(t))
 	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
 	var pdf []byte
-	// The browser fires beforeprint for printing only, so the test prints the PDF
-	// first.
+	// The browser fires beforeprint only for printing, so print to PDF first.
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
 		var err error
 		pdf, _, err = page.PrintToPDF().WithPrintBackground(true).Do(ctx)
@@ -260,7 +262,8 @@ func TestPrint(t *testing.T) {
 	b.sound()
 }
 
-// TestWithoutScript: without JavaScript all content is there; nothing can be switched.
+// TestWithoutScript checks that the page shows all content without JavaScript, and no
+// controls.
 func TestWithoutScript(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
 	b.do(emulation.SetScriptExecutionDisabled(false))
@@ -275,7 +278,7 @@ func TestWithoutScript(t *testing.T) {
 	}
 }
 
-// TestNarrow: a telephone shows the page without a horizontal scroll bar.
+// TestNarrow checks that the page has no horizontal scroll bar on a phone.
 func TestNarrow(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetDeviceMetricsOverride(360, 740, 2, true))
 	if n := eval[float64](b, `document.documentElement.scrollWidth`); n > 360 {
@@ -289,7 +292,7 @@ func TestNarrow(t *testing.T) {
 	b.keep("narrow.png")
 }
 
-// complaints are the rules of accessibility, each with an expression that finds
+// complaints holds accessibility rules, each with an expression that returns the
 // violations.
 var complaints = map[string]string{
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
@@ -308,7 +311,7 @@ var complaints = map[string]string{
 	"the order of the focus is tampered": `[...document.querySelectorAll("[tabindex]")].filter(e => e.tabIndex > 0).map(e => e.outerHTML.slice(0, 80))`,
 }
 
-// contrasts lists texts with too little contrast.
+// contrasts is an expression that returns the texts with too little contrast.
 const contrasts = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 	const rgba = (colour) => {
@@ -341,7 +344,7 @@ const contrasts = `(() => {
 	return bad.slice(0, 10);
 })()`
 
-// TestAccessible checks the rules of accessibility.
+// TestAccessible checks the accessibility rules and keyboard navigation.
 func TestAccessible(t *testing.T) {
 	b := open(t, fixture(t))
 	for _, what := range slices.Sorted(maps.Keys(complaints)) {
@@ -355,7 +358,7 @@ func TestAccessible(t *testing.T) {
 			t.Errorf("%s: contrast %s", theme, bad)
 		}
 	}
-	// The first stop is the link past the contents.
+	// The first tab stop is the link that skips the table of contents.
 	b.do(chromedp.KeyEvent(kb.Tab))
 	if got := eval[string](b, `document.activeElement.className`); got != "skip" {
 		t.Errorf("the first stop is %q", got)

@@ -1,5 +1,5 @@
-// Package controllerruntime shows how a queue of impls/deltafifo gets into a
-// controller-runtime manager, and tests it.
+// Package controllerruntime tests queues of impls/deltafifo in the cache of
+// controller-runtime. Its example configures a manager.
 package controllerruntime_test
 
 import (
@@ -39,8 +39,8 @@ type server struct {
 	url string
 }
 
-// pods returns a storm whose initial list are pods of the namespace default, followed
-// by one update of each.
+// pods returns a storm of pods in the namespace default: an initial list, then one
+// update of each pod.
 func pods(names ...string) *storm.Storm {
 	s := &storm.Storm{
 		Name:     "pods",
@@ -66,7 +66,7 @@ func pods(names ...string) *storm.Storm {
 	return s
 }
 
-// startServer serves the initial list of a storm.
+// startServer starts a server with the initial list of a storm.
 func startServer(s *storm.Storm) server {
 	srv, err := apiserver.New(s, apiserver.Options{})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s server) close() {
 	}
 }
 
-// told is a handler that sends its calls to a channel.
+// told is an event handler that sends each call to a channel.
 type told chan string
 
 func (c told) OnAdd(obj any, initial bool) { c <- fmt.Sprintf("add %s %t", version(obj), initial) }
@@ -97,9 +97,9 @@ func version(obj any) string {
 	return o.GetName() + "@" + o.GetResourceVersion()
 }
 
-// TestCache runs controller-runtime's cache on each variant and delivery: it lists,
-// watches, looks up by key, namespace and index, and calls handlers, for typed and
-// untyped objects.
+// TestCache runs controller-runtime's cache with each variant and delivery, for typed
+// and untyped objects. It tests list, watch, handlers, and lookups by key, namespace and
+// index.
 func TestCache(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
@@ -127,7 +127,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// podObject returns an empty pod, podList an empty list, typed or not.
+// podObject returns an empty pod, typed or untyped.
 func podObject(untyped bool) client.Object {
 	if !untyped {
 		return &v1.Pod{}
@@ -137,6 +137,7 @@ func podObject(untyped bool) client.Object {
 	return u
 }
 
+// podList returns an empty list of pods, typed or untyped.
 func podList(untyped bool) client.ObjectList {
 	if !untyped {
 		return &v1.PodList{}
@@ -217,7 +218,7 @@ func testCache(t *testing.T, untyped bool, opts cache.Options) {
 	}
 }
 
-// expect receives the wanted calls, in any order.
+// expect waits for the wanted calls, in any order.
 func expect(t *testing.T, calls told, want ...string) {
 	t.Helper()
 	var got []string

@@ -15,8 +15,8 @@ import (
 	"watchlab/impls/informer"
 )
 
-// A manager whose informers have a chosen queue, in the five lines up to NewManager.
-// informer.NewSharedIndexInformer is a NewInformer with the default queue.
+// A manager whose informers use a chosen queue. The five lines before NewManager
+// configure it. informer.NewSharedIndexInformer is a NewInformer with the default queue.
 func Example() {
 	ctrl.SetLogger(logr.Discard())
 	server := startServer(pods("web-0"))
@@ -40,7 +40,7 @@ func Example() {
 	err = ctrl.NewControllerManagedBy(mgr).For(&v1.Pod{}).Complete(reconcile.Func(
 		func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 			var pod v1.Pod
-			// Reads from the cache that our queue feeds.
+			// The client reads from the cache that our queue feeds.
 			if err := mgr.GetClient().Get(ctx, req.NamespacedName, &pod); err != nil {
 				return ctrl.Result{}, err
 			}

@@ -64,10 +64,10 @@ func churn(n int) *storm.Storm {
 	return s
 }
 
-// newInformer is the constructor of a cache's informers.
+// newInformer constructs the informers of a cache.
 type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// faulty is a cache behind a server that fails.
+// faulty is a cache of a server that injects faults.
 type faulty struct {
 	name    string
 	checker *guarantee.Checker
@@ -75,7 +75,7 @@ type faulty struct {
 	changed chan struct{}
 }
 
-// state returns the content of the cache, by key.
+// state returns the version of each cached object by key.
 func (f *faulty) state(ctx context.Context, t *testing.T) map[string]uint64 {
 	t.Helper()
 	var list v1.PodList
@@ -90,9 +90,9 @@ func (f *faulty) state(ctx context.Context, t *testing.T) map[string]uint64 {
 	return state
 }
 
-// TestCachesThroughFaults runs controller-runtime's cache, with client-go's informer
-// and with ours on each variant, through faults: every guarantee of the watch holds,
-// and at the end each cache has the state of the server.
+// TestCachesThroughFaults runs controller-runtime's cache through faults, with
+// client-go's informer and with ours on each variant. All watch guarantees must hold, and
+// at the end each cache must have the state of the server.
 func TestCachesThroughFaults(t *testing.T) {
 	// controller-runtime logs each fault.
 	klog.SetLogger(klog.New(nil))
@@ -100,8 +100,7 @@ func TestCachesThroughFaults(t *testing.T) {
 	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *faults >= time.Minute {
-		// client-go reconnects after up to a minute, so the faults that make it wait
-		// are some seconds apart.
+		// client-go's reconnect back-off grows up to a minute, so the faults are 4 s apart.
 		specs, err = fault.Tour(4*time.Second, 0), nil
 	}
 	if err != nil {

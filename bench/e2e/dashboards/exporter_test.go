@@ -18,22 +18,22 @@ import (
 // The values that the exporter adds to each cell at each scrape.
 const (
 	released     = 100
-	coalesced    = 20 // of them
+	coalesced    = 20 // of the released events
 	deltas       = 50
 	batch        = 8
-	bytesQueued  = 1000 // an event
+	bytesQueued  = 1000 // per event
 	stale        = 3
 	lag          = 0.0001
-	endToEnd     = 0.002 // times the cell's pace
+	endToEnd     = 0.002 // seconds, divided by the cell's pace
 	stageLatency = 0.0005
 )
 
 // played is a cell of the exporter.
 type played struct {
 	family, variant, delivery, pipeline, storm, source, rate string
-	// pace is how many times as fast as the others.
+	// pace is the speed relative to upstream's cell.
 	pace float64
-	// trouble has it fail in each way there is.
+	// trouble makes the cell fail in all possible ways.
 	trouble bool
 }
 
@@ -41,8 +41,7 @@ func (c played) labels() []string {
 	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source}
 }
 
-// cells are variants of every family in every pipeline, in two deliveries. ring is
-// twice as fast as upstream.
+// cells covers several families, every pipeline, and both deliveries.
 var cells = []played{
 	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
 	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
@@ -55,11 +54,11 @@ var cells = []played{
 	{family: "merge", variant: "cond", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
 }
 
-// commits have values in the history; the newer one is 10 % slower.
+// commits are the commits in the history. The newer one is 10 % slower.
 var commits = []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}
 
-// exporter replaces a run: it has all metrics, with known values. It advances with each
-// scrape only, so that no value depends on time except those that Prometheus computes.
+// exporter replaces a run. It exports all metrics with known values. Only a scrape
+// advances the values, so none of them depends on time.
 type exporter struct {
 	mu         sync.Mutex
 	registry   *prom.Registry
@@ -122,7 +121,7 @@ func (e *exporter) observe(m metric.Metric, n int, v float64, labels ...string) 
 	}
 }
 
-// step advances the values between two scrapes.
+// step advances the values by one scrape.
 func (e *exporter) step() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +138,7 @@ func (e *exporter) step() {
 			}
 			_ = j
 			for k, typ := range metric.Types() {
-				// The types share the events.
+				// Divide the events among the types.
 				share := n / float64(len(metric.Types()))
 				if k == 0 {
 					share = n - share*float64(len(metric.Types())-1)
@@ -204,7 +203,7 @@ func (e *exporter) step() {
 		for j, commit := range commits {
 			slower := 1 - 0.1*float64(j)
 			if c.trouble {
-				continue // an invalid cell has no figures
+				continue // An invalid cell has no figures.
 			}
 			e.set(metric.EventsPerSecond, 1000*c.pace*slower, with(c.rate, commit)...)
 			for _, q := range metric.Quantiles() {

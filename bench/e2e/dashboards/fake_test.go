@@ -16,11 +16,11 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// scrapes is the number of scrapes before the dashboards are queried: rates need four,
-// and comparisons get better with more.
+// scrapes is the number of scrapes before the first query. Rates need four; more make
+// comparisons more precise.
 const scrapes = 10
 
-// form says which forms of a histogram a Prometheus keeps.
+// form selects the histogram forms that a Prometheus keeps.
 type form struct {
 	name            string
 	native, classic bool
@@ -28,7 +28,7 @@ type form struct {
 
 var forms = []form{{"native", true, false}, {"classic", false, true}, {"both", true, true}}
 
-// observed returns a Prometheus that has scraped an exporter, and the window of the
+// observed returns a Prometheus that has scraped an exporter, and the time range of the
 // scrapes.
 func observed(t *testing.T, form form) (*prometheus, window) {
 	t.Helper()
@@ -41,7 +41,7 @@ func observed(t *testing.T, form form) (*prometheus, window) {
 		}
 		return nil
 	})
-	// The last scrape must be stored.
+	// Wait until Prometheus has stored the last scrape.
 	programs.Eventually(t, "all of them stored", func() error {
 		got, err := p.instant(t.Context(), "count_over_time("+metric.BuildInfo.Name+"[5m])", window{to: time.Now()})
 		if err != nil {
@@ -58,7 +58,7 @@ func observed(t *testing.T, form form) (*prometheus, window) {
 	return p, window{from, time.Now()}
 }
 
-// TestDashboards executes all queries of all dashboards; each must return data.
+// TestDashboards executes all queries of all dashboards. Each query must return data.
 func TestDashboards(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
@@ -102,7 +102,8 @@ func everything(t *testing.T, p *prometheus, d dashboard, w window, empty []stri
 				t.Errorf("%s %s: %s\n%s", panel.Title, q.RefID, wrong, q.Expr)
 			}
 		}
-		// Of the two halves of a heat map exactly one has data.
+		// A heat map has two queries: one for native histograms, one for classic ones.
+		// Exactly one has data.
 		if panel.Type == "heatmap" && data != 1 && !slices.Contains(empty, panel.Title) {
 			t.Errorf("%s: %d of its queries have data", panel.Title, data)
 		}
@@ -152,12 +153,12 @@ func find(t *testing.T, uid, title string, i int) (dashboard, target) {
 	return dashboard{}, target{}
 }
 
-// answers compares what panels show with the values of the exporter.
+// answers compares the values of panels with those of the exporter.
 func answers(t *testing.T, p *prometheus, w window) {
 	ctx := t.Context()
 	pick := map[string]string{"family": "deltafifo", "left": "ring", "right": "clientgo-realfifo-batch", "new": commits[1], "old": commits[0]}
-	// A native histogram's bucket is 9 % wide, a classic one's a factor of two; an
-	// estimate lies in it. All else is exact.
+	// Relative tolerances. An estimate is as precise as its bucket: 9 % wide in a native
+	// histogram, a factor of two in a classic one. All other values are exact.
 	const exact, estimated = 1e-6, 0.5
 	experiment := func(delivery, pipeline, storm, source, rate string) map[string]string {
 		return map[string]string{"family": "deltafifo", "delivery": delivery, "pipeline": pipeline, "storm": storm, "source": source, "rate": rate}
@@ -175,7 +176,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		series     map[string]string
 		want       float64
 		within     float64
-		// count is how many series there are, where that matters.
+		// count is the expected number of series. Zero skips the check.
 		count int
 	}{
 		{"watchlab-overview", "Deltas per event", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
@@ -186,7 +187,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		{"watchlab-overview", "End to end, median", 0, variant("queue", "ring", ""), endToEnd / 2, estimated, 7},
 		{"watchlab-overview", "End to end, median", 0, variant("merge", "reference", ""), endToEnd, estimated, 7},
 		{"watchlab-overview", "Generator lag, 99th percentile", 0, variant("deltafifo", "ring", "in-order"), lag, estimated, 2},
-		// Not what was released and never meant at a time: from=intended comes first.
+		// Latency from the intended time takes precedence over latency from the release.
 		{"watchlab-compare", "99th percentile, $left over $right", 0, map[string]string{"family": "deltafifo", "delivery": "in-order", "pipeline": "informer", "storm": "nodeloss", "source": "apiserver"}, 0.25, estimated, 2},
 		{"watchlab-compare", "Throughput, $left over $right", 0, experiment("in-order", "queue", "recorded-gang", "memory", "max"), 2, exact, 1},
 		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss"}, batch, exact, 3},
@@ -236,7 +237,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		})
 	}
 
-	// The values of the pickers, in order.
+	// Check the values of the pickers and their order.
 	d, _ := find(t, "watchlab-compare", "Throughput of finished cells", 0)
 	choices, _, err := offered(ctx, p, d, w)
 	if err != nil {
@@ -294,7 +295,7 @@ type ruleState struct {
 	}
 }
 
-// ruleStates returns the states of all rules, once each was evaluated.
+// ruleStates waits until Prometheus has evaluated all rules and returns their states.
 func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
 	t.Helper()
 	states := map[string]ruleState{}
@@ -323,8 +324,8 @@ func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
 	return states
 }
 
-// alerts: each record has series, and each alert is pending or firing for the broken
-// cell and for no other.
+// alerts checks that each recording rule has series. Each alert must be pending or firing
+// for the broken cell and for no other.
 func alerts(t *testing.T, p *prometheus) {
 	programs.Eventually(t, "all alerts", func() error {
 		states := ruleStates(t, p)
@@ -357,7 +358,8 @@ func alerts(t *testing.T, p *prometheus) {
 	}
 }
 
-// bounded: the cells of a run bound the number of series, and no other labels exist.
+// bounded checks that the numbers of cells and runs bound the number of series, and that
+// no unknown labels exist.
 func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) {
 	known := map[string]metric.Metric{}
 	for _, m := range metric.Own() {
@@ -403,7 +405,7 @@ func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) 
 	t.Logf("%d series of %d cells in %d runs", total, cells, runs)
 }
 
-// mostSeries returns the most series of a metric for so many cells and runs.
+// mostSeries returns the largest allowed number of series of a metric.
 func mostSeries(m metric.Metric, cells, runs int, form form) int {
 	n := runs
 	if m.Common {
@@ -424,9 +426,9 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 		case metric.Quantile:
 			n *= len(metric.Quantiles())
 		case metric.Commit, metric.Status:
-			n *= 2 // two commits here; a verdict may change once while we look
+			n *= 2 // Two commits; and a verdict may change once during the test.
 		case metric.Fault:
-			n *= 12 // what loadgen/fault can inject, and other
+			n *= 12 // All faults of loadgen/fault, and "other".
 		}
 	}
 	if m.Kind != metric.Histogram {
@@ -437,14 +439,16 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 		of++
 	}
 	if form.classic {
-		of += len(m.Buckets) + 3 // +Inf, the count and the sum
+		of += len(m.Buckets) + 3 // Plus +Inf, count and sum.
 	}
 	return n * of
 }
 
-// exemplars: a latency links to a trace. Prometheus 3.15 with native histograms alone
-// keeps exemplars of the first series of a metric only (ProtobufParser does not start
-// again with each), so compose keeps both forms.
+// exemplars checks that a latency links to a trace.
+//
+// Prometheus 3.15 with native histograms alone keeps only the exemplars of a metric's
+// first series: ProtobufParser does not reset between series. Therefore compose keeps
+// both forms.
 func exemplars(t *testing.T, p *prometheus, w window) {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }
@@ -466,8 +470,7 @@ func exemplars(t *testing.T, p *prometheus, w window) {
 	t.Errorf("no exemplar with a trace among %d series", len(data))
 }
 
-// TestPromtool: promtool accepts the rules, and they do the right thing with the given
-// series.
+// TestPromtool checks the rules with promtool, and runs promtool's unit tests of them.
 func TestPromtool(t *testing.T) {
 	tool := programs.Installed(t, "promtool")
 	for _, args := range [][]string{

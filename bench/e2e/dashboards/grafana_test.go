@@ -91,7 +91,7 @@ func fill(expr string, values map[string]string) (string, error) {
 	return filled, nil
 }
 
-// builtins are Grafana's own variables, for a scrape interval of a second and a panel
+// builtins returns Grafana's built-in variables, for a scrape interval of 1 s and a panel
 // with one pixel per second.
 func builtins(w window) map[string]string {
 	return map[string]string{
@@ -100,8 +100,8 @@ func builtins(w window) map[string]string {
 	}
 }
 
-// offered returns the values of each picker, as Grafana 9.3 finds them: from the
-// matching series. The pickers before it have all values, or their first.
+// offered returns the values of each picker, and the selected values. Like Grafana 9.3 it
+// takes them from the matching series. Earlier pickers select all values, or their first.
 func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[string][]string, map[string]string, error) {
 	choices, values := map[string][]string{}, builtins(w)
 	for _, v := range d.Templating.List {

@@ -14,17 +14,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// stand is a dashboard's variables as literals that a query can be parsed with and
-// recognised in. The durations are of no use to anybody else.
+// stand replaces a dashboard's variables with literals that the parser accepts. The odd
+// durations identify the variables in the parsed query.
 var stand = map[string]string{
 	"__rate_interval": "8869990787ms",
 	"__range":         "8869990788ms",
 }
 
-// rateInterval is how it is recognised.
+// rateInterval is the literal of $__rate_interval.
 const rateInterval = 8869990787 * time.Millisecond
 
-// parse parses a query and leaves variables that are regular expressions.
+// parse parses a query. It replaces only variables in stand: all others are inside of
+// regular expressions, which the parser accepts.
 func parse(t *testing.T, expr string) (parser.Expr, error) {
 	t.Helper()
 	for name, literal := range stand {
@@ -79,7 +80,7 @@ func TestQueriesLint(t *testing.T) {
 	}
 }
 
-// matched finds selectors without the pickers of job and instance.
+// matched returns selectors without the pickers of job and instance.
 func matched(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)
@@ -98,7 +99,7 @@ func matched(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// rated finds rates over another interval than Grafana's.
+// rated returns rates over intervals other than Grafana's.
 func rated(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		m, ok := node.(*parser.MatrixSelector)
@@ -113,7 +114,7 @@ func rated(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// counted finds counters without rate or increase.
+// counted returns counters without rate or increase.
 func counted(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)
@@ -131,8 +132,8 @@ func counted(expr parser.Expr) (wrong []string) {
 	return wrong
 }
 
-// TestRulesParse: rules have no pickers, and alerts find the records that they use in
-// the group before.
+// TestRulesParse checks that rules parse without pickers, and that each rule uses only
+// records of earlier rules.
 func TestRulesParse(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dashboards, "rules", "watchlab.rules.yaml"))
 	if err != nil {

@@ -1,17 +1,16 @@
-// Package dashboards tries the dashboards, rules and alerts on a real Prometheus:
-// every query of every panel, picker and annotation is parsed, executed as Grafana
-// does, and must return the expected series; with native histograms, and with
-// classic buckets.
+// Package dashboards tests the dashboards, rules and alerts with a real Prometheus. The
+// tests execute every query of every panel, picker and annotation as Grafana does, with
+// native and with classic histograms. Each query must return the expected series.
 //
-//   - lint_test.go: what a PromQL parser finds without a server.
-//   - schema_test.go: the JSON against the types that Grafana publishes, those of 9.3
-//     and recent ones, by the TypeScript compiler.
-//   - fake_test.go: an exporter with known values of all metrics, so that answers can
-//     be compared with the right ones.
+//   - lint_test.go: rules that need only a PromQL parser.
+//   - schema_test.go: the JSON against Grafana's published types of 9.3 and of a recent
+//     release, with the TypeScript compiler.
+//   - fake_test.go: an exporter with known values of all metrics, to check the values of
+//     panels.
 //   - run_test.go: real runs of the command.
 //
 // The tests need prometheus and promtool (scripts/prometheus.sh installs Debian's),
-// node and npm; without them they skip and say so.
+// node and npm. Without them they skip with a message.
 package dashboards
 
 import (

@@ -21,14 +21,15 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// scrape is the scrape interval of the test's Prometheus.
+// scrape is the scrape interval of the tests' Prometheus.
 const scrape = time.Second
 
 // prometheus is a running server.
 type prometheus struct{ url string }
 
-// startPrometheus starts one on the loopback that scrapes targets and evaluates our
-// rules every second instead of every 15. It ends with the test.
+// startPrometheus starts a Prometheus on the loopback interface and stops it when the
+// test ends. It scrapes targets and evaluates our rules every second instead of every
+// 15 s.
 func startPrometheus(t *testing.T, form form, targets ...string) *prometheus {
 	t.Helper()
 	path := programs.Installed(t, "prometheus")
@@ -74,9 +75,9 @@ scrape_configs:
 	return p
 }
 
-// hasSetting reports whether native histograms are a setting of the scrape, as since
-// Prometheus 3.8, and not a feature of the server. A binary without a version counts as
-// new.
+// hasSetting reports whether native histograms are a scrape setting, as in Prometheus 3.8
+// and newer, and not a feature flag of the server. It returns true for a binary without
+// a version.
 func hasSetting(t *testing.T, path string) bool {
 	t.Helper()
 	out, err := exec.Command(path, "--version").CombinedOutput()
@@ -92,17 +93,17 @@ func hasSetting(t *testing.T, path string) bool {
 	return major > 3 || major == 3 && minor >= 8
 }
 
-// series is one of an answer, with its samples.
+// series is a series of an answer with its samples.
 type series struct {
 	Metric map[string]string `json:"metric"`
-	// A sample is a time and a value.
+	// A sample is a pair of time and value.
 	Value      [2]any   `json:"value"`
 	Values     [][2]any `json:"values"`
 	Histogram  [2]any   `json:"histogram"`
 	Histograms [][2]any `json:"histograms"`
 }
 
-// last returns the last sample that is a number, and false without one.
+// last returns the last sample that is not NaN, or false if there is none.
 func (s series) last() (float64, bool) {
 	values := s.Values
 	if s.Value[1] != nil {
@@ -126,7 +127,7 @@ func (s series) drawable() bool {
 	return len(s.Histograms) > 0 || s.Histogram[1] != nil
 }
 
-// get calls the API and decodes the field data.
+// get calls the API and decodes the field data of the answer.
 func (p *prometheus) get(ctx context.Context, path string, values url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, strings.NewReader(values.Encode()))
 	if err != nil {
@@ -167,8 +168,8 @@ type window struct{ from, to time.Time }
 
 func at(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 
-// instant evaluates an expression at the end of the window; series evaluates it every
-// second.
+// instant evaluates an expression at the end of the window. Method series evaluates it
+// at every second of the window.
 func (p *prometheus) instant(ctx context.Context, expr string, w window) ([]series, error) {
 	var data struct{ Result []series }
 	err := p.get(ctx, "/api/v1/query", url.Values{"query": {expr}, "time": {at(w.to)}}, &data)

@@ -11,8 +11,8 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// storms are the runs: each pipeline, paced and not, with faults on the simulated
-// server. Together they have all metrics of the dashboards.
+// storms holds the arguments of the runs: each pipeline, paced and unpaced, with faults
+// on the simulated server. Together they produce all metrics of the dashboards.
 var storms = [][]string{
 	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
 	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
@@ -22,8 +22,8 @@ var storms = [][]string{
 // lasting is the budget of each run.
 const lasting = "45s"
 
-// TestRun: a real Prometheus scrapes real runs; while they play, all queries of
-// dashboards and rules return data.
+// TestRun checks that all queries of dashboards and rules return data during real runs
+// that a real Prometheus scrapes.
 func TestRun(t *testing.T) {
 	programs.Installed(t, "prometheus")
 	for _, form := range forms {
@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 				}
 			})
 			t.Run("alerts", func(t *testing.T) {
-				// The faults that were asked for are told, of the run that has them.
+				// The alert must name the injected faults, and only the run with faults.
 				got, err := p.series(t.Context(), `ALERTS{alertname="WatchlabWatchErrors"}`, w)
 				if err != nil {
 					t.Fatal(err)
@@ -90,8 +90,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// playing starts a run that serves its metrics on an address and pushes their last
-// values to a URL.
+// playing starts a run that serves its metrics on address and pushes their last values
+// to the URL push.
 func playing(t *testing.T, push, address string, args ...string) {
 	t.Helper()
 	args = append([]string{"run", "--budget", lasting, "--metrics-addr", address, "--push-metrics", push}, args...)
@@ -99,8 +99,8 @@ func playing(t *testing.T, push, address string, args ...string) {
 	run.Ready(t, func() error { return ok("http://" + address + "/readyz") })
 }
 
-// TestPushed: a run that no one scrapes, such as a Job that ends between two scrapes,
-// has pushed its last values, and the history shows them.
+// TestPushed checks that a run pushes its last values, and that the history dashboard
+// shows them. Nothing scrapes the run, like a Job that ends between two scrapes.
 func TestPushed(t *testing.T) {
 	programs.Installed(t, "prometheus")
 	for _, form := range forms {
@@ -131,7 +131,7 @@ func TestPushed(t *testing.T) {
 					t.Errorf("no %s\n%s", m.Name, out)
 				}
 			}
-			// Native histograms are there where they are taken.
+			// Native histograms exist only in a Prometheus that keeps them.
 			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +143,7 @@ func TestPushed(t *testing.T) {
 	}
 }
 
-// cellsOf returns the number of sets of common labels.
+// cellsOf returns the number of cells: distinct sets of the common labels.
 func cellsOf(t *testing.T, p *prometheus, w window) int {
 	t.Helper()
 	sets, err := p.labelSets(t.Context(), metric.Phase.Name, w)

@@ -13,8 +13,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestSchema compiles the committed dashboards against the types that Grafana publishes
-// (schema/dashboard.ts), and checks that the compiler rejects wrong ones.
+// TestSchema compiles the committed dashboards against Grafana's published types
+// (schema/dashboard.ts). The compiler must reject invalid dashboards.
 func TestSchema(t *testing.T) {
 	npm, node := programs.Installed(t, "npm"), programs.Installed(t, "node")
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestSchema(t *testing.T) {
 	typed := func(d string) string {
 		return fmt.Sprintf("import type { Oldest, Recent } from './dashboard';\nexport const oldest = %s satisfies Oldest;\nexport const recent = %s satisfies Recent;\n", d, d)
 	}
-	var whole string // of the one that is spoiled below
+	var whole string // the dashboard of the invalid copies below
 	for _, name := range names {
 		b, err := os.ReadFile(name)
 		if err != nil {
@@ -60,7 +60,7 @@ func TestSchema(t *testing.T) {
 		t.Errorf("dashboards that are none:\n%s", out)
 	}
 
-	// Both types reject what is not a dashboard.
+	// Both types must reject each invalid copy.
 	spoiled := map[string]string{
 		"style":     strings.Replace(whole, `"drawStyle": "points"`, `"drawStyle": "dots"`, 1),
 		"option":    strings.Replace(whole, `"showLegend": true`, `"showLegend": true, "size": 3`, 1),

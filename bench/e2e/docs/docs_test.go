@@ -16,7 +16,7 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// command is a line of a fenced block of shell.
+// command is a command in a fenced block of shell.
 type command struct {
 	file string
 	line int
@@ -25,13 +25,13 @@ type command struct {
 
 var (
 	fence = regexp.MustCompile("^```(\\w*)$")
-	// needs marks the block below it: it needs what a test machine lacks.
+	// needs matches the mark above a block that the test machine cannot run.
 	needs = regexp.MustCompile(`^<!-- needs: .+ -->$`)
-	// search matches the verbs that play rounds. Their commands are shortened.
+	// search matches the verbs that play rounds. The test shortens their commands.
 	search = regexp.MustCompile(`^bin/watchlab (run|knee|scale|surface) `)
 )
 
-// commands returns the commands of a guide in their order.
+// commands returns the commands of a guide in order.
 func commands(file, text string) []command {
 	var all []command
 	skip, shell, inside := false, false, false
@@ -50,7 +50,7 @@ func commands(file, text string) []command {
 	return all
 }
 
-// short returns the command with one round, unless it says how long it plays.
+// short limits a command to one round, unless its flags set the duration.
 func short(text string) string {
 	if !search.MatchString(text) || strings.Contains(text, "--resume") || strings.Contains(text, ".yaml --") {
 		return text
@@ -81,7 +81,7 @@ func workspace(t *testing.T) string {
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // deleted, not committed
+			continue // An uncommitted deletion.
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestFindsCommands checks the reader of the guides.
+// TestFindsCommands tests the function commands.
 func TestFindsCommands(t *testing.T) {
 	const guide = "```sh\na\n\n# c\nb\n```\n<!-- needs: cluster -->\n```sh\nx\n```\n```yaml\ny\n```\n```sh\nd\n```\n"
 	var got []string

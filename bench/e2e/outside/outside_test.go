@@ -11,8 +11,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestVariant copies examples/variant out of the tree. Its variant passes the
-// conformance suite there, and the command that it builds plays it.
+// TestVariant copies examples/variant out of the source tree. There its variant must pass
+// the conformance suite, and the built command must play it.
 func TestVariant(t *testing.T) {
 	root := rootDir(t)
 	dir := filepath.Join(t.TempDir(), "variant")
@@ -40,8 +40,8 @@ func TestInstall(t *testing.T) {
 	call(t, bin, "./watchlab", "list")
 }
 
-// TestSetPath sets another module path in a copy of the tree. The copy builds, in each
-// module that imports the root.
+// TestSetPath sets another module path in a copy of the source tree. Each module of the
+// copy that imports the root module must build.
 func TestSetPath(t *testing.T) {
 	const path = "git.example.com/Team/watchlab"
 	root, dir := rootDir(t), filepath.Join(t.TempDir(), "tree")
@@ -50,7 +50,7 @@ func TestSetPath(t *testing.T) {
 	for name := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // Deleted, and not committed.
+			continue // An uncommitted deletion.
 		}
 		info, err2 := os.Stat(filepath.Join(root, name))
 		if err != nil || err2 != nil {
@@ -100,7 +100,7 @@ func modulePath(t *testing.T, dir string) string {
 	return strings.TrimSpace(call(t, dir, "go", "list", "-m"))
 }
 
-// call runs a program, which must succeed, and returns what it prints to stdout.
+// call runs a program, which must succeed, and returns its stdout.
 func call(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

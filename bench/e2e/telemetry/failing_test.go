@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// servers returns the URLs of broken servers, by their fault.
+// servers returns the URLs of broken servers by fault.
 func servers(t testing.TB) map[string]string {
 	t.Helper()
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func servers(t testing.TB) map[string]string {
 	return map[string]string{"down": "http://127.0.0.1:1", "slow": "http://" + slow.Addr().String(), "garbage": garbage.URL}
 }
 
-// figures are the fields of a run that the tests read.
+// figures holds the fields of a run's JSON that the tests read.
 type figures struct {
 	Comparisons []struct {
 		Cells []struct {
@@ -48,7 +48,7 @@ type figures struct {
 	}
 }
 
-// perSecond plays and returns the events/s of each counted round.
+// perSecond runs the command and returns the events/s of each measured round.
 func perSecond(t testing.TB, env []string, args ...string) (rates []float64, stderr string) {
 	t.Helper()
 	args = append([]string{
@@ -82,8 +82,8 @@ func toServer(url string) (env, args []string) {
 		[]string{"--push-metrics", url, "--metrics-addr", "127.0.0.1:0"}
 }
 
-// TestServersFail: a run logs one line for each server that is down, slow or returns
-// garbage, and measures as usual: no event is lost, and the verdict stands.
+// TestServersFail checks that a run logs one warning per protocol if the server is down,
+// slow or returns garbage. The run must lose no event and keep its verdict.
 // BenchmarkServersFail measures the cost.
 func TestServersFail(t *testing.T) {
 	for name, url := range servers(t) {
@@ -110,8 +110,8 @@ func TestServersFail(t *testing.T) {
 	}
 }
 
-// BenchmarkServersFail plays the same without telemetry and with each kind of broken
-// server, in turn, so that benchstat can compare them:
+// BenchmarkServersFail measures the same run without telemetry and with each kind of
+// broken server. benchstat compares them:
 //
 //	go test -run '^$' -bench ServersFail -benchtime 1x -count 6 . | benchstat -col /servers -
 func BenchmarkServersFail(b *testing.B) {

@@ -12,7 +12,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// attribute of OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding).
+// attribute is an attribute in OTLP's JSON
+// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding).
 type attribute struct {
 	Key   string `json:"key"`
 	Value struct {
@@ -46,7 +47,7 @@ type point struct {
 	} `json:"exemplars"`
 }
 
-// line is a line of a file that the collector writes.
+// line is a line of the collector's output file.
 type line struct {
 	ResourceSpans []struct {
 		Resource struct {
@@ -68,8 +69,8 @@ type line struct {
 	} `json:"resourceMetrics"`
 }
 
-// TestCollector: a real collector receives the traces and the metrics of a run, by gRPC
-// and by HTTP. Parents, links and exemplars name existing spans.
+// TestCollector checks that a real collector receives the traces and metrics of a run
+// through gRPC and HTTP. Parents, links and exemplars must name existing spans.
 func TestCollector(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package telemetry runs the command against real receivers of telemetry: an
-// OpenTelemetry collector, Prometheus, and a decoder of Pyroscope's uploads, since
-// Pyroscope's server is not available as a Go module; and against servers that are
-// down, slow or return garbage.
+// OpenTelemetry collector, Prometheus, and a decoder of Pyroscope's uploads. The decoder
+// replaces Pyroscope's server, which is not available as a Go module. Further tests use
+// servers that are down, slow or return garbage.
 package telemetry
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run runs the command to its end and returns what it printed.
+// run runs the command to its end and returns its output.
 func run(t testing.TB, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
@@ -49,7 +49,7 @@ func start(t *testing.T, ready, name string, args ...string) *programs.Process {
 	return p
 }
 
-// get keeps no connection.
+// get sends a GET request and closes the connection after the answer.
 func get(url string) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

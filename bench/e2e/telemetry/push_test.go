@@ -10,8 +10,8 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// TestPush: a real Prometheus has the metrics of a run that it never scraped, native
-// histograms included.
+// TestPush checks that a run pushes its metrics, native histograms included, to a real
+// Prometheus that does not scrape it.
 func TestPush(t *testing.T) {
 	program := programs.Installed(t, "prometheus")
 	dir, addr := t.TempDir(), programs.Address(t)
@@ -42,7 +42,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// ask returns the number of series of a query.
+// ask runs a query and returns the number of its series.
 func ask(t *testing.T, addr, query string) int {
 	t.Helper()
 	res, err := get("http://" + addr + "/api/v1/query?query=" + url.QueryEscape(query))

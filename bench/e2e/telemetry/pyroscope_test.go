@@ -10,8 +10,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// TestPyroscope: uploads to /ingest are pprof profiles of all kinds; CPU samples have
-// labels of variant and stage.
+// TestPyroscope checks the uploads to /ingest: pprof profiles of all kinds. CPU samples
+// must have the labels variant and stage.
 func TestPyroscope(t *testing.T) {
 	var mu sync.Mutex
 	types, labels, names := map[string]bool{}, map[string]map[string]bool{}, map[string]bool{}
