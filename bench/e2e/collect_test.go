@@ -110,6 +110,7 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// countingBody is the body of an answer that counting counts.
 type countingBody struct {
 	counted
 	io.Closer

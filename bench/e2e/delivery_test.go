@@ -423,6 +423,7 @@ func watch(ctx context.Context, client rest.Interface, object deliveryObject, en
 	return nil
 }
 
+// counted counts the bytes that a reader returns.
 type counted struct {
 	io.Reader
 	n *atomic.Int64

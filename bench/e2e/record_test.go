@@ -14,7 +14,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// watchlab runs the command and returns what it printed.
+// watchlab runs the command and returns its output.
 func watchlab(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

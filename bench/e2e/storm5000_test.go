@@ -148,7 +148,7 @@ func background(t *testing.T, args ...string) *running {
 	return r
 }
 
-// interrupt sends SIGINT and returns what the command printed.
+// interrupt sends SIGINT, waits for the end, and returns stderr.
 func (r *running) interrupt(t *testing.T) string {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -160,7 +160,7 @@ func (r *running) interrupt(t *testing.T) string {
 	return r.stderr.String()
 }
 
-// outcomeOf runs the command to its end and returns what it printed as JSON.
+// outcomeOf runs the command to its end and decodes its JSON output.
 func outcomeOf(t *testing.T, args ...string) *lab.Outcome {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -31,6 +31,7 @@ var counting = queue.Variant{
 	},
 }
 
+// counter is a queue with a counter of added objects.
 type counter struct {
 	queue.Queue
 	added atomic.Int64

@@ -39,6 +39,7 @@ type deployer struct {
 	client.Client
 }
 
+// Reconcile implements reconcile.Reconciler.
 func (r *deployer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var d appsv1.Deployment
 	if err := r.Get(ctx, req.NamespacedName, &d); err != nil {
@@ -78,6 +79,7 @@ type sizer struct {
 	client.Client
 }
 
+// Reconcile implements reconcile.Reconciler.
 func (r *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	w := new(unstructured.Unstructured)
 	w.SetGroupVersionKind(widgetKind)

@@ -407,6 +407,7 @@ var _ io.Writer = (*tail)(nil)
 // tailSize is in bytes.
 const tailSize = 8 << 10
 
+// Write implements [io.Writer]. It never fails.
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -417,6 +418,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// String returns the kept output without surrounding space.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

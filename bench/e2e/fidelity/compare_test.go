@@ -21,6 +21,7 @@ type Difference struct {
 // Nothing stands for an absent field.
 const Nothing = "—"
 
+// String returns the difference on one line.
 func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s: %s, not %s", d.Call, d.Path, d.Ours, d.Theirs)
 }

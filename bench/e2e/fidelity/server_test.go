@@ -170,6 +170,7 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// roundTripper is a function that implements [http.RoundTripper].
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -230,12 +230,14 @@ type Buffer struct {
 	b  bytes.Buffer
 }
 
+// Write implements [io.Writer]. It never fails.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
+// String returns the output so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,6 +23,7 @@ type attribute struct {
 	} `json:"value"`
 }
 
+// span is a span in OTLP's JSON. Times are nanoseconds since the epoch.
 type span struct {
 	TraceID  string      `json:"traceId"`
 	SpanID   string      `json:"spanId"`
@@ -37,6 +38,7 @@ type span struct {
 	} `json:"links"`
 }
 
+// point is a data point of a metric in OTLP's JSON.
 type point struct {
 	Attrs     []attribute `json:"attributes"`
 	Count     string      `json:"count"`

@@ -3,6 +3,8 @@
 //
 //	go run ./kind/nodes --context kind-watchlab --count 1000
 //
+// --count 0 deletes all fake nodes. Other nodes stay unchanged.
+//
 // KWOK, which the overlay kwok deploys, renews the nodes' leases and reports their
 // status. Thousands of fake nodes cause the watch streams of thousands of kubelets. A
 // taint keeps ordinary pods away.
