@@ -20,18 +20,19 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// APIServer serves the storm from a simulated API server on loopback
-// ([apiserver.Server]). It lists and watches with a real client-go REST client:
-// JSON, no compression, no TLS, no rate limit. Each event is encoded once, before
-// Play (events beyond the server's memory budget during Play), and client-go
-// decodes it for every watch.
+// APIServer serves the storm from a simulated API server on loopback ([apiserver.Server]). It
+// lists and watches with a real client-go REST client: JSON, no compression, no TLS, no rate
+// limit. Each event is encoded once before Play; events beyond the server's memory budget are
+// encoded during Play. client-go decodes the event for every watch.
 //
-// Play never waits for a watch: events wait in the server. An unpaced Play releases
-// everything at once, and the socket and the decoder set the pace.
+// Play never waits for a watch: events wait in the server. An unpaced Play releases all events
+// at once, and the socket and the decoder limit the rate.
 type APIServer struct {
-	storm     *storm.Storm
-	server    *apiserver.Server
-	injector  *fault.Injector
+	storm    *storm.Storm
+	server   *apiserver.Server
+	injector *fault.Injector // nil without faults
+	// transport belongs to lw alone. It is not one of client-go's shared transports, so Close
+	// can close its connections.
 	transport *http.Transport
 	lw        cache.ListerWatcher
 
@@ -39,7 +40,7 @@ type APIServer struct {
 	closeErr  error
 }
 
-// prepareAPIServer encodes the storm. client-go's scheme must know its kind.
+// prepareAPIServer encodes the storm. client-go's scheme must contain the storm's kind.
 func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 	if !scheme.Scheme.Recognizes(s.Kind) {
 		return nil, fmt.Errorf("apiserver source: storm %s: client-go has no type for %s", s.Name, s.Kind)
@@ -76,7 +77,7 @@ func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*A
 	return src, nil
 }
 
-// connect makes the client and its ListerWatcher.
+// connect creates the client and its ListerWatcher.
 func (a *APIServer) connect(url string) error {
 	gv := a.storm.Kind.GroupVersion()
 	config := &rest.Config{
@@ -99,7 +100,7 @@ func (a *APIServer) connect(url string) error {
 	if err != nil {
 		return err
 	}
-	// As in generated clients and informers.
+	// Generated clients and informers do the same.
 	lw := cache.NewListWatchFromClient(client, a.storm.Resource.Resource, metav1.NamespaceAll, fields.Everything())
 	a.lw = cache.ToListWatcherWithWatchListSemantics(lw, client)
 	return nil
@@ -108,22 +109,21 @@ func (a *APIServer) connect(url string) error {
 // Name returns "apiserver".
 func (a *APIServer) Name() string { return APIServerName }
 
-// ListerWatcher lists and watches over HTTP, with WatchList where client-go enables
-// it.
+// ListerWatcher lists and watches over HTTP, with WatchList if client-go enables it.
 func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
 
-// Server returns the simulated API server, for its address and its counters.
+// Server returns the simulated API server, which has its address and counters.
 func (a *APIServer) Server() *apiserver.Server { return a.server }
 
-// Injector returns the injector of the faults; nil where there are none.
+// Injector returns the fault injector; nil without faults.
 func (a *APIServer) Injector() *fault.Injector { return a.injector }
 
-// Relists returns the number of requests of the whole state after the first. A
-// [fault.Relist] causes one, too.
+// Relists returns the number of requests for the whole state after the first one. A
+// [fault.Relist] also causes one.
 func (a *APIServer) Relists() int { return int(max(a.server.Snapshots()-1, 0)) }
 
-// Play releases the events after the initial list; see [Source] and [APIServer].
-// Faults start with it and end with Close.
+// Play releases the events after the initial list; see [Source] and [APIServer]. Faults start
+// with Play and end with Close.
 func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
 	if a.injector != nil {
 		if err := a.injector.Start(); err != nil {
@@ -142,8 +142,7 @@ func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq u
 	return nil
 }
 
-// Close ends all watches, stops the server and closes the client's
-// connections.
+// Close ends all watches, stops the server and closes the client's connections.
 func (a *APIServer) Close() error {
 	a.closeOnce.Do(func() {
 		if a.injector != nil {
@@ -155,6 +154,6 @@ func (a *APIServer) Close() error {
 	return a.closeErr
 }
 
-// Disconnect closes all connections, like a failing network. Clients may connect
-// again and watch from their last version.
+// Disconnect closes all connections, like a network failure. Clients can reconnect and resume
+// from their last version.
 func (a *APIServer) Disconnect() { a.server.Disconnect() }

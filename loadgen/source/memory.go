@@ -25,45 +25,45 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// ErrClosed is returned by lists and watches of a source that was closed.
+// ErrClosed is the error of lists and watches of a closed source.
 var ErrClosed = errors.New("source is closed")
 
-// window is the number of events that an unpaced [Memory] releases ahead of the
-// slowest watch, and the capacity of a watch's channel. It lets each side wake the
-// other once per half of it rather than at every event.
+// window is the number of events that an unpaced [Memory] releases ahead of the slowest watch.
+// It is also the capacity of a watch's channel. Each side wakes the other once per half window
+// instead of once per event.
 const window = 128
 
-// Memory delivers the storm's events within the process, without a copy or an
-// encoding. Each watch has one goroutine, which sends to the watch's channel, as
-// watch.Interface requires.
+// Memory delivers the storm's events within the process, without copies or encoding. Each
+// watch has one goroutine that sends to the watch's channel, as watch.Interface requires.
 //
-// A paced Play is an open loop: it releases on schedule, and events wait for a slow
-// watch. An unpaced one is a closed loop: it waits while there is no watch, or
-// while the slowest has 128 events to come beyond the 128 in its channel. Then the
-// time of a release does not say when the event was due, and a latency from it
-// means little.
+// A paced Play is an open loop: it releases on schedule, and events wait for a slow watch. An
+// unpaced Play is a closed loop. It waits while there is no watch, or while the slowest watch
+// is 128 events behind, not counting the 128 in its channel. Release times then depend on the
+// watches, so latencies from them mean little.
 //
-// Lists are typed (such as *v1.PodList) where client-go's scheme knows the kind;
-// such a list contains copies of the structs. Limits are ignored, as in an API
-// server's watch cache with version 0. Selectors are refused. The only bookmark is
-// the one that ends the initial events. Everything is retained, so no watch is too
-// late.
+// Lists are typed (such as *v1.PodList) if client-go's scheme knows the kind; a typed list
+// contains copies of the structs. Limits are ignored, as in an API server's watch cache with
+// version 0. Selectors are rejected. The only bookmark is the end of the initial events.
+// Memory retains all events, so no version is too old.
 type Memory struct {
-	name   string
-	kind   schema.GroupVersionKind
+	name string
+	kind schema.GroupVersionKind
+	// storm is the storm that Play releases; nil for [NewLive].
 	storm  *storm.Storm
 	stream *stream.Stream
-	// invalid is the error of the storm.
-	invalid   error
+	// invalid is the validation error of the storm.
+	invalid error
+	// snapshots counts requests for the whole state.
 	snapshots atomic.Int64
-	feeds     sync.WaitGroup
+	// feeds counts the goroutines of watches. Add is called with mu held.
+	feeds sync.WaitGroup
 
 	mu      sync.Mutex
-	watches map[*memoryWatch]struct{} // nil after Close
+	watches map[*memoryWatch]struct{} // running watches; nil after Close
 }
 
-// NewMemory returns the in-process source of a storm. Play and each list and watch
-// return the error of an invalid storm (see [storm.Storm.Validate]).
+// NewMemory returns the in-process source of a storm. If the storm is invalid (see
+// [storm.Storm.Validate]), Play and every list and watch return the error.
 func NewMemory(s *storm.Storm) *Memory {
 	m := &Memory{name: "storm " + s.Name, kind: s.Kind, storm: s, watches: map[*memoryWatch]struct{}{}}
 	if m.invalid = s.Validate(); m.invalid != nil {
@@ -73,7 +73,7 @@ func NewMemory(s *storm.Storm) *Memory {
 	return m
 }
 
-// NewLive returns the source of a log that the caller writes. It has no Play.
+// NewLive returns a source of a log that the caller appends to. Play is not supported.
 func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
 	return &Memory{
 		name: "live " + kind.Kind, kind: kind, storm: &storm.Storm{}, stream: log,
@@ -87,7 +87,7 @@ func (m *Memory) Name() string { return MemoryName }
 // ListerWatcher returns the source itself.
 func (m *Memory) ListerWatcher() cache.ListerWatcher { return memoryListerWatcher{m} }
 
-// Relists returns the number of requests of the whole state after the first.
+// Relists returns the number of requests for the whole state after the first one.
 func (m *Memory) Relists() int { return int(max(m.snapshots.Load()-1, 0)) }
 
 // Play releases the events after the initial list; see [Source] and [Memory].
@@ -113,8 +113,8 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 	return nil
 }
 
-// Disconnect ends all watches, like a lost connection. Clients may watch again from
-// their last version.
+// Disconnect ends all watches, like a lost connection. Clients can resume from their last
+// version.
 func (m *Memory) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,8 +135,8 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// memoryListerWatcher is a Memory's ListerWatcher. It supports WatchList, as it does
-// not deny it (client-go v0.37,
+// memoryListerWatcher is the ListerWatcher of a Memory. It supports WatchList, which is the
+// default of a ListerWatcher (client-go v0.37,
 // util/watchlist.DoesClientNotSupportWatchListSemantics).
 type memoryListerWatcher struct{ m *Memory }
 
@@ -158,7 +158,7 @@ func (lw memoryListerWatcher) WatchWithContext(ctx context.Context, opts metav1.
 	return lw.m.watch(ctx, opts)
 }
 
-// check refuses options that a memory source does not support.
+// check rejects options that a memory source does not support.
 func (m *Memory) check(opts metav1.ListOptions) error {
 	m.mu.Lock()
 	closed := m.watches == nil
@@ -174,7 +174,7 @@ func (m *Memory) check(opts metav1.ListOptions) error {
 	return nil
 }
 
-// object returns the object of the visible event with that index.
+// object returns the object of event i, which must be visible.
 func (m *Memory) object(i int32) runtime.Object {
 	return m.stream.Events(uint64(i), uint64(i)+1)[0].Object
 }
@@ -205,8 +205,8 @@ func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 	return list, nil
 }
 
-// listOf returns a typed list of the objects, or an untyped one for a kind that
-// client-go does not know.
+// listOf returns a typed list of the objects, or an untyped list if client-go does not know
+// the kind.
 func (m *Memory) listOf(objects []runtime.Object) (runtime.Object, error) {
 	kind := m.kind
 	kind.Kind += "List"
@@ -250,13 +250,13 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	return w, nil
 }
 
-// bookmark returns the bookmark that ends the initial events: an object of the
-// storm's kind with a version and the annotation.
+// bookmark returns the bookmark at the end of the initial events: an object of the storm's
+// kind with a version and the annotation.
 func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 	var o runtime.Object
 	switch {
 	case m.stream.Visible() > 0:
-		// A Reflector compares its type with that of the objects.
+		// The type must match the objects: a Reflector compares types.
 		o = reflect.New(reflect.TypeOf(m.object(0)).Elem()).Interface().(runtime.Object)
 	case scheme.Scheme.Recognizes(m.kind):
 		var err error
@@ -284,10 +284,13 @@ type memoryWatch struct {
 	memory   *Memory
 	follower *stream.Follower
 	start    stream.Start
-	mark     runtime.Object
-	ch       chan watch.Event
-	stop     chan struct{}
-	stopped  atomic.Bool
+	// mark is sent after the initial events if start.Mark is set.
+	mark runtime.Object
+	ch   chan watch.Event
+	// Stop closes stop to end the watch.
+	stop chan struct{}
+	// stopped is true after stop is closed. Reading it is cheaper than a receive from stop.
+	stopped atomic.Bool
 }
 
 // Stop ends the watch. Its channel closes soon afterwards.
@@ -300,7 +303,7 @@ func (w *memoryWatch) Stop() {
 // ResultChan returns the channel of events.
 func (w *memoryWatch) ResultChan() <-chan watch.Event { return w.ch }
 
-// feed sends the events of the watch until it stops.
+// feed sends the watch's events until the watch stops.
 func (w *memoryWatch) feed(ctx context.Context) {
 	m := w.memory
 	defer func() {
@@ -344,12 +347,13 @@ func (w *memoryWatch) feed(ctx context.Context) {
 	}
 }
 
-// send returns false where the watch ends first.
+// send returns false if the watch ends first.
 func (w *memoryWatch) send(ctx context.Context, e watch.Event) bool {
 	if w.stopped.Load() {
 		return false
 	}
-	// There is usually room, and a select of one channel is cheaper than of three.
+	// The channel usually has room, and a select with one channel is cheaper than one with
+	// three.
 	select {
 	case w.ch <- e:
 		return true

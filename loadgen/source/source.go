@@ -1,22 +1,22 @@
-// Package source is where a storm enters a pipeline: it lists and watches like an
-// API server and releases the storm's events.
+// Package source is the entry of a storm into a pipeline: it lists and watches like an API
+// server and releases the storm's events.
 //
-//  1. [Options.Prepare] does once what all sources of a storm need: the apiserver source
-//     encodes every event.
-//  2. The [Maker] returns a fresh source for each play.
+//  1. [Options.Prepare] does the work that all sources of a storm share: the apiserver
+//     source encodes every event.
+//  2. The [Maker] returns a new source for each play.
 //  3. A Reflector or informer lists and watches ListerWatcher. The initial list is
 //     the state after the first Storm.Initial events.
 //  4. Play releases the other events one by one at the pacer's times.
 //  5. Close ends all watches.
 //
-// The two sources differ in the way from the event to the Reflector: in [Memory] it
-// is one channel, in [APIServer] JSON over HTTP/1.1 on loopback and client-go's
-// decoder. The difference of their figures is the cost of the wire.
+// The two sources differ in the path from the event to the Reflector. In [Memory] it is a
+// channel. In [APIServer] it is JSON over HTTP/1.1 on loopback and client-go's decoder. The
+// difference between their results is the cost of the wire.
 //
-// Both follow the Kubernetes watch contract: a watch from resourceVersion n gets
-// every event after n, once, in order; any number of watches share one stream; with
-// sendInitialEvents (client-go's WatchListClient) a watch starts with the whole
-// state and an annotated bookmark.
+// Both follow the Kubernetes watch contract. A watch from resourceVersion n gets every event
+// after n exactly once, in order. Any number of watches share one stream. With
+// sendInitialEvents (client-go's WatchListClient) a watch starts with the whole state and an
+// annotated bookmark.
 //
 // [StaticFile] and [StaticURL] are the kubelet's other two sources of pods.
 package source
@@ -34,48 +34,60 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Source feeds one storm to a Reflector. ListerWatcher and Relists may be called at
-// any time from any goroutine; Play once, from one goroutine.
+// Source feeds one storm to a Reflector. ListerWatcher and Relists are safe for concurrent
+// use. Play must be called once.
 type Source interface {
 	// Name is "memory" or "apiserver".
 	Name() string
+	// ListerWatcher returns the ListerWatcher for Reflectors. Any number of Reflectors can
+	// share it.
 	ListerWatcher() cache.ListerWatcher
-	// Play calls released, which may be nil, before it releases an event.
+	// Play releases the events after the initial list, event i at p's time i, counted from 0.
+	// p must be started. If released is not nil, Play calls released(seq) just before a watch
+	// can see the event. Play returns after the last release, or with ctx's error. A watch may
+	// still have to receive released events.
+	//
+	// A paced Play is an open loop: a slow watch never delays a release. Each implementation
+	// documents its unpaced Play.
 	Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error
-	// Relists counts the requests of the whole state after the first.
+	// Relists returns the number of requests for the whole state after the first one: lists,
+	// and watches with initial events. With one Reflector, a value above 0 means that it lost
+	// its position.
 	Relists() int
+	// Close ends all watches and frees the source's resources. A second Close does nothing.
+	// Call it after Play has returned.
 	Close() error
 }
 
-// The names of sources.
+// Names of sources.
 const (
 	MemoryName    = "memory"
 	APIServerName = "apiserver"
 )
 
-// ErrUnknownSource is wrapped by the error for a name that is not a source.
+// ErrUnknownSource is wrapped by the error for an unknown source name.
 var ErrUnknownSource = errors.New("unknown source")
 
 // Names returns the names of sources.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
-// Maker returns a fresh source of one storm, for one play.
+// Maker returns a new source of one storm, for one play.
 type Maker func() (Source, error)
 
-// ErrNoFaults is wrapped by the error for faults of a source without a connection.
+// ErrNoFaults is wrapped by the error for faults in a source without connections.
 var ErrNoFaults = errors.New("no faults here")
 
-// Options are the faults of a source and their seed.
+// Options are the options of a source.
 type Options struct {
-	// Faults that the apiserver source's server has, from the beginning of Play
-	// on.
+	// Faults are the faults of the apiserver source. They start with Play.
 	Faults []fault.Spec
-	Seed   int64
+	// Seed decides the random choices of the faults.
+	Seed int64
 }
 
-// Prepare does once what all sources of that name need for a storm. The error is the
-// storm's, or wraps [ErrUnknownSource] and lists the names, or wraps [ErrNoFaults]
-// or [fault.ErrSpec].
+// Prepare does the work that all sources of that name share for a storm. The error is that of
+// the storm, or wraps [ErrUnknownSource] and lists the names, or wraps [ErrNoFaults] or
+// [fault.ErrSpec].
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
@@ -84,7 +96,7 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 		}
 		return func() (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
-		// Encoding takes a while, so it comes after this check.
+		// Check the faults before the slow encoding.
 		if _, err := fault.New(o.Faults, o.Seed, nil); err != nil {
 			return nil, err
 		}

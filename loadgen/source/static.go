@@ -30,40 +30,41 @@ import (
 	"watchlab/loadgen/manifest"
 )
 
-// The kubelet's defaults: how often it reads a folder or a URL, how much of it at
-// most, and how long it waits for a URL.
+// Defaults of the kubelet: the time between two reads, the maximum size of a read, and the
+// timeout of a request.
 const (
 	StaticPeriod   = 20 * time.Second
 	StaticMaxBytes = 10 << 20
 	staticTimeout  = 10 * time.Second
-	// The time until the kubelet tries to watch a path again: at first, and at
-	// most.
+	// First and maximum pause before the kubelet tries again to watch a path.
 	staticRetry    = time.Second
 	staticMaxRetry = 20 * time.Second
 )
 
-// HashAnnotation has the hash of a static pod's manifest.
+// HashAnnotation is the annotation with the hash of a static pod's manifest.
 const HashAnnotation = "kubernetes.io/config.hash"
 
 var (
 	// ErrStaticOptions is wrapped by the error for invalid options.
 	ErrStaticOptions = errors.New("invalid options")
-	// ErrStaticPod is wrapped by the error for a manifest that the kubelet cannot
-	// use.
+	// ErrStaticPod is wrapped by the error for a manifest that the kubelet cannot use.
 	ErrStaticPod = errors.New("invalid static pod")
 )
 
 // StaticOptions are the options of [StaticFile] and [StaticURL].
 type StaticOptions struct {
+	// NodeName is the name of the node; it is required.
 	NodeName string
 	// Period is the time between two reads; 0 means StaticPeriod.
 	Period time.Duration
-	// Report receives every error; nil ignores them.
+	// Report receives every error, on the goroutine of Run, which continues; nil ignores
+	// errors.
 	Report func(error)
-	// Poll reads files once per period only, without notifications.
+	// Poll disables file notifications: files are read once per Period only.
 	Poll bool
-	// Header and Client are for the requests to a URL.
+	// Header is sent with each request to a URL.
 	Header http.Header
+	// Client sends the requests; nil uses a client with a timeout of 10 s.
 	Client *http.Client
 }
 
@@ -87,39 +88,38 @@ func (o StaticOptions) complete() (StaticOptions, error) {
 	return o, nil
 }
 
-// StaticPods is one of the kubelet's other two sources of pods: manifests in a
-// folder ([StaticFile]) or behind a URL ([StaticURL]). Run sends the whole state of
-// the source as a SET to the channel of a merger, until ctx ends. It is called
-// once.
+// StaticPods is one of the kubelet's other two sources of pods: manifests in a folder
+// ([StaticFile]) or at a URL ([StaticURL]).
 //
-// The pods are those of the kubelet (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config, common.go, file.go, file_linux.go and http.go):
+// The pods equal those of the kubelet (k8s.io/kubernetes v1.31.14, pkg/kubelet/config,
+// common.go, file.go, file_linux.go and http.go):
 //
 //   - A pod is bound to the node. The node's name in lower case becomes a suffix of
-//     its name, which is then unique among nodes. Its default namespace is default,
-//     its phase is Pending.
-//   - Its default UID is a hash of the manifest, of the node (files), and of the
-//     path or URL: another manifest makes another pod, the same manifest the same
-//     pod. The annotation kubernetes.io/config.hash has the UID. (The merger sets
+//     the pod's name, which makes it unique among nodes. The default namespace is
+//     default, and the phase is Pending.
+//   - The default UID is a hash of the manifest, of the node (files), and of the path
+//     or URL. Another manifest gives another pod, the same manifest the same pod. The
+//     annotation kubernetes.io/config.hash has the UID. (The merger sets
 //     kubernetes.io/config.source and .seen.)
 //   - Pods of files tolerate every NoExecute taint.
-//   - Files that cannot be used are reported and left out.
-//   - An empty source, and a path that does not exist, is an empty SET, so that the
-//     source counts as seen.
+//   - Invalid files are reported and skipped.
+//   - An empty source and a missing path send an empty SET, so that the source counts
+//     as seen.
 //
-// It differs in these points. The kubelet converts to its internal types, sets API
-// defaults and runs the validation of the API server, none of which can be
-// imported. Here defaults are missing, so hashes differ, and the checks are fewer:
-// names, and containers with names and images. A file or a URL may contain what
-// kubectl reads, such as a List. And three bugs are not repeated: a folder that
-// becomes empty is forgotten (the kubelet sends an empty state and then all pods
-// again with the next change), an answer after an empty one is new, and a path that
-// was replaced stays watched.
+// There are three differences. The kubelet converts to internal types, sets API defaults and
+// runs the API server's validation, which cannot be imported. Here defaults are missing, so
+// hashes differ, and the only checks are names and containers with names and images. A file or
+// a URL may contain anything that kubectl reads, such as a List. Three bugs of the kubelet are
+// fixed. A folder that becomes empty is forgotten; the kubelet sends an empty state, then all
+// pods again with the next change. An answer after an empty one counts as new. A replaced path
+// stays watched.
 type StaticPods interface {
+	// Run reads the source until ctx ends and sends each whole state as a SET to updates, the
+	// channel of a merger. It must be called once. A send blocks further reads.
 	Run(ctx context.Context, updates chan<- merge.PodUpdate)
 }
 
-// sendSet sends a state; it returns false where ctx ends first.
+// sendSet sends a state. It returns false if ctx ends first.
 func sendSet(ctx context.Context, updates chan<- merge.PodUpdate, source string, pods []*v1.Pod) bool {
 	select {
 	case updates <- merge.PodUpdate{Pods: pods, Op: merge.SET, Source: source}:
@@ -156,10 +156,10 @@ func (o StaticOptions) read(source string, data []byte, isFile bool) ([]*v1.Pod,
 	return pods, nil
 }
 
-// bind does what applyDefaults in the kubelet's common.go does.
+// bind does the same as applyDefaults in the kubelet's common.go.
 func (o StaticOptions) bind(pod *v1.Pod, source string, isFile bool) error {
 	if pod.UID == "" {
-		text, err := json.Marshal(pod) // Maps are sorted.
+		text, err := json.Marshal(pod) // json.Marshal sorts map keys.
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (o StaticOptions) bind(pod *v1.Pod, source string, isFile bool) error {
 	return nil
 }
 
-// checkStatic refuses pods that no kubelet can run.
+// checkStatic rejects pods that no kubelet can run.
 func checkStatic(pod *v1.Pod) error {
 	var errs []error
 	bad := func(field, value string, problems []string) {
@@ -234,14 +234,14 @@ func readAtMost(r io.Reader) ([]byte, error) {
 type staticURL struct {
 	url  string
 	opts StaticOptions
+	// last has the bytes of the last answer. Only Run's goroutine uses it.
 	last []byte
 }
 
-// StaticURL returns the source of a URL whose content is a pod or a list of pods,
-// as JSON or YAML. It sends a request at the start, and another one period after
-// each answer. It sends no SET for an answer with the bytes of the last one, nor
-// for one that is not 200 or not valid. An answer without bytes is the empty state.
-// The error wraps [ErrStaticOptions].
+// StaticURL returns the source of a URL with a pod or a list of pods, as JSON or YAML. It
+// sends a request at the start and one period after each answer. It sends no SET for an answer
+// that equals the last one, has another status than 200, or is invalid. An empty answer is the
+// empty state. The error wraps [ErrStaticOptions].
 func StaticURL(address string, opts StaticOptions) (StaticPods, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -281,7 +281,7 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }() // It is only read.
+	defer func() { _ = res.Body.Close() }() // Read only.
 	data, err := readAtMost(res.Body)
 	switch {
 	case err != nil:
@@ -290,7 +290,7 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 		return fmt.Errorf("%s: the server says %s", s.url, res.Status)
 	case len(data) == 0:
 		sendSet(ctx, updates, merge.HTTPSource, nil)
-		s.last = nil // The next answer is new, even with the bytes of the one before.
+		s.last = nil // The next answer counts as new, even if it equals the last one.
 		return fmt.Errorf("%s: it is empty", s.url)
 	case bytes.Equal(data, s.last):
 		return nil
@@ -308,26 +308,25 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 	return nil
 }
 
-// staticFile reads static pods from files.
+// staticFile reads static pods from files. Only Run's goroutine uses its fields.
 type staticFile struct {
 	path  string
 	opts  StaticOptions
 	store *cache.UndeltaStore
-	keys  map[string]string // key of each file's pod
+	keys  map[string]string // key of each file's pod, by path
 	ended bool              // ctx ended during a send
 
 	watcher *fsnotify.Watcher // nil while the path cannot be watched
 	pause   time.Duration
 }
 
-// StaticFile returns the source of a path, which may be created later: a file, or a
-// folder with one pod in each file. Files whose names start with a dot, and folders
-// below, are not read.
+// StaticFile returns the source of a path: a file, or a folder with one pod per file. The path
+// may be created later. Hidden files (with a leading dot) and subfolders are ignored.
 //
-// It reads everything at the start and once per period. In between it reads each
-// file that changes. After each of these it sends a SET of all pods; the store is
-// client-go's UndeltaStore. A change that is not valid leaves the pod as it was
-// until everything is read again. The error wraps [ErrStaticOptions].
+// It reads everything at the start and once per period. In between it reads each changed file.
+// After each read it sends a SET of all pods; the store is client-go's UndeltaStore. After an
+// invalid change, the old pod stays until the next full read. The error wraps
+// [ErrStaticOptions].
 func StaticFile(path string, opts StaticOptions) (StaticPods, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -354,7 +353,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 	period := time.NewTicker(s.opts.Period)
 	defer period.Stop()
 	defer s.unwatch()
-	// It watches the path before it reads it, so that no change is lost.
+	// Watch before the first read, so that no change is lost.
 	retry := s.watch()
 	s.report(s.list())
 	for ctx.Err() == nil && !s.ended {
@@ -372,7 +371,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 			case !ok:
 				retry = s.watch()
 			case e.Name == s.path && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
-				// Another path may be in its place.
+				// Another file or folder may have replaced the path.
 				retry = s.watch()
 				s.report(s.list())
 			default:
@@ -383,7 +382,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 			retry = s.watch()
 		case <-retry:
 			if retry = s.watch(); retry == nil {
-				s.report(s.list()) // For the changes before.
+				s.report(s.list()) // Find changes from before the watch.
 			}
 		}
 	}
@@ -397,13 +396,13 @@ func (s *staticFile) report(err error) {
 
 func (s *staticFile) unwatch() {
 	if s.watcher != nil {
-		_ = s.watcher.Close() // No change is lost: everything is read again.
+		_ = s.watcher.Close() // No change is lost: a full read follows.
 		s.watcher = nil
 	}
 }
 
-// watch starts to watch the path. Where it cannot, the channel says when to try
-// again.
+// watch starts to watch the path. If that fails, the returned channel fires when it is time to
+// retry.
 func (s *staticFile) watch() (retry <-chan time.Time) {
 	s.unwatch()
 	if s.opts.Poll {
@@ -444,7 +443,7 @@ func (s *staticFile) list() error {
 	case !info.IsDir():
 		return fmt.Errorf("%s: it is neither a folder nor a file", s.path)
 	}
-	entries, err := os.ReadDir(s.path) // In the order of their names.
+	entries, err := os.ReadDir(s.path) // sorted by name
 	if err != nil {
 		return err
 	}
@@ -468,7 +467,7 @@ func (s *staticFile) list() error {
 
 // replace replaces all pods.
 func (s *staticFile) replace(pods []any) {
-	_ = s.store.Replace(pods, "") // It can only fail for a key, which file has computed.
+	_ = s.store.Replace(pods, "") // It only fails on a key error, and file has computed all keys.
 }
 
 // file reads the pod of a file.
@@ -484,7 +483,7 @@ func (s *staticFile) file(path string) (*v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // It is only read.
+	defer func() { _ = f.Close() }() // Read only.
 	data, err := readAtMost(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -500,7 +499,7 @@ func (s *staticFile) file(path string) (*v1.Pod, error) {
 	return pods[0], err
 }
 
-// changed reads a file that changed.
+// changed reads a changed file.
 func (s *staticFile) changed(e fsnotify.Event) error {
 	switch {
 	case strings.HasPrefix(filepath.Base(e.Name), "."):
@@ -508,7 +507,7 @@ func (s *staticFile) changed(e fsnotify.Event) error {
 	case e.Has(fsnotify.Create), e.Has(fsnotify.Write), e.Has(fsnotify.Chmod):
 		pod, err := s.file(e.Name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // Its removal is the next event.
+			return nil // The event of its removal follows.
 		}
 		if err != nil {
 			return err

@@ -17,27 +17,27 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// ErrMissed is wrapped by the error for objects of a cluster that a [Tee] has not
-// received.
+// ErrMissed is wrapped by the error for objects of a cluster that a [Tee] has not received.
 var ErrMissed = errors.New("not received")
 
 // state is the last known state of a key.
 type state struct {
 	uid     types.UID
 	version string
+	// the object was deleted, at version
 	deleted bool
 }
 
-// inventory has the objects of a resource at a version.
+// inventory is the state of all objects of a resource at a version.
 type inventory struct {
 	version string
 	objects map[string]state
 }
 
-// lister takes an inventory.
+// lister lists an inventory.
 type lister func(context.Context) (inventory, error)
 
-// newLister lists the metadata of a resource's objects, in pages.
+// newLister returns a lister for the metadata of a resource's objects, in pages.
 func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 	client, err := metadata.NewForConfig(c.config)
 	if err != nil {
@@ -64,12 +64,12 @@ func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 	}, nil
 }
 
-// Audit lists the metadata of the cluster's objects once and returns when the Tee has
-// received each of these versions or a later one. It repeats a list that fails. If
-// ctx ends first, the error names missing objects and wraps [ErrMissed], or is that
-// of the list. Of a Tee from [FollowListerWatcher], Audit returns nil.
+// Audit lists the metadata of the cluster's objects once. It returns when the Tee has received
+// each listed version or a later one. A failed list is retried. If ctx ends first, the error
+// names the missing objects and wraps [ErrMissed], or is the error of the list. For a Tee from
+// [FollowListerWatcher], Audit returns nil.
 //
-// It compares up to twenty times a second, each in O(objects).
+// It compares at most twenty times per second, in O(objects).
 func (t *Tee) Audit(ctx context.Context) error {
 	if t.inventory == nil {
 		return nil
@@ -95,8 +95,8 @@ func (t *Tee) Audit(ctx context.Context) error {
 		}
 		switch {
 		case apierrors.IsForbidden(err) && want == nil && ctx.Err() == nil && !t.link.breaks().Down:
-			// Right after its start, an API server may forbid everything; but there is
-			// a watch.
+			// A starting API server may answer Forbidden to all requests, although the watch
+			// is established.
 			return fmt.Errorf("cluster: audit: %w", err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("cluster: audit: %w", errors.Join(err, ctx.Err()))
@@ -109,7 +109,7 @@ func (t *Tee) Audit(ctx context.Context) error {
 	}
 }
 
-// missing returns the keys whose version the Tee has not received, sorted.
+// missing returns the sorted keys whose version the Tee has not received.
 func (t *Tee) missing(want inventory) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *Tee) missing(want inventory) []string {
 		}
 	}
 	for key, got := range t.received {
-		// A key that the list lacks was deleted before it, or created after it.
+		// A key that the list lacks was deleted before the list or created after it.
 		if _, ok := want.objects[key]; !ok && !got.deleted && !older(want.version, got.version) {
 			missing = append(missing, key)
 		}
@@ -129,8 +129,8 @@ func (t *Tee) missing(want inventory) []string {
 	return missing
 }
 
-// older reports whether version a is before b. Versions that are no numbers have no
-// order, and each counts as older than every other.
+// older reports whether version a is before b. Versions that are not numbers have no order:
+// each counts as older than every other.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	if err != nil {

@@ -30,26 +30,25 @@ import (
 )
 
 var (
-	// ErrContext is wrapped by the error for a kubeconfig or context that
-	// cannot be used.
+	// ErrContext is wrapped by the error for an unusable kubeconfig or context.
 	ErrContext = errors.New("no such cluster")
-	// ErrResource is wrapped by the error for a resource that the cluster does
-	// not serve, or that cannot be watched.
+	// ErrResource is wrapped by the error for a resource that the cluster does not serve or
+	// that cannot be watched.
 	ErrResource = errors.New("no such resource")
 )
 
-// Cluster has the clients of a cluster.
+// Cluster holds the clients of a cluster.
 type Cluster struct {
-	// Context of the kubeconfig, by name.
+	// Context is the name of the kubeconfig context.
 	Context string
 	config  *rest.Config
 	mapper  meta.RESTMapper
 	dynamic dynamic.Interface
 }
 
-// Connect returns the cluster of a context of a kubeconfig. The default path is
-// kubectl's, the default name that of the current context. It sends nothing to the
-// cluster. The error wraps [ErrContext].
+// Connect returns the cluster of a kubeconfig context. An empty path means kubectl's default;
+// an empty name means the current context. Connect sends no request. The error wraps
+// [ErrContext].
 func Connect(path, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -75,8 +74,7 @@ func Connect(path, name string) (*Cluster, error) {
 	return c, nil
 }
 
-// For returns the cluster of a client configuration, without a limit on the rate of
-// requests.
+// For returns the cluster of a client configuration, without a client-side rate limit.
 func For(config *rest.Config) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -98,19 +96,22 @@ func For(config *rest.Config) (*Cluster, error) {
 	}, nil
 }
 
-// Config returns a client configuration of the cluster.
+// Config returns a copy of the client configuration.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Resource is a resource that a cluster serves.
 type Resource struct {
+	// GroupVersionResource identifies the resource.
 	schema.GroupVersionResource
-	Kind       schema.GroupVersionKind
+	// Kind is the kind of the objects.
+	Kind schema.GroupVersionKind
+	// Namespaced reports whether the objects have a namespace.
 	Namespaced bool
 }
 
-// Resource finds a resource as kubectl does: by its plural, singular or short name,
-// with its group (deployments.apps) or group and version (deployments.v1.apps)
-// where needed. The error wraps [ErrResource].
+// Resource finds a resource like kubectl: by plural, singular or short name, with the group
+// (deployments.apps) or the group and version (deployments.v1.apps) if needed. The error wraps
+// [ErrResource].
 func (c *Cluster) Resource(name string) (Resource, error) {
 	fully, partly := schema.ParseResourceArg(strings.ToLower(name))
 	var kind schema.GroupVersionKind
@@ -133,13 +134,14 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 
 // Scope selects objects of a resource. The zero value selects all.
 type Scope struct {
-	// Namespace is empty for all.
+	// Namespace is one namespace; empty means all.
 	Namespace string
-	Selector  string
+	// Selector is a label selector; empty means all.
+	Selector string
 }
 
-// ListerWatcher lists and watches a resource: typed, in protobuf, where client-go has
-// a type for the kind, else unstructured.
+// ListerWatcher lists and watches a resource. Objects are typed and encoded as protobuf if
+// client-go has a type for the kind, else unstructured.
 func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error) {
 	if !scheme.Scheme.Recognizes(r.Kind) {
 		return c.unstructured(r, s), nil

@@ -13,37 +13,43 @@ import (
 	"k8s.io/client-go/util/watchlist"
 )
 
-// Breaks counts the interruptions of a [Tee]'s watch: those that it resumed, those
-// after which it listed again, with the differences that the lists showed, and
-// their lengths.
+// Breaks counts the interruptions of a [Tee]'s watch.
 type Breaks struct {
-	Resumed  int
+	// Resumed counts watches that resumed at the last version: events arrived late, and none
+	// is missing.
+	Resumed int
+	// Relisted counts lists after a watch could not resume: the version had expired (410 Gone)
+	// or the connection failed. Of the changes in the gap, only the differences are known.
 	Relisted int
+	// Changes are the differences that these lists showed.
 	Changes
+	// Gap is the total time without a watch, Longest the longest gap. A gap lasts from the end
+	// of a watch until the next watch or list; it includes the Tee's backoff.
 	Gap, Longest time.Duration
-	// Down is set while there is no watch.
+	// Down reports whether there is no watch now.
 	Down bool
 }
 
-// Changes counts the objects of lists that follow a gap: those that differ from the
-// state before it, and those that do not.
+// Changes counts the objects of lists after a gap. Added, Modified and Deleted become events;
+// Unchanged objects do not.
 type Changes struct {
 	Added, Modified, Deleted, Unchanged int
 }
 
-// Found returns the number of events for the differences.
+// Found returns the number of events for these differences.
 func (c Changes) Found() int { return c.Added + c.Modified + c.Deleted }
 
 // Version identifies a version of an object.
 type Version struct {
-	UID             types.UID
+	// UID distinguishes objects that had the same name.
+	UID types.UID
+	// ResourceVersion is the version of the object.
 	ResourceVersion string
 }
 
-// Listed counts an object of a list. exists says that the key existed before the gap,
-// in the version was. It returns the type of the event, which is empty for an
-// unchanged object. again says that the object was deleted and created again, which
-// is a DELETED before the ADDED.
+// Listed counts an object of a list. exists reports whether the key existed before the gap, in
+// version was. It returns the type of the event; empty if unchanged. again reports that the
+// object was deleted and recreated: a DELETED then precedes the ADDED.
 func (c *Changes) Listed(was Version, exists bool, now Version) (t watch.EventType, again bool) {
 	switch {
 	case !exists:
@@ -62,21 +68,25 @@ func (c *Changes) Listed(was Version, exists bool, now Version) (t watch.EventTy
 	}
 }
 
-// link is the ListerWatcher of a Tee's Reflector. It passes everything on and notes
-// when there is a watch. Its methods are safe for concurrent use.
+// link is the ListerWatcher of a Tee's Reflector. It forwards all calls and tracks the watch.
+// Its methods are safe for concurrent use.
 //
-// A watch that starts may still fail: kube-apiserver sends 410 as the first event.
-// So a watch only counts after its first event, and then from its start.
+// A new watch may still fail: kube-apiserver sends 410 as the first event. So a watch counts
+// only after its first event, but then from its start.
 type link struct {
-	lw   cache.ListerWatcherWithContext
+	lw cache.ListerWatcherWithContext
+	// list makes the Reflector use LIST instead of WatchList.
 	list bool
 
-	mu             sync.Mutex
-	total          Breaks
+	// mu guards the fields below.
+	mu    sync.Mutex
+	total Breaks
+	// synced: the initial list is complete. No gap counts before it.
 	synced, closed bool
-	// The start of the present gap, and of the watch that may end it.
+	// down is the start of the present gap; zero while there is a watch. again is the start of
+	// a watch that has had no event yet.
 	down, again time.Time
-	last        error // the last error of a request
+	last        error // last error of a list or watch request
 }
 
 func newLink(lw cache.ListerWatcher) *link {
@@ -88,7 +98,7 @@ var (
 	_ cache.ListerWatcher            = (*link)(nil)
 )
 
-// IsWatchListSemanticsUnSupported makes a Reflector list first.
+// IsWatchListSemanticsUnSupported makes a Reflector use LIST first if it returns true.
 func (l *link) IsWatchListSemanticsUnSupported() bool { return l.list }
 
 func (l *link) List(opts metav1.ListOptions) (runtime.Object, error) {
@@ -119,8 +129,8 @@ func (l *link) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (w
 	return &notingWatch{Interface: w, link: l}, nil
 }
 
-// notingWatch notes the end of a watch. A Reflector stops each watch that has ended,
-// so events need not pass through here.
+// notingWatch records the end of a watch. A Reflector stops each ended watch, so events need
+// not pass through here.
 type notingWatch struct {
 	watch.Interface
 	link *link
@@ -140,7 +150,7 @@ func (l *link) opened() {
 	}
 }
 
-// ended notes the end of a watch. One without an event does not end a gap.
+// ended records the end of a watch. A watch without an event does not end the gap.
 func (l *link) ended() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,14 +165,14 @@ func (l *link) failed(err error) {
 	l.lost()
 }
 
-// lost starts a gap, unless there is one. The caller holds mu.
+// lost starts a gap unless there is one. The caller holds mu.
 func (l *link) lost() {
 	if l.synced && !l.closed && l.down.IsZero() {
 		l.down = time.Now()
 	}
 }
 
-// event notes an event of the present watch.
+// event records an event of the current watch.
 func (l *link) event() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +182,7 @@ func (l *link) event() {
 	}
 }
 
-// listed notes a list, which ends a gap. It returns false for the first one.
+// listed records a list, which ends a gap. It returns false for the first list.
 func (l *link) listed() (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +205,7 @@ func (l *link) over(at time.Time) {
 	l.down, l.again = time.Time{}, time.Time{}
 }
 
-// found adds the changes that a list showed.
+// found adds the differences that a list showed.
 func (l *link) found(c Changes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,8 +215,8 @@ func (l *link) found(c Changes) {
 	l.total.Unchanged += c.Unchanged
 }
 
-// breaks returns the counts up to now. Here a watch without an event ends a gap: a
-// quiet cluster has no events.
+// breaks returns the counts so far. Here, a watch without an event ends a gap: a quiet cluster
+// has no events.
 func (l *link) breaks() Breaks {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +235,7 @@ func (l *link) breaks() Breaks {
 	return b
 }
 
-// close makes the ends of watches from now on no gaps.
+// close ends the tracking: later ends of watches are not gaps.
 func (l *link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// retryLimit is the time after which a request is not repeated. An API server
-	// takes some seconds to start.
+	// retryLimit is the maximum time of retries. An API server takes some seconds to start.
 	retryLimit = time.Minute
-	// settling is the time after an outage in which an API server may still forbid
-	// what it allows: it answers before it has read its rules and accounts.
+	// settling is the time after an outage in which 401 and 403 count as temporary. An API server
+	// answers before it has loaded its authorization rules and accounts.
 	settling = 30 * time.Second
-	// The pause between two attempts grows from the shortest to the longest.
+	// The pause between two attempts grows from shortestPause to longestPause.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// retrier repeats requests during an outage of the API server. Its zero value is
-// ready, and it is safe for concurrent use.
+// retrier repeats requests during an outage of the API server. The zero value is ready to use
+// and safe for concurrent use.
 type retrier struct {
+	// outage is the last time without an answer, in Unix nanoseconds; 0 means never.
 	outage atomic.Int64 // the last time without an answer
 }
 
-// do calls an idempotent function again while the API server is unreachable or
-// temporarily unable, up to [retryLimit]. It returns the time that took; 0 where
-// there was one attempt.
+// do calls an idempotent function and repeats it while the API server is unreachable or
+// temporarily unable, up to [retryLimit]. It returns the duration of all attempts; 0 if there
+// was one.
 func (p *retrier) do(ctx context.Context, f func() error) (retried time.Duration, err error) {
 	begin, pause := time.Now(), shortestPause
 	for first := true; ; first = false {
@@ -54,7 +54,7 @@ func (p *retrier) do(ctx context.Context, f func() error) (retried time.Duration
 	}
 }
 
-// temporary reports whether a later attempt may succeed.
+// temporary reports whether a retry may succeed.
 func (p *retrier) temporary(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -71,7 +71,7 @@ func (p *retrier) temporary(err error) bool {
 		p.outage.Store(time.Now().UnixNano())
 		return true
 	case http.StatusUnauthorized, http.StatusForbidden:
-		// Admission has no code for it (kube-apiserver v1.36.3).
+		// Admission has no status code for it (kube-apiserver v1.36.3).
 		if strings.Contains(err.Error(), "not yet ready to handle request") {
 			return true
 		}

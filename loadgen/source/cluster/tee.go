@@ -24,36 +24,39 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Tee follows one resource of a cluster with one client-go Reflector and writes its
-// events into a log. Any number of pipelines list and watch the log, each at its own
-// pace. All get the same events as soon as they arrive, and the cluster serves one
-// watch.
+// Tee follows one resource of a cluster with one client-go Reflector and appends its events to
+// a log. Any number of pipelines list and watch the log at their own rates. All receive the
+// same events on arrival, and the cluster serves one watch.
 //
-// Events have new numbers, which are the resourceVersions of their objects. When the
-// Reflector lists again, the differences to the last known state become events at
-// the time of the list. An object with the same UID and resourceVersion has not
-// changed; one with another UID was deleted and created again. [Tee.Breaks] counts
-// these interruptions, and [Tee.Audit] compares the log with the cluster.
+// Events have new numbers, which are the resourceVersions of their objects. When the Reflector
+// lists again, the differences from the last known state become events at the time of the
+// list. An object with the same UID and resourceVersion is unchanged. An object with another
+// UID was deleted and recreated. [Tee.Breaks] counts these interruptions, and [Tee.Audit]
+// compares the log with the cluster.
 type Tee struct {
-	resource  Resource
+	resource Resource
+	// like is an empty object of the events' type.
 	like      runtime.Object
 	log       *stream.Stream
 	link      *link
 	begun     time.Time
-	inventory lister // nil where Audit has nothing to do
+	inventory lister // nil: Audit does nothing
 
-	mu       sync.Mutex
+	// mu guards received.
+	mu sync.Mutex
+	// received has the last received state of each key, including deleted keys.
 	received map[string]state
 	ready    chan struct{} // closed after the initial list
 	cancel   context.CancelFunc
 	ended    chan struct{}
-	err      error
-	failed   chan struct{}
-	fail     sync.Once
+	// err is set before failed is closed.
+	err    error
+	failed chan struct{}
+	fail   sync.Once
 }
 
-// NewTee starts to follow a resource. The log holds at most capacity events, with the
-// initial list; [Tee.Refused] counts those beyond. The caller closes the Tee.
+// NewTee starts to follow a resource. The log holds at most capacity events, including the
+// initial list; [Tee.Refused] counts events beyond it. The caller must close the Tee.
 func NewTee(c *Cluster, r Resource, s Scope, capacity int) (*Tee, error) {
 	lw, err := c.ListerWatcher(r, s)
 	if err != nil {
@@ -66,7 +69,7 @@ func NewTee(c *Cluster, r Resource, s Scope, capacity int) (*Tee, error) {
 	return follow(r, lw, capacity, inventory)
 }
 
-// FollowListerWatcher is [NewTee] for any ListerWatcher.
+// FollowListerWatcher is [NewTee] for any ListerWatcher. Its Audit does nothing.
 func FollowListerWatcher(r Resource, lw cache.ListerWatcher, capacity int) (*Tee, error) {
 	return follow(r, lw, capacity, nil)
 }
@@ -96,27 +99,26 @@ func follow(r Resource, lw cache.ListerWatcher, capacity int, inventory lister) 
 	return t, nil
 }
 
-// backoff is the time between attempts at a server that does not answer: from 250 ms,
-// doubled up to 4 s, plus up to half of it. client-go waits for up to a minute, which
-// would lengthen every gap. While a server starts, this is about five requests.
+// backoff is the pause between attempts at an unavailable server: 250 ms, doubled up to 4 s,
+// plus up to 50 % jitter. client-go's backoff grows to a minute, which lengthens every gap. A
+// starting server gets about five requests.
 func backoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second}
 }
 
-// Like returns an empty object of the type of the events' objects, as a Reflector
-// wants it.
+// Like returns an empty object of the events' type, as NewReflector expects it.
 func (t *Tee) Like() runtime.Object { return t.like }
 
-// Begun returns the start of the log's times.
+// Begun returns the time origin of the log.
 func (t *Tee) Begun() time.Time { return t.begun }
 
 // Visible returns the number of events so far.
 func (t *Tee) Visible() uint64 { return t.log.Visible() }
 
-// Seal drops all later events. It returns the number of events.
+// Seal drops all later events and returns the number of events so far.
 func (t *Tee) Seal() uint64 { return t.log.Seal() }
 
-// Wait returns after the initial list, or with the Tee's error, or with ctx's.
+// Wait returns after the initial list, with the Tee's error, or with ctx's error.
 func (t *Tee) Wait(ctx context.Context) error {
 	select {
 	case <-t.ready:
@@ -128,32 +130,32 @@ func (t *Tee) Wait(ctx context.Context) error {
 	}
 }
 
-// Source returns a source of the log for one pipeline.
+// Source returns a source of the log; each pipeline needs its own.
 func (t *Tee) Source() *source.Memory {
 	return source.NewLive(t.resource.Kind, t.log)
 }
 
-// Storm returns the first events as a storm.
+// Storm returns the first upto events as a storm.
 func (t *Tee) Storm(upto uint64) *storm.Storm {
 	s := t.log.Storm(upto)
 	s.Name, s.Resource, s.Kind = "live-"+t.resource.Resource, t.resource.GroupVersionResource, t.resource.Kind
 	return s
 }
 
-// Breaks returns the interruptions up to now.
+// Breaks returns the interruptions so far.
 func (t *Tee) Breaks() Breaks { return t.link.breaks() }
 
 // Refused returns the number of events beyond the capacity.
 func (t *Tee) Refused() uint64 { return t.log.Refused() }
 
-// Close ends the watch and waits for its end. The log stays.
+// Close ends the watch and waits for it. The log stays readable.
 func (t *Tee) Close() {
 	t.link.close()
 	t.cancel()
 	<-t.ended
 }
 
-// take logs an event.
+// take appends an event to the log.
 func (t *Tee) take(obj any, deleted bool) error {
 	o, acc, err := t.object(obj)
 	if err != nil {
@@ -164,7 +166,7 @@ func (t *Tee) take(obj any, deleted bool) error {
 	return nil
 }
 
-// write logs the new state of a key. Only the Reflector's goroutine calls it.
+// write appends the new state of a key. Only the Reflector's goroutine calls it.
 func (t *Tee) write(key string, o runtime.Object, now state) {
 	t.log.Append(key, o, now.deleted, time.Since(t.begun))
 	t.mu.Lock()
@@ -172,7 +174,7 @@ func (t *Tee) write(key string, o runtime.Object, now state) {
 	t.mu.Unlock()
 }
 
-// object returns an object of the Reflector and its metadata.
+// object returns an object of the Reflector, with its metadata.
 func (t *Tee) object(obj any) (runtime.Object, metav1.Object, error) {
 	o, ok := obj.(runtime.Object)
 	if !ok {
@@ -193,7 +195,7 @@ func (t *Tee) failedBy(err error) error {
 	return err
 }
 
-// entry is the store of the Tee's Reflector. It only logs.
+// entry is the store of the Tee's Reflector. It only appends to the log.
 type entry struct{ t *Tee }
 
 var (
@@ -211,13 +213,13 @@ func (e entry) take(obj any, deleted bool) error {
 	return e.t.take(obj, deleted)
 }
 
-// Bookmark is no event of the storm, but one of the watch.
+// Bookmark is an event of the watch, but not of the storm.
 func (e entry) Bookmark(string) error {
 	e.t.link.event()
 	return nil
 }
 
-// Replace takes a list: first the initial one, later those after a gap.
+// Replace receives a list: first the initial list, later the lists after gaps.
 func (e entry) Replace(list []any, version string) error {
 	t := e.t
 	if t.link.listed() {
@@ -233,8 +235,8 @@ func (e entry) Replace(list []any, version string) error {
 	return nil
 }
 
-// catchUp logs the differences of a list to the last state: first deletions, in order
-// of key, then additions and changes, in the order of the list.
+// catchUp appends the differences between a list and the last state: first deletions in order
+// of key, then additions and changes in the order of the list.
 func (t *Tee) catchUp(list []any, version string) error {
 	visible := t.log.Visible()
 	last := make(map[string]runtime.Object)
@@ -244,7 +246,8 @@ func (t *Tee) catchUp(list []any, version string) error {
 	}
 	listed := sets.New[string]()
 	var changes Changes
-	// remove logs a deletion with the last known object.
+	// remove appends a deletion with the last known object, because the final state is
+	// unknown.
 	remove := func(key string, uid types.UID) { t.write(key, last[key], state{uid, version, true}) }
 	var changed []func()
 	for _, obj := range list {

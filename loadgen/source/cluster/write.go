@@ -24,36 +24,34 @@ import (
 )
 
 const (
-	// RunLabel is the label of every object of a Writer; its value is the run.
+	// RunLabel is the label of every object of a Writer; its value is the run. Clean selects
+	// by it.
 	RunLabel = "watchlab.dev/run"
-	// Manager is the field manager of a Writer.
+	// Manager is the field manager of a Writer's applies.
 	Manager = "watchlab"
-	// schedulingGate keeps the pods of a Writer from being scheduled.
+	// schedulingGate prevents the scheduling of a Writer's pods.
 	schedulingGate = "watchlab.dev/not-to-be-run"
 )
 
 var (
-	// ErrNotOurs is wrapped by the error for an existing object of another owner,
-	// which stays as it is.
+	// ErrNotOurs is wrapped by the error for an existing object that this run did not create.
+	// The object stays unchanged.
 	ErrNotOurs = errors.New("not made by this run")
-	// ErrNotWritable is wrapped by the error for a storm that cannot be applied to
-	// a cluster.
+	// ErrNotWritable is wrapped by the error for a storm that cannot be applied to a cluster.
 	ErrNotWritable = errors.New("storm cannot be made in a cluster")
 )
 
-// writers is the number of concurrent requests. Those of one key are sequential.
+// writers is the number of concurrent requests. Requests for one key are sequential.
 const writers = 16
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// Writer applies the objects of a storm to a cluster, by server-side apply, and
-// deletes them again.
+// Writer applies the objects of a storm to a cluster by server-side apply, and deletes them.
 //
-// All objects have [RunLabel] and are in namespaces that are named after the run and
-// the storm's namespaces. They lose their ties to another cluster: identity, owners,
-// finalizers, and for pods the node and the token volumes. Pods have a scheduling
-// gate, so no scheduler and no kubelet acts on them. Resources without a namespace
-// are refused.
+// All objects have [RunLabel]. Their namespaces are named after the run and the storm's
+// namespaces. The writer removes all references to the original cluster: identity, owners,
+// finalizers, and for pods the node and the token volumes. Pods have a scheduling gate, so no
+// scheduler and no kubelet acts on them. Resources without a namespace are rejected.
 type Writer struct {
 	cluster  *Cluster
 	resource Resource
@@ -61,11 +59,10 @@ type Writer struct {
 	retry    retrier
 
 	mu      sync.Mutex
-	created map[string]struct{} // namespaces
+	created map[string]struct{} // existing namespaces; guarded by mu
 }
 
-// NewWriter returns a writer of a resource. run is a DNS label of up to 20
-// characters.
+// NewWriter returns a writer of a resource. run is a DNS label of at most 20 characters.
 func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
 	if problems := validation.IsDNS1123Label(run); len(problems) > 0 || len(run) > 20 {
 		return nil, fmt.Errorf("cluster: run %q: a DNS label of up to 20 characters is needed", run)
@@ -76,28 +73,32 @@ func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
 	return &Writer{cluster: c, resource: r, run: run, created: make(map[string]struct{})}, nil
 }
 
-// Selector selects the writer's objects.
+// Selector returns the label selector of the writer's objects.
 func (w *Writer) Selector() string { return RunLabel + "=" + w.run }
 
-// Written counts the events of a Play. Left are those that an error prevented,
-// Retried those with more than one attempt, Late those with a lag of more than 1 ms.
+// Written counts the events of a Play.
 type Written struct {
-	// Applied and Deleted are how many events were written. Refused is how many
-	// the API server did not take, FirstRefusal the first that it said.
+	// Applied and Deleted count written events. Refused counts events that the API server
+	// rejected; FirstRefusal is the error of the first one.
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
-	Left                      int64
-	Retried                   int64
-	Outage                    time.Duration // the longest retry
-	Late                      int64
-	LagMax                    time.Duration
+	// Left counts events that were not written when Play ended.
+	Left int64
+	// Retried counts events with more than one attempt.
+	Retried int64
+	// Outage is the duration of the longest retry.
+	Outage time.Duration
+	// Late counts events that started more than 1 ms late. LagMax is the maximum lag. A slow
+	// request delays the events after it.
+	Late   int64
+	LagMax time.Duration
 }
 
-// Play writes the initial list of a storm as fast as possible, and then its events at
-// the times of the schedule, which starts after the list. It returns after the last
-// event, or with ctx's error. It counts and skips events that the API server refuses.
-// While the API server is unreachable or temporarily unable, it retries an event for
-// up to a minute; applying and deleting are idempotent.
+// Play writes the initial list of a storm as fast as possible, then its events at the times of
+// the schedule, which starts after the list. It returns after the last event, or with ctx's
+// error. It counts and skips events that the API server rejects. While the API server is
+// unreachable or temporarily unable, Play retries an event for up to 1 min; apply and delete
+// are idempotent.
 func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
@@ -114,7 +115,7 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 	return p.written, err
 }
 
-// play is a Play in progress.
+// play is a running Play.
 type play struct {
 	writer *Writer
 
@@ -122,7 +123,7 @@ type play struct {
 	written Written
 }
 
-// all writes events in several goroutines, each with keys of its own.
+// all writes events in several goroutines, each with its own keys.
 func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Schedule) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -152,7 +153,7 @@ func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Sche
 	return context.Cause(ctx)
 }
 
-// one writes event number i.
+// one writes event i.
 func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer, begin time.Time) error {
 	lag := time.Duration(0)
 	if pacer != nil {
@@ -195,7 +196,7 @@ func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer
 	return nil
 }
 
-// write writes one event. It returns the time of several attempts.
+// write writes one event. retried is the duration of several attempts; 0 if there was one.
 func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Duration, err error) {
 	u, err := w.object(e.Object)
 	if err != nil {
@@ -207,7 +208,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 		return w.retry.do(ctx, func() error {
 			err := client.Delete(ctx, u.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 			if apierrors.IsNotFound(err) {
-				return nil // Gone is gone.
+				return nil // already deleted
 			}
 			return err
 		})
@@ -230,7 +231,7 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	again, err := w.retry.do(ctx, func() error {
 		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
 		if apierrors.IsNotFound(err) {
-			return nil // The resource has no status of its own; it came with the rest, or not at all.
+			return nil // no status subresource: the status is not written
 		}
 		return err
 	})
@@ -263,8 +264,8 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 		}
 		meta["annotations"] = kept
 	}
-	// The cluster sets all other metadata, or it would make the garbage collector or
-	// a finalizer act.
+	// The cluster sets all other metadata. Copied metadata would trigger the garbage collector
+	// or a finalizer.
 	u.Object["metadata"] = meta
 	u.SetLabels(labels)
 	if w.resource.Kind == (corev1.SchemeGroupVersion.WithKind("Pod")) {
@@ -273,17 +274,17 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// detachPod removes a pod's ties to its cluster and adds the scheduling gate.
+// detachPod removes a pod's references to its cluster and adds the scheduling gate.
 func detachPod(pod map[string]any) {
 	if status, ok := pod["status"].(map[string]any); ok {
-		// The API server computes it and refuses others.
+		// The API server computes it and rejects other values.
 		delete(status, "qosClass")
 	}
 	spec, ok := pod["spec"].(map[string]any)
 	if !ok {
 		return
 	}
-	// Admission sets the service account and the priority of the cluster.
+	// Admission sets the cluster's own service account and priority.
 	for _, field := range []string{
 		"nodeName", "serviceAccount", "serviceAccountName", "priority", "priorityClassName", "preemptionPolicy",
 		"runtimeClassName", "overhead", "ephemeralContainers", "resourceClaims",
@@ -321,14 +322,14 @@ func detachPod(pod map[string]any) {
 	}
 }
 
-// namespace returns the namespace for one of the storm's.
+// namespace returns the cluster's namespace for a namespace of the storm.
 func (w *Writer) namespace(original string) string {
 	const longest = 63
 	name := "watchlab-" + w.run + "-" + original
 	return name[:min(len(name), longest)]
 }
 
-// createNamespaces creates the namespaces of the storm.
+// createNamespaces creates the namespaces for a storm.
 func (w *Writer) createNamespaces(ctx context.Context, s *storm.Storm) error {
 	needed := map[string]struct{}{}
 	for i := range s.Events {
@@ -364,8 +365,8 @@ func (w *Writer) createNamespace(ctx context.Context, name string) error {
 	if err := w.apply(ctx, client, "Namespace", "", name); err != nil {
 		return err
 	}
-	// A namespace accepts pods once it has its service account. The
-	// controller-manager creates it, but there may be none.
+	// A namespace accepts pods once it has its service account. The controller-manager creates
+	// it, but the cluster may have no controller-manager.
 	accounts := w.cluster.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
 	if err := w.apply(ctx, accounts, "ServiceAccount", name, "default"); err != nil {
 		return err
@@ -376,7 +377,7 @@ func (w *Writer) createNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// apply applies an object of the core group that only has a name.
+// apply applies an object of the core group that has only a name.
 func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, kind, namespace, name string) error {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("v1")
@@ -388,12 +389,12 @@ func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, ki
 	return err
 }
 
-// Clear deletes the objects with the run's label, also those of an earlier writer, but
-// not their namespaces. It returns when none is left.
+// Clear deletes the objects with the run's label, including those of an earlier writer, but
+// not their namespaces. It returns when all are gone.
 func (w *Writer) Clear(ctx context.Context) error { return w.removeAll(ctx, false) }
 
-// Clean deletes everything with the run's label. It returns when only terminating
-// namespaces are left.
+// Clean deletes everything with the run's label. It returns when only terminating namespaces
+// are left.
 func (w *Writer) Clean(ctx context.Context) error { return w.removeAll(ctx, true) }
 
 // removeAll is remove with retries.
@@ -433,7 +434,7 @@ func (w *Writer) remove(ctx context.Context, whole bool) error {
 	return w.gone(ctx)
 }
 
-// gone waits until no object is left.
+// gone waits until all objects are gone.
 func (w *Writer) gone(ctx context.Context) error {
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -7,20 +7,27 @@ import (
 	"sync/atomic"
 )
 
-// Position is a position that only rises, with followers that wake up when it
-// does. The zero value is at position 0. Its methods are safe for concurrent use.
+// Position is a monotonic position with followers that wake up when it rises. The zero value
+// is at position 0. Its methods are safe for concurrent use.
 //
-// A rise is cheap while no follower waits: busy followers look for themselves, and
-// only those that sleep are woken. So a follower that falls behind is woken less
-// often and takes more at once.
+// A rise is cheap if no follower sleeps: busy followers poll by themselves, and only sleeping
+// followers get a wake-up. A slow follower therefore gets fewer wake-ups and takes more events
+// at once.
 type Position struct {
-	visible   atomic.Uint64
-	asleep    atomic.Int32
+	// visible is the position.
+	visible atomic.Uint64
+	// asleep is the number of sleeping followers. A follower increments asleep and then reads
+	// visible again; Raise stores visible and then reads asleep. So at least one of them sees
+	// the other's write, and no wake-up is lost.
+	asleep atomic.Int32
+	// followers is replaced as a whole with mu held, so Raise reads it without a lock. nil
+	// means none.
 	followers atomic.Pointer[[]*Follower]
 
-	// blocked is set while WaitRoom waits on room.
+	// blocked is set while WaitRoom waits on room. room is written before blocked is set.
 	blocked atomic.Bool
 
+	// mu guards replacing followers, and room.
 	mu   sync.Mutex
 	room chan struct{}
 }
@@ -28,8 +35,8 @@ type Position struct {
 // Visible returns the position.
 func (p *Position) Visible() uint64 { return p.visible.Load() }
 
-// Raise raises the position, if it is lower, and wakes the followers that wait. It
-// never blocks. O(1) where no follower waits, else O(followers).
+// Raise raises the position if to is higher, and wakes the sleeping followers. It never
+// blocks. O(1) if no follower sleeps, else O(followers).
 func (p *Position) Raise(to uint64) {
 	for {
 		have := p.visible.Load()
@@ -40,8 +47,8 @@ func (p *Position) Raise(to uint64) {
 			break
 		}
 	}
-	// A follower sets asleep and then reads visible again; here the order is
-	// reversed. So one of the two sees the other.
+	// A follower sets asleep and then reads visible again; here the order is reversed. So at
+	// least one side sees the other's write.
 	if p.asleep.Load() == 0 {
 		return
 	}
@@ -60,7 +67,7 @@ func (p *Position) all() []*Follower {
 	return nil
 }
 
-// Follow adds a follower that has seen everything up to position at.
+// Follow adds a follower that has seen all events up to position at.
 func (p *Position) Follow(at uint64) *Follower {
 	f := &Follower{position: p, wake: make(chan struct{}, 1)}
 	f.seen.Store(at)
@@ -72,8 +79,8 @@ func (p *Position) Follow(at uint64) *Follower {
 	return f
 }
 
-// WaitRoom returns when there is a follower and none is window events or more
-// behind, or with ctx's error. For one goroutine.
+// WaitRoom returns when there is at least one follower and all followers are less than window
+// events behind, or with ctx's error. Only one goroutine may call it.
 func (p *Position) WaitRoom(ctx context.Context, window uint64) error {
 	if p.hasRoom(window) {
 		return nil
@@ -82,7 +89,7 @@ func (p *Position) WaitRoom(ctx context.Context, window uint64) error {
 	if p.room == nil {
 		p.room = make(chan struct{}, 1)
 	}
-	room := p.room // A goroutine that sees blocked set sees it.
+	room := p.room // A goroutine that sees blocked set also sees room.
 	p.mu.Unlock()
 	for !p.hasRoom(window) {
 		p.blocked.Store(true)
@@ -104,7 +111,7 @@ func (p *Position) hasRoom(window uint64) bool {
 	followers := p.all()
 	visible := p.visible.Load()
 	for _, f := range followers {
-		// A follower may be ahead of the position that was read here.
+		// A follower may be ahead of the position that this goroutine read.
 		if seen := f.seen.Load(); visible > seen && visible-seen >= window {
 			return false
 		}
@@ -118,16 +125,21 @@ func (p *Position) signalRoom() {
 	}
 }
 
-// Follower is a watch's place behind a [Position]. It is for one goroutine.
+// Follower is the position of one watch behind a [Position]. It is not safe for concurrent
+// use.
 type Follower struct {
 	position *Position
-	wake     chan struct{}
-	asleep   atomic.Bool
-	seen     atomic.Uint64
+	// wake has capacity 1. A token may be left over from before, so a wake-up only means: Poll
+	// again.
+	wake chan struct{}
+	// asleep is true while the follower counts in Position.asleep.
+	asleep atomic.Bool
+	// seen is the position up to which the follower has passed on events.
+	seen atomic.Uint64
 }
 
-// Poll returns the position. Where that is not beyond what the follower has seen,
-// [Follower.Wake] gets a token as soon as there is more.
+// Poll returns the position. If the follower has seen all events, [Follower.Wake] receives a
+// token when the position rises.
 func (f *Follower) Poll() uint64 {
 	seen := f.seen.Load()
 	if v := f.position.visible.Load(); v > seen {
@@ -143,22 +155,22 @@ func (f *Follower) Poll() uint64 {
 	return v
 }
 
-// awake takes back that the follower sleeps.
+// awake marks the follower as awake.
 func (f *Follower) awake() {
 	if f.asleep.CompareAndSwap(true, false) {
 		f.position.asleep.Add(-1)
 	}
 }
 
-// Wake has a token when it is time to Poll again.
+// Wake receives a token when it is time to call Poll again.
 func (f *Follower) Wake() <-chan struct{} { return f.wake }
 
-// Seen notes that the follower has passed on everything up to position at. The
-// window is that of WaitRoom; 0 where nothing calls it.
+// Seen records that the follower has passed on all events up to position at. window is that of
+// WaitRoom, or 0 if WaitRoom is not used.
 func (f *Follower) Seen(at, window uint64) {
 	f.seen.Store(at)
-	// WaitRoom wakes up at half the window, so that the two sides do not take
-	// turns at every event.
+	// WaitRoom wakes up at half the window, so that the two sides do not alternate at every
+	// event.
 	if f.position.blocked.Load() && f.position.visible.Load() <= at+window/2 {
 		f.position.signalRoom()
 	}

@@ -1,10 +1,10 @@
-// Package stream makes the events of a storm visible one by one and answers the
-// questions of lists and watches about them: what is visible, what the state at a
-// version is, and when there is more.
+// Package stream makes the events of a storm visible one by one. For lists and watches it
+// answers three questions: which events are visible, what is the state at a version, and when
+// do more events follow.
 //
-// A resourceVersion is a position: the sequence number of the last event that it
-// includes. Position 0 is before the first event. Nothing is copied for a watch,
-// so any number of them cost the same, and a slow one delays no other.
+// A resourceVersion is a position: the sequence number of the last included event. Position 0
+// is before the first event. Watches share the events without copies, so their number does not
+// matter and a slow watch delays no other.
 package stream
 
 import (
@@ -20,22 +20,30 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Stream is a storm whose first events are visible: a complete one ([New]) or one
-// that is still being written ([NewLog]). Its methods are safe for concurrent use.
+// Stream is a storm of which a prefix is visible. It is complete ([New]) or still being
+// written ([NewLog]). Its methods are safe for concurrent use.
 type Stream struct {
 	Position
 
-	// events has its final length, so that events never move.
+	// events has its final length from the start, so events never move. Events up to the
+	// visible position are immutable and readable without a lock. Later ones are guarded by
+	// mu.
 	events []storm.Event
-	// byKey has the indexes of all keys in order; nil for a log.
+	// byKey has the indexes of all keys in order of key; nil for a log.
 	byKey []int32
 
-	mu      sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// initial is the position after the initial list.
 	initial uint64
-	keys    map[string]int32
-	exists  []bool
+	// keys has the index of each key.
+	keys map[string]int32
+	// exists reports, by key index, whether the object exists.
+	exists []bool
+	// refused counts events that the full log rejected.
 	refused uint64
-	sealed  bool
+	// sealed: Append accepts no more events.
+	sealed bool
 }
 
 // New returns a stream of a valid storm (see [storm.Storm.Validate]) whose initial
@@ -54,17 +62,15 @@ func New(s *storm.Storm) *Stream {
 	return st
 }
 
-// NewLog returns an empty stream for [Stream.Append]. It holds at most capacity
-// events.
+// NewLog returns an empty stream for [Stream.Append]. Its capacity is a number of events.
 func NewLog(capacity int) *Stream {
 	return &Stream{events: make([]storm.Event, capacity), keys: make(map[string]int32)}
 }
 
-// Append adds an event of a key: obj is its object, deleted says that the object no
-// longer exists. The state of the key decides the type of the event; deleting an
-// object that does not exist is no event. The event has a copy of the object with
-// its number as resourceVersion. Append returns false where the log is full or
-// sealed. O(1).
+// Append adds an event of a key. obj is the object; deleted means that it no longer exists.
+// The state of the key decides the type of the event. A deletion of a missing object is
+// ignored. The event has a copy of the object, with the event's number as resourceVersion.
+// Append returns false if the log is full or sealed. O(1).
 func (s *Stream) Append(key string, obj runtime.Object, deleted bool, at time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,14 +105,14 @@ func (s *Stream) Append(key string, obj runtime.Object, deleted bool, at time.Du
 	return true
 }
 
-// EndInitial makes all events so far the initial list.
+// EndInitial marks all events so far as the initial list.
 func (s *Stream) EndInitial() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.initial = s.Visible()
 }
 
-// Seal refuses all later events. It returns the last position.
+// Seal makes the stream reject all later events. It returns the last position.
 func (s *Stream) Seal() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,15 +120,15 @@ func (s *Stream) Seal() uint64 {
 	return s.Visible()
 }
 
-// Refused returns the number of events that a full log refused.
+// Refused returns the number of events that the full log rejected.
 func (s *Stream) Refused() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused
 }
 
-// Storm returns the events up to a position as a storm. It is valid where times
-// did not decrease, and shares the stream's events.
+// Storm returns the events up to a position as a storm, which shares the stream's events. It
+// is valid if times did not decrease.
 func (s *Stream) Storm(upto uint64) *storm.Storm {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,13 +139,12 @@ func (s *Stream) Storm(upto uint64) *storm.Storm {
 	return out
 }
 
-// Events returns the events after position from, up to position to. They are
-// shared and must not be changed.
+// Events returns the events after position from, up to position to. The events are shared and
+// must not be changed.
 func (s *Stream) Events(from, to uint64) []storm.Event { return s.events[from:to] }
 
-// State returns the newest event of every key that exists at a position, as
-// indexes of events, in order of key. O(position + keys), in a log O(position +
-// keys × log keys).
+// State returns the newest event of every key that exists at a position, as indexes of events
+// in order of key. O(position + keys); in a log O(position + keys × log keys).
 func (s *Stream) State(at uint64) []int32 {
 	last := make([]int32, len(s.byKey))
 	for i := range last {
@@ -175,12 +180,12 @@ func (s *Stream) bounds() Bounds {
 	return Bounds{Visible: s.Visible(), First: s.initial}
 }
 
-// Start reads the options of a watch; see [Bounds.Start].
+// Start interprets the options of a watch; see [Bounds.Start].
 func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
 	return s.bounds().Start(version, sendInitialEvents, bookmarks)
 }
 
-// ListAt returns the position whose state a list returns; see [Bounds.ListAt].
+// ListAt returns the position of a list; see [Bounds.ListAt].
 func (s *Stream) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	return s.bounds().ListAt(version, match)
 }

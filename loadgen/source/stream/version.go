@@ -11,39 +11,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Start is the beginning of a watch: the events after position At, or before them
-// the State at it, with a bookmark after that if Mark is set.
+// Start is the start of a watch.
 type Start struct {
-	At    uint64
+	// At is the position after which events follow.
+	At uint64
+	// State: the watch first gets the state at At, as ADDED events.
 	State bool
-	Mark  bool
+	// Mark: an annotated bookmark follows the state.
+	Mark bool
 }
 
-// Bounds are the positions that a client may ask for: up to Visible, and from
-// Oldest. First is the position of the oldest state.
+// Bounds are the positions that a client may request: from Oldest to Visible.
 type Bounds struct {
-	// Visible is the newest.
+	// Visible is the newest position.
 	Visible uint64
-	Oldest  uint64
-	First   uint64
+	// Oldest is the oldest retained position.
+	Oldest uint64
+	// First is the position of the oldest state, such as the initial list. A watch from any
+	// state starts there, or at Oldest if that is newer.
+	First uint64
 }
 
-// Start reads the options of a watch, as an API server does
+// Start interprets the options of a watch, like an API server
 // (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch):
 //
-//   - a version n: the events after n.
-//   - no version: the present state, then events.
-//   - "0", any state: the oldest state, then events. That is the initial list of
-//     the storm, or the oldest position that is retained. (An API server returns
-//     the state of its cache. With the oldest, a client misses nothing that got
-//     "0" from the list of a storm without an initial list.)
-//   - with sendInitialEvents: the present state, an annotated bookmark where
-//     bookmarks are allowed, then events.
+//   - version n: the events after n.
+//   - no version: the current state, then events.
+//   - "0", any state: the oldest state, then events. That is the initial list of the
+//     storm, or the oldest retained position. (An API server returns the state of its
+//     cache. The oldest state ensures that a client misses no event if a storm has no
+//     initial list and its list returned "0".)
+//   - sendInitialEvents: the current state, an annotated bookmark if bookmarks are
+//     allowed, then events.
 //   - sendInitialEvents=false without a version: events from now on.
 //
-// The error is an [apierrors.StatusError]: 500 without a reason for a version that
-// is not a number, Expired for one that is not retained, and a Timeout with the
-// cause ResourceVersionTooLarge for one in the future. (An API server lets a watch
+// The error is an [apierrors.StatusError]. An invalid number is a 500 without a reason. A
+// version that is not retained is Expired. A future version is a Timeout with the cause
+// ResourceVersionTooLarge. (An API server lets a watch from the future wait.)
 // from the future wait.)
 func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
 	n, err := parse(version)
@@ -70,9 +74,8 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 	}
 }
 
-// ListAt returns the position whose state a list returns: the version where match
-// is Exact, else the present. Errors are those of Start, except that a version
-// that is not a number is a BadRequest.
+// ListAt returns the position of a list: the version if match is Exact, else the current
+// position. Errors are those of Start, except that an invalid number is a BadRequest.
 func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
 	n, err := parse(version)
 	switch {
@@ -89,20 +92,20 @@ func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint6
 	}
 }
 
-// TooOld returns the error for a watch from a version that is no longer retained,
-// in the words of k8s.io/apiserver's watch cache.
+// TooOld returns the error for a watch from a version that is no longer retained. Its text is
+// that of k8s.io/apiserver's watch cache.
 func TooOld(n, oldest uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
 }
 
-// CheckVersion refuses an invalid version with 500 and no reason, as an API server
-// does for GET and WATCH.
+// CheckVersion rejects an invalid version with status 500 and no reason, as an API server does
+// for GET and WATCH.
 func CheckVersion(version string) error {
 	_, err := parse(version)
 	return err
 }
 
-// parse returns the position of a version; an empty one is 0.
+// parse returns the position of a version; the empty version is 0.
 func parse(version string) (uint64, error) {
 	if version == "" {
 		return 0, nil
@@ -121,7 +124,7 @@ func parse(version string) (uint64, error) {
 }
 
 // tooLarge returns the error of k8s.io/apiserver's storage package (v0.37,
-// NewTooLargeResourceVersionError), which makes client-go list without a version.
+// NewTooLargeResourceVersionError). It makes client-go list without a version.
 func tooLarge(n, visible uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", n, visible), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
