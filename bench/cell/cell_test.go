@@ -13,7 +13,7 @@ import (
 	"watchlab/bench/cell"
 )
 
-// sink keeps the compiler from leaving allocations out.
+// sink prevents the compiler from removing allocations.
 var sink []*[64]byte
 
 func TestResult(t *testing.T) {
@@ -141,8 +141,8 @@ func TestNothingDropsOutOfTheHistogram(t *testing.T) {
 	}
 }
 
-// TestSchedule: releases are judged by the budget, and those that came when the
-// schedule was over are counted.
+// TestSchedule: Lag counts releases beyond the budget and releases after the end of the
+// schedule.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rec cell.Recorder
@@ -239,7 +239,7 @@ func TestResultJSON(t *testing.T) {
 	}
 }
 
-// begunAndEnded is a recorder with a count, over a moment of real time.
+// begunAndEnded returns a recorder with a count and a short real duration.
 func begunAndEnded() *cell.Recorder {
 	rec := new(cell.Recorder)
 	rec.Begin()

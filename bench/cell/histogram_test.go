@@ -14,7 +14,7 @@ import (
 	"watchlab/bench/cell"
 )
 
-// quantiles sums durations up.
+// quantiles returns the quantiles of durations.
 func quantiles(t interface{ Fatal(...any) }, durations []time.Duration) cell.Quantiles {
 	got, err := cell.QuantilesOf(durations)
 	if err != nil {
@@ -31,8 +31,8 @@ var anyDuration = rapid.OneOf(
 	rapid.SampledFrom([]time.Duration{math.MinInt64, -time.Second, -1, 0, 1, 2047, 2048, time.Hour - 1, time.Hour, time.Hour + 1, math.MaxInt64}),
 )
 
-// TestMergeIsExact: the parts' sum is what one recorder would have found, in
-// every figure and in every bucket.
+// TestMergeIsExact: merged parts equal one recorder with all durations, in every figure
+// and every bucket.
 func TestMergeIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOfN(anyDuration, 1, 200).Draw(t, "durations")

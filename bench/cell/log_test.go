@@ -14,8 +14,7 @@ import (
 	"watchlab/bench/cell"
 )
 
-// TestLogKeepsEverything: what is read back is what was written, the exact figures
-// among it.
+// TestLogKeepsEverything: reading a log restores all figures exactly.
 func TestLogKeepsEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want []cell.Interval
@@ -57,7 +56,8 @@ func log(t *testing.T) (string, []string) {
 	return b.String(), strings.SplitAfter(b.String(), "\n")
 }
 
-// TestOthersReadTheLog: HdrHistogram's own reader takes it, comments and all.
+// TestOthersReadTheLog: the HdrHistogram library reads the log and ignores the
+// comments.
 func TestOthersReadTheLog(t *testing.T) {
 	text, _ := log(t)
 	r := hdrhistogram.NewHistogramLogReader(strings.NewReader(text))
@@ -72,7 +72,7 @@ func TestOthersReadTheLog(t *testing.T) {
 	}
 }
 
-// TestOlderLog: without the exact figures, what the histogram knows is read.
+// TestOlderLog: a log without exact figures yields those of the histogram.
 func TestOlderLog(t *testing.T) {
 	_, lines := log(t)
 	var older strings.Builder

@@ -12,8 +12,7 @@ import (
 // threads are counted can be tested on machines whose processor has no counters.
 var faults = event{"faults", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS}
 
-// TestAllThreadsAreCountedOnce: those that were there, those that came later, and
-// those that have ended.
+// TestAllThreadsAreCountedOnce: existing, new and ended threads are counted once.
 func TestAllThreadsAreCountedOnce(t *testing.T) {
 	p := openEvents([]event{faults})
 	if p == nil {
@@ -47,7 +46,7 @@ func TestAllThreadsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// touch takes pages from the system, one by one, and gives them back.
+// touch allocates pages from the system one by one and returns them.
 func touch(t *testing.T, pages int) {
 	block, err := unix.Mmap(-1, 0, pages*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -63,8 +62,8 @@ func touch(t *testing.T, pages int) {
 	}
 }
 
-// TestMemoryIsOfTheMeasurement: what was resident before is not its peak, what is
-// resident for a moment in between is.
+// TestMemoryIsOfTheMeasurement: the peak excludes memory that was resident before the
+// measurement, and includes memory that is resident only briefly.
 func TestMemoryIsOfTheMeasurement(t *testing.T) {
 	const size = 128 << 20
 	measure := func(do func()) Memory {

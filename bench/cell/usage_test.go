@@ -16,15 +16,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// spin keeps a processor busy without allocating.
+// spin uses CPU time without allocating.
 func spin(d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
 		runtime.Gosched()
 	}
 }
 
-// TestMeasuringCostsNothing: what the recorder itself allocates stands in no
-// figure, its looks at the heap included.
+// TestMeasuringCostsNothing: no figure includes the recorder's own allocations, even
+// with heap samples.
 func TestMeasuringCostsNothing(t *testing.T) {
 	for name, recorder := range map[string]func() *cell.Recorder{
 		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": cell.Alone,
@@ -55,8 +55,8 @@ func TestMeasuringCostsNothing(t *testing.T) {
 	}
 }
 
-// TestMemoryAlone: garbage that is gone at the end, and was not there at the
-// beginning, is in the peak.
+// TestMemoryAlone: the peak includes garbage that is created and freed during the
+// measurement.
 func TestMemoryAlone(t *testing.T) {
 	const size = 64 << 20
 	rec := cell.Alone()
@@ -105,8 +105,7 @@ func TestMemoryIsToldAloneOnly(t *testing.T) {
 	}
 }
 
-// TestNeverEnded: a recorder that was left in mid-measurement leaves nothing
-// running (goleak looks).
+// TestNeverEnded: a recorder without End leaves no goroutine (goleak checks).
 func TestNeverEnded(t *testing.T) {
 	rec := cell.Alone()
 	rec.Begin()
@@ -115,8 +114,8 @@ func TestNeverEnded(t *testing.T) {
 	}
 }
 
-// TestAround: what encloses the measurement is in none of its figures, and is ended
-// though the measurement wasn't.
+// TestAround: no figure includes start and stop. stop is called even if the measurement
+// fails.
 func TestAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// spec is a run in each of the modes.
+// spec returns a valid Spec of a mode.
 func spec(mode fleet.Mode) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
@@ -50,7 +50,7 @@ func spec(mode fleet.Mode) fleet.Spec {
 	return s
 }
 
-// TestBuild: what is applied for a run of each mode, to the letter.
+// TestBuild compares the objects of each mode with golden files.
 func TestBuild(t *testing.T) {
 	for _, mode := range fleet.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// jobOf returns the Job that plays.
+// jobOf returns the Job of the playing pods.
 func jobOf(t *testing.T, objects []*unstructured.Unstructured) *batchv1.Job {
 	t.Helper()
 	for _, o := range objects {
@@ -103,8 +103,8 @@ func jobOf(t *testing.T, objects []*unstructured.Unstructured) *batchv1.Job {
 	return nil
 }
 
-// TestOverlays: each of them builds in each mode, for any number of shards, and what it
-// says of pods is said of all that the mode adds.
+// TestOverlays: each overlay builds in each mode for any number of pods, and patches
+// the pods of all components.
 func TestOverlays(t *testing.T) {
 	if have := fleet.Overlays(); !slices.Contains(have, "kind") || !slices.Contains(have, "large") {
 		t.Fatalf("overlays %q", have)
@@ -159,8 +159,7 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestOwnOverlay: a folder of the user's stands on the base like those that are built
-// in.
+// TestOwnOverlay: a user's overlay builds on the same base as the embedded ones.
 func TestOwnOverlay(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {

@@ -14,7 +14,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 )
 
-// fakeFleet is the fleet of a cluster that does nothing by itself.
+// fakeFleet returns a Fleet of a fake cluster without controllers.
 func fakeFleet(t *testing.T) (*Fleet, *batchv1.Job) {
 	t.Helper()
 	plan, err := testPlan.YAML()
@@ -36,8 +36,8 @@ func fakeFleet(t *testing.T) (*Fleet, *batchv1.Job) {
 	}, job
 }
 
-// TestFollow: what changes is shown, once; the end of the Job is the end; and a run
-// that is left goes on.
+// TestFollow: each change is shown once, and the end of the Job ends Follow. Ending ctx
+// does not end the run.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, job := fakeFleet(t)

@@ -80,28 +80,21 @@ type Plan struct {
 	Run string `json:"run"`
 	// Mode selects the source of the storm.
 	Mode Mode `json:"mode"`
-
 	// Pods is the number of playing pods: the completions of their Job.
 	Pods int `json:"pods"`
-
 	// Writers is the number of writers: the completions of their Job. It is 0 except in
 	// mode cluster.
 	Writers int `json:"writers,omitempty"`
-
 	// Experiment is the Spec that each pod plays, as JSON (package experiment).
 	Experiment json.RawMessage `json:"experiment"`
-
 	// PushMetrics and Pyroscope are URLs for the telemetry of each pod; empty for none.
 	PushMetrics string `json:"pushMetrics,omitempty"`
 	Pyroscope   string `json:"pyroscope,omitempty"`
-
 	// Upload is the target of results: configmap, log, dir=PATH or s3=URL.
 	Upload string `json:"upload"`
-
 	// Barrier is the timeout of a pod for the other pods before each cell; 0 disables
 	// the barrier.
 	Barrier metav1.Duration `json:"barrier"`
-
 	// Server is the Service of the simulated API server. It is empty except in mode
 	// shared-server.
 	Server string `json:"server,omitempty"`

@@ -14,7 +14,6 @@ import (
 type Spec struct {
 	// Plan is mounted into each pod, as [PlanFile].
 	Plan Plan
-
 	// Files are mounted beside the plan, in [PlanDir]; the keys are file names.
 	Files map[string][]byte
 	// Namespace of the run. A missing one is created with the restricted Pod Security
@@ -25,11 +24,9 @@ type Spec struct {
 	// Overlay is one of [Overlays], or a directory with a kustomization that refers to
 	// ../../base as they do; empty for the plain base.
 	Overlay string
-
 	// Dashboards is the kustomization of the dashboards for the overlay kind-observed;
 	// may be nil.
 	Dashboards fs.FS
-
 	// Serve are flags of the simulated API server (watchlab serve), in mode
 	// shared-server.
 	Serve []string

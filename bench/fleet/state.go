@@ -40,7 +40,6 @@ type Pod struct {
 	// Writer: a writer of mode cluster. Index is the completion index of the Job.
 	Writer bool
 	Index  int
-
 	// Name and Node are the name and the node of the last pod.
 	Name, Node string
 	// Phase is that of the index.

@@ -19,7 +19,7 @@ var (
 	testPlan = Plan{Run: "mine", Mode: ModeSelf, Pods: 4, Upload: "configmap"}
 )
 
-// podOf returns a pod of a shard's, its nth.
+// podOf returns the n-th pod of an index.
 func podOf(index, nth int, phase corev1.PodPhase) *corev1.Pod {
 	name := "watchlab-mine-" + strconv.Itoa(index) + "-" + strconv.Itoa(nth)
 	return &corev1.Pod{
@@ -101,7 +101,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateOfWriters: they are told of, and not counted among those that play.
+// TestStateOfWriters: writers are listed but not counted as playing pods.
 func TestStateOfWriters(t *testing.T) {
 	plan := testPlan
 	plan.Mode, plan.Pods, plan.Writers = ModeCluster, 1, 1

@@ -9,7 +9,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestAnAAPair: every comparison plays one of its cells twice, beside all others.
+// TestAnAAPair: each comparison plays one of its cells twice.
 func TestAnAAPair(t *testing.T) {
 	base := func(impl, rate string) lab.Cell {
 		c, _ := newCell(impl, rate, steady(10, time.Second))

@@ -12,8 +12,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestBudgetOfTime: as many rounds as fit, an equal share of what is left for each
-// comparison, and one round whatever the time.
+// TestBudgetOfTime: a run plays as many rounds as fit and at least one. Each comparison
+// gets an equal share of the remaining time.
 func TestBudgetOfTime(t *testing.T) {
 	one := func(impl string, takes time.Duration) lab.Comparison {
 		c, _ := newCell(impl, "", steady(10, takes))
@@ -66,8 +66,7 @@ func TestBudgetOfTime(t *testing.T) {
 	}
 }
 
-// TestABudgetOfBrokenCells: cells that are played no more take no time, and don't
-// keep the run going.
+// TestABudgetOfBrokenCells: skipped cells take no time and do not extend the run.
 func TestABudgetOfBrokenCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, _ := newCell("bad", "", func(int) *fake {
@@ -80,7 +79,7 @@ func TestABudgetOfBrokenCells(t *testing.T) {
 	})
 }
 
-// TestABudgetThatIsResumed: the time that was spent before counts.
+// TestABudgetThatIsResumed: the time before the resumption counts.
 func TestABudgetThatIsResumed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -132,8 +131,7 @@ func TestBudgetsThatCannotBeRun(t *testing.T) {
 	}
 }
 
-// TestLeft: the time left is what the plays to come take, if each cell goes on as
-// it did.
+// TestLeft: the remaining time is the mean time of each cell times its plays to come.
 func TestLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 3

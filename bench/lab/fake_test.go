@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake is a workload that takes a given time and goes wrong on demand. Its
-// steps are nil where nothing special happens.
+// fake is a workload with a given duration and injected errors. A nil step does
+// nothing.
 type fake struct {
 	events   uint64
 	takes    time.Duration
-	late     float64 // share of 1000 releases, by 5 ms; negative: none is reported
+	late     float64 // share of 1000 releases that are 5 ms late; negative: no release is reported
 	budget   time.Duration
 	setup    func(context.Context) error
 	run      func(context.Context) error
@@ -102,10 +102,10 @@ func (f *fake) Teardown() error {
 	return nil
 }
 
-// player makes the workload of the n-th play of a cell, the warm-up being 0.
+// player returns the workload of the n-th play of a cell; play 0 is the warm-up.
 type player func(n int) *fake
 
-// newCell is a cell whose plays are counted.
+// newCell returns a cell that counts its plays.
 func newCell(impl, rate string, p player) (lab.Cell, *int) {
 	plays := new(int)
 	c := lab.Cell{
@@ -123,7 +123,7 @@ func newCell(impl, rate string, p player) (lab.Cell, *int) {
 	return c, plays
 }
 
-// steady takes as long each time.
+// steady returns a workload with a constant duration.
 func steady(events uint64, takes time.Duration) player {
 	return func(int) *fake { return &fake{events: events, takes: takes, late: -1} }
 }
@@ -132,7 +132,7 @@ func comparison(cells ...lab.Cell) []lab.Comparison {
 	return []lab.Comparison{{Family: "queue", Title: "fakes", Cells: cells}}
 }
 
-// readAll returns the files of a folder, by path in it.
+// readAll returns the files of a directory by relative path.
 func readAll(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -178,8 +178,8 @@ func verdicts(o *lab.Outcome) map[string]string {
 
 const childDir = "LAB_TEST_CHILD_DIR"
 
-// childRun is a run in a process of its own, which the parent kills; it takes up
-// the one that it finds. It tells each finished cell on its output.
+// childRun is a run in a process that the parent kills. It resumes an existing run. It
+// prints each finished cell.
 func childRun(dir string) {
 	_, err := childLab(dir, func(p lab.Progress) {
 		if p.Finished && p.Round > 0 {
@@ -190,7 +190,7 @@ func childRun(dir string) {
 	os.Exit(1)
 }
 
-// childRounds are more than a child plays before it is killed.
+// childRounds exceeds the number of rounds that a child plays before it is killed.
 const childRounds = 10
 
 func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {

@@ -18,9 +18,8 @@ import (
 	"watchlab/bench/profile"
 )
 
-// TestFresh: each play is handed to Fresh, by the cell's name, that of the A/A
-// pair's second by the name of the first; nothing is warmed up, and what comes back
-// is judged like anything else.
+// TestFresh: Fresh gets the name of each cell, and for the second cell of an A/A pair
+// the name of the first. There is no warm-up, and the results get verdicts as usual.
 func TestFresh(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +71,7 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-// TestWhatIsHandedOver: results and errors come out as they went in.
+// TestWhatIsHandedOver: results and errors survive the transfer between processes.
 func TestWhatIsHandedOver(t *testing.T) {
 	want := cell.Result{
 		EventsIn: 3, Elapsed: time.Second, EventsPerSecond: 3, Memory: &cell.Memory{HeapBytes: 1, PeakHeapBytes: 2},
@@ -116,7 +115,7 @@ func TestPlayCellThatIsNotThere(t *testing.T) {
 	}
 }
 
-// profiler is one that keeps a log of what it was asked for.
+// profiler records its calls.
 type profiler struct {
 	log         *[]string
 	start, stop error
@@ -130,8 +129,8 @@ func (p profiler) Start(cell string) (func() error, error) {
 	}, p.start
 }
 
-// TestProfile: a round more, which doesn't count, with labels; and what is broken
-// in it is broken.
+// TestProfile: plays for profiles carry labels and do not count as a round. A broken
+// invariant in one fails the cell.
 func TestProfile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
@@ -182,7 +181,7 @@ func TestProfile(t *testing.T) {
 	})
 }
 
-// TestShortCellsAreProfiledAgain: until there is something to be seen.
+// TestShortCellsAreProfiledAgain: a short cell is played several times for its profile.
 func TestShortCellsAreProfiledAgain(t *testing.T) {
 	for takes, want := range map[time.Duration]int{400 * time.Millisecond: 3, time.Millisecond: 10, time.Minute: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -225,8 +224,8 @@ func TestWhatIsPlayedTogetherHasNothingOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestVerdictsOnTheMachine: what the machine did is none of the variant's fault, but
-// its figures can't be believed.
+// TestVerdictsOnTheMachine: disturbance by the machine makes a verdict invalid but not
+// failed.
 func TestVerdictsOnTheMachine(t *testing.T) {
 	steal := func(shares ...float64) (hosts []cell.Host) {
 		for _, s := range shares {

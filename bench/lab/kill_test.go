@@ -16,9 +16,9 @@ import (
 	"watchlab/bench/stats"
 )
 
-// TestAKilledRunKeepsItsRounds kills a run with a signal that cannot be caught,
-// after different numbers of cells, reads what it left, and takes it up again: in a
-// process that is killed as well, and in the end in this one.
+// TestAKilledRunKeepsItsRounds kills a run with SIGKILL after different numbers of
+// cells and reads its results. It resumes the run in another killed process, and
+// finally in this one.
 func TestAKilledRunKeepsItsRounds(t *testing.T) {
 	for _, kills := range [][]int{{1, 1, 2}, {9}} {
 		dir := filepath.Join(t.TempDir(), "results")
@@ -87,8 +87,8 @@ func TestAKilledRunKeepsItsRounds(t *testing.T) {
 	}
 }
 
-// killed runs the child until it has finished so many cells, kills it, and returns
-// how often it told of each.
+// killed runs the child until it has finished this number of cells and kills it. It
+// returns the number of reports per cell.
 func killed(t *testing.T, dir string, cells int) map[string]int {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -118,7 +118,7 @@ func killed(t *testing.T, dir string, cells int) map[string]int {
 	return told
 }
 
-// benchFile returns how many lines bench.txt has of each cell.
+// benchFile returns the number of lines of each cell in bench.txt.
 func benchFile(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, lab.BenchFile))

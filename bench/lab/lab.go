@@ -25,19 +25,16 @@ import (
 // Workload is one play of a cell. The lab uses each Workload once.
 type Workload interface {
 	// Setup builds everything that is not measured.
-	Setup(ctx context.Context) error // builds what is not measured
-
+	Setup(ctx context.Context) error
 	// Run plays the whole input between rec.Begin and rec.End. It returns ctx's error
 	// soon after ctx ends; the lab then drops the cell.
-	Run(ctx context.Context, rec *cell.Recorder) error // plays between rec.Begin and rec.End; returns ctx's error soon after ctx ends
-
+	Run(ctx context.Context, rec *cell.Recorder) error
 	// Check returns nil or an error that wraps the broken invariants. It is called
 	// after a Run without error.
-	Check() error // called after a Run without error; wraps the broken invariants
-
+	Check() error
 	// Teardown frees the resources of Setup and Run. It is called once after Setup,
 	// even if Setup failed.
-	Teardown() error // called once after Setup, even if that failed
+	Teardown() error
 }
 
 // The invariants, by name.

@@ -38,7 +38,6 @@ func (e *MixedError) Unwrap() error { return ErrShares }
 type MergeOptions struct {
 	Name string   // of the run; empty: that of the shares
 	Args []string // for env.json; nil: those of the shares
-
 	// Experiment, if not nil, is the Experiment of the merged outcome ([Options]). The
 	// experiments of the shares are not copied: each describes only its share.
 	Experiment json.RawMessage

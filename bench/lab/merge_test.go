@@ -19,12 +19,12 @@ import (
 	"watchlab/bench/stats"
 )
 
-// part is what one process measures of a play.
+// part holds the measurements of one process in one play.
 type part struct {
 	latencies, lags []time.Duration
 }
 
-// measured is what a recorder makes of a part, as if it took so long.
+// measured returns a recorder's result for a part with the given duration.
 func measured(p part, takes time.Duration) cell.Result {
 	rec := new(cell.Recorder)
 	rec.Begin()
@@ -63,8 +63,7 @@ func measured(p part, takes time.Duration) cell.Result {
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// oneCell is a share whose outcome has one cell, played over the rounds, begun with the
-// others.
+// oneCell returns a share with one cell, played over the rounds with a common start.
 func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Share {
 	ended := began.Add(time.Hour)
 	result := lab.CellResult{Name: "Queue", Labels: labels, Guarantees: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
@@ -86,7 +85,7 @@ func oneCell(index, of int, labels []lab.Label, rounds ...cell.Result) lab.Share
 
 var unpaced = []lab.Label{{Key: "impl", Value: "a"}}
 
-// steadyShares are shares of which each measured the same number of events in so long,
+// steadyShares returns shares with the same number of events and the given durations,
 // over three rounds.
 func steadyShares(takes ...time.Duration) []lab.Share {
 	var shares []lab.Share
@@ -106,9 +105,9 @@ func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Out
 	return o
 }
 
-// TestMergeIsTheWhole: what shares measured of the parts of a storm is, merged, what one
-// process would have measured of all of it: every count and every bucket, whatever way
-// the parts were drawn, and in whatever order they come.
+// TestMergeIsTheWhole: merged shares equal the measurement of the whole storm in one
+// process. Every count and every bucket is equal, for any division of the storm and any
+// order of the shares.
 func TestMergeIsTheWhole(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -171,7 +170,7 @@ func TestMergeIsTheWhole(t *testing.T) {
 	}
 }
 
-// TestMergedFigures: how each kind of figure is merged.
+// TestMergedFigures: each kind of figure is merged by its own rule.
 func TestMergedFigures(t *testing.T) {
 	one := measured(part{latencies: make([]time.Duration, 1)}, time.Second)
 	three := measured(part{latencies: make([]time.Duration, 3)}, 2*time.Second)
@@ -210,8 +209,8 @@ func TestMergedFigures(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfMergedCells: the worst of the shares', who is to blame, and what only all
-// together show.
+// TestVerdictsOfMergedCells: the worst verdict of the shares wins, with their indexes.
+// Some verdicts need all shares.
 func TestVerdictsOfMergedCells(t *testing.T) {
 	const ms = time.Millisecond
 	verdict := func(shares []lab.Share, i int, v lab.Verdict) {
@@ -346,7 +345,7 @@ func TestVerdictsOfMergedCells(t *testing.T) {
 	}
 }
 
-// TestMergedLag: of cells that no figure is shown of, the worst lag is kept.
+// TestMergedLag: cells without figures keep the worst lag.
 func TestMergedLag(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second, time.Second)
 	for i, share := range []float64{0.02, 0.5, 0} {
@@ -439,7 +438,7 @@ func TestMergeRefusesShares(t *testing.T) {
 	}
 }
 
-// TestMergeTellsOfMachines: where shares ran may differ.
+// TestMergeTellsOfMachines: shares may run on different machines.
 func TestMergeTellsOfMachines(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second)
 	steal := 0.25
@@ -463,7 +462,7 @@ func TestMergeTellsOfMachines(t *testing.T) {
 	}
 }
 
-// TestMergeOfABudget: as many rounds as all have.
+// TestMergeOfABudget: the merged run has the rounds that all shares have.
 func TestMergeOfABudget(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second)
 	for i := range shares {
@@ -505,7 +504,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestMergedFolder: a merged run is a results folder like any other.
+// TestMergedFolder: a merged run is written as a normal results folder.
 func TestMergedFolder(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second)
 	retried := shares[0]

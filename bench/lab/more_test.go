@@ -15,15 +15,15 @@ import (
 	"watchlab/bench/stats"
 )
 
-// at is the cell of a variant at a number of keys.
+// at returns the cell of a variant at a number of keys.
 func at(impl string, keys int, p player) lab.Cell {
 	c, _ := newCell(impl, "", p)
 	c.Labels = []lab.Label{{Key: "impl", Value: impl}, {Key: "keys", Value: fmt.Sprint(keys)}}
 	return c
 }
 
-// TestMore: each answer is played over all rounds, interleaved by itself, and the
-// question comes with all that was found before.
+// TestMore: each batch is played over all rounds and interleaved by itself. More gets
+// all earlier results.
 func TestMore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,6 @@ type Outcome struct {
 	Spent       time.Duration `json:"spentNs,omitempty"`  // over all resumptions
 	Fresh       bool          `json:"fresh,omitempty"`    // each play had its own process and no warm-up
 	Interrupted bool          `json:"interrupted"`        // the run ended before all rounds were played
-
 	// Experiment is [Options].Experiment: the Spec of the run, as JSON.
 	Experiment  json.RawMessage    `json:"experiment,omitempty"`
 	Comparisons []ComparisonResult `json:"comparisons"`        // in the order of play
@@ -48,7 +47,6 @@ type Outcome struct {
 	Surfaces    []stats.Surface    `json:"surfaces,omitempty"` // results of two-dimensional sweeps
 	Merged      *Merged            `json:"merged,omitempty"`   // nil for a run of one process
 	Env         Env                `json:"-"`                  // environment; stored in env.json
-
 	// Dir is the results folder; empty if nothing is written.
 	Dir string `json:"-"`
 }

@@ -15,8 +15,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// told is what a test knows of a run: which round is played, and how often each
-// cell was played in each.
+// told records the current round of a run and the number of plays per cell and round.
 type told struct {
 	round int
 	plays map[string]int
@@ -89,7 +88,7 @@ func (s *told) varied() []lab.Comparison {
 	return append(first, comparison(s.cell("second", "", nil, nil))...)
 }
 
-// sum is what a finished run found, without its times.
+// sum returns the results of a finished run without its times.
 func sum(o *lab.Outcome) string {
 	var b strings.Builder
 	for _, c := range o.Comparisons {
@@ -107,8 +106,8 @@ func sum(o *lab.Outcome) string {
 	return b.String()
 }
 
-// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in eight, and again soon after,
-// takes it up again, and compares it with one that was left alone.
+// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in eight, and again
+// soon after. It resumes the run and compares it with an uninterrupted one.
 func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 	const rounds = 3
 	var whole string
@@ -193,7 +192,7 @@ func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
 	}
 }
 
-// TestResumeRefuses: what isn't the same run is not mixed with it.
+// TestResumeRefuses: resuming rejects a different run.
 func TestResumeRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	run := func(change func([]lab.Comparison, *lab.Options)) (*lab.Outcome, error) {
@@ -269,7 +268,7 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce: a folder that a run is writing to isn't written to by another.
+// TestTwoAtOnce: two runs cannot write to the same folder.
 func TestTwoAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +291,8 @@ func TestTwoAtOnce(t *testing.T) {
 	})
 }
 
-// TestResumeOfWhatHadEnded plays nothing, and shows what was found.
+// TestResumeOfWhatHadEnded: resuming a finished run plays nothing and returns its
+// results.
 func TestResumeOfWhatHadEnded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestResumeOfWhatHadEnded(t *testing.T) {
 	})
 }
 
-// TestResumeAfterAnError: a run that a Begin ended is unfinished as well.
+// TestResumeAfterAnError: a run that ended with an error of Begin can be resumed.
 func TestResumeAfterAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {

@@ -431,9 +431,8 @@ func TestProgressCountsToTheEnd(t *testing.T) {
 	})
 }
 
-// TestTogether: the cells of a round run at the same time, and none is charged
-// with what the process spent; who broke an invariant is left out of the rounds
-// that follow.
+// TestTogether: the cells of a round run concurrently, and no cell is charged for the
+// process's costs. A cell that broke an invariant is left out of later rounds.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := newCell("a", "", steady(1000, time.Second))

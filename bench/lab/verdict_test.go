@@ -63,8 +63,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestBudget: what is late is the workload's to say, and the verdict says what was
-// never released in time.
+// TestBudget: the workload sets the budget of a release. The verdict reports the
+// releases that missed the schedule.
 func TestBudget(t *testing.T) {
 	for budget, want := range map[time.Duration]string{
 		10 * time.Millisecond: "valid",

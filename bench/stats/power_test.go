@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// noises are distributions of the logarithm of a round's figure, of about unit
-// variance.
+// noises are distributions of the logarithm of a round's figure, with variance of about
+// 1.
 var noises = map[string]func(*rand.Rand) float64{
 	"normal": (*rand.Rand).NormFloat64,
 	// skewed: most rounds are near the best, some are slow.
@@ -34,8 +34,8 @@ func draw(r *rand.Rand, noise func(*rand.Rand) float64, rounds int, median, devi
 	return values
 }
 
-// atMost is the number that a binomial count exceeds in fewer than one of
-// 10,000 cases.
+// atMost returns the number that a binomial count exceeds in fewer than 1 of 10,000
+// cases.
 func atMost(n int, p float64) int {
 	rest, term := 1.0, math.Pow(1-p, float64(n))
 	for k := 0; ; k++ {
@@ -46,8 +46,8 @@ func atMost(n int, p float64) int {
 	}
 }
 
-// TestAAFindsNothing compares equals with each other: differences are found no
-// more often than the confidence says.
+// TestAAFindsNothing: comparing equal sides finds differences no more often than the
+// confidence allows.
 func TestAAFindsNothing(t *testing.T) {
 	for name, noise := range noises {
 		for _, rounds := range []int{5, 10} {
@@ -73,8 +73,8 @@ func TestAAFindsNothing(t *testing.T) {
 	}
 }
 
-// TestAPlantedSlowdownIsFound slows one side down by 5 %, at the noise and with
-// the rounds of a quiet machine.
+// TestAPlantedSlowdownIsFound slows one side down by 5 %, with the noise and the rounds
+// of a quiet machine.
 func TestAPlantedSlowdownIsFound(t *testing.T) {
 	const repeats, slowdown, deviation = 400, 0.95, 0.02
 	for name, noise := range noises {
@@ -109,8 +109,8 @@ func TestAPlantedSlowdownIsFound(t *testing.T) {
 	}
 }
 
-// TestPowerIsAsSaid plants a change of the size that is said to be seen, with
-// the noise known rather than estimated.
+// TestPowerIsAsSaid plants a change of the detectable size, with known instead of
+// estimated noise.
 func TestPowerIsAsSaid(t *testing.T) {
 	const repeats, deviation = 2000, 0.03
 	for _, s := range []sizes{{4, 4}, {5, 5}, {4, 7}, {10, 10}, {20, 12}} {
@@ -160,8 +160,7 @@ func TestMinDetectable(t *testing.T) {
 	}
 }
 
-// TestCritical: with u pairs in order the test is significant, with one fewer it
-// isn't.
+// TestCritical: the test is significant with u ordered pairs, and not with u-1.
 func TestCritical(t *testing.T) {
 	for _, s := range []sizes{{4, 4}, {3, 5}, {5, 5}, {6, 9}, {12, 12}, {60, 60}} {
 		u := critical(s.n, s.m)

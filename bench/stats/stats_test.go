@@ -125,7 +125,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// result is a measurement of which every figure follows from speed.
+// result returns a measurement whose figures all depend on speed.
 func result(speed float64, paced bool) cell.Result {
 	q := cell.Quantiles{Count: 1000, P50: 1500, P90: 2500, P99: time.Duration(speed), P999: 90000, Max: 123456}
 	r := cell.Result{
@@ -143,7 +143,7 @@ func result(speed float64, paced bool) cell.Result {
 
 var config = stats.Config{GOOS: "linux", GOARCH: "amd64", Pkg: "watchlab", CPU: "Some  CPU @ 2 GHz", Commit: "abc123", GOMAXPROCS: 2}
 
-// write writes five rounds of two variants, interleaved as a run does.
+// write writes five rounds of two variants, interleaved like a run.
 func write(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -217,8 +217,8 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestValuesTellsOnlyWhatIsKnown: memory and counters where they were measured,
-// the longest pause where there is one or none can have been.
+// TestValuesTellsOnlyWhatIsKnown: memory and counters appear only if measured. The
+// longest pause appears if it is known or there was no collection.
 func TestValuesTellsOnlyWhatIsKnown(t *testing.T) {
 	of := func(r cell.Result) map[string]float64 {
 		out := map[string]float64{}
@@ -257,8 +257,7 @@ func TestValuesTellsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestBenchstatAgrees has the real benchstat read the same file: its medians
-// are ours.
+// TestBenchstatAgrees: benchstat reads the same file and shows the same medians.
 func TestBenchstatAgrees(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.txt")
 	data := write(t)

@@ -15,9 +15,8 @@ var sparc = []struct{ n, x float64 }{
 	{1, 64.9}, {18, 995.9}, {36, 1652.4}, {72, 1853.2}, {108, 1828.9}, {144, 1775.0}, {216, 1702.2},
 }
 
-// TestPublishedFit holds the fit to what R's nls finds for the same points with
-// all weights equal, as the page of the usl package shows it
-// (github.com/smoeding/usl, README).
+// TestPublishedFit compares the fit with that of R's nls for the same points and equal
+// weights (github.com/smoeding/usl, README).
 func TestPublishedFit(t *testing.T) {
 	var n, x, w []float64
 	for _, p := range sparc {
@@ -78,7 +77,8 @@ func TestFitFindsTheLaw(t *testing.T) {
 	}
 }
 
-// TestFitIsOfThePoints: their order doesn't matter, and they keep it.
+// TestFitIsOfThePoints: the fit does not depend on the order of the points and does not
+// change it.
 func TestFitIsOfThePoints(t *testing.T) {
 	points := []ScalePoint{
 		{8, []float64{4.5, 4.6}}, {1, []float64{1, 1.1}}, {16, []float64{4.9, 5.3}}, {2, []float64{1.9, 1.8}}, {4, []float64{3.2, 3.1}},
@@ -94,8 +94,8 @@ func TestFitIsOfThePoints(t *testing.T) {
 	}
 }
 
-// TestFitStaysWithinItsBounds: throughput that grows more than linearly has
-// neither contention nor coherency, rather than negative ones.
+// TestFitStaysWithinItsBounds: superlinear throughput yields zero contention and
+// coherency, not negative values.
 func TestFitStaysWithinItsBounds(t *testing.T) {
 	var points []ScalePoint
 	for _, n := range []float64{1, 2, 4, 8} {
@@ -113,8 +113,8 @@ func TestFitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
-// TestIntervalsHoldTheLaw: of many fits to noisy points, the intervals hold the
-// parameters about as often as they say.
+// TestIntervalsHoldTheLaw: over many fits to noisy points, the intervals cover the
+// parameters at about their nominal rate.
 func TestIntervalsHoldTheLaw(t *testing.T) {
 	for _, rounds := range []int{1, 5} {
 		t.Run(fmt.Sprintf("%d rounds", rounds), func(t *testing.T) { intervalsHold(t, rounds) })

@@ -74,10 +74,8 @@ type Options struct {
 	// processes of one member.
 	Self   Member
 	Holder string
-
 	// Pods and Writers are the numbers of members; there is at least one pod.
 	Pods, Writers int
-
 	// Plays is the number of positions of the run, for progress reports.
 	Plays int
 	// Wait is the timeout for other members at one position, and for requests; more

@@ -30,7 +30,7 @@ const (
 	plays = 5
 )
 
-// place is a namespace with the Leases of one run, in a bubble of its own.
+// place is a namespace with the Leases of one run, in its own synctest bubble.
 type place struct {
 	*testing.T
 	client *fake.Clientset
@@ -76,7 +76,7 @@ func (p *place) join(m barrier.Member) *barrier.Barrier {
 	return b
 }
 
-// meet meets, and notes when and how the play began.
+// meet calls Meet and records the start.
 func (p *place) meet(b *barrier.Barrier, m barrier.Member, position int) barrier.Start {
 	p.Helper()
 	s, err := b.Meet(p.Context(), position, "a play")

@@ -39,7 +39,7 @@ var result = func() cell.Result {
 	return r
 }()
 
-// shard is what one of several measured. Those of other attempts differ.
+// shard returns the result of one pod. Results of different attempts differ.
 func shard(index, of, attempt int) *lab.Share {
 	ended, steal := began.Add(time.Minute), 0.0
 	s := &lab.Share{
@@ -77,8 +77,8 @@ func bundle(t testing.TB, index, of, attempt int) upload.Bundle {
 	return p
 }
 
-// TestAShardComesBack: unpacked, it is what was packed, histograms and environment
-// included, but for what follows from its rounds.
+// TestAShardComesBack: decoding restores the encoded result, with histograms and
+// environment but without the values computed from the rounds.
 func TestAShardComesBack(t *testing.T) {
 	sent := shard(2, 4, 1)
 	c := &sent.Outcome.Comparisons[0].Cells[0]
@@ -123,7 +123,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeFindsChanges: every bit of a bundle counts.
+// TestDecodeFindsChanges: Decode detects a change of any bit.
 func TestDecodeFindsChanges(t *testing.T) {
 	whole := bundle(t, 0, 2, 0).Data
 	for i := range whole {
@@ -147,7 +147,7 @@ func TestDecodeFindsChanges(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what isn't a bundle is an error, never a panic.
+// FuzzDecode: invalid data is an error, never a panic.
 func FuzzDecode(f *testing.F) {
 	f.Add(bundle(f, 0, 2, 0).Data)
 	f.Add([]byte("watchlab-bundle 1 abc\n{}\n"))
@@ -183,7 +183,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsNeedSurroundings: what a way lacks is said before anything is measured.
+// TestTargetsNeedSurroundings: opening a sink reports a missing part of the
+// environment, before any measurement.
 func TestTargetsNeedSurroundings(t *testing.T) {
 	for _, text := range []string{"configmap", "log"} {
 		w, err := upload.ParseTarget(text)

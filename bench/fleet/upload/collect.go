@@ -21,7 +21,6 @@ type Collected struct {
 	Outcome *lab.Outcome
 	// Damaged are the incomplete and damaged bundles.
 	Damaged []Damage
-
 	// Bundles is the number of bundles read, and Bytes their total size. Spool is the
 	// directory that holds them; the caller deletes it.
 	Bundles int

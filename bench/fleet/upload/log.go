@@ -119,7 +119,6 @@ func notBase64(c rune) bool {
 type assembly struct {
 	// where is the name of the source, for [Damage].
 	where string
-
 	// bundles are keyed by ID; ids holds their order of appearance.
 	bundles map[string]*assembled
 	ids     []string

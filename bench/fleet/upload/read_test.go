@@ -30,7 +30,7 @@ import (
 // The sizes of bundles that don't fit into one line, and into one ConfigMap.
 const lines, maps = 150_000, 1_200_000
 
-// large is a bundle of about that size.
+// large returns a bundle of about the given size.
 func large(t testing.TB, index, size int) upload.Bundle {
 	t.Helper()
 	s := shard(index, 2, 0)
@@ -51,7 +51,7 @@ func large(t testing.TB, index, size int) upload.Bundle {
 	return p
 }
 
-// names are the bundles that a reader finds, sorted, and what it finds damaged.
+// names returns the sorted IDs of the bundles that a reader finds, and their damage.
 func names(t testing.TB, r upload.Reader, run string) (found, damaged []string) {
 	t.Helper()
 	broken, err := r.Read(t.Context(), run, func(p upload.Bundle) error {
@@ -79,7 +79,7 @@ func store(t testing.TB, s upload.Sink, bundles ...upload.Bundle) {
 	}
 }
 
-// logOf is a log that holds text.
+// logOf returns a log with the given text.
 func logOf(name, text string) upload.Logs {
 	return upload.Logs{{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}}
 }
@@ -90,8 +90,8 @@ func logged(t testing.TB, bundles ...upload.Bundle) string {
 	return b.String()
 }
 
-// TestEveryWay: what is delivered is found again, once, whatever its size, and however
-// often it was delivered.
+// TestEveryWay: each kind of target returns an uploaded bundle exactly once, for any
+// size and any number of uploads.
 func TestEveryWay(t *testing.T) {
 	bundles := []upload.Bundle{bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), large(t, 1, maps)}
 	var log bytes.Buffer
@@ -148,8 +148,8 @@ func TestEveryWay(t *testing.T) {
 	}
 }
 
-// TestLogsOfAllKinds: frames are found wherever they stand in a line, in any order, and
-// between the lines of others.
+// TestLogsOfAllKinds: frames are found anywhere in a line, in any order, and between
+// other output.
 func TestLogsOfAllKinds(t *testing.T) {
 	p := large(t, 1, lines)
 	lines := strings.SplitAfter(strings.TrimSuffix(logged(t, p), "\n"), "\n")
@@ -235,7 +235,7 @@ func TestALogTakesNoMore(t *testing.T) {
 	}
 }
 
-// TestDamagedFiles: a file that isn't whole is named; so is none that is being written.
+// TestDamagedFiles: an incomplete file is reported. A temporary file is ignored.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := upload.Dir(dir)
@@ -290,8 +290,8 @@ func TestDamagedConfigMaps(t *testing.T) {
 	}
 }
 
-// TestConfigMapsPageByPage: what is listed in pages is found whole, also where a page is
-// too old to be asked for.
+// TestConfigMapsPageByPage: Read returns complete bundles from several pages, even
+// after a continue token has expired.
 func TestConfigMapsPageByPage(t *testing.T) {
 	client := fake.NewClientset()
 	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
@@ -330,8 +330,8 @@ func TestConfigMapsPageByPage(t *testing.T) {
 	}
 }
 
-// TestConfigMapsAreTriedAgain: what may pass is, until the context ends; what may not is
-// told at once.
+// TestConfigMapsAreTriedAgain: temporary errors are retried until the context ends;
+// permanent ones are returned at once.
 func TestConfigMapsAreTriedAgain(t *testing.T) {
 	resource := corev1.Resource("configmaps")
 	p := bundle(t, 0, 1, 0)
@@ -368,8 +368,8 @@ func TestConfigMapsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestCollect: of several attempts the one that counts is merged, the others and what is
-// damaged are told of.
+// TestCollect: Collect merges one attempt per pod, and reports superseded and damaged
+// results.
 func TestCollect(t *testing.T) {
 	from := upload.Dir(t.TempDir())
 	store(t, from, bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), bundle(t, 1, 2, 0))

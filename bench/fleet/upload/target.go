@@ -54,10 +54,8 @@ type Environment struct {
 	// Client and Namespace are for ConfigMaps.
 	Client    kubernetes.Interface
 	Namespace string
-
 	// Log is the destination of log lines.
 	Log io.Writer
-
 	// Getenv reads the settings and credentials of S3: os.Getenv.
 	Getenv func(string) string
 }

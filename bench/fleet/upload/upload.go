@@ -63,13 +63,10 @@ type Reader interface {
 type Damage struct {
 	// Where is the name of the object or file.
 	Where string
-
 	// Of is the known part of the header. Its Index is -1 if nothing is known.
 	Of Header
-
 	// Why is the reason, in one line.
 	Why string
-
 	// id is that of the bundle; empty if unknown.
 	id string
 }
