@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// aaComparisons of a variant with itself, of aaRounds on each side.
+	// aaComparisons is the number of A/A comparisons, with aaRounds rounds on each side.
 	aaComparisons = 50
 	aaRounds      = 10
-	// plantedComparisons with a side that is slower, of at most plantedRounds.
+	// plantedComparisons is the number of comparisons with a slower side, of at most
+	// plantedRounds rounds.
 	plantedComparisons = 5
 	plantedRounds      = 160
-	// plantedPart is one event in so many that the slower side plays in addition:
-	// 5 % more work for the same number of events.
+	// plantedPart: the slower side plays one additional event in 20, which is 5 % more
+	// work for the same number of events.
 	plantedPart = 20
 )
 
-// BenchmarkAA asks the judge about itself, with a real queue on this machine: it
-// compares a variant with itself 50 times, ten rounds on each side in random
-// order, and tells how often a difference is found (differences/comparison: 0.05
-// at most, but for chance); and 50 times with a side that has 5 % more to do, how
-// often that is found (found/comparison). would-see is the median of the smallest
-// changes that the rounds would have shown, as a share. Those that begin with cpu
-// are of CPU time an event rather than of events a second: other programs on the
-// machine move it less.
+// BenchmarkAA measures the error rates of the statistics with a real queue on this
+// machine. It compares a variant with itself 50 times, with ten rounds on each side in
+// random order. differences/comparison is the share of false positives, at most 0.05
+// apart from chance. Another 50 comparisons have a side with 5 % more work;
+// found/comparison is the share that is detected. would-see is the median of the
+// smallest detectable changes, as a share. The units that begin with cpu are of CPU time
+// per event, which other programs on the machine disturb less than events per second.
 //
-// Nothing is asserted: how much a machine wanders in a second is what it tells.
+// It asserts nothing: the result shows how stable the machine is.
 func BenchmarkAA(b *testing.B) {
 	for _, planted := range []bool{false, true} {
 		name, unit := "impl=ring/planted=none", "differences/comparison"
@@ -71,14 +71,14 @@ func BenchmarkAA(b *testing.B) {
 	}
 }
 
-// aaUnits are the figures that are compared, and what stands before their names.
+// aaUnits are the compared units with the prefixes of their names.
 var aaUnits = []struct{ unit, prefix string }{{stats.UnitEventsPerSec, ""}, {stats.UnitCPUPerOp, "cpu-"}}
 
-// BenchmarkPlanted finds a side that has 5 % more to do, with as many rounds as
-// that takes here: twice as many as before until they would show 5 % (would-see),
-// or there are plantedRounds. The number of rounds doesn't depend on what they
-// say of the two sides. found/comparison has to be 0.8 or more, but for chance,
-// where would-see is 0.05 or less; ratio is the median of what was found.
+// BenchmarkPlanted detects a side with 5 % more work, with as many rounds as this
+// machine needs. It doubles the rounds until they would show 5 % (would-see) or
+// plantedRounds is reached. The number of rounds does not depend on the difference of
+// the sides. If would-see is at most 0.05, found/comparison is at least 0.8 apart from
+// chance. ratio is the median of the measured ratios.
 func BenchmarkPlanted(b *testing.B) {
 	const share = 1. / plantedPart
 	for _, u := range aaUnits {
@@ -118,8 +118,7 @@ func BenchmarkPlanted(b *testing.B) {
 	}
 }
 
-// compareOnce plays the rounds of both sides, in an order that is drawn for each
-// round.
+// compareOnce plays the rounds of both sides, in a random order for each round.
 func compareOnce(b *testing.B, rng *rand.Rand, even, other lab.Cell, rounds int) (base, values stats.Samples) {
 	var sides [2][]cell.Result
 	for range rounds {
@@ -130,7 +129,7 @@ func compareOnce(b *testing.B, rng *rand.Rand, even, other lab.Cell, rounds int)
 	return stats.Collect(sides[0], ""), stats.Collect(sides[1], "")
 }
 
-// updatesOf returns a cell of a ring that plays so many updates.
+// updatesOf returns a cell of the ring variant with a number of updates.
 func updatesOf(b *testing.B, events int) lab.Cell {
 	b.Helper()
 	comparisons, err := pipeline.Compare(pipeline.Config{
@@ -143,8 +142,7 @@ func updatesOf(b *testing.B, events int) lab.Cell {
 	return comparisons[0].Cells[0]
 }
 
-// evenRound plays one round. Its figures are those of queueEvents events, whatever was
-// played.
+// evenRound plays one round. It scales the figures to queueEvents events.
 func evenRound(b *testing.B, c lab.Cell) cell.Result {
 	none := func() {}
 	r := round(b, c, none, none)

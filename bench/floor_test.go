@@ -8,10 +8,10 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// BenchmarkFloor is the speed of light of this machine: the events of one producer
-// through a ring of pointers that checks nothing, and the same with one look into a
-// map of keys an event. It has no wake-ups (it spins), no key order, no Replace and no
-// second producer. No queue of BenchmarkDeltaFIFO can be faster.
+// BenchmarkFloor measures the lower bound of this machine: one producer's events through
+// an unchecked ring of pointers, and the same with one map look-up for each event. It
+// spins instead of waking up, and has no key order, no Replace and no second producer.
+// No queue of BenchmarkDeltaFIFO can be faster.
 func BenchmarkFloor(b *testing.B) {
 	for _, skew := range []string{"uniform", "zipf:1.1"} {
 		s := updates(b, skew, queueEvents)
@@ -39,8 +39,8 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-// floorRing is a ring of one producer and one consumer, each with a counter on a
-// cache line of its own. What is in it fits the caches.
+// floorRing is a ring of one producer and one consumer. Each has its counter on its own
+// cache line. The ring fits into the caches.
 type floorRing struct {
 	slots [1024]*storm.Event
 	_     [128]byte
@@ -52,8 +52,8 @@ type floorRing struct {
 	_      [120]byte
 }
 
-// passThrough moves all events from one goroutine to another, and looks up their keys
-// where there are any. It returns their number.
+// passThrough moves all events from one goroutine to another and looks up their keys
+// unless keys is nil. It returns their number.
 func passThrough(events []storm.Event, keys map[string]int) int {
 	r := new(floorRing)
 	const length = uint64(len(r.slots))

@@ -25,7 +25,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// queueEvents is the length of the storms that queues alone play, over 10,000 keys.
+// queueEvents is the length of the storms of the queue pipeline, with 10,000 keys.
 const queueEvents = 200_000
 
 // gang is a recording of 20 Jobs of 60 pods each.
@@ -90,7 +90,7 @@ func BenchmarkMerge(b *testing.B) {
 	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.QueuePipeline}))
 }
 
-// BenchmarkKubelet plays them through kubelet's pipeline.
+// BenchmarkKubelet plays the same pods through the kubelet pipeline.
 func BenchmarkKubelet(b *testing.B) {
 	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.KubeletPipeline}))
 }
@@ -99,9 +99,9 @@ func BenchmarkKubelet(b *testing.B) {
 // kubelet is measured by the same code in bench/kubelet.
 func BenchmarkMergeSet(b *testing.B) { mergetest.Benchmark(b, merge.Variants()) }
 
-// BenchmarkAddLatency measures how long producers wait, at 20,000 events a second,
-// for a queue whose handler can do half as much: released-to-enqueued, from when the
-// call was made, and lag, by how much that was late because of the calls before.
+// BenchmarkAddLatency measures the waiting time of producers at 20,000 events/s, with a
+// handler that manages half of that. released-to-enqueued is the duration of the call;
+// lag is its delay by earlier calls.
 func BenchmarkAddLatency(b *testing.B) {
 	play(b, pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: updates(b, "uniform", 20_000),
@@ -119,8 +119,7 @@ func recorded(b *testing.B, c pipeline.Config) pipeline.Config {
 	return c
 }
 
-// play runs a benchmark for each cell; where options are set, for the cells that take
-// them.
+// play runs a benchmark for each cell. With options it runs only cells that take them.
 func play(b *testing.B, c pipeline.Config) {
 	b.Helper()
 	comparisons, err := pipeline.Compare(c)
@@ -187,8 +186,7 @@ func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
 	return r
 }
 
-// BenchmarkIdle measures the CPU time of a consumer that waits for a queue in which
-// nothing happens.
+// BenchmarkIdle measures the CPU time of a consumer that waits for an empty queue.
 func BenchmarkIdle(b *testing.B) {
 	for _, v := range deltafifo.Variants() {
 		b.Run("impl="+v.Name, func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"watchlab/dashboards"
 )
 
-// The part of a dashboard's JSON that is linted, as Grafana's own linter reads it.
+// The linted part of a dashboard's JSON, as Grafana's own linter reads it.
 type (
 	dashboard struct {
 		UID           string
@@ -100,12 +100,12 @@ func all(t *testing.T) []dashboard {
 	return out
 }
 
-// picked is the data source that every query must ask.
+// picked is the data source of every query.
 var picked = source{Type: "prometheus", UID: "${datasource}"}
 
-// lints are the rules of github.com/grafana/dashboard-linter (docs/rules) that
-// need no PromQL parser, by their names there, and ours of the same kind. The
-// others are in the module e2e.
+// lints has the rules of github.com/grafana/dashboard-linter (docs/rules) that need no
+// PromQL parser, under their original names, and similar own rules. The module bench/e2e
+// has the others.
 var lints = map[string]func(dashboard) []string{
 	"template-datasource-rule": func(d dashboard) (wrong []string) {
 		var sources []template
@@ -182,7 +182,7 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-	// What Grafana 9.3's schema of a dashboard asks for
+	// The required fields of Grafana 9.3's schema of a dashboard
 	// (kinds/structured/dashboard/dashboard_kind.cue).
 	"schema": func(d dashboard) (wrong []string) {
 		bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -235,13 +235,14 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-	// Otherwise a legend shows what isn't there.
+	// Otherwise the legend shows an empty name.
 	"legends name labels that the query keeps": func(d dashboard) (wrong []string) {
 		label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {
 				for _, m := range label.FindAllStringSubmatch(q.LegendFormat, -1) {
-					// What isn't aggregated keeps all labels; label_replace names one in quotes.
+					// Without an aggregation all labels are kept; label_replace has a
+					// name in quotes.
 					if kept := regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b|"` + m[1] + `"`); !kept.MatchString(q.Expr) {
 						wrong = append(wrong, fmt.Sprintf("%s %s: {{%s}}", p.Title, q.RefID, m[1]))
 					}
@@ -282,7 +283,7 @@ var lints = map[string]func(dashboard) []string{
 	},
 }
 
-// required is the rule for a picker that every dashboard must have.
+// required returns the rule that every dashboard has a picker.
 func required(name string) func(dashboard) []string {
 	return func(d dashboard) []string {
 		for _, v := range d.Templating.List {
@@ -297,7 +298,7 @@ func required(name string) func(dashboard) []string {
 	}
 }
 
-// drawn are the panels that aren't rows.
+// drawn returns the panels other than rows.
 func drawn(d dashboard) []panel {
 	return slices.DeleteFunc(slices.Clone(d.Panels), func(p panel) bool { return p.Type == "row" })
 }
@@ -316,7 +317,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestLinksLead to dashboards that there are.
+// TestLinksLead: every link leads to an existing dashboard.
 func TestLinksLead(t *testing.T) {
 	ds := all(t)
 	uids := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// worker takes a given time, and has a note.
+// worker is a workload of a fixed duration with a note.
 type worker struct {
 	takes time.Duration
 	note  float64
@@ -39,7 +39,7 @@ func newCell(labels []lab.Label, w worker) lab.Cell {
 	return lab.Cell{Name: "Queue", Labels: labels, New: func() (lab.Workload, error) { return &w, nil }}
 }
 
-// build makes a comparison at a point of batch and readers: "takes" takes both,
+// build returns a comparison at a point of batch and readers: "takes" has both knobs,
 // "plain" no batch.
 func build(point []lab.Label) ([]lab.Comparison, error) {
 	value := map[string]string{}
@@ -93,7 +93,7 @@ func TestGrid(t *testing.T) {
 	if got := names(c.Cells); !slices.Equal(got, want) {
 		t.Errorf("cells %q, want %q", got, want)
 	}
-	// What the points' titles share, and what is varied.
+	// The title has the common part of the points' titles and the axes.
 	if want := "pipeline queue, over batch, over readers"; c.Title != want {
 		t.Errorf("title %q, want %q", c.Title, want)
 	}
@@ -163,7 +163,7 @@ func TestSurfaces(t *testing.T) {
 	}
 }
 
-// TestSurfaceOfInvalidCell: what an invalid cell measured is in no surface.
+// TestSurfaceOfInvalidCell: surfaces leave out invalid cells.
 func TestSurfaceOfInvalidCell(t *testing.T) {
 	all, err := experiment.Grid([]experiment.Axis{batch, readers}, func(point []lab.Label) ([]lab.Comparison, error) {
 		c, err := build(point)
@@ -190,7 +190,7 @@ func TestSurfaceOfInvalidCell(t *testing.T) {
 	}
 }
 
-// scaling is an outcome in which throughput follows the law exactly.
+// scaling returns an outcome whose throughput follows the law exactly.
 func scaling(t *testing.T, ns []float64, invalid float64) *lab.ComparisonResult {
 	t.Helper()
 	const lambda, sigma, kappa = 1000, 0.1, 0.01
@@ -246,7 +246,7 @@ func TestScalingsWithoutFit(t *testing.T) {
 	if s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 0), "producers", false)[0]; s.Fit != nil || s.Why == "" {
 		t.Errorf("no workers, and yet: %+v", s)
 	}
-	// What is invalid is no point; three are too few.
+	// Invalid cells are no points; three points are too few.
 	s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers", true)[0]
 	if s.Fit != nil || s.Why == "" || len(s.Points) != 3 || s.Points[2].N != 8 {
 		t.Errorf("%+v", s)

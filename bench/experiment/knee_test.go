@@ -16,21 +16,20 @@ import (
 	"watchlab/bench/stats"
 )
 
-// server is a queue before one server that takes the same time for everything
-// (M/D/1): what it measures is worked out, not waited for.
+// server is an M/D/1 queue. Its figures are computed, so tests do not wait.
 type server struct {
-	// takes is the time for one.
+	// takes is the service time.
 	takes time.Duration
-	// generator is the highest rate that can be released on time; 0 for any.
+	// generator is the highest rate without lag; 0 for any rate.
 	generator float64
-	// breaks is the rate from which events are lost; 0 for none.
+	// breaks is the lowest rate that loses events; 0 for none.
 	breaks float64
-	// slowPlays is how many of the first plays at a rate take twice as long.
+	// slowPlays is the number of first plays at each rate that take twice as long.
 	slowPlays int
 }
 
-// p99 is the wait that 1 % exceed, and the service: the tail of M/D/1 falls
-// about exponentially, with a mean of ρ·takes/2(1-ρ).
+// p99 is the 99th percentile of the waiting time plus the service time. The tail of
+// M/D/1 falls about exponentially, with a mean of ρ·takes/2(1-ρ).
 func (s server) p99(rate float64) time.Duration {
 	load := rate * s.takes.Seconds()
 	if load >= 1 {
@@ -40,7 +39,7 @@ func (s server) p99(rate float64) time.Duration {
 	return s.takes + time.Duration(math.Log(100)*mean*1e9)
 }
 
-// knee is the rate at which p99 is most.
+// knee returns the rate at which p99 equals most.
 func (s server) knee(most time.Duration) float64 {
 	low, high := 0.0, 1/s.takes.Seconds()
 	for range 100 {
@@ -91,7 +90,7 @@ func (p *played) Check() error {
 	return nil
 }
 
-// servers makes the comparison of named servers at a rate.
+// servers returns the comparison of named servers at a rate.
 func servers(rate float64, all map[string]server) lab.Comparison {
 	c := lab.Comparison{Family: "queue", Title: "servers", Latency: "intended→handled"}
 	var names []string
@@ -239,7 +238,7 @@ func TestKneeLimits(t *testing.T) {
 	if k.Held > 3000 || k.Failed <= 3000 || k.Failed > k.Held*1.05 {
 		t.Errorf("generator: %v to %v", k.Held, k.Failed)
 	}
-	// What the generator couldn't keep has no latency, and says why.
+	// A rate beyond the generator has no latency, and the cause is reported.
 	for _, p := range k.Points {
 		if late := p.Rate > 3000; late != (p.Verdict == "invalid: generator") || late != (p.Latency == nil) {
 			t.Errorf("%+v", p)
@@ -247,7 +246,7 @@ func TestKneeLimits(t *testing.T) {
 	}
 }
 
-// TestKneeMajority: a rate holds where more than half of the rounds do.
+// TestKneeMajority: a rate holds if more than half of its rounds hold.
 func TestKneeMajority(t *testing.T) {
 	// The first play is the warm-up.
 	for plays, holds := range map[int]int{1: 3, 2: 2, 3: 1, 4: 0} {
@@ -264,7 +263,7 @@ func TestKneeMajority(t *testing.T) {
 	}
 }
 
-// TestKneeBrokenOff: what could not be searched to the end says so.
+// TestKneeBrokenOff: an incomplete search reports the reason.
 func TestKneeBrokenOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	k := searchOf(map[string]server{"a": {takes: ms}}, p99(3*ms))
@@ -309,7 +308,7 @@ func TestKneeBadInput(t *testing.T) {
 	}
 }
 
-// TestKneeErrorInSearch: an error of At ends the search and is told.
+// TestKneeErrorInSearch: an error of At ends the search and is returned.
 func TestKneeErrorInSearch(t *testing.T) {
 	want := errors.New("too much to prepare")
 	all := map[string]server{"a": {takes: ms}}

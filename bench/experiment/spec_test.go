@@ -107,7 +107,7 @@ func cellNames(p *experiment.Plan) []string {
 	return all
 }
 
-// TestEveryFieldIsDocumented: help texts and flags of the Spec are whole.
+// TestEveryFieldIsDocumented: every field of the Spec has a help text and a flag.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	all := &experiment.Spec{Search: &experiment.Search{Knee: &experiment.KneeSearch{}, Scale: &experiment.Scale{}, Surface: &experiment.Surface{}}}
@@ -119,8 +119,8 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 }
 
-// TestQuestions: every question's experiments can be planned, on a smaller storm, and
-// the label that its answers are grouped by is there.
+// TestQuestions: every question's experiments can be planned on a smaller storm, and
+// have the label By.
 func TestQuestions(t *testing.T) {
 	questions, err := experiment.Questions()
 	if err != nil || len(questions) != 9 {

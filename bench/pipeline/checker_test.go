@@ -20,8 +20,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// tiny is a storm that lists a@1, then adds b@2, changes a@3 and b@4, deletes
-// a@5 and adds it again as a@6.
+// tiny is a storm with the initial list a@1, then added b@2, modified a@3, modified b@4,
+// deleted a@5 and added a@6.
 func tiny() *storm.Storm {
 	s := &storm.Storm{Name: "tiny", Initial: 1, Keys: 2}
 	for i, e := range []struct {
@@ -187,7 +187,7 @@ func TestClockIsReadOnceABatch(t *testing.T) {
 
 func TestCompleteByKey(t *testing.T) {
 	s := tiny()
-	// The first version of b was folded into the second; a@3 was deleted away.
+	// The second version of b coalesced the first; the deletion of a removed a@3.
 	for latest, want := range map[bool][]int64{
 		false: {0, 7, 40, 60, 40, 60, 60},
 		true:  {0, 7, 40, 0, 40, 0, 60},
@@ -308,9 +308,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestWorkerCheckTellsDeletionsApart: a key that was found missing twice, with
-// an object in between that the worker never saw, was deleted twice if the
-// second deletion had been stored by then.
+// TestWorkerCheckTellsDeletionsApart: two look-ups find no object, and the worker missed
+// an object in between. Both deletions are handled if the second was stored by then.
 func TestWorkerCheckTellsDeletionsApart(t *testing.T) {
 	s := &storm.Storm{Keys: 1}
 	for i, typ := range []watch.EventType{watch.Added, watch.Deleted, watch.Added, watch.Deleted, watch.Added} {

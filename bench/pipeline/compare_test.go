@@ -87,8 +87,7 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestCompareCells compares like with like: one table for each delivery, each
-// with its own baseline.
+// TestCompareCells: each delivery has its own table and its own baseline.
 func TestCompareCells(t *testing.T) {
 	small := smallStorm(t)
 	for title, tc := range map[string]struct {
@@ -206,9 +205,8 @@ func TestRoundLength(t *testing.T) {
 	}
 }
 
-// TestKnobs: variants that take the options have them in labels and guarantees;
-// the baseline, which doesn't, is there nevertheless, as it is; and the runs
-// hold every invariant.
+// TestKnobs: variants that take the options show them in labels and guarantees. The
+// baseline is played without them. All runs keep every invariant.
 func TestKnobs(t *testing.T) {
 	for title, tc := range map[string]struct {
 		spec pipeline.Config

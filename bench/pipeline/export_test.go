@@ -2,6 +2,5 @@ package pipeline
 
 import "time"
 
-// SetStallLimit shortens how long a pipeline may stand still, before any cell
-// is made.
+// SetStallLimit sets the longest time without progress, for cells created later.
 func SetStallLimit(d time.Duration) { stallLimit = d }

@@ -22,7 +22,7 @@ import (
 	"watchlab/impls/queue"
 )
 
-// The faults that are planted, and the invariant that each breaks.
+// The planted faults, and the invariant that each breaks.
 var faults = map[string]error{
 	"drop":      lab.ErrLost,
 	"swap":      lab.ErrReordered,
@@ -96,7 +96,7 @@ func registerFaults() {
 	}
 }
 
-// victim is the pod that suffers.
+// victim is the pod that the faults affect.
 const victim = "pod-3"
 
 func isVictim(obj any) bool {
@@ -149,8 +149,8 @@ func (f *faultyDeltaFIFO) Update(obj any) error {
 	return f.Queue.Update(obj)
 }
 
-// faultyQueue commits its fault when the victim is handed over: when it comes
-// for the second time, or, to lose it for good, whenever it comes.
+// faultyQueue commits its fault at the victim's second hand-over. To lose the victim, it
+// drops every hand-over.
 type faultyQueue struct {
 	queue.Queue
 	fault string
@@ -188,7 +188,7 @@ func (f *faultyQueue) Pop(process cache.PopProcessFunc) (any, error) {
 	})
 }
 
-// faultyMerger commits its fault on the notifications that it passes on.
+// faultyMerger commits its fault on the victim's notifications.
 type faultyMerger struct {
 	merge.Merger
 	fault   string
@@ -242,8 +242,8 @@ func (f *faultyMerger) pass(ctx context.Context) {
 	}
 }
 
-// TestPlantedFaults holds every pipeline to its verdict: each fault is found
-// and called by its name.
+// TestPlantedFaults: every pipeline finds each planted fault and reports the right
+// invariant.
 func TestPlantedFaults(t *testing.T) {
 	small := smallStorm(t)
 	var names []string
@@ -258,8 +258,8 @@ func TestPlantedFaults(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "queue"},
 		{Family: impls.Merge, Pipeline: "kubelet"},
 	} {
-		// Paced, so that the queue does not fold what is to be swapped, and to
-		// the end of the storm, where the victim lives.
+		// Paced, so that the queue does not coalesce the events to swap. The whole storm
+		// is played, as the victim occurs late.
 		spec.Storm, spec.Impls, spec.Paces = small, names, rates(1000)
 		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
 		comparisons, err := pipeline.Compare(spec)
@@ -278,8 +278,8 @@ func TestPlantedFaults(t *testing.T) {
 					if !errors.Is(err, want) {
 						t.Errorf("Check: %v, want %v", err, want)
 					}
-					// The state in the end may tell too, but no other
-					// invariant is broken by a swap or a duplicate.
+					// The final state may differ too. A swap or a duplicate breaks no
+					// other invariant.
 					for _, other := range faults {
 						exact := errors.Is(want, lab.ErrReordered) || errors.Is(want, lab.ErrDuplicated)
 						if exact && !errors.Is(other, want) && !errors.Is(other, lab.ErrDiverged) && errors.Is(err, other) {
@@ -292,8 +292,8 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
-// TestCancel ends runs in the middle: they return soon, with the reason, and
-// (see TestMain) leave nothing behind.
+// TestCancel: cancelled runs return soon with the context's error and leave no goroutine
+// (see TestMain).
 func TestCancel(t *testing.T) {
 	small := smallStorm(t)
 	cause := errors.New("enough")
@@ -307,7 +307,7 @@ func TestCancel(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
 	} {
-		// At this pace the schedule is over in a hundred seconds.
+		// At this pace the schedule takes 100 s.
 		spec.Storm, spec.Paces = small, rates(1)
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"watchlab/impls"
 )
 
-// repeater is a queue that hands over the same thing again and again.
+// repeater is a queue that hands over the same object repeatedly.
 type repeater struct {
 	consumable
 	obj  any
@@ -29,7 +29,7 @@ func (r *repeater) Pop(process cache.PopProcessFunc) (any, error) {
 	return r.obj, process(r.obj, false)
 }
 
-// repeaterInBatches is one with batches.
+// repeaterInBatches is a repeater with PopBatch.
 type repeaterInBatches struct {
 	*repeater
 	deltas []cache.Delta
@@ -43,8 +43,7 @@ func (r *repeaterInBatches) PopBatch(batch cache.ProcessBatchFunc, _ cache.PopPr
 	return batch(r.deltas, false)
 }
 
-// TestConsumerAllocatesNothing: what is allocated while the clock runs is the
-// queue's.
+// TestConsumerAllocatesNothing: while the clock runs, only the queue allocates.
 func TestConsumerAllocatesNothing(t *testing.T) {
 	s := tiny()
 	const handOvers = 1000
@@ -81,11 +80,10 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMerged puts the logs of two consumers into one order.
+// TestMerged merges the logs of two consumers.
 func TestMerged(t *testing.T) {
 	s := tiny()
-	// at logs that an event was handed over alone, as the n-th turn of its key, at a
-	// time.
+	// entry is a hand-over of one event: the n-th turn of its key, at a time.
 	type entry struct {
 		seq  int
 		turn uint32
@@ -136,7 +134,8 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestTwoConsumersWithOneKey: that is told, even where all else is in order.
+// TestTwoConsumersWithOneKey: the merge reports a key that two consumers had at once,
+// even if everything else is in order.
 func TestTwoConsumersWithOneKey(t *testing.T) {
 	s := tiny()
 	for title, tc := range map[string]struct {
@@ -176,7 +175,7 @@ func TestTwoConsumersWithOneKey(t *testing.T) {
 	}
 }
 
-// TestTurns: a key that is handed over while another has it is seen.
+// TestTurns: turns show a hand-over of a key while another consumer has the key.
 func TestTurns(t *testing.T) {
 	s := tiny()
 	turns := newTurns(s)
@@ -195,7 +194,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestHandling: the work is that of the cost, and none where it isn't due.
+// TestHandling: the work takes about the cost, and no time while handling is off.
 func TestHandling(t *testing.T) {
 	short, long := newHandling(10*time.Microsecond), newHandling(100*time.Microsecond)
 	if ratio := float64(long.turns) / float64(short.turns); ratio < 9.9 || ratio > 10.1 {
@@ -204,7 +203,7 @@ func TestHandling(t *testing.T) {
 	if newHandling(0).costs() || !short.costs() {
 		t.Error("a cost of 0 costs, or one of 10 µs doesn't")
 	}
-	// An hour, if it were due.
+	// It would take an hour if handling were on.
 	hour := newHandling(time.Hour)
 	hour.do(1)
 	x, y := uint64(seed), uint64(seed)
@@ -215,7 +214,7 @@ func TestHandling(t *testing.T) {
 	}
 }
 
-// held is a queue whose lock is held now and then.
+// held is a queue whose lock is sometimes held.
 type held struct {
 	n     int
 	holds map[int]time.Duration
@@ -227,7 +226,7 @@ func (h *held) HasSynced() bool {
 	return true
 }
 
-// TestProbeFindsTheLongest, in the bubble's time.
+// TestProbeFindsTheLongest runs in the fake time of a synctest bubble.
 func TestProbeFindsTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLockProbe(&held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}})
@@ -249,15 +248,15 @@ func TestProbeFindsTheLongest(t *testing.T) {
 	})
 }
 
-// TestMoments: what was released, handled and waiting, a stretch at a time.
+// TestMoments: each moment has its released, handled and waiting events.
 func TestMoments(t *testing.T) {
 	st := newStamps(5, true, "")
 	st.start.Store(1000)
 	//                 initial  ----------- the events ------------
 	st.released = []int64{0, 5, 1000, 1100, 1200, 1300}
 	st.enqueued = []int64{0, 6, 1010, 1110, 1220, 1310}
-	// The third is taken before the producer says that it is queued, the last one
-	// was never handed over.
+	// The third event is popped before its Add returns. The last one is never handed
+	// over.
 	st.popped = []int64{0, 7, 1310, 1105, 1330, 0}
 	st.handled = []int64{0, 8, 1400, 1200, 1400, 0}
 	moments := st.moments(1, st.popped)
@@ -286,12 +285,12 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestFreshness: how far the store is behind, in events and in time.
+// TestFreshness: the staleness of the store in events and in time.
 func TestFreshness(t *testing.T) {
 	st := newStamps(6, true, "")
-	// Two of the initial list, then a release every 10 ns from 100 on.
+	// Two events of the initial list, then a release every 10 ns from 100 on.
 	st.released = []int64{0, 0, 0, 100, 110, 120, 130}
-	// The fifth event is stored before the fourth, as it may be per key.
+	// The fifth event is stored before the fourth, as per-key delivery allows.
 	st.stored = []int64{0, 1, 2, 105, 135, 125, 140}
 	f := freshnessOf(st, 2)
 	for _, tc := range []struct {
@@ -331,8 +330,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// BenchmarkProbe tells what the probe costs while it is there: the processor time
-// that the process takes in a second with it, and without.
+// BenchmarkProbe measures the cost of the probe: the process's CPU time in a second with
+// it and without.
 func BenchmarkProbe(b *testing.B) {
 	for _, on := range []bool{false, true} {
 		b.Run(fmt.Sprintf("probe=%v", on), func(b *testing.B) {

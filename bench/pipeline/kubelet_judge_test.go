@@ -12,7 +12,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// What a merger may do wrong with static pods is found, by its name.
+// TestStaticPodsAreJudged: the checker finds each mistake of a merger with static pods.
 func TestStaticPodsAreJudged(t *testing.T) {
 	pod := func(name string, version int) *v1.Pod {
 		p := manifestOf(name, version)
@@ -74,7 +74,7 @@ func TestStaticPodsAreJudged(t *testing.T) {
 				settled = true
 			default:
 			}
-			// It waits for what is not there, and for an old version to go.
+			// The run waits for lost pods and for old versions, so these cases stall.
 			if waits := test.want == lab.ErrLost || test.want == lab.ErrReordered; settled == waits { //nolint:errorlint // It is itself.
 				t.Errorf("settled: %v", settled)
 			}

@@ -12,7 +12,7 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-// note returns what a round noted.
+// note returns a note of a round.
 func note(res cell.Result, name string) float64 {
 	for _, n := range res.Notes {
 		if n.Unit == name {
@@ -22,8 +22,8 @@ func note(res cell.Result, name string) float64 {
 	return -1
 }
 
-// The kubelet with its three sources, all alive: the storm's events are told as
-// they are without the others, and no static pod gets lost.
+// TestKubeletWithAllSources: with file and http sources, the storm's notifications are
+// unchanged, and no static pod is lost.
 func TestKubeletWithAllSources(t *testing.T) {
 	for _, source := range []string{"memory", "apiserver"} {
 		spec := pipeline.Config{
@@ -58,9 +58,8 @@ func TestKubeletWithAllSources(t *testing.T) {
 	}
 }
 
-// What a network does to a pipeline, nothing gets lost by. The faults come after
-// so many frames, and are such that client-go doesn't wait for seconds after
-// them. (All variants go through all faults in package guarantee.)
+// TestPipelinesWithFaults: network faults lose no event. The faults come after a number
+// of frames, and none makes client-go back off for seconds.
 func TestPipelinesWithFaults(t *testing.T) {
 	faults := []fault.Spec{
 		{Name: fault.Disconnect, Frames: 41, Count: 3},
@@ -105,8 +104,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 	}
 }
 
-// A storm that goes on while the client lists anew: what the list passed over
-// isn't lost.
+// TestPipelinesThatRelist: the storm continues during a relist, and no event is lost.
 func TestPipelinesThatRelist(t *testing.T) {
 	faults := []fault.Spec{{Name: fault.Gone, Frames: 60, Count: 1, Duration: fault.Duration(time.Millisecond)}}
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {

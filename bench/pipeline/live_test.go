@@ -30,8 +30,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// fakeCluster is client-go's fake clientset: what is tested here is what
-// becomes of the events. The real thing is in bench/e2e.
+// fakeCluster is client-go's fake clientset. bench/e2e tests a real cluster.
 type fakeCluster struct {
 	*fake.Clientset
 }
@@ -50,7 +49,7 @@ func (f fakeCluster) open() (*cluster.Tee, error) {
 	return cluster.FollowListerWatcher(livePods, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
 }
 
-// drive makes, changes and deletes pods, and leaves none behind.
+// drive creates, updates and deletes pods. None remains.
 func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
 	ctx := context.Background()
 	pods := f.CoreV1().Pods("ns")
@@ -74,8 +73,8 @@ func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
 	return cluster.Written{Applied: 12 * of}, nil
 }
 
-// TestCompareLive: every variant of every delivery gets what a cluster says, at
-// the same time, and nothing of it is lost; who breaks an invariant is found out.
+// TestCompareLive: every variant gets the cluster's events at the same time, without a
+// loss. A variant that breaks an invariant is reported.
 func TestCompareLive(t *testing.T) {
 	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
 	f := fakeCluster{fake.NewClientset(old)}
@@ -90,7 +89,7 @@ func TestCompareLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Telemetry is told of all of them together.
+	// All cells report to one set.
 	set := probe.New(probe.Labels{})
 	o, err := lab.Run(probe.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
 	if err != nil {
@@ -136,7 +135,7 @@ func TestCompareLive(t *testing.T) {
 	}
 }
 
-// toldLive checks that telemetry was told of a live round.
+// toldLive checks the telemetry of a live round.
 func toldLive(t *testing.T, s *probe.Snapshot) {
 	t.Helper()
 	if total(s, probe.Released) < 200 || total(s, probe.Enqueued) < 200 || total(s, probe.Handled) < 200 || total(s, probe.Worked) == 0 {
@@ -149,8 +148,8 @@ func toldLive(t *testing.T, s *probe.Snapshot) {
 	}
 }
 
-// TestCompareLiveInterrupted: when the run has ended, so has what drove it, so
-// that nothing is written into a cluster that is being cleaned up.
+// TestCompareLiveInterrupted: after an interrupted run the driver has ended too.
+// Otherwise it would write during the clean-up.
 func TestCompareLiveInterrupted(t *testing.T) {
 	f := fakeCluster{fake.NewClientset()}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +163,7 @@ func TestCompareLiveInterrupted(t *testing.T) {
 			defer driving.Store(false)
 			cancel() // As Ctrl-C in mid-round.
 			<-ctx.Done()
-			// Whatever is under way takes its time.
+			// A started write takes some time to end.
 			for range 1000 {
 				goruntime.Gosched()
 			}
@@ -183,8 +182,8 @@ func TestCompareLiveInterrupted(t *testing.T) {
 	}
 }
 
-// TestCompareLiveFails: a round in which nothing happens measures nothing, one
-// that can't begin ends the run, and one whose driver fails says so.
+// TestCompareLiveFails: a round without events is invalid. A failed start ends the run,
+// and a failed driver is reported.
 func TestCompareLiveFails(t *testing.T) {
 	f := fakeCluster{fake.NewClientset()}
 	failed := errors.New("driver broke")
@@ -224,8 +223,7 @@ func TestCompareLiveFails(t *testing.T) {
 	}
 }
 
-// TestCompareLiveAudits: a round in which what the cluster has could not be held
-// against what was heard is not believed.
+// TestCompareLiveAudits: a round that cannot be audited is invalid.
 func TestCompareLiveAudits(t *testing.T) {
 	for _, forbidden := range []bool{false, true} {
 		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
@@ -281,7 +279,7 @@ func TestCompareLiveAudits(t *testing.T) {
 	}
 }
 
-// podStorm is a storm of so many pods that come one after the other.
+// podStorm is a storm that adds a number of pods, one after the other.
 func podStorm(events int) *storm.Storm {
 	s := &storm.Storm{Name: "pods", Resource: livePods.GroupVersionResource, Kind: livePods.Kind, Keys: events}
 	for i := range events {

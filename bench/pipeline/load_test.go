@@ -15,7 +15,7 @@ import (
 	"watchlab/impls"
 )
 
-// noted returns a figure that a workload noted.
+// noted returns a note of a round.
 func noted(r cell.Result, unit string) (float64, bool) {
 	for _, n := range r.Notes {
 		if n.Unit == unit {
@@ -25,7 +25,8 @@ func noted(r cell.Result, unit string) (float64, bool) {
 	return 0, false
 }
 
-// comparisons are those of a spec on the small storm, without planted variants.
+// comparisons returns the comparisons of a config on the small storm, without planted
+// variants.
 func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 	t.Helper()
 	spec.Storm, spec.Duration = smallStorm(t), 50*time.Millisecond
@@ -44,7 +45,7 @@ func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 	return cells
 }
 
-// measure plays a cell that has to hold.
+// measure plays a cell and fails the test if the cell breaks an invariant.
 func measure(t *testing.T, cl lab.Cell) cell.Result {
 	t.Helper()
 	res, runErr, checkErr := play(t.Context(), t, cl)
@@ -54,8 +55,8 @@ func measure(t *testing.T, cl lab.Cell) cell.Result {
 	return res
 }
 
-// TestConsumers: every event comes out once, however many take, and a variant that
-// lets only one take at once is given one.
+// TestConsumers: each event comes out once with any number of consumers. A variant that
+// allows one consumer gets one.
 func TestConsumers(t *testing.T) {
 	for _, spec := range []pipeline.Config{
 		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
@@ -90,8 +91,8 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
-// TestReaders: they list what there is, and how stale that is is told where every
-// event is stamped.
+// TestReaders: readers list all objects. Cells that stamp every event report the
+// staleness.
 func TestReaders(t *testing.T) {
 	spec := pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond"},
@@ -124,8 +125,8 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestHandlerCost: the handler's part is a boundary of its own where the consumer
-// is the handler.
+// TestHandlerCost: if the consumer is the handler, the handler's time is a boundary of
+// its own.
 func TestHandlerCost(t *testing.T) {
 	spec := pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
 	for _, cl := range comparisons(t, spec) {
@@ -134,15 +135,15 @@ func TestHandlerCost(t *testing.T) {
 			t.Errorf("%s: %s: %v, %+v", name(cl), pipeline.PoppedHandled, ok, l)
 		}
 	}
-	// Fewer events are played by default, as each takes longer.
+	// The default number of events shrinks, as each takes longer.
 	spec.Paces, spec.HandlerCost = nil, time.Millisecond
 	if n := measure(t, comparisons(t, spec)[0]).EventsIn; n < 1000 || n > 1300 {
 		t.Errorf("%d events of a millisecond each", n)
 	}
 }
 
-// TestStalled: all is queued before anything is taken, and what it takes of the
-// heap is what the queue keeps, not the objects.
+// TestStalled: all events are queued before the first is popped. The heap growth is the
+// queue's own memory, without the objects.
 func TestStalled(t *testing.T) {
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Queue} {
 		for _, cl := range comparisons(t, pipeline.Config{Family: family, Pipeline: "queue", Events: 20_000, Stalled: true}) {
@@ -155,7 +156,7 @@ func TestStalled(t *testing.T) {
 				if family == impls.DeltaFIFO && slices.Contains(cl.Labels, lab.Label{Key: "delivery", Value: "in-order"}) {
 					want = float64(res.EventsIn)
 				}
-				// A latest-object queue forgets what is deleted.
+				// A latest-object queue drops deleted objects.
 				if n, _ := noted(res, "waiting"); n > want || n == 0 || family == impls.DeltaFIFO && n != want {
 					t.Errorf("%v wait, want %v", n, want)
 				}
@@ -175,8 +176,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestStamps: none has no latencies, all has one for each event, and both are
-// checked like any other.
+// TestStamps: none has no latencies, all has one for each event, and the checks are the
+// same.
 func TestStamps(t *testing.T) {
 	for _, p := range []string{"queue", "informer"} {
 		for _, which := range pipeline.AllStamps() {
@@ -198,7 +199,7 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestProcs: a cell has its own GOMAXPROCS, and leaves the process's behind.
+// TestProcs: a cell sets its GOMAXPROCS and restores the process's.
 func TestProcs(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	cells := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Events: 1000, Procs: before + 1})
@@ -221,8 +222,7 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestProbe: it is there in paced cells of the queue pipeline, unless it is not
-// wanted.
+// TestProbe: paced cells of the queue pipeline have the probe, except with NoProbe.
 func TestProbe(t *testing.T) {
 	for _, no := range []bool{false, true} {
 		for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Paces: rates(0, 2000), NoProbe: no}) {
@@ -237,8 +237,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestTimelines: every event of a paced cell is in it, and nothing waits in the
-// end.
+// TestTimelines: the timeline has every event of a paced cell, and ends with an empty
+// queue.
 func TestTimelines(t *testing.T) {
 	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 2},
@@ -278,8 +278,8 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestPlantedFaultsUnderLoad: whatever is asked of the reading side, a fault is
-// found and called by its name.
+// TestPlantedFaultsUnderLoad: with each load option the checks find and name every
+// fault.
 func TestPlantedFaultsUnderLoad(t *testing.T) {
 	small := smallStorm(t)
 	for title, spec := range map[string]pipeline.Config{
@@ -324,8 +324,7 @@ func TestPlantedFaultsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestCancelUnderLoad: a run that is full of work ends soon all the same, and
-// leaves nothing behind.
+// TestCancelUnderLoad: a cancelled run under load ends soon and leaves no goroutine.
 func TestCancelUnderLoad(t *testing.T) {
 	cause := errors.New("enough")
 	for title, spec := range map[string]pipeline.Config{
@@ -346,8 +345,8 @@ func TestCancelUnderLoad(t *testing.T) {
 	}
 }
 
-// TestClassesAndInput: ratios are refused by order, folding and trust; and the
-// digest of what is played is the same for the same, and another for anything else.
+// TestClassesAndInput: the class has order, coalescing and trust. Equal input has equal
+// digests, and other input another one.
 func TestClassesAndInput(t *testing.T) {
 	small := smallStorm(t)
 	input := func(change func(*pipeline.Config)) string {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Faults are planted, so that errors are expected.
+	// The tests plant faults, so client-go logs errors.
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
 	_ = flags.Set("logtostderr", "false")

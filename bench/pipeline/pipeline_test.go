@@ -23,8 +23,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// smallStorm has pods that come, run, change, are deleted and come again,
-// several of them at a time, on one node.
+// smallStorm has pods of one node that are added, run, updated, deleted and added again,
+// several at a time.
 func smallStorm(t testing.TB) *storm.Storm {
 	t.Helper()
 	s := &storm.Storm{
@@ -94,7 +94,7 @@ func smallStorm(t testing.TB) *storm.Storm {
 	return s
 }
 
-// play runs a cell once and returns its figures and what Check says.
+// play runs a cell once and returns its result and the error of Check.
 func play(ctx context.Context, t testing.TB, c lab.Cell) (res cell.Result, runErr, checkErr error) {
 	t.Helper()
 	w, err := c.New()
@@ -139,7 +139,7 @@ func name(c lab.Cell) string {
 	return strings.Join(parts, "/")
 }
 
-// planted are the variants that tests register; they are no contestants.
+// planted is the prefix of the variants that tests register.
 const planted = "planted-"
 
 // TestEveryVariant plays a small storm through every variant in every pipeline
@@ -185,14 +185,14 @@ func TestEveryVariant(t *testing.T) {
 					if _, ok := res.At(pipeline.Handled); ok != paced {
 						t.Errorf("%s recorded: %v", pipeline.Handled, ok)
 					}
-					// A latest-object queue may fold all that were stamped.
+					// A latest-object queue may coalesce all stamped events.
 					if _, ok := res.At(pipeline.ReleasedHandled); !ok && (paced || spec.Family != impls.Queue) {
 						t.Errorf("%s is not recorded", pipeline.ReleasedHandled)
 					}
-					// A stage may be stamped after the next one where that runs in a
-					// goroutine of its own: the consumer takes before Add has
-					// returned, and a worker that is busy with an earlier event of
-					// the key sees what has been stored but not stamped yet.
+					// A stage may be stamped after the next one, if that runs in another
+					// goroutine. The consumer may pop before Add returns. A worker that
+					// is busy with an earlier event of the key may find an object that
+					// is stored but not stamped yet.
 					concurrent := []cell.Boundary{pipeline.EnqueuedPopped, pipeline.EnqueuedMerged, pipeline.StoredHandled}
 					for _, l := range res.Latency {
 						if l.Count == 0 || l.Negative != 0 && !slices.Contains(concurrent, l.Boundary) {

@@ -14,7 +14,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// profileStorm is the first storm of a profile with a cluster of a few pods.
+// profileStorm returns the first storm of a profile with a cluster of a few pods.
 func profileStorm(t testing.TB, name string) *storm.Storm {
 	t.Helper()
 	p, err := storm.NewProfile(name)
@@ -25,7 +25,7 @@ func profileStorm(t testing.TB, name string) *storm.Storm {
 	case "leases", "hotkey":
 		p.Resize(0, 0, 0.02)
 	case "resync", "relist":
-		// Enough for the marks to come in the middle of something.
+		// Enough events for the marks to come between events.
 		p.Resize(0, 0, 0.01)
 	default:
 		p.Resize(0, 100, 0)
@@ -37,14 +37,14 @@ func profileStorm(t testing.TB, name string) *storm.Storm {
 	return set.Storms[0]
 }
 
-// TestEveryProfile plays every profile through every variant of the delta queues
-// in the informer pipeline, and some alone: nothing is lost, whatever happens.
+// TestEveryProfile plays every profile through every delta queue in the informer
+// pipeline, and some profiles through the queue pipeline. No event is lost.
 func TestEveryProfile(t *testing.T) {
 	for _, profile := range storm.Names() {
 		s := profileStorm(t, profile)
 		pipelines := []string{pipeline.InformerPipeline}
 		if profile == "gang" || profile == "relist" {
-			// To a queue alone the others are all the same.
+			// For the queue pipeline the other profiles are alike.
 			pipelines = append(pipelines, pipeline.QueuePipeline)
 		}
 		for _, p := range pipelines {
@@ -54,7 +54,7 @@ func TestEveryProfile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// All at once: a relist waits for the Reflector, for a second or two.
+			// The cells run in parallel, as a relist waits 1 to 2 s for the Reflector.
 			var wg sync.WaitGroup
 			for _, c := range comparisons {
 				for _, cl := range c.Cells {
@@ -79,8 +79,7 @@ func TestEveryProfile(t *testing.T) {
 	}
 }
 
-// TestResyncIsPlayed: with a resync, handlers are told more than there are
-// events.
+// TestResyncIsPlayed: with resyncs, handlers get more calls than there are events.
 func TestResyncIsPlayed(t *testing.T) {
 	s := profileStorm(t, "resync")
 	none := *s
@@ -106,15 +105,14 @@ func TestResyncIsPlayed(t *testing.T) {
 		return 0
 	}
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "sharded"} {
-		// Each of the three resyncs is of 300 pods; a worker that lags behind takes
-		// some of them together.
+		// Each of the three resyncs has 300 pods. A slow worker coalesces some of them.
 		if with, without := worked(s, impl), worked(&none, impl); with < without+100 {
 			t.Errorf("%s: %v keys were worked on with resyncs, %v without", impl, with, without)
 		}
 	}
 }
 
-// TestRelistIsPlayed: the queue is handed the whole state, at its place.
+// TestRelistIsPlayed: the queue gets the whole state at the relist's place.
 func TestRelistIsPlayed(t *testing.T) {
 	s := profileStorm(t, "relist")
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "ring"} {
@@ -129,7 +127,7 @@ func TestRelistIsPlayed(t *testing.T) {
 			if err := errors.Join(runErr, checkErr); err != nil {
 				t.Fatal(err)
 			}
-			// What was changed since the beginning counts a second time.
+			// The relist repeats the objects that changed after the initial list.
 			if res.DeltasOut <= res.EventsIn {
 				t.Errorf("%s: %d deltas for %d events and a relist", name(c.Cells[0]), res.DeltasOut, res.EventsIn)
 			}
@@ -141,7 +139,7 @@ func TestRelistIsPlayed(t *testing.T) {
 	}
 }
 
-// TestPaces: rounds of every shape of pace, with the events that it has.
+// TestPaces: each shape of pace plays its number of events.
 func TestPaces(t *testing.T) {
 	s := profileStorm(t, "rollout")
 	own := uint64(len(s.Events) - s.Initial)

@@ -25,8 +25,8 @@ func nodeLoss(t *testing.T) *storm.Storm {
 	return set.Storms[0]
 }
 
-// What the shares play together is what one process plays: the same events at the same
-// intended times, however often the storm is repeated and whatever the pace.
+// TestSharesPlayTheStorm: all shares together play the events of one process at the same
+// intended times, for each number of laps and each pace.
 func TestSharesPlayTheStorm(t *testing.T) {
 	base := nodeLoss(t).Metadata()
 	played := func(of share.Share, p pace.Pace, events int) map[string]int {
@@ -61,7 +61,7 @@ func TestSharesPlayTheStorm(t *testing.T) {
 	}
 }
 
-// unlike returns what only one of two has.
+// unlike returns the keys whose counts differ.
 func unlike(a, b map[string]int) []string {
 	var out []string
 	for _, k := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
@@ -73,8 +73,8 @@ func unlike(a, b map[string]int) []string {
 	return out[:min(len(out), 6)]
 }
 
-// Shares of one storm are known as such, and as different ones; their cells have the
-// same names, as what they measure is put together.
+// TestSharesAreCompared: shares of one storm have a common digest and different own
+// digests. Their cells have equal names, as their results are merged.
 func TestSharesAreCompared(t *testing.T) {
 	inputs := map[string]bool{}
 	var whole, names string
@@ -106,7 +106,7 @@ func TestSharesAreCompared(t *testing.T) {
 	}
 }
 
-// A share that has next to nothing of the storm is refused, before anything is played.
+// TestTooManyShares: a share with too few events is rejected before the play.
 func TestTooManyShares(t *testing.T) {
 	one := nodeLoss(t).Select(0, func(key string) bool { return true })
 	only := one.Events[0].Key

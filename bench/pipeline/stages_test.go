@@ -15,8 +15,8 @@ import (
 
 var stageLabel = regexp.MustCompile(`"stage":"([a-z]+)"`)
 
-// stagesOf plays a cell as one that is profiled, and returns the stages that its
-// goroutines were seen in meanwhile.
+// stagesOf plays a cell with profile labels and returns the observed stages of its
+// goroutines.
 func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	t.Helper()
 	over := make(chan struct{})
@@ -44,7 +44,7 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	}
 }
 
-// TestStages: whatever runs says of which stage it is.
+// TestStages: each goroutine carries the label of its stage.
 func TestStages(t *testing.T) {
 	for _, tc := range []struct {
 		spec pipeline.Config

@@ -15,7 +15,7 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-// total of a stage, of the types of a watch.
+// total counts the events of a stage with a type of a watch.
 func total(s *probe.Snapshot, stage probe.Stage) uint64 {
 	return s.Events(stage, probe.Added) + s.Events(stage, probe.Modified) + s.Events(stage, probe.Deleted)
 }
@@ -29,8 +29,7 @@ func histogramOf(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
 	return probe.HistogramSnapshot{}
 }
 
-// TestTelemetry: what telemetry has been told when a storm has been played is what the
-// recorder is told.
+// TestTelemetry: after a storm, telemetry has the same figures as the recorder.
 func TestTelemetry(t *testing.T) {
 	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-realfifo-batch", "clientgo-deltafifo", "ring"}, Producers: 2},
@@ -62,7 +61,7 @@ func TestTelemetry(t *testing.T) {
 				}
 				snap := set.Snapshot()
 				if cl.Labels[0].Value == pipeline.ClientGoInformer {
-					// It can't be seen when its queue hands over.
+					// The queue of client-go's own informer is hidden.
 					for _, h := range []probe.Histogram{probe.EnqueuedPopped, probe.PoppedStored} {
 						if n := histogramOf(snap, h).Count; n != 0 {
 							t.Errorf("%d values in histogram %d", n, h)
@@ -82,7 +81,7 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	if n := total(snap, probe.Released); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)
 	}
-	// What comes while the Reflector lists is in the list.
+	// Events during a list are part of the list.
 	if n := total(snap, probe.Enqueued); n != res.EventsIn && spec.Source != "apiserver" {
 		t.Errorf("%d enqueued of %d", n, res.EventsIn)
 	}
@@ -123,9 +122,9 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	for h, b := range stretches {
 		want, ok := res.At(b)
 		got := histogramOf(snap, h)
-		// What is below zero counts as zero in both. What is told at once may be told
-		// before a stamp is there that the recorder sees, and a version that is looked
-		// up again be told at the second time.
+		// Both count negative values as zero. During the play telemetry may read before
+		// a stamp is set, and may count a repeated look-up at its second time. So the
+		// figures differ a little.
 		const about = 0.2
 		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (got.Sum < sum*(1-about) || got.Sum > sum*(1+about)) ||
 			!paced && (got.Sum < sum*0.999999 || got.Sum > sum*1.000001) {
@@ -134,9 +133,9 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	}
 }
 
-// checkJourneys: stages come one after the other, and whatever an event was
-// coalesced into has a journey as well. Only where a worker looks keys up can an
-// event have come out and be coalesced yet.
+// checkJourneys: the times of a journey's stages never decrease, and the event that
+// another was coalesced into has a journey too. A popped event is coalesced only if a
+// worker looks keys up.
 func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
 	t.Helper()
 	if len(journeys) == 0 {
@@ -150,8 +149,8 @@ func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
 		bySeq[j.Seq] = j
 	}
 	for _, j := range journeys {
-		// Of one that is told of as another was coalesced into it, the beginning may
-		// not be known.
+		// The journey of a coalescing event that is not sampled may lack its first
+		// stages.
 		if len(j.Stages) == 0 || j.Seq%64 == 0 && j.Stages[0].Stage != metric.Released {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
 			continue
@@ -175,8 +174,8 @@ func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
 	}
 }
 
-// TestCoalescedJourney: a version that is passed over is linked to the one that
-// was handled in its place.
+// TestCoalescedJourney: a coalesced version links to the version that was handled in its
+// place.
 func TestCoalescedJourney(t *testing.T) {
 	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 5000, HandlerCost: 10 * time.Microsecond})[0]
 	set := probe.New(probe.Labels{})
@@ -201,7 +200,7 @@ func TestCoalescedJourney(t *testing.T) {
 	}
 }
 
-// BenchmarkTelemetry is what telemetry costs a whole pipeline an event.
+// BenchmarkTelemetry measures the cost of telemetry for an event of a whole pipeline.
 func BenchmarkTelemetry(b *testing.B) {
 	for _, pipe := range []string{"queue", "informer"} {
 		cl := comparisons(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipe, Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0), Events: 100_000})[0]
@@ -228,8 +227,8 @@ func BenchmarkTelemetry(b *testing.B) {
 	}
 }
 
-// TestTelemetryOfFaults: faults of the server are told by name, and none is taken for
-// another.
+// TestTelemetryOfFaults: telemetry counts each of the server's faults under its own
+// name.
 func TestTelemetryOfFaults(t *testing.T) {
 	cl := comparisons(t, pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},

@@ -16,8 +16,7 @@ import (
 	"watchlab/impls"
 )
 
-// TestUpstream: client-go's own metrics are kept in paced cells, and in others
-// not.
+// TestUpstream: only paced cells update client-go's own metrics.
 func TestUpstream(t *testing.T) {
 	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
 		r := live.New("test", "")
@@ -42,7 +41,7 @@ func TestUpstream(t *testing.T) {
 			{metric.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
 			{metric.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
-			// A key that waits already is not added again.
+			// The workqueue does not add a key that already waits.
 			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() >= 100 }},
 			{metric.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
@@ -65,7 +64,7 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// find returns the first series of a metric; nil where there is none.
+// find returns the first series of a metric; nil for none.
 func find(t *testing.T, r *live.Registry, name string) *dto.Metric {
 	t.Helper()
 	families, err := r.Gather()

@@ -109,8 +109,7 @@ func scrape(t *testing.T, s *Session) string {
 	return string(text)
 }
 
-// value returns the first sample of a metric that has all the labels; "" where
-// there is none.
+// value returns the first sample of a metric with all the labels; "" for none.
 func value(text, name string, labels ...string) string {
 lines:
 	for line := range strings.Lines(text) {

@@ -23,11 +23,10 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// lossy is cond that loses one event in a thousand.
+// lossy is the variant cond, except that it loses one event in 1,000.
 const lossy = "test-lossy"
 
-// asCommand is the variable of the environment that makes the tests' binary the
-// command itself.
+// asCommand is the environment variable that turns the test binary into the command.
 const asCommand = "WATCHLAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -73,10 +72,10 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// small are the flags of a run that is over soon.
+// small are the flags of a short run.
 var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--storm", tiny}
 
-// tiny is a recording of three pods, written in the way of a real one.
+// tiny is a recording of three pods in the format of a real one.
 const tiny = "testdata/tiny.jsonl"
 
 func with(args []string, more ...string) []string {
@@ -227,7 +226,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBenchstat: what run -o bench prints, benchstat compares.
+// TestBenchstat: benchstat can compare the output of run -o bench.
 func TestBenchstat(t *testing.T) {
 	code, out, errs := call(t, with(small, "--impl", "clientgo-realfifo-batch,cond", "-o", "bench", "--rounds", "2")...)
 	if code != exitOK || errs != "" {
@@ -278,7 +277,7 @@ func TestResultsFolder(t *testing.T) {
 	}
 }
 
-// snapshot is the names and contents of all files of a folder.
+// snapshot returns the names and contents of all files of a folder.
 func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -296,8 +295,8 @@ func snapshot(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestLostEvent: a variant that loses an event is told, by name and exit code,
-// and none of its figures is shown.
+// TestLostEvent: a variant that loses an event is reported by name and exit code,
+// without figures.
 func TestLostEvent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	code, out, errs := call(t, with(small, "--impl", lossy+",cond", "--out", dir)...)
@@ -320,8 +319,8 @@ func TestLostEvent(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a run after its first finished measurement, as Ctrl-C
-// does, and looks for that measurement.
+// TestInterrupt interrupts a run after its first finished cell, as Ctrl-C does. The
+// cell's result is kept.
 func TestInterrupt(t *testing.T) {
 	plan, err := experiment.New(t.Context(), experiment.Spec{
 		Variants: []string{"cond"}, Deliveries: []string{"in-order"}, Storm: experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Events: 3000,
@@ -360,7 +359,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestNoProgressWhenPiped: stderr is no terminal here and stays empty.
+// TestNoProgressWhenPiped: without a terminal, stderr stays empty.
 func TestNoProgressWhenPiped(t *testing.T) {
 	code, out, errs := call(t, with(small, "--impl", "cond")...)
 	if code != exitOK || errs != "" {

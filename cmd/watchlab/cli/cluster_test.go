@@ -15,8 +15,8 @@ import (
 	"watchlab/bench/fleet"
 )
 
-// unasked is the kubeconfig of a cluster that must not be asked for anything but what
-// it has: bad input is found before that.
+// unasked returns the kubeconfig of a cluster that fails the test on any request but
+// discovery: bad input is found before.
 func unasked(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func TestClusterBadInput(t *testing.T) {
 	}
 }
 
-// TestPack: the pods' Spec is the user's, with files where the pods have them.
+// TestPack: the pods' Spec is the user's, with the paths of files in a pod.
 func TestPack(t *testing.T) {
 	dir := t.TempDir()
 	file := func(dir, name, text string) string {

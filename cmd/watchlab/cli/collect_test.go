@@ -14,7 +14,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// collectable is what two shards of one small run measured, one of three cells each.
+// collectable returns the results of two pods of one small run, three cells each.
 func collectable(t *testing.T) []*lab.Share {
 	t.Helper()
 	var shards []*lab.Share
@@ -51,7 +51,7 @@ func deliverTo(t *testing.T, s upload.Sink, run string, shards ...*lab.Share) {
 	}
 }
 
-// collected runs collect, and returns its exit code and what it said.
+// collected runs collect and returns its exit code and output.
 func collected(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -59,8 +59,8 @@ func collected(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestCollectVerb: what shards delivered becomes one results folder, from files of each
-// kind; what is missing is named, and nothing shown, unless a part will do.
+// TestCollectVerb: the pods' results become one results folder, from files of each kind.
+// Missing pods are named, and nothing is printed without --partial.
 func TestCollectVerb(t *testing.T) {
 	shards := collectable(t)
 	dir, work := t.TempDir(), t.TempDir()
@@ -118,7 +118,7 @@ func TestCollectVerb(t *testing.T) {
 			}
 		})
 	}
-	// What was kept can be collected again.
+	// The kept bundles can be collected again.
 	code, _, stderr := collected(t, "--from-dir", filepath.Join(out("all"), podsDir), "--out", out("again"))
 	if code != exitOK {
 		t.Errorf("what was kept: exit code %d: %s", code, stderr)
@@ -133,7 +133,7 @@ func TestCollectVerb(t *testing.T) {
 	}
 }
 
-// TestCollectTellsOfDamage: what is broken is named; another attempt is told of.
+// TestCollectTellsOfDamage: damaged bundles and repeated attempts are reported.
 func TestCollectTellsOfDamage(t *testing.T) {
 	shards := collectable(t)
 	dir := t.TempDir()
@@ -156,7 +156,7 @@ func TestCollectTellsOfDamage(t *testing.T) {
 	}
 }
 
-// TestCollectRefusesInput: bad input is one line, and nothing is written.
+// TestCollectRefusesInput: bad input causes one line and writes nothing.
 func TestCollectRefusesInput(t *testing.T) {
 	shards := collectable(t)
 	dir, empty := t.TempDir(), t.TempDir()

@@ -32,7 +32,7 @@ func TestStormList(t *testing.T) {
 	}
 }
 
-// TestStormShow: what is shown can be fed back, and is shown as the same.
+// TestStormShow: the output is valid input and gives the same output.
 func TestStormShow(t *testing.T) {
 	for _, name := range storm.Names() {
 		code, first, errs := call(t, "storm", "show", name, "--scale", "0.004", "--seed", "3")
@@ -61,7 +61,7 @@ func TestStormShow(t *testing.T) {
 	}
 }
 
-// TestRunStorms: every way to name a storm can be run.
+// TestRunStorms: run accepts each kind of storm name.
 func TestRunStorms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "two.yaml")
 	two := "profiles:\n- profile: ceiling\n  pods: 50\n  events: 500\n- profile: gang\n  start: 1s\n  pods: 50\n"

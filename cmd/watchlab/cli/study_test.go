@@ -32,15 +32,15 @@ func (quickWork) Run(_ context.Context, rec *cell.Recorder) error {
 	return nil
 }
 
-// part is a part that a fake player was asked for.
+// part is a call of a fake player.
 type part struct {
 	spec   experiment.Spec
 	dir    string
 	resume bool
 }
 
-// fakePlayer plays parts of a study, and logs them. A part ends with the error of its
-// place; interrupted ones are not finished.
+// fakePlayer logs the parts of a study. Part i ends with error i; an interrupted part is
+// unfinished.
 type fakePlayer struct {
 	played []part
 	errs   []error
@@ -76,7 +76,7 @@ func (p *fakePlayer) play(ctx context.Context, s experiment.Spec, dir string, re
 	return errors.Join(err, failed)
 }
 
-// startStudy begins a study of three parts with a fake player.
+// startStudy starts a study of three parts with a fake player.
 func startStudy(t *testing.T, budget time.Duration, errs ...error) (*studyRun, *fakePlayer) {
 	t.Helper()
 	s, err := newStudyRun(filepath.Join(t.TempDir(), "deep", "study"), studyRecord{Budget: budget, Questions: []string{"batch-size", "hot-keys"}})
@@ -109,7 +109,7 @@ func TestStudy(t *testing.T) {
 	if len(p.played) != 3 {
 		t.Fatalf("%d parts were played", len(p.played))
 	}
-	// Three parts of equal weight: what one leaves of its share is the others'.
+	// Three parts of equal weight: later parts share the unused time of earlier ones.
 	for i, got := range p.played {
 		if b := got.spec.Budget.Duration; b < 30*time.Second || b > []time.Duration{30 * time.Second, 45 * time.Second, 90 * time.Second}[i] {
 			t.Errorf("part %d has a budget of %v", i, b)
@@ -166,8 +166,8 @@ func TestStudyResumed(t *testing.T) {
 	}
 }
 
-// TestStudyGoesOn: a study continues after a broken invariant and ends with it; bad
-// input ends it at once.
+// TestStudyGoesOn: a study continues after a broken invariant and returns that error at
+// the end. Bad input ends it at once.
 func TestStudyGoesOn(t *testing.T) {
 	s, p := startStudy(t, time.Minute, errInvalid)
 	if err := s.run(t.Context(), io.Discard, io.Discard); !errors.Is(err, errInvalid) || len(p.played) != 3 {
@@ -179,7 +179,8 @@ func TestStudyGoesOn(t *testing.T) {
 	}
 }
 
-// TestStudyOverBudget: what took too long leaves the others a second.
+// TestStudyOverBudget: after a part that exceeded the budget, each other part gets one
+// second.
 func TestStudyOverBudget(t *testing.T) {
 	s, p := startStudy(t, time.Nanosecond)
 	if err := s.run(t.Context(), io.Discard, io.Discard); err != nil {

@@ -12,10 +12,10 @@ import (
 	"watchlab/bench/stats"
 )
 
-// swept are the flags of a sweep that is over soon.
+// swept are the flags of a short sweep.
 var swept = []string{"--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1", "--storm", tiny}
 
-// sweepRun runs a sweep with a results folder, and returns what that holds.
+// sweepRun runs a sweep with a results folder and returns its outcome.
 func sweepRun(t *testing.T, args ...string) (*lab.Outcome, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "out")
@@ -33,14 +33,14 @@ func sweepRun(t *testing.T, args ...string) (*lab.Outcome, string) {
 	return o, out
 }
 
-// machine reports whether a limit is one that no test can rule out.
+// machine reports whether a limit depends on the machine, so that a test must accept it.
 func machine(limit string) bool {
 	return slices.Contains([]string{string(lab.CauseSteal), string(lab.CauseThrottled), string(lab.CauseGCLimit)}, limit)
 }
 
 func TestKnee(t *testing.T) {
-	// Rates that anything can hold, and a budget for the generator that none
-	// exceeds: what is searched is tested elsewhere, with a clock of its own.
+	// All rates are easy, and the lag budget is generous. Other tests search with a fake
+	// clock.
 	o, out := sweepRun(t, append([]string{"knee", "--slo", "p99=1m,max=1m", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
 	if len(o.Knees) != 4 {
 		t.Fatalf("%d knees of two variants and two objectives: %+v", len(o.Knees), o.Knees)
@@ -87,7 +87,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	// One comparison, an A/A pair in it, and what is varied in its title.
+	// One comparison with an A/A pair; its title has the axis.
 	c := o.Comparisons[0]
 	if len(o.Comparisons) != 1 || len(c.Cells) != 9 || c.Cells[8].Repeats == "" || !strings.HasSuffix(c.Title, ", over producers") || strings.Contains(c.Title, "4 producers") {
 		t.Errorf("%d comparisons, %q, %d cells", len(o.Comparisons), c.Title, len(c.Cells))
@@ -102,7 +102,7 @@ func TestScaleOverKeys(t *testing.T) {
 	if len(o.Scalings) != 1 || o.Scalings[0].Over != "keys" || o.Scalings[0].Fit != nil || !strings.Contains(o.Scalings[0].Why, "workers") {
 		t.Errorf("%+v", o.Scalings)
 	}
-	// The storm itself has as many keys.
+	// The storm itself has that number of keys.
 	code, _, errs := call(t, "scale", "--over", "keys=50,100", "--storm", "rollout")
 	if code != exitUsage || !strings.Contains(errs, "--pods: storm rollout has") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
@@ -126,8 +126,7 @@ func TestSurface(t *testing.T) {
 			}
 		}
 	}
-	// What takes no batch size is played once for each skew, to hold the rest
-	// against.
+	// Variants without a batch size are played once for each skew, for reference.
 	upstream := 0
 	for _, c := range o.Comparisons[0].Cells {
 		if c.Label("impl") == "clientgo-realfifo-batch" {
@@ -188,7 +187,7 @@ func TestSweepsBadInput(t *testing.T) {
 	}
 }
 
-// TestSweepIsInTheJSON: what was found stands in what is printed, too.
+// TestSweepIsInTheJSON: the JSON output has the results of the search.
 func TestSweepIsInTheJSON(t *testing.T) {
 	code, out, errs := call(t, append([]string{"scale", "--over", "producers=1,2", "-o", "json"}, swept...)...)
 	var o lab.Outcome

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// atOnce is a run that is over at once.
+// atOnce are the flags of a very short run.
 var atOnce = []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
-// TestTelemetryRefused: what can't be listened on or sent to is bad input: one line
-// that names the flag, and nothing is played.
+// TestTelemetryRefused: an invalid address or URL causes one line that names the flag,
+// and no run.
 func TestTelemetryRefused(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +52,8 @@ func TestTelemetryRefused(t *testing.T) {
 	}
 }
 
-// TestProfileOverridesPyroscope: a server that all pods are told of doesn't keep a run
-// from taking profiles itself.
+// TestProfileOverridesPyroscope: --profile works although the environment names a
+// Pyroscope server.
 func TestProfileOverridesPyroscope(t *testing.T) {
 	t.Setenv(pyroscopeVar, "http://127.0.0.1:1")
 	var f telemetryFlags
@@ -65,7 +65,7 @@ func TestProfileOverridesPyroscope(t *testing.T) {
 	}
 }
 
-// heard is what a command said so far; it may be read while it goes on.
+// heard collects a command's output. It is safe for concurrent use.
 type heard struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -92,8 +92,8 @@ func (h *heard) String() string {
 
 var shown = regexp.MustCompile(`(http://\S+) shows the run`)
 
-// TestDash: the page and the metrics stay when the run is over, with what it
-// measured, until the command is interrupted, and that is no failure.
+// TestDash: after the run, the page and the metrics stay with their figures until an
+// interrupt. The exit code is 0.
 func TestDash(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// TestTraceVerbs goes through all formats, pieces and back.
+// TestTraceVerbs converts and cuts traces in all formats.
 func TestTraceVerbs(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -59,7 +59,7 @@ func TestTraceVerbs(t *testing.T) {
 	if !s.Header.Anonymised || s.Format != "trace" || len(s.Resources) != 1 || s.Resources[0].Keys == 0 || s.LastNs < 1e9 {
 		t.Errorf("%+v", s)
 	}
-	// The main resource stands in the header, for those who read no further.
+	// The header names the main resource, for readers of the header alone.
 	f, err := trace.Open(in("a.wlt"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestTraceVerbs(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A piece begins with what was there.
+	// A piece begins with the state at its start.
 	must("trace", "cut", in("e.wlt"), "--from", "1500ms", "-o", in("f.wlt"))
 	cut, err := trace.Load(in("f.wlt"))
 	if err != nil {
@@ -101,7 +101,7 @@ func TestTraceVerbs(t *testing.T) {
 	if b, err := os.ReadFile(in("h.svg")); err != nil || !bytes.HasPrefix(b, []byte("<?xml")) || xml.Unmarshal(b, new(any)) != nil || bytes.Count(b, []byte(`class="curve"`)) != 2 {
 		t.Errorf("h.svg: %v", err)
 	}
-	// What is damaged is told, and the rest kept.
+	// Damage is reported and the rest is kept.
 	file, err := os.ReadFile(in("a.wlt"))
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestTraceBadInput(t *testing.T) {
 	}
 }
 
-// TestRecordCluster records from a server, by a kubeconfig.
+// TestRecordCluster records from a server named by a kubeconfig.
 func TestRecordCluster(t *testing.T) {
 	s, err := trace.Load(tiny)
 	if err != nil {
