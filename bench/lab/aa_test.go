@@ -55,7 +55,7 @@ func TestAnAAPair(t *testing.T) {
 					t.Fatal("two cells of one name")
 				}
 				for i := range c[0].Cells {
-					// Of two baselines, each has knobs of its own.
+					// The two baselines have different knobs.
 					if i > 2 {
 						c[0].Cells[i].Name = "Other"
 					}

@@ -159,7 +159,7 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%v are said to be left before anything was played", all[0].left)
 		}
 		end := time.Since(start)
-		// Once bad has failed, in round 2, nothing else is to come than what will be.
+		// bad fails in round 2. From then on its plays are not expected any more.
 		exact := 0
 		for _, r := range all[1:] {
 			rest := end - r.at

@@ -37,7 +37,7 @@ func TestFresh(t *testing.T) {
 		var names []string
 		o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
 			names = append(names, name)
-			// The way over to another process and back.
+			// The transfer to another process and back.
 			var pipe bytes.Buffer
 			result, err := lab.PlayCell(ctx, build(), name, cell.Alone())
 			if err := lab.WriteResult(&pipe, result, err); err != nil {

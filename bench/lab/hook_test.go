@@ -14,8 +14,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// gated plays comparisons of steady cells, of which one is broken from a round on, and
-// returns the plays that the hook was asked for.
+// gated plays comparisons of steady cells and returns the plays that the hook got. One
+// cell breaks an invariant from a round on.
 func gated(t *testing.T, broken string, from int) []lab.Play {
 	t.Helper()
 	var plays []lab.Play
@@ -53,7 +53,8 @@ func gated(t *testing.T, broken string, from int) []lab.Play {
 	return plays
 }
 
-// Several processes meet at the same plays, whichever of them a cell broke in.
+// TestAPlayHasItsPosition: all processes meet at the same plays, even if different cells
+// broke in them.
 func TestAPlayHasItsPosition(t *testing.T) {
 	whole := gated(t, "", 0)
 	if len(whole) != 2*3*4 {
@@ -107,8 +108,8 @@ func TestBeforeRunFollowsSetup(t *testing.T) {
 	}
 }
 
-// Cells that are played together begin together, when the slowest is set up; one that
-// can't be is not waited for.
+// TestBeforeRunOnceForCellsPlayedTogether: concurrent cells begin together, after the
+// slowest Setup. A cell whose Setup fails is not waited for.
 func TestBeforeRunOnceForCellsPlayedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -170,7 +171,7 @@ func TestBeforeRunOnceForCellsPlayedTogether(t *testing.T) {
 	})
 }
 
-// A round that is interrupted while it waits ends.
+// TestBeforeRunEndsWithTheRun: an interrupt ends a waiting round.
 func TestBeforeRunEndsWithTheRun(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestAKilledRunKeepsItsRounds(t *testing.T) {
 			lines := benchFile(t, dir)
 			for _, c := range o.Comparisons[0].Cells {
 				name := c.BenchName()
-				// One that is withheld is in no file that is read here.
+				// Withheld figures are in none of these files.
 				if withheld := c.Verdict.Cause == lab.CauseGenerator; !withheld && len(c.Rounds) < told[name] {
 					t.Errorf("%s: run.json has %d rounds, %d were finished", name, len(c.Rounds), told[name])
 				} else if !withheld && lines[name] < told[name] {

@@ -49,7 +49,7 @@ func measured(p part, takes time.Duration) cell.Result {
 	if err != nil {
 		panic(err)
 	}
-	// What depends on the machine is set.
+	// Figures that depend on the machine are set to constants.
 	r.Elapsed = takes
 	r.EventsPerSecond = float64(r.EventsIn) / takes.Seconds()
 	r.AllocsPerEvent, r.BytesPerEvent, r.CPUSecondsPerEvent = float64(n), float64(3*n), float64(n)/1e6
@@ -111,7 +111,7 @@ func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Out
 func TestMergeIsTheWhole(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		// More than are added up at once, every now and then.
+		// Sometimes more shares than are merged at once.
 		of := 1 + rng.IntN(20)
 		shares := make([]lab.Share, of)
 		parts := make([]cell.Result, of)
@@ -120,7 +120,7 @@ func TestMergeIsTheWhole(t *testing.T) {
 		for i := range shares {
 			var p part
 			for range 1 + rng.IntN(5) {
-				// Below zero and beyond the histogram's hour, too.
+				// Also negative latencies, and latencies beyond the histogram's hour.
 				p.latencies = append(p.latencies, time.Duration(rng.ExpFloat64()*float64(30*time.Minute))-time.Minute)
 			}
 			p.lags = p.latencies
@@ -161,8 +161,8 @@ func TestMergeIsTheWhole(t *testing.T) {
 		if released != want.EventsIn || handled != want.EventsIn {
 			t.Errorf("seed %d: the timeline tells of %d and %d events, not %d", seed, released, handled, want.EventsIn)
 		}
-		// What all have together is the whole's; what can't be added is looked at above and
-		// in TestMergedFigures.
+		// The merged figures equal the whole's. The ignored ones cannot be merged this
+		// way; see above and TestMergedFigures.
 		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
 		if diff := cmp.Diff(want, got, ignored); diff != "" {
 			t.Errorf("seed %d: %d shares are not the whole (-whole +merged):\n%s", seed, of, diff)

@@ -31,7 +31,7 @@ func (s *told) progress(p lab.Progress) {
 	s.plays[fmt.Sprintf("%s#%d", p.Cell, p.Round)]++
 }
 
-// cell is one whose lateness, verdict and time depend on the round that is played.
+// cell returns a cell whose lag, verdict and duration depend on the current round.
 func (s *told) cell(impl, rate string, late func(round int) float64, check func(round int) error) lab.Cell {
 	c, _ := newCell(impl, rate, func(int) *fake {
 		round := s.round
@@ -53,9 +53,9 @@ func (s *told) cell(impl, rate string, late func(round int) float64, check func(
 	return c
 }
 
-// varied are comparisons in which everything happens that a run that is taken up
-// again has to get right: a cell whose figures are withheld for a while, one that
-// is late to the end, one that loses an event, and cells that are asked for.
+// varied returns comparisons with every case that resuming must handle: a cell with
+// figures withheld for a while, a cell that is late to the end, a cell that loses an
+// event, and requested cells.
 func (s *told) varied() []lab.Comparison {
 	first := comparison(
 		s.cell("good", "", nil, nil),
@@ -78,7 +78,7 @@ func (s *told) varied() []lab.Comparison {
 		if len(played) > 5 {
 			return nil
 		}
-		// What is asked for hangs on what was found.
+		// The requested cells depend on the earlier results.
 		name := "more"
 		for _, c := range played {
 			name += fmt.Sprintf("-%d%s", len(c.Rounds), strings.ReplaceAll(c.Verdict.Short(), ": ", "-"))

@@ -86,8 +86,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A paced cell that is late in its first rounds only is shown whole in the end,
-// and meanwhile not at all.
+// TestAVerdictMayTurn: a paced cell that is late only in its first rounds has no figures
+// meanwhile, and all of them in the end.
 func TestAVerdictMayTurn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	const name = "Queue/impl=x/keys=10/rate=2000"

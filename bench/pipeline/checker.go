@@ -21,7 +21,7 @@ type violation struct {
 	first string
 }
 
-// join adds what was found elsewhere.
+// join adds the violations of another check.
 func (v *violations) join(o *violations) {
 	for _, b := range []struct{ to, from *violation }{
 		{&v.lost, &o.lost}, {&v.reordered, &o.reordered},
@@ -52,7 +52,7 @@ func (v *violation) err(kind error) error {
 	}
 }
 
-// err joins an error for each invariant that was broken; nil for none.
+// err joins an error for each broken invariant; nil for none.
 func (v *violations) err() error {
 	return errors.Join(
 		v.lost.err(lab.ErrLost),
@@ -70,7 +70,7 @@ type expectations struct {
 	producers int
 	// latest: only the last event of each key has to come out.
 	latest bool
-	// identity: the objects that come out are those that went in.
+	// identity: the same objects come out that went in, not copies.
 	identity bool
 	// relisted: the source was listed again; listed is the resourceVersion of the last
 	// list. Lists may repeat and skip events. whole: all events go in besides the lists,
@@ -103,7 +103,7 @@ func supersededBy(s *storm.Storm, version uint64) func(seq uint64) bool {
 // key's events holds.
 func producerOf(keyIndex int32, producers int) int { return int(keyIndex) % producers }
 
-// checker goes through one delivery log.
+// checker checks one delivery log.
 type checker struct {
 	expectations
 	s    *storm.Storm

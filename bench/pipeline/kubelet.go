@@ -25,10 +25,10 @@ const (
 	housekeepingPeriod = 2 * time.Second
 )
 
-// kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel
-// → merge → sync loop, and, where static pods are asked for, the file and the
-// http source → channel → merge as well. The sync loop's tickers run at kubelet's
-// periods. Its PLEG channel is silent, as no containers run.
+// kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel → merge →
+// sync loop. With static pods, the file and http sources have channels to the merger
+// too. The sync loop's tickers have kubelet's periods. Its PLEG channel is silent, as no
+// containers run.
 type kubelet struct {
 	build  func() (merge.Merger, error)
 	src    source.Source
@@ -43,7 +43,7 @@ type kubelet struct {
 
 func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	w.score.notifications()
-	// The goroutines of a source and of a merger belong to their stages.
+	// The goroutines of the source and of the merger carry the labels of their stages.
 	profile.Do(ctx, stageSource, func(context.Context) { k.src, err = w.score.source() })
 	if err != nil {
 		return err
@@ -179,8 +179,8 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	}
 }
 
-// pushStore is the Reflector's store: client-go's UndeltaStore, which pushes the whole
-// list to the merger's channel after every change, as kubelet's api source does
+// pushStore is the Reflector's store: client-go's UndeltaStore. It pushes the whole list
+// to the merger's channel after every change, as kubelet's api source does
 // (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/apiserver.go). Only the Reflector's
 // goroutine writes.
 type pushStore struct {

@@ -29,16 +29,16 @@ import (
 const (
 	// staticEvery is the time between two changes of a source.
 	staticEvery = 5 * time.Millisecond
-	// staticPeriod is how often the sources read everything. kubelet's is 20 s, more
-	// than a round.
+	// staticPeriod is the interval at which the sources read all pods. kubelet's is 20
+	// s, longer than a round.
 	staticPeriod = 20 * time.Millisecond
 	// versionLabel holds the version of a static pod.
 	versionLabel = "watchlab-version"
 )
 
-// staticPods are kubelet's file and http sources beside the storm's: a directory and a
-// URL, whose pods change periodically. The UID of a static pod is a hash of its
-// manifest: a change is a REMOVE and an ADD.
+// staticPods are kubelet's file and http sources: a directory and a URL, whose pods
+// change periodically. The UID of a static pod is a hash of its manifest, so a change is
+// a REMOVE and an ADD.
 type staticPods struct {
 	// pods in each source.
 	pods int
@@ -76,7 +76,7 @@ type staticPod struct {
 	version int
 }
 
-// maxStatic is the limit of [Config].Static: a change rewrites all pods of the URL.
+// maxStatic is the largest [Config].Static. A change rewrites all pods of the URL.
 const maxStatic = 1000
 
 // staticNames are the sources.
@@ -118,7 +118,7 @@ func newStaticPods(pods int) (s *staticPods, err error) {
 	return s, nil
 }
 
-// manifestOf is a version of a static pod.
+// manifestOf returns a version of a static pod.
 func manifestOf(name string, version int) v1.Pod {
 	return v1.Pod{
 		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},

@@ -82,7 +82,7 @@ const (
 	plentyEvents = 1000
 )
 
-// score is a storm with its schedule and what is prepared from it.
+// score is a storm with its schedule and everything prepared from it.
 type score struct {
 	*storm.Storm
 	// schedule has the intended times of the events after the initial list. budget is
@@ -247,7 +247,7 @@ const (
 	add verb = iota
 	update
 	del
-	// replace is a relist, after the event of that number.
+	// replace is a relist, after event seq.
 	replace
 )
 

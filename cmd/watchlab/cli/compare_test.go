@@ -47,8 +47,8 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestCompareTellsWhatItCannotRead: a line that is none is named, and the rest
-// compared.
+// TestCompareTellsWhatItCannotRead: an unreadable line is reported, and the other lines
+// are compared.
 func TestCompareTellsWhatItCannotRead(t *testing.T) {
 	code, out, errs := call(t, "compare", oldFile, "testdata/broken.txt")
 	if code != exitOK || !strings.Contains(errs, "broken.txt:3") || !strings.Contains(out, "n=6") {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// rulesFile writes rules and returns where.
+// rulesFile writes rules to a file and returns its path.
 func rulesFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gate.yaml")
@@ -35,7 +35,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateInit: what init prints is what gate takes.
+// TestGateInit: gate accepts the output of init.
 func TestGateInit(t *testing.T) {
 	code, out, _ := call(t, "gate", "init")
 	if code != exitOK {

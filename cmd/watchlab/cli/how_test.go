@@ -19,8 +19,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// TestResumeOfAKilledRun kills the command with a signal that cannot be caught,
-// several times, takes its run up again, and looks whether each round is there once.
+// TestResumeOfAKilledRun kills the command several times with a signal that cannot be
+// caught and resumes its run. Each round is there once.
 func TestResumeOfAKilledRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	const rounds = 4
@@ -78,7 +78,7 @@ func TestResumeOfAKilledRun(t *testing.T) {
 			continue
 		}
 		if c.Verdict.Status == lab.Invalid {
-			// A generator that fell behind: it shows nothing.
+			// The generator fell behind, so the cell has no figures.
 			continue
 		}
 		if len(c.Rounds) != rounds {
@@ -125,8 +125,8 @@ func keep(kept map[string]time.Time, c lab.CellResult, r lab.Round) {
 	}
 }
 
-// killAfter runs the command in a process of its own until bench.txt has so many
-// lines more than it had, and kills it.
+// killAfter runs the command in a new process and kills it after a number of new lines
+// in bench.txt.
 func killAfter(t *testing.T, dir string, more int, args []string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -173,8 +173,8 @@ func killAfter(t *testing.T, dir string, more int, args []string) {
 	}
 }
 
-// TestMemory: each play has a process of its own, and tells of its memory; what
-// goes wrong there is told by its cause.
+// TestMemory: each play has its own process and reports its memory. Errors of the
+// process have a cause.
 func TestMemory(t *testing.T) {
 	t.Setenv(asCommand, "1")
 	dir := filepath.Join(t.TempDir(), "out")
@@ -207,7 +207,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAProcessThatFails: what it said comes with the verdict.
+// TestMemoryOfAProcessThatFails: the verdict has the process's output.
 func TestMemoryOfAProcessThatFails(t *testing.T) {
 	t.Setenv(asCommand, "1")
 	_, err := playFresh(t.Context(), experiment.Spec{Family: "nobody"}, "Queue/impl=x")
@@ -220,8 +220,8 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 	}
 }
 
-// TestProfileFlag: the cells' profiles stand in the results folder, and the round that
-// they were taken of counts nowhere.
+// TestProfileFlag: the cells' profiles are in the results folder, and their round does
+// not count.
 func TestProfileFlag(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)
@@ -255,7 +255,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestStatus: what is told, and how often, on a terminal and elsewhere.
+// TestStatus: content and interval of status lines, with a terminal and without.
 func TestStatus(t *testing.T) {
 	p := lab.Progress{Cell: "Queue/impl=x", Round: 2, Rounds: 5, Done: 7, Total: 12, Left: 83*time.Second + 400*time.Millisecond}
 	for want, change := range map[string]func(*lab.Progress){

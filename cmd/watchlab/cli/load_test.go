@@ -36,8 +36,8 @@ func TestLoadFlags(t *testing.T) {
 	}
 }
 
-// TestLoadRuns: what is asked for is played and labelled, and a lost event is found
-// whatever is asked.
+// TestLoadRuns: each load option is played and labelled. With each of them a lost event
+// is found.
 func TestLoadRuns(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--stalled"},

@@ -12,7 +12,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// planned writes a plan, and sets the environment of one of its pods.
+// planned writes a plan and sets the environment of one of its pods.
 func planned(t *testing.T, index, plan string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "plan.yaml")
@@ -24,7 +24,8 @@ func planned(t *testing.T, index, plan string) (file string) {
 	return file
 }
 
-// Shards that wait for nobody need no cluster; what they deliver is put together.
+// TestShardsWithoutACluster: pods without a barrier need no cluster; collect merges
+// their results.
 func TestShardsWithoutACluster(t *testing.T) {
 	dir := t.TempDir()
 	for _, index := range []string{"0", "1"} {

@@ -14,7 +14,7 @@ import (
 	"watchlab/bench/profile"
 )
 
-// burner is a workload that does nothing but use the processor.
+// burner is a workload that only uses CPU time.
 type burner struct{ stage string }
 
 func (burner) Setup(context.Context) error { return nil }
@@ -25,7 +25,7 @@ func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
 	var x uint64
 	profile.Do(ctx, b.stage, func(context.Context) {
-		// More than one sample's worth.
+		// More than the bytes between two samples of the allocation profile.
 		block := make([]byte, 4<<20)
 		x = burn()
 		runtime.KeepAlive(block)
@@ -35,7 +35,7 @@ func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
 	return nil
 }
 
-// burn takes some 100 ms of processor time, however busy the machine is.
+// burn uses some 100 ms of CPU time, also on a busy machine.
 //
 //go:noinline
 func burn() uint64 {
@@ -48,7 +48,7 @@ func burn() uint64 {
 	return x
 }
 
-// profiledRun plays two cells with profiles into a folder.
+// profiledRun plays two cells with profiles and returns the results folder.
 func profiledRun(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -106,7 +106,7 @@ func testProfileShown(t *testing.T, dir string) {
 			}
 		})
 	}
-	// go tool pprof reads what diff wrote.
+	// go tool pprof reads the output of diff.
 	cmd := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-diff_base", filepath.Join(perEvent, "before.pb.gz"), filepath.Join(perEvent, "after.pb.gz"))
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "burn") {
 		t.Errorf("%v: %v\n%s", cmd.Args, err, out)

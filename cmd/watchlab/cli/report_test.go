@@ -32,7 +32,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 
-	// To standard output, and nowhere else.
+	// To standard output, without a file.
 	for form, want := range map[string]string{
 		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "csv": "impl=cond", "table": "events/s",
 	} {
@@ -49,8 +49,8 @@ func TestReport(t *testing.T) {
 	if code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
-	// What was measured outlives the process that measured it: the histograms come
-	// back from their logs.
+	// The report reads the histograms from the logs, without the process that measured
+	// them.
 	if got := read(report.HTMLFile); !strings.Contains(got, `data-kind="distribution"`) {
 		t.Error("the page that is made again has no distribution")
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The storm begins when all watches are open, and again, from the beginning, when all
-// have ended; with faults that end watches in between, too.
+// TestServeRepeats: the storm begins when all watches are open. It begins again when all
+// have ended. Faults may end watches in between.
 func TestServeRepeats(t *testing.T) {
 	for name, faults := range map[string][]string{"": nil, "faults": {"--faults", "disconnect:at=1h"}} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestServeRepeats(t *testing.T) {
 				}
 				return w
 			}
-			// names are the pods that there are, by version.
+			// names returns the current pods by version.
 			names := func() map[string]string {
 				list, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 				if err != nil {
@@ -90,7 +90,7 @@ func TestServeRepeats(t *testing.T) {
 	}
 }
 
-// A storm that nobody watches any more is not played to its end.
+// TestServeRepeatsWhereNobodyWatches: a turn ends early when all watches have ended.
 func TestServeRepeatsWhereNobodyWatches(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kc")
 	out, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig, "--speed", "0.001", "--repeat", "forever")
@@ -109,7 +109,7 @@ func TestServeRepeatsWhereNobodyWatches(t *testing.T) {
 	}
 }
 
-// awaitCount waits until something was written so many times.
+// awaitCount waits until the output has a text n times.
 func awaitCount(t *testing.T, out *output, text string, n int) {
 	t.Helper()
 	timeout := time.After(time.Minute)

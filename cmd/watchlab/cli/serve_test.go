@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// output is written by the command and read by the test.
+// output is a buffer that the command writes and the test reads.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
-	// changed has a token when there is more.
+	// changed has a token when new text is available.
 	changed chan struct{}
 }
 
@@ -43,7 +43,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// await waits until something was written.
+// await waits until the output has the text.
 func (o *output) await(t *testing.T, text string) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -56,7 +56,7 @@ func (o *output) await(t *testing.T, text string) {
 	}
 }
 
-// serving runs the command until the test ends it.
+// serving runs the command. end stops it.
 func serving(t *testing.T, args ...string) (out *output, end func() (code int, stderr string)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -110,8 +110,8 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
 `
 
-// A storm is served with manifests, over TLS, to whoever has the kubeconfig; it
-// begins with the first watch; writing to it works; Ctrl-C ends it all.
+// TestServe: a storm with manifests is served over TLS to clients with the kubeconfig.
+// It begins with the first watch. Clients can write. Ctrl-C ends the command.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, manifests := filepath.Join(dir, "kc"), filepath.Join(dir, "settings.yaml")
