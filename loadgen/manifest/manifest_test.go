@@ -34,7 +34,7 @@ spec:
     image: x
 `
 
-// files makes a folder of files.
+// files creates a folder of files.
 func files(t testing.TB, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func files(t testing.TB, content map[string]string) string {
 	return dir
 }
 
-// names returns what was loaded, without the folder's own name.
+// names returns the loaded objects, without the folder's own name.
 func names(dir string, objects []manifest.Object) []string {
 	var out []string
 	for _, o := range objects {
@@ -123,7 +123,7 @@ items:
 	}
 }
 
-// What is wrong is said with file and line, and the rest is read.
+// Errors contain the file and the line; all other objects are loaded.
 func TestMistakes(t *testing.T) {
 	good := fmt.Sprintf(pod, "good")
 	for name, test := range map[string]struct {
@@ -232,7 +232,7 @@ func TestURL(t *testing.T) {
 	defer srv.Client().CloseIdleConnections()
 
 	opts.Filenames = []string{srv.URL + "/pod.yaml"}
-	failures.Store(1) // kubectl tries again.
+	failures.Store(1) // kubectl retries
 	got, err := manifest.Load(t.Context(), opts)
 	if err != nil || len(got) != 1 || got[0].Source != srv.URL+"/pod.yaml" {
 		t.Errorf("%v, %v", got, err)

@@ -88,8 +88,7 @@ func TestIntended(t *testing.T) {
 	}
 }
 
-// TestSchedule: with a consumer that keeps up, each event is released at its
-// intended time.
+// TestSchedule: with a fast consumer, each event is released at its intended time.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(2000, WithClock(Timers()))
@@ -106,8 +105,8 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// TestOpenLoop: a slow consumer moves no intended time. What became due
-// meanwhile is released back to back, and then the schedule holds again.
+// TestOpenLoop: a slow consumer does not change intended times. Late events are released back
+// to back until the schedule holds again.
 func TestOpenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1000, WithClock(Timers()))
@@ -131,8 +130,7 @@ func TestOpenLoop(t *testing.T) {
 	})
 }
 
-// TestProducers: pacers of several producers, started together, release one
-// schedule between them.
+// TestProducers: the pacers of several producers with the same start share one schedule.
 func TestProducers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const producers, events = 4, 400
@@ -173,7 +171,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 		if got := time.Since(t0); got != 300*time.Millisecond {
 			t.Errorf("Wait returned after %v", got)
 		}
-		// What the ended wait left behind must not release the next early.
+		// A token of the interrupted wait must not release the next event early.
 		if err := p.Wait(t.Context(), 2); err != nil {
 			t.Error(err)
 		}
@@ -190,7 +188,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-// early is a clock whose sleep returns too soon.
+// early is a clock whose Sleep returns too early.
 type early struct{ now time.Time }
 
 func (c *early) Now() time.Time                           { return c.now }
@@ -211,8 +209,8 @@ func TestNeverEarly(t *testing.T) {
 	}
 }
 
-// TestPrecise runs on the real clock: how late a release is depends on the
-// machine and is not judged here; early is wrong everywhere.
+// TestPrecise runs on the real clock. Lateness depends on the machine, so the test only
+// rejects early releases.
 func TestPrecise(t *testing.T) {
 	p := New(5000)
 	defer func() {
@@ -269,7 +267,7 @@ func TestWaitDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkWait reports what a release costs and how late it is.
+// BenchmarkWait reports the cost and the lateness of a release.
 func BenchmarkWait(b *testing.B) {
 	for _, tc := range []struct {
 		name  string

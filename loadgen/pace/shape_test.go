@@ -92,8 +92,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is read is written in a form that is read as the same,
-// and its schedule never goes back.
+// FuzzParse: String of a parsed pace parses to the same pace, and its schedule never
+// decreases.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"max", "2000", "poisson:2000", "step:1000..5000/10s", "step:0..1..0..7/1ms", "ramp:0..5000/10s",
@@ -126,7 +126,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// rateAt is what the rate of a pace is at a time, from its definition.
+// rateAt returns the rate of a pace at a time, from its definition.
 func rateAt(p Pace, t float64) float64 {
 	period := p.period.Seconds()
 	first, last := p.rates[0], p.rates[len(p.rates)-1]
@@ -142,8 +142,8 @@ func rateAt(p Pace, t float64) float64 {
 	}
 }
 
-// TestScheduleFollowsTheRate sums up the rate in small steps and compares when
-// each event is due.
+// TestScheduleFollowsTheRate integrates the rate in small steps and compares the time of each
+// event.
 func TestScheduleFollowsTheRate(t *testing.T) {
 	for _, text := range []string{
 		"500", "step:100..500/2s", "step:0..300..50/1s", "step:300..0..300/1s", "ramp:100..500/3s", "ramp:0..200/2s",
@@ -157,8 +157,7 @@ func TestScheduleFollowsTheRate(t *testing.T) {
 			for at := 0.0; at < 7; at += dt {
 				sum += rateAt(p, at+dt/2) * dt
 				for sum >= float64(i) {
-					// Where the rate is small, the time of an event is less
-					// sharp than a step.
+					// At a low rate, the time of an event is less precise than a step.
 					if got := s.Intended(i).Seconds(); math.Abs(got-(at+dt)) > 2e-3 {
 						t.Fatalf("event %d is due at %.5f s, want %.5f s", i, got, at+dt)
 					}
@@ -185,7 +184,7 @@ func TestPoisson(t *testing.T) {
 		sum += gap
 		squares += gap * gap
 	}
-	// Exponential: the standard deviation is the mean.
+	// Exponential distribution: the standard deviation equals the mean.
 	mean := sum / (n - 1)
 	dev := math.Sqrt(squares/(n-1) - mean*mean)
 	if math.Abs(mean-1) > 0.02 || math.Abs(dev-1) > 0.02 {
@@ -224,7 +223,7 @@ func TestSchedulesDoNotDecrease(t *testing.T) {
 		s := p.Schedule(Score{})
 		from := rapid.IntRange(0, 1e9).Draw(t, "event")
 		for i := from; i < from+200; i++ {
-			// Times of a schedule are solutions of equations, to 10⁻¹⁰ s.
+			// Times of a schedule are numeric solutions, accurate to 10⁻¹⁰ s.
 			if a, b := s.Intended(i), s.Intended(i+1); b < a-1 {
 				t.Fatalf("%s: event %d at %v, event %d at %v", p, i, a, i+1, b)
 			}
@@ -253,7 +252,7 @@ func TestIntendedDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkIntended reports what a look at the schedule costs.
+// BenchmarkIntended reports the cost of a lookup in the schedule.
 func BenchmarkIntended(b *testing.B) {
 	at := func(i int) time.Duration { return time.Duration(i) }
 	for _, text := range []string{"2000", "poisson:2000", "step:1000..5000/10s", "ramp:1000..5000/10s", "sine:1000..5000/10s", "trace:2x"} {

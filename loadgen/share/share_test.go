@@ -20,7 +20,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// drawn draws a valid storm.
+// drawn draws a random valid storm.
 func drawn(t *rapid.T) *storm.Storm {
 	s := &storm.Storm{Name: "drawn", Kind: v1.SchemeGroupVersion.WithKind("Pod"), Resource: v1.SchemeGroupVersion.WithResource("pods")}
 	keys := rapid.IntRange(1, 12).Draw(t, "keys")
@@ -69,7 +69,7 @@ func drawn(t *rapid.T) *storm.Storm {
 	return s
 }
 
-// event is what has to be the same in a share.
+// event is the part of an event that stays the same in a share.
 type event struct {
 	Type watch.EventType
 	At   time.Duration
@@ -84,8 +84,8 @@ func eventsOf(s *storm.Storm) []event {
 	return out
 }
 
-// The shares, put back to the places that their events have in the whole, are the
-// whole, however long it was made; each is valid, and each has its keys to itself.
+// The shares of a storm of any length add up to the storm. Each share is valid, and no key is
+// in two shares.
 func TestSharesAreTheStorm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn(t)
@@ -132,7 +132,7 @@ func TestSharesAreTheStorm(t *testing.T) {
 	})
 }
 
-// A share's marks stand behind the events that they stand behind in the whole.
+// A share's marks follow the same events as in the whole storm.
 func TestMarksStayInTheirPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn(t)
@@ -154,7 +154,7 @@ func TestMarksStayInTheirPlace(t *testing.T) {
 	})
 }
 
-// Whatever the pace, the intended times of the shares are those of the whole.
+// For every pace, the intended times of the shares equal those of the whole storm.
 func TestIntendedTimesStay(t *testing.T) {
 	for _, text := range []string{"max", "2000", "poisson:2000", "step:100..5000/5ms", "ramp:100..5000/50ms", "sine:10..5000/5ms", "trace:2x"} {
 		p, err := pace.Parse(text)
@@ -189,8 +189,8 @@ func TestIntendedTimesStay(t *testing.T) {
 	}
 }
 
-// Which share has a key must never change, nor differ from machine to machine: the
-// shares of a run may be of several.
+// The share of a key must be stable across releases and machines, because the shares of a run
+// may be on several machines.
 func TestWhoHasAKey(t *testing.T) {
 	want := map[string]int{"default/web-0": 2, "default/web-1": 0, "default/web-2": 0, "kube-system/coredns-7db6d8ff4d-x2x9v": 0, "": 2}
 	got := map[string]int{}
@@ -206,7 +206,7 @@ func TestWhoHasAKey(t *testing.T) {
 	}
 }
 
-// Names that differ in their last letters only are spread over the shares.
+// Names that differ only in their last letters are spread over the shares.
 func TestBalance(t *testing.T) {
 	s := &storm.Storm{}
 	for i := range 100_000 {

@@ -9,10 +9,10 @@ import (
 	"watchlab/loadgen/source"
 )
 
-// An informer behind a server that fails ends where the storm does.
+// An informer of a failing server ends in the storm's final state.
 func TestFaults(t *testing.T) {
 	st := empty()
-	// After so many frames each: at the same places each time.
+	// Each fault counts frames, so it strikes at the same events in each run.
 	specs := []fault.Spec{
 		{Name: fault.Disconnect, Frames: 10, Count: 3},
 		{Name: fault.HalfFrame, Frames: 13, Count: 1},

@@ -19,7 +19,7 @@ func TestMemoryBackpressure(t *testing.T) {
 	st := load(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
-	// Nobody watches.
+	// There is no watch.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := src.Play(ctx, pacer(t, pace.Unpaced), nil); !errors.Is(err, context.Canceled) {
@@ -52,7 +52,7 @@ func TestMemoryBackpressure(t *testing.T) {
 	}
 }
 
-// A paced memory source waits for nobody.
+// A paced memory source never waits for a watch.
 func TestMemoryOpenLoop(t *testing.T) {
 	st := load(t)
 	src := source.NewMemory(st)
@@ -72,8 +72,7 @@ func TestMemoryOpenLoop(t *testing.T) {
 	}
 }
 
-// A watch that is stopped ends, however much is ready for it and however
-// eagerly somebody takes.
+// A stopped watch ends, even with pending events and an active reader.
 func TestMemoryStop(t *testing.T) {
 	st := load(t)
 	src := source.NewMemory(st)

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is the time limit for expected events.
 const patience = time.Minute
 
 var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
@@ -52,7 +52,7 @@ func load(t testing.TB) *storm.Storm {
 	return s
 }
 
-// share is a smaller storm.
+// share returns a smaller storm.
 func share(t testing.TB) *storm.Storm {
 	t.Helper()
 	s, err := load(t).ForNode(20)
@@ -87,15 +87,15 @@ func empty() *storm.Storm {
 	return s
 }
 
-// sink records what a consumer of events gets, and wakes those who wait.
+// sink records the events of a consumer and wakes up waiting goroutines.
 type sink struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	// got are the versions in order of arrival.
 	got []uint64
-	// live is the version of what is there, by key.
+	// live has the version of each existing object, by key.
 	live map[string]uint64
-	// newest is the highest version seen of a key.
+	// newest has the highest version of each key.
 	newest map[string]uint64
 	max    uint64
 	errs   []error
@@ -169,8 +169,8 @@ func (s *sink) await(t testing.TB, seq uint64) {
 	}
 }
 
-// checkAll fails the test unless the sink got every event of the storm once,
-// the initial list in any order and the rest in the storm's.
+// checkAll fails the test unless the sink received every event of the storm exactly once: the
+// initial list in any order, the rest in the order of the storm.
 func (s *sink) checkAll(t testing.TB, st *storm.Storm) {
 	t.Helper()
 	s.checkState(t, st)
@@ -187,8 +187,8 @@ func (s *sink) checkAll(t testing.TB, st *storm.Storm) {
 	}
 }
 
-// checkState fails the test unless the sink ended where the storm does, with no
-// key's version ever going back.
+// checkState fails the test unless the sink ended in the storm's final state and no key's
+// version ever decreased.
 func (s *sink) checkState(t testing.TB, st *storm.Storm) {
 	t.Helper()
 	s.mu.Lock()
@@ -301,7 +301,7 @@ func TestInformerSeesEverything(t *testing.T) {
 			each(t, func(t *testing.T, name string) { seesEverything(t, name, st) })
 		})
 	}
-	// The whole recording, the way informers list today.
+	// The whole recording, with the current defaults of informers.
 	for _, name := range source.Names() {
 		t.Run("storm=nodeloss/source="+name, func(t *testing.T) { seesEverything(t, name, load(t)) })
 	}
@@ -326,7 +326,7 @@ func seesEverything(t *testing.T, name string, st *storm.Storm) {
 	}
 }
 
-// A controller with a RealFIFO of its own, as the informer pipeline has it.
+// A controller with its own RealFIFO, as in the informer pipeline.
 func TestControllerSeesEverything(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
@@ -383,8 +383,7 @@ func TestTwoWatchersAtOnce(t *testing.T) {
 	})
 }
 
-// A watch that breaks goes on where it was: nothing is lost and nothing comes
-// twice.
+// A broken watch resumes at its position: no event is lost or duplicated.
 func TestDisconnectAndResume(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
@@ -414,7 +413,7 @@ func TestLateWatcherSeesTheFinalState(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
-		// Paced, since unpaced the memory source waits for a watch.
+		// Paced, because an unpaced memory source waits for a watch.
 		play(t, src, 1e6, nil)
 		s := newSink()
 		inf := inform(t, src, s)
@@ -463,8 +462,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// BenchmarkPlay is what a source costs on its own: from Play to a Reflector's
-// store that does nothing.
+// BenchmarkPlay reports the cost of a source alone: from Play to a no-op store of a Reflector.
 func BenchmarkPlay(b *testing.B) {
 	st := load(b)
 	for _, name := range source.Names() {
@@ -505,7 +503,7 @@ func BenchmarkPlay(b *testing.B) {
 	}
 }
 
-// nothing is a Reflector's store that looks at versions only.
+// nothing is a Reflector's store that only reads versions.
 type nothing struct {
 	last   string
 	synced chan struct{}

@@ -27,12 +27,12 @@ import (
 // staticPatience is longer than the longest period of a test.
 const staticPatience = 90 * time.Second
 
-// pod is a manifest.
+// staticPod returns a manifest.
 func staticPod(name, image string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  containers:\n  - name: c\n    image: \"%s\"\n", name, image)
 }
 
-// write puts a file in place in one step, as those who are careful do.
+// writeFile replaces a file atomically.
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
@@ -44,7 +44,7 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-// receiver takes the updates of a source that runs until the test ends.
+// receiver receives the updates of a source that runs until the test ends.
 type receiver struct {
 	t       testing.TB
 	updates chan merge.PodUpdate
@@ -92,7 +92,7 @@ func (r *receiver) next(from string) map[string]string {
 	}
 }
 
-// until takes updates until one is as wanted.
+// until receives updates until one equals want.
 func (r *receiver) until(from string, want map[string]string) {
 	r.t.Helper()
 	var got map[string]string
@@ -104,8 +104,7 @@ func (r *receiver) until(from string, want map[string]string) {
 	r.t.Fatalf("a thousand updates, the last %v, none %v", got, want)
 }
 
-// reported waits for a report that contains the text; updates are taken
-// meanwhile.
+// reported waits for a report that contains the text, and receives updates meanwhile.
 func (r *receiver) reported(text string) {
 	r.t.Helper()
 	deadline := time.After(staticPatience)
@@ -134,7 +133,7 @@ func staticFile(path string, poll bool, period time.Duration) func(func(error)) 
 	}
 }
 
-// The system tells of changes long before the period is over.
+// A file notification arrives long before the end of the period.
 func TestFolderIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "b.yaml"), staticPod("b", "1"))
@@ -154,7 +153,7 @@ func TestFolderIsWatched(t *testing.T) {
 	}
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1", "b-node-1": "3"})
-	// What can't be used changes nothing.
+	// An invalid file changes nothing.
 	writeFile(t, filepath.Join(dir, "a.manifest"), "kind: [")
 	r.reported("a.manifest:1: ")
 	writeFile(t, filepath.Join(dir, "d.yaml"), staticPod("d", "1"))
@@ -167,7 +166,7 @@ func TestFolderIsWatched(t *testing.T) {
 	r.until(merge.FileSource, map[string]string{})
 }
 
-// A folder that comes to be, goes away and comes again.
+// A folder that is created, removed and created again.
 func TestFolderThatComesAndGoes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	r := receiveStatic(t, staticFile(dir, false, 50*time.Millisecond))
@@ -194,14 +193,13 @@ func TestSingleFile(t *testing.T) {
 	writeFile(t, path, staticPod("a", "1"))
 	r := receiveStatic(t, staticFile(path, false, time.Hour))
 	r.until(merge.FileSource, map[string]string{"a-node-1": "1"})
-	for _, image := range []string{"2", "3"} { // It is another file each time.
+	for _, image := range []string{"2", "3"} { // Each write creates another file.
 		writeFile(t, path, staticPod("a", image))
 		r.until(merge.FileSource, map[string]string{"a-node-1": image})
 	}
 }
 
-// Without the system's help, all is read every period: in a bubble, to the
-// moment.
+// Without notifications, each period reads everything. In the bubble the times are exact.
 func TestFolderIsPolled(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +235,7 @@ func TestFolderIsPolled(t *testing.T) {
 	})
 }
 
-// What the kubelet makes of a manifest.
+// The conversion of a manifest, as in the kubelet.
 func TestAdoption(t *testing.T) {
 	dir := t.TempDir()
 	var got []*v1.Pod
@@ -365,7 +363,7 @@ func TestHTTP(t *testing.T) {
 		for i, step := range []struct {
 			code int
 			body string
-			// want is nil where nothing is to be sent.
+			// want is nil if no update is expected.
 			want   map[string]string
 			report string
 		}{
@@ -384,7 +382,7 @@ func TestHTTP(t *testing.T) {
 		} {
 			answer(step.code, step.body)
 			if i == 0 {
-				// The first request is on its way; the answers are the same.
+				// The first request is running; all answers are equal.
 				synctest.Wait()
 			}
 			if step.want == nil {

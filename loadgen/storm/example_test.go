@@ -6,14 +6,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// A storm of a profile, yielded event by event without being held in memory.
+// Yields a storm of a profile event by event, without holding it in memory.
 func ExampleGenerator() {
 	p, err := storm.NewProfile("nodeloss")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	p.Resize(20, 0, 0) // the pods and the rates follow
+	p.Resize(20, 0, 0) // the pods and the rates scale with the nodes
 	p.Lost = 0.1
 	g, err := storm.Compose(p, 1).Generator()
 	if err != nil {
@@ -30,7 +30,7 @@ func ExampleGenerator() {
 	// Output: 220 pods are deleted of 2200
 }
 
-// Two profiles at the same time, from YAML, as storms that pipelines can play.
+// Reads two profiles that play at the same time from YAML and returns them as storms.
 func ExampleParse() {
 	c, err := storm.Parse("friday.yaml", []byte(`
 name: friday

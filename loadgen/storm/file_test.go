@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestFileErrors: one line that names the file, the line and what is allowed.
+// TestFileErrors: an error is one line with the file, the line and the valid values.
 func TestFileErrors(t *testing.T) {
 	const golden = "testdata/errors.txt"
 	old, err := os.ReadFile(golden)
@@ -100,7 +100,7 @@ func TestReadFile(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	steady, loss, relist := c.Parts[0].Profile, c.Parts[1].Profile, c.Parts[2].Profile
-	// What isn't given follows the nodes; what is given stays.
+	// Missing sizes follow the nodes; given values stay.
 	if steady.Pods != 3000 || steady.ChurnPerSecond != 3 || steady.UpdatesPerSecond != 2 || c.Parts[0].Seed != 7 {
 		t.Errorf("%+v", c.Parts[0])
 	}
@@ -120,7 +120,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// TestYAML: what is written is read as the same.
+// TestYAML: a written composition parses to the same composition.
 func TestYAML(t *testing.T) {
 	read, err := storm.Parse("x.yaml", []byte(blackFriday), 1)
 	if err != nil {
@@ -149,8 +149,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// FuzzParse: a file is a composition that can be written and read again, or an
-// error of one line.
+// FuzzParse: a file is a composition that survives writing and reading, or an error of one
+// line.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(blackFriday))
 	for _, name := range storm.Names() {

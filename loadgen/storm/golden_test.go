@@ -14,8 +14,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// TestGolden: a seed gives the storm that it gave before, so that results stay
-// comparable. testdata/storms.txt has a digest of each profile's storms.
+// TestGolden: a seed gives the same storm in every release, so results stay comparable.
+// testdata/storms.txt has a digest of each profile's storms.
 func TestGolden(t *testing.T) {
 	const golden = "testdata/storms.txt"
 	var now strings.Builder

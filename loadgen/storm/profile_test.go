@@ -30,7 +30,7 @@ func profile(t testing.TB, name string) *storm.Profile {
 	return p
 }
 
-// small returns the profile of that name with a cluster that is made in no time.
+// small returns the profile of that name with a small cluster.
 func small(t testing.TB, name string) *storm.Profile {
 	t.Helper()
 	p := profile(t, name)
@@ -54,8 +54,8 @@ func setOf(t testing.TB, c storm.Composition) *storm.Set {
 	return s
 }
 
-// TestProfiles: every profile makes storms that an API server could send, with
-// what its summary says.
+// TestProfiles: every profile generates storms that an API server could send and that match
+// its summary.
 func TestProfiles(t *testing.T) {
 	want := map[string]struct{ resources, types string }{
 		"steady":    {"pods leases nodes", "ADDED DELETED MODIFIED"},
@@ -112,10 +112,10 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestProfileRates: the defaults have the rates of the field; see each profile's
-// documentation for where they are from.
+// TestProfileRates: the defaults have realistic rates; the documentation of each profile names
+// the origin.
 func TestProfileRates(t *testing.T) {
-	// Events a second in the storm phase, of one type and resource.
+	// rate returns the events per second in the storm phase, of one type and resource.
 	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
 		set := setOf(t, storm.Compose(p, 1))
 		s, ok := set.Storm(resource)
@@ -161,7 +161,7 @@ func TestProfileRates(t *testing.T) {
 	}
 }
 
-// TestDeterministic: the seed, and nothing else, decides.
+// TestDeterministic: only the parameters and the seed decide the storm.
 func TestDeterministic(t *testing.T) {
 	for _, name := range storm.Names() {
 		a, b := setOf(t, storm.Compose(small(t, name), 3)), setOf(t, storm.Compose(small(t, name), 3))
@@ -169,14 +169,14 @@ func TestDeterministic(t *testing.T) {
 		if diff := cmp.Diff(digest(t, a), digest(t, b)); diff != "" {
 			t.Errorf("%s: two storms of a seed differ: %s", name, diff)
 		}
-		// Not only the names: what happens when to which key.
+		// Another seed changes the times and keys too, not only the names.
 		if slices.Equal(times(a), times(other)) {
 			t.Errorf("%s: the storms of two seeds are equal", name)
 		}
 	}
 }
 
-// times has what happens when, and to which key, but not its name.
+// times returns the time and the key index of each event, without names.
 func times(set *storm.Set) []string {
 	s := set.Storms[0]
 	var out []string
@@ -186,7 +186,7 @@ func times(set *storm.Set) []string {
 	return out
 }
 
-// digest has a line for each event, with the object of a few.
+// digest returns one line per event, with the object of some.
 func digest(t testing.TB, set *storm.Set) []string {
 	t.Helper()
 	var out []string
@@ -206,7 +206,7 @@ func digest(t testing.TB, set *storm.Set) []string {
 	return out
 }
 
-// TestNodeLoss looks at the life of the pods of a lost node.
+// TestNodeLoss checks the lifecycle of the pods of a lost node.
 func TestNodeLoss(t *testing.T) {
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
@@ -254,7 +254,7 @@ func TestNodeLoss(t *testing.T) {
 	if n := len(lives); n < 440 {
 		t.Errorf("%d pods had events", n)
 	}
-	// A kubelet's view of it.
+	// The view of one kubelet.
 	node, err := pods.ForNode(110)
 	if err != nil {
 		t.Fatal(err)
@@ -267,8 +267,7 @@ func TestNodeLoss(t *testing.T) {
 	}
 }
 
-// TestSizes: pods have about the sizes that they are to have, leases half a
-// kilobyte, nodes 13 kB.
+// TestSizes: pods have about the requested sizes, leases 0.5 kB, nodes 13 kB.
 func TestSizes(t *testing.T) {
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
@@ -307,8 +306,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestObjectsAreTheirOwn: no two events share a struct, and nothing that one of
-// them points to is changed by making another.
+// TestObjectsAreTheirOwn: no two events share a struct, and building an object changes no
+// other.
 func TestObjectsAreTheirOwn(t *testing.T) {
 	set := setOf(t, storm.Compose(small(t, "rollout"), 1))
 	seen := map[any]bool{}
@@ -322,7 +321,7 @@ func TestObjectsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestSkew: with zipf a few keys have most of the updates, with uniform none has.
+// TestSkew: with zipf, a few keys have most of the updates; with uniform, none does.
 func TestSkew(t *testing.T) {
 	share := func(skew storm.Skew) float64 {
 		p := profile(t, "ceiling")
@@ -342,7 +341,7 @@ func TestSkew(t *testing.T) {
 	if got := share(storm.Skew{}); got > 0.02 {
 		t.Errorf("uniform: the ten hottest of 1000 keys have %.0f %% of the updates", got*100)
 	}
-	// The sum of 1/r^1.1 over ten ranks, over that over a thousand.
+	// The sum of 1/r^1.1 over ten ranks, divided by the sum over a thousand ranks.
 	var ten, all float64
 	for r := 1; r <= 1000; r++ {
 		w := math.Pow(float64(r), -1.1)
@@ -368,7 +367,7 @@ func TestParseSkew(t *testing.T) {
 	}
 }
 
-// TestGeneratorAgreesWithSet: what is yielded is what is made, event by event.
+// TestGeneratorAgreesWithSet: Next and Set return the same events.
 func TestGeneratorAgreesWithSet(t *testing.T) {
 	twice := pace.Traced(2)
 	c := storm.Composition{Name: "both", Parts: []storm.Part{
@@ -427,8 +426,7 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 	}
 }
 
-// TestCompose: parts begin when they are to, end when they are to, and keep out
-// of each other's way.
+// TestCompose: parts start and end at their times and do not affect each other.
 func TestCompose(t *testing.T) {
 	paced := func(s string) *pace.Pace {
 		p, err := pace.Parse(s)
@@ -494,7 +492,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestValidCompositions: whatever parameters pass the check make valid storms.
+// TestValidCompositions: all parameters that pass Validate generate valid storms.
 func TestValidCompositions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c storm.Composition
@@ -635,8 +633,8 @@ func TestNextDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkGenerate reports how many events a second one core yields: the steps,
-// and the steps with their shared objects. "reset" is part of it.
+// BenchmarkGenerate reports the events per second of one core: steps only, and steps with
+// shared objects. It includes Reset.
 func BenchmarkGenerate(b *testing.B) {
 	for _, name := range storm.Names() {
 		for _, objects := range []bool{false, true} {
@@ -673,8 +671,7 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 }
 
-// BenchmarkSet reports what an event of a storm takes, made with an object of
-// its own: time, and memory that stays.
+// BenchmarkSet reports the cost of an event with its own object: time and retained memory.
 func BenchmarkSet(b *testing.B) {
 	for _, name := range []string{"nodeloss", "leases", "endpoints"} {
 		b.Run("profile="+name, func(b *testing.B) {
@@ -719,8 +716,7 @@ func TestMarkFaults(t *testing.T) {
 		if err := f.Validate(); err != nil {
 			t.Error(err)
 		}
-		// In the middle of each half of the storm phase, which begins after 5 s
-		// and takes 20.
+		// The middle of each half of the storm phase, which starts at 5 s and lasts 20 s.
 		if at, want := time.Duration(f.At), time.Duration(10*i+10)*time.Second; at > want || at < want-2*time.Second {
 			t.Errorf("relist %d at %v, want the last event before %v", i, at, want)
 		}

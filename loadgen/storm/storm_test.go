@@ -22,9 +22,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// script makes a storm of pods from lines of "TYPE name node", the node being
-// optional. Each pod's UID is the number of its event, which no operation
-// changes; events are a second apart.
+// script returns a storm of pods from lines of "TYPE name [node]". Each pod's UID is the
+// number of its event, which no operation changes. Events are 1 s apart.
 func script(initial int, lines ...string) *storm.Storm {
 	s := &storm.Storm{Name: "script", Initial: initial}
 	index := map[string]int32{}
@@ -56,7 +55,7 @@ func script(initial int, lines ...string) *storm.Storm {
 	return s
 }
 
-// lines is the reverse of script, with the UID of each object.
+// lines is the inverse of script, with the UID of each object.
 func lines(s *storm.Storm) []string {
 	var out []string
 	for _, e := range s.Events {
@@ -76,8 +75,8 @@ func deepCopy(s *storm.Storm) *storm.Storm {
 	return &c
 }
 
-// drawStorm draws a valid storm of pods that are bound at their first event,
-// at a later one, or never.
+// drawStorm draws a valid storm of pods that are bound at their first event, at a later event,
+// or never.
 func drawStorm(t *rapid.T) *storm.Storm {
 	alive, node := map[string]bool{}, map[string]string{}
 	draw := func(name string, types []string) string {
@@ -178,13 +177,13 @@ func TestAtLeast(t *testing.T) {
 	want := []string{
 		"ADDED a #1", "ADDED b #2",
 		"DELETED b #3", "MODIFIED a #4", "ADDED c #5", "ADDED d #6", "DELETED d #7",
-		// b is gone already, c is still there.
+		// b is already deleted, c still exists.
 		"MODIFIED a #4", "MODIFIED c #5", "ADDED d #6", "DELETED d #7",
 	}
 	if diff := cmp.Diff(want, lines(got)); diff != "" {
 		t.Error(diff)
 	}
-	// The laps begin at the end of the initial list, at 1 s, and take 5 s.
+	// The laps start at the end of the initial list, at 1 s, and last 5 s.
 	if at := got.Events[7].At; at != 3*time.Second+5*time.Second {
 		t.Errorf("the second lap's MODIFIED a is at %v", at)
 	}
@@ -193,7 +192,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestMarks: marks stay between the events that they were between.
+// TestMarks: marks stay between the same events.
 func TestMarks(t *testing.T) {
 	s := script(2,
 		"ADDED a n1", "ADDED b n2", // initial
@@ -212,7 +211,7 @@ func TestMarks(t *testing.T) {
 		want []storm.Mark
 	}{
 		"as it is": {s.AtLeast(3), s.Marks},
-		// The second lap lacks nothing: b comes again.
+		// The second lap is complete, because b is created again.
 		"two laps": {s.AtLeast(7), append(slices.Clone(s.Marks),
 			storm.Mark{After: 6, Type: storm.MarkResync}, storm.Mark{After: 8, Type: storm.MarkRelist}, storm.Mark{After: 9, Type: storm.MarkResync})},
 		"the first four": {s.First(4), s.Marks[:1]},
@@ -291,7 +290,7 @@ func TestAtLeastProperties(t *testing.T) {
 		if len(got.Events) >= n+len(lap) && len(got.Events) > len(s.Events) {
 			t.Fatalf("%d events where %d with laps of %d or fewer would do", len(got.Events), n, len(lap))
 		}
-		// Every lap is the recording's, in its order, short of deletions only.
+		// Every lap has the events of the recording in order; only deletions may be missing.
 		next := s.Initial
 		objects := map[runtime.Object]bool{}
 		for i, e := range got.Events {
@@ -318,7 +317,7 @@ func TestAtLeastProperties(t *testing.T) {
 				next = s.Initial
 			}
 		}
-		// Whole laps: what is left out at the end are deletions.
+		// Whole laps: the dropped events at the end are deletions.
 		for ; next != s.Initial && next < len(s.Events); next++ {
 			if s.Events[next].Type != watch.Deleted {
 				t.Fatalf("the last lap lacks #%d", s.Events[next].Seq)
@@ -364,8 +363,8 @@ func TestForNode(t *testing.T) {
 	}
 }
 
-// TestForNodeMoves: a pod that changes its node, which no API server allows
-// today, leaves the sight of the first one.
+// TestForNodeMoves: a pod that changes its node disappears from the first one. No API server
+// allows that today.
 func TestForNodeMoves(t *testing.T) {
 	s := script(0, "ADDED a n1", "MODIFIED a n2", "MODIFIED a n1", "DELETED a n2")
 	got, err := s.ForNode(1)
@@ -429,8 +428,8 @@ func TestForNodeProperties(t *testing.T) {
 		if err := got.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		// The plain way: one more node at a time. A drawn pod stays on its node
-		// once bound, so every event that names the node is in sight.
+		// A simple reference: add one node at a time. A drawn pod stays on its node, so every
+		// event with that node is visible.
 		var want []string
 		nodes := slices.Sorted(maps.Keys(names))
 		for k := range nodes {
@@ -468,7 +467,7 @@ func TestForNodeProperties(t *testing.T) {
 	})
 }
 
-// TestMetadata: the same events, of objects that weigh less.
+// TestMetadata: the same events with smaller objects.
 func TestMetadata(t *testing.T) {
 	full := script(1, "ADDED a", "ADDED b n", "MODIFIED a n", "DELETED b n", "MODIFIED a n")
 	light := full.Metadata()

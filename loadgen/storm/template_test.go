@@ -67,7 +67,7 @@ func TestWithPods(t *testing.T) {
 	if used["one"] == 0 || used["two"] == 0 || len(used) != 2 {
 		t.Errorf("templates were used %v times", used)
 	}
-	// The templates and the storm are as they were.
+	// The templates and the storm are unchanged.
 	if diff := cmp.Diff([]v1.PodTemplateSpec{template("one", "c"), template("two", "a", "b")}, templates); diff != "" {
 		t.Errorf("templates (-want +got):\n%s", diff)
 	}

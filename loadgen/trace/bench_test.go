@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// BenchmarkFormats writes and reads a recorded stream of pods in each format;
-// ratio is how many times smaller the file is than its lines.
+// BenchmarkFormats writes and reads a recorded stream of pods in each format. ratio is the
+// size of the lines divided by the size of the file.
 func BenchmarkFormats(b *testing.B) {
 	f, err := Open("recorded-nodeloss")
 	if err != nil {

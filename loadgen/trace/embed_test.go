@@ -13,7 +13,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// facts are what is known of a recording from the file itself.
+// facts are counted in the file itself, without this package.
 type facts struct {
 	Kind                         schema.GroupVersionKind
 	Resource                     schema.GroupVersionResource
@@ -96,7 +96,7 @@ func TestNamesAreSorted(t *testing.T) {
 	}
 }
 
-// TestRecordingsStretch: what the pipelines make of the recordings.
+// TestRecordingsStretch: the recordings as pipelines use them.
 func TestRecordingsStretch(t *testing.T) {
 	s, err := Load("recorded-nodeloss")
 	if err != nil {
@@ -116,7 +116,7 @@ func TestRecordingsStretch(t *testing.T) {
 	if err := node.Validate(); err != nil {
 		t.Error(err)
 	}
-	// Nodes have four pods each or some more.
+	// Nodes have four pods each or slightly more.
 	if p := node.Peak(); p < 110 || p > 120 {
 		t.Errorf("ForNode(110) peaks at %d pods", p)
 	}

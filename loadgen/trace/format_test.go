@@ -37,7 +37,7 @@ func object(r Resource, name, rest string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"namespace":"ns","name":%q}%s}`, version, r.Kind, name, rest)
 }
 
-// several are the frames of three resources, with a break.
+// several returns frames of three resources, with a break.
 func several() []Frame {
 	var frames []Frame
 	add := func(r Resource, t watch.EventType, name string) {
@@ -55,7 +55,7 @@ func several() []Frame {
 	return frames
 }
 
-// encodeFrames writes a trace with n frames in a block.
+// encodeFrames writes a trace with n frames per block.
 func encodeFrames(t testing.TB, frames []Frame, n int, resources ...Resource) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -92,7 +92,7 @@ func TestWriterReader(t *testing.T) {
 	}
 	want := Header{
 		Format: 1, Tool: "test", Origin: "made up", Started: time.Unix(1e9, 0).UTC(),
-		// The main one is named first, the others follow as they came.
+		// The main resource is first, the others follow in order of appearance.
 		Resources: []Resource{podResource, leaseResource, widgetResource},
 	}
 	if diff := cmp.Diff(want, r.Header()); diff != "" {
@@ -101,7 +101,7 @@ func TestWriterReader(t *testing.T) {
 	if blocks, stored, text := r.Blocks(); blocks != 3 || stored <= 0 || stored >= int64(len(file)) || text <= 0 {
 		t.Errorf("%d blocks of %d and %d bytes", blocks, stored, text)
 	}
-	// Without help from this package: zstd makes recorded lines of it.
+	// Without this package: zstd converts the trace to recorded lines.
 	dec, err := zstd.NewReader(bytes.NewReader(file), zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestWriterReader(t *testing.T) {
 	}
 }
 
-// TestGoldenTrace: what version 1 has written is read for ever.
+// TestGoldenTrace: traces of version 1 stay readable.
 func TestGoldenTrace(t *testing.T) {
 	path := filepath.Join("testdata", "version1.wlt")
 	if *update {
@@ -171,8 +171,8 @@ func TestLoadSet(t *testing.T) {
 	}
 }
 
-// TestTraceCut cuts a trace after every byte: the blocks that are whole are
-// read, and the error says where the rest would have begun.
+// TestTraceCut cuts a trace after every byte: complete blocks are readable, and the error has
+// the offset of the rest.
 func TestTraceCut(t *testing.T) {
 	frames := several()
 	file := encodeFrames(t, frames, 2)
@@ -185,7 +185,7 @@ func TestTraceCut(t *testing.T) {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
 		if cut < 40 && r.Format() != TraceFormat {
-			continue // Not enough to tell.
+			continue // too short to detect the format
 		}
 		blocks := 0
 		for _, end := range whole {
@@ -209,7 +209,7 @@ func TestTraceCut(t *testing.T) {
 	}
 }
 
-// blockEnds returns where the blocks end.
+// blockEnds returns the offsets of the ends of blocks.
 func blockEnds(t testing.TB, file []byte) []int {
 	t.Helper()
 	x, err := readIndex(bytes.NewReader(file), int64(len(file)))
@@ -224,8 +224,7 @@ func blockEnds(t testing.TB, file []byte) []int {
 	return append(ends, len(file)-tail-overhead)
 }
 
-// TestTraceDamaged flips every byte, and takes every byte out: it costs at most
-// the block that it is in.
+// TestTraceDamaged flips, removes or inserts every byte: the damage costs at most its block.
 func TestTraceDamaged(t *testing.T) {
 	frames := several()
 	file := encodeFrames(t, frames, 2)
@@ -244,7 +243,7 @@ func TestTraceDamaged(t *testing.T) {
 		"put in":    func(i int) []byte { return append(append(bytes.Clone(file[:i]), 'x'), file[i:]...) },
 	}
 	for how, f := range damage {
-		// The first bytes say that it is a trace.
+		// The first bytes identify the format, so they stay intact.
 		for i := frontSize + tagSize; i < len(file); i += step {
 			r := NewReader(bytes.NewReader(f(i)), "x")
 			var faults []*Error
@@ -265,13 +264,13 @@ func TestTraceDamaged(t *testing.T) {
 				if b > 0 {
 					start = ends[b-1]
 				}
-				// Something put in before a block does not harm it.
+				// Bytes inserted before a block do not damage it.
 				if i < end && (b > 0 && i >= start) && !(how == "put in" && i == start) {
 					want = append(append([]Frame{}, frames[:2*b]...), frames[min(2*b+2, len(frames)):]...)
 				}
 			}
 			if i < ends[0] && len(kept) < len(frames) {
-				want = frames[2:] // In the header, or in the first block.
+				want = frames[2:] // damage in the header or the first block
 			}
 			if !reflect.DeepEqual(want, kept) {
 				t.Fatalf("byte %d of %d %s: %v: %s", i, len(file), how, faults, cmp.Diff(want, kept))
@@ -280,7 +279,7 @@ func TestTraceDamaged(t *testing.T) {
 	}
 }
 
-// TestVersion: a trace of a later version is told apart from a damaged one.
+// TestVersion: a trace of a later version has another error than a damaged one.
 func TestVersion(t *testing.T) {
 	chunk, err := appendChunk(nil, tagHeader, Header{Format: Version + 1})
 	if err != nil {
@@ -311,7 +310,7 @@ func TestAnotherTraceFollows(t *testing.T) {
 	}
 }
 
-// seekless hides Seek, as a pipe does.
+// seekless hides Seek, like a pipe.
 type seekless struct{ io.Reader }
 
 func TestSkipTo(t *testing.T) {
@@ -325,7 +324,7 @@ func TestSkipTo(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s from %d: %v", how, from, err)
 			}
-			// The block in which the time lies is read from its start.
+			// The block that contains the time is read from its start.
 			first := (int(from) + 9) / 10 / 2 * 2
 			if from > frames[len(frames)-1].Offset {
 				first = len(frames)
@@ -337,7 +336,7 @@ func TestSkipTo(t *testing.T) {
 	}
 }
 
-// counting counts what is read.
+// counting counts the bytes read.
 type counting struct {
 	*bytes.Reader
 	n int
@@ -349,7 +348,7 @@ func (c *counting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestSkipToSeeks: blocks before the time are not even read.
+// TestSkipToSeeks: earlier blocks are not even read.
 func TestSkipToSeeks(t *testing.T) {
 	var frames []Frame
 	noise := strings.Repeat("0123456789abcdef", 200)
@@ -375,8 +374,8 @@ func TestSkipToSeeks(t *testing.T) {
 	}
 }
 
-// TestWriterKilled: another process flushes and is killed; what it flushed is
-// there, and what it didn't is not.
+// TestWriterKilled: another process flushes and is killed. The flushed frames are readable,
+// and no others.
 func TestWriterKilled(t *testing.T) {
 	if path := os.Getenv("TRACE_TEST_KILL"); path != "" {
 		f, err := os.Create(path)
@@ -480,8 +479,7 @@ type failingWriter struct{ err error }
 
 func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
 
-// TestDocuments: what a watch says, in any layout, with what is damaged left
-// out.
+// TestDocuments: raw watch output in any layout, without its damaged documents.
 func TestDocuments(t *testing.T) {
 	compact := `{"type":"ADDED","object":` + pod("a", "") + "}\n" + `{"object":` + pod("b", `,"spec":{"nodeName":"}\"{"}`) + `,"type":"MODIFIED"}` + "\n"
 	want := []string{"1 ADDED a", "2 MODIFIED b"}
@@ -516,7 +514,7 @@ func TestDocuments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "a brace lost" {
-				// The first document swallows the second, which is found again.
+				// The first document absorbs the second, which is recovered.
 				tc.in = strings.Replace(compact, "}}\n", "\n", 1)
 				tc.want = want[1:]
 				tc.faults = []string{"line 1 (byte 0): truncated: the file ends in the middle of the document"}
@@ -548,7 +546,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestLoadWatch: kubectl's own output, of a watch that begins in the middle.
+// TestLoadWatch: output of kubectl from a watch that starts in the middle.
 func TestLoadWatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	write(t, path, watched(t, frame(0, "MODIFIED", pod("a", ""))+frame(0, "ADDED", pod("a", ""))+frame(0, "DELETED", pod("b", ""))+frame(0, "DELETED", pod("a", ""))))
@@ -568,7 +566,7 @@ func TestLoadWatch(t *testing.T) {
 	}
 }
 
-// TestTolerantLines: a line that can't be read costs that line.
+// TestTolerantLines: an unreadable line costs only that line.
 func TestTolerantLines(t *testing.T) {
 	lines := strings.SplitAfter(strings.TrimSuffix(good(), "\n"), "\n")
 	lines[3] = "{broken}\n"
@@ -596,7 +594,7 @@ func TestTolerantLines(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what a writer takes, a reader gives, whatever it is.
+// TestRoundTrip: a reader returns all frames of a writer unchanged.
 func TestRoundTrip(t *testing.T) {
 	resources := []Resource{podResource, leaseResource, widgetResource}
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,6 +2,6 @@
 
 package trace
 
-// raced is true where the race detector is on, under which a big recording
-// takes a minute to decode.
+// raced reports whether the race detector is enabled. With it, decoding a large recording
+// takes a minute.
 const raced = true

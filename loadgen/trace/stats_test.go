@@ -54,7 +54,7 @@ func TestEmptyStats(t *testing.T) {
 	}
 }
 
-// TestZipf: finds the exponent of the counts.
+// TestZipf: zipf finds the exponent of generated counts.
 func TestZipf(t *testing.T) {
 	for _, s := range []float64{0, 0.5, 1, 1.5} {
 		counts := make([]int, 200)

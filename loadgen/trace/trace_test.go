@@ -40,7 +40,7 @@ func pod(name, rest string) string {
 
 const initialEnd = `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}`
 
-// good is a recording of five events.
+// good returns a recording of five events.
 func good() string {
 	return frame(10, "ADDED", pod("a", "")) +
 		frame(20, "ADDED", pod("b", "")) +
@@ -73,7 +73,7 @@ func pack(t testing.TB, s string) string {
 	return string(enc.EncodeAll([]byte(s), nil))
 }
 
-// traced makes a trace of recorded lines, with two lines in a block.
+// traced returns the path of a trace of recorded lines, with two lines per block.
 func traced(t testing.TB, s string) string {
 	t.Helper()
 	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
@@ -192,8 +192,8 @@ func TestReaderKeepsItsError(t *testing.T) {
 	}
 }
 
-// TestLoadBroken: each recording is broken in one way. The golden file has the
-// messages, which are part of what the command promises.
+// TestLoadBroken: each recording has one error. The golden file has the messages, which are
+// part of the command's interface.
 func TestLoadBroken(t *testing.T) {
 	first := frame(10, "ADDED", pod("a", ""))
 	line2 := func(l string) string { return first + l }
@@ -255,7 +255,7 @@ func TestLoadBroken(t *testing.T) {
 		{"deleted-unknown", line2(frame(20, "DELETED", pod("b", ""))), ErrCorrupt},
 		{"initial-list-changed", first + frame(20, "MODIFIED", pod("a", "")) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
 		{"initial-list-ends-twice", first + frame(20, "BOOKMARK", initialEnd) + frame(30, "BOOKMARK", initialEnd), ErrCorrupt},
-		// The first of several faults is told, whichever worker meets one first.
+		// The first of several errors is returned, regardless of the order of workers.
 		{"two-faults", strings.Repeat(frame(1, "BOOKMARK", `{"kind":"Pod","apiVersion":"v1"}`), 100) + "x\n" + strings.Repeat("y\n", 200), ErrCorrupt},
 	}
 	t.Chdir(t.TempDir())
@@ -282,7 +282,7 @@ func TestLoadBroken(t *testing.T) {
 	golden(t, "broken.txt", got.String())
 }
 
-// TestOpenErrors: what is wrong before a line is read.
+// TestOpenErrors: errors before the first line.
 func TestOpenErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("folder", 0o700); err != nil {
@@ -340,7 +340,7 @@ func TestTruncation(t *testing.T) {
 	}
 	for cut := 1; cut < len(plain); cut++ {
 		frames, err := readAll(NewReader(strings.NewReader(plain[:cut]), "x"))
-		// A plain file that is cut between lines looks whole.
+		// A plain file that is cut between lines looks complete.
 		if plain[cut-1] == '\n' || plain[cut] == '\n' {
 			if err != nil || len(frames) != strings.Count(plain[:cut+1], "\n") && len(frames) != strings.Count(plain[:cut], "\n") {
 				t.Fatalf("cut at %d: %d frames, %v", cut, len(frames), err)
@@ -383,7 +383,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsOrder loads more lines than the workers hold at once.
+// TestLoadKeepsOrder loads more lines than the workers hold at the same time.
 func TestLoadKeepsOrder(t *testing.T) {
 	var b strings.Builder
 	for i := range 5000 {
@@ -442,7 +442,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// watched makes what a watch says of recorded lines, pretty-printed.
+// watched converts recorded lines to raw watch output, pretty-printed.
 func watched(t testing.TB, s string) string {
 	t.Helper()
 	frames, err := readAll(NewReader(strings.NewReader(s), "x"))
@@ -462,9 +462,9 @@ func watched(t testing.TB, s string) string {
 	return b.String()
 }
 
-// FuzzReader: whatever the bytes are, reading ends without a panic, in io.EOF
-// or in a one-line error that names the place after what was read; a tolerant
-// reader reads at least as much and always comes to the end.
+// FuzzReader: for any bytes, reading ends without a panic: with io.EOF, or with a one-line
+// error that names the position. A tolerant reader returns at least as many frames and always
+// reaches the end.
 func FuzzReader(f *testing.F) {
 	tr := traced(f, good())
 	for _, s := range []string{
@@ -508,7 +508,7 @@ func FuzzReader(f *testing.F) {
 		if tolerantErr != nil || len(more) < len(frames) || (faults > 0) != (err != nil) {
 			t.Fatalf("tolerant: %d frames and %d faults, %v; otherwise %d and %v", len(more), faults, tolerantErr, len(frames), err)
 		}
-		// What reads must load or say why, the same way each time.
+		// A readable recording loads, or fails with the same error each time.
 		path := filepath.Join(t.TempDir(), "x")
 		write(t, path, string(data))
 		s, loadErr := Load(path)

@@ -19,11 +19,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(klog.New(nil)) // Reflectors tell of every watch that breaks.
+	klog.SetLogger(klog.New(nil)) // Reflectors log every broken watch.
 	goleak.VerifyTestMain(m)
 }
 
-// nodeloss is the recording of that name, which takes a while to read.
+// nodeloss is the recording of that name. It is cached, because reading takes a while.
 var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
 
 var podResource = Resource{
@@ -70,8 +70,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestDetached: nothing is left of where a recorded pod came from that would have
-// the cluster act on it.
+// TestDetached: a recorded pod keeps no reference that would make the cluster act on it.
 func TestDetached(t *testing.T) {
 	s, err := nodeloss()
 	if err != nil {
@@ -83,7 +82,7 @@ func TestDetached(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := 0
-	// One in fifty: they are much alike.
+	// A sample of 2 %: the pods are similar.
 	for i := 0; i < len(s.Events); i += 50 {
 		before := s.Events[i].Object.DeepCopyObject()
 		u, err := w.object(s.Events[i].Object)

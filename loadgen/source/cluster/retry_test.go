@@ -26,14 +26,13 @@ var (
 	internal  = apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 )
 
-// TestPatience: what may pass is tried again until it has, or for a minute; what
-// won't isn't. That something is forbidden may pass where the API server was away
-// just before.
+// TestPatience: temporary errors are retried until success, or for a minute; permanent errors
+// are not. Forbidden is temporary just after an outage.
 func TestPatience(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		errs []error
-		// want is the error, and tries how often it was tried; 0 for until the limit.
+		// want is the error, tries the number of attempts; 0 means until the limit.
 		want  error
 		tries int
 	}{
@@ -73,7 +72,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestForbiddenLater: long after the API server was away, what is forbidden is.
+// TestForbiddenLater: long after an outage, Forbidden is permanent.
 func TestForbiddenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p retrier
@@ -95,9 +94,8 @@ func TestForbiddenLater(t *testing.T) {
 	})
 }
 
-// TestWriterSitsOutages: a storm is written whole though the API server is away in
-// the middle of it, and what that cost is told; where it stays away, how much was
-// left.
+// TestWriterSitsOutages: a writer survives an outage of the API server and reports its cost.
+// If the outage does not end, it reports the number of events left.
 func TestWriterSitsOutages(t *testing.T) {
 	s, err := nodeloss()
 	if err != nil {
@@ -107,7 +105,7 @@ func TestWriterSitsOutages(t *testing.T) {
 	short.Events, short.Initial = s.Events[:100], 20
 	for _, tt := range []struct {
 		name string
-		// The API server is away from its 40th request on, for so long.
+		// The API server is unavailable from its 40th request on, for this time.
 		away    time.Duration
 		written int64
 		ctx     error

@@ -27,16 +27,15 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// scripted answers lists one after the other, and each watch until it is told
-// that its version is gone.
+// scripted returns its lists in order, and each watch until the test ends its version.
 type scripted struct {
 	mu    sync.Mutex
 	lists []*v1.PodList
-	// refusals are how many watches are refused before the next is taken, and taken
-	// is when it was.
+	// refusals is the number of watches to reject before the next is accepted; taken is the
+	// time of the last accepted watch.
 	refusals int
 	taken    time.Time
-	// watching has a token for each watch.
+	// watching receives a token for each watch.
 	watching chan *watch.FakeWatcher
 }
 
@@ -71,14 +70,14 @@ func (s *scripted) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return w, nil
 }
 
-// refuse has the next watches refused.
+// refuse makes the next watches fail.
 func (s *scripted) refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refusals = n
 }
 
-// last is when something was last taken.
+// last returns the time of the last accepted watch.
 func (s *scripted) last() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +90,7 @@ func pod(name, version string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: version}}
 }
 
-// another is a pod that was made again under the name of one before it.
+// another returns a recreated pod with the same name.
 func another(p *v1.Pod) *v1.Pod {
 	p.UID += "-again"
 	return p
@@ -115,9 +114,8 @@ func eventsOf(t *Tee) []string {
 	return events
 }
 
-// TestTeeCatchesUp: what was missed while the watch was broken shows as what is
-// left of it, what didn't change is no event, and a follower sees all of it in
-// order.
+// TestTeeCatchesUp: after a broken watch, the changes in the gap appear as differences.
+// Unchanged objects cause no event, and a follower sees all events in order.
 func TestTeeCatchesUp(t *testing.T) {
 	s := script(
 		podList("10", pod("a", "1"), pod("b", "2"), pod("d", "3"), pod("e", "4")),
@@ -156,7 +154,7 @@ func TestTeeCatchesUp(t *testing.T) {
 		t.Errorf("%+v, want %+v", b, want)
 	}
 
-	// What is shown can be listed and watched by any number.
+	// Any number of clients can list and watch the log.
 	src := tee.Source()
 	defer func() { _ = src.Close() }()
 	list, err := cache.ToListerWatcherWithContext(src.ListerWatcher()).ListWithContext(ctx, metav1.ListOptions{})
@@ -168,8 +166,8 @@ func TestTeeCatchesUp(t *testing.T) {
 	}
 }
 
-// TestBreaks: gaps are from the end of a watch to the beginning of the one that went
-// on, whatever failed between, or to the list.
+// TestBreaks: a gap lasts from the end of a watch to the start of the one that resumed,
+// whatever failed in between, or to the list.
 func TestBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(podList("10", pod("a", "1")), podList("30", pod("a", "1")), podList("50", pod("a", "1")))
@@ -195,7 +193,7 @@ func TestBreaks(t *testing.T) {
 		w := <-s.watching
 		check("at first")
 
-		// Refused three times, then taken: silent, it is believed; and so it stays.
+		// Three refusals, then a watch without events: it counts as established.
 		time.Sleep(time.Minute)
 		s.refuse(3)
 		w.Modify(pod("a", "11"))
@@ -216,7 +214,7 @@ func TestBreaks(t *testing.T) {
 		w.Modify(pod("a", "12"))
 		check("resumed")
 
-		// Taken, but gone: only the list ends the gap.
+		// Accepted, but the version is gone: only the list ends the gap.
 		w.Stop()
 		from = time.Now()
 		w = <-s.watching
@@ -229,7 +227,8 @@ func TestBreaks(t *testing.T) {
 		gap(from)
 		check("listed again")
 
-		// A watch that ends without a word was none: the gap is from the one before.
+		// A watch that ends without an event does not count: the gap starts at the end of the
+		// watch before it.
 		w.Modify(pod("a", "31"))
 		w.Stop()
 		from = time.Now()
@@ -247,7 +246,7 @@ func TestBreaks(t *testing.T) {
 		w.Modify(pod("a", "32"))
 		check("resumed after a watch that said nothing")
 
-		// A bookmark is a sign of life, too.
+		// A bookmark also shows that the watch works.
 		w.Action(watch.Bookmark, pod("", "40"))
 		w.Stop()
 		from = time.Now()
@@ -262,8 +261,8 @@ func TestBreaks(t *testing.T) {
 	})
 }
 
-// TestAudit: objects of the cluster that were not received are missing; those that
-// were received later are not.
+// TestAudit: objects of the cluster that the Tee has not received are missing; later ones are
+// not.
 func TestAudit(t *testing.T) {
 	received := map[string]state{
 		"same": {"u", "5", false}, "newer": {"u", "25", false}, "older": {"u", "5", false},

@@ -19,8 +19,8 @@ func pod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: "from elsewhere"}}
 }
 
-// TestLog: the type of an event follows from what there was, its number is its
-// object's version, and what is written is a valid storm.
+// TestLog: the state of the key decides the type of an event, its number is the object's
+// version, and the log is a valid storm.
 func TestLog(t *testing.T) {
 	l := stream.NewLog(7)
 	original := pod("a")

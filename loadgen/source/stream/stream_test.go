@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// build makes a valid storm in which the event i is of the key keys[i]; what
-// happens to it follows from its state and from deletes[i].
+// build returns a valid storm in which event i has the key keys[i]. Its type follows from the
+// key's state and deletes[i].
 func build(initial int, keys []int, deletes []bool) *storm.Storm {
 	s := &storm.Storm{Kind: v1.SchemeGroupVersion.WithKind("Pod"), Initial: initial}
 	index, live := map[int]int32{}, map[int]bool{}
@@ -61,8 +61,7 @@ func count(n int) *storm.Storm {
 	return build(0, keys, make([]bool, n))
 }
 
-// The state at any position is what the events up to there make, in order of
-// key.
+// The state at any position is the result of the events up to it, in order of key.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 60).Draw(t, "events")
@@ -139,7 +138,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("Start(%q, …) with retain=%d = %+v, %v, want %+v", tc.version, tc.retain, got, err, tc.want)
 		}
 	}
-	// Without an initial list, any state is the empty one, and all follows.
+	// Without an initial list, any state is the empty state, and all events follow.
 	st := New(count(5))
 	st.Raise(4)
 	if got, err := st.Start("0", nil, true); err != nil || got != (Start{}) {
@@ -156,8 +155,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// Followers that come and go while events are released see every event, and
-// are never left asleep.
+// Followers that come and go during releases see every event and never miss a wake-up.
 func TestFollowersAreWoken(t *testing.T) {
 	const n = 20_000
 	st := New(count(n))
@@ -172,7 +170,7 @@ func TestFollowersAreWoken(t *testing.T) {
 					continue
 				}
 				if i%2 == 0 {
-					// Half of them leave and come back.
+					// Half of the followers leave and return.
 					f.Close()
 					f = st.Follow(at)
 				}
@@ -197,7 +195,7 @@ func TestFollowersAreWoken(t *testing.T) {
 	}
 }
 
-// Whoever waits for room goes on as followers take, and is never left asleep.
+// WaitRoom continues as followers advance and never misses a wake-up.
 func TestRoomIsKept(t *testing.T) {
 	const n, window = 20_000, 16
 	st := New(count(n))
@@ -231,9 +229,8 @@ func TestRoomIsKept(t *testing.T) {
 	wg.Wait()
 }
 
-// spin looks at a condition until it holds, then waits for a moment that
-// differs from turn to turn: what comes next is to meet the other goroutine at
-// any point of what it does.
+// spin polls a condition until it holds, then waits for a time that varies with turn. The next
+// step then meets the other goroutine at any point of its work.
 func spin(ctx context.Context, turn uint64, done func() bool) {
 	for i := 1; !done(); i++ {
 		if i%1024 == 0 {
@@ -248,9 +245,8 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 	}
 }
 
-// One event at a time, each released when the one before was seen, so that the
-// follower is just about to fall asleep. A wake-up that got lost would not be
-// made up for by the next event.
+// Releases one event at a time, after the one before was seen, just as the follower falls
+// asleep. No later event can hide a lost wake-up.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const n = 40_000
 	st := New(count(n))
@@ -280,8 +276,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	wg.Wait()
 }
 
-// The same for whoever waits for room: the event is seen when that is just
-// about to fall asleep.
+// The same for WaitRoom: the event is seen just as WaitRoom falls asleep.
 func TestNoRoomIsOverlooked(t *testing.T) {
 	const n, window = 150_000, 1
 	st := New(count(n))
@@ -356,7 +351,7 @@ func TestWaitRoom(t *testing.T) {
 	})
 }
 
-// isUnreadable tells of a version that is no number: 500, as a real server has it.
+// isUnreadable reports a version that is not a number: status 500, as from a real server.
 func isUnreadable(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError

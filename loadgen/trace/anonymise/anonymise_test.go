@@ -37,12 +37,12 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// testKey makes runs alike.
+// testKey makes runs reproducible.
 var testKey = [KeySize]byte{1, 2, 3}
 
 var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
-// frames reads the frames of a recording, up to a number for each resource.
+// frames reads the frames of a recording, up to a number per resource.
 func frames(t testing.TB, path string, most int) []trace.Frame {
 	t.Helper()
 	f, err := trace.Open(path)
@@ -65,13 +65,13 @@ func frames(t testing.TB, path string, most int) []trace.Frame {
 			out = append(out, fr)
 		}
 		if raced && fr.Line > 40*most {
-			return out // Reading the rest takes longer than looking at it.
+			return out // reading the rest is too slow
 		}
 	}
 }
 
-// recordings are what the tests read: those that are built in, or the files of a
-// folder with the other resources of the same clusters.
+// recordings returns the recordings to test: the built-in ones, or the files of a folder with
+// other resources of the same clusters.
 func recordings(t testing.TB) []string {
 	t.Helper()
 	folder := os.Getenv("WATCHLAB_TEST_RECORDINGS")
@@ -85,7 +85,7 @@ func recordings(t testing.TB) []string {
 	return found
 }
 
-// perResource is how many frames of each are looked at.
+// perResource returns the number of frames to check per resource.
 func perResource() int {
 	if raced || testing.Short() {
 		return 8
@@ -93,11 +93,11 @@ func perResource() int {
 	return 200
 }
 
-// harmless are strings that are kept by what they look like.
+// harmless matches strings that are kept because of their form.
 var harmless = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT[0-9:.]+Z|\d+|\d+(\.\d+)?(m|k|Ki|Mi|Gi|Ti|M|G)|\d{1,3}%|)$`)
 
-// TestRecordings: of what was recorded from a real cluster, nothing survives but
-// the strings of the golden file, each of which is on a list of harmless ones.
+// TestRecordings: of a recording from a real cluster, only the strings of the golden file
+// survive. Each of them is on a list of harmless strings.
 func TestRecordings(t *testing.T) {
 	kept := map[string]bool{}
 	replacements := map[string]string{}
@@ -171,7 +171,7 @@ func TestRecordings(t *testing.T) {
 			}
 		}
 	}
-	// Nowhere, not as a part of something else either.
+	// No original survives, not even as a part of another string.
 	slices.Sort(originals)
 	originals = slices.Compact(originals)
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(originals), func(i, j int) { originals[i], originals[j] = originals[j], originals[i] })
@@ -179,7 +179,7 @@ func TestRecordings(t *testing.T) {
 	harmlessText := strings.Join(sorted(kept), "\n")
 	long := 0
 	for _, s := range originals {
-		// What is also a field's name, or part of what is kept, stands elsewhere.
+		// Other places may contain names of fields and parts of kept strings.
 		if len(s) >= 9 && long < 1000 && !fieldNames()[s] && !strings.Contains(harmlessText, s) {
 			long++
 			if strings.Contains(all, s) {
@@ -238,7 +238,7 @@ type objectMeta struct {
 	node string
 }
 
-// pairs are names and what they became.
+// pairs maps names to their replacements.
 func (o objectMeta) pairs(p objectMeta) map[string]string {
 	m := map[string]string{}
 	add := func(was, is string) {
@@ -274,8 +274,8 @@ func fields(t testing.TB, f *metav1.FieldsV1) *fieldpath.Set {
 	return s
 }
 
-// compare walks two documents of the same shape and calls f with each string and
-// each key of the one and what is in its place in the other.
+// compare walks two documents of the same shape. It calls f with each string and key of the
+// first and its counterpart in the second.
 func compare(t testing.TB, was, is any, f func(was, is string)) {
 	t.Helper()
 	switch w := was.(type) {
@@ -284,8 +284,8 @@ func compare(t testing.TB, was, is any, f func(was, is string)) {
 		if !ok || len(i) != len(w) {
 			t.Fatalf("%v became %v", was, is)
 		}
-		// Keys stand in the order of the text, which is gone: those that are
-		// kept are matched, and one that is alone.
+		// Decoded keys have no order. Kept keys are matched by name, and a single remaining
+		// key by elimination.
 		var gone, come []string
 		for k := range w {
 			if _, ok := i[k]; ok {
@@ -338,7 +338,7 @@ func compare(t testing.TB, was, is any, f func(was, is string)) {
 	}
 }
 
-// shape is a string with its letters and digits made alike.
+// shape maps all letters, and all digits, of a string to the same character.
 func shape(s string) string {
 	return strings.Map(func(r rune) rune {
 		if c := symbolOf(unit{r: r}).class; c != none {
@@ -348,7 +348,7 @@ func shape(s string) string {
 	}, s)
 }
 
-// eachWord calls f with each run of letters and digits and what stands there now.
+// eachWord calls f with each run of letters and digits and its replacement.
 func eachWord(was, is string, f func(was, is string)) {
 	if ip := regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`); ip.MatchString(was) || strings.HasPrefix(was, "k:") || strings.HasPrefix(was, "v:") || strings.HasPrefix(was, "f:") {
 		// Parts of these are kept.
@@ -360,8 +360,8 @@ func eachWord(was, is string, f func(was, is string)) {
 		for i+n < len(a) && symbolOf(unit{r: a[i+n]}).class != none {
 			n++
 		}
-		// Of what is replaced as a whole, or of a UUID, a short part may be
-		// the same by chance.
+		// In a string that is replaced as a whole, or in a UUID, a short part may stay the
+		// same by chance.
 		if n >= 6 {
 			f(string(a[i:i+n]), string(b[i:i+n]))
 		}
@@ -369,8 +369,8 @@ func eachWord(was, is string, f func(was, is string)) {
 	}
 }
 
-// TestStorm: the storm of an anonymised recording is that of the recording, with
-// other names.
+// TestStorm: the storm of an anonymised recording equals that of the recording, except for
+// names.
 func TestStorm(t *testing.T) {
 	a := WithKey(testKey)
 	var was, is bytes.Buffer
@@ -420,7 +420,7 @@ func TestStorm(t *testing.T) {
 				t.Fatalf("event %d: %v", i+1, err)
 			}
 		}
-		// A selector goes on to select the pod that it is in.
+		// A pod's selector still selects the pod.
 		for _, c := range q.Spec.TopologySpreadConstraints {
 			sel, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
 			if err != nil {
@@ -456,8 +456,8 @@ func (s setOf) Has(k string) bool              { _, ok := s[k]; return ok }
 func (s setOf) Get(k string) string            { return s[k] }
 func (s setOf) Lookup(k string) (string, bool) { v, ok := s[k]; return v, ok }
 
-// TestSecrets fills every field of every type with secrets: none survives, and
-// what comes out is of that type again.
+// TestSecrets fills every field of every type with secrets: none survives, and the result
+// decodes to the same type.
 func TestSecrets(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -475,7 +475,7 @@ func TestSecrets(t *testing.T) {
 	}
 	secret := func() string {
 		s := word()
-		// With what has to be escaped around it, now and then.
+		// Sometimes with characters around it that need escapes.
 		switch rng.IntN(6) {
 		case 0:
 			return s + "\n\"<é> " + s + "\\\u2028"
@@ -547,7 +547,7 @@ func TestSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", kind, err)
 		}
-		// Nothing was lost on the way: the same fields are set.
+		// The same fields are set before and after.
 		if was, is := strings.Count(string(text), `":`), strings.Count(string(again), `":`); was != is {
 			t.Fatalf("%v: %d fields became %d:\n%s\n%s", kind, was, is, text, again)
 		}
@@ -557,8 +557,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestCustom: of custom resources, field names that others have and the enums of
-// others are kept, and nothing else.
+// TestCustom: of a custom resource, only field names and enumerations of known types are kept.
 func TestCustom(t *testing.T) {
 	a := WithKey(testKey)
 	kind := schema.GroupVersionKind{Group: "secret.example.com", Version: "v1", Kind: "Vault"}
@@ -599,7 +598,7 @@ func TestObjectRefuses(t *testing.T) {
 	}
 }
 
-// TestText: what stands where, and what becomes of it.
+// TestText: replacements by form of string.
 func TestText(t *testing.T) {
 	a := WithKey(testKey)
 	for _, s := range []string{
@@ -632,12 +631,12 @@ func TestText(t *testing.T) {
 			t.Errorf("%q became %q", s, got)
 		}
 	}
-	// Parts go where the whole goes.
+	// A part has the same replacement alone and in the whole.
 	for whole, part := range map[string]string{
 		"web-1-544cbc67cf-2b7rl": "web-1-544cbc67cf-", "http://10.207.19.3:80": "10.207.19.3", "10.207.19.3": "10.207.", "db.shop.svc": "shop", "10.207.19.0/24": "10.207.19.",
 	} {
 		if part == "10.207." || part == "10.207.19." {
-			continue // Below: not an address by itself.
+			continue // tested below: not an address by itself
 		}
 		if w, p := a.String(whole), a.String(part); !strings.Contains(w, p) {
 			t.Errorf("%q became %q, but %q became %q", whole, w, part, p)
@@ -664,8 +663,8 @@ func TestText(t *testing.T) {
 
 func units(s string) []unit { return appendUnits(nil, []byte(s)) }
 
-// TestWordsAreUnique: different words have different replacements, and none is
-// its own, for all words of up to three characters of some shapes.
+// TestWordsAreUnique: different words have different replacements, and no word maps to itself.
+// It tests all words of up to three characters of some shapes.
 func TestWordsAreUnique(t *testing.T) {
 	w := newPseudonyms(testKey)
 	for _, shape := range []string{"d", "l", "u", "dd", "ld", "ul", "dld", "2", "lll"} {
@@ -703,7 +702,7 @@ func TestWordsAreUnique(t *testing.T) {
 	}
 }
 
-// TestBase64: data stays data of that length.
+// TestBase64: the replacement of base64 decodes to the same length.
 func TestBase64(t *testing.T) {
 	w := newPseudonyms(testKey)
 	rapid.Check(t, func(t *rapid.T) {
@@ -720,8 +719,7 @@ func TestBase64(t *testing.T) {
 	})
 }
 
-// FuzzObject: whatever the JSON is, what comes out is JSON of that length and
-// that shape.
+// FuzzObject: for any JSON, the result is JSON of the same length and shape.
 func FuzzObject(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `"x"`, `1`, ` { "metadata" : { "name" : "a" , "labels":{"x":"y"}} } `,

@@ -2,5 +2,5 @@
 
 package anonymise
 
-// raced is true where the race detector is on.
+// raced reports whether the race detector is enabled.
 const raced = false

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestVocabulary makes the vocabulary of the sources of the modules that the
-// program is built with, which the file must be the same as.
+// TestVocabulary derives the vocabulary from the sources of the modules in use and compares it
+// with the file.
 func TestVocabulary(t *testing.T) {
 	var lines []string
 	for module, folders := range map[string][]string{
@@ -67,7 +67,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// qualified is a key that belongs to Kubernetes.
+// qualified matches keys that belong to Kubernetes.
 var qualified = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes|k8s)\.io/[A-Za-z0-9._-]*[A-Za-z0-9]$`)
 
 // constantsOf returns the lines for the string constants of a file.

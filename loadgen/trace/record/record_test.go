@@ -32,8 +32,8 @@ func pod(name, node string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":%q,"uid":"u-%s","resourceVersion":"1"},"spec":{"nodeName":%q,"containers":null}}`, name, name, node)
 }
 
-// script makes a storm of n pods, each of which is bound; every third is
-// deleted. The first two thirds are the initial list.
+// script returns a storm of n pods, each of which is bound; every third pod is deleted. The
+// first two thirds are the initial list.
 func script(t *testing.T, n int) *storm.Storm {
 	t.Helper()
 	var b strings.Builder
@@ -63,7 +63,7 @@ func script(t *testing.T, n int) *storm.Storm {
 	return s
 }
 
-// collector keeps what is written, in a trace and as the state that it leads to.
+// collector keeps the written frames, as a trace and as the resulting state.
 type collector struct {
 	trace.FrameWriter
 	mu      sync.Mutex
@@ -99,7 +99,7 @@ func (c *collector) Write(f trace.Frame) error {
 	return c.FrameWriter.Write(f)
 }
 
-// waitFor waits until the state is that of the storm after seq events.
+// waitFor waits until the state equals that of the storm after seq events.
 func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 	t.Helper()
 	upto := *s
@@ -127,13 +127,13 @@ func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 	}
 }
 
-// gate holds requests up while it is closed.
+// gate blocks requests while it is closed.
 type gate struct {
 	mu sync.RWMutex
-	// noWatchList makes the server refuse sendInitialEvents, as one without the
-	// feature does.
+	// noWatchList makes the server reject sendInitialEvents, like a server without the
+	// feature.
 	noWatchList bool
-	// forbid has it forbid so many requests, as one that has just started does.
+	// forbid is a number of requests to answer with 403, like a server that has just started.
 	forbid atomic.Int64
 }
 
@@ -162,9 +162,9 @@ func forbid(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
 }
 
-// TestRecord plays a storm through a server that disconnects and forgets, and
-// records it: the end state is right, the trace is a storm, and it says what was
-// missed.
+// TestRecord plays a storm through a server that disconnects and expires versions, and records
+// it. The final state is correct, the trace is a valid storm, and its breaks count the missed
+// changes.
 func TestRecord(t *testing.T) {
 	for name, plain := range map[string]bool{"WatchList": false, "list and watch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -218,12 +218,12 @@ func TestRecord(t *testing.T) {
 			}
 			next(50)
 			got.waitFor(t, s, seq)
-			// Within what the server remembers, and while it doesn't know its rules.
+			// Within the server's history, while it still answers 403.
 			g.forbid.Store(3)
 			srv.Disconnect()
 			next(50)
 			got.waitFor(t, s, seq)
-			// Beyond it, while nobody is watching: requests wait at the gate.
+			// Beyond the server's history, without a watch: requests wait at the gate.
 			g.mu.Lock()
 			srv.Disconnect()
 			next(5 * retain)
@@ -268,7 +268,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRefused: what trying again doesn't help is said at once.
+// TestRefused: a permanent error is returned at once.
 func TestRefused(t *testing.T) {
 	s := script(t, 3)
 	srv, err := apiserver.New(s, apiserver.Options{Wrap: func(http.Handler) http.Handler {
@@ -291,8 +291,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood: who is refused long after a watch has ended is told, and what was
-// recorded until then is kept.
+// TestRefusedForGood: a refusal long after the end of a watch is an error, and the frames so
+// far are kept.
 func TestRefusedForGood(t *testing.T) {
 	s := script(t, 30)
 	g := &gate{}
@@ -330,8 +330,7 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestPipe: what kubectl prints, from the middle of things, with an end that is
-// an error, anonymised on the way.
+// TestPipe: output of kubectl that starts within a watch and ends with an error, anonymised.
 func TestPipe(t *testing.T) {
 	doc := func(typ, object string) string { return fmt.Sprintf("{\"type\":%q,\n \"object\":%s}\n", typ, object) }
 	in := doc("MODIFIED", pod("web-1", "")) + doc("ADDED", pod("web-2", "")) + "{broken\n" + doc("DELETED", pod("web-3", "")) + doc("DELETED", pod("web-2", "")) +
