@@ -96,14 +96,14 @@ func newChannel(o Options) *channel {
 	return q
 }
 
-// owner is the goroutine's own.
+// owner is the state of the owner goroutine.
 type owner struct {
 	*channel
 	backlog backlog
 	// received counts the items taken from the channel.
 	received uint64
-	// waiting is a question for a hand-over that can't be answered yet; its reply
-	// is nil where there is none.
+	// waiting is a request for deltas without an answer yet; its reply is nil if
+	// there is none.
 	waiting ask
 }
 
@@ -129,7 +129,7 @@ func (w *owner) run() {
 	}
 }
 
-// receive takes the first item, and n more that are in the channel.
+// receive receives the first item, and n more that are in the channel.
 func (w *owner) receive(first item, n int) {
 	w.noteReturn()
 	w.received += uint64(n) + 1
@@ -149,8 +149,8 @@ func (w *owner) receive(first item, n int) {
 	w.release()
 }
 
-// noteReturn tells the backlog that process has returned, before it is asked
-// for anything that depends on what the consumer holds.
+// noteReturn passes the return of process to the backlog, before the backlog uses
+// the deltas in process.
 func (w *owner) noteReturn() {
 	if w.returned.Load() {
 		w.returned.Store(false)
@@ -158,7 +158,7 @@ func (w *owner) noteReturn() {
 	}
 }
 
-// release gives back the tokens of places that are free again.
+// release receives the tokens of freed capacity.
 func (w *owner) release() {
 	n := w.backlog.freed()
 	if w.room != nil {
@@ -168,7 +168,7 @@ func (w *owner) release() {
 	}
 }
 
-// answer answers a question, or keeps it until it can.
+// answer answers a request, or keeps it until it can.
 func (w *owner) answer(a ask) {
 	w.noteReturn()
 	if n := len(w.in); n > 0 && (!a.take || !w.backlog.enough(a.batch)) {
@@ -183,7 +183,7 @@ func (w *owner) answer(a ask) {
 	}
 }
 
-// serve answers the question that waits, if it can be answered.
+// serve answers the pending request if possible.
 func (w *owner) serve() {
 	if w.waiting.reply == nil {
 		return
@@ -200,7 +200,8 @@ func (w *owner) take(batch bool) (a answer) {
 	return a
 }
 
-// ask puts a question to the owner, or to what it has left.
+// ask sends a request to the owner, or executes it on the state that the owner
+// has left.
 func (q *channel) ask(a ask, reply chan answer) answer {
 	a.reply = reply
 	select {
@@ -216,7 +217,8 @@ func (q *channel) ask(a ask, reply chan answer) answer {
 	}
 }
 
-// settle waits until the owner has all that was sent, and returns how much waits.
+// settle waits until the owner has received all sent items, and returns the
+// length.
 func (q *channel) settle() int { return q.ask(ask{}, make(chan answer, 1)).length }
 
 var (
@@ -228,8 +230,8 @@ var (
 func (q *channel) Add(obj any) error    { return q.event(added, obj) }
 func (q *channel) Update(obj any) error { return q.event(updated, obj) }
 
-// Delete queues a Deleted delta; with per-key delivery, unless the object is
-// neither queued nor known when its turn comes.
+// Delete queues a Deleted delta. With per-key delivery it queues nothing if the
+// object is neither queued nor known when the owner receives the item.
 func (q *channel) Delete(obj any) error { return q.event(deleted, obj) }
 
 func (q *channel) event(k kind, obj any) error {
@@ -238,7 +240,7 @@ func (q *channel) event(k kind, obj any) error {
 		obj, err = transform(q.transformer, obj)
 	}
 	if err != nil {
-		// As upstream, it counts as the first that came.
+		// As upstream, it counts as the first call.
 		q.initial.Touch()
 		return err
 	}
@@ -258,15 +260,15 @@ func (q *channel) push(i item) error {
 		return cache.ErrFIFOClosed
 	}
 	q.in <- i
-	// What the owner receives first decides what the initial list is, and
-	// whether it is empty shows then.
+	// The first received item determines the initial list, so wait until the
+	// owner has it.
 	if !q.initial.Begun() {
 		q.settle()
 	}
 	return nil
 }
 
-// enter takes a place, waiting for one.
+// enter waits for capacity and takes it.
 func (q *channel) enter() error {
 	select {
 	case q.room <- struct{}{}:
@@ -286,7 +288,7 @@ func (q *channel) enter() error {
 	}
 }
 
-// send pushes a delta, and sees to it that a command is carried out.
+// send queues a delta, or executes a command.
 func (q *channel) send(i item) error {
 	if i.kind.command() {
 		return q.command(i)
@@ -294,7 +296,7 @@ func (q *channel) send(i item) error {
 	return q.push(i)
 }
 
-// command sends a command and waits until it has been carried out.
+// command sends a command and waits for its execution.
 func (q *channel) command(c item) error {
 	if err := q.push(c); err != nil {
 		return err
@@ -340,8 +342,8 @@ func (q *channel) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
 }
 
-// done notes that process has returned. HasSynced may turn true only now, and
-// does so before Pop returns.
+// done handles the return of process. HasSynced may turn true only now, and does
+// so before Pop returns.
 func (q *channel) done(deltas []cache.Delta) {
 	if q.lend {
 		clear(deltas)
@@ -357,7 +359,7 @@ func (q *channel) done(deltas []cache.Delta) {
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do all that come later.
+// [cache.ErrFIFOClosed], as do later calls.
 func (q *channel) Close() {
 	if n := q.accepted.Or(closedBit); n&closedBit == 0 {
 		q.total = n

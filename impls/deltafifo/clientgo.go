@@ -7,7 +7,7 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// clientGo is where the baselines come from.
+// clientGo is the module and version of the baselines.
 const clientGo = "k8s.io/client-go v0.37.2"
 
 // clientgoDeltaFIFO is client-go's DeltaFIFO, which informers used until
@@ -41,9 +41,9 @@ func clientgoDeltaFIFO() Variant {
 	}
 }
 
-// clientgoRealFIFO is client-go's RealFIFO without its batch path: with
-// KnownObjects what v1.33 to v1.35 had, without it what a controller gets today
-// that sets no ProcessBatch.
+// clientgoRealFIFO is client-go's RealFIFO without its batch path. With
+// KnownObjects it behaves as in v1.33 to v1.35. Without, it is the queue of a
+// controller that sets no ProcessBatch.
 func clientgoRealFIFO() Variant {
 	return Variant{
 		Name:     "clientgo-realfifo",
@@ -67,9 +67,9 @@ func clientgoRealFIFO() Variant {
 	}
 }
 
-// clientgoRealFIFOBatch is what informers use by default today (v0.37):
-// RealFIFO with atomic events, PopBatch, and the lock released while
-// processing as long as less than two batches wait.
+// clientgoRealFIFOBatch is the default of informers (v0.37): RealFIFO with atomic
+// events and PopBatch. It releases the lock during process while less than two
+// batches are queued.
 func clientgoRealFIFOBatch() Variant {
 	return Variant{
 		Name:     "clientgo-realfifo-batch",
@@ -89,9 +89,9 @@ func clientgoRealFIFOBatch() Variant {
 	}
 }
 
-// newRealFIFO sets what informers set (client-go v0.37, controller.go,
-// newQueueFIFO): without KnownObjects atomic events, bookmarks, and the lock
-// released while processing.
+// newRealFIFO sets the options of informers (client-go v0.37, controller.go,
+// newQueueFIFO). Without KnownObjects these are atomic events, bookmarks, and an
+// unlocked process.
 func newRealFIFO(o Options) (*upstreamRealFIFO, error) {
 	atomicEvents := o.KnownObjects == nil
 	f := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
@@ -123,7 +123,7 @@ type upstreamRealFIFO struct {
 
 func (f *upstreamRealFIFO) Len() int { return f.length() }
 
-// popOnly hides PopBatch, so that a controller takes the path without it.
+// popOnly hides PopBatch, so that a controller uses Pop.
 type popOnly struct{ q *upstreamRealFIFO }
 
 var (

@@ -62,19 +62,19 @@ func (b *inOrder) freed() int {
 	return n
 }
 
-// enough implements [backlog]. Where objects are known, a command may be in the
-// line that must see all that was queued before it.
+// enough implements [backlog]. If known is set, the inbox may hold a command that
+// must see all earlier calls.
 func (b *inOrder) enough(batch bool) bool {
 	return b.known == nil && (b.n >= b.batchSize || b.n > 0 && !batch)
 }
 
-// place returns where the delta stands that i others wait before.
+// place returns the index of the delta with i deltas before it.
 func (b *inOrder) place(i int) int { return int((b.taken + uint64(i)) & uint64(len(b.deltas)-1)) }
 
 func (b *inOrder) at(i int) *item { return &b.deltas[b.place(i)] }
 
-// room implements [backlog]. Where nothing is made of what comes, that is the
-// next places of the buffer, so that items are not copied.
+// room implements [backlog]. Without commands it returns the next slots of the
+// buffer, so that items are not copied.
 func (b *inOrder) room(n int) []item {
 	if b.known != nil {
 		if b.commands == nil {
@@ -110,7 +110,7 @@ func (b *inOrder) put(items []item) {
 	}
 }
 
-// execute queues a delta, or carries a command out.
+// execute queues a delta or executes a command.
 func (b *inOrder) execute(i item) {
 	switch i.kind {
 	case replaceCommand:
@@ -133,7 +133,7 @@ func (b *inOrder) push(i item) {
 	b.n++
 }
 
-// pushNew queues a delta that no producer has pushed, and that takes no place.
+// pushNew queues a delta of a command, which uses no capacity.
 func (b *inOrder) pushNew(k kind, obj any) { b.push(item{obj: obj, kind: k, placeless: true}) }
 
 func (b *inOrder) grow() {
@@ -146,22 +146,22 @@ func (b *inOrder) grow() {
 	}
 }
 
-// populate looks among the last n for what came first: the initial list ends
-// after it if that is a ReplacedAll, and is empty otherwise. A SyncAll or a
-// Bookmark doesn't count, as upstream.
+// populate finds the first call among the last n deltas. If it is a ReplacedAll,
+// the initial list ends after it; otherwise the list is empty. As upstream,
+// SyncAll and Bookmark do not count.
 func (b *inOrder) populate(n int) {
 	for i := b.n - n; i < b.n; i++ {
 		switch b.at(i).kind {
 		case syncAll, bookmark:
 			continue
 		case replacedAll:
-			// Where it was claimed already, this is the one.
+			// If the list was claimed already, this delta is the claiming one.
 			if b.initial.Claim() || !b.initial.HasSynced() {
 				b.endInitial(b.taken + uint64(i) + 1)
 			}
 		default:
 			b.initial.Touch()
-			// Claimed by a ReplacedAll that is still to come.
+			// A later ReplacedAll has claimed the list.
 			if !b.initial.HasSynced() {
 				continue
 			}
@@ -175,15 +175,15 @@ func (b *inOrder) populate(n int) {
 func (b *inOrder) endInitial(end uint64) {
 	if end > b.processed {
 		b.initialEnd = end
-		// One mark to pass: the position is what counts.
+		// Set one item, because the position determines the end.
 		b.initial.Set(1)
 	} else {
 		b.initial.Set(0)
 	}
 }
 
-// replace queues tombstones for what the list lacks, and then a Replaced delta
-// for each of its objects.
+// replace queues tombstones for objects that the list lacks, and then a Replaced
+// delta for each object of the list.
 func (b *inOrder) replace(r *replacement) {
 	listed := make(map[keys.Key]struct{}, len(r.list))
 	for _, obj := range r.list {
@@ -218,8 +218,8 @@ func (b *inOrder) replace(r *replacement) {
 	}
 }
 
-// knownObject returns a known object, or nil where the store fails or the object
-// is gone: without it a tombstone still tells the key, as upstream.
+// knownObject returns a known object, or nil if it is gone or the store fails. As
+// upstream, a tombstone without the object still has the key.
 func knownObject(known cache.KeyListerGetter, key string) any {
 	if obj, exists, err := known.GetByKey(key); err == nil && exists {
 		return obj
@@ -227,25 +227,25 @@ func knownObject(known cache.KeyListerGetter, key string) any {
 	return nil
 }
 
-// resync queues a Sync delta for each known object of which nothing is queued
-// or being processed.
+// resync queues a Sync delta for each known object that is neither queued nor in
+// process.
 func (b *inOrder) resync() {
 	queued, _ := b.newest()
 	for _, s := range b.known.ListKeys() {
 		if _, there := queued[keys.Split(s)]; there {
 			continue
 		}
-		// A key that is gone by now, or a store that fails, leaves nothing to
-		// sync; upstream logs and goes on.
+		// If the object is gone or the store fails, there is no object to sync.
+		// Upstream logs and continues.
 		if obj := knownObject(b.known, s); obj != nil {
 			b.pushNew(synced, obj)
 		}
 	}
 }
 
-// newest returns the newest delta of each key that is queued or being
-// processed, and the keys in the order in which they were first queued. A delta
-// without a key, which a transformer can make, is passed over.
+// newest returns the newest delta of each key that is queued or in process, and
+// these keys in the order of their first deltas. It skips deltas without a key,
+// which a transformer can make.
 func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
 	m := make(map[keys.Key]cache.Delta, len(b.inProcess)+b.n)
 	order := make([]keys.Key, 0, len(b.inProcess)+b.n)
@@ -268,7 +268,7 @@ func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
 	return m, order
 }
 
-// take cuts the next deltas off.
+// take removes the next deltas.
 func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	n := min(b.n, 1)
 	if batch && b.n > 1 {
@@ -287,7 +287,7 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 				b.free++
 			}
 		}
-		// The places are cleared so that what is handed over can be collected.
+		// Clearing the slots lets the garbage collector free popped objects.
 		clear(from)
 		done += len(from)
 	}
@@ -303,9 +303,9 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	return out, n > 1
 }
 
-// batchLen returns how many deltas from here on make a batch: at most
-// batchSize, up to the end of the initial list, no key twice, and no delta that
-// speaks of several objects, save alone.
+// batchLen returns the number of next deltas that form a batch: at most
+// batchSize, up to the end of the initial list, with distinct keys. A delta of
+// several objects is a batch of one.
 func (b *inOrder) batchLen() int {
 	limit := min(b.n, b.batchSize)
 	if b.initialEnd > b.taken {
@@ -326,8 +326,8 @@ func (b *inOrder) batchLen() int {
 		}
 		h := b.hashes[i]
 		if h == noKey {
-			// A transformer made an object without a key. Upstream lets it end
-			// the batch that it stands in.
+			// A transformer returned an object without a key. As upstream, it
+			// ends its batch.
 			return n + 1
 		}
 		if !b.unique.add(h) {
@@ -337,11 +337,11 @@ func (b *inOrder) batchLen() int {
 	return limit
 }
 
-// noKey is no key's hash, as far as it matters here: a key that has it ends a
-// batch early.
+// noKey marks a delta without a key. A real key with this hash only ends a batch
+// early.
 const noKey = 0
 
-// hash hashes the keys of some deltas from position p on.
+// hash computes the key hashes from position p on.
 func (b *inOrder) hash(p uint64) {
 	n := min(hashStep, b.taken+uint64(b.n)-p)
 	mask := uint64(len(b.deltas) - 1)

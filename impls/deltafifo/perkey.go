@@ -93,8 +93,8 @@ func (b *perKey) freed() int {
 	return n
 }
 
-// enough implements [backlog]: a key is handed over with all that was queued of
-// it, which may be in the line still.
+// enough implements [backlog]. It is always false: a key is popped with all its
+// queued deltas, some of which may still be in the inbox.
 func (b *perKey) enough(bool) bool { return false }
 
 func (b *perKey) room(n int) []item { return b.buf[:min(n, chunk)] }
@@ -127,12 +127,12 @@ func (b *perKey) put(items []item) {
 	}
 }
 
-// eventOf queues a delta whose key takes longer to make.
+// eventOf queues a delta whose key needs the key function.
 func (b *perKey) eventOf(i item) {
 	b.initial.Touch()
 	key, err := b.keys.OfQueued(i.obj)
 	if err != nil {
-		// A transformer made an object without a key.
+		// A transformer returned an object without a key.
 		b.drop(i)
 		return
 	}
@@ -142,22 +142,22 @@ func (b *perKey) eventOf(i item) {
 func (b *perKey) event(i item, key keys.Key, hash uint64) {
 	e := b.queued.Get(hash, key)
 	if e == nil && i.kind == deleted && !b.exists(key) {
-		// Deleted by a relist already: a deletion is told once.
+		// A relist has queued the deletion already; it is delivered once.
 		b.drop(i)
 		return
 	}
 	b.add(e, hash, key, i)
 }
 
-// drop gives up the place of an item that is not handed over.
+// drop frees the capacity of an item that will not be popped.
 func (b *perKey) drop(i item) {
 	if !i.placeless {
 		b.free++
 	}
 }
 
-// exists tells whether the consumer has, or is about to have, an object of a
-// key that is not queued. A store that fails counts as having it, as upstream.
+// exists reports whether the consumer has, or is about to have, an object of an
+// unqueued key. As upstream, a failing store counts as having it.
 func (b *perKey) exists(key keys.Key) bool {
 	if b.known == nil {
 		return false
@@ -169,8 +169,8 @@ func (b *perKey) exists(key keys.Key) bool {
 	return err != nil || exists
 }
 
-// newestInProcess returns the newest delta of a key that process works on. O(batch), on
-// paths that are rare.
+// newestInProcess returns the newest delta of a key in process. O(batch), on rare
+// paths.
 func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
 	for i := range b.inProcess {
 		if b.inProcess[i].key == key {
@@ -180,7 +180,8 @@ func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
 	return item{}, false
 }
 
-// add queues a delta of a key whose entry is e, nil where it does not wait yet.
+// add queues a delta of a key with entry e, which is nil if the key is not
+// queued.
 func (b *perKey) add(e *keys.Entry[pending], hash uint64, key keys.Key, i item) {
 	if e == nil {
 		p := &b.queued.Push(hash, key).Value
@@ -194,7 +195,7 @@ func (b *perKey) add(e *keys.Entry[pending], hash uint64, key keys.Key, i item) 
 		b.drop(*newest)
 		*newest = i
 	case newest.kind == deleted && i.kind == deleted:
-		// Of two deletions in a row the one that knows the final state is kept
+		// Of two consecutive deletions, the one with the final state is kept
 		// (client-go v0.37, delta_fifo.go).
 		if _, tombstone := newest.obj.(cache.DeletedFinalStateUnknown); tombstone {
 			i, *newest = *newest, i
@@ -225,7 +226,7 @@ func (b *perKey) newNode() *node {
 	return n
 }
 
-// recycle drops what a node refers to and keeps it for reuse.
+// recycle clears a node and keeps it for reuse.
 func (b *perKey) recycle(n *node) {
 	*n = node{}
 	if b.nspare < maxSpareNodes {
@@ -234,8 +235,8 @@ func (b *perKey) recycle(n *node) {
 	}
 }
 
-// resync queues a Sync delta for each known object of which nothing is queued
-// or being processed.
+// resync queues a Sync delta for each known object that is neither queued nor in
+// process.
 func (b *perKey) resync() {
 	for _, s := range b.known.ListKeys() {
 		key := keys.Split(s)
@@ -246,8 +247,8 @@ func (b *perKey) resync() {
 		if _, there := b.newestInProcess(key); there {
 			continue
 		}
-		// A key that is gone by now, or a store that fails, leaves nothing to
-		// sync; upstream logs and goes on.
+		// If the object is gone or the store fails, there is no object to sync.
+		// Upstream logs and continues.
 		if obj := knownObject(b.known, s); obj != nil {
 			b.add(nil, hash, key, item{obj: obj, kind: synced, placeless: true})
 		}
@@ -255,7 +256,7 @@ func (b *perKey) resync() {
 }
 
 // replace queues a Replaced delta for each object of the list, and then a
-// tombstone for each object that is queued, in hand or known and not in it.
+// tombstone for each queued, processed or known object that the list lacks.
 func (b *perKey) replace(r *replacement) {
 	listed := make(map[keys.Key]struct{}, len(r.list))
 	for _, obj := range r.list {
@@ -289,8 +290,8 @@ func tombstone(key keys.Key, obj any) item {
 	return item{obj: cache.DeletedFinalStateUnknown{Key: key.String(), Obj: obj}, kind: deleted, placeless: true}
 }
 
-// buryKnown queues tombstones for what is in hand or known, but neither listed
-// nor queued.
+// buryKnown queues tombstones for known objects and those in process that are
+// neither listed nor queued.
 func (b *perKey) buryKnown(listed map[keys.Key]struct{}) {
 	bury := func(key keys.Key, find func() any) {
 		if _, there := listed[key]; there {
@@ -316,7 +317,7 @@ func (b *perKey) buryKnown(listed map[keys.Key]struct{}) {
 	}
 }
 
-// take takes out the key that has waited longest, or a batch.
+// take removes the oldest key, or a batch.
 func (b *perKey) take(batch bool) ([]cache.Delta, bool) {
 	if b.queued.Len() == 0 {
 		return nil, false
@@ -338,8 +339,8 @@ func (b *perKey) take(batch bool) ([]cache.Delta, bool) {
 	return out, true
 }
 
-// batchLen returns how many of the next keys make a batch: at most batchSize,
-// within the initial list, each with one delta; 0 where the next key has
+// batchLen returns the number of next keys that form a batch: at most batchSize,
+// within the initial list, each with one delta. It is 0 if the next key has
 // several.
 func (b *perKey) batchLen() int {
 	limit := b.batchSize
@@ -353,7 +354,7 @@ func (b *perKey) batchLen() int {
 	return n
 }
 
-// takeKey takes out all deltas of the key that has waited longest.
+// takeKey removes all deltas of the oldest key.
 func (b *perKey) takeKey() []cache.Delta {
 	e := b.queued.Front()
 	p := &e.Value
@@ -379,7 +380,7 @@ func (b *perKey) takeKey() []cache.Delta {
 	return out
 }
 
-// leave takes an entry out, whose first delta is handed over.
+// leave removes an entry whose first delta is being popped.
 func (b *perKey) leave(e *keys.Entry[pending]) {
 	b.drop(e.Value.first)
 	if b.known != nil {

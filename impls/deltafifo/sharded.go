@@ -135,8 +135,7 @@ type knownPart struct {
 
 func (k *knownPart) ListKeys() []string { return k.keys }
 
-// shardedVariant is shards by key hash, from which several consumers take at
-// once; see [sharded].
+// shardedVariant has shards by key hash and concurrent consumers; see [sharded].
 func shardedVariant() Variant {
 	return Variant{
 		Name:    "sharded",
@@ -180,8 +179,8 @@ func newSharded(o Options) *sharded {
 	return q
 }
 
-// defaultShards is a power of two, so that it is the same on machines of about
-// the same size.
+// defaultShards is a power of two, so that it is equal on machines of similar
+// size.
 func defaultShards(procs int) int {
 	return min(maxShards, 1<<bits.Len(uint(shardsPerProc*procs-1)))
 }
@@ -216,7 +215,7 @@ func (q *sharded) event(k kind, obj any) error {
 	return err
 }
 
-// keyed transforms an object and makes the key of the result.
+// keyed transforms an object and computes its key.
 func (q *sharded) keyed(k kind, obj any) (keyedItem, error) {
 	key, hash, err := q.keyOf(obj)
 	if err == nil && q.transformer != nil {
@@ -241,14 +240,14 @@ func (q *sharded) keyOf(obj any) (keys.Key, uint64, error) {
 
 func (q *sharded) shardOf(hash uint64) *shard { return &q.shards[q.number(hash)] }
 
-// number returns that of the shard of a hash. It goes by the hash's upper bits;
-// the table of a backlog goes by the lower ones.
+// number returns the shard of a hash. It uses the upper bits, because the table
+// of a backlog uses the lower ones.
 func (q *sharded) number(hash uint64) int {
 	n, _ := bits.Mul64(hash, uint64(len(q.shards)))
 	return int(n)
 }
 
-// put appends an event to its shard, and returns how many slots that frees.
+// put appends an event to its shard and returns the number of freed slots.
 func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +316,7 @@ func (q *sharded) Replace(list []any, _ string) error {
 	}
 	parts := make([]replacement, len(q.shards))
 	for _, obj := range objs {
-		// An object without a key, which a transformer can make, is passed over.
+		// A transformer may return an object without a key, which is skipped.
 		if _, hash, err := q.keyOf(obj); err == nil {
 			p := &parts[q.number(hash)]
 			p.list = append(p.list, obj)
@@ -333,7 +332,7 @@ func (q *sharded) replace(parts []replacement) {
 	for i := range q.shards {
 		s := &q.shards[i]
 		if !first {
-			// Nor is it the first call of this shard.
+			// This is not the first call of the shard either.
 			s.initial.Touch()
 		}
 		s.backlog.replace(&parts[i])
@@ -360,7 +359,7 @@ func (q *sharded) command(do func()) error {
 	return err
 }
 
-// whole runs do with all shards locked, and returns how many slots that frees.
+// whole runs do with all shards locked and returns the number of freed slots.
 func (q *sharded) whole(do func()) (freed int, err error) {
 	q.lock()
 	defer q.unlock()
@@ -406,13 +405,13 @@ func (q *sharded) unlock() {
 	}
 }
 
-// popped is what a consumer processes.
+// popped is the deltas of one pop.
 type popped struct {
 	shard  *shard
 	deltas []cache.Delta
-	// batch: they are of different keys.
+	// batch: the deltas have different keys.
 	batch bool
-	// initial: they are of the initial list.
+	// initial: the deltas are part of the initial list.
 	initial bool
 }
 
@@ -454,7 +453,7 @@ func (q *sharded) cut(b *perKey, batch bool) (deltas []cache.Delta, batched bool
 	return deltas, batched
 }
 
-// done is the return of process. It gives the shard back.
+// done handles the return of process and releases the shard.
 func (q *sharded) done(h popped) {
 	if q.lend {
 		clear(h.deltas)
@@ -486,7 +485,8 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, err
 }
 
-// PopBatch implements [cache.QueueWithBatch]. A batch is of one shard.
+// PopBatch implements [cache.QueueWithBatch]. All deltas of a batch come from one
+// shard.
 func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
 	h, ok := q.take(true)
 	if !ok {

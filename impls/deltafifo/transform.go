@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// transform applies a transformer as client-go does: to what comes from the
-// API server, not to tombstones.
+// transform applies a transformer as client-go does: to objects from the API
+// server, not to tombstones.
 func transform(f cache.TransformFunc, obj any) (any, error) {
 	if f == nil {
 		return obj, nil
@@ -18,8 +18,8 @@ func transform(f cache.TransformFunc, obj any) (any, error) {
 	return f(obj)
 }
 
-// transformAll applies a transformer to a list, all or nothing. The list is not
-// changed.
+// transformAll applies a transformer to a copy of a list. After an error the
+// result is nil.
 func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
 	if f == nil {
 		return list, nil
@@ -34,13 +34,12 @@ func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
 	return out, nil
 }
 
-// keySet tells whether a key has been seen in a batch. It holds hashes only: two
-// keys with one hash end a batch early, which is allowed, and is rarer than one
-// in a billion batches.
+// keySet is the set of keys in a batch. It holds only hashes: two keys with one
+// hash end a batch early, which is allowed and rarer than one in 1e9 batches.
 type keySet struct {
-	// slots is an open-addressing table of a power of two. A slot holds the
-	// upper 48 bits of a hash and, below them, the generation that it belongs
-	// to, so that a batch starts by counting up rather than by clearing.
+	// slots is an open-addressing table; its length is a power of two. A slot
+	// holds the upper 48 bits of a hash and below them its generation. So a new
+	// batch increments the generation instead of clearing the table.
 	slots []uint64
 	gen   uint64
 	n     int
@@ -48,7 +47,7 @@ type keySet struct {
 
 const genBits = 16
 
-// reset forgets all keys. O(1), save once in 65,535 times.
+// reset removes all keys. O(1), except once in 65,535 calls.
 func (s *keySet) reset() {
 	s.n = 0
 	s.gen++
@@ -57,7 +56,7 @@ func (s *keySet) reset() {
 	}
 }
 
-// add reports false if the hash was there already.
+// add returns false if the set has the hash already.
 func (s *keySet) add(hash uint64) bool {
 	if s.n >= len(s.slots)/2 {
 		s.grow()

@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// minimumResync is the shortest period at which a handler gets resyncs
-// (client-go v0.37, shared_informer.go, minimumResyncPeriod).
+// minimumResync is the shortest resync period of a handler (client-go v0.37,
+// shared_informer.go, minimumResyncPeriod).
 const minimumResync = time.Second
 
 // AddEventHandler implements [cache.SharedInformer].
@@ -45,10 +45,10 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 		return l, nil
 	}
 
-	// Nothing is taken into the indexer between the list and the joining: what
-	// the list lacks, the handler is told of later. The list comes first, so
-	// that a handler is not added to the distributor, and not told that the
-	// informer has synced, before all of it counts as outstanding.
+	// The indexer does not change between the list and the addition, so the
+	// handler receives later objects as events. The list must come first:
+	// otherwise the handler could be reported as synced before its initial
+	// objects are counted.
 	s.process.mu.Lock()
 	defer s.process.mu.Unlock()
 	l.addInitial(s.indexer.List())
@@ -59,9 +59,9 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	return l, nil
 }
 
-// admitResync returns the resync period that a new handler may ask for. One that
-// is shorter than the informer's makes the informer look more often, unless it
-// runs already. The caller holds mu.
+// admitResync returns the allowed resync period of a new handler. A period below
+// the informer's shortens the interval of resync checks, unless the informer is
+// running. The caller holds mu.
 func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Duration {
 	if period <= 0 {
 		return period
@@ -81,8 +81,8 @@ func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Du
 	return period
 }
 
-// RemoveEventHandler implements [cache.SharedInformer]. Removing twice, or what
-// another informer has, does nothing.
+// RemoveEventHandler implements [cache.SharedInformer]. It ignores a handler that
+// is removed already or belongs to another informer.
 func (s *informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	l, ok := handle.(*listener)
 	if !ok {

@@ -137,7 +137,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (cache.Sh
 	return newInformer(lw, example, opts, b), nil
 }
 
-// checked returns the blueprint of options that are known to build a queue.
+// checked validates the options by building a queue, and returns their blueprint.
 func (o Options) checked() (blueprint, error) {
 	b, err := o.blueprint()
 	if err != nil {
@@ -186,11 +186,11 @@ func (s *informer) RunWithContext(ctx context.Context) {
 		logger.Info("Warning: the informer has been started already; to run it twice is not allowed")
 		return
 	case err != nil:
-		// New has built such a queue, so that this takes a NewQueue that works
-		// once only.
+		// New has built a queue with the same options. This error requires a
+		// NewQueue that fails on its second call.
 		utilruntime.HandleErrorWithContext(ctx, err, "The informer has no queue and stops")
 	}
-	// The handlers are stopped after the controller, which tells them.
+	// The handlers stop after the controller, which notifies them.
 	defer s.distributor.stop()
 	defer s.setStopped()
 	if err != nil {
@@ -205,8 +205,8 @@ func (s *informer) RunWithContext(ctx context.Context) {
 	s.controller.RunWithContext(ctx)
 }
 
-// start makes the controller and starts the handlers. It returns false where
-// that has been done before.
+// start creates the controller and starts the handlers. It returns false if the
+// informer was started before.
 func (s *informer) start(logger klog.Logger) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,8 @@ func (s *informer) start(logger klog.Logger) (first bool, err error) {
 	return true, nil
 }
 
-// config is what client-go's controller is to do. The caller holds mu.
+// config returns the configuration of client-go's controller. The caller holds
+// mu.
 func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 	reported := func(err error) error {
 		if err != nil {
@@ -254,18 +255,18 @@ func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 	return c
 }
 
-// watchSynced waits for the first list to be in the indexer, and says so to all
-// who ask.
+// watchSynced waits until the indexer has the first list, and then notifies all
+// waiters.
 func (s *informer) watchSynced(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-s.controller.HasSyncedChecker().Done():
-		// DeltaFIFO says so just before it hands over the last item of the list
-		// (client-go v0.37.2, delta_fifo.go, Pop). It holds its lock meanwhile, for
-		// which HasSynced waits; other queues return at once.
+		// DeltaFIFO reports synced just before Pop returns the last item of the
+		// list (client-go v0.37.2, delta_fifo.go). It holds its lock then, and
+		// HasSynced waits for it. Other queues return at once.
 		s.controller.HasSynced()
-		// In this order: a handler that joins looks at synced after it has
-		// joined, so that either it sees synced or is seen here.
+		// The order matters: a new handler checks synced after it is added. So
+		// either it sees synced, or the loop below reaches it.
 		close(s.synced)
 		s.distributor.upstreamHasSynced()
 	}
@@ -295,8 +296,8 @@ type syncedChecker struct{ s *informer }
 func (c syncedChecker) Name() string          { return fmt.Sprintf("SharedIndexInformer %T", c.s.example) }
 func (c syncedChecker) Done() <-chan struct{} { return c.s.synced }
 
-// LastSyncResourceVersion implements [cache.SharedInformer]: that of the
-// Reflector, which may be ahead of the indexer. The indexer's own is
+// LastSyncResourceVersion implements [cache.SharedInformer]. It is the version of
+// the Reflector, which may be ahead of the indexer. The version of the indexer is
 // GetStore().LastStoreSyncResourceVersion().
 func (s *informer) LastSyncResourceVersion() string {
 	s.mu.Lock()
@@ -313,8 +314,8 @@ func (s *informer) GetStore() cache.Store { return s.indexer }
 // GetIndexer implements [cache.SharedIndexInformer].
 func (s *informer) GetIndexer() cache.Indexer { return s.indexer }
 
-// AddIndexers implements [cache.SharedIndexInformer]. It may be called as long as
-// the informer has not stopped. O(objects).
+// AddIndexers implements [cache.SharedIndexInformer]. It fails after the informer
+// has stopped. O(objects).
 func (s *informer) AddIndexers(indexers cache.Indexers) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,8 +354,8 @@ func (s *informer) SetTransform(transform cache.TransformFunc) error {
 	return nil
 }
 
-// GetController implements [cache.SharedInformer]. What it returns tells how far
-// the informer is, and cannot run it.
+// GetController implements [cache.SharedInformer]. The result reports the state
+// of the informer and cannot run it.
 func (s *informer) GetController() cache.Controller { return onlooker{s} }
 
 type onlooker struct{ s *informer }

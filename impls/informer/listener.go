@@ -112,15 +112,13 @@ func (l *listener) HasSynced() bool { return l.tracker.HasSynced() }
 // HasSyncedChecker implements [cache.ResourceEventHandlerRegistration].
 func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 
-// ShutdownChan is closed when the handler is called no more;
-// [cache.ShutDownEventHandler] asks for it.
+// ShutdownChan returns a channel that is closed after the last call of the
+// handler. [cache.ShutDownEventHandler] uses it.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
 
-// scheduleResync makes of the period that was asked for one that is possible
-// where the informer looks every check whether resyncs are due, 0 meaning never.
-// The listener has not joined yet. What it asks for is not shorter than check, as
-// the informer sees to, unless it is negative; hence it stays right when check is
-// shortened for another listener.
+// scheduleResync sets the resync period for an informer that checks every check;
+// 0 means never. The listener is not added yet. The period is at least check,
+// unless it is negative, so it stays valid when another listener shortens check.
 func (l *listener) scheduleResync(period, check time.Duration, now time.Time) {
 	switch {
 	case period == 0:
@@ -135,8 +133,8 @@ func (l *listener) scheduleResync(period, check time.Duration, now time.Time) {
 	l.nextResync = now.Add(period)
 }
 
-// addInitial queues additions of all objects of a list. The listener has not
-// joined yet.
+// addInitial queues additions of all objects of a list. The listener is not added
+// yet.
 func (l *listener) addInitial(objs []any) {
 	l.lock.Lock()
 	defer l.lock.UnlockAndWake()
@@ -145,8 +143,8 @@ func (l *listener) addInitial(objs []any) {
 	}
 }
 
-// add queues notices, without those of a resync where they aren't for this
-// listener. It never waits for the handler.
+// add queues notices; those of a resync only if resyncing. It never waits for the
+// handler.
 func (l *listener) add(notices []notice, resyncing bool) {
 	l.lock.Lock()
 	if l.tail == nil {
@@ -170,7 +168,7 @@ func (l *listener) add(notices []notice, resyncing bool) {
 // append queues one notice. The caller holds the lock.
 func (l *listener) append(n *notice) {
 	if n.initial {
-		// Before the handler can be told of it, hence before it can be finished.
+		// Start must precede the notification, because Finished follows it.
 		l.tracker.Start()
 	}
 	t := l.tail
@@ -195,7 +193,7 @@ func (l *listener) grow() *block {
 	return b
 }
 
-// recycle keeps a drained block for reuse, once for so many notices.
+// recycle keeps a drained block for reuse. It locks once per block.
 func (l *listener) recycle(b *block) {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -206,14 +204,14 @@ func (l *listener) recycle(b *block) {
 	}
 }
 
-// stop ends run, at the latest when the handler has returned. What has not been
-// told is dropped. It is called once, after the listener has been removed.
+// stop ends run, at the latest when the handler has returned. Pending notices are
+// dropped. It is called once, after the listener has been removed.
 func (l *listener) stop() {
 	close(l.stopped)
 	l.lock.Close()
 }
 
-// run tells the handler until it is stopped.
+// run calls the handler until the listener is stopped.
 func (l *listener) run() {
 	defer close(l.finished)
 	defer l.forget()
@@ -231,7 +229,7 @@ func (l *listener) run() {
 	}
 }
 
-// await returns when there is something to tell, or false when stopped.
+// await waits for notices. It returns false when the listener is stopped.
 func (l *listener) await() bool {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -245,10 +243,10 @@ func (l *listener) await() bool {
 	return true
 }
 
-// next takes out the oldest notice. There is one.
+// next removes the oldest notice. There must be one.
 func (l *listener) next() notice {
 	if l.pos == blockSize {
-		// The next block is there, and was linked before await returned.
+		// await returned after the next block was linked.
 		b := l.head
 		l.head, l.pos = b.next, 0
 		l.recycle(b)
@@ -267,7 +265,7 @@ const (
 	slowCall    = 100 * time.Millisecond
 )
 
-// tell calls the handler. It returns false where the handler panicked.
+// tell calls the handler. It returns false if the handler panicked.
 func (l *listener) tell(n notice) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(l.logger)
 	if l.left > slowBacklog {
@@ -293,11 +291,12 @@ func (l *listener) logIfSlow(start time.Time) {
 	}
 }
 
-// restTime is how long a handler is left alone after a panic, if that did not
-// end the process (client-go v0.37, shared_informer.go, processorListener.run).
+// restTime is the pause of a handler after a panic that did not end the process
+// (client-go v0.37, shared_informer.go, processorListener.run).
 const restTime = time.Second
 
-// rest waits after a panic. It returns false when stopped meanwhile.
+// rest waits for restTime after a panic. It returns false when the listener is
+// stopped.
 func (l *listener) rest() bool {
 	t := time.NewTimer(restTime)
 	defer t.Stop()
@@ -309,7 +308,7 @@ func (l *listener) rest() bool {
 	}
 }
 
-// forget drops what was not told, for the handle may be kept.
+// forget drops pending notices, because the caller may keep the registration.
 func (l *listener) forget() {
 	l.lock.Lock()
 	defer l.lock.Unlock()

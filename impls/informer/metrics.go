@@ -9,18 +9,18 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// measured is a queue with client-go's metrics of a queue (v0.37,
-// informer_metrics.go). A queue may hold its lock while process runs, so that it
-// isn't asked for its length from there. Where a queue ignores a deletion only
-// when its turn has come, the deletion counts until the next thing happens.
+// measured is a queue with client-go's queue metrics (v0.37,
+// informer_metrics.go). It does not ask for the length during process, because a
+// queue may hold its lock then. If a queue ignores a deletion only when it is
+// folded, the deletion counts until the next call.
 type measured struct {
 	deltafifo.Queue
-	// queued is informer_queued_items, latency
+	// queued is informer_queued_items. latency is
 	// informer_processing_latency_seconds.
 	queued  cache.GaugeMetric
 	latency cache.HistogramMetric
-	// mu makes one of looking and setting, or else a figure that is out of date
-	// may be the last.
+	// mu makes reading the length and setting the metric atomic. Otherwise a
+	// stale value could be set last.
 	mu sync.Mutex
 }
 
@@ -30,7 +30,8 @@ var (
 	_ cache.QueueWithBatch         = (*measuredBatch)(nil)
 )
 
-// measure returns the queue with its metrics, or as it is where there are none.
+// measure adds metrics to the queue. It returns the queue unchanged if the
+// metrics are disabled.
 func measure(q deltafifo.Queue, id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) deltafifo.Queue {
 	if provider == nil || !id.Reserved() {
 		return q
@@ -42,7 +43,7 @@ func measure(q deltafifo.Queue, id cache.InformerNameAndResource, provider cache
 	return m
 }
 
-// count notes how much waits, and passes an error on.
+// count sets the metric to the current length, and returns err.
 func (m *measured) count(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +60,7 @@ func (m *measured) Replace(list []any, resourceVersion string) error {
 	return m.count(m.Queue.Replace(list, resourceVersion))
 }
 
-// Bookmark passes a bookmark on where the queue takes them.
+// Bookmark passes a bookmark to a queue that accepts them.
 func (m *measured) Bookmark(resourceVersion string) error {
 	if q, ok := m.Queue.(cache.ReflectorBookmarkStore); ok {
 		return m.count(q.Bookmark(resourceVersion))
@@ -67,7 +68,7 @@ func (m *measured) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Transformer returns nil where the queue has none.
+// Transformer returns nil if the queue has none.
 func (m *measured) Transformer() cache.TransformFunc {
 	if q, ok := m.Queue.(cache.TransformingStore); ok {
 		return q.Transformer()
@@ -75,7 +76,7 @@ func (m *measured) Transformer() cache.TransformFunc {
 	return nil
 }
 
-// timed is process with its time taken.
+// timed measures the duration of process.
 func (m *measured) timed(process cache.PopProcessFunc) cache.PopProcessFunc {
 	return func(obj any, isInInitialList bool) error {
 		start := time.Now()
@@ -89,7 +90,7 @@ func (m *measured) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, m.count(err)
 }
 
-// measuredBatch is what a controller finds to have a batch path.
+// measuredBatch adds the batch path, which a controller detects by its type.
 type measuredBatch struct {
 	*measured
 	batch deltafifo.BatchQueue

@@ -30,8 +30,8 @@ func handlerName(handler cache.ResourceEventHandler) string {
 	return name
 }
 
-// typeName is the type's full name, without a star. Types without a name have
-// none.
+// typeName returns the full name of a type without a star, or "" for an unnamed
+// type.
 func typeName(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -45,8 +45,8 @@ func typeName(t reflect.Type) string {
 	return t.PkgPath() + "." + t.Name()
 }
 
-// funcsName is the function, type or package that all functions are defined in,
-// or else the names of all.
+// funcsName returns the function, type or package that defines all functions, or
+// else all their names.
 func funcsName(funcs ...any) string {
 	var names, places []string
 	for _, f := range funcs {

@@ -57,7 +57,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	return nil
 }
 
-// take stores one delta and notes what there is to tell.
+// take stores one delta and records its notice.
 func (p *processor) take(d cache.Delta, isInInitialList bool) error {
 	switch d.Type {
 	case cache.ReplacedAll:
@@ -96,7 +96,7 @@ func wrongContent(d cache.Delta) error {
 	return fmt.Errorf("a delta of type %s holds a %T", d.Type, d.Object)
 }
 
-// read tells what a delta of one object means, given what the indexer holds.
+// read returns the notice and the transaction of a delta of one object.
 func (p *processor) read(d cache.Delta, isInInitialList bool) (notice, cache.Transaction, error) {
 	t := cache.Transaction{Object: d.Object}
 	switch d.Type {
@@ -126,8 +126,8 @@ func (p *processor) store(t cache.Transaction) error {
 	}
 }
 
-// update is the notice of an update. It is a resync's where the resourceVersion
-// says that nothing has changed.
+// update returns the notice of an update. It is a resync if the resourceVersion
+// is unchanged.
 func update(old, obj any) notice {
 	n := notice{kind: updated, old: old, obj: obj}
 	if a, err := meta.Accessor(obj); err == nil {
@@ -138,8 +138,8 @@ func update(old, obj any) notice {
 	return n
 }
 
-// replaceAll replaces what the indexer holds, and notes what is gone and then
-// what came.
+// replaceAll replaces the contents of the indexer. It records the deleted objects
+// first, then the listed ones.
 func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool) error {
 	listed := make(sets.Set[string], len(info.Objects))
 	came := make([]notice, len(info.Objects))
@@ -160,7 +160,7 @@ func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool)
 		if listed.Has(key) {
 			continue
 		}
-		// Without the object the tombstone still tells the key.
+		// A tombstone without the object still has the key.
 		old, _, _ := p.indexer.GetByKey(key)
 		gone = append(gone, notice{kind: deleted, obj: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
 	}
@@ -171,8 +171,8 @@ func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool)
 	return nil
 }
 
-// ProcessBatch takes in what PopBatch hands over, no two deltas of which are of
-// one object, in one transaction.
+// ProcessBatch stores the deltas of a PopBatch in one transaction. All deltas
+// have different keys.
 func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +196,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	return nil
 }
 
-// keepNotices keeps those notices only whose transactions went well.
+// keepNotices keeps only the notices with successful transactions.
 func (p *processor) keepNotices(indices []int) {
 	kept := make([]notice, len(indices))
 	for i, index := range indices {
@@ -217,13 +217,13 @@ func (p *processor) tell() {
 	p.distributor.distribute(p.notices)
 }
 
-// reset makes ready for the next hand-over.
+// reset empties the buffers for the next pop.
 func (p *processor) reset() {
 	p.notices, p.transactions = reuse(p.notices), reuse(p.transactions)
 }
 
-// reuse empties a slice, and lets it go where it has become large. Nothing
-// beyond its length refers to anything, because it was always emptied so.
+// reuse empties a slice, or drops it if it is larger than scratchLimit. Memory
+// beyond its length holds no references, because it is always emptied here.
 func reuse[T any](s []T) []T {
 	if cap(s) > scratchLimit {
 		return nil
