@@ -95,7 +95,7 @@ func TestBeginCollectsGarbage(t *testing.T) {
 func TestCPUAndGarbageCollectionAreSeen(t *testing.T) {
 	var rec cell.Recorder
 	rec.Begin()
-	// Until the system's CPU clock, which may tick at 10 ms, must have moved.
+	// Run long enough for the system's CPU clock, which may tick every 10 ms.
 	x := 1.0
 	for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
 		for range 1000 {
@@ -152,15 +152,15 @@ func TestSchedule(t *testing.T) {
 		rec.Count(100, 100)
 		rec.Schedule(5*time.Millisecond, 99*time.Millisecond)
 		for i := range 100 {
-			// Each later than the one before it, by 100 µs.
+			// Each release is 100 µs later than the one before.
 			rec.Lag(time.Duration(i)*100*time.Microsecond, time.Duration(i)*time.Millisecond)
 		}
 		got, err := rec.Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Beyond 5 ms: 5.1 to 9.9 ms. Over at 104 ms: i·1.1 ms is beyond that
-		// from i = 95 on.
+		// 49 releases are later than 5 ms: 5.1 to 9.9 ms. The schedule ends at 104 ms,
+		// which i·1.1 ms exceeds from i = 95 on.
 		if l := got.Lag; l.Budget != 5*time.Millisecond || l.Late != 49 || l.LateShare != 0.49 || l.Missed != 5 {
 			t.Errorf("budget %v, %d late, %d missed, want 5ms, 49, 5", l.Budget, l.Late, l.Missed)
 		}

@@ -19,13 +19,13 @@ const (
 // Quantiles summarises a distribution of durations. P50 to P999 are accurate to the
 // histogram's three significant digits; all other fields are exact.
 type Quantiles struct {
-	Count    uint64        `json:"count"`           // number of durations
-	Sum      uint64        `json:"sumNs,omitempty"` // in ns, clamped values as one hour and negative ones as 0; saturates at 584 years
-	Mean     time.Duration `json:"meanNs"`          // Sum over Count, rounded down to 1 ns
-	P50      time.Duration `json:"p50Ns"`
-	P90      time.Duration `json:"p90Ns"`
-	P99      time.Duration `json:"p99Ns"`
-	P999     time.Duration `json:"p999Ns"`
+	Count    uint64        `json:"count"`              // number of durations
+	Sum      uint64        `json:"sumNs,omitempty"`    // in ns, clamped values as one hour and negative ones as 0; saturates at 584 years
+	Mean     time.Duration `json:"meanNs"`             // Sum over Count, rounded down to 1 ns
+	P50      time.Duration `json:"p50Ns"`              // median
+	P90      time.Duration `json:"p90Ns"`              // 90th percentile
+	P99      time.Duration `json:"p99Ns"`              // 99th percentile
+	P999     time.Duration `json:"p999Ns"`             // 99.9th percentile
 	Min      time.Duration `json:"minNs,omitempty"`    // as reported, neither clamped nor raised
 	Max      time.Duration `json:"maxNs"`              // as reported, neither clamped nor raised
 	Clamped  uint64        `json:"clamped,omitempty"`  // values above one hour, recorded as one hour

@@ -23,8 +23,7 @@ func quantiles(t interface{ Fatal(...any) }, durations []time.Duration) cell.Qua
 	return got
 }
 
-// anyDuration is of any size that a recorder may see, with those that it has to
-// treat apart.
+// anyDuration draws durations of all sizes, including negative and clamped ones.
 var anyDuration = rapid.OneOf(
 	rapid.Map(rapid.Int64Range(0, int64(time.Millisecond)), func(v int64) time.Duration { return time.Duration(v) }),
 	rapid.Map(rapid.Int64Range(0, int64(2*time.Hour)), func(v int64) time.Duration { return time.Duration(v) }),

@@ -42,7 +42,7 @@ func TestLogKeepsEverything(t *testing.T) {
 	})
 }
 
-// log is a log of two rounds with one boundary, and its lines.
+// log returns a log of two rounds with one boundary, and its lines.
 func log(t *testing.T) (string, []string) {
 	t.Helper()
 	var b strings.Builder

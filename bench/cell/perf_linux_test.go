@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faults is an event that the kernel counts itself, so that the way in which all
-// threads are counted can be tested on machines whose processor has no counters.
+// faults is a software event of the kernel. With it, the test runs on machines without
+// processor counters.
 var faults = event{"faults", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS}
 
 // TestAllThreadsAreCountedOnce: existing, new and ended threads are counted once.
@@ -38,8 +38,7 @@ func TestAllThreadsAreCountedOnce(t *testing.T) {
 	if len(notes) != 1 {
 		t.Fatalf("%+v", notes)
 	}
-	// What the runtime itself touches in between is counted by both, though not to
-	// the last page.
+	// Both counts include the runtime's own page faults, with small differences.
 	kernel := float64(after.faults - before.faults)
 	if got := notes[0].Value; got < threads*pages || got > kernel*1.1+100 {
 		t.Errorf("%v faults by thread, %v by process; %d pages were touched", got, kernel, threads*pages)

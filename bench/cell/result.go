@@ -56,7 +56,7 @@ type Moment struct {
 
 // Latency is the distribution of event times at one boundary.
 type Latency struct {
-	Boundary Boundary `json:"boundary"`
+	Boundary Boundary `json:"boundary"` // measured interval
 	Quantiles
 }
 

@@ -30,8 +30,8 @@ func TestMeasuringCostsNothing(t *testing.T) {
 		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": cell.Alone,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The runtime starts a thread now and then, which isn't the recorder's
-			// doing. What is would be there each time.
+			// The runtime sometimes starts a thread. Take the minimum of 20 runs:
+			// allocations of the recorder would be in each.
 			least := cell.Result{AllocsPerEvent: math.Inf(1)}
 			for range 20 {
 				rec := recorder()
@@ -65,8 +65,8 @@ func TestMemoryAlone(t *testing.T) {
 	for i := 0; i < len(block); i += 4096 {
 		block[i] = 1
 	}
-	spin(20 * time.Millisecond) // several looks
-	runtime.KeepAlive(block)    // and no longer
+	spin(20 * time.Millisecond) // several samples
+	runtime.KeepAlive(block)    // until here
 	runtime.GC()
 	rec.End()
 	rec.Count(1, 1)

@@ -147,7 +147,7 @@ func TestOverlays(t *testing.T) {
 			}
 		}
 	}
-	// large lets five of its hundred fail: so many of any number.
+	// The overlay large allows five failed indexes, for any number of pods.
 	s := spec(fleet.ModeSelf)
 	s.Overlay, s.Plan.Pods = "large", 1000
 	objects, err := fleet.Build(s)

@@ -59,9 +59,10 @@ var (
 
 // Ref identifies a run in a cluster.
 type Ref struct {
-	Namespace, Run string
+	Namespace, Run string // namespace and name of the run
 }
 
+// String returns "RUN in namespace NAMESPACE".
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
 
 // object returns the name of an object of the run. An empty suffix is for the Job and

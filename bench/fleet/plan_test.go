@@ -73,8 +73,8 @@ func TestPlansThatAreRefused(t *testing.T) {
 	}
 }
 
-// Each writer has a name of its own, that is no longer than a writer's may be, and that
-// no other run's writers have.
+// TestNamesOfWriters: each writer has a unique name within the length limit, also
+// across runs.
 func TestNamesOfWriters(t *testing.T) {
 	seen := map[string]bool{}
 	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {

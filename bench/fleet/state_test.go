@@ -83,7 +83,7 @@ func TestState(t *testing.T) {
 		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Uploaded())
 	}
 
-	// What the Job knows for good stands when the pods are gone.
+	// The Job keeps the final phases after the pods are deleted.
 	failed := "2"
 	job.Status = batchv1.JobStatus{
 		CompletedIndexes: "0-1,3", FailedIndexes: &failed,
@@ -94,7 +94,7 @@ func TestState(t *testing.T) {
 	if !got.Over || got.Failure != "FailedIndexes: Job has failed indexes" || got.Count(Succeeded) != 3 || got.Pods[2].Phase != GivenUp {
 		t.Errorf("over: %+v", got)
 	}
-	// So does what was delivered, when the Job is gone.
+	// Uploaded results stay after the Job is deleted.
 	v.jobs = nil
 	if got = v.state(testRef); !got.Over || got.Count(Absent) != 4 || got.Uploaded() != 1 {
 		t.Errorf("gone: %+v", got)

@@ -95,7 +95,8 @@ func TestABudgetThatIsResumed(t *testing.T) {
 			}
 			return o
 		}
-		// Of three cells, the warm-up and two rounds, and half a cell.
+		// The budget interrupts the run after the warm-up, two rounds of three cells,
+		// and half a cell.
 		if o := run(9500 * time.Millisecond); !o.Interrupted || o.Rounds != 3 || len(o.Comparisons[0].Cells[0].Rounds) != 2 {
 			t.Fatalf("%+v", o)
 		}

@@ -38,9 +38,9 @@ type Env struct {
 	Resumed []time.Time `json:"resumed,omitempty"` // start of each resumption
 	Args    []string    `json:"args"`              // of the program, without its path
 	Build
-	GoVersion   string         `json:"goVersion"` // of the program, like GOOS and GOARCH
-	GOOS        string         `json:"goos"`
-	GOARCH      string         `json:"goarch"`
+	GoVersion   string         `json:"goVersion"`                // version of Go that built the program
+	GOOS        string         `json:"goos"`                     // operating system of the program
+	GOARCH      string         `json:"goarch"`                   // architecture of the program
 	CPU         string         `json:"cpu,omitempty"`            // model of the first processor
 	Cores       int            `json:"cores"`                    // visible to the process
 	GOMAXPROCS  int            `json:"gomaxprocs"`               // used by the process

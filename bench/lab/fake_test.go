@@ -197,7 +197,7 @@ func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
 	a, _ := newCell("a", "", steady(1000, time.Millisecond))
 	b, _ := newCell("b", "", steady(1000, 2*time.Millisecond))
 	// Half of its releases are late in one round of three, so that its rounds are
-	// withheld every now and then.
+	// withheld at times.
 	plays, _ := newCell("plays", "2000", func(n int) *fake {
 		f := &fake{events: 1000, takes: time.Millisecond}
 		if n%3 == 1 {

@@ -53,8 +53,8 @@ var (
 
 // Label is one part of a cell's name, key=value.
 type Label struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+	Key   string `json:"key"`   // without "/" and "="
+	Value string `json:"value"` // without "/" and "="
 }
 
 // Cell is one variant × one storm × one set of knobs.
@@ -79,7 +79,7 @@ type Comparison struct {
 	Latency cell.Boundary // boundary of the latency columns; empty: see [stats.Headline]
 	Input   string        // digest of the input, checked on resume; empty if unknown
 	Whole   string        // digest of the whole input if Input is one share of it; empty otherwise
-	Cells   []Cell
+	Cells   []Cell        // at least one; names must be unique in the run
 	// Together plays the cells of a round concurrently, for input that arrives only
 	// once, such as the events of a live cluster. The process's costs cannot be
 	// attributed to one cell then ([cell.Result].Shared).

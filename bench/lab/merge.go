@@ -74,15 +74,15 @@ type MergedShare struct {
 	Started     time.Time     `json:"started"`               // start of the share's run
 	Spent       time.Duration `json:"spentNs,omitempty"`     // time of the share's run
 	Interrupted bool          `json:"interrupted,omitempty"` // the share ended early
-	CPU         string        `json:"cpu,omitempty"`         // of the share's machine, like the fields below; see [Env]
-	GOARCH      string        `json:"goarch,omitempty"`
-	Cores       int           `json:"cores,omitempty"`
-	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`
-	Kernel      string        `json:"kernel,omitempty"`
-	StealShare  *float64      `json:"stealShare,omitempty"` // share of the CPU time that other machines took
-	Starts      int           `json:"starts,omitempty"`     // plays with a common start
-	Late        time.Duration `json:"lateNs,omitempty"`     // longest delay after a common start
-	Alone       int           `json:"alone,omitempty"`      // starts that did not wait for all shares
+	CPU         string        `json:"cpu,omitempty"`         // processor model of the share's machine
+	GOARCH      string        `json:"goarch,omitempty"`      // architecture of the program
+	Cores       int           `json:"cores,omitempty"`       // visible to the process
+	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`  // used by the process
+	Kernel      string        `json:"kernel,omitempty"`      // release
+	StealShare  *float64      `json:"stealShare,omitempty"`  // share of the CPU time that other machines took
+	Starts      int           `json:"starts,omitempty"`      // plays with a common start
+	Late        time.Duration `json:"lateNs,omitempty"`      // longest delay after a common start
+	Alone       int           `json:"alone,omitempty"`       // starts that did not wait for all shares
 }
 
 // Merge merges shares that ran at the same time into one run. Each merged cell combines

@@ -181,7 +181,7 @@ func TestMergedFigures(t *testing.T) {
 	if r.EventsIn != 4 || r.DeltasOut != 8 || r.Elapsed != 2*time.Second || r.EventsPerSecond != 2 || r.DeltasPerEvent != 2 {
 		t.Errorf("%+v", r)
 	}
-	// 1 for one event, 3 for three: 10 in 4.
+	// (1·1 + 3·3) / 4 events = 2.5
 	if r.AllocsPerEvent != 2.5 || r.BytesPerEvent != 7.5 || len(r.Counters) != 1 || r.Counters[0].Value != 2.5 {
 		t.Errorf("per event: %+v", r)
 	}

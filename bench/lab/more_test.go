@@ -66,7 +66,7 @@ func TestMore(t *testing.T) {
 			slices.Sort(r)
 			rounds = append(rounds, strings.Join(r, " "))
 		}
-		// Of the second batch only c is new, and of the third nothing.
+		// The warm-up of the second batch plays only c; the third batch has none.
 		if want := []string{"0a1 0b1", "1a1 1b1", "2a1 2b1", "0c2", "1a2 1c2", "2a2 2c2", "1c3", "2c3"}; !slices.Equal(rounds, want) {
 			t.Errorf("played %q, want %q", rounds, want)
 		}

@@ -170,7 +170,8 @@ func TestALostEventLeavesNoFigure(t *testing.T) {
 			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
-				// So that the test can fail: the figure was there before.
+				// Without this check the test could not fail: the figure existed
+				// before.
 				if p.Round == 3 && beforehand == nil {
 					beforehand = holding(readAll(t, dir), "7654321")
 				}

@@ -107,8 +107,8 @@ func Better(unit string) Direction {
 
 // Value is a figure with its unit.
 type Value struct {
-	Unit  string
-	Value float64
+	Unit  string  // benchfmt unit
+	Value float64 // in that unit
 }
 
 // Values returns the figures of a measurement in the order of a benchfmt line. The

@@ -37,8 +37,9 @@ type place struct {
 	pods   int
 	begun  time.Time
 
+	// mu guards starts and warnings.
 	mu sync.Mutex
-	// starts of each member, in order, and what was warned of. Guarded by mu.
+	// starts lists the starts of each member in order.
 	starts   map[barrier.Member][]string
 	warnings []string
 }
@@ -71,7 +72,7 @@ func (p *place) join(m barrier.Member) *barrier.Barrier {
 		p.Errorf("%v: %v", m, err)
 		p.FailNow()
 	}
-	// The fake API server forgets what happens between a list and its watch.
+	// The fake API server drops events between a list and its watch.
 	time.Sleep(time.Microsecond)
 	return b
 }
@@ -103,7 +104,7 @@ func (p *place) leave(b *barrier.Barrier, done bool) {
 	}
 }
 
-// play joins after a while and plays positions, each of which takes a time of its own.
+// play joins after a delay and plays the positions; each takes the given time.
 func (p *place) play(m barrier.Member, after, takes time.Duration, positions ...int) {
 	time.Sleep(after)
 	b := p.join(m)
@@ -123,7 +124,7 @@ func (p *place) expect(m barrier.Member, starts ...string) {
 	}
 }
 
-// All begin together, when the slowest has come.
+// TestAllMeet: all members start together when the slowest has arrived.
 func TestAllMeet(t *testing.T) {
 	in(t, 3, func(p *place) {
 		var members sync.WaitGroup
@@ -140,8 +141,8 @@ func TestAllMeet(t *testing.T) {
 	})
 }
 
-// Who doesn't come is waited for once, and named; when it is there, it is waited for
-// again.
+// TestLatePodIsSkipped: the leader waits once for a missing pod, then reports it as
+// absent. After the pod has caught up, the leader waits for it again.
 func TestLatePodIsSkipped(t *testing.T) {
 	in(t, 3, func(p *place) {
 		var members sync.WaitGroup
@@ -162,8 +163,8 @@ func TestLatePodIsSkipped(t *testing.T) {
 	})
 }
 
-// A pod that is begun again goes on at once until it has caught up; it is the second
-// attempt.
+// TestOneIsBegunAgain: a restarted pod has attempt 1 and does not wait until it has
+// caught up.
 func TestOneIsBegunAgain(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
@@ -193,8 +194,8 @@ func TestOneIsBegunAgain(t *testing.T) {
 	})
 }
 
-// Without the leader, the others go on after a while, each by itself. When it is back
-// and further than they are, they meet again.
+// TestTheLeaderIsLost: without the leader the other members continue alone after the
+// timeout. When the leader has caught up, all members meet again.
 func TestTheLeaderIsLost(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
@@ -207,7 +208,7 @@ func TestTheLeaderIsLost(t *testing.T) {
 	})
 }
 
-// A leader that is begun again doesn't start anew what had been started.
+// TestTheLeaderIsBegunAgain: a restarted leader does not repeat a start.
 func TestTheLeaderIsBegunAgain(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
@@ -231,7 +232,7 @@ func TestTheLeaderIsBegunAgain(t *testing.T) {
 	})
 }
 
-// Nobody waits for one that has left.
+// TestOneLeaves: the leader does not wait for a member that has left.
 func TestOneLeaves(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
@@ -249,7 +250,7 @@ func TestOneLeaves(t *testing.T) {
 	})
 }
 
-// Writers meet with the pods, and are named apart.
+// TestWritersMeet: writers meet with the pods and have their own names.
 func TestWritersMeet(t *testing.T) {
 	in(t, 1, func(p *place) {
 		writer := barrier.Member{Writer: true}
@@ -275,7 +276,7 @@ func TestWritersMeet(t *testing.T) {
 	})
 }
 
-// Without an API server a pod starts alone.
+// TestWithoutAPIServer: without an API server a pod starts alone.
 func TestWithoutAPIServer(t *testing.T) {
 	in(t, 2, func(p *place) {
 		b := p.join(pod(1))
@@ -294,7 +295,7 @@ func TestWithoutAPIServer(t *testing.T) {
 	})
 }
 
-// Forbidden requests are not retried.
+// TestForbidden: forbidden requests are not retried.
 func TestForbidden(t *testing.T) {
 	in(t, 2, func(p *place) {
 		p.client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -307,7 +308,7 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// The context ends a wait.
+// TestInterrupted: the end of the context ends a wait.
 func TestInterrupted(t *testing.T) {
 	for i := range 2 {
 		in(t, 3, func(p *place) {
@@ -322,7 +323,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A Lease shows the progress of its member.
+// TestLeaseShowsProgress: a Lease shows the progress of its member.
 func TestLeaseShowsProgress(t *testing.T) {
 	in(t, 1, func(p *place) {
 		read := func() (barrier.Place, string) {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// result is what a recorder makes of a few durations.
+// result is a recorder's result with 1000 durations.
 var result = func() cell.Result {
 	rec := new(cell.Recorder)
 	rec.Begin()

@@ -27,14 +27,14 @@ import (
 	"watchlab/bench/lab"
 )
 
-// The sizes of bundles that don't fit into one line, and into one ConfigMap.
+// Sizes of bundles that need several log lines, and several ConfigMaps.
 const lines, maps = 150_000, 1_200_000
 
 // large returns a bundle of about the given size.
 func large(t testing.TB, index, size int) upload.Bundle {
 	t.Helper()
 	s := shard(index, 2, 0)
-	// What can't be compressed.
+	// Incompressible data.
 	rng := rand.New(rand.NewPCG(1, uint64(index)))
 	noise := make([]byte, size*8/7)
 	for i := range noise {
@@ -215,7 +215,7 @@ func TestDamagedLogs(t *testing.T) {
 			if !slices.Equal(found, []string{"0/2#0"}) || len(damaged) != 1 || !strings.HasPrefix(damaged[0], "the pod: pod 1/2: ") || !strings.Contains(damaged[0], tc.says) {
 				t.Errorf("found %v, damaged %v; want %q", found, damaged, tc.says)
 			}
-			// Where it is whole elsewhere, there is nothing to tell.
+			// Damage is not reported if another log has the complete bundle.
 			logs := append(logOf("the pod", tc.text), logOf("its copy", broken)...)
 			if found, damaged := names(t, logs, "mine"); !slices.Equal(found, []string{"1/2#0"}) || damaged != nil {
 				t.Errorf("with a copy: found %v, damaged %v", found, damaged)
