@@ -1,15 +1,15 @@
-// Package experiment says what a run plays. It is no public API.
+// Package experiment describes runs and plans them. It is not a public API.
 //
-//  1. A [Spec] is read from YAML ([Load]) or filled by flags ([Flags]); both at
-//     once, and then flags win.
-//  2. [New] checks it, makes or reads the storm, and returns a [Plan]: the
-//     comparisons and the options that package lab plays.
+//  1. A [Spec] is read from YAML ([Load]) or set by flags ([AddFlags]). With both, flags
+//     win.
+//  2. [New] validates it, loads the storm, and returns a [Plan]: the comparisons and the
+//     options for package lab.
 //  3. The results folder keeps the Spec as experiment.yaml. A resumed run, a process
 //     of --memory and a pod of a load Job plan the same comparisons from it.
-//  4. A [Search] chooses or varies what is played: [Knee] picks the next rate from
-//     what was measured, a [Scale] and a [Surface] play a grid. [Plan.Finish] reads
-//     the answer from the outcome alone, so that a resumed run answers as any other.
-//  5. A [Study] is a list of questions: Specs with the columns that answer them.
+//  4. A [Search] varies the experiment: a [Knee] derives the next rate from earlier
+//     results, a scale and a surface play a grid. [Plan.Finish] computes the result from
+//     the outcome alone, so that a resumed run has the same result.
+//  5. A study is a list of [Question]s: Specs with the columns that answer them.
 package experiment
 
 import (

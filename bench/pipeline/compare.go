@@ -297,7 +297,7 @@ func (s *Config) defaultEvents() int {
 		n = defaultInformerEvents
 	}
 	if s.HandlerCost > 0 {
-		// About a second of handling.
+		// The handling takes about 1 s.
 		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost)))
 	}
 	return n
@@ -374,8 +374,8 @@ func compareDeltaFIFO(config Config, m *material) ([]lab.Comparison, error) {
 	})
 }
 
-// upstreamInformer is client-go's own informer as a variant: its queue's guarantees
-// are those of the queue that it is built on.
+// upstreamInformer returns client-go's own informer as a variant, with the guarantees of
+// its queue.
 func upstreamInformer() deltafifo.Variant {
 	v, err := deltafifo.Lookup(inOrderBaseline)
 	if err != nil {
@@ -392,7 +392,8 @@ const (
 )
 
 // deltaVariants returns the variants of deltafifo. The informer pipeline adds
-// client-go's own informer, unless the storm has resyncs, which it has no call for.
+// client-go's own informer. On a storm with resyncs it does not, as that informer has no
+// call for them.
 func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
 	all, lookup := deltafifo.Variants(), deltafifo.Lookup
 	resyncs := slices.ContainsFunc(s.Storm.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync })
@@ -413,7 +414,7 @@ func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
 	return chosen(s.Impls, all, lookup)
 }
 
-// compareDeliveries makes the comparisons of deltafifo, one for each delivery.
+// compareDeliveries returns the comparisons of deltafifo, one for each delivery.
 func compareDeliveries(config Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
 	variants, err := config.deltaVariants()
 	if err != nil {
@@ -563,10 +564,10 @@ func joined(families []impls.Family) string {
 	return strings.Join(names, ", ")
 }
 
-// rateLabel is a pace in a benchmark name, which "/" would end.
+// rateLabel formats a pace for a benchmark name. A "/" would end the label there.
 func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }
 
-// labelValue is a storm's name, which may be a path, in a benchmark name.
+// labelValue formats a storm's name for a benchmark name. The name may be a path.
 func labelValue(name string) string {
 	base, _, _ := strings.Cut(filepath.Base(name), ".")
 	clean := strings.Map(func(r rune) rune {

@@ -49,11 +49,11 @@ type fifo struct {
 	listed chan struct{}
 }
 
-// everKnown stands for the store behind the queue in per-key delivery, which decides
-// whether a queue drops the Delete of a key that does not wait. Here the store knows
-// every key, as in an informer, where a key that is deleted was added before. So
-// every deletion is delivered, whatever the timing, and no variant is faster because
-// it delivers less. It lists nothing: Replace, which lists it, comes first.
+// everKnown is the queue's KnownObjects in per-key delivery. It decides whether a queue
+// drops the Delete of a key that does not wait. It knows every key, as in an informer,
+// where a deleted key was added before. So every deletion is delivered, whatever the
+// timing, and no variant is faster because it delivers less. It lists nothing: Replace,
+// the only caller that lists, comes first.
 type everKnown struct{}
 
 func (everKnown) ListKeys() []string                 { return nil }
@@ -158,7 +158,7 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (playe
 	return true, errors.Join(errs...)
 }
 
-// flow measures producers and consumers at work at the same time.
+// flow measures producers and consumers that work at the same time.
 func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
 	rec.Begin()
 	stop := f.probe.start()
@@ -281,7 +281,7 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 type consumer struct {
 	*fifo
 	log *deliveryLog
-	// stages labels the goroutine: pop, store or handle.
+	// stages labels the goroutine: pop or handle.
 	stages profile.Stages
 }
 
@@ -330,9 +330,8 @@ func (c *consumer) batch(deltas []cache.Delta, _ bool) error {
 	return nil
 }
 
-// take handles and logs a hand-over, before the queue learns that it is done. It
-// reads the clock, if that is due, before and, where the handler costs something,
-// after.
+// take handles and logs a hand-over, before the queue gets control back. If a clock
+// reading is due, it reads the clock before, and with a handler cost also after.
 func (c *consumer) take(deltas []cache.Delta, batch bool) {
 	c.stages.To(1)
 	l := c.log

@@ -75,8 +75,8 @@ func notificationsOf(s *storm.Storm) *notifications {
 	return t
 }
 
-// differ reports whether a pod changed in what a merger looks at besides the
-// status.
+// differ reports whether two pods differ in anything but the status that a merger
+// compares.
 func differ(a, b *v1.Pod) bool {
 	return !reflect.DeepEqual(a.Spec, b.Spec) ||
 		!reflect.DeepEqual(a.Labels, b.Labels) ||
@@ -85,7 +85,7 @@ func differ(a, b *v1.Pod) bool {
 		!maps.Equal(plainAnnotations(a), plainAnnotations(b))
 }
 
-// plainAnnotations leaves out those that kubelet keeps for itself.
+// plainAnnotations returns the annotations without kubelet's own.
 func plainAnnotations(p *v1.Pod) map[string]string {
 	m := maps.Clone(p.Annotations)
 	maps.DeleteFunc(m, func(k, _ string) bool {
@@ -154,10 +154,10 @@ func (l *noticeLog) check(w *workload, rec *cell.Recorder, folds bool, listed ui
 }
 
 // match matches notices with events and fills in their stamps. folds: a newer
-// notification may stand for a missing one. listed is the version of the newest list
-// during the play, 0 for none: what it passed over need not come, and what it shows
-// may come by another operation. out counts the pods of notifications about events
-// after the initial list.
+// notification may replace a missing one. listed is the version of the newest list
+// during the play; 0 for none. Changes up to that list may be missing, and the list's
+// changes may come with another operation. out counts the pods of notifications about
+// events after the initial list.
 func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
 	superseded := supersededBy(s, listed)
 	type progress struct {
@@ -188,7 +188,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				continue
 			}
 			p := at[pod.UID]
-			// Pods go through the same again in every lap: the nearest match counts.
+			// Each lap repeats the same states of a pod, so the nearest match counts.
 			i, late := ahead(all, p.next, n.Op, pod), -1
 			if i != p.next {
 				late = behind(all, p.next, n.Op, pod)
@@ -203,7 +203,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				continue
 			}
 			if i < 0 {
-				// A list that passed over a pod's beginning shows what became of it.
+				// A list may skip a pod's first events and show a later state.
 				i = shown(all, p.next, n.Op, pod, listed)
 			}
 			if i < 0 {
@@ -243,8 +243,8 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 	return v, out
 }
 
-// ahead returns the first of all[from:] that the notification can be about; -1
-// for none.
+// ahead returns the index of the first notification in all[from:] that matches; -1 for
+// none.
 func ahead(all []notification, from int, op merge.Op, pod *v1.Pod) int {
 	for i := from; i < len(all); i++ {
 		if all[i].says(op, pod) {
@@ -254,8 +254,8 @@ func ahead(all []notification, from int, op merge.Op, pod *v1.Pod) int {
 	return -1
 }
 
-// behind returns the last of all[:to] that the notification can be about; -1
-// for none.
+// behind returns the index of the last notification in all[:to] that matches; -1 for
+// none.
 func behind(all []notification, to int, op merge.Op, pod *v1.Pod) int {
 	for i := to - 1; i >= 0; i-- {
 		if all[i].says(op, pod) {
@@ -265,8 +265,8 @@ func behind(all []notification, to int, op merge.Op, pod *v1.Pod) int {
 	return -1
 }
 
-// shown returns the last of all[from:], up to a list, that says what the
-// notification does, whatever the operation; -1 for none.
+// shown returns the index of the last notification in all[from:], up to a list, with the
+// same pod version and any operation; -1 for none.
 func shown(all []notification, from int, op merge.Op, pod *v1.Pod, listed uint64) int {
 	if op == merge.REMOVE {
 		return -1

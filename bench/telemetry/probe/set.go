@@ -13,6 +13,7 @@ import (
 
 // Labels of a variant's metrics; see [metric.CommonLabels].
 type Labels struct {
+	// One field for each common label, in the order of [metric.CommonLabels].
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
 }
 

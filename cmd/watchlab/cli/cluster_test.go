@@ -15,8 +15,8 @@ import (
 	"watchlab/bench/fleet"
 )
 
-// unasked returns the kubeconfig of a cluster that fails the test on any request but
-// discovery: bad input is found before.
+// unasked returns the kubeconfig of a server that answers 503 and fails the test on any
+// request but GET. Bad input is found before anything is written.
 func unasked(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
