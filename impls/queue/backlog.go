@@ -29,7 +29,7 @@ const (
 // replacement is the list of a Replace.
 type replacement struct {
 	list []listed
-	// first: nothing came before it.
+	// first: this is the first call.
 	first bool
 }
 
@@ -40,8 +40,8 @@ type listed struct {
 	hash uint64
 }
 
-// newReplacement makes the keys of a list, to which it keeps no reference. The error is a
-// [cache.KeyError].
+// newReplacement computes the keys of a list and keeps no reference to the list.
+// The error is a [cache.KeyError].
 func newReplacement(f keys.Func, list []any) (*replacement, error) {
 	r := &replacement{list: make([]listed, len(list))}
 	for i, obj := range list {
@@ -71,8 +71,8 @@ func hashed(f keys.Func, obj any) (keys.Key, uint64, error) {
 type account struct {
 	*keys.InitialList
 	mu sync.Mutex
-	// epoch counts the lists that were initial: more than one where a Replace
-	// came before the one before it had been processed. Guarded by mu.
+	// epoch counts the initial lists. There are several if a Replace came before
+	// the previous one was processed. mu guards it.
 	epoch uint32
 }
 
@@ -113,7 +113,7 @@ type backlog struct {
 	keys    keys.Func
 	initial *account
 	waiting fifo
-	// placed is how many of the waiting keys take a place of the capacity.
+	// placed is the number of queued keys that count against Capacity.
 	placed int
 }
 
@@ -163,7 +163,7 @@ func (b *backlog) putOne(i *item) {
 		b.replace(i.obj.(*replacement))
 		return
 	}
-	// It had a key when it was queued.
+	// The object had a key when it was queued.
 	if key, hash, err := hashed(b.keys, i.obj); err == nil {
 		b.fold(i, key, hash)
 	}

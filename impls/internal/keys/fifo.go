@@ -45,11 +45,11 @@ type slot[V any] struct {
 
 const (
 	minSlots = 16
-	// keepSlots and maxFree bound what is kept for reuse after a burst: a table
-	// that shrank with each drain would be built anew with each burst.
+	// keepSlots and maxFree bound the memory that is kept after a burst. A table
+	// that shrinks on each drain would be rebuilt on each burst.
 	keepSlots = 16384
 	maxFree   = 8192
-	// slab is how many entries are allocated at once.
+	// slab is the number of entries per allocation.
 	slab = 64
 )
 
@@ -79,7 +79,8 @@ func (f *FIFO[V]) Get(hash uint64, key Key) *Entry[V] {
 // Push appends a key that is not queued and returns its entry, whose value
 // is zero.
 func (f *FIFO[V]) Push(hash uint64, key Key) *Entry[V] {
-	// At most three quarters full: probes stay short and one slot is free.
+	// The table is at most three quarters full: probes stay short and one slot is
+	// free.
 	if f.n >= len(f.slots)-len(f.slots)/4 {
 		f.resize(max(minSlots, 2*len(f.slots)))
 	}
@@ -134,8 +135,8 @@ func (f *FIFO[V]) place(hash uint64, e *Entry[V]) {
 	f.slots[i] = slot[V]{hash, e}
 }
 
-// vacate frees the slot of an entry and closes the gap: each later slot of the
-// run moves back where its own probe would have met the gap.
+// vacate frees the slot of an entry and closes the gap: a later slot of the run
+// moves back if its own probe would reach the gap.
 func (f *FIFO[V]) vacate(e *Entry[V]) {
 	mask := uint64(len(f.slots) - 1)
 	gap := e.hash & mask
@@ -173,7 +174,7 @@ func (f *FIFO[V]) newEntry() *Entry[V] {
 	return e
 }
 
-// recycle drops what an entry refers to and keeps it for reuse.
+// recycle clears an entry and keeps it for reuse.
 func (f *FIFO[V]) recycle(e *Entry[V]) {
 	*e = Entry[V]{}
 	if f.nfree < maxFree {

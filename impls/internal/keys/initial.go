@@ -6,34 +6,34 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// InitialList says when the initial list has been processed. HasSynced, Done, Name,
-// Touch and Claim may be called by anyone; the other methods by one goroutine
-// at a time, which owns the contents of the queue.
+// InitialList reports whether the initial list has been processed. HasSynced,
+// Done, Name, Touch and Claim are safe for concurrent use. One goroutine at a
+// time, the owner of the queue's contents, may call the other methods.
 //
-// Its rule is client-go's: the initial list is that of the first Replace, if
-// nothing else came before it; otherwise it is empty.
+// The rule is client-go's: the initial list is that of the first Replace if no
+// other call came before it; otherwise it is empty.
 type InitialList struct {
 	name string
 	done chan struct{}
-	// state orders done: it is told only after done has been closed.
+	// state is stored as told only after done is closed.
 	state atomic.Uint32
 	left  int
 }
 
 const (
-	// untouched: nothing came yet.
+	// untouched: no call yet.
 	untouched = iota
-	// listing: what came first is a Replace, whose list is being processed.
+	// listing: the first call is a Replace, whose list is in process.
 	listing
-	// synced: the list has been processed, or there is none.
+	// synced: the list has been processed or is empty.
 	synced
-	// told: and done is closed.
+	// told: done is closed too.
 	told
 )
 
 var _ cache.DoneChecker = (*InitialList)(nil)
 
-// NewInitialList returns that of a queue of that name.
+// NewInitialList returns the initial list of the named queue.
 func NewInitialList(name string) *InitialList {
 	return &InitialList{name: name, done: make(chan struct{})}
 }
@@ -47,12 +47,12 @@ func (l *InitialList) Done() <-chan struct{} { return l.done }
 // HasSynced reports whether the initial list has been processed.
 func (l *InitialList) HasSynced() bool { return l.state.Load() >= synced }
 
-// Begun reports whether anything came yet.
+// Begun reports whether there was a call yet.
 func (l *InitialList) Begun() bool { return l.state.Load() != untouched }
 
-// Touch notes that something else than Replace came: if it is the first, the
-// initial list is empty, and that is so when Touch returns, whoever was the
-// first of several that came at once. After the first call it costs one load.
+// Touch records a call other than Replace. If it is the first call, the initial
+// list is empty. This holds when any of several concurrent first calls returns.
+// After the first call Touch costs one load.
 func (l *InitialList) Touch() {
 	switch l.state.Load() {
 	case listing, told:
@@ -60,35 +60,34 @@ func (l *InitialList) Touch() {
 	case untouched:
 		l.sync(untouched)
 	}
-	// Another may have been the first, and be about to say so.
+	// A concurrent first call may not have closed done yet.
 	if l.state.Load() == synced {
 		<-l.done
 	}
 }
 
-// Claim notes that a Replace came, and reports whether it is the first of all:
-// then Set must follow.
+// Claim records a Replace and reports whether it is the first call. Then Set must
+// follow.
 func (l *InitialList) Claim() bool { return l.state.CompareAndSwap(untouched, listing) }
 
-// Set says how long the initial list is.
+// Set sets the length of the initial list, in items.
 func (l *InitialList) Set(n int) {
 	if l.left = n; n == 0 {
 		l.sync(listing)
 	}
 }
 
-// Left returns how much of the initial list is still to be processed.
+// Left returns the number of unprocessed items of the initial list.
 func (l *InitialList) Left() int { return l.left }
 
-// Processed notes that n more have been processed. What comes after the
-// initial list does not count.
+// Processed records n processed items. Items after the initial list are ignored.
 func (l *InitialList) Processed(n int) {
 	if l.left > 0 {
 		l.Set(max(0, l.left-n))
 	}
 }
 
-// sync says that the list has been processed, if the state is as given.
+// sync marks the list as processed if the state is from.
 func (l *InitialList) sync(from uint32) {
 	if l.state.CompareAndSwap(from, synced) {
 		close(l.done)

@@ -1,10 +1,13 @@
-// Package keys has what queues of keyed objects share: [Key], a client-go key
-// without a joined string; [FIFO], in which each key is queued at most once;
-// [InitialList], which HasSynced reports; and [UpstreamLen] for the baselines.
+// Package keys has the shared parts of queues with keys:
 //
-// client-go's keys are strings, "namespace/name" or "name", and making one
-// allocates. A Key has the two parts as they are in the object. It is canonical:
-// two keys are equal if and only if client-go's strings are equal.
+//   - [Key] is a client-go key without a joined string.
+//   - [FIFO] queues each key at most once.
+//   - [InitialList] implements HasSynced.
+//   - [UpstreamLen] returns the length of a baseline.
+//
+// client-go's keys are strings, "namespace/name" or "name", whose construction
+// allocates. A Key has both parts as in the object. It is canonical: two keys are
+// equal if and only if client-go's strings are equal.
 package keys
 
 import (
@@ -18,11 +21,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Key is a key taken apart at its first slash. Namespace is empty where the
-// string has no slash after its first byte; otherwise it holds no slash.
+// Key is a key split at its first slash. Namespace is empty if the string has no
+// slash after its first byte. It never contains a slash.
 type Key struct{ Namespace, Name string }
 
-// Split takes a client-go key apart. It does not allocate.
+// Split splits a client-go key. It does not allocate.
 func Split(s string) Key {
 	if i := strings.IndexByte(s, '/'); i > 0 {
 		return Key{s[:i], s[i+1:]}
@@ -55,8 +58,8 @@ func (k Key) Hash() uint64 {
 	return h
 }
 
-// Hashed returns the key of a namespace and a name, see [Key.Canonical], and its
-// hash. It goes through the namespace once.
+// Hashed returns the canonical key of a namespace and a name (see
+// [Key.Canonical]) and its hash. It scans the namespace once.
 func (k Key) Hashed() (Key, uint64) {
 	if k.Namespace != "" {
 		if n, slash := namespaceHash(k.Namespace); !slash {
@@ -74,8 +77,8 @@ const (
 	highs  = 0x80 * ones
 )
 
-// namespaceHash hashes a namespace, which is short and one of few, eight bytes
-// at a time, and tells whether there is a slash in it.
+// namespaceHash hashes a namespace 8 bytes at a time, and reports whether it
+// contains a slash. Namespaces are short and few.
 func namespaceHash(s string) (hash uint64, slash bool) {
 	b := []byte(s) // Not copied, as it is only read.
 	h := namespaceSeed ^ uint64(len(b))
@@ -92,35 +95,35 @@ func namespaceHash(s string) (hash uint64, slash bool) {
 		found |= slashes(w)
 		h = fold(h ^ w)
 	}
-	// The last eight, which may overlap.
+	// The last 8 bytes may overlap the previous block.
 	w := binary.LittleEndian.Uint64(b[len(b)-8:])
 	return fold(h ^ w), found|slashes(w) != 0
 }
 
-// fold multiplies and takes the product's halves together: every bit of x
-// counts in the result.
+// fold multiplies and combines the halves of the product, so that every bit of x
+// affects the result.
 func fold(x uint64) uint64 {
 	high, low := bits.Mul64(x, golden)
 	return high ^ low
 }
 
-// slashes is not zero if a byte of w is a slash: a byte of w^pattern is zero
-// there, and only the lowest such byte matters.
+// slashes returns a non-zero value if a byte of w is a slash: that byte of
+// w^pattern is 0. Only the lowest such byte is reliable.
 func slashes(w uint64) uint64 {
 	x := w ^ '/'*ones
 	return (x - ones) &^ x & highs
 }
 
-// Func makes keys as a [cache.KeyFunc] does. The zero value stands for
+// Func computes keys like a [cache.KeyFunc]. The zero value is
 // [cache.MetaNamespaceKeyFunc].
 type Func struct {
-	// custom is nil where the key is namespace and name.
+	// custom is nil if the key is namespace and name.
 	custom cache.KeyFunc
 }
 
 // NewFunc returns the Func of a key function; nil means
-// [cache.MetaNamespaceKeyFunc]. That function, and its twin that also knows
-// tombstones, are recognised and not called.
+// [cache.MetaNamespaceKeyFunc]. That function and
+// [cache.DeletionHandlingMetaNamespaceKeyFunc] are recognized and not called.
 func NewFunc(f cache.KeyFunc) Func {
 	if f == nil || same(f, cache.MetaNamespaceKeyFunc) || same(f, cache.DeletionHandlingMetaNamespaceKeyFunc) {
 		return Func{}
@@ -132,17 +135,16 @@ func same(a, b cache.KeyFunc) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// Raw returns namespace and name of an object, of which Canonical makes a key,
-// or false where Of or OfQueued is needed. It costs
-// a look at the object's metadata and none at its strings, so that the cache
-// misses of several objects overlap where their Raws are taken first and their
-// keys made afterwards.
+// Raw returns namespace and name of an object as input of Canonical, or false if
+// Of or OfQueued is needed. It reads the object's metadata but not the bytes of
+// its strings. So if a caller takes the Raws of several objects first and
+// computes their keys afterwards, the cache misses overlap.
 func (f Func) Raw(obj any) (Key, bool) {
 	if f.custom != nil {
 		return Key{}, false
 	}
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
-		// Nearly all types hold their metadata by value.
+		// Nearly all types embed their metadata by value.
 		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok && m != nil {
 			return Key{m.Namespace, m.Name}, true
 		}
@@ -180,8 +182,8 @@ func (f Func) Of(obj any) (Key, error) {
 	return Split(s), nil
 }
 
-// OfQueued is Of for objects in a delta queue: it also takes tombstones
-// and client-go's Deltas.
+// OfQueued is Of for objects in a delta queue: it also accepts tombstones and
+// client-go's Deltas.
 func (f Func) OfQueued(obj any) (Key, error) {
 	switch o := obj.(type) {
 	case cache.DeletedFinalStateUnknown:
@@ -195,8 +197,8 @@ func (f Func) OfQueued(obj any) (Key, error) {
 	return f.Of(obj)
 }
 
-// Check reports whether OfQueued finds a key. For the usual object it costs a
-// type assertion and does not look at the object's memory.
+// Check returns nil if OfQueued finds a key. For common objects it costs a type
+// assertion and does not read the object.
 func (f Func) Check(obj any) error {
 	if f.custom == nil {
 		if _, ok := obj.(metav1.Object); ok {

@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// UpstreamLen returns a function that returns how many items one of client-go's
-// queues has (*cache.DeltaFIFO, *cache.RealFIFO, *cache.FIFO of v0.37), which
-// have no such method. The function reads the queue's own field "items"
-// under the queue's own lock, so that asking is exact and the queue's other
-// operations cost what they cost without it; a wrapper that counts would slow
-// the baseline down. It returns an error where the queue has not these fields,
-// as a later client-go may not.
+// UpstreamLen returns a function for the length of a client-go queue
+// (*cache.DeltaFIFO, *cache.RealFIFO, *cache.FIFO of v0.37), which has no such
+// method. The function reads the queue's field "items" under the queue's own
+// lock. So the result is exact and other operations do not slow down; a counting
+// wrapper would slow the baseline. It returns an error if the queue lacks these
+// fields, which may happen with a later client-go.
 func UpstreamLen(queue any) (func() int, error) {
 	v := reflect.ValueOf(queue)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -25,7 +24,8 @@ func UpstreamLen(queue any) (func() int, error) {
 	if !items.IsValid() || (items.Kind() != reflect.Map && items.Kind() != reflect.Slice) {
 		return nil, fmt.Errorf("%T has no map or slice in a field items", queue)
 	}
-	// The pointer stays within the queue, which items keeps alive.
+	// The pointer stays inside the queue, which the reference to items keeps
+	// alive.
 	mu := (*sync.RWMutex)(lock.Addr().UnsafePointer())
 	return func() int {
 		mu.RLock()

@@ -9,24 +9,25 @@ import (
 	"unsafe"
 )
 
-// ErrUnpackable is wrapped by the error for a type that can't be packed.
+// ErrUnpackable is wrapped by the error for a type that cannot be packed.
 var ErrUnpackable = errors.New("type cannot be packed")
 
-// MaxShapes is how many shapes a [Packer] remembers. A shape is a type made at
-// run time, which Go never frees; values of further shapes aren't packed.
+// MaxShapes is the maximum number of shapes of a [Packer]. A shape is a type
+// created at run time, which Go never frees. Values of further shapes are not
+// packed.
 const MaxShapes = 256
 
-// Packer makes packed copies of values of T, of which further deep copies are
-// cheap: one allocation for everything but maps, one move of memory, and the
-// pointers within set right. What a deep copy costs otherwise is mostly the
-// allocation of its many parts.
+// Packer makes packed copies of values of T. A deep copy of a packed value is
+// cheap: one allocation for everything but maps, one move of memory, and an
+// update of the internal pointers. An ordinary deep copy spends most of its time
+// on the allocation of its many parts.
 //
-// All methods may be called from any goroutine.
+// All methods are safe for concurrent use.
 type Packer[T any] struct {
 	root *copyPlan
-
+	// mu guards shapes.
 	mu sync.RWMutex
-	// shapes by signature, guarded by mu.
+	// shapes holds the known shapes by signature.
 	shapes map[string]*shape
 }
 
@@ -34,19 +35,19 @@ type Packer[T any] struct {
 type Packed[T any] struct {
 	shape *shape
 	value reflect.Value
-	// deep says of each typed map of the shape whether its values point to
-	// something.
+	// deep says for each typed map of the shape whether its values contain
+	// pointers.
 	deep []bool
 }
 
-// DeepCopier is a value that copies itself, as API types do.
+// DeepCopier is a value with a DeepCopy method, like API types.
 type DeepCopier[V any] interface{ DeepCopy() V }
 
-// PackOption adds to what a [Packer] can pack.
+// PackOption adds types that a [Packer] can pack.
 type PackOption func(*packCompiler)
 
-// PackMap makes maps from K to V packable; other maps than those from string
-// to string are not.
+// PackMap allows maps from K to V. Without it only maps from string to string are
+// allowed.
 func PackMap[K comparable, V DeepCopier[V]]() PackOption {
 	return func(c *packCompiler) {
 		c.maps[reflect.TypeFor[map[K]V]()] = func(c *packCompiler) (*mapCopier, error) {
@@ -80,15 +81,13 @@ func PackMap[K comparable, V DeepCopier[V]]() PackOption {
 	}
 }
 
-// Share makes values of type V copied as they are: what they point to is
-// shared between the copies.
+// Share copies values of type V shallowly: the copies share what they point to.
 func Share[V any]() PackOption {
 	return func(c *packCompiler) { c.shared[reflect.TypeFor[V]()] = true }
 }
 
-// NewPacker returns a packer of T. The error wraps [ErrUnpackable] where T has
-// something in it that can't be copied by its structure: an interface, a func,
-// a channel, a map that no option names, or itself.
+// NewPacker returns a packer of T. The error wraps [ErrUnpackable] if T contains
+// an interface, a func, a channel, a map without option, or itself.
 func NewPacker[T any](options ...PackOption) (*Packer[T], error) {
 	c := &packCompiler{
 		maps:   make(map[reflect.Type]func(*packCompiler) (*mapCopier, error)),
@@ -105,28 +104,28 @@ func NewPacker[T any](options ...PackOption) (*Packer[T], error) {
 	return &Packer[T]{root: root, shapes: make(map[string]*shape)}, nil
 }
 
-// copyPlan says where a type refers to something that must be copied.
+// copyPlan lists the parts of a type that a deep copy must copy separately.
 type copyPlan struct {
 	typ   reflect.Type
 	sites []site
 }
 
-// site is a place in a value that refers to something.
+// site is a field that refers to other memory.
 type site struct {
 	kind kind // pointer, slice, array, stringMap or typedMap
 	off  uintptr
-	// plan of what a pointer points to, or of an element.
+	// plan is that of the pointer's target, or of an element.
 	plan *copyPlan
-	// count of the elements of an array.
+	// count is the number of elements of an array.
 	count int
 	maps  *mapCopier
 }
 
-// mapCopier copies the map that a pointer points to.
+// mapCopier copies a map through a pointer to it.
 type mapCopier struct {
-	// deep reports whether values of the map point to something.
+	// deep reports whether values of the map contain pointers.
 	deep func(at unsafe.Pointer) bool
-	// clone puts a copy of the map in its place.
+	// clone replaces the map by a copy.
 	clone func(at unsafe.Pointer, deep bool)
 }
 
@@ -161,8 +160,7 @@ func (c *packCompiler) plan(t reflect.Type) (*copyPlan, error) {
 	return p, nil
 }
 
-// sites appends where a value of type t, off bytes into another, refers to
-// something.
+// sites appends the sites of a value of type t at offset off.
 func (c *packCompiler) sites(t reflect.Type, off uintptr, to []site) ([]site, error) {
 	if c.shared[t] {
 		return to, nil
@@ -211,7 +209,7 @@ func (c *packCompiler) sites(t reflect.Type, off uintptr, to []site) ([]site, er
 	}
 }
 
-// points reports whether a value refers to anything.
+// points reports whether a value refers to other memory.
 func (p *copyPlan) points(v unsafe.Pointer) bool {
 	for i := range p.sites {
 		s := &p.sites[i]
@@ -231,19 +229,19 @@ func (p *copyPlan) points(v unsafe.Pointer) bool {
 	return false
 }
 
-// shape is how a packed value lies in memory: a struct with a field for the
-// value and one for everything that it refers to but maps.
+// shape is the memory layout of a packed value: a struct with one field for the
+// value and one for each part that it refers to, except maps.
 type shape struct {
 	typ reflect.Type
-	// fields are the offsets and types of the struct's fields.
+	// fields has the offsets and types of the struct's fields.
 	fields []reflect.StructField
-	// links are the pointers and slices of the value to parts of the struct.
+	// links has the pointers and slices of the value to parts of the struct.
 	links []link
-	// maps of the value.
+	// maps has the maps of the value.
 	maps []mapSite
 }
 
-// link is a pointer at one offset to another.
+// link is a pointer at one offset to another offset.
 type link struct{ at, to uintptr }
 
 type mapSite struct {
@@ -251,10 +249,9 @@ type mapSite struct {
 	maps *mapCopier
 }
 
-// walk collects what a value refers to.
+// walk collects the parts of a value.
 type walk struct {
-	// signature tells shapes of one type apart: how much there is at each
-	// place.
+	// signature identifies the shape: the number of elements at each site.
 	signature []byte
 	parts     []part
 	links     []partLink
@@ -283,8 +280,8 @@ type partMap struct {
 	deep bool
 }
 
-// collect adds what count values of a part refer to. The values are off bytes
-// into the part, whose memory begins at from.
+// collect adds the parts of count values. The values are at offset off of a part,
+// whose memory begins at from.
 func (w *walk) collect(p *copyPlan, index int, from unsafe.Pointer, off uintptr, count int) {
 	if len(p.sites) == 0 {
 		return
@@ -311,7 +308,7 @@ func (w *walk) collect(p *copyPlan, index int, from unsafe.Pointer, off uintptr,
 				if h.len > 0 {
 					w.refer(index, place, part{s.plan, h.len, h.data}, true)
 				} else if h.data != nil {
-					// Not nil but empty: only the capacity is set right.
+					// The slice is empty but not nil: only the capacity changes.
 					w.links = append(w.links, partLink{index, place, -1, true})
 					w.signature = append(w.signature, 1)
 				} else {
@@ -330,7 +327,7 @@ func (w *walk) collect(p *copyPlan, index int, from unsafe.Pointer, off uintptr,
 	}
 }
 
-// refer adds a part and the reference to it.
+// refer adds a part and the link to it.
 func (w *walk) refer(from int, off uintptr, to part, isSlice bool) {
 	w.links = append(w.links, partLink{from, off, len(w.parts), isSlice})
 	w.parts = append(w.parts, to)
@@ -344,12 +341,12 @@ func appendCount(signature []byte, n int) []byte {
 	return append(signature, byte(n))
 }
 
-// empty is what slices that are empty but not nil point to.
+// empty is the target of empty slices that are not nil.
 var empty [0]byte
 
-// Pack returns a packed copy of a value, or nil if there are [MaxShapes] others
-// already. Maps without pointers in them are shared with the value, which must
-// not be changed as long as the copy is in use.
+// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other
+// shapes. Maps without pointers are shared with the value, which must not change
+// while the copy is in use.
 func (p *Packer[T]) Pack(v *T) *Packed[T] {
 	w := &walk{parts: []part{{p.root, 1, unsafe.Pointer(v)}}}
 	w.collect(p.root, 0, unsafe.Pointer(v), 0, 1)
@@ -381,8 +378,8 @@ func (p *Packer[T]) Pack(v *T) *Packed[T] {
 	return q
 }
 
-// shape returns the shape that a walk found, which is made once; nil if there
-// are too many.
+// shape returns the shape of a walk, and creates it if needed; nil if there are
+// too many.
 func (p *Packer[T]) shape(w *walk) *shape {
 	p.mu.RLock()
 	s, ok := p.shapes[string(w.signature)]
@@ -416,9 +413,9 @@ func (p *Packer[T]) shape(w *walk) *shape {
 	return s
 }
 
-// Copy returns a deep copy of the packed value. It shares nothing with others
-// but strings and what [Share] names. Its parts are one allocation: whoever
-// keeps one of them keeps all.
+// Copy returns a deep copy of the packed value. It shares only strings and types
+// named by [Share]. All parts are one allocation: a reference to one part keeps
+// all in memory.
 func (q *Packed[T]) Copy() *T {
 	value := reflect.New(q.shape.typ)
 	value.Elem().Set(q.value)

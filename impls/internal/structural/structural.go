@@ -1,15 +1,15 @@
 // Package structural compiles equality and deep copies of a type ahead of time.
 //
-// [Compile] walks a type once with reflect and returns a function that gives
-// reflect.DeepEqual's answer for two values of it, without walking the type
-// again: what is fixed in size is compared as memory, strings, slices, pointers
-// and maps[string]string directly, and whatever is left (interfaces, maps of
-// other types, types that contain themselves) by reflect.DeepEqual. It stops at
-// the first difference and looks at what is cheap first.
+// [Compile] walks a type once with reflect. It returns a function with the result
+// of reflect.DeepEqual that does not walk the type again. Fixed-size parts are
+// compared as memory. Strings, slices, pointers and maps[string]string are
+// compared directly. Interfaces, maps of other types and recursive types use
+// reflect.DeepEqual. The function compares cheap fields first and stops at the
+// first difference.
 //
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
-// fields count, pointers and slices that are the same are equal whatever they
-// hold, NaN differs from itself, and funcs are equal only if both are nil.
+// fields count, identical pointers and slices are equal, NaN differs from itself,
+// and funcs are equal only if both are nil.
 package structural
 
 import (
@@ -19,15 +19,14 @@ import (
 	"unsafe"
 )
 
-// Option adds to what [Compile] compares directly.
+// Option adds types that [Compile] compares without reflect.
 type Option func(*compiler)
 
-// Map makes maps from K to V compared without reflect, those of a named type
-// too.
+// Map compares maps from K to V without reflect, including named types of them.
 func Map[K, V comparable]() Option {
 	return func(c *compiler) {
-		// The element's plan is made when the type is met, so that options
-		// apply whatever their order.
+		// The plan of the element is built when the type is reached, so that
+		// options apply in any order.
 		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) func(a, b unsafe.Pointer) bool {
 			elem := c.plan(reflect.TypeFor[V]())
 			return func(a, b unsafe.Pointer) bool {
@@ -43,8 +42,8 @@ func Map[K, V comparable]() Option {
 					if !ok {
 						return false
 					}
-					// What is the same is equal; the plan need only look at
-					// values that point to different things.
+					// Identical values are equal; the plan compares only values
+					// with different pointers.
 					if va != vb && !equalCopies(elem, va, vb) {
 						return false
 					}
@@ -55,10 +54,10 @@ func Map[K, V comparable]() Option {
 	}
 }
 
-// Compile returns a function that reports what reflect.DeepEqual(*a, *b) would.
-// a and b must not be nil and must not be changed meanwhile. The function may
-// be called from any goroutine and doesn't allocate, except where it falls back
-// to reflect. Data that contains itself must be of a type that contains itself.
+// Compile returns a function with the result of reflect.DeepEqual(*a, *b). a and
+// b must not be nil or change during the call. The function is safe for
+// concurrent use. It does not allocate, unless it falls back to reflect. Cyclic
+// values are allowed only for recursive types.
 func Compile[T any](options ...Option) func(a, b *T) bool {
 	c := &compiler{
 		maps:  make(map[reflect.Type]func(*compiler) func(a, b unsafe.Pointer) bool),
@@ -73,7 +72,7 @@ func Compile[T any](options ...Option) func(a, b *T) bool {
 	}
 }
 
-// kind is what a step does.
+// kind is the operation of a step.
 type kind uint8
 
 // The kinds, cheapest first.
@@ -95,7 +94,7 @@ const (
 	other // by reflect.DeepEqual
 )
 
-// step compares one stretch of a value, off bytes from its start.
+// step compares one part of a value, at offset off.
 type step struct {
 	kind  kind
 	off   uintptr
@@ -108,23 +107,23 @@ type step struct {
 // plan compares values of one type.
 type plan struct {
 	steps []step
-	// Of strings, pointers and slices a type may have dozens, most of them
-	// empty or the same. They are apart from the other steps, in as little
-	// memory as can be, and come first.
+	// Types have dozens of strings, pointers and slices, most of them empty or
+	// identical. They are compared first. They are separate from the other steps
+	// to use little memory.
 	strings  []uintptr
 	pointers []reference
 	slices   []reference
 }
 
-// reference is a pointer or slice, off bytes into a value.
+// reference is a pointer or slice at offset off.
 type reference struct {
 	off  uintptr
 	size uintptr // of an element of a slice
 	plan *plan
 }
 
-// flat reports whether values of size bytes are compared as one stretch of
-// memory without gaps.
+// flat reports whether values of size bytes are compared as one memory block
+// without gaps.
 func (p *plan) flat(size uintptr) bool {
 	if len(p.steps) != 1 || p.steps[0].off != 0 || len(p.strings)+len(p.pointers)+len(p.slices) > 0 {
 		return false
@@ -138,7 +137,7 @@ type compiler struct {
 	plans map[reflect.Type]*plan
 }
 
-// plan returns the plan of a type, which is made once.
+// plan returns the plan of a type, and builds it on the first call.
 func (c *compiler) plan(t reflect.Type) *plan {
 	if p, ok := c.plans[t]; ok {
 		return p
@@ -153,8 +152,8 @@ func (c *compiler) plan(t reflect.Type) *plan {
 	return p
 }
 
-// recursive reports whether values of t may contain values of t, so that they
-// might contain themselves.
+// recursive reports whether values of t can contain values of t, and so can be
+// cyclic.
 func recursive(t reflect.Type) bool {
 	seen := make(map[reflect.Type]bool)
 	var reaches func(from reflect.Type) bool
@@ -171,7 +170,7 @@ func recursive(t reflect.Type) bool {
 	return slices.ContainsFunc(parts(t), reaches)
 }
 
-// parts returns the types that values of t are made of.
+// parts returns the types that values of t contain.
 func parts(t reflect.Type) []reflect.Type {
 	switch t.Kind() {
 	case reflect.Array, reflect.Slice, reflect.Pointer:
@@ -189,8 +188,7 @@ func parts(t reflect.Type) []reflect.Type {
 	}
 }
 
-// steps appends what compares a value of type t that is off bytes into the
-// value of the plan.
+// steps appends the steps for a value of type t at offset off.
 func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 	switch t.Kind() {
 	case reflect.Bool,
@@ -244,14 +242,14 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 	return append(to, reflected(t, off))
 }
 
-// reflected returns the step that leaves a value to reflect.
+// reflected returns a step that uses reflect.
 func reflected(t reflect.Type, off uintptr) step {
 	return step{kind: other, off: off, equal: func(a, b unsafe.Pointer) bool {
 		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
 	}}
 }
 
-// merge joins neighbouring stretches of memory and puts what is cheap first.
+// merge joins adjacent memory blocks and sorts cheap steps first.
 func merge(steps []step) []step {
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.off, b.off) })
 	var merged []step
@@ -275,14 +273,14 @@ func merge(steps []step) []step {
 	return merged
 }
 
-// equalCopies compares values that have no address. They get one here, on the
-// heap, so that only those that differ at first sight pay for it.
+// equalCopies compares values without an address. It copies them to the heap, so
+// call it only for values that differ with ==.
 func equalCopies[V any](p *plan, a, b V) bool {
 	pair := &[2]V{a, b}
 	return p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1]))
 }
 
-// setSteps gives the plan its steps, which are in order.
+// setSteps sets the steps of the plan, which are sorted.
 func (p *plan) setSteps(steps []step) {
 	for _, s := range steps {
 		switch s.kind {
@@ -298,7 +296,7 @@ func (p *plan) setSteps(steps []step) {
 	}
 }
 
-// sliceHeader is how a slice lies in memory.
+// sliceHeader is the memory layout of a slice.
 type sliceHeader struct {
 	data unsafe.Pointer
 	len  int
@@ -333,7 +331,7 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 		pa, pb := unsafe.Add(a, s.off), unsafe.Add(b, s.off)
 		switch s.kind {
 		case word:
-			// A stretch of eight bytes need not be aligned to eight.
+			// Blocks of 8 bytes may be unaligned.
 			if *(*[8]byte)(pa) != *(*[8]byte)(pb) {
 				return false
 			}
@@ -400,8 +398,8 @@ func sameMemory(a, b unsafe.Pointer, size uintptr) bool {
 	return unsafe.String((*byte)(a), size) == unsafe.String((*byte)(b), size)
 }
 
-// sameStrings compares maps. It is also used on maps of named string types,
-// which lie in memory and hash as map[string]string does.
+// sameStrings compares maps. It also serves maps of named string types, which
+// have the memory layout and hash of map[string]string.
 func sameStrings(a, b map[string]string) bool {
 	if len(a) != len(b) || (a == nil) != (b == nil) {
 		return false
