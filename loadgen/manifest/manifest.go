@@ -13,7 +13,7 @@
 //	    each value. Empty documents are skipped.
 //	 3. Each document goes through kubectl's [resource.Builder] (local, flatten,
 //	    continue on error), which replaces a List by its items.
-//	 4. Visitors convert each object to its Go type, where client-go has one, and
+//	 4. Visitors convert each object to its Go type, if client-go has one, and
 //	    validate it.
 //
 // Errors of a document contain its file and line, which the Builder's errors lack. Load still

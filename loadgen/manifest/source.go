@@ -121,7 +121,7 @@ const (
 	pause    = time.Second
 )
 
-// get gets a URL. Like kubectl, it repeats a request after a server error.
+// get requests a URL. Like kubectl, it retries after a server error.
 func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
 	for n := 1; ; n++ {
 		data, again, err := getOnce(ctx, client, address)

@@ -48,7 +48,7 @@ const window = 128
 type Memory struct {
 	name string
 	kind schema.GroupVersionKind
-	// storm is the storm that Play releases; nil for [NewLive].
+	// storm is the storm that Play releases; empty for [NewLive].
 	storm  *storm.Storm
 	stream *stream.Stream
 	// invalid is the validation error of the storm.
@@ -73,7 +73,7 @@ func NewMemory(s *storm.Storm) *Memory {
 	return m
 }
 
-// NewLive returns a source of a log that the caller appends to. Play is not supported.
+// NewLive returns a source of a log that the caller appends to. Its Play releases nothing.
 func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
 	return &Memory{
 		name: "live " + kind.Kind, kind: kind, storm: &storm.Storm{}, stream: log,

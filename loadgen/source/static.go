@@ -344,6 +344,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 		for _, o := range objs {
 			pods = append(pods, o.(*v1.Pod))
 		}
+		// The store iterates in map order; sorting makes the SET deterministic.
 		slices.SortFunc(pods, func(a, b *v1.Pod) int {
 			return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 		})

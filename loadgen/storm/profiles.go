@@ -286,6 +286,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 				{time.Second, Added, podCreated},
 				{10 * time.Millisecond, Modified, podUnschedulable},
 			}},
+			// The same pods, once the nodes are back.
 			{first: int32(p.Pods), n: int32(lost), from: max(back, outage+p.Toleration+3*time.Second), starts: wave, jitter: 0.1, script: []transition{
 				{time.Second, Modified, podScheduled},
 				{500 * time.Millisecond, Modified, podAssigned},
@@ -301,7 +302,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// statusUpdates is a cluster with pod status updates only. Resources: pods.
+// statusUpdates returns the plan of a cluster with pod status updates only.
 func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), keys: p.Pods, initial: p.Pods, settled: podRunning}},

@@ -40,7 +40,8 @@ type ResourceStats struct {
 	// start of the recording.
 	Peak   int `json:"peak"`
 	PeakAt int `json:"peakAt"`
-	// SizeMin to SizeMax are sizes of objects in bytes of JSON, including the initial list.
+	// SizeMin to SizeMax are the minimum, median, 99th percentile and maximum of object sizes,
+	// in bytes of JSON, including the initial list.
 	SizeMin int64 `json:"sizeMin"`
 	SizeP50 int64 `json:"sizeP50"`
 	SizeP99 int64 `json:"sizeP99"`
@@ -104,6 +105,7 @@ func (m *Stats) Add(f Frame) error {
 	r.Bytes += int64(len(f.Object))
 	e := keyEvent{f.Offset, f.Type, key}
 	if !r.ended {
+		// Only its end shows whether there is an initial list.
 		r.pending = append(r.pending, e)
 		return nil
 	}

@@ -10,7 +10,7 @@
 //
 // [Reader] detects the format by its first bytes, in a file or a pipe:
 //
-//   - A trace, this package's own format, which is described below: *.wlt.
+//   - A trace (*.wlt), this package's own format; see below.
 //
 //   - Recorded JSON lines, one frame each, plain or compressed by gzip or zstd:
 //

@@ -73,7 +73,7 @@ func pack(t testing.TB, s string) string {
 	return string(enc.EncodeAll([]byte(s), nil))
 }
 
-// traced returns the path of a trace of recorded lines, with two lines per block.
+// traced converts recorded lines to a trace with two lines per block.
 func traced(t testing.TB, s string) string {
 	t.Helper()
 	frames, err := readAll(NewReader(strings.NewReader(s), "x"))

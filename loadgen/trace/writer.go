@@ -156,7 +156,7 @@ func (w *Writer) Write(f Frame) error {
 	return nil
 }
 
-// maxResources limits the block head.
+// maxResources is the maximum number of resources in a block head.
 const maxResources = 1 << 10
 
 // Flush ends the block and makes all frames readable. It does nothing for an empty block.

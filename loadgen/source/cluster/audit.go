@@ -56,6 +56,7 @@ func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 				m := &list.Items[i].ObjectMeta
 				got.objects[storm.ObjectKey(m.Namespace, m.Name)] = state{uid: m.UID, version: m.ResourceVersion}
 			}
+			// All pages have the version of the first page.
 			if got.version = list.ResourceVersion; list.Continue == "" {
 				return got, nil
 			}

@@ -21,7 +21,7 @@ import (
 //go:embed vocabulary.txt
 var vocabularyFile string
 
-// ownFile has strings that Kubernetes defines and that are no constants there:
+// ownFile has strings that Kubernetes defines but that are not constants of those packages:
 // keys of labels, annotations and taints and finalizers (key), reasons (reason),
 // field managers and event sources (component), and field paths of the downward
 // API (fieldPath).

@@ -133,7 +133,7 @@ func symbolOf(u unit) symbol {
 	case r < first3:
 		return symbol{uint32(r - first2), first3 - first2, utf2}
 	case r < first4:
-		// Surrogates are no characters.
+		// Surrogates are not characters.
 		v := uint32(r - first3)
 		if r >= firstSurrogate {
 			v -= surrogates

@@ -211,7 +211,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		pause = min(2*pause, 32*f.opts.Backoff)
 	}
-	return nil //nolint:nilerr // The end of the context is no error.
+	return nil //nolint:nilerr // The end of the context is not an error.
 }
 
 // refused reports whether a fully started server would reject the request again.
