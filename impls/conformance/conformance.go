@@ -1,21 +1,20 @@
-// Package conformance is the engine of the conformance suites. A family brings
-// its model, its operations and its own checks; the engine brings what all
-// families need:
+// Package conformance is the engine of the conformance suites. A family has its
+// own model, operations and checks. The engine has the common parts:
 //
-//  1. [Run] runs a family's [Check] list in one setup, those about concurrency
-//     with GOMAXPROCS 1, 2 and 8.
-//  2. [Async] observes a call that may block; [Watchdog] ends one that hangs;
-//     [Idle] measures the CPU time of one that sleeps.
-//  3. [Client] records a concurrent history and [Linearizable] checks it against
-//     a sequential [Machine] with porcupine.
+//  1. [Run] runs a list of [Check] in one setup; concurrent checks run with
+//     GOMAXPROCS 1, 2 and 8.
+//  2. [Async] observes a call that may block; [Watchdog] ends a check that
+//     hangs; [Idle] measures the CPU time of a sleeping process.
+//  3. [Client] records a concurrent history, and [Linearizable] checks it
+//     against a sequential [Machine] with porcupine.
 //  4. [Shrink] reduces a failing sequence of operations.
-//  5. RunMutants (build tag mutants) shows that each check fails for the variant
-//     that was broken for it; see mutants.md.
+//  5. RunMutants (build tag mutants) shows that each check fails for a
+//     variant with the matching bug; see mutants.md.
 //
-// The suites are in queuetest (families deltafifo and queue) and mergetest.
-// Every variant passes the suite of its family, the upstream baselines included:
-// where a baseline fails, the suite is wrong. A variant from another module calls
-// the suite from a test of its own:
+// The suites are in queuetest (families deltafifo and queue) and mergetest. Every
+// variant passes the suite of its family, including the upstream baselines: if a
+// baseline fails, the suite is wrong. A variant from another module calls the
+// suite from its own test:
 //
 //	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
 package conformance
@@ -29,12 +28,14 @@ import (
 
 // Check tests one guarantee in a setup S.
 type Check[S any] struct {
+	// Name is the name of the subtest.
 	Name string
 	// For reports whether the check applies to a setup; nil means all.
 	For func(S) bool
 	// Concurrent checks depend on scheduling and run once per GOMAXPROCS value.
 	Concurrent bool
-	Run        func(*testing.T, S)
+	// Run tests the guarantee and fails the test if it is violated.
+	Run func(*testing.T, S)
 }
 
 // Run runs the checks that apply to a setup, each as a subtest: sequential ones
@@ -66,8 +67,8 @@ func Async(f func() error) Call {
 	return c
 }
 
-// Returned reports whether the call has returned, and its error. It reports the
-// return once.
+// Returned reports whether the call has returned, and its error. It returns true
+// only once.
 func (c Call) Returned() (ok bool, err error) {
 	select {
 	case err := <-c.done:
@@ -77,14 +78,15 @@ func (c Call) Returned() (ok bool, err error) {
 	}
 }
 
-// Wait returns the error of the call when it has returned.
+// Wait waits for the call and returns its error.
 func (c Call) Wait() error { return <-c.done }
 
-// Patience is how long a concurrent check may block before [Watchdog] fails it.
+// Patience is the maximum duration of a concurrent check before [Watchdog] fails
+// it.
 var Patience = time.Minute
 
-// Watchdog fails a test that still runs after [Patience] and calls unblock, so
-// that the test ends by itself.
+// Watchdog fails a test that runs longer than [Patience], and calls unblock to
+// end it.
 func Watchdog(t *testing.T, unblock func()) {
 	t.Helper()
 	timer := time.AfterFunc(Patience, func() {
@@ -94,9 +96,9 @@ func Watchdog(t *testing.T, unblock func()) {
 	t.Cleanup(func() { timer.Stop() })
 }
 
-// Shrink removes what a failure does not need from a sequence of operations: by
-// halves, quarters and so on down to single operations. fails must be true of
-// ops. It calls fails O(n log n) times for n operations that are needed.
+// Shrink removes operations that a failure does not need: halves, quarters and so
+// on down to single operations. fails(ops) must be true. Shrink calls fails O(n
+// log n) times, where n is the number of needed operations.
 func Shrink[Op any](ops []Op, fails func([]Op) bool) []Op {
 	for size := len(ops) / 2; size > 0; {
 		cut := false
@@ -108,8 +110,8 @@ func Shrink[Op any](ops []Op, fails func([]Op) bool) []Op {
 				from += size
 			}
 		}
-		// Single operations are retried while that helps: one may be needed only
-		// by another.
+		// Retry single operations as long as one is removed: an operation may be
+		// needed only by another.
 		if size > 1 {
 			size /= 2
 		} else if !cut {

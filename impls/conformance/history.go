@@ -15,15 +15,17 @@ import (
 // Machine is a sequential model of a family. States with the same String are
 // equal.
 type Machine[S fmt.Stringer] struct {
+	// Init returns the initial state.
 	Init func() S
-	// Step returns the states that an operation may lead to, or an error that
-	// says why it cannot happen. It must not change the state it is given.
+	// Step returns the possible states after an operation, or an error if the
+	// operation is impossible. It must not change before.
 	Step func(before S, in, out any) ([]S, error)
 	// Describe returns an operation and its output in words.
 	Describe func(in, out any) string
 }
 
-// described is a state with its String, which porcupine compares often.
+// described is a state with its cached String, because porcupine compares states
+// often.
 type described[S fmt.Stringer] struct {
 	state S
 	text  string
@@ -47,10 +49,10 @@ func (m Machine[S]) porcupine() porcupine.Model {
 	}).ToModel()
 }
 
-// Linearizable fails where the history cannot be put into one order that the
-// machine allows: each call must seem to happen at one moment between its
-// beginning and its end. It logs the history, the longest order that was found,
-// and why no operation can come next.
+// Linearizable fails if the machine allows no order of the history. In such an
+// order each call takes effect at one moment between its begin and its end. On
+// failure it logs the history, the longest valid order, and why no operation can
+// follow. porcupine gives up after 20 s.
 func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops []porcupine.Operation) {
 	t.Helper()
 	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, 20*time.Second)
@@ -105,8 +107,7 @@ type Client struct {
 	ops   []porcupine.Operation
 }
 
-// Clients returns n clients that share a clock, each with random numbers of its
-// own.
+// Clients returns n clients with a common clock. Each has its own random numbers.
 func Clients(seed uint64, n int) []*Client {
 	start := time.Now()
 	all := make([]*Client, n)
@@ -116,7 +117,7 @@ func Clients(seed uint64, n int) []*Client {
 	return all
 }
 
-// Operations returns what the clients recorded.
+// Operations returns the recorded operations of all clients.
 func Operations(clients []*Client) []porcupine.Operation {
 	var all []porcupine.Operation
 	for _, c := range clients {
@@ -125,15 +126,15 @@ func Operations(clients []*Client) []porcupine.Operation {
 	return all
 }
 
-// Now returns the time of the history's clock.
+// Now returns the time since the start of the history, in ns.
 func (c *Client) Now() int64 { return int64(time.Since(c.start)) }
 
-// Record records an operation that began at a time and has just ended.
+// Record records an operation that began at the given time and ends now.
 func (c *Client) Record(began int64, in, out any) {
 	c.ops = append(c.ops, porcupine.Operation{ClientId: c.id, Input: in, Call: began, Output: out, Return: c.Now()})
 }
 
-// Call records a call whose output is its error, or nil.
+// Call records a call of f. Its output is the error of f, or nil.
 func (c *Client) Call(in any, f func() error) {
 	began := c.Now()
 	if err := f(); err != nil {
@@ -143,7 +144,7 @@ func (c *Client) Call(in any, f func() error) {
 	}
 }
 
-// Yield lets other goroutines run, now and then.
+// Yield lets other goroutines run, at random.
 func (c *Client) Yield() {
 	for range c.IntN(3) {
 		runtime.Gosched()

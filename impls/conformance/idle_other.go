@@ -4,5 +4,5 @@ package conformance
 
 import "testing"
 
-// Idle checks nothing where there is no getrusage.
+// Idle does nothing on systems without getrusage.
 func Idle(*testing.T) {}

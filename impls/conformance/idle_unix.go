@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Idle fails where the process uses CPU time while everything that the caller
-// started sleeps. The bound tells spinning from sleeping and nothing finer. On
-// systems without getrusage it checks nothing.
+// Idle fails if the process uses CPU time while all goroutines of the caller
+// sleep. The bound detects spinning only. On systems without getrusage it does
+// nothing.
 func Idle(t *testing.T) {
 	t.Helper()
 	const idle, most, tries = 200 * time.Millisecond, 5 * time.Millisecond, 3

@@ -13,19 +13,21 @@ import (
 	"time"
 )
 
-// Mutant names a variant that is broken on purpose and the check that finds it.
+// Mutant names a variant with a deliberate bug and the check that must detect it.
 type Mutant struct {
-	// Broken completes the sentence "the variant …".
+	// Name is the name of the variant. Broken completes the sentence "the variant
+	// …". Check is the name of the check.
 	Name, Broken, Check string
-	// In restricts the setups by a -test.run pattern of their subtests.
+	// In restricts the setups by a -test.run pattern of their subtests; empty
+	// means all.
 	In string
 }
 
 const mutantVariable = "WATCHLAB_MUTANT"
 
-// RunMutants runs the calling test once per mutant, each in a process of its
-// own because a mutant may hang or panic, and fails where the check named passes
-// or mutants.md lacks the row. suite runs the family's suite on mutant i.
+// RunMutants runs the calling test once per mutant. Each runs in its own process,
+// because a mutant may hang or panic. It fails if the named check passes or if
+// mutants.md lacks the row. suite runs the family's suite on mutant i.
 func RunMutants(t *testing.T, family string, mutants []Mutant, suite func(t *testing.T, i int)) {
 	if name := os.Getenv(mutantVariable); name != "" {
 		Patience = 3 * time.Second

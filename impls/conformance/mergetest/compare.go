@@ -62,15 +62,19 @@ func compare(t tb, s script, want merge.Variant, others []merge.Variant) {
 	}
 }
 
-// result is what a step gave, and those before it without a receiver.
+// result is the outcome of a step, including earlier steps without a receiver.
 type result struct {
-	Step          int
+	// Step is the index of the step.
+	Step int
+	// Notifications were sent during the step.
 	Notifications []merge.PodUpdate
-	State         []*v1.Pod
-	Events        []string
+	// State is the pods of the merger after the step.
+	State []*v1.Pod
+	// Events were recorded during the step.
+	Events []string
 }
 
-// play plays a script into one merger and returns what each step gave.
+// play runs a script on one merger and returns the result of each step.
 func play(t tb, v merge.Variant, s script) []result {
 	t.Helper()
 	opts := merge.Options{Mode: s.mode}

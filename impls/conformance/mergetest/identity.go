@@ -79,8 +79,8 @@ func (r *rig) duplicatesByKnownPointers() {
 	r.expectHeld("api/b", "api/twin")
 }
 
-// duplicateUIDs: kubelet lets two pods of one UID and different names into one
-// update, and so does everybody.
+// duplicateUIDs: like kubelet, variants accept two pods with one UID and
+// different names in one update.
 func (r *rig) duplicateUIDs() {
 	a := newPod("u")
 	b := changed(a, named("b"), newImage)
@@ -111,7 +111,7 @@ func (r *rig) duplicateUIDs() {
 	r.expect(r.merge(merge.SET, newPod("u")), "ADD api u")
 }
 
-// namesMove: the name that counts is that of the pod received last.
+// namesMove: the name of the last received pod counts.
 func (r *rig) namesMove() {
 	one, two := changed(newPod("one"), named("x")), changed(newPod("two"), named("y"))
 	r.merge(merge.SET, one, two)
@@ -132,8 +132,8 @@ func (r *rig) namesMove() {
 	r.expectEvents()
 }
 
-// annotations: config.source and config.seen are the merger's, whatever is
-// received, and config.seen never changes.
+// annotations: the merger sets config.source and config.seen for every received
+// pod, and config.seen never changes.
 func (r *rig) annotations() {
 	pod := changed(newPod("a"), annotated(merge.ConfigSourceAnnotation, "elsewhere"), annotated(merge.ConfigFirstSeenAnnotation, "never"))
 	before := time.Now()
@@ -187,8 +187,8 @@ func (r *rig) annotations() {
 	}
 }
 
-// mirrorAnnotation is kept once there, and taken with the first change that
-// counts.
+// mirrorAnnotation: the annotation is kept once set, and added with the first
+// compared change.
 func (r *rig) mirrorAnnotation() {
 	mirror := func() (string, bool) {
 		value, ok := r.state()["api/a"].Annotations[merge.ConfigMirrorAnnotation]
@@ -215,8 +215,8 @@ func (r *rig) mirrorAnnotation() {
 	}
 }
 
-// knownPointers: what comes by the pointer it came by last is unchanged, in
-// any order and number, and new once it was removed.
+// knownPointers: a pod with its last pointer is unchanged, in any order and
+// number. After its removal it is new.
 func (r *rig) knownPointers() {
 	var pods []*v1.Pod
 	for i := range 60 {
@@ -242,8 +242,8 @@ func (r *rig) knownPointers() {
 	r.expectEvents()
 }
 
-// knownVersions: an equal pod is unchanged, whatever tells that it is equal; and
-// one that differs isn't, whatever it has in common.
+// knownVersions: an equal pod is unchanged by any rule, and a different pod is
+// changed by any rule.
 func (r *rig) knownVersions() {
 	for _, source := range []string{merge.APISource, merge.FileSource} {
 		pod := newPod("a")
@@ -276,25 +276,24 @@ func (r *rig) knownVersions() {
 	r.expect(r.mergeFrom("http", merge.SET, pod.DeepCopy()), "ADD http d")
 }
 
-// sameGeneration returns a copy of a pod with changes that no generation tells
-// of.
+// sameGeneration returns a changed copy of a pod with the same generation.
 func sameGeneration(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 	other := changed(pod, changes...)
 	other.Generation = pod.Generation
 	return other
 }
 
-// generationsLookedAt: who does not trust generations finds a change of a spec
-// that none tells of.
+// generationsLookedAt: without trust in generations, a change of a spec with the
+// same generation is detected.
 func (r *rig) generationsLookedAt() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod)
 	r.expect(r.merge(merge.SET, sameGeneration(pod, newImage)), "UPDATE api a")
 }
 
-// generationsTrusted: the spec of a pod of the same generation is taken for the
-// same, and nothing else is: not of another source, not without a generation,
-// not of another node, nor another part of the pod.
+// generationsTrusted: the spec of a pod with the same generation is equal.
+// Nothing else is trusted: no other source, generation 0, other node or other
+// field of the pod.
 func (r *rig) generationsTrusted() {
 	pod := newPod("a")
 	r.expect(r.merge(merge.SET, pod), "ADD api a")
@@ -357,8 +356,8 @@ func (r *rig) generationsTrusted() {
 	r.expect(r.mergeFrom(merge.APISource, merge.SET, pods...), "UPDATE api 040")
 }
 
-// bigFreshLists: lists without a pointer that is known, of the same version and
-// of another, with changes among them, and pods that come twice.
+// bigFreshLists: lists with unknown pointers, with the same and another version,
+// with changes and duplicates.
 func (r *rig) bigFreshLists() {
 	const n = 150
 	for _, source := range []string{merge.APISource, merge.FileSource} {
@@ -390,8 +389,7 @@ func (r *rig) bigFreshLists() {
 	}
 }
 
-// oftenCompared: whatever is prepared for a pod that is compared time and again
-// hides no change.
+// oftenCompared: caches for pods that are compared often hide no change.
 func (r *rig) oftenCompared() {
 	changes := []struct {
 		change func(*v1.Pod)
@@ -428,8 +426,8 @@ func (r *rig) oftenCompared() {
 	}
 }
 
-// removedAndBack: a pod that is removed and comes back is new, by the pointer
-// that was known as well.
+// removedAndBack: a pod that is removed and added again is new, also with its old
+// pointer.
 func (r *rig) removedAndBack() {
 	a, b := newPod("a"), newPod("b")
 	r.merge(merge.SET, a, b)

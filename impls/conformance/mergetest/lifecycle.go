@@ -28,8 +28,8 @@ func (r *rig) open(ctx context.Context, source string) chan<- merge.PodUpdate {
 	return in
 }
 
-// seenAllSources: every source for which there is a channel must have been
-// seen by the caller and have sent a SET.
+// seenAllSources: the caller must have seen every source with a channel, and each
+// must have sent a SET.
 func (r *rig) seenAllSources() {
 	check := func(want bool, seen ...string) {
 		r.Helper()
@@ -58,7 +58,7 @@ func (r *rig) seenAllSources() {
 	check(false, "api", "file", "http")
 }
 
-// refused: what can't be merged is an error and changes nothing.
+// refused: an invalid update returns an error and changes nothing.
 func (r *rig) refused() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod)
@@ -86,8 +86,8 @@ func (r *rig) refused() {
 	}
 }
 
-// refusedOnChannel: what can't be merged and came through a channel is told,
-// and the source goes on.
+// refusedOnChannel: an invalid update on a channel is reported, and the source
+// continues.
 func (r *rig) refusedOnChannel() {
 	var told []string
 	m := r.with(func(o *merge.Options) {
@@ -111,7 +111,7 @@ func (r *rig) refusedOnChannel() {
 		"ADD api b")
 }
 
-// sourcesApart: sources don't see each other's pods, whatever their UID.
+// sourcesApart: sources do not affect each other's pods, even with the same UID.
 func (r *rig) sourcesApart() {
 	r.expect(r.mergeFrom("api", merge.SET, newPod("a")), "ADD api a")
 	r.expect(r.mergeFrom("file", merge.SET, changed(newPod("a"), newImage)), "ADD file a")
@@ -121,7 +121,7 @@ func (r *rig) sourcesApart() {
 	r.expect(r.mergeFrom("api", merge.SET, newPod("a")))
 }
 
-// channel: one channel a source, until it ends.
+// channel: one channel per source until it ends.
 func (r *rig) channel() {
 	ctx, cancel := context.WithCancel(r.ctx)
 	in := r.open(ctx, "api")
@@ -146,12 +146,12 @@ func (r *rig) channel() {
 		"REMOVE api a b")
 }
 
-// add returns an update that tells of one new pod.
+// add returns an update with one new pod.
 func add(i int) merge.PodUpdate {
 	return merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod(strconv.Itoa(i))}}
 }
 
-// capacity: as many notifications as that are sent to nobody, and no more.
+// capacity: exactly that many notifications are sent without a receiver.
 func (r *rig) capacity() {
 	want := r.options.Capacity
 	if want == 0 {
@@ -181,9 +181,8 @@ func (r *rig) capacity() {
 	<-done
 }
 
-// idle: a merger without work waits, in such a way that nothing wakes it but
-// work. A goroutine that spins or polls keeps the bubble from coming to rest, or
-// the clock from standing still.
+// idle: a merger without work sleeps until there is work. In the bubble, a
+// goroutine that spins or polls prevents the clock from standing still.
 func (r *rig) idle() {
 	for range 3 {
 		start := time.Now()
@@ -201,8 +200,8 @@ func (r *rig) idle() {
 	}
 }
 
-// goroutinesEnd: with ctx or the channel, even while the receiver doesn't
-// come. The bubble would not end otherwise.
+// goroutinesEnd: goroutines end with ctx or the channel, also without a receiver.
+// Otherwise the bubble would not end.
 func (r *rig) goroutinesEnd() {
 	m := r.with(func(*merge.Options) {})
 	ctx, cancel := context.WithCancel(r.ctx)
@@ -235,8 +234,8 @@ func (r *rig) goroutinesEnd() {
 	m.Fatalf("%d updates and nobody to receive them, yet none waits", limit)
 }
 
-// closed: Close ends whatever waits, and what comes later fails. What was sent
-// is received.
+// closed: Close ends all waits, and later calls fail. Sent notifications can be
+// received.
 func (r *rig) closed() {
 	in := r.open(r.ctx, "api")
 	r.push(in, merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})
@@ -279,7 +278,7 @@ func (r *rig) closed() {
 }
 
 // fill adds pods from the source fill until the channel is full, and returns
-// how many. A channel without room for any is full.
+// their number. A channel with capacity 0 is full at once.
 func (r *rig) fill() int {
 	n := cap(r.Updates())
 	for i := range n {
@@ -290,7 +289,7 @@ func (r *rig) fill() int {
 	return n
 }
 
-// refuses checks a merger that has been closed.
+// refuses checks a closed merger.
 func (r *rig) refuses() {
 	r.Helper()
 	if update, open := <-r.Updates(); open {

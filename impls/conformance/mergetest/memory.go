@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// opaque are types whose fields are out of reach; they are written to as a
-// whole. What a time points to is a time zone, which all share.
+// opaque are types with inaccessible fields; they are overwritten as a whole. A
+// time shares its time zone with others.
 var opaque = map[reflect.Type]reflect.Value{
 	reflect.TypeFor[time.Time]():         reflect.ValueOf(time.Unix(13, 0)),
 	reflect.TypeFor[resource.Quantity](): reflect.ValueOf(resource.MustParse("13")),
 }
 
-// scribble writes into all that a pod refers to. Its name and UID stay, so that
-// it can be told whose pod it was.
+// scribble overwrites all memory of a pod, except name and UID, which still
+// identify it.
 func scribble(pod *v1.Pod) {
 	name, namespace, uid := pod.Name, pod.Namespace, pod.UID
 	scribbleOn(reflect.ValueOf(pod).Elem())
@@ -71,11 +71,11 @@ func scribbleOnMap(m reflect.Value) {
 	m.SetMapIndex(reflect.ValueOf("scribbled").Convert(m.Type().Key()), reflect.Zero(m.Type().Elem()))
 }
 
-// memory is where things lie that can be written to, with a path to each.
+// memory maps each writable address to its path.
 type memory map[unsafe.Pointer]string
 
-// of adds the memory of a pod, by its path, and returns the paths of what was
-// there before by way of another pod.
+// of adds the memory of a pod and returns the paths that another pod shares with
+// it.
 func (m memory) of(pod *v1.Pod, path string) (common []string) {
 	own := make(memory)
 	own.reach(reflect.ValueOf(pod), path)
@@ -88,7 +88,7 @@ func (m memory) of(pod *v1.Pod, path string) (common []string) {
 	return common
 }
 
-// reach adds what a value refers to. Strings can't be written to.
+// reach adds the memory that a value refers to. Strings are immutable.
 func (m memory) reach(v reflect.Value, path string) {
 	if _, ok := opaque[v.Type()]; ok {
 		return

@@ -1,18 +1,27 @@
-// Package mergetest is the conformance suite of family merge. [Run] runs it; a
-// [Suite] leaves out what an upstream baseline cannot do.
+// Package mergetest is the conformance suite of family merge. [Run] runs it. A
+// [Suite] excludes checks that an upstream baseline cannot pass.
 //
-// In the checks, a pod that was sent is not sent again after it has changed, not
-// even as a copy, and no two sources send the same one, because kubelet writes to
-// pods that it receives. A changed pod has a resourceVersion that was never used
-// before, as from an API server.
+//	func TestConformance(t *testing.T) {
+//		for _, v := range merge.Variants() {
+//			t.Run(v.Name, func(t *testing.T) { mergetest.Run(t, v) })
+//		}
+//	}
 //
-// Every check runs in a bubble of testing/synctest: waiting is exact, the clock
-// stands still unless a check advances it, and a goroutine that does not end, or
-// spins, fails the check. In every check the receiver writes to each pod that it
-// owns, and compares each pod that is shared with what it was.
+// The checks never send a pod again after it was changed, not even as a copy, and
+// never send one pod from two sources: kubelet writes to received pods. A changed
+// pod has a new resourceVersion, as from an API server.
+//
+// Each check runs in a bubble of testing/synctest. Waiting is exact, and the
+// clock stands still unless a check advances it. A goroutine that spins or does
+// not end fails the check. The receiver writes to each pod that it owns, and
+// verifies that shared pods do not change. Each check runs for each capacity and
+// each ownership; concurrent checks run with GOMAXPROCS 1, 2 and 8.
 //
 // [Compare] compares variants on random updates, [CompareBytes] on those of a
 // fuzzer. [Benchmark] measures variants.
+//
+// The package imports only k8s.io/api and apimachinery of Kubernetes, so that it
+// links with any release of them.
 package mergetest
 
 import (
@@ -25,14 +34,17 @@ import (
 	"watchlab/impls/merge"
 )
 
-// Suite is the suite without what a baseline cannot do. The zero value leaves
-// nothing out.
+// Suite is the suite without the checks that a variant cannot pass. The zero
+// value excludes none.
 type Suite struct {
-	// WritesReceived: the merger writes to pods that it receives.
+	// WritesReceived: the variant writes its annotations to received pods, as
+	// kubelet does.
 	WritesReceived bool
-	// FixedCapacity: Options.Capacity cannot be set.
+	// FixedCapacity: the channel has upstream's capacity, and Options.Capacity
+	// cannot be set.
 	FixedCapacity bool
-	// OwnedOnly: pods are owned by the receiver, and nothing else can be set.
+	// OwnedOnly: the variant copies all pods and refuses to share them. It
+	// compares all pods and refuses to trust generations.
 	OwnedOnly bool
 }
 
@@ -114,8 +126,8 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 	}
 }
 
-// Run runs the suite on a variant, with each of several capacities and each
-// ownership that it supports.
+// Run runs the suite on a variant, with several capacities and each supported
+// ownership.
 func (s Suite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {

@@ -11,7 +11,7 @@ import (
 	"watchlab/impls/merge"
 )
 
-// order: one SET with something of everything.
+// order: one SET with each kind of change.
 func (r *rig) order() {
 	gone, same, updated, deleted, status := newPod("gone"), newPod("same"), newPod("updated"), newPod("deleted"), newPod("status")
 	r.expect(r.merge(merge.SET, gone, same, updated, deleted, status),
@@ -26,8 +26,8 @@ func (r *rig) order() {
 	r.expectHeld("api/same", "api/updated", "api/deleted", "api/status", "api/new")
 }
 
-// firstSET: a source is told ready by its first SET, by an empty ADD if need
-// be, and only once.
+// firstSET: the first SET of a source marks it as ready once, with an empty ADD
+// if needed.
 func (r *rig) firstSET() {
 	r.expect(r.merge(merge.SET), "ADD api")
 	r.expect(r.merge(merge.SET))
@@ -54,8 +54,8 @@ func (r *rig) firstSETInSnapshots() {
 	}
 }
 
-// upsert: ADD, UPDATE, DELETE and SET insert or update; what is told depends on
-// what changed.
+// upsert: ADD, UPDATE, DELETE and SET insert or update; the change determines the
+// notification.
 func (r *rig) upsert() {
 	for _, op := range []merge.Op{merge.ADD, merge.UPDATE, merge.DELETE, merge.SET} {
 		source := op.String()
@@ -78,7 +78,7 @@ func (r *rig) upsert() {
 	}
 }
 
-// remove goes by UID, and ignores what isn't there.
+// remove: REMOVE uses the UID and ignores unknown pods.
 func (r *rig) remove() {
 	r.merge(merge.SET, newPod("a"), newPod("b"), newPod("c"))
 	bare := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b"}}
@@ -125,7 +125,7 @@ func (r *rig) snapshotAndUpdatesMode() {
 	m.expect(m.merge(merge.SET, newPod("a")), "SET api a b")
 }
 
-// semantics: what makes a pod differ, and what doesn't.
+// semantics: the fields that make a pod differ, and those that do not.
 func (r *rig) semantics() {
 	set := annotated
 	tests := []struct {
@@ -189,8 +189,8 @@ func (r *rig) semantics() {
 	}
 }
 
-// firstMetadataStays: an update brings spec, status, labels, annotations and
-// deletion; other metadata stays that of the pod first seen.
+// firstMetadataStays: an update changes spec, status, labels, annotations and
+// deletion. Other metadata stays that of the first pod.
 func (r *rig) firstMetadataStays() {
 	first := newPod("a")
 	r.merge(merge.SET, first)
@@ -224,7 +224,8 @@ func (r *rig) firstMetadataStays() {
 	}
 }
 
-// gracefulDelete: a deletion is told once, its changes after that too.
+// gracefulDelete: a deletion is sent once, and later changes of the pod are sent
+// too.
 func (r *rig) gracefulDelete() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod)
@@ -241,7 +242,8 @@ func (r *rig) gracefulDelete() {
 	r.expect(r.merge(merge.ADD, deleted), "ADD api a")
 }
 
-// reconcile: a status alone is told as RECONCILE, there and back.
+// reconcile: a change of the status alone is sent as RECONCILE, in both
+// directions.
 func (r *rig) reconcile() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod, newPod("b"))

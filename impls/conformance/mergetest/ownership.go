@@ -11,9 +11,9 @@ import (
 	"watchlab/impls/merge"
 )
 
-// deliveredIsReceivers: what the receiver does with what is its own shows
-// neither in the state nor in what is told later. (The rig's receiver writes
-// into all that it may write to.)
+// deliveredIsReceivers: writes of the receiver to its own pods affect neither the
+// state nor later notifications. (The rig's receiver overwrites all memory that
+// it owns.)
 func (r *rig) deliveredIsReceivers() {
 	sources := []*v1.Pod{newPod("a"), newPod("b"), newPod("c")}
 	r.merge(merge.SET, sources...)
@@ -22,7 +22,7 @@ func (r *rig) deliveredIsReceivers() {
 		seen[place] = pod.Annotations[merge.ConfigFirstSeenAnnotation]
 	}
 	first := slices.Clone(sources)
-	// More than one status: a variant may get ready for the next.
+	// Change the status several times: a variant may prepare for the next one.
 	for range 4 {
 		sources[0] = changed(sources[0], newMessage)
 		r.expect(r.merge(merge.SET, sources...), "RECONCILE api a")
@@ -72,9 +72,9 @@ func (r *rig) deliveredIsReceivers() {
 	}
 }
 
-// tellEverything makes the merger tell of realistic pods in each way that it
-// has, hands what is told to check as it comes, and returns what was sent to the
-// merger.
+// tellEverything makes the merger send realistic pods in every kind of
+// notification. It passes each notification to check and returns the pods sent to
+// the merger.
 func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 	list := []*v1.Pod{RealisticPod(1), RealisticPod(2), RealisticPod(3)}
 	next := func(op merge.Op, i int, change func(*v1.Pod)) {
@@ -111,8 +111,8 @@ func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 	return received
 }
 
-// noSharedMemory: no memory that can be written to is shared by two pods that
-// were told, or by one of them and one that was received.
+// noSharedMemory: two sent pods share no writable memory, nor do a sent and a
+// received pod.
 func (r *rig) noSharedMemory() {
 	where := make(memory)
 	var told []*v1.Pod
@@ -139,8 +139,8 @@ func (r *rig) noSharedMemory() {
 	}
 }
 
-// nothingCopied: what a shared pod refers to is what was received, save for its
-// annotations.
+// nothingCopied: a shared pod refers to the memory of the received pod, except
+// its annotations.
 func (r *rig) nothingCopied() {
 	told := 0
 	where := make(memory)
@@ -168,7 +168,7 @@ func (r *rig) nothingCopied() {
 	}
 }
 
-// receivedUnwritten: received pods stay as they are.
+// receivedUnwritten: the merger does not change received pods.
 func (r *rig) receivedUnwritten() {
 	bare := changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil })
 	versions := []*v1.Pod{

@@ -19,16 +19,15 @@ import (
 //go:embed exemplar.json
 var exemplar []byte
 
-// RealisticPod returns pod number i of a node: a copy of a recorded pod with a
-// name, a UID and a resourceVersion of its own. Two calls with one number return
-// equal pods that share no memory, as pods do that were decoded one after the
-// other.
+// RealisticPod returns pod number i of a node: a copy of a recorded pod with its
+// own name, UID and resourceVersion. Two calls with the same number return equal
+// pods without shared memory, like two decoded objects.
 func RealisticPod(i int) *v1.Pod {
 	pod := new(v1.Pod)
 	if err := json.Unmarshal(exemplar, pod); err != nil {
 		panic(fmt.Sprintf("mergetest: exemplar.json: %v", err)) // It is a part of the program.
 	}
-	// A typed client leaves these empty.
+	// A typed client leaves the TypeMeta empty.
 	pod.TypeMeta = metav1.TypeMeta{}
 	pod.Name = fmt.Sprintf("%s%05d", pod.GenerateName, i)
 	pod.UID = types.UID(fmt.Sprintf("6f1c9a52-3b7e-4c1d-9a52-%012x", i))
@@ -36,7 +35,7 @@ func RealisticPod(i int) *v1.Pod {
 	return pod
 }
 
-// ChangeStatus changes the pod's status as a failed readiness probe does.
+// ChangeStatus changes the status like a failed readiness probe.
 func ChangeStatus(pod *v1.Pod) {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]

@@ -17,7 +17,7 @@ import (
 	"watchlab/impls/merge"
 )
 
-// tb is what rigs need of a testing.T or rapid.T.
+// tb is the common part of testing.T and rapid.T.
 type tb interface {
 	Helper()
 	Failed() bool
@@ -34,7 +34,7 @@ type rig struct {
 	merge.Merger
 	events *events
 	ctx    context.Context
-	// ends are called when the check ends.
+	// ends run at the end of the check.
 	ends []func()
 	receiver
 }
@@ -99,7 +99,7 @@ func (e *events) Eventf(object runtime.Object, eventtype, reason, format string,
 	e.lines = append(e.lines, fmt.Sprintf("%s %s %s: %s", name, eventtype, reason, fmt.Sprintf(format, args...)))
 }
 
-// take returns the lines and forgets them.
+// take returns the events and clears them.
 func (e *events) take() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +108,7 @@ func (e *events) take() []string {
 	return lines
 }
 
-// receiver does what the receiver of notifications may do.
+// receiver uses all rights of a receiver of notifications.
 type receiver struct {
 	shares bool
 
@@ -118,8 +118,8 @@ type receiver struct {
 
 type sharedPod struct{ sent, then *v1.Pod }
 
-// take returns an update that the check can keep. It writes to pods that the
-// receiver owns and remembers those that are shared.
+// take returns a copy for the check. It overwrites owned pods and records shared
+// ones.
 func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 	pods := slices.Clone(update.Pods)
 	if pods == nil && update.Pods != nil {
@@ -144,7 +144,7 @@ func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 	return update
 }
 
-// written returns the changes of shared pods.
+// written returns the changes to shared pods.
 func (r *receiver) written() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +172,7 @@ func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.Pod
 	})
 }
 
-// collect runs something that makes the merger send, and returns what it sent.
+// collect calls run and returns the notifications that it causes.
 func (r *rig) collect(run func()) []merge.PodUpdate {
 	r.Helper()
 	done := make(chan struct{})
@@ -189,8 +189,7 @@ func (r *rig) collect(run func()) []merge.PodUpdate {
 	return all
 }
 
-// sent returns what the merger sends until it waits for something else than a
-// receiver.
+// sent receives until the merger waits for anything but a receiver.
 func (r *rig) sent() []merge.PodUpdate {
 	var all []merge.PodUpdate
 	for {
@@ -207,12 +206,11 @@ func (r *rig) sent() []merge.PodUpdate {
 	}
 }
 
-// noop changes nothing. A channel takes it when the update before has been
+// noop changes nothing. A channel accepts it when the previous update has been
 // merged.
 var noop = merge.PodUpdate{Op: merge.REMOVE}
 
-// push sends updates through a channel and returns what they make the merger
-// send.
+// push sends updates through a channel and returns their notifications.
 func (r *rig) push(in chan<- merge.PodUpdate, updates ...merge.PodUpdate) []merge.PodUpdate {
 	r.Helper()
 	return r.collect(func() {
@@ -246,8 +244,7 @@ func placeOf(pod *v1.Pod) string {
 	return pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
 }
 
-// expect compares what was sent with what show makes of it, one line a
-// notification.
+// expect compares notifications in the format of show, one per line.
 func (r *rig) expect(got []merge.PodUpdate, want ...string) {
 	r.Helper()
 	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {

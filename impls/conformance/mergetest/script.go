@@ -18,7 +18,7 @@ import (
 type script struct {
 	mode    merge.Mode
 	channel bool
-	// capacity, handover and trust are for variants that have a choice.
+	// capacity, handover and trust apply to variants that support them.
 	capacity int
 	handover impls.Ownership
 	trust    merge.Trust
@@ -29,10 +29,10 @@ type step struct {
 	source string
 	op     merge.Op
 	pods   []*v1.Pod
-	// how says for each pod where it comes from.
+	// how is the origin of each pod.
 	how []string
-	// nobody receives during the step; if that is why it doesn't end, it is
-	// given up. A variant that holds a lock while sending is spared that.
+	// alone: there is no receiver during the step. If the step blocks, its
+	// context ends. Variants that hold a lock during a send skip this.
 	alone bool
 }
 
@@ -53,8 +53,8 @@ func (s script) String() string {
 	return b.String()
 }
 
-// mutations are what may happen to a pod from one update to the next, besides
-// its getting a new resourceVersion.
+// mutations are the possible changes of a pod between two updates, besides a new
+// resourceVersion.
 var mutations = []struct {
 	name string
 	run  func(*v1.Pod)
@@ -90,17 +90,17 @@ var mutations = []struct {
 	{"afresh", func(p *v1.Pod) { *p = *newPod(string(p.UID)) }},
 }
 
-// dice makes the choices of a script: numbers from 0 to n-1.
+// dice draws the choices of a script: numbers from 0 to n-1.
 type dice interface {
 	draw(n int, what string) int
 }
 
-// rapidDice are rapid's, which finds short scripts.
+// rapidDice draws with rapid, which shrinks scripts.
 type rapidDice struct{ t *rapid.T }
 
 func (d rapidDice) draw(n int, what string) int { return rapid.IntRange(0, n-1).Draw(d.t, what) }
 
-// byteDice are those of a fuzzer: a byte each, and 0 when there are no more.
+// byteDice draws one byte of a fuzzer's input per choice, then 0.
 type byteDice struct{ bytes []byte }
 
 func (d *byteDice) draw(n int, _ string) int {
@@ -114,10 +114,11 @@ func (d *byteDice) draw(n int, _ string) int {
 
 func oneOf[T any](d dice, what string, values ...T) T { return values[d.draw(len(values), what)] }
 
-// maxSteps is how long scripts are at most.
+// maxSteps is the maximum length of a script.
 const maxSteps = 24
 
-// drawScript draws updates of a few pods, so that they often meet.
+// drawScript draws updates of a few pods, so that updates of the same pod are
+// frequent.
 func drawScript(d dice) script {
 	s := script{
 		mode:     oneOf(d, "mode", merge.Incremental, merge.Incremental, merge.SnapshotAndUpdates, merge.Snapshot),
@@ -130,7 +131,7 @@ func drawScript(d dice) script {
 	for range 1 + d.draw(maxSteps, "steps") {
 		s.steps = append(s.steps, drawStep(d, newest))
 	}
-	// In the end, all is received.
+	// The last step has a receiver, so that all notifications are received.
 	s.steps[len(s.steps)-1].alone = false
 	return s
 }
@@ -153,7 +154,7 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 		if pod == nil {
 			pod, how = newPod(string(uid)), "new"
 		} else if kind := d.draw(5, "kind"); kind == 1 {
-			// Equal, as what comes with the same version.
+			// Equal, as pods with one version are.
 			pod, how = pod.DeepCopy(), "copied"
 		} else if kind > 1 {
 			before := pod
@@ -164,7 +165,7 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 				m.run(pod)
 				how += m.name + ","
 			}
-			// Counted as an API server does.
+			// Set the generation as an API server does.
 			pod.Generation = before.Generation
 			if !reflect.DeepEqual(before.Spec, pod.Spec) {
 				pod.Generation++
