@@ -6,7 +6,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// queue shows the queues and what they cost the process.
+// queue shows the queues and their cost for the process.
 func queue() dashboard {
 	s, p := played(), process()
 	variant := "{{family}}/{{variant}} {{delivery}}"

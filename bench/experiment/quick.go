@@ -19,8 +19,8 @@ func Quick() Spec {
 	return s
 }
 
-// runFields do not choose what is played. A Spec with these fields only still plays the
-// quick experiment.
+// runFields are the fields that the quick experiment accepts: they do not choose
+// variants, pipeline or storm.
 var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
 
 // named returns the quick experiment if the Spec names nothing to play; else the Spec.

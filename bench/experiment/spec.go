@@ -7,7 +7,7 @@
 //  3. The results folder keeps the Spec as experiment.yaml. A resumed run, a process
 //     of --memory and a pod of a load Job plan the same comparisons from it.
 //  4. A [Search] varies the experiment: a [Knee] derives the next rate from earlier
-//     results, a scale and a surface play a grid. [Plan.Finish] computes the result from
+//     results, a [Scale] and a [Surface] play a grid. [Plan.Finish] computes the result from
 //     the outcome alone, so that a resumed run has the same result.
 //  5. A study is a list of [Question]s: Specs with the columns that answer them.
 package experiment
@@ -212,7 +212,7 @@ func (e *FieldError) Is(target error) bool { return target == ErrSpec }
 
 func badField(field string, err error) error { return &FieldError{Field: field, Err: err} }
 
-// JSON returns the Spec as package lab stores it.
+// JSON returns the Spec in the form that package lab stores.
 func (s Spec) JSON() json.RawMessage {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -261,8 +261,8 @@ func (e *FileError) Error() string {
 func (e *FileError) Unwrap() error        { return e.Err }
 func (e *FileError) Is(target error) bool { return target == ErrSpec }
 
-// InFile puts the file, and the line of the field where it stands there, before an
-// error about a field.
+// InFile adds the file, and the line of the field in it, to an error about a field. The
+// result is a [FileError].
 func InFile(path string, data []byte, err error) error {
 	var field *FieldError
 	if !errors.As(err, &field) {
@@ -277,7 +277,7 @@ var (
 	quoted       = regexp.MustCompile(`"([^"]+)"`)
 )
 
-// decodeProblem is the error of the decoder without what it says of itself.
+// decodeProblem returns the decoder's message without its prefixes.
 func decodeProblem(err error) string {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "yaml: ", "unmarshal errors:\n  "} {
@@ -286,7 +286,7 @@ func decodeProblem(err error) string {
 	return yamlLine.ReplaceAllString(text, "")
 }
 
-// lineOfError finds the line that a decoder's error is about; 0 where it is not known.
+// lineOfError returns the line of a decoder's error; 0 if it is unknown.
 func lineOfError(data []byte, err error) int {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -308,7 +308,7 @@ func lineOfError(data []byte, err error) int {
 	return 0
 }
 
-// findLine returns the line of the first node that is wanted.
+// findLine returns the line of the first wanted node.
 func findLine(data []byte, wanted func(n *yamlv3.Node, key bool) bool) int {
 	var walk func(n *yamlv3.Node) int
 	walk = func(n *yamlv3.Node) int {
@@ -329,7 +329,7 @@ func findLine(data []byte, wanted func(n *yamlv3.Node, key bool) bool) int {
 	return walk(&doc)
 }
 
-// lineOfField finds the line of a field such as storm.nodes; 0 where it is not there.
+// lineOfField returns the line of a field such as storm.nodes; 0 if the file lacks it.
 func lineOfField(data []byte, path string) int {
 	var doc yamlv3.Node
 	if yamlv3.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil || len(doc.Content) == 0 {
@@ -358,7 +358,7 @@ next:
 	return line
 }
 
-// inherit returns a part with what it does not name taken from the whole.
+// inherit returns a part with its zero fields set to those of the whole.
 func (s Spec) inherit(part Spec) Spec {
 	whole := s
 	whole.Parts, whole.Title = nil, ""
@@ -368,7 +368,7 @@ func (s Spec) inherit(part Spec) Spec {
 	return whole
 }
 
-// withDefaults fills in the fields that are left alone.
+// withDefaults sets zero fields to their defaults.
 func (s Spec) withDefaults() Spec {
 	def := func(to *string, value string) {
 		if *to == "" {
@@ -405,7 +405,8 @@ func (s Spec) withDefaults() Spec {
 		rounds = defaultLiveRounds
 	}
 	def(&s.Name, name)
-	// A search asks for more cells, which takes rounds beside the budget.
+	// A search adds cells during the run, so it needs a number of rounds beside a
+	// budget.
 	if s.Rounds == 0 && (s.Budget.Duration == 0 || name == "knee") {
 		s.Rounds = rounds
 	}
@@ -433,5 +434,5 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// isZero reports whether a field is left alone.
+// isZero reports whether a field has no value.
 func isZero(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }

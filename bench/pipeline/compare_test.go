@@ -170,7 +170,7 @@ func TestCompareCells(t *testing.T) {
 	}
 }
 
-// TestRoundLength checks how many events a round has.
+// TestRoundLength checks the number of events of a round.
 func TestRoundLength(t *testing.T) {
 	small := smallStorm(t)
 	whole := uint64(len(small.Events) - small.Initial)

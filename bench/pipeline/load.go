@@ -138,7 +138,7 @@ func (s *Config) checkLoad() error {
 	return nil
 }
 
-// patience is by how much a handler's cost extends the stall limit: its time for the
+// patience is the extension of the stall limit by the handler's cost: the time for the
 // largest hand-over.
 func (s *Config) patience() time.Duration {
 	const batch = 1000 // the default of all variants

@@ -64,10 +64,10 @@
 // [Listed], "reads/s", "objects/read". [Config.Consumers] pop at the same time where
 // the variant allows it; a counter a key proves that no two had a key at once.
 //
-// [Staleness] is how far the store is behind the source when the worker looks a key
-// up, in time and in events ("staleness-p99-events"); [ListStaleness] is the same
-// for readers. Both come from the stamps and need all of them. Per-key delivery may
-// store an event before an older one of another key; staleness does not show that.
+// [Staleness] is the lag of the store behind the source when the worker looks a key up,
+// in time and in events ("staleness-p99-events"). [ListStaleness] is the same for a
+// reader's list. Both need all stamps. Per-key delivery may store an event before an
+// older one of another key; staleness does not show that.
 //
 // [Config.Stalled] holds the consumer until everything is queued, then measures how
 // the queue drains. "B/queued-event" is the growth of the live heap: keys, slices
@@ -94,13 +94,15 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// The boundaries that pipelines report, as far as they have the stages.
+// The boundaries of latencies. A pipeline reports those whose stages it has.
 const (
-	// Handled is the headline of paced cells.
+	// Handled is the headline of paced cells: it includes the generator's lag.
 	Handled cell.Boundary = "intended→handled"
-	// ReleasedHandled is the headline of unpaced ones.
+	// ReleasedHandled is the headline of unpaced cells, which have no intended times.
 	ReleasedHandled cell.Boundary = "released→handled"
 
+	// The intervals between two stages. Pipelines of merge have Merged instead of
+	// Popped.
 	ReleasedEnqueued cell.Boundary = "released→enqueued"
 	EnqueuedPopped   cell.Boundary = "enqueued→popped"
 	PoppedStored     cell.Boundary = "popped→stored"

@@ -16,7 +16,7 @@ const Staleness cell.Boundary = "staleness"
 // ListStaleness is the same at a reader's list.
 const ListStaleness cell.Boundary = "list-staleness"
 
-// freshness computes how far the store was behind the source at any time of a play. It
+// freshness computes the lag of the store behind the source at any time of a play. It
 // needs all stamps.
 type freshness struct {
 	// released has the release time of each event after the initial list, made

@@ -296,8 +296,9 @@ var modeRefuses = map[fleet.Mode]map[string]string{
 	fleet.ModeCluster:      {"source": "mode cluster sets it", "cluster.resource": "the storm sets it"},
 }
 
-// plan adds the experiment of the pods and of the simulated API server to the run. It plans
-// both as they will; this cluster stands in for the simulated API server.
+// plan adds the experiments of the pods and of the simulated API server to the run. It
+// plans both as the pods will, to find errors early. In these plans, this cluster stands
+// in for the simulated API server.
 func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
 	spec, err := f.playing.spec(f.given)
 	if err != nil {
