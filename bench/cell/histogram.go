@@ -19,8 +19,10 @@ const (
 // Quantiles summarises a distribution of durations. P50 to P999 are accurate to the
 // histogram's three significant digits; all other fields are exact.
 type Quantiles struct {
-	Count    uint64        `json:"count"`              // number of durations
-	Sum      uint64        `json:"sumNs,omitempty"`    // in ns, clamped values as one hour and negative ones as 0; saturates at 584 years
+	Count uint64 `json:"count"` // number of durations
+	// Sum is in ns. Clamped durations count as one hour and negative ones as 0. It
+	// saturates at 584 years.
+	Sum      uint64        `json:"sumNs,omitempty"`
 	Mean     time.Duration `json:"meanNs"`             // Sum over Count, rounded down to 1 ns
 	P50      time.Duration `json:"p50Ns"`              // median
 	P90      time.Duration `json:"p90Ns"`              // 90th percentile

@@ -9,26 +9,36 @@ import (
 // Result holds the figures of one measurement. Its JSON form is part of run.json;
 // durations are in whole nanoseconds.
 type Result struct {
-	EventsIn           uint64        `json:"eventsIn"`               // input events
-	DeltasOut          uint64        `json:"deltasOut"`              // output deltas
-	Elapsed            time.Duration `json:"elapsedNs"`              // from Begin to End, monotonic
-	EventsPerSecond    float64       `json:"eventsPerSecond"`        // EventsIn over Elapsed
-	DeltasPerEvent     float64       `json:"deltasPerEvent"`         // below 1 if events coalesce, above 1 if an event causes several deltas
-	Shared             bool          `json:"shared,omitempty"`       // measured with others in one process: allocations, CPU, GC, lock wait and counters are 0
-	AllocsPerEvent     float64       `json:"allocsPerEvent"`         // heap allocations of the process between Begin and End
-	BytesPerEvent      float64       `json:"bytesPerEvent"`          // allocated heap bytes of the process between Begin and End
-	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"`     // user and system time of the process, GC included; 0 if unknown
-	GCs                uint32        `json:"gcs"`                    // completed garbage collections
-	GCPause            time.Duration `json:"gcPauseNs"`              // total stop-the-world time
-	GCPauseMax         time.Duration `json:"gcPauseMaxNs,omitempty"` // upper bound of the runtime's bucket (/sched/pauses/total/gc:seconds), up to 25 % too long
-	LockWait           time.Duration `json:"lockWaitNs"`             // of all goroutines, estimated by the runtime (/sync/mutex/wait/total:seconds)
-	Memory             *Memory       `json:"memory,omitempty"`       // nil unless the measurement had its own process
-	Host               Host          `json:"host,omitzero"`          // disturbance by the machine
-	Counters           []Note        `json:"counters,omitempty"`     // per event: "cycles/op", "context-switches/op" and others that the kernel provides
-	Latency            []Latency     `json:"latency,omitempty"`      // one entry per boundary, in the order of first use
-	Lag                *Lag          `json:"lag,omitempty"`          // nil if unpaced
-	Notes              []Note        `json:"notes,omitempty"`        // figures of the workload, in the order of the reports
-	Timeline           []Moment      `json:"timeline,omitempty"`     // nil if not reported
+	EventsIn        uint64        `json:"eventsIn"`        // input events
+	DeltasOut       uint64        `json:"deltasOut"`       // output deltas
+	Elapsed         time.Duration `json:"elapsedNs"`       // from Begin to End, monotonic
+	EventsPerSecond float64       `json:"eventsPerSecond"` // EventsIn over Elapsed
+	DeltasPerEvent  float64       `json:"deltasPerEvent"`  // below 1 if events coalesce
+	// Shared: other cells were measured in the same process at the same time.
+	// Allocations, CPU time, GC, lock wait and counters are 0.
+	Shared             bool          `json:"shared,omitempty"`
+	AllocsPerEvent     float64       `json:"allocsPerEvent"`     // heap allocations of the process between Begin and End
+	BytesPerEvent      float64       `json:"bytesPerEvent"`      // allocated heap bytes of the process between Begin and End
+	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"` // user and system time of the process, GC included; 0 if unknown
+	GCs                uint32        `json:"gcs"`                // completed garbage collections
+	GCPause            time.Duration `json:"gcPauseNs"`          // total stop-the-world time
+	// GCPauseMax is the longest pause: the upper bound of the runtime's bucket
+	// (/sched/pauses/total/gc:seconds), up to 25 % too long.
+	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
+	// LockWait is the time of all goroutines waiting for mutexes, as the runtime
+	// estimates it (/sync/mutex/wait/total:seconds).
+	LockWait time.Duration `json:"lockWaitNs"`
+	Memory   *Memory       `json:"memory,omitempty"` // nil unless the measurement had its own process
+	Host     Host          `json:"host,omitzero"`    // disturbance by the machine
+	// Counters are per event: "cycles/op", "instructions/op", "cache-misses/op" and
+	// "branch-misses/op" of the processor, "context-switches/op" and "page-faults/op"
+	// of the system. The prefix "user-" marks counts without kernel mode. Counters that
+	// the kernel denies are absent.
+	Counters []Note    `json:"counters,omitempty"`
+	Latency  []Latency `json:"latency,omitempty"`  // one entry per boundary, in the order of first use
+	Lag      *Lag      `json:"lag,omitempty"`      // nil if unpaced
+	Notes    []Note    `json:"notes,omitempty"`    // figures of the workload, in the order of the reports
+	Timeline []Moment  `json:"timeline,omitempty"` // nil if not reported
 }
 
 // Memory is the memory use of a process between Begin and End.
@@ -43,7 +53,9 @@ type Memory struct {
 type Host struct {
 	StealShare float64       `json:"stealShare,omitempty"`  // share of the machine's CPU time that the hypervisor took
 	Throttled  time.Duration `json:"throttledNs,omitempty"` // time that the CPU quota throttled the control group
-	GCLimited  bool          `json:"gcLimited,omitempty"`   // the runtime limited the collector, as the heap was at its limit; the duration is unknown
+	// GCLimited: the heap was at its limit and the runtime limited the collector
+	// (/gc/limiter/last-enabled:gc-cycle). The duration is unknown.
+	GCLimited bool `json:"gcLimited,omitempty"`
 }
 
 // Moment is one interval of a timeline.

@@ -52,7 +52,9 @@ type Env struct {
 	Limits      cell.Limits    `json:"limits"`                   // of the control group
 	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last resumption
 	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`  // CPU times at the end; nil until then
-	StealShare  *float64       `json:"stealShare,omitempty"`     // share of the CPU time between Before and After that the host took; nil until the end
+	// StealShare is the share of the CPU time between Before and After that the host
+	// took; nil until the end.
+	StealShare *float64 `json:"stealShare,omitempty"`
 }
 
 // captureEnv reads the environment. root is the root of the file system. It leaves out

@@ -482,11 +482,12 @@ func (s Share) attempt() Attempt {
 	return Attempt{Index: s.Index, Number: s.Attempt, Pod: s.Pod, Started: o.Started, Finished: o.Ended != nil && !o.Interrupted}
 }
 
-// Choose picks one result per share. It picks the first finished attempt, so that
-// nobody can select a result by its figures. Without a finished attempt it picks the
-// last one. It returns the indexes into attempts of the chosen results, ordered by
-// share, and those of the others. Copies of one result (same attempt, pod and start)
-// count once. The error wraps [ErrShares] if two different results claim to be the same
+// Choose picks one result per share: the first finished attempt, or else the last
+// attempt. Nobody can select a result by its figures.
+//
+// Choose returns indexes into attempts: those of the chosen results, ordered by share,
+// and those of the others. Copies of one result (same attempt, pod and start) count
+// once. The error wraps [ErrShares] if two different results claim to be the same
 // attempt.
 func Choose(attempts []Attempt) (chosen, passed []int, err error) {
 	order := make([]int, len(attempts))

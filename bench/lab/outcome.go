@@ -63,18 +63,20 @@ type ComparisonResult struct {
 
 // CellResult is the result of a [Cell].
 type CellResult struct {
-	Name       string                   `json:"name"`                 // benchmark name without "Benchmark"
-	Labels     []Label                  `json:"labels"`               // in the order of the name; the cell's knobs
-	Guarantees string                   `json:"guarantees,omitempty"` // shown in tables
-	Class      string                   `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
-	Repeats    string                   `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
-	Baseline   bool                     `json:"baseline,omitempty"`   // ratios are relative to this cell
-	Seed       int64                    `json:"seed"`                 // seed of the run
-	Verdict    Verdict                  `json:"verdict"`              // valid, noisy, invalid or unplayed
-	Rounds     []Round                  `json:"rounds,omitempty"`     // finished rounds in order
-	Lag        *cell.Lag                `json:"lag,omitempty"`        // of the median round; the only figure kept of an "invalid: generator" cell
-	Latency    []cell.Latency           `json:"latency,omitempty"`    // one entry per boundary: quantiles of the sum of the rounds' histograms
-	Medians    map[string]stats.Summary `json:"medians,omitempty"`    // over the rounds, by the units of bench.txt
+	Name       string  `json:"name"`                 // benchmark name without "Benchmark"
+	Labels     []Label `json:"labels"`               // in the order of the name; the cell's knobs
+	Guarantees string  `json:"guarantees,omitempty"` // shown in tables
+	Class      string  `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
+	Repeats    string  `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
+	Baseline   bool    `json:"baseline,omitempty"`   // ratios are relative to this cell
+	Seed       int64   `json:"seed"`                 // seed of the run
+	Verdict    Verdict `json:"verdict"`              // valid, noisy, invalid or unplayed
+	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
+	// Lag is that of the median round. For an "invalid: generator" cell it is the only
+	// figure kept.
+	Lag     *cell.Lag                `json:"lag,omitempty"`
+	Latency []cell.Latency           `json:"latency,omitempty"` // one entry per boundary, over all rounds
+	Medians map[string]stats.Summary `json:"medians,omitempty"` // over the rounds, by the units of bench.txt
 }
 
 // Round is one cell's measurement in one round.

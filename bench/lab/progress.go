@@ -4,13 +4,15 @@ import "time"
 
 // Progress reports the state of a run.
 type Progress struct {
-	Family, Title, Cell string        // current comparison and cell
-	Round, Rounds       int           // Round 0 is the warm-up; Rounds is 0 with a budget
-	Profiling           bool          // the round takes pprof profiles
-	Done, Total         int           // plays, including skipped cells and the rounds of a resumed run; Total is 0 with a budget and may grow
-	Left                time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
-	Finished, Skipped   bool          // Finished: false before the play, true after; Skipped: the cell was invalid
-	Verdict             Verdict       // of the cell so far; set if Finished
+	Family, Title, Cell string // current comparison and cell
+	Round, Rounds       int    // Round 0 is the warm-up; Rounds is 0 with a budget
+	Profiling           bool   // the round takes pprof profiles
+	// Done counts finished plays, including skipped cells and the rounds of a resumed
+	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
+	Done, Total       int
+	Left              time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
+	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
+	Verdict           Verdict       // of the cell so far; set if Finished
 }
 
 // took sums up the times of plays.

@@ -170,8 +170,8 @@ func TestALostEventLeavesNoFigure(t *testing.T) {
 			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
-				// Without this check the test could not fail: the figure existed
-				// before.
+				// Record that the figure exists at first; otherwise the test could not
+				// fail.
 				if p.Round == 3 && beforehand == nil {
 					beforehand = holding(readAll(t, dir), "7654321")
 				}

@@ -10,13 +10,15 @@ type Objective struct {
 
 // Knee is the highest rate at which a variant meets an objective.
 type Knee struct {
-	Cell      string      `json:"cell"`             // benchmark name without the rate
-	Impl      string      `json:"impl"`             // variant
-	Objective Objective   `json:"objective"`        // to meet at each rate
-	Held      float64     `json:"held"`             // highest rate in events/s that, like all lower tried rates, met it; 0: none
-	Failed    float64     `json:"failed,omitempty"` // lowest rate above Held that failed it; 0: none
-	Limit     string      `json:"limit"`            // what prevents higher rates: latency, generator, invariant, search (its end), or time
-	Points    []KneePoint `json:"points"`           // tried rates, ascending
+	Cell      string    `json:"cell"`             // benchmark name without the rate
+	Impl      string    `json:"impl"`             // variant
+	Objective Objective `json:"objective"`        // to meet at each rate
+	Held      float64   `json:"held"`             // highest rate in events/s that, like all lower tried rates, met it; 0: none
+	Failed    float64   `json:"failed,omitempty"` // lowest rate above Held that failed it; 0: none
+	// Limit is the reason for no higher rate: "latency", "generator", "invariant",
+	// "search" (the end of its range) or "time".
+	Limit  string      `json:"limit"`
+	Points []KneePoint `json:"points"` // tried rates, ascending
 }
 
 // KneePoint is the result at one tried rate.

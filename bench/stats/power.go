@@ -53,7 +53,7 @@ func squares(values []float64) float64 {
 // sizes are the numbers of rounds on the two sides.
 type sizes struct{ n, m int }
 
-// shifts and criticals keep what was computed for each pair of sizes.
+// shifts and criticals cache results per pair of sizes.
 var (
 	shifts    sync.Map // sizes → float64
 	criticals sync.Map // sizes → int
