@@ -20,10 +20,11 @@ import (
 // log2(knee/From) + log2(1/Resolution) steps. Each step plays Rounds rounds for each
 // unfinished variant.
 //
-// A rate holds if the verdict is not invalid and the objective's quantile, from the
-// intended time, is within the objective in more than half of the rounds. The result is
-// a bracket, [stats.Knee].Held and Failed, not a point: latency near the knee varies,
-// and another search may end one step higher or lower.
+// A rate holds if the verdict is not invalid and more than half of the rounds meet the
+// objective. A round meets it if the objective's quantile, from the intended time, is
+// within the objective. The result is a bracket, [stats.Knee].Held and Failed, not a
+// point: latency near the knee varies, and another search may end one step higher or
+// lower.
 //
 // A Knee serves one comparison and is not safe for concurrent use.
 type Knee struct {

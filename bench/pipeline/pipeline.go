@@ -31,12 +31,12 @@
 // [Handled] counts from the intended time and exists in paced cells only.
 // [ReleasedHandled] exists in both.
 //
-// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo
-// and queue therefore stamp every 64th event on the way in, and read the clock once
-// a batch, or once every 64 events, on the way out. The events between two readings
-// take the later one: their latency is too long by less than 64 events. Such
-// readings are too coarse to subtract, so [PoppedStored] and [StoredHandled] exist
-// in paced cells and with [StampsAll] only. Pipelines of merge stamp every event.
+// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo and
+// queue therefore stamp every 64th event on the way in. On the way out they read the
+// clock once a batch, or once every 64 events. The events between two readings take the
+// later one: their latency is too long by less than 64 events. Such readings are too
+// coarse to subtract, so [PoppedStored] and [StoredHandled] exist in paced cells and
+// with [StampsAll] only. Pipelines of merge stamp every event.
 //
 // A coalesced event is handled when a newer version of its key is. A latest-object
 // queue never hands over a deletion: neither the deletion nor the versions that it
@@ -131,16 +131,19 @@ type workload struct {
 	name       string
 	guarantees impls.Guarantees
 	load       load
-	material   *material
-	rate       pace.Pace
-	stall      time.Duration
-	stages     stages
+	// material is nil for a live stream. Its score is set after the play.
+	material *material
+	rate     pace.Pace
+	// stall is the longest time without progress.
+	stall  time.Duration
+	stages stages
 	// procs is the cell's GOMAXPROCS, 0 for the process's; before is the value to
 	// restore. GOMAXPROCS is global, so cells that run at the same time share it.
 	procs, before int
 	score         *score
 	st            *stamps
-	telemetry     *telemetry
+	// telemetry is nil without a session.
+	telemetry *telemetry
 	// broken has the checker's findings, once checked is set.
 	broken  violations
 	checked bool

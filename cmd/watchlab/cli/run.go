@@ -17,6 +17,8 @@ import (
 
 // specFlags fill a Spec from a file and from flags. Flags win.
 type specFlags struct {
+	// flagged holds the flags' values; fields are the fields with flags; file is the
+	// path of -f.
 	flagged experiment.Spec
 	fields  []experiment.Field
 	file    string

@@ -32,6 +32,7 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	specFlags
+	// from is the Spec after file and flags are combined.
 	from experiment.Spec
 
 	bind       string

@@ -506,7 +506,9 @@ var errEnough = errors.New("enough")
 
 // cutter writes the frames of a time span, preceded by the state at its start.
 type cutter struct {
-	w        trace.FrameWriter
+	w trace.FrameWriter
+	// from and to bound the offsets of the written frames; bare leaves out the initial
+	// state.
 	from, to time.Duration
 	bare     bool
 	begun    bool
