@@ -12,7 +12,7 @@ type Progress struct {
 	Done, Total       int
 	Left              time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
-	Verdict           Verdict       // of the cell so far; set if Finished
+	Verdict           Verdict       // of the cell so far
 }
 
 // took sums up the times of plays.
