@@ -25,7 +25,7 @@ type Profile struct {
 	// round-robin.
 	PodBytes []int `yaml:"podBytes,flow"`
 	// UpdatesPerSecond is the rate of background status updates, at random times in all
-	// phases. Only pods outside the storm get them.
+	// phases. Only pods outside the storm get them; in hotkey, leases do.
 	UpdatesPerSecond float64 `yaml:"updatesPerSecond"`
 	// Skew is the distribution of these updates over keys: uniform or zipf.
 	Skew Skew `yaml:"skew"`

@@ -100,7 +100,8 @@ type Set struct {
 
 // Phase is a named stretch of a storm: baseline, storm or drain.
 type Phase struct {
-	// Name is baseline, storm or drain, with a prefix in compositions.
+	// Name is baseline, storm or drain. In compositions of several profiles, the profile's name
+	// precedes it.
 	Name string
 	// From and To are times from the start of the storm.
 	From, To time.Duration
@@ -136,9 +137,9 @@ func (s *Set) Storm(resource string) (*Storm, bool) {
 // ErrInvalid is wrapped by the error for a storm that no API server would send.
 var ErrInvalid = errors.New("invalid storm")
 
-// Validate checks that the set has a storm, one storm per resource at most, valid storms (see
-// [Storm.Validate]), and no phase that ends before it starts. The error wraps [ErrInvalid] and
-// names the resource. O(events).
+// Validate checks that the set has at least one storm and at most one per resource. Each storm
+// must be valid (see [Storm.Validate]), and no phase may end before it starts. The error wraps
+// [ErrInvalid] and names the resource. O(events).
 func (s *Set) Validate() error {
 	if len(s.Storms) == 0 {
 		return fmt.Errorf("%w: a set without storms", ErrInvalid)

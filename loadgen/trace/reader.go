@@ -161,7 +161,7 @@ func (r *Reader) SkipTo(from time.Duration) {
 //   - the stream is complete and checksums match,
 //   - each line is a JSON object with an offset, a known type and an object,
 //   - the object has an apiVersion and a kind, and a name unless it belongs to a
-//     BOOKMARK or an ERROR (not in traces, whose writer validates JSON),
+//     BOOKMARK or an ERROR (not checked in traces: their writer validates JSON),
 //   - offsets are not negative and never decrease.
 //
 // It ignores unknown fields of the line.

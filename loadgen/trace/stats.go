@@ -54,8 +54,8 @@ type ResourceStats struct {
 	MostOfOne int `json:"mostOfOne"`
 	// TopTenth is the fraction of the events that belong to the busiest tenth of the keys.
 	TopTenth float64 `json:"topTenth"`
-	// Zipf is the most likely exponent s of a Zipf distribution over these keys, where the key
-	// of rank r has a share proportional to r^-s. 0 is uniform.
+	// Zipf is the most likely exponent s of a Zipf distribution over these keys: the key of
+	// rank r has a share proportional to r^-s. 0 is uniform.
 	Zipf float64 `json:"zipf"`
 	// Rate has the number of events of each second. Counts has the number of events of each
 	// key, in descending order.

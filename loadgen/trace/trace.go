@@ -1,8 +1,8 @@
 // Package trace reads and writes recorded watch streams and converts them to storms.
 //
-// A recording is a sequence of frames in order of arrival. A frame has an event of a watch,
-// with the object as the API server sent it, and the time from the start of the recording. The
-// types are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark with the annotation
+// A recording is a sequence of frames in order of arrival. A frame has an event of a watch and
+// its time from the start of the recording. The object is as the API server sent it. The types
+// are ADDED, MODIFIED, DELETED, BOOKMARK and ERROR. A bookmark with the annotation
 // k8s.io/initial-events-end ends the initial list of its resource. A [Break] between frames is
 // a gap in the recording.
 //
@@ -122,7 +122,7 @@ type Header struct {
 	Format int `json:"format"`
 	// Tool is the program that wrote the trace, with its version.
 	Tool string `json:"tool,omitempty"`
-	// Origin describes the origin of the frames.
+	// Origin is free text: the cluster or file that the frames come from.
 	Origin string `json:"origin,omitempty"`
 	// Started is the start of the recording; zero if unknown.
 	Started time.Time `json:"started,omitzero"`

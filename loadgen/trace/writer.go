@@ -112,10 +112,10 @@ func (w *Writer) put(b []byte) error {
 // errClosed is the error of calls after Close.
 var errClosed = errors.New("trace: the writer is closed")
 
-// Write appends a frame, without its Line. The error wraps [ErrFrame] for a time before that
-// of the last frame, an unknown type, an object that is not a JSON object, or a missing
-// resource. Such a frame is not written, and the writer stays usable. An error of the
-// underlying writer is permanent: every later call returns it.
+// Write appends a frame, without its Line. The error wraps [ErrFrame] for an invalid frame: a
+// decreasing time, an unknown type, an object that is not a JSON object, or no resource. Such
+// a frame is not written, and the writer stays usable. An error of the underlying writer is
+// permanent: every later call returns it.
 func (w *Writer) Write(f Frame) error {
 	if w.err != nil {
 		return w.err

@@ -94,11 +94,11 @@ type Written struct {
 	LagMax time.Duration
 }
 
-// Play writes the initial list of a storm as fast as possible, then its events at the times of
-// the schedule, which starts after the list. It returns after the last event, or with ctx's
-// error. It counts and skips events that the API server rejects. While the API server is
-// unreachable or temporarily unable, Play retries an event for up to 1 min; apply and delete
-// are idempotent.
+// Play writes the initial list of a storm as fast as possible, then its events at their
+// scheduled times. The schedule starts after the list. It returns after the last event, or
+// with ctx's error. It counts and skips events that the API server rejects. While the API
+// server is unreachable or temporarily unable, Play retries an event for up to 1 min; apply
+// and delete are idempotent.
 func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)
