@@ -46,33 +46,33 @@ func mergeCells() []cell {
 type node struct {
 	merge.Merger
 	owned bool
-	// closed is closed with the merger, after which nobody takes from the
+	// closed is closed with the merger. After that nobody receives from the
 	// channels of the sources.
 	closed  chan struct{}
 	sources [producers]*source
 
 	mu sync.Mutex
-	// held is what the receiver was told: the change by which it knows each
-	// pod, by source and UID. Guarded by mu, as what follows.
+	// held is the last received change of each pod, by source and UID. mu guards
+	// the fields below.
 	held map[string]map[types.UID]int
-	// ended are the sources whose last update of the round was told.
+	// ended holds the sources whose last update of the round was received.
 	ended  map[string]int
 	failed error
 }
 
-// source is what one producer has told. It is the producer's alone.
+// source is the sent state of one producer, which owns it.
 type source struct {
 	name string
-	// channel is nil where the producer calls Merge.
+	// channel is nil if the producer calls Merge.
 	channel chan<- merge.PodUpdate
 	pods    map[types.UID]*v1.Pod
-	// change counts what was told, and stands in each pod's status.
+	// change counts the sent updates; the status of each pod contains it.
 	change int
 	events int
 }
 
-// playMerge plays an episode of some rounds, and in the last of them closes the
-// merger at random.
+// playMerge runs an episode of several rounds and closes the merger at a random
+// time in the last one.
 func playMerge(t *testing.T, rng *rand.Rand, m *meter, merger merge.Merger, owned bool) {
 	n := &node{
 		Merger: merger, owned: owned, closed: make(chan struct{}),
@@ -129,8 +129,8 @@ func (n *node) close() {
 	n.Close()
 }
 
-// round lets each source tell of so many updates, and then of a pod that ends
-// the round.
+// round lets each source send a number of updates, and then a pod that ends the
+// round.
 func (n *node) round(rng *rand.Rand, each, round int, closeAt <-chan time.Time) {
 	var all sync.WaitGroup
 	done := make(chan struct{})
@@ -160,7 +160,7 @@ func (n *node) round(rng *rand.Rand, each, round int, closeAt <-chan time.Time) 
 	others.Wait()
 }
 
-// send hands an update over and reports false where the merger was closed.
+// send sends an update. It returns false if the merger was closed.
 func (n *node) send(s *source, u merge.PodUpdate) bool {
 	s.events++
 	if s.channel != nil {
@@ -188,7 +188,7 @@ func (n *node) fail(err error) {
 
 const podsEach = 30
 
-// next makes an update: of one pod, or of all.
+// next returns an update of one pod or of all.
 func (s *source) next(rng *rand.Rand) merge.PodUpdate {
 	uid := types.UID(fmt.Sprintf("%s-%d", s.name, rng.IntN(podsEach)))
 	have := s.pods[uid]
@@ -197,7 +197,7 @@ func (s *source) next(rng *rand.Rand) merge.PodUpdate {
 		delete(s.pods, uid)
 		return merge.PodUpdate{Op: merge.REMOVE, Pods: []*v1.Pod{have}}
 	case roll < 4:
-		// The whole state, in any order, with one pod changed or gone.
+		// The complete state in any order, with one pod changed or removed.
 		if s.set(uid, have, rng); rng.IntN(8) == 0 {
 			delete(s.pods, uid)
 		}
@@ -212,7 +212,7 @@ func (s *source) next(rng *rand.Rand) merge.PodUpdate {
 	}
 }
 
-// set changes a pod's status, and mostly its labels too.
+// set changes a pod's status, and usually its labels.
 func (s *source) set(uid types.UID, have *v1.Pod, rng *rand.Rand) {
 	s.change++
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: string(uid), UID: uid}}
@@ -227,7 +227,7 @@ func (s *source) set(uid types.UID, have *v1.Pod, rng *rand.Rand) {
 	s.pods[uid] = pod
 }
 
-// end makes the update that ends a round: a pod that comes after all others of
+// end returns the update that ends a round: a pod that sorts after all others of
 // the source.
 func (s *source) end(round int) merge.PodUpdate {
 	s.change++
@@ -241,7 +241,7 @@ func (s *source) end(round int) merge.PodUpdate {
 	return merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{pod}}
 }
 
-// receive takes until the merger is closed, slowly now and then.
+// receive receives until the merger is closed, with random pauses.
 func (n *node) receive(rng *rand.Rand) {
 	for u := range n.Updates() {
 		if rng.IntN(1000) == 0 {
@@ -281,15 +281,15 @@ func (n *node) take(u merge.PodUpdate) error {
 			n.ended[u.Source] = round
 		}
 		if n.owned {
-			// What is the receiver's it may write to.
+			// The receiver may write to pods that it owns.
 			pod.Status.Message, pod.Labels = "scribble", nil
 		}
 	}
 	return nil
 }
 
-// settled waits until the end of the round was told by all sources, and holds
-// what the receiver has to what they have.
+// settled waits until all sources have ended the round, and compares the received
+// state with the sent one.
 func (n *node) settled(round int) error {
 	for deadline := time.Now().Add(patience); !n.allEnded(round); {
 		if time.Now().After(deadline) {

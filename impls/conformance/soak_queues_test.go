@@ -18,20 +18,20 @@ import (
 	"watchlab/impls/queue"
 )
 
-// subject is an instance of either family of queues.
+// subject is an instance of family deltafifo or queue.
 type subject struct {
 	queue interface {
 		cache.Queue
 		Len() int
 	}
-	// take takes once. handle may panic.
+	// take pops once. handle may panic.
 	take func(rng *rand.Rand, handle func([]cache.Delta) error) error
-	// exact: every event is handed over; otherwise the newest of a key.
+	// exact: every event is delivered; otherwise only the newest of a key.
 	exact bool
-	// deletions are handed over.
+	// deletions: deletions are delivered.
 	deletions bool
 	consumers int
-	// store is what the consumer holds; nil where the family has no deletions.
+	// store is the consumer's store; nil if the family delivers no deletions.
 	store cache.Store
 }
 
@@ -40,22 +40,20 @@ type soak struct {
 	subject
 	t *testing.T
 
-	// pause is held by producers for reading, and for writing by who lists: a
-	// list tells of all that was told before.
+	// pause is read-locked by producers and locked by a list, so that a list
+	// contains all earlier events.
 	pause sync.RWMutex
-	// keys are those of each producer, who alone writes them while it holds
-	// pause.
+	// keys are the keys of each producer, which writes them while it holds pause.
 	keys [producers][]*key
-	// accepted counts the events of each producer.
+	// accepted counts the accepted events of each producer.
 	accepted [producers]int
-
-	// mu guards what the consumers saw.
+	// mu guards the fields below, which consumers write.
 	mu sync.Mutex
-	// seen is the newest version of each key that was handed over.
+	// seen is the newest delivered version of each key.
 	seen map[string]int
-	// inHand are the keys in process.
+	// inHand holds the keys in process.
 	inHand map[string]bool
-	// failed is set once.
+	// failed is the first failure.
 	failed error
 }
 
@@ -63,14 +61,14 @@ type soak struct {
 type key struct {
 	name    string
 	version int
-	// object is what was told last, nil where that was a deletion.
+	// object is the last sent object; nil after a deletion.
 	object *metav1.ObjectMeta
 }
 
 const keysEach = 40
 
-// playKeyed plays an episode of some rounds, and in the last of them closes the
-// queue at random.
+// playKeyed runs an episode of several rounds and closes the queue at a random
+// time in the last one.
 func playKeyed(t *testing.T, rng *rand.Rand, m *meter, s subject) {
 	e := &soak{subject: s, t: t, seen: map[string]int{}, inHand: map[string]bool{}}
 	for p := range producers {
@@ -111,8 +109,8 @@ func (e *soak) events() int {
 	return n
 }
 
-// round lets each producer tell of so many events, beside one who lists, until
-// all are told or the queue is closed.
+// round lets each producer send a number of events, concurrently with list, until
+// all are sent or the queue is closed.
 func (e *soak) round(rng *rand.Rand, each int, closeAt <-chan time.Time) {
 	var all sync.WaitGroup
 	done := make(chan struct{})
@@ -165,7 +163,7 @@ func (e *soak) produce(p, each int, rng *rand.Rand) {
 	}
 }
 
-// tell tells the next version of a key. What is refused was not told.
+// tell sends the next version of a key. A refused version does not count.
 func (e *soak) tell(k *key, rng *rand.Rand) error {
 	obj := &metav1.ObjectMeta{Name: k.name, ResourceVersion: strconv.Itoa(k.version + 1)}
 	call, object := e.queue.Update, obj
@@ -182,7 +180,7 @@ func (e *soak) tell(k *key, rng *rand.Rand) error {
 	return nil
 }
 
-// list replaces, resyncs and bookmarks now and then.
+// list calls Replace, Resync and Bookmark at random.
 func (e *soak) list(rng *rand.Rand, done <-chan struct{}) {
 	for {
 		select {
@@ -221,10 +219,10 @@ func (e *soak) list(rng *rand.Rand, done <-chan struct{}) {
 	}
 }
 
-// errHandler is what the handler panics with now and then.
+// errHandler is the value of the handler's random panics.
 var errHandler = errors.New("the handler panics")
 
-// consume takes until the queue is closed and drained.
+// consume pops until the queue is closed and empty.
 func (e *soak) consume(rng *rand.Rand) {
 	for {
 		err := e.takeOnce(rng)
@@ -262,8 +260,8 @@ func (e *soak) takeOnce(rng *rand.Rand) (err error) {
 	})
 }
 
-// enter sees and stores what is handed over. The handler fails after that, as
-// one does that tells others of what it has stored.
+// enter checks and stores deltas. The handler fails afterwards, like one that
+// notifies others of stored objects.
 func (e *soak) enter(deltas []cache.Delta) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -308,7 +306,7 @@ func versionOf(o *metav1.ObjectMeta) int {
 	return v
 }
 
-// see holds a delta to what its key told before.
+// see compares a delta with the sent versions of its key.
 func (e *soak) see(d cache.Delta) error {
 	switch o := d.Object.(type) {
 	case cache.ReplacedAllInfo:
@@ -331,12 +329,12 @@ func (e *soak) see(d cache.Delta) error {
 		}
 		return e.store.Update(o)
 	case cache.DeletedFinalStateUnknown:
-		// A list tells of all that was told before: there is nothing to bury but
-		// what was deleted, and that was told.
+		// A list contains all earlier events. So only deleted keys get
+		// tombstones, and their deletion was delivered.
 		if e.exact {
 			return fmt.Errorf("%s was buried, and is in the list or was deleted", o.Key)
 		}
-		// With compaction the tombstone takes the place of the deletion.
+		// With compaction the tombstone replaces the deletion.
 		if obj, ok := o.Obj.(*metav1.ObjectMeta); ok {
 			e.seen[o.Key] = max(e.seen[o.Key], versionOf(obj))
 		}
@@ -345,8 +343,8 @@ func (e *soak) see(d cache.Delta) error {
 	return nil
 }
 
-// seeAll holds a list that comes in one piece to what the consumer has by then:
-// the same.
+// seeAll compares a ReplacedAll list with the consumer's store, which must be
+// equal.
 func (e *soak) seeAll(o cache.ReplacedAllInfo) error {
 	if len(o.Objects) != len(e.store.ListKeys()) {
 		return fmt.Errorf("a list of %d objects came to a consumer that holds %d", len(o.Objects), len(e.store.ListKeys()))
@@ -360,7 +358,7 @@ func (e *soak) seeAll(o cache.ReplacedAllInfo) error {
 	return e.store.Replace(o.Objects, o.ResourceVersion)
 }
 
-// drained waits until all that was told has been handed over.
+// drained waits until all sent events are delivered.
 func (e *soak) drained(round int) {
 	for deadline := time.Now().Add(patience); ; {
 		err := e.missing()
@@ -385,7 +383,7 @@ func (e *soak) failedAlready() bool {
 	return e.failed != nil
 }
 
-// missing says what has not been handed over.
+// missing returns an error that names the undelivered events.
 func (e *soak) missing() error {
 	if n := e.queue.Len(); n > 0 {
 		return fmt.Errorf("%d wait", n)
@@ -405,7 +403,7 @@ func (e *soak) missing() error {
 	return nil
 }
 
-// check holds what the consumer has to what was told.
+// check compares the consumer's store with the sent objects.
 func (e *soak) check(when string) {
 	if err := e.missing(); err != nil {
 		e.fail("%s: %w", when, err)
@@ -430,7 +428,7 @@ func (e *soak) check(when string) {
 	}
 }
 
-// capacities of a bounded instance, one of which is drawn for each.
+// capacities are the choices for a bounded instance.
 var capacities = []int{0, 1, 7, 1024}
 
 func consumersOf(g impls.Guarantees, rng *rand.Rand) int {
@@ -480,7 +478,7 @@ func deltafifoCells() []cell {
 	return cells
 }
 
-// takeDeltas takes by either path.
+// takeDeltas pops with Pop or PopBatch at random.
 func takeDeltas(q deltafifo.Queue) func(*rand.Rand, func([]cache.Delta) error) error {
 	return func(rng *rand.Rand, handle func([]cache.Delta) error) error {
 		single := func(obj any, _ bool) error { return handle(obj.(cache.Deltas)) }

@@ -1,10 +1,11 @@
-// Package conformance_test plays every variant of our own for a long time: eight producers,
-// slow and panicking handlers, Close and Replace at random, each time a new
-// instance. Nothing is lost, memory and goroutines stay what they were.
+// Package conformance_test runs every variant except the baselines for a long
+// time. Each episode has a new instance, eight producers, slow and panicking
+// handlers, and Close and Replace at random times. It checks that no event is
+// lost, and that memory and goroutines do not grow.
 //
 //	go test -timeout 0 -v -run '^TestSoak$' ./impls/conformance -soak 10m
 //
-// The time is shared out among the variants. Without -soak it is skipped.
+// The duration is divided among the variants. Without -soak the test is skipped.
 package conformance_test
 
 import (
@@ -20,21 +21,21 @@ import (
 
 var duration = flag.Duration("soak", 0, "how long to soak all variants together; 0 skips it")
 
-// producers of each instance.
+// producers is the number of producers per instance.
 const producers = 8
 
-// patience is how long something that must come may take.
+// patience is the maximum wait for an event.
 const patience = 30 * time.Second
 
-// cell is a variant in one arrangement.
+// cell is a variant with one set of options.
 type cell struct {
 	name string
-	// episode makes an instance, plays it for some rounds, closes it and checks
-	// what came of it.
+	// episode builds an instance, runs several rounds, closes it and checks the
+	// result.
 	episode func(t *testing.T, rng *rand.Rand, m *meter)
 }
 
-// TestSoak shares the time out among all cells.
+// TestSoak divides the duration among all cells.
 func TestSoak(t *testing.T) {
 	if *duration <= 0 {
 		t.Skip("asked for by -soak")
@@ -62,7 +63,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// watch ends the process with all stacks where an episode does not end.
+// watch ends the process with all stacks if an episode hangs.
 func watch(name string, seed uint64) *time.Timer {
 	return time.AfterFunc(2*time.Minute, func() {
 		debug.SetTraceback("all")
@@ -71,7 +72,7 @@ func watch(name string, seed uint64) *time.Timer {
 	})
 }
 
-// meter samples what is in use while nothing waits.
+// meter samples memory and goroutines while the queue is empty.
 type meter struct {
 	t          *testing.T
 	goroutines int
@@ -81,7 +82,7 @@ type meter struct {
 
 func newMeter(t *testing.T) *meter { return &meter{t: t, goroutines: runtime.NumGoroutine()} }
 
-// sample notes the heap at the end of a round, when the queue is drained.
+// sample records the heap at the end of a round, when the queue is empty.
 func (m *meter) sample(events int) {
 	m.events += events
 	runtime.GC()
@@ -90,9 +91,9 @@ func (m *meter) sample(events int) {
 	m.heap = append(m.heap, s.HeapAlloc)
 }
 
-// goroutinesGone waits until those of an episode have ended.
+// goroutinesGone waits until the goroutines of an episode have ended.
 func (m *meter) goroutinesGone() {
-	// One is the watchdog's, for a moment.
+	// One further goroutine may be the watchdog's.
 	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > m.goroutines+1; {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("%d goroutines, there were %d before", runtime.NumGoroutine(), m.goroutines)
@@ -107,8 +108,8 @@ const (
 	noise     = 1 << 20
 )
 
-// flat fits a line through the samples, the first quarter left out, and holds
-// its rise to what counts as none.
+// flat fits a line through the samples without the first quarter, and fails if
+// its rise exceeds the limit.
 func (m *meter) flat() {
 	heap := m.heap[len(m.heap)/4:]
 	if len(heap) < 8 || m.t.Failed() {
@@ -120,8 +121,8 @@ func (m *meter) flat() {
 	}
 }
 
-// fit returns the mean of samples, and how much the line through them rises from
-// the first to the last.
+// fit returns the mean of the samples, and the rise of the fitted line from the
+// first to the last.
 func fit(samples []uint64) (mean, rise float64) {
 	n := float64(len(samples))
 	for _, s := range samples {
@@ -136,7 +137,7 @@ func fit(samples []uint64) (mean, rise float64) {
 	return mean, covariance / variance * (n - 1)
 }
 
-// String writes some of the samples.
+// String returns some of the samples.
 func (m *meter) String() string {
 	s := "MB:"
 	for i := range 8 {
@@ -147,7 +148,7 @@ func (m *meter) String() string {
 	return s
 }
 
-// TestFit: the line is the one that it should be.
+// TestFit compares fit with known lines.
 func TestFit(t *testing.T) {
 	if mean, rise := fit([]uint64{5, 5, 5, 5}); mean != 5 || rise != 0 {
 		t.Errorf("a flat line has mean %v and rises by %v", mean, rise)

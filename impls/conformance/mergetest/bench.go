@@ -89,7 +89,7 @@ func Benchmark(b *testing.B, variants []merge.Variant) {
 	}
 }
 
-// changing is the number of the pod that changes.
+// changing is the index of the changing pod.
 const changing = 17
 
 // patience is how long to wait for a notification before it counts as lost.
@@ -109,8 +109,8 @@ func (c benchmark) measure(b *testing.B, v merge.Variant, n int) {
 	}
 	before, cycle := c.updates(n)
 
-	// What comes once is not measured: the pods are new, and the changing one
-	// is then known by the version that comes before the first of the cycle.
+	// The first notifications are not measured: the pods are new. The changing
+	// pod then has the version that precedes the first of the cycle.
 	for _, update := range append(before, cycle[len(cycle)-1]) {
 		in <- update
 		drain(b, m, in)
@@ -125,7 +125,8 @@ func (c benchmark) measure(b *testing.B, v merge.Variant, n int) {
 		sent++
 	}
 	elapsed := b.Elapsed()
-	// The next update is taken when the last has been merged and told.
+	// The channel accepts this update when the previous one is merged and its
+	// notifications are sent.
 	in <- merge.PodUpdate{Op: merge.REMOVE, Source: merge.APISource}
 	m.Sync()
 
@@ -147,13 +148,13 @@ func (c benchmark) measure(b *testing.B, v merge.Variant, n int) {
 	b.ReportMetric(float64(sent)/elapsed.Seconds(), "events/s")
 }
 
-// outcome is what came out.
+// outcome is the received notifications.
 type outcome struct {
 	notifications int
 	err           error
 }
 
-// count takes notifications up to the state that Sync sends.
+// count counts notifications up to the snapshot of Sync.
 func count(from <-chan merge.PodUpdate, change string, done chan<- outcome) {
 	want := merge.RECONCILE
 	if change == "spec" {
@@ -174,7 +175,7 @@ func count(from <-chan merge.PodUpdate, change string, done chan<- outcome) {
 	done <- got
 }
 
-// drain takes everything that the updates sent so far have to say.
+// drain receives the notifications of all updates sent so far.
 func drain(b *testing.B, m merge.Merger, in chan<- merge.PodUpdate) {
 	b.Helper()
 	in <- merge.PodUpdate{Op: merge.REMOVE, Source: merge.APISource}
@@ -192,13 +193,12 @@ func drain(b *testing.B, m merge.Merger, in chan<- merge.PodUpdate) {
 	}
 }
 
-// versions is how many copies of the changing pod there are: enough that one
-// isn't known by the time it comes again, few enough to stay in a cache, as a
-// pod that has just been decoded is. Of fresh lists there are fewer, as they
-// take some 10 MB each.
+// versions is the number of copies of the changing pod: enough that a copy is
+// unknown when it is sent again, and few enough to stay in a cache, like a
+// decoded pod. There are fewer fresh lists, because each takes about 10 MB.
 const versions, freshVersions = 8, 4
 
-// decoded are the pods that were decoded already.
+// decoded caches the decoded pods.
 var decoded struct {
 	sync.Mutex
 	pods []*v1.Pod
@@ -214,8 +214,8 @@ func pod(i int) *v1.Pod {
 	return decoded.pods[i].DeepCopy()
 }
 
-// updates returns what is sent once for n pods, and a cycle of updates that
-// follow it.
+// updates returns the initial updates of n pods and the cycle of updates that
+// follows.
 func (c benchmark) updates(n int) (before, cycle []merge.PodUpdate) {
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	all := make([]*v1.Pod, n)

@@ -16,17 +16,15 @@ import (
 	"watchlab/impls/merge"
 )
 
-// Compare compares variants with the wanted one, as a state machine with its
-// model: the same random updates, of all operations, sources and options, with
-// slow receivers and callers that give up, must give the same notifications,
-// events and states. On failure, rapid prints the seed and the shortest updates
-// that it finds.
+// Compare compares variants with a reference variant. The same random updates
+// must give the same notifications, events and states, with all operations,
+// sources and options, slow receivers and canceled calls. On failure, rapid
+// prints the seed and the shortest failing updates.
 //
-// Pods whose order is not guaranteed (in a REMOVE and in a snapshot) are sorted.
-// Every variant gets pods of its own, which are the same pointer where the
-// updates have the same pointer. A pointer is not sent again after another one of
-// its UID: kubelet writes later versions to the pod that it received first, so
-// that the old pointer has the new content.
+// Pods are sorted where their order is not guaranteed (in a REMOVE and in a
+// snapshot). Each variant gets its own pods, with equal pointers where the
+// updates have equal pointers. A pointer is not sent again after another pointer
+// of its UID: kubelet writes later versions to the pod that it received first.
 func Compare(t *testing.T, want merge.Variant, others ...merge.Variant) {
 	t.Helper()
 	if len(others) == 0 {
@@ -39,8 +37,7 @@ func Compare(t *testing.T, want merge.Variant, others ...merge.Variant) {
 	})
 }
 
-// CompareBytes is [Compare] for the one script that the bytes stand for, for use
-// in a fuzz test.
+// CompareBytes is [Compare] for the script that bytes encode, for fuzz tests.
 func CompareBytes(t *testing.T, bytes []byte, want merge.Variant, others ...merge.Variant) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,8 +90,7 @@ func play(t tb, v merge.Variant, s script) []result {
 	results := make([]result, 0, len(s.steps))
 	var notifications []merge.PodUpdate
 	for i, st := range s.steps {
-		// As little as can be measured: rapid takes the time to shorten a script
-		// from this clock.
+		// Advance by the minimum: rapid measures its shrink time with this clock.
 		advance(time.Microsecond)
 		update := merge.PodUpdate{Op: st.op, Source: st.source}
 		for _, pod := range st.pods {
@@ -141,7 +137,7 @@ func normalized(updates []merge.PodUpdate, start time.Time) []merge.PodUpdate {
 		for j, pod := range updates[i].Pods {
 			seen := pod.Annotations[merge.ConfigFirstSeenAnnotation]
 			if at, err := time.Parse(time.RFC3339Nano, seen); err == nil {
-				// In a copy, as the receiver compares the pod that it took.
+				// Copy, because the receiver compares the received pod.
 				pod = pod.DeepCopy()
 				pod.Annotations[merge.ConfigFirstSeenAnnotation] = at.Sub(start).String()
 				updates[i].Pods[j] = pod

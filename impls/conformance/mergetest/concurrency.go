@@ -17,20 +17,20 @@ import (
 	"watchlab/impls/merge"
 )
 
-// statusOf returns a SET of the pod a with a status that is a number.
+// statusOf returns a SET of pod a with a number as its status.
 func statusOf(n int) merge.PodUpdate {
-	// Not a copy of the last: kubelet may be writing to that.
+	// It is no copy of the last pod, because kubelet may be writing to that.
 	pod := newPod("a")
 	pod.Status.Message = strconv.Itoa(n)
 	return merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}}
 }
 
-// checker tests that of each source everything is told once, in order: an ADD
-// and then the statuses from 1 on.
+// checker checks the notifications of each source: an ADD, and then the statuses
+// from 1 on, each once and in order.
 type checker struct {
 	*rig
 	statuses map[string]int
-	// asked counts the calls of sync, snapshots what came of them.
+	// asked counts the calls of sync, snapshots the received snapshots.
 	asked, snapshots atomic.Int64
 }
 
@@ -41,7 +41,7 @@ func (l *checker) sync() {
 	l.Sync()
 }
 
-// note notes a notification that isn't a snapshot.
+// note checks a notification that is not a snapshot.
 func (l *checker) note(update merge.PodUpdate) {
 	last, known := l.statuses[update.Source]
 	switch {
@@ -57,8 +57,8 @@ func (l *checker) note(update merge.PodUpdate) {
 	}
 }
 
-// receive notes notifications until the merger is closed. before is called
-// before each is received.
+// receive checks notifications until the merger is closed. It calls before ahead
+// of each receive.
 func (l *checker) receive(before func()) (received <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -82,8 +82,8 @@ func (l *checker) receive(before func()) (received <-chan struct{}) {
 	return done
 }
 
-// finish checks, when all calls have ended, that so many sources have told so
-// many statuses. What was left unsent goes out before a snapshot.
+// finish checks, after all calls have ended, the number of sources and of
+// statuses. A final snapshot flushes unsent notifications.
 func (l *checker) finish(received <-chan struct{}, sources, rounds int) {
 	l.Helper()
 	l.sync()
@@ -108,8 +108,8 @@ func (l *checker) finish(received <-chan struct{}, sources, rounds int) {
 	}
 }
 
-// concurrentSources: every change of every source is told, in the source's
-// order, whether it comes through a channel or by a call.
+// concurrentSources: every change of every source is sent, in the order of the
+// source, from channels and from calls.
 func (r *rig) concurrentSources() {
 	const sources, rounds = 6, 60
 	l := r.newChecker()
@@ -137,7 +137,7 @@ func (r *rig) concurrentSources() {
 	l.finish(received, sources, rounds)
 }
 
-// stallingReceiver: the same with a receiver that comes when it likes.
+// stallingReceiver: the same with a receiver that stalls at random.
 func (r *rig) stallingReceiver() {
 	const sources, rounds = 4, 30
 	random := rand.New(rand.NewPCG(1, 1))
@@ -170,8 +170,7 @@ func (r *rig) stallingReceiver() {
 	l.finish(received, sources, rounds)
 }
 
-// impatientCallers: what callers had to say that gave up is told nevertheless,
-// in order.
+// impatientCallers: the notifications of canceled calls are still sent, in order.
 func (r *rig) impatientCallers() {
 	const sources, rounds = 4, 40
 	random := rand.New(rand.NewPCG(3, 1))
@@ -197,8 +196,7 @@ func (r *rig) impatientCallers() {
 	l.finish(received, sources, rounds)
 }
 
-// snapshotsAmidUpdates: a snapshot holds what was told before it, and nothing
-// else.
+// snapshotsAmidUpdates: a snapshot has exactly the updates sent before it.
 func (r *rig) snapshotsAmidUpdates() {
 	const sources, rounds = 3, 40
 	var told map[string]string
@@ -257,8 +255,8 @@ func (r *rig) snapshotsAmidUpdates() {
 	<-received
 }
 
-// closeAmidCalls: Close in the midst of calls ends them all. What was told until
-// then is in order.
+// closeAmidCalls: Close ends all concurrent calls. Notifications sent before are
+// in order.
 func (r *rig) closeAmidCalls() {
 	const sources = 4
 	m := r.with(func(*merge.Options) {})
@@ -307,8 +305,8 @@ func (r *rig) closeAmidCalls() {
 	m.refuses()
 }
 
-// givenUpMerge: a Merge that is given up for want of a receiver has merged
-// nevertheless, and what it had to say comes later, in order.
+// givenUpMerge: a Merge that is canceled without a receiver has taken effect. Its
+// notifications are sent later, in order.
 func (r *rig) givenUpMerge() {
 	const limit = 3000
 	merged := 0
@@ -357,8 +355,7 @@ func (r *rig) givenUpMerge() {
 	}
 }
 
-// givenUpBeforehand: so has one whose ctx had ended before, whoever sends
-// meanwhile.
+// givenUpBeforehand: the same for a Merge whose ctx has ended before the call.
 func (r *rig) givenUpBeforehand() {
 	n := r.fill()
 	var waiting sync.WaitGroup
@@ -400,8 +397,8 @@ func (r *rig) givenUpBeforehand() {
 	}
 }
 
-// unlocked: while a receiver doesn't come, updates of other sources take
-// effect, and callers can give up their wait for a turn.
+// unlocked: without a receiver, updates of other sources take effect, and waiting
+// callers can cancel.
 func (r *rig) unlocked() {
 	m := r.with(func(o *merge.Options) { o.Capacity = 1 })
 	var waiting sync.WaitGroup

@@ -16,13 +16,13 @@ import (
 	"watchlab/impls/merge"
 )
 
-// lastVersion is the resourceVersion used last.
+// lastVersion is the last used resourceVersion.
 var lastVersion atomic.Uint64
 
-// nextVersion returns a resourceVersion that was never used before.
+// nextVersion returns a new resourceVersion.
 func nextVersion() string { return strconv.FormatUint(lastVersion.Add(1), 10) }
 
-// newPod returns a pod with something of each kind in it. Its name is its UID.
+// newPod returns a pod with all kinds of fields. Its name is its UID.
 func newPod(uid string) *v1.Pod {
 	grace := int64(30)
 	return &v1.Pod{
@@ -49,9 +49,8 @@ func newPod(uid string) *v1.Pod {
 	}
 }
 
-// changed returns a copy of a pod with changes, of a version of its own, and so
-// if there are no changes, and of the next generation if its spec has changed,
-// as an API server has it.
+// changed returns a changed copy of a pod with a new version, also without
+// changes. As from an API server, the generation increases if the spec differs.
 func changed(pod *v1.Pod, changes ...func(*v1.Pod)) *v1.Pod {
 	other := pod.DeepCopy()
 	newVersion(other)
@@ -84,7 +83,7 @@ func unannotated(key string) func(*v1.Pod) {
 	return func(pod *v1.Pod) { delete(pod.Annotations, key) }
 }
 
-// sortUnordered sorts the pods of an update where their order isn't promised.
+// sortUnordered sorts the pods of an update whose order is not guaranteed.
 func sortUnordered(update *merge.PodUpdate) {
 	if update.Op != merge.SET && update.Op != merge.REMOVE {
 		return
@@ -98,8 +97,8 @@ func sortUnordered(update *merge.PodUpdate) {
 	})
 }
 
-// withLocal returns a copy of a pod with kubelet's own annotations as the
-// merger sets them.
+// withLocal returns a copy of a pod with kubelet's own annotations, as the merger
+// sets them.
 func withLocal(pod *v1.Pod, source, seen string) *v1.Pod {
 	pod = pod.DeepCopy()
 	annotated(merge.ConfigSourceAnnotation, source)(pod)
