@@ -154,7 +154,7 @@ func TestClusterRun(t *testing.T) {
 		d.t = t
 		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--pods", "3", "--", "--storm", storm}, smallRun...)
 		_, stderr := d.must(0, args...)
-		for _, want := range []string{"3 shards", "3 succeeded", "cluster collect"} {
+		for _, want := range []string{"3 pods", "3 succeeded", "cluster collect"} {
 			if !strings.Contains(stderr, want) {
 				t.Errorf("it doesn't say %q:\n%s", want, stderr)
 			}
@@ -165,7 +165,7 @@ func TestClusterRun(t *testing.T) {
 		}
 		for _, sh := range s.Pods {
 			if sh.Progress != "done" || sh.Node != standInNode || sh.Failures != 0 {
-				t.Errorf("shard: %+v", sh)
+				t.Errorf("pod: %+v", sh)
 			}
 		}
 		// All pods together play as many events as one process does.
@@ -185,9 +185,9 @@ func TestClusterRun(t *testing.T) {
 					continue
 				}
 				got, want := cl.Rounds[0].Result.EventsIn, whole.Comparisons[i].Cells[j].Rounds[0].Result.EventsIn
-				t.Logf("%s: %d events of 3 shards, %d of one process: %s", cl.BenchName(), got, want, cl.Verdict)
+				t.Logf("%s: %d events of 3 pods, %d of one process: %s", cl.BenchName(), got, want, cl.Verdict)
 				if got != want {
-					t.Errorf("%s: %d events of 3 shards, %d of one process", cl.BenchName(), got, want)
+					t.Errorf("%s: %d events of 3 pods, %d of one process", cl.BenchName(), got, want)
 				}
 			}
 		}
