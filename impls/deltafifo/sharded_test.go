@@ -32,7 +32,7 @@ func TestShardedOptions(t *testing.T) {
 	}
 }
 
-// inShard returns so many objects whose keys are of one shard.
+// inShard returns n objects with keys of one shard.
 func inShard(q *sharded, number, n int) []*metav1.ObjectMeta {
 	var objs []*metav1.ObjectMeta
 	for i := 0; len(objs) < n; i++ {
@@ -44,8 +44,8 @@ func inShard(q *sharded, number, n int) []*metav1.ObjectMeta {
 	return objs
 }
 
-// TestShardedFair: a shard has its turn after one hand-over of each of the
-// others, however much waits in them.
+// TestShardedFair: a ready shard is popped after at most one pop of each other
+// shard, at any length.
 func TestShardedFair(t *testing.T) {
 	q := newQueue[*sharded](t, shardedVariant(), Options{Shards: 4})
 	for number, waiting := range []int{40, 1, 2, 40} {
@@ -67,8 +67,8 @@ func TestShardedFair(t *testing.T) {
 	}
 }
 
-// TestShardedWakes: each of the consumers that sleep is woken for a shard of its
-// own, and the rest by Close.
+// TestShardedWakes: each sleeping consumer is woken for its own shard, the others
+// by Close.
 func TestShardedWakes(t *testing.T) {
 	for _, capacity := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {

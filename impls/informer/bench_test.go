@@ -29,7 +29,7 @@ type flow struct{ events chan watch.Event }
 func (f flow) ResultChan() <-chan watch.Event { return f.events }
 func (f flow) Stop()                          {}
 
-// counter is a handler that says when it was told of so many updates.
+// counter is a handler that signals after a number of updates.
 type counter struct {
 	left atomic.Int64
 	done *sync.WaitGroup

@@ -10,8 +10,7 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// TestLending has queues that lend what they hand over do so, unless the user
-// wants it otherwise.
+// TestLending: queues that can lend do so, unless HandOver is set.
 func TestLending(t *testing.T) {
 	for _, c := range []struct {
 		variant  string
@@ -30,7 +29,7 @@ func TestLending(t *testing.T) {
 	}
 }
 
-// TestMeasuredBatch has the controller find a batch path where there is one.
+// TestMeasuredBatch: the controller detects the batch path through the metrics.
 func TestMeasuredBatch(t *testing.T) {
 	name, err := cache.NewInformerName("test")
 	if err != nil {

@@ -46,11 +46,11 @@ func steps(of []string) *rapid.Generator[[]step] {
 	}), 10, 80)
 }
 
-// TestDifferential plays the same random steps to client-go's own informer and
-// to one on each variant, and compares what each handler is told between any two
-// moments at which nothing is under way: all of it in order where the queue
-// promises total order and nothing was listed again (a list has no order), else
-// in the order of each key. rapid prints the seed and reduces a difference.
+// TestDifferential runs the same random steps on client-go's informer and on one
+// per variant. Between two idle moments it compares the notifications of each
+// handler: in total order if the queue guarantees that and there was no relist (a
+// list has no order), otherwise per key. rapid prints the seed and shrinks a
+// difference.
 func TestDifferential(t *testing.T) {
 	for name, of := range map[string][]string{"relists": relists, "resyncs": resyncs} {
 		t.Run(name, func(t *testing.T) {

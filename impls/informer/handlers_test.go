@@ -61,7 +61,7 @@ func TestLateHandler(t *testing.T) {
 	})
 }
 
-// TestSyncedAfterInitialList holds back a handler that is there from the start.
+// TestSyncedAfterInitialList blocks a handler that was added before the start.
 func TestSyncedAfterInitialList(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const pods = 20
@@ -96,8 +96,8 @@ func TestSyncedAfterInitialList(t *testing.T) {
 	})
 }
 
-// TestSyncedAfterStored holds back the indexer, not a handler: what is not in
-// the store has not synced, and no handler has.
+// TestSyncedAfterStored blocks the indexer: before the store has the list,
+// neither informer nor handlers have synced.
 func TestSyncedAfterStored(t *testing.T) {
 	eachQueue(t, func(t *testing.T, opts informer.Options) {
 		h := newHold()
@@ -128,7 +128,7 @@ func TestSyncedAfterStored(t *testing.T) {
 	})
 }
 
-// TestEmptyListSyncs has nothing to tell.
+// TestEmptyListSyncs syncs handlers without notifications.
 func TestEmptyListSyncs(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		inf := newInformer(t, newSource(t), opts)
@@ -139,8 +139,8 @@ func TestEmptyListSyncs(t *testing.T) {
 	})
 }
 
-// TestSlowHandler blocks one handler: the others and the indexer go on, and what
-// it missed it is told afterwards, in order.
+// TestSlowHandler blocks one handler. The others and the indexer continue, and
+// the blocked one later receives all notifications in order.
 func TestSlowHandler(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const updates = 5000
@@ -248,7 +248,7 @@ func TestShutDownHandler(t *testing.T) {
 	})
 }
 
-// TestHandles has to do with what RemoveEventHandler is given.
+// TestHandles checks the arguments of RemoveEventHandler.
 func TestHandles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newSource(t)
@@ -292,8 +292,8 @@ func (e *eavesdropper) GetResourceVersion() string {
 	return e.Pod.GetResourceVersion()
 }
 
-// TestJoinBetweenStoreAndTelling lets a handler try to join when the indexer has
-// what the handlers have not been told yet.
+// TestJoinBetweenStoreAndTelling adds a handler after the indexer has changed and
+// before the handlers are notified.
 func TestJoinBetweenStoreAndTelling(t *testing.T) {
 	s := newScript()
 	inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
@@ -387,7 +387,8 @@ func TestGoexit(t *testing.T) {
 	})
 }
 
-// replica is a handler that does what it is told, and notes what makes no sense.
+// replica is a handler that applies its notifications and records inconsistent
+// ones.
 type replica struct {
 	mu      sync.Mutex
 	held    map[string]string
@@ -424,8 +425,8 @@ func (r *replica) OnDelete(obj any) {
 	delete(r.held, key(obj))
 }
 
-// TestComeAndGo lets handlers come and go in the middle of changes. Each is told
-// a story that makes sense, and the same end.
+// TestComeAndGo adds and removes handlers during changes. Each receives
+// consistent notifications and ends in the same state.
 func TestComeAndGo(t *testing.T) {
 	const seed = 1
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {

@@ -31,7 +31,7 @@ type feed struct {
 
 func newFeed() feed { return feed{watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 100})} }
 
-// lw lists what is given, as of version 1, and then watches the feed.
+// lw lists the given pods with version 1, and then watches the feed.
 func (f feed) lw(list ...*v1.Pod) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
@@ -45,7 +45,7 @@ func (f feed) lw(list ...*v1.Pod) cache.ListerWatcher {
 	}, source{})
 }
 
-// TestBookmark looks at the version that the store is at.
+// TestBookmark checks the version of the store.
 func TestBookmark(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		feed := newFeed()
@@ -258,7 +258,7 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestNeverRun leaves nothing behind; goleak looks.
+// TestNeverRun leaves no goroutine; goleak checks that.
 func TestNeverRun(t *testing.T) {
 	eachQueue(t, func(t *testing.T, opts informer.Options) {
 		inf := newInformer(t, newSource(t), opts)
@@ -281,7 +281,7 @@ func TestOnlooker(t *testing.T) {
 	})
 }
 
-// metricsProvider keeps what is measured.
+// metricsProvider records metrics.
 type metricsProvider struct {
 	mu     sync.Mutex
 	values map[string][]float64
@@ -316,8 +316,7 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 	return metric{p, "version"}
 }
 
-// TestMetrics looks at the figures, and whether the queue still does all it does
-// without.
+// TestMetrics checks the metrics, and that the measured queue keeps its methods.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		name, err := cache.NewInformerName("test")

@@ -30,8 +30,7 @@ func newDistributor(t *testing.T, handlers int) (a *distributor, called *sync.Wa
 	return a, called
 }
 
-// TestNothingIsAllocated tells batches of all sizes to handlers in a steady
-// state.
+// TestNothingIsAllocated distributes batches of all sizes in a steady state.
 func TestNothingIsAllocated(t *testing.T) {
 	for _, size := range []int{1, 7, blockSize, 1000} {
 		t.Run(fmt.Sprint("batch=", size), func(t *testing.T) {
@@ -52,8 +51,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestBacklogIsLetGo lets a handler fall far behind, and looks at what is left
-// of that when it has caught up.
+// TestBacklogIsLetGo lets a handler fall far behind, and checks the memory after
+// it has caught up.
 func TestBacklogIsLetGo(t *testing.T) {
 	const backlog = 100 * blockSize
 	entered, proceed := make(chan struct{}), make(chan struct{})

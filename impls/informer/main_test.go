@@ -59,7 +59,7 @@ func eachQueueInBubble(t *testing.T, f func(t *testing.T, opts informer.Options)
 	})
 }
 
-// totallyOrdered reports whether the queue hands over in the order of arrival.
+// totallyOrdered reports whether the queue delivers in arrival order.
 func totallyOrdered(t *testing.T, opts informer.Options) bool {
 	v, err := deltafifo.Lookup(opts.Variant)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c call) String() string {
 	return s
 }
 
-// recorder is a handler that keeps how it was called.
+// recorder is a handler that records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	calls []call
@@ -210,8 +210,7 @@ func resourceVersion(obj any) string {
 	return a.GetResourceVersion()
 }
 
-// hold is where handlers wait until they are let through, one by one or, in the
-// end, all.
+// hold blocks handlers until the test releases them, one at a time or all.
 type hold struct {
 	gate chan struct{}
 	once sync.Once

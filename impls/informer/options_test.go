@@ -55,7 +55,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestNewQueue is a contestant that isn't registered. It is told what it needs.
+// TestNewQueue uses a queue that is not registered, and checks its options.
 func TestNewQueue(t *testing.T) {
 	for _, delivery := range []deltafifo.Delivery{"", deltafifo.InOrder, deltafifo.PerKey} {
 		synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestNewQueue(t *testing.T) {
 	}
 }
 
-// TestShapes holds the functions to what takes them.
+// TestShapes checks the signatures against their callers.
 func TestShapes(t *testing.T) {
 	// controller-runtime v0.25.2, pkg/cache, Options.NewInformer.
 	type newInformer = func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer

@@ -24,7 +24,7 @@ func survive(t *testing.T) {
 	t.Cleanup(func() { utilruntime.ReallyCrash = was })
 }
 
-// panicker panics at additions, and notes when.
+// panicker panics at additions and records their times.
 type panicker struct {
 	clock
 	recorder
@@ -94,8 +94,8 @@ func TestStopAfterPanic(t *testing.T) {
 	})
 }
 
-// inProcess runs a test of this package in a process of its own, and returns
-// what it wrote.
+// inProcess runs a test of this package in its own process, and returns the
+// output.
 func inProcess(t *testing.T, test string, env ...string) (string, error) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=1m")
 	cmd.Env = append(os.Environ(), append(env, "WATCHLAB_INNER=1")...)
@@ -121,8 +121,8 @@ func TestPanicEndsProcess(t *testing.T) {
 	}
 }
 
-// TestMutationDetector has a handler that changes an object, which ends the
-// process where that is looked for.
+// TestMutationDetector: a handler changes an object, and the enabled detector
+// ends the process.
 func TestMutationDetector(t *testing.T) {
 	if inner() {
 		src := newSource(t)

@@ -15,8 +15,8 @@ import (
 	"watchlab/impls/informer"
 )
 
-// script is a queue that hands over what a test has written: batches, or what
-// Pop hands over if single is set.
+// script is a queue that delivers prepared batches, or prepared single deltas if
+// single is set.
 type script struct {
 	deltafifo.BatchQueue
 	// single is read where deltas are handed over.
@@ -45,7 +45,7 @@ func (s *script) queue(o deltafifo.Options) (deltafifo.Queue, error) {
 	return q, nil
 }
 
-// hand hands deltas over, and returns what process returned.
+// hand delivers deltas and returns the result of process.
 func (s *script) hand(deltas []cache.Delta) error {
 	h := handOver{deltas, make(chan error)}
 	s.handOver <- h
@@ -75,8 +75,8 @@ func (s *script) Close() {
 	close(s.closed)
 }
 
-// TestHandOvers feeds deltas by hand: what handlers are told, and the error, are
-// those of client-go's controller.go v0.37.
+// TestHandOvers delivers prepared deltas. Notifications and errors must be those
+// of client-go's controller.go v0.37.
 func TestHandOvers(t *testing.T) {
 	withoutKey := struct{}{}
 	replaced := func(objs ...any) cache.ReplacedAllInfo {

@@ -17,7 +17,7 @@ import (
 	"watchlab/impls/informer"
 )
 
-// logs keeps what is logged.
+// logs records log lines.
 type logs struct {
 	mu    sync.Mutex
 	lines []string
@@ -45,7 +45,7 @@ func (l *logs) count(words ...string) int {
 	return n
 }
 
-// clock notes at which second of the test a handler is told of a resync.
+// clock records the seconds of the test at which a handler receives a resync.
 type clock struct {
 	mu    sync.Mutex
 	start time.Time
@@ -60,7 +60,7 @@ func (c *clock) OnUpdate(_, _ any) {
 	c.at = append(c.at, time.Since(c.start).Seconds())
 }
 
-// times returns when it was told.
+// times returns the recorded seconds.
 func (c *clock) times() []float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,8 +51,8 @@ type verdict struct {
 	same, sameStatus bool
 }
 
-// verdict compares a received pod, which is number i of the update, with what
-// is held, unless that has been done.
+// verdict compares number i of the update with its held pod, or returns the
+// earlier result.
 func (s *source) verdict(e *entry, pod *v1.Pod, i int) verdict {
 	if i < len(s.verdicts) {
 		if v := s.verdicts[i]; v.pod == e.pod && v.status == e.status {
@@ -64,11 +64,11 @@ func (s *source) verdict(e *entry, pod *v1.Pod, i int) verdict {
 	return v
 }
 
-// judgedAtOnce is how many pods a goroutine is worth starting for.
+// judgedAtOnce is the minimum number of pods per goroutine.
 const judgedAtOnce = 32
 
-// judge compares the pods of an update with what is held, on as many cores as
-// there are, if most of them will have to be compared.
+// judge compares the pods of an update with the held ones on all cores, if most
+// of them must be compared.
 func (s *source) judge(update PodUpdate) {
 	s.verdicts = s.verdicts[:0]
 	workers := min(runtime.GOMAXPROCS(0), len(update.Pods)/judgedAtOnce)
@@ -86,18 +86,18 @@ func (s *source) judge(update PodUpdate) {
 	}
 	s.judgeRange(update.Pods, verdicts, 0, chunk)
 	others.Wait()
-	// Not earlier: until here, they are being written.
+	// Set it last: until here the goroutines write the verdicts.
 	s.verdicts = verdicts
 }
 
-// forgetVerdicts lets go of the pods that the verdicts were on.
+// forgetVerdicts drops the references to the compared pods.
 func (s *source) forgetVerdicts() {
 	clear(s.verdicts)
 	s.verdicts = s.verdicts[:0]
 }
 
-// unknown reports whether most of some pods have to be compared. It looks at a
-// few of them: whoever decodes one afresh decodes all.
+// unknown reports whether most of the pods must be compared. It samples a few: a
+// sender that decodes one pod anew decodes all of them.
 func (s *source) unknown(pods []*v1.Pod) bool {
 	const few = 8
 	n := 0
@@ -109,7 +109,7 @@ func (s *source) unknown(pods []*v1.Pod) bool {
 	return n > few/2
 }
 
-// toCompare returns the entry that a pod has to be compared with, or nil.
+// toCompare returns the entry that a pod must be compared with, or nil.
 func (s *source) toCompare(pod *v1.Pod) *entry {
 	if s.byPointer.get(pod) != nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"watchlab/impls"
 )
 
-// referenceVariant is the baseline of this module: kubelet's algorithm in our
-// own words, for where the real kubelet can't be linked.
+// referenceVariant is the baseline of this module: a reimplementation of
+// kubelet's algorithm, for modules that cannot link kubelet.
 func referenceVariant() Variant {
 	return Variant{
 		Name:     "reference",
@@ -30,14 +30,14 @@ func referenceVariant() Variant {
 	}
 }
 
-// reference merges as kubelet v1.31 does (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/config.go): O(pods) maps, comparisons and annotations for
-// each SET, with everybody else waiting until the receiver has taken the
-// outcome. It departs from kubelet in that it leaves received pods as they are
-// (kubelet writes its annotations into them), which saves it a map write a
-// pod, and in that a receiver who doesn't come can be given up by ctx.
+// reference merges like kubelet v1.31 (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/config.go). Each SET costs O(pods) map operations,
+// comparisons and annotations, and other callers wait until the receiver has
+// received the notifications. There are two differences. It does not write to
+// received pods (kubelet writes its annotations to them), which saves a map write
+// per pod. And ctx ends the wait for a receiver.
 //
-// A call that waits for the mutex doesn't look at its ctx until it has it.
+// A call that waits for the mutex checks its ctx only after it has locked it.
 type reference struct {
 	mux
 	mode     Mode
@@ -108,7 +108,7 @@ func (r *reference) Close() {
 	r.close(func() {}, func() { close(r.updates) })
 }
 
-// changes are the pods that an update changed, by what has to be told.
+// changes holds the pods that an update changed, by notification.
 type changes struct {
 	removes, adds, updates, deletes, reconciles []*v1.Pod
 
@@ -198,8 +198,8 @@ func (r *reference) dropDuplicates(source string, pods []*v1.Pod) []*v1.Pod {
 	return unique
 }
 
-// differ reports whether a received pod differs from the held one by more than
-// its status and kubelet's own annotations.
+// differ reports whether a received pod differs from the held one, apart from its
+// status and kubelet's own annotations.
 func differ(held, received *v1.Pod) bool {
 	return !reflect.DeepEqual(held.Spec, received.Spec) ||
 		!reflect.DeepEqual(held.Labels, received.Labels) ||
@@ -208,7 +208,7 @@ func differ(held, received *v1.Pod) bool {
 		annotationsDiffer(held.Annotations, received.Annotations)
 }
 
-// tell returns what has to be sent, in order.
+// tell returns the notifications to send, in order.
 func (r *reference) tell(source string, c changes) []PodUpdate {
 	var out []PodUpdate
 	add := func(op Op, pods []*v1.Pod) {
@@ -244,7 +244,7 @@ func (r *reference) tell(source string, c changes) []PodUpdate {
 	return out
 }
 
-// send sends what is unsent, oldest first, until ctx ends.
+// send sends the unsent notifications, oldest first, until ctx ends.
 func (r *reference) send(ctx context.Context) error {
 	for len(r.unsent) > 0 {
 		select {

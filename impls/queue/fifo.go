@@ -112,7 +112,7 @@ func (f *fifo) find(hash uint64, key keys.Key) *entry {
 	return nil
 }
 
-// match returns the entry that a slot leads to, if it is that of the key.
+// match returns the entry at a slot's position if it has the key, or nil.
 func (f *fifo) match(slot uint64, tag uint32, hash uint64, key keys.Key) *entry {
 	if uint32(slot>>32) != tag || f.stale(slot) {
 		return nil
@@ -123,17 +123,18 @@ func (f *fifo) match(slot uint64, tag uint32, hash uint64, key keys.Key) *entry 
 	return nil
 }
 
-// stale reports that a slot's position isn't in the queue.
+// stale reports whether a slot's position is no longer queued.
 func (f *fifo) stale(slot uint64) bool { return uint32(slot)-f.head >= f.tail-f.head }
 
-// upsert returns the entry of a key; a fresh one, whose other fields are zero,
-// where it did not wait. It is valid until the next call of upsert or remove.
+// upsert returns the entry of a key. If the key is not queued, it adds a fresh
+// entry whose other fields are zero. The entry is valid until the next upsert or
+// remove.
 func (f *fifo) upsert(hash uint64, key keys.Key) (e *entry, fresh bool) {
 	if f.used >= len(f.slots)/4*3 {
 		f.rebuild()
 	}
 	mask, tag := uint32(len(f.slots)-1), tagOf(hash)
-	// The first stale slot on the way, if there is one, is used again.
+	// The first stale slot of the probe is reused.
 	place, free := uint32(0), true
 	i := uint32(hash) & mask
 	for ; f.slots[i] != 0; i = (i + 1) & mask {
@@ -149,7 +150,8 @@ func (f *fifo) upsert(hash uint64, key keys.Key) (e *entry, fresh bool) {
 		place = i
 		f.used++
 	}
-	// push may move the entries, but not their positions, nor the slots.
+	// push may move the entries. It changes neither their positions nor the
+	// slots.
 	e = f.push()
 	f.slots[place] = uint64(tag)<<32 | uint64(f.tail-1)
 	e.key, e.hash = key, hash
@@ -165,8 +167,8 @@ func (f *fifo) push() *entry {
 	return f.at(f.tail - 1)
 }
 
-// remove takes an entry out. O(1), save that the buffer is copied when gaps
-// prevail in it, and when it halves.
+// remove removes an entry. O(1), except that the buffer is copied when gaps
+// outnumber entries and when it halves.
 func (f *fifo) remove(e *entry) {
 	switch e {
 	case f.at(f.head):
@@ -195,9 +197,8 @@ func (f *fifo) remove(e *entry) {
 	}
 }
 
-// takeReady takes out the entry that has waited longest of those that aren't
-// held, of which there must be one, and returns what it was. O(entries that are
-// held before it), as those move up to where it was.
+// takeReady removes and returns the oldest entry that is not held. There must be
+// one. O(held entries before it), which move up.
 func (f *fifo) takeReady() entry {
 	p := f.head
 	for f.at(p).held || f.at(p).gap {
@@ -224,7 +225,7 @@ func (f *fifo) takeReady() entry {
 	return out
 }
 
-// move brings an entry to another position, whose entry is gone.
+// move moves an entry to the free position to.
 func (f *fifo) move(from, to uint32) {
 	e := f.at(from)
 	mask, tag := uint32(len(f.slots)-1), tagOf(e.hash)
@@ -236,7 +237,7 @@ func (f *fifo) move(from, to uint32) {
 	*f.at(to) = *e
 }
 
-// clear takes all entries out.
+// clear removes all entries.
 func (f *fifo) clear() {
 	*f = fifo{}
 }
@@ -250,7 +251,7 @@ func (f *fifo) resize(n int) {
 	}
 }
 
-// close moves the entries together, so that there are no gaps.
+// close removes the gaps between entries.
 func (f *fifo) close() {
 	to := f.head
 	for p := f.head; p != f.tail; p++ {
@@ -267,8 +268,7 @@ func (f *fifo) close() {
 	f.rebuild()
 }
 
-// rebuild makes the table anew from what waits, so that half of it is free at
-// least.
+// rebuild rebuilds the table from the queued entries, at most half full.
 func (f *fifo) rebuild() {
 	n := max(minSlots, len(f.slots))
 	for n < 2*f.len() {

@@ -295,8 +295,8 @@ func (q *sharded) sleep() bool {
 	return true
 }
 
-// take returns what is popped next and its shard, or false when the queue
-// is closed and drained. The key is in hand.
+// take removes and returns the next key and its shard, or false when the queue is
+// closed and empty. The key is then in process.
 func (q *sharded) take() (e entry, i int, ok bool) {
 	for {
 		ready := q.ready.Load()
