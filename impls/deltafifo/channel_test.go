@@ -34,8 +34,8 @@ func mustDo(t *testing.T, errs ...error) {
 	}
 }
 
-// popNames takes until the queue is closed and drained, and returns the names in
-// the order in which they came.
+// popNames pops until the queue is closed and empty, and returns the names in
+// order.
 func popNames(t *testing.T, q Queue) []string {
 	t.Helper()
 	var names []string
@@ -53,8 +53,8 @@ func popNames(t *testing.T, q Queue) []string {
 	}
 }
 
-// TestChannelOwnerEnds: after Close the owner is gone though nobody takes, and
-// what it left is handed over, also what was still in the channel.
+// TestChannelOwnerEnds: after Close the owner ends without a consumer. The
+// backlog, including items still in the channel, is popped later.
 func TestChannelOwnerEnds(t *testing.T) {
 	for _, capacity := range []int{0, 3 * chunk} {
 		for _, d := range []Delivery{InOrder, PerKey} {
@@ -89,8 +89,8 @@ func TestChannelOwnerEnds(t *testing.T) {
 	}
 }
 
-// TestChannelQuestionBeside: what one question makes the owner receive is handed
-// to the consumer whose question waits.
+// TestChannelQuestionBeside: items that the owner receives for one request answer
+// the pending request of the consumer.
 func TestChannelQuestionBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// An owner that is told what to do.
@@ -116,8 +116,8 @@ func TestChannelQuestionBeside(t *testing.T) {
 	})
 }
 
-// TestChannelTokens: each place is one token, which goes back however the delta
-// ends.
+// TestChannelTokens: each unit of capacity is one token, which is returned
+// however the delta leaves.
 func TestChannelTokens(t *testing.T) {
 	q := newQueue[*channel](t, channelVariant(), Options{Delivery: PerKey, Capacity: 8})
 	held := func(want int) {
@@ -143,8 +143,8 @@ func TestChannelTokens(t *testing.T) {
 	held(0)
 }
 
-// TestChannelCloseAmidSends: Close counts those that are about to send; what
-// they were promised is handed over.
+// TestChannelCloseAmidSends: Close counts producers that are about to send, and
+// their items are popped.
 func TestChannelCloseAmidSends(t *testing.T) {
 	for range 50 {
 		q := newQueue[*channel](t, channelVariant(), Options{})

@@ -16,8 +16,8 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// upstreamOf names the baseline that a variant must not be told from, by
-// delivery and by whether it has KnownObjects.
+// upstreamOf names the baseline with the same behavior, by delivery and
+// KnownObjects.
 func upstreamOf(d deltafifo.Delivery, known bool) string {
 	switch {
 	case d == deltafifo.PerKey:
@@ -29,11 +29,9 @@ func upstreamOf(d deltafifo.Delivery, known bool) string {
 	}
 }
 
-// TestDifferential plays the same random operations into a variant and into
-// client-go's own queue and compares everything that can be seen: each
-// hand-over, the length, HasSynced, errors, and what the consumer's store holds
-// in the end. rapid prints the seed and reduces a difference to a short
-// sequence.
+// TestDifferential runs the same random operations on a variant and on
+// client-go's queue. It compares each pop, the length, HasSynced, errors, and the
+// final store of the consumer. rapid prints the seed and shrinks a difference.
 func TestDifferential(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		if v.Baseline() {
@@ -155,15 +153,15 @@ func play(t *rapid.T, pair [2]*consumer) {
 	}
 }
 
-// consumer takes from a queue into a store, and remembers what it saw.
+// consumer pops into a store and records the pops.
 type consumer struct {
 	queue    deltafifo.Queue
 	delivery deltafifo.Delivery
 	batch    bool
 	store    cache.Store
-	// seen are the hand-overs, in words.
+	// seen has the pops in words.
 	seen []string
-	// compared of them were equal to the other's.
+	// compared is the number of pops that were compared.
 	compared int
 }
 
@@ -180,7 +178,7 @@ func newConsumer(t *rapid.T, impl string, opts deltafifo.Options, known, batch b
 	return c
 }
 
-// sorted lists keys in order, so that two queues that ask find the same.
+// sorted lists keys in order, so that both queues get the same list.
 type sorted struct{ cache.Store }
 
 func (s sorted) ListKeys() []string { return slices.Sorted(slices.Values(s.Store.ListKeys())) }
@@ -249,9 +247,9 @@ func version(obj any) string {
 	}
 }
 
-// same compares two consumers. Upstream's DeltaFIFO walks a map for its
-// tombstones, so that with per-key delivery the order between keys is compared
-// by what each holds in the end, and each hand-over on its own.
+// same compares two consumers. Upstream's DeltaFIFO creates tombstones in map
+// order. So with per-key delivery it compares final states and single pops, but
+// not the order between keys.
 func (c *consumer) same(t *rapid.T, other *consumer) {
 	t.Helper()
 	if a, b := c.queue.Len(), other.queue.Len(); a != b {

@@ -100,7 +100,7 @@ func TestShardedWakes(t *testing.T) {
 					t.Errorf("%d consumers are in process, though %d shards have something", n, number+1)
 				}
 			}
-			// More of a shard that is in somebody's hands is for nobody else.
+			// No other consumer may take events of a shard in process.
 			mustDo(t, q.Add(inShard(q, 0, 2)[1]))
 			synctest.Wait()
 			if n := inside.Load(); n != 4 {
@@ -123,8 +123,8 @@ func TestShardedWakes(t *testing.T) {
 	}
 }
 
-// TestShardedClosedWhileHeld: nothing waits, so who sleeps is told at once,
-// though another consumer still processes.
+// TestShardedClosedWhileHeld: without queued events, Close wakes sleeping
+// consumers at once, while another consumer still processes.
 func TestShardedClosedWhileHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue[*sharded](t, shardedVariant(), Options{})
@@ -152,11 +152,11 @@ func TestShardedClosedWhileHeld(t *testing.T) {
 	})
 }
 
-// TestShardedInitial: the flag is the key's own, and HasSynced waits for the last
-// shard, whoever has it.
+// TestShardedInitial: isInInitialList depends on the key, and HasSynced waits for
+// the last shard.
 func TestShardedInitial(t *testing.T) {
 	q := newQueue[*sharded](t, shardedVariant(), Options{Shards: 2})
-	// The turn of what comes later is before that of the last of the list.
+	// A later event is popped before the last one of the list.
 	first, second := inShard(q, 0, 3), inShard(q, 1, 2)
 	mustDo(t, q.Replace([]any{first[0], first[1], first[2], second[0]}, "1"), q.Add(second[1]))
 	initial := map[string]bool{first[0].Name: true, first[1].Name: true, first[2].Name: true, second[0].Name: true, second[1].Name: false}
@@ -185,8 +185,8 @@ func TestShardedInitial(t *testing.T) {
 	}
 }
 
-// TestShardedReplaceWhole: who is handed the first of a list finds that all the
-// rest of it waits.
+// TestShardedReplaceWhole: when the first object of a list is popped, all others
+// are queued.
 func TestShardedReplaceWhole(t *testing.T) {
 	const listed = 64
 	q := newQueue[*sharded](t, shardedVariant(), Options{Shards: 8})
@@ -210,7 +210,7 @@ func TestShardedReplaceWhole(t *testing.T) {
 	}
 }
 
-// locked is a store that looks at the shards when it is listed.
+// locked is a store that checks the shard locks when it is listed.
 type locked struct {
 	cache.Store
 	listed func()
@@ -221,8 +221,8 @@ func (l locked) ListKeys() []string {
 	return l.Store.ListKeys()
 }
 
-// TestShardedListsLocked: what is known is listed with every shard locked, so
-// that nobody is done with a key between that and what is made of it.
+// TestShardedListsLocked: known objects are listed with all shards locked, so
+// that no process returns before their deltas are queued.
 func TestShardedListsLocked(t *testing.T) {
 	var q *sharded
 	store := locked{cache.NewStore(cache.MetaNamespaceKeyFunc), func() {
@@ -237,8 +237,8 @@ func TestShardedListsLocked(t *testing.T) {
 	mustDo(t, q.Replace([]any{named("a")}, "1"), q.Resync())
 }
 
-// consumers takes from several goroutines until the queue is closed and drained.
-// process is called with no key in two of them at once, or the test fails.
+// consumers pops from several goroutines until the queue is closed and empty. It
+// fails if a key is in process twice at once.
 func consumers(t *testing.T, q *sharded, n int, process func([]cache.Delta)) (wait func()) {
 	var mu sync.Mutex
 	newestInProcess := map[string]bool{}
@@ -276,8 +276,8 @@ func consumers(t *testing.T, q *sharded, n int, process func([]cache.Delta)) (wa
 	return wg.Wait
 }
 
-// TestShardedStorm: many producers and consumers, lists and a Close at any time.
-// Whatever is under way, the consumers end with what was told last.
+// TestShardedStorm: many producers and consumers, lists and a Close at random
+// times. The consumers end with the last sent objects.
 func TestShardedStorm(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -24,14 +24,13 @@ import (
 // recordedSources share the pods of a recording.
 var recordedSources = []string{merge.APISource, merge.FileSource, merge.HTTPSource}
 
-// maxEvents of a recording are played.
+// maxEvents is the maximum number of events per recording.
 const maxEvents = 600
 
-// TestRecordedStreams plays what was recorded from a real control plane through
-// every variant, with several sources at once: each source must tell what it
-// tells through the reference, in that order, and the state must be the same in
-// the end. It does so with lists and with incremental updates, which must come
-// to the same state.
+// TestRecordedStreams runs recordings of a real control plane through every
+// variant, with several concurrent sources. Each source must send the
+// notifications of the reference in the same order, and the final state must be
+// equal. Lists and incremental updates must give the same state.
 func TestRecordedStreams(t *testing.T) {
 	names := []string{"recorded-nodeloss", "recorded-gang"}
 	if raced {
@@ -110,15 +109,15 @@ func streamsOf(events []storm.Event) (lists, incremental map[string][]merge.PodU
 
 func compareUIDs(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) }
 
-// heard is what a receiver was told.
+// heard is the received notifications.
 type heard struct {
-	// told by each source, in order.
+	// told has the notifications of each source, in order.
 	told map[string][]merge.PodUpdate
-	// state in the end, by source and UID.
+	// state is the final state by source and UID.
 	state map[string]*v1.Pod
 }
 
-// playStreams plays the streams of all sources at once.
+// playStreams runs the streams of all sources concurrently.
 func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[string][]merge.PodUpdate) heard {
 	t.Helper()
 	m, err := v.New(opts)

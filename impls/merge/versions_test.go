@@ -11,10 +11,9 @@ import (
 	"watchlab/impls/merge"
 )
 
-// TestVersionsAreBelieved: a pod of the API server that has the
-// resourceVersion received last isn't compared; a pod of another source is, and
-// so is one without a version. This is where our variants depart from kubelet,
-// which would tell of the lie.
+// TestVersionsAreBelieved: a pod from the API server with its last
+// resourceVersion is not compared. A pod from another source or without a version
+// is. Here our variants deviate from kubelet, which would detect the difference.
 func TestVersionsAreBelieved(t *testing.T) {
 	lie := func(pod *v1.Pod) *v1.Pod {
 		other := pod.DeepCopy()
@@ -49,7 +48,7 @@ func TestVersionsAreBelieved(t *testing.T) {
 	}
 }
 
-// tell returns what updates of a source make a merger send.
+// tell returns the notifications of a source's updates.
 func tell(t *testing.T, v merge.Variant, source string, updates ...merge.PodUpdate) []merge.PodUpdate {
 	t.Helper()
 	m, err := v.New(merge.Options{})

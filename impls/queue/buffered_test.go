@@ -13,9 +13,8 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// heldUp is an inbox in which a producer has claimed a place and is suspended
-// before it fills it, as the lock-free ring allows: what is behind it has been
-// pushed, and can't be taken.
+// heldUp is an inbox with a claimed but unpublished position, as the lock-free
+// ring allows. Items behind it are pushed but cannot be taken.
 type heldUp struct {
 	inbox
 
@@ -48,8 +47,8 @@ func (l *heldUp) Wait(ctx context.Context) error {
 	return l.inbox.Wait(ctx)
 }
 
-// TestProducerHeldUp: a Pop that begins when an update has returned sees it also
-// where another producer, ahead of it, is suspended.
+// TestProducerHeldUp: a Pop sees an update that returned before it, while an
+// earlier producer is suspended.
 func TestProducerHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &heldUp{after: 1, filled: make(chan struct{})}
@@ -98,7 +97,7 @@ func TestProducerHeldUp(t *testing.T) {
 	})
 }
 
-// TestCapacityBeyondTheLine: the capacity may be larger than the line is long.
+// TestCapacityBeyondTheLine: Capacity may exceed the size of the inbox.
 func TestCapacityBeyondTheLine(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -134,8 +133,8 @@ func TestCapacityBeyondTheLine(t *testing.T) {
 	q.Close()
 }
 
-// TestLineIsShort: many updates of few keys behind a slow handler wait as few
-// keys, not as many events.
+// TestLineIsShort: behind a slow handler, many updates of few keys use the memory
+// of few keys.
 func TestLineIsShort(t *testing.T) {
 	q, err := New("ring", Options{})
 	if err != nil {

@@ -13,15 +13,13 @@ import (
 	"watchlab/impls/queue"
 )
 
-// TestDifferential plays the same random operations into a variant and into
-// client-go's FIFO and compares what can be seen: each hand-over, the length,
-// HasSynced, errors. rapid prints the seed and reduces a difference to a short
-// sequence.
+// TestDifferential runs the same random operations on a variant and on
+// client-go's FIFO. It compares each pop, the length, HasSynced and errors. rapid
+// prints the seed and shrinks a difference.
 //
-// What the contract leaves open is not compared. Between operations that leave
-// the order of keys open and the next time that nothing waits, keys are compared
-// as a set, all at once; HasSynced where upstream's count of the initial list is
-// what has been processed of it.
+// It does not compare what the contract leaves undefined. After an operation with
+// undefined key order, keys are compared as a set until the queue is empty.
+// HasSynced is compared only while upstream counts the initial list correctly.
 func TestDifferential(t *testing.T) {
 	for _, v := range queue.Variants() {
 		if v.Baseline() {
@@ -51,14 +49,15 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// differ plays into upstream's queue and a variant.
+// differ runs operations on upstream's queue and a variant.
 type differ struct {
 	queues [2]queue.Queue
 	rv     int
 	begun  bool
-	// open: the order of what waits is left open; always, as of the shards.
+	// open: the order of queued keys is undefined; always: permanently, because
+	// of shards.
 	open, always bool
-	// unsynced: upstream's HasSynced is not that of the contract.
+	// unsynced: upstream's HasSynced deviates from the contract.
 	unsynced bool
 }
 
@@ -136,7 +135,7 @@ func (d *differ) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// take returns what is popped, in words.
+// take pops once and returns the result in words.
 func take(t *rapid.T, q queue.Queue) (word string) {
 	t.Helper()
 	if _, err := q.Pop(func(obj any, _ bool) error {
@@ -149,7 +148,7 @@ func take(t *rapid.T, q queue.Queue) (word string) {
 	return word
 }
 
-// drain takes all that waits from both, and compares the sets.
+// drain pops all keys from both queues and compares the sets.
 func (d *differ) drain(t *rapid.T) {
 	t.Helper()
 	var words [2][]string

@@ -16,9 +16,8 @@ type delta struct {
 	object any
 }
 
-// pipe is what the benchmark compares: put is for the producers, get fills at
-// most len(dst) and waits for at least one, done tells get that nothing comes
-// any more.
+// pipe is a queue under benchmark. Producers call put. get fills at most len(dst)
+// and waits for at least one value. done says that no value follows.
 type pipe interface {
 	put(delta)
 	get(dst []delta) int
@@ -74,10 +73,10 @@ func (p chanPipe) get(dst []delta) int {
 
 func (p chanPipe) done() { close(p) }
 
-// mutexPipe is the best plain queue: the consumer swaps slices under the lock,
-// and is signalled only when it waits.
+// mutexPipe is the best simple queue: the consumer swaps slices under the lock,
+// and producers signal only a waiting consumer.
 type mutexPipe struct {
-	// taken and at are the consumer's.
+	// taken and at are owned by the consumer.
 	taken []delta
 	at    int
 
@@ -128,9 +127,9 @@ func (p *mutexPipe) done() {
 	p.cond.Signal()
 }
 
-// BenchmarkRing moves values from producers, which push as fast as they can, to
-// one consumer, which takes up to 256 at once. An operation is a round of
-// 65,536 events, all of which have reached the consumer when it ends.
+// BenchmarkRing moves values from producers at full speed to one consumer, which
+// pops up to 256 at once. An operation is a round of 65,536 events, which ends
+// when the consumer has received all of them.
 func BenchmarkRing(b *testing.B) {
 	const capacity, round = 1024, 1 << 16
 	for _, impl := range []struct {

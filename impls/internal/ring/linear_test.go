@@ -28,10 +28,9 @@ type state struct {
 	closed bool
 }
 
-// model is a FIFO of which a pop may take fewer than there are, and a push to a
-// bounded queue may find no room where there is some: what the package says it
-// does not promise. All else is strict: order, nothing lost or invented, no
-// more than the capacity, Close.
+// model is a FIFO with the weak points of the package contract: a pop may take
+// fewer values than there are, and a push to a bounded queue may find it full too
+// early. All else is strict: order, no loss, no duplicates, capacity, Close.
 func model(capacity int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return state{} },
@@ -96,8 +95,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// history runs random operations and records them. The last come one after the
-// other, so that what is lost shows.
+// history runs random operations and records them. The last ones are sequential,
+// so that a lost value is detected.
 func history(ctx context.Context, q ring.Queue[int], seed uint64) []porcupine.Operation {
 	const producers, each = 3, 6
 	start := time.Now()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCleared: once popped, a value is the garbage collector's, whether or not
-// its place has been used again.
+// TestCleared: a popped value can be garbage collected, whether or not its slot
+// was reused.
 func TestCleared(t *testing.T) {
 	for _, s := range shapes(0, 1, 7, 1024) {
 		q := newQueue[*[64]byte](t, s)
@@ -42,8 +42,7 @@ func TestCleared(t *testing.T) {
 	}
 }
 
-// TestSteadyState: a queue that has seen its usual length allocates nothing for
-// an event.
+// TestSteadyState: a queue at its usual length allocates nothing per event.
 func TestSteadyState(t *testing.T) {
 	for _, s := range allShapes {
 		q := newQueue[any](t, s)

@@ -13,7 +13,8 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// event says who pushed it and as which; check tells torn or unwritten values.
+// event has its producer and sequence number; check detects torn or unwritten
+// values.
 type event struct {
 	producer, n int
 	check       int
@@ -21,8 +22,8 @@ type event struct {
 
 func newEvent(producer, n int) event { return event{producer, n, producer ^ n ^ 0x5ca1ab1e} }
 
-// account is what a consumer has seen: each producer's events in order, none
-// lost, none twice.
+// account is the next expected event of each producer: in order, none lost, none
+// duplicated.
 type account struct{ next []int }
 
 func (a *account) see(e event) error {
@@ -59,8 +60,8 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 	}
 }
 
-// TestStress: whatever the interleaving, each producer's events come once and
-// in order.
+// TestStress: in every interleaving, the events of each producer are popped once
+// and in order.
 func TestStress(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for _, producers := range []int{1, 2, 8} {
@@ -102,8 +103,8 @@ func TestStress(t *testing.T) {
 	})
 }
 
-// TestClose: at whatever moment Close comes, what was accepted is popped, what
-// was refused is not, and all come home.
+// TestClose: Close at a random time. Accepted values are popped, refused ones are
+// not, and all goroutines return.
 func TestClose(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 60 {
@@ -158,8 +159,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCancel: producers that give up while they wait for room lose no wake-up
-// of those that don't, and what they gave up is not in the queue.
+// TestCancel: producers that cancel their wait for room take no wake-up from
+// others, and their values are not queued.
 func TestCancel(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		const producers, each = 8, 300
