@@ -11,21 +11,20 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// Mutant is a variant that is broken on purpose.
+// Mutant is a variant with a deliberate bug.
 type Mutant struct {
 	Variant
-	// Broken says what is wrong with it.
+	// Broken describes the bug.
 	Broken string
-	// Check is the one of package deltafifotest that must find it, as the name
-	// of its subtest.
+	// Check is the name of the subtest that must detect it.
 	Check string
-	// In is the arrangement to look for it in: a pattern for each part of its
-	// name, up to the path.
+	// In restricts the setups by a pattern of their subtest names; empty means
+	// all.
 	In string
 }
 
-// Mutants returns a variant for each mistake that the suite has to find. Each
-// is cond or sharded with a part replaced.
+// Mutants returns one variant per bug. Each is cond or sharded with one part
+// replaced.
 func Mutants() []Mutant {
 	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
 	return append([]Mutant{
@@ -60,7 +59,7 @@ func Mutants() []Mutant {
 	}, shardMutants()...)
 }
 
-// maker makes a queue of options that are complete.
+// maker builds a queue from complete options.
 type maker func(Options) (Queue, error)
 
 func mutant(name, broken, check, in string, m maker) Mutant {
@@ -114,7 +113,7 @@ func onInOrder(replace func(*inOrder) backlog) maker {
 	})
 }
 
-// onPerKey breaks the backlog of per-key delivery.
+// onPerKey adds a bug to the backlog of per-key delivery.
 func onPerKey(how func(*keysMutant)) maker {
 	return onBacklog(func(b backlog) backlog {
 		k, ok := b.(*perKey)
@@ -158,7 +157,7 @@ func (q *twoAtOnce) Pop(process cache.PopProcessFunc) (any, error) {
 	return deltas, process(cache.Deltas(deltas), !q.HasSynced())
 }
 
-// panicky forgets that process panicked.
+// panicky ignores a panic of process.
 type panicky struct {
 	*buffered
 	after *afterPanic
@@ -217,7 +216,7 @@ func (q *twiceTransformed) Update(obj any) error {
 	return q.buffered.Update(obj)
 }
 
-// mixed has two parts, and gives each event to the next.
+// mixed has two queues and distributes events in turn.
 type mixed struct {
 	*buffered
 	other *buffered
@@ -248,7 +247,7 @@ func (q *mixed) Update(obj any) error { return q.part().Update(obj) }
 func (q *mixed) Len() int             { return q.buffered.Len() + q.other.Len() }
 func (q *mixed) Close()               { q.buffered.Close(); q.other.Close() }
 
-// next returns a part that has something, or is closed.
+// next returns a queue that has events or is closed.
 func (q *mixed) next() *buffered {
 	for {
 		for range 2 {

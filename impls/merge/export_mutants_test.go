@@ -14,7 +14,7 @@ import (
 // Mutant is a variant that is broken on purpose.
 type Mutant struct {
 	Variant
-	// Broken says what is wrong with it.
+	// Broken describes the bug.
 	Broken string
 	// Check is the one of package mergetest that must find it.
 	Check string

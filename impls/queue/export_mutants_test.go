@@ -13,7 +13,7 @@ import (
 // Mutant is a variant that is broken on purpose.
 type Mutant struct {
 	Variant
-	// Broken says what is wrong with it.
+	// Broken describes the bug.
 	Broken string
 	// Check is the one of package queuetest that must find it.
 	Check string

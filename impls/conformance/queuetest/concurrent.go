@@ -438,7 +438,7 @@ func closeDuringPushes(t *testing.T, s setup) {
 	}
 }
 
-// contextDuringPushes ends the context, which producers see that find no room.
+// contextDuringPushes ends the context; producers that wait for room return.
 func contextDuringPushes(t *testing.T, s setup) {
 	for range max(1, 4-s.Capacity) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -468,8 +468,8 @@ func contextDuringPushes(t *testing.T, s setup) {
 	}
 }
 
-// lenNeverUnderstates: Len counts what was accepted and not popped, save for
-// what a pop is about to pass to process.
+// lenNeverUnderstates: Len counts all accepted events that are not popped, except
+// those that a pop is about to process.
 func lenNeverUnderstates(t *testing.T, s setup) {
 	const producers, each = 2, 60
 	s.BatchSize = 3
@@ -564,9 +564,9 @@ func replaceDuringPushes(t *testing.T, s setup) {
 	}
 }
 
-// replaceIsAtomic: a consumer that has seen an object of a list sees none of
-// those that the list replaced. There is one consumer, as the moment of a pop is
-// not known among several.
+// replaceIsAtomic: after the first object of a list, a consumer receives no
+// object that the list replaced. There is one consumer, because the order of pops
+// among several is unknown.
 func replaceIsAtomic(t *testing.T, s setup) {
 	const lists, keys = 60, 40
 	r := s.new(t)

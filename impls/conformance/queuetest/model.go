@@ -23,16 +23,16 @@ type model interface {
 	resync(err error) error
 	bookmark(resourceVersion string, err error) error
 	close()
-	// cancel is the end of the context of producers that wait for room.
+	// cancel ends the context of producers that wait for room.
 	cancel()
 
-	// popped is the call of process of a consumer, done the return of process;
-	// applied says whether the store was updated. afterDone returns the states
-	// that done may lead to, and leaves this one.
+	// popped is the call of process by a consumer; done is its return. applied
+	// says whether the store was updated. afterDone returns the possible states
+	// after done and does not change this one.
 	popped(consumer int, p popped) error
 	done(consumer int, applied bool)
 	afterDone(consumer int) []model
-	// ended is a pop that returned ErrFIFOClosed.
+	// ended is a pop that returned [cache.ErrFIFOClosed].
 	ended() error
 
 	len() int
@@ -63,23 +63,23 @@ type deltaModel struct {
 	concurrent bool
 
 	queued contents
-	// line are calls that were accepted and have not taken effect. Only a
-	// concurrent model delays them.
+	// line holds accepted calls that have not taken effect. Only a concurrent
+	// model delays them.
 	line  []item
 	store map[string]any
-	// process is what each consumer processes.
+	// process holds the deltas in process by consumer.
 	process map[int][]delta
 
 	closed, canceled bool
 	begun, synced    bool
 	initial          int // deltas or keys of the initial list to be processed
 
-	// used is how much capacity is in use, slack how much more may be: that of
-	// dropped deltas is given back some time before the queue is empty.
+	// used is the capacity in use. slack is further capacity that may be in use:
+	// that of dropped deltas is freed some time before the queue is empty.
 	used, slack int
 }
 
-// item is a call of a producer that takes effect in its turn.
+// item is an accepted call.
 type item struct {
 	kind    kind
 	delta   delta
@@ -94,20 +94,20 @@ func (i item) String() string {
 	return i.delta.String()
 }
 
-// contents is what is queued, as a delivery has it.
+// contents is the queued deltas in the form of a delivery.
 type contents interface {
 	event(m *deltaModel, d delta)
 	replace(m *deltaModel, list []any)
 	resync(m *deltaModel)
 	pop(m *deltaModel, p popped) ([]delta, error)
-	// mark marks everything as part of the initial list, and counts it.
+	// mark marks all deltas as part of the initial list and returns their number.
 	mark() int
 	len() int
 	clone() contents
 	write(b *strings.Builder)
 }
 
-// delta is a queued one.
+// delta is a queued delta.
 type delta struct {
 	typ       cache.DeltaType
 	obj       any

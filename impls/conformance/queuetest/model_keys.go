@@ -13,12 +13,12 @@ import (
 // keysModel is the contents of a queue with per-key delivery.
 type keysModel struct {
 	entries map[string]*entry
-	// order holds the entries in the order in which they began to wait, from
-	// head on; among them some that are gone.
+	// order holds the entries from head on in queue order, including removed
+	// ones.
 	order []*entry
 	head  int
 
-	// rank is that of the next key; keys of one call have the same.
+	// rank is that of the next key; keys of one call have equal ranks.
 	rank int
 	// seen is memory of unique.
 	seen map[string]struct{}

@@ -11,10 +11,10 @@ import (
 
 // lineModel is the contents of a queue with in-order delivery.
 type lineModel struct {
-	// deltas from head on wait; those before are gone.
+	// deltas are queued from head on; earlier ones are popped.
 	deltas []delta
 	head   int
-	// groups counts the lists that buried something.
+	// groups counts the lists that queued tombstones.
 	groups int
 }
 

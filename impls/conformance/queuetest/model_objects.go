@@ -23,7 +23,7 @@ type objectModel struct {
 
 	lists         int
 	begun, synced bool
-	// epoch is the list that HasSynced waits for, left how many of its keys.
+	// epoch is the list that HasSynced waits for; left counts its remaining keys.
 	epoch, left int
 	// uncertain: the contract does not determine HasSynced.
 	uncertain bool

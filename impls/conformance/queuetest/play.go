@@ -19,7 +19,7 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// material is what operations are about.
+// material is the objects of the operations.
 type material struct {
 	keys     int             // default 12
 	objects  []metav1.Object // if set, arg is an index, and of replace a length
