@@ -192,8 +192,11 @@ func TestCoalescedJourney(t *testing.T) {
 			}
 		}}
 	})
-	if _, runErr, checkErr := play(probe.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
-		t.Fatal(runErr, checkErr)
+	// Which of the sampled events the queue coalesces depends on the scheduler.
+	for round := 0; coalesced == 0 && round < 50; round++ {
+		if _, runErr, checkErr := play(probe.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
+			t.Fatal(runErr, checkErr)
+		}
 	}
 	if coalesced == 0 {
 		t.Error("nothing was coalesced")
