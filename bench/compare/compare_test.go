@@ -18,6 +18,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/compare"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -153,7 +154,7 @@ func TestGolden(t *testing.T) {
 		if err := write(&got); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, got.String())
+		golden.Check(t, name, got.String())
 	}
 }
 

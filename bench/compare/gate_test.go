@@ -14,6 +14,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/compare"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 )
 
@@ -422,7 +423,7 @@ func TestTextIsGolden(t *testing.T) {
 	if err := v.Text(&got); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "gate.txt", got.String())
+	golden.Check(t, "gate.txt", got.String())
 	var decoded compare.Judgement
 	got.Reset()
 	if err := v.JSON(&got); err != nil {

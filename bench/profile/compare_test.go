@@ -10,6 +10,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/profile"
 )
 
@@ -116,7 +117,7 @@ func TestCompareText(t *testing.T) {
 			if err := table.Text(&got, tc.n); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".txt", got.String())
+			golden.Check(t, name+".txt", got.String())
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -116,7 +117,7 @@ func TestBrief(t *testing.T) {
 				t.Fatal(err)
 			}
 			fits(t, b.String())
-			golden(t, name, b.String())
+			golden.Check(t, name, b.String())
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/stats"
@@ -185,7 +186,7 @@ func TestGolden(t *testing.T) {
 			if err := write(&got, outcome()); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, got.String())
+			golden.Check(t, name, got.String())
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/perf/benchunit"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/internal/golden"
 	"watchlab/bench/stats"
 )
 
@@ -166,7 +167,7 @@ func write(t *testing.T) []byte {
 }
 
 func TestWriteIsGolden(t *testing.T) {
-	golden(t, "bench.txt", string(write(t)))
+	golden.Check(t, "bench.txt", string(write(t)))
 }
 
 func TestReadsBackWhatItWrote(t *testing.T) {

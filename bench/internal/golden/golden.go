@@ -1,4 +1,5 @@
-package compare_test
+// Package golden compares the output of tests with files under testdata.
+package golden
 
 import (
 	"flag"
@@ -11,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares got with testdata/name. With -update it writes the file first.
-func golden(t testing.TB, name, got string) {
+// Check compares got with testdata/name. With -update it writes the file first.
+func Check(t testing.TB, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
