@@ -56,7 +56,8 @@ func RunMutants(t *testing.T, family string, mutants []Mutant, suite func(t *tes
 			check := regexp.QuoteMeta(strings.ReplaceAll(m.Check, " ", "_"))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.timeout", "60s",
+			// Three tries: a race may not show in one on a busy machine.
+			cmd := exec.CommandContext(ctx, self, "-test.v", "-test.failfast", "-test.count", "3", "-test.timeout", "60s",
 				"-test.run", "^TestMutants$/"+m.In+"/^(procs=.*|"+check+")$/^"+check+"$")
 			cmd.Env = append(os.Environ(), mutantVariable+"="+m.Name)
 			out, err := cmd.CombinedOutput()

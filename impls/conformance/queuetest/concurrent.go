@@ -172,7 +172,10 @@ func concurrentConsumers(t *testing.T, s setup) {
 			inProcess[keyOf(d.Object)] = true
 		}
 		mu.Unlock()
-		runtime.Gosched()
+		// Long enough for another consumer to come in, were it let in.
+		for range 16 {
+			runtime.Gosched()
+		}
 		mu.Lock()
 		for _, d := range p.deltas {
 			inProcess[keyOf(d.Object)] = false
@@ -198,6 +201,8 @@ func concurrentConsumers(t *testing.T, s setup) {
 				if err := r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)); err != nil {
 					t.Error(err)
 				}
+				// A backlog of all events would come in one hand-over per key.
+				runtime.Gosched()
 			}
 		})
 	}
