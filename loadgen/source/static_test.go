@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"watchlab/impls/merge"
-	"watchlab/loadgen/internal/pipenet"
 	"watchlab/loadgen/source"
 )
 
@@ -316,6 +315,15 @@ func TestWhatTheKubeletRefuses(t *testing.T) {
 	}
 }
 
+// transport answers requests without a network.
+type transport http.HandlerFunc
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	t(w, r)
+	return w.Result(), nil
+}
+
 func TestHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -325,8 +333,7 @@ func TestHTTP(t *testing.T) {
 			defer mu.Unlock()
 			code, body = c, b
 		}
-		l := pipenet.Listen()
-		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server := transport(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
@@ -335,19 +342,11 @@ func TestHTTP(t *testing.T) {
 			}
 			w.WriteHeader(code)
 			_, _ = w.Write([]byte(body))
-		})}
-		var serving sync.WaitGroup
-		serving.Go(func() { _ = srv.Serve(l) })
-		transport := l.Transport()
-		defer func() {
-			_ = srv.Close()
-			transport.CloseIdleConnections()
-			serving.Wait()
-		}()
+		})
 		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
 			return source.StaticURL("http://node/manifest", source.StaticOptions{
 				NodeName: "n", Report: report, Period: time.Minute,
-				Header: http.Header{"Metadata-Flavor": {"x"}}, Client: &http.Client{Transport: transport},
+				Header: http.Header{"Metadata-Flavor": {"x"}}, Client: &http.Client{Transport: server},
 			})
 		})
 		list := func(names ...string) string {

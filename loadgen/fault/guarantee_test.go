@@ -1,30 +1,4 @@
-// Package guarantee checks the lists and watches of a client against a storm, by etcd's
-// names for the guarantees of a watch
-// (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
-//
-//	c, err := guarantee.New(storm, guarantee.Options{})
-//	informer := cache.NewSharedIndexInformer(c.Wrap(listerWatcher), …)
-//	…
-//	c.Finish()      // the storm is over: the client must have received all of it
-//	err = c.Err()   // the broken guarantees, with their events
-//
-// It observes the raw lists and watches of one client, over any number of reconnects and
-// relists. Tests of several modules use it.
-//
-//   - Ordered: the events of a watch have rising versions, and a list is never older than
-//     requested.
-//   - Unique: no event comes twice on one watch, and no object twice in one state.
-//   - Atomic: an event is one of the storm, with its type and object; a list, or the
-//     initial state of a watch, is the state at its version.
-//   - Reliable: a watch omits no event between two others, and in the end the client has
-//     received all events.
-//   - Resumable: a watch from a version begins with the next event, and the client resumes
-//     from no later than its last version.
-//   - Bookmarkable: before a bookmark, the watch has sent all events up to its version and
-//     none beyond it.
-//
-// An ERROR event, a broken connection or a refused request breaks no guarantee.
-package guarantee
+package fault_test
 
 import (
 	"context"
@@ -47,29 +21,22 @@ import (
 
 // The guarantees, as the errors of their violations.
 var (
-	ErrOrdered      = errors.New("broken guarantee Ordered")
-	ErrUnique       = errors.New("broken guarantee Unique")
-	ErrAtomic       = errors.New("broken guarantee Atomic")
-	ErrReliable     = errors.New("broken guarantee Reliable")
-	ErrResumable    = errors.New("broken guarantee Resumable")
-	ErrBookmarkable = errors.New("broken guarantee Bookmarkable")
+	errOrdered      = errors.New("broken guarantee Ordered")
+	errUnique       = errors.New("broken guarantee Unique")
+	errAtomic       = errors.New("broken guarantee Atomic")
+	errReliable     = errors.New("broken guarantee Reliable")
+	errResumable    = errors.New("broken guarantee Resumable")
+	errBookmarkable = errors.New("broken guarantee Bookmarkable")
 )
 
-// All returns the guarantees, in etcd's order.
-func All() []error {
-	return []error{ErrOrdered, ErrUnique, ErrAtomic, ErrReliable, ErrResumable, ErrBookmarkable}
+// guarantees returns the guarantees, in etcd's order.
+func guarantees() []error {
+	return []error{errOrdered, errUnique, errAtomic, errReliable, errResumable, errBookmarkable}
 }
 
-// Options configure a [Checker].
-type Options struct {
-	// IgnoreContent skips the comparison of objects to save time. Type, key and
-	// version are still compared.
-	IgnoreContent bool
-}
-
-// Violation is a broken guarantee.
-type Violation struct {
-	// Guarantee is one of [All].
+// violation is a broken guarantee.
+type violation struct {
+	// Guarantee is one of [guarantees].
 	Guarantee error
 	// Watch is the number of the list or watch request in order of arrival, from 1;
 	// 0 for a violation found by Finish.
@@ -79,7 +46,7 @@ type Violation struct {
 }
 
 // Error returns it as one line.
-func (v Violation) Error() string {
+func (v violation) Error() string {
 	if v.Watch == 0 {
 		return fmt.Sprintf("%v: %s", v.Guarantee, v.Text)
 	}
@@ -87,16 +54,33 @@ func (v Violation) Error() string {
 }
 
 // Unwrap returns the guarantee.
-func (v Violation) Unwrap() error { return v.Guarantee }
+func (v violation) Unwrap() error { return v.Guarantee }
 
-// keep is the number of violations kept of each guarantee.
-const keep = 10
+// keptViolations is the number of violations kept of each guarantee.
+const keptViolations = 10
 
-// Checker observes one client that lists and watches one resource of all namespaces, one
-// request at a time, such as a Reflector. Its methods are safe for concurrent use.
-type Checker struct {
+// checker checks the lists and watches of one client against a storm, by etcd's names for
+// the guarantees of a watch
+// (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
+//
+//   - Ordered: the events of a watch have rising versions, and a list is never older than
+//     requested.
+//   - Unique: no event comes twice on one watch, and no object twice in one state.
+//   - Atomic: an event is one of the storm, with its type and object; a list, or the
+//     initial state of a watch, is the state at its version.
+//   - Reliable: a watch omits no event between two others, and in the end the client has
+//     received all events.
+//   - Resumable: a watch from a version begins with the next event, and the client resumes
+//     from no later than its last version.
+//   - Bookmarkable: before a bookmark, the watch has sent all events up to its version and
+//     none beyond it.
+//
+// An ERROR event, a broken connection or a refused request breaks no guarantee.
+//
+// The client lists and watches one resource of all namespaces, one request at a time, such
+// as a Reflector, over any number of reconnects. The methods are safe for concurrent use.
+type checker struct {
 	storm *storm.Storm
-	opts  Options
 	// history holds the event indexes of each key.
 	history [][]int32
 
@@ -106,29 +90,28 @@ type Checker struct {
 	requests int
 	// at is the version up to which the client has received everything.
 	at    uint64
-	waits []wait
+	waits []reachWait
 	// pages is a list with outstanding pages; nil for none.
-	pages *pages
-	// violations holds the first keep violations of each guarantee; count counts all.
-	violations []Violation
+	pages *pagedList
+	// violations holds the first keptViolations violations of each guarantee; count counts all.
+	violations []violation
 	count      map[error]int
-	stats      Stats
+	stats      checkerStats
 }
 
-// Stats counts observations.
-type Stats struct {
+// checkerStats counts observations.
+type checkerStats struct {
 	// Lists counts answers, pages included; Watches counts accepted watches. Events
 	// excludes bookmarks and errors, which Bookmarks and Errors count.
 	Lists, Watches, Events, Bookmarks, Errors int
 }
 
-// New returns a checker for a client of the storm. The error is the storm's
-// ([storm.ErrInvalid]). O(events).
-func New(s *storm.Storm, opts Options) (*Checker, error) {
+// newChecker returns a checker for a client of the storm.
+func newChecker(s *storm.Storm) (*checker, error) {
 	if err := s.Validate(); err != nil {
-		return nil, fmt.Errorf("guarantee: %w", err)
+		return nil, err
 	}
-	c := &Checker{storm: s, opts: opts, history: make([][]int32, s.Keys), count: map[error]int{}}
+	c := &checker{storm: s, history: make([][]int32, s.Keys), count: map[error]int{}}
 	for i := range s.Events {
 		k := s.Events[i].KeyIndex
 		c.history[k] = append(c.history[k], int32(i))
@@ -136,46 +119,46 @@ func New(s *storm.Storm, opts Options) (*Checker, error) {
 	return c, nil
 }
 
-// Err joins the first [Violation]s of each guarantee and counts the others. It is nil if no
+// Err joins the first [violation]s of each guarantee and counts the others. It is nil if no
 // guarantee is broken.
-func (c *Checker) Err() error {
+func (c *checker) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	errs := make([]error, 0, len(c.violations))
 	for _, v := range c.violations {
 		errs = append(errs, v)
 	}
-	for _, g := range All() {
-		if n := c.count[g]; n > keep {
-			errs = append(errs, fmt.Errorf("%w: %d more times", g, n-keep))
+	for _, g := range guarantees() {
+		if n := c.count[g]; n > keptViolations {
+			errs = append(errs, fmt.Errorf("%w: %d more times", g, n-keptViolations))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Violations returns the first ten violations of each guarantee, in order.
-func (c *Checker) Violations() []Violation {
+func (c *checker) Violations() []violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.violations)
 }
 
 // Stats returns the counts so far.
-func (c *Checker) Stats() Stats {
+func (c *checker) Stats() checkerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
 // At returns the version up to which the client has received everything.
-func (c *Checker) At() uint64 {
+func (c *checker) At() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-// wait is a call of [Checker.Reach].
-type wait struct {
+// reachWait is a call of [checker.Reach].
+type reachWait struct {
 	version uint64
 	// reached is closed when the client has received the version.
 	reached chan struct{}
@@ -183,13 +166,13 @@ type wait struct {
 
 // Reach waits until the client has received everything up to a version. The error is
 // ctx's, with the client's version.
-func (c *Checker) Reach(ctx context.Context, version uint64) error {
+func (c *checker) Reach(ctx context.Context, version uint64) error {
 	c.mu.Lock()
 	if c.at >= version {
 		c.mu.Unlock()
 		return nil
 	}
-	w := wait{version, make(chan struct{})}
+	w := reachWait{version, make(chan struct{})}
 	c.waits = append(c.waits, w)
 	c.mu.Unlock()
 	select {
@@ -201,9 +184,9 @@ func (c *Checker) Reach(ctx context.Context, version uint64) error {
 }
 
 // reach sets the client's version. The caller holds mu.
-func (c *Checker) reach(version uint64) {
+func (c *checker) reach(version uint64) {
 	c.at = version
-	c.waits = slices.DeleteFunc(c.waits, func(w wait) bool {
+	c.waits = slices.DeleteFunc(c.waits, func(w reachWait) bool {
 		if w.version > version {
 			return false
 		}
@@ -213,25 +196,25 @@ func (c *Checker) reach(version uint64) {
 }
 
 // Finish ends the storm. Events that the client has not received break Reliable.
-func (c *Checker) Finish() {
+func (c *checker) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := uint64(len(c.storm.Events)); c.at < last {
-		c.broken(ErrReliable, 0, "events %d to %d never came", c.at+1, last)
+		c.broken(errReliable, 0, "events %d to %d never came", c.at+1, last)
 	}
 }
 
 // broken records a violation. The caller holds mu.
-func (c *Checker) broken(guarantee error, request int, format string, args ...any) {
+func (c *checker) broken(guarantee error, request int, format string, args ...any) {
 	c.count[guarantee]++
-	if c.count[guarantee] <= keep {
-		c.violations = append(c.violations, Violation{guarantee, request, fmt.Sprintf(format, args...)})
+	if c.count[guarantee] <= keptViolations {
+		c.violations = append(c.violations, violation{guarantee, request, fmt.Sprintf(format, args...)})
 	}
 }
 
 // stateAt calls f for each existing key at a version, with the index of its event.
 // O(keys × log events of a key).
-func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
+func (c *checker) stateAt(version uint64, f func(key, event int32)) {
 	for key, events := range c.history {
 		n := sort.Search(len(events), func(i int) bool { return uint64(events[i]) >= version })
 		if n == 0 {
@@ -243,8 +226,8 @@ func (c *Checker) stateAt(version uint64, f func(key, event int32)) {
 	}
 }
 
-// seen is a received object.
-type seen struct {
+// received is a received object.
+type received struct {
 	version uint64
 	key     string
 	// event is the storm's event of that version; nil for none.
@@ -252,12 +235,12 @@ type seen struct {
 }
 
 // look finds the storm's event of the object's version.
-func (c *Checker) look(o runtime.Object) (seen, error) {
+func (c *checker) look(o runtime.Object) (received, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
-		return seen{}, err
+		return received{}, err
 	}
-	s := seen{key: storm.ObjectKey(m.GetNamespace(), m.GetName())}
+	s := received{key: storm.ObjectKey(m.GetNamespace(), m.GetName())}
 	if s.version, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
 		return s, fmt.Errorf("%s has the version %q", s.key, m.GetResourceVersion())
 	}
@@ -268,29 +251,29 @@ func (c *Checker) look(o runtime.Object) (seen, error) {
 }
 
 // whole compares an object with that of its version. The caller holds mu.
-func (c *Checker) whole(request int, t watch.EventType, o runtime.Object) (seen, bool) {
+func (c *checker) whole(request int, t watch.EventType, o runtime.Object) (received, bool) {
 	s, err := c.look(o)
 	if err != nil {
-		c.broken(ErrAtomic, request, "%v", err)
+		c.broken(errAtomic, request, "%v", err)
 		return s, false
 	}
 	switch {
 	case s.event == nil:
-		c.broken(ErrAtomic, request, "%s %s of version %d, which has never been", t, s.key, s.version)
+		c.broken(errAtomic, request, "%s %s of version %d, which has never been", t, s.key, s.version)
 		return s, false
 	case s.event.Key != s.key:
-		c.broken(ErrAtomic, request, "%s %s of version %d, which is %s's", t, s.key, s.version, s.event.Key)
+		c.broken(errAtomic, request, "%s %s of version %d, which is %s's", t, s.key, s.version, s.event.Key)
 		return s, false
 	case t != "" && t != s.event.Type:
-		c.broken(ErrAtomic, request, "%s %s of version %d, which was %s", t, s.key, s.version, s.event.Type)
-	case !c.opts.IgnoreContent && !same(s.event.Object, o):
-		c.broken(ErrAtomic, request, "%s of version %d is not what it was", s.key, s.version)
+		c.broken(errAtomic, request, "%s %s of version %d, which was %s", t, s.key, s.version, s.event.Type)
+	case !sameObject(s.event.Object, o):
+		c.broken(errAtomic, request, "%s of version %d is not what it was", s.key, s.version)
 	}
 	return s, true
 }
 
-// same compares two objects without their kind, which decoders omit.
-func same(want, got runtime.Object) bool {
+// sameObject compares two objects without their kind, which decoders omit.
+func sameObject(want, got runtime.Object) bool {
 	if want.GetObjectKind().GroupVersionKind() != got.GetObjectKind().GroupVersionKind() {
 		want, got = want.DeepCopyObject(), got.DeepCopyObject()
 		want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -299,14 +282,14 @@ func same(want, got runtime.Object) bool {
 	return equality.Semantic.DeepEqual(want, got)
 }
 
-// state is a list, or the initial state of a watch, as far as received.
-type state struct {
+// partialState is a list, or the initial state of a watch, as far as received.
+type partialState struct {
 	// versions holds the versions by key index.
 	versions map[int32]uint64
 }
 
 // add adds an object. The caller holds the checker's mu.
-func (st *state) add(c *Checker, request int, o runtime.Object) {
+func (st *partialState) add(c *checker, request int, o runtime.Object) {
 	s, ok := c.whole(request, "", o)
 	if !ok {
 		return
@@ -315,15 +298,15 @@ func (st *state) add(c *Checker, request int, o runtime.Object) {
 		st.versions = map[int32]uint64{}
 	}
 	if _, twice := st.versions[s.event.KeyIndex]; twice {
-		c.broken(ErrUnique, request, "%s occurs twice in one state", s.key)
+		c.broken(errUnique, request, "%s occurs twice in one state", s.key)
 	}
 	st.versions[s.event.KeyIndex] = s.version
 }
 
 // compare compares the state with that of a version. The caller holds the checker's mu.
-func (st *state) compare(c *Checker, request int, version uint64) {
+func (st *partialState) compare(c *checker, request int, version uint64) {
 	if version > uint64(len(c.storm.Events)) {
-		c.broken(ErrAtomic, request, "a state of version %d, which has never been", version)
+		c.broken(errAtomic, request, "a state of version %d, which has never been", version)
 		return
 	}
 	missing, stale, first := 0, 0, ""
@@ -350,20 +333,20 @@ func (st *state) compare(c *Checker, request int, version uint64) {
 		if first == "" {
 			first = "deleted objects are present"
 		}
-		c.broken(ErrAtomic, request, "not the state of version %d: %d objects are missing, %d of another version, %d too many; first: %s",
+		c.broken(errAtomic, request, "not the state of version %d: %d objects are missing, %d of another version, %d too many; first: %s",
 			version, missing, stale, tooMany, first)
 	}
 }
 
-// pages is a list with outstanding pages.
-type pages struct {
-	state   state
+// pagedList is a list with outstanding pages.
+type pagedList struct {
+	state   partialState
 	request int
 	version uint64
 }
 
 // List observes the answer to a list request or to one page of it.
-func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
+func (c *checker) List(opts metav1.ListOptions, list runtime.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests++
@@ -371,22 +354,22 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 	request := c.requests
 	m, err := meta.ListAccessor(list)
 	if err != nil {
-		c.broken(ErrAtomic, request, "a list: %v", err)
+		c.broken(errAtomic, request, "a list: %v", err)
 		return
 	}
 	version, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 	if err != nil {
-		c.broken(ErrAtomic, request, "a list of the version %q", m.GetResourceVersion())
+		c.broken(errAtomic, request, "a list of the version %q", m.GetResourceVersion())
 		return
 	}
 	p := c.pages
 	c.pages = nil
 	if opts.Continue == "" || p == nil {
-		p = &pages{request: request, version: version}
+		p = &pagedList{request: request, version: version}
 		c.notOlder(request, opts, version)
 	}
 	if version != p.version {
-		c.broken(ErrAtomic, request, "a page of version %d in a list of version %d", version, p.version)
+		c.broken(errAtomic, request, "a page of version %d in a list of version %d", version, p.version)
 	}
 	_ = meta.EachListItem(list, func(o runtime.Object) error { // never fails
 		p.state.add(c, request, o)
@@ -401,15 +384,15 @@ func (c *Checker) List(opts metav1.ListOptions, list runtime.Object) {
 }
 
 // notOlder compares a state's version with the requested one. The caller holds mu.
-func (c *Checker) notOlder(request int, opts metav1.ListOptions, version uint64) {
+func (c *checker) notOlder(request int, opts metav1.ListOptions, version uint64) {
 	asked, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
 	if err != nil {
 		return // no version requested
 	}
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && version != asked:
-		c.broken(ErrAtomic, request, "a state of version %d, exactly %d was asked for", version, asked)
+		c.broken(errAtomic, request, "a state of version %d, exactly %d was asked for", version, asked)
 	case version < asked:
-		c.broken(ErrOrdered, request, "a state of version %d, not older than %d was asked for", version, asked)
+		c.broken(errOrdered, request, "a state of version %d, not older than %d was asked for", version, asked)
 	}
 }

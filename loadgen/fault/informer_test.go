@@ -1,4 +1,4 @@
-package guarantee_test
+package fault_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,18 +22,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
+	clientfeatures "k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	clientfeatures "k8s.io/client-go/features"
-	featuretesting "k8s.io/client-go/features/testing"
-
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
-	"watchlab/loadgen/internal/pipenet"
-	"watchlab/loadgen/source/guarantee"
 	"watchlab/loadgen/storm"
 )
 
@@ -212,7 +210,7 @@ type rig struct {
 	s       *storm.Storm
 	server  *apiserver.Server
 	inj     *fault.Injector
-	clients []*guarantee.Checker
+	clients []*checker
 	infs    []*informer
 	running sync.WaitGroup
 	// backoff is that of the reflectors; nil means client-go's default.
@@ -238,7 +236,7 @@ func newRig(t testing.TB, s *storm.Storm, specs []fault.Spec, seed int64, bookma
 // add starts an informer behind a checker.
 func (r *rig) add(lw cache.ListerWatcher, variant string, delivery deltafifo.Delivery) {
 	r.t.Helper()
-	c, err := guarantee.New(r.s, guarantee.Options{})
+	c, err := newChecker(r.s)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -313,11 +311,11 @@ func (r *rig) check() {
 }
 
 // bubble runs an informer through faults in a testing/synctest bubble.
-func bubble(t *testing.T, s *storm.Storm, specs []fault.Spec, seed int64, accept, variant string, delivery deltafifo.Delivery) (counts map[fault.Name]int, stats guarantee.Stats) {
+func bubble(t *testing.T, s *storm.Storm, specs []fault.Spec, seed int64, accept, variant string, delivery deltafifo.Delivery) (counts map[fault.Name]int, stats checkerStats) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, s, specs, seed, 10*time.Second)
-		l := pipenet.Listen()
+		l := fault.NewPipe()
 		srv := &http.Server{Handler: r.inj.Wrap(r.server)}
 		r.running.Go(func() { _ = srv.Serve(l) })
 		transport := l.Transport()
@@ -448,7 +446,7 @@ func TestOverTCP(t *testing.T) {
 		srv := &http.Server{Handler: r.inj.Wrap(r.server), ReadHeaderTimeout: time.Minute}
 		// A short backoff: the faults need open watches.
 		r.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 100 * time.Millisecond}
-		l, err := listen()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -477,7 +475,7 @@ func TestOverTCP(t *testing.T) {
 			text = append(text, fmt.Sprintf("%s %d", name, n))
 		}
 		slices.Sort(text)
-		var sum guarantee.Stats
+		var sum checkerStats
 		for _, c := range r.clients {
 			st := c.Stats()
 			sum.Lists, sum.Watches, sum.Events = sum.Lists+st.Lists, sum.Watches+st.Watches, sum.Events+st.Events

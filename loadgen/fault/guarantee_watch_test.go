@@ -1,4 +1,4 @@
-package guarantee
+package fault_test
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch observes one watch of the client.
-type Watch struct {
-	c       *Checker
+// watchChecker observes one watch of the client.
+type watchChecker struct {
+	c       *checker
 	request int
 	opts    metav1.ListOptions
 	// begun is the version before the first expected event; at is the version of the
@@ -24,7 +24,7 @@ type Watch struct {
 	// missing are omitted versions, which may still come late.
 	missing map[uint64]bool
 	// initial is the initial state until it is complete; nil for none.
-	initial *state
+	initial *partialState
 	// marked: a bookmark ends the initial state.
 	marked bool
 	// unmarked are ADDED events without an end bookmark. The next event of another
@@ -34,23 +34,23 @@ type Watch struct {
 
 // Watch observes an accepted watch request. The caller passes its events to the result, in
 // order.
-func (c *Checker) Watch(opts metav1.ListOptions) *Watch {
+func (c *checker) Watch(opts metav1.ListOptions) *watchChecker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests++
 	c.stats.Watches++
-	w := &Watch{c: c, request: c.requests, opts: opts, first: true}
+	w := &watchChecker{c: c, request: c.requests, opts: opts, first: true}
 	version, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
 	switch {
 	case opts.SendInitialEvents != nil && *opts.SendInitialEvents:
-		w.initial, w.marked = &state{}, opts.AllowWatchBookmarks
+		w.initial, w.marked = &partialState{}, opts.AllowWatchBookmarks
 	case err == nil && version > 0:
 		w.begun, w.at = version, version
 		if version > c.at {
-			c.broken(ErrResumable, w.request, "the client goes on from version %d, it has seen up to %d", version, c.at)
+			c.broken(errResumable, w.request, "the client goes on from version %d, it has seen up to %d", version, c.at)
 		}
 	case opts.SendInitialEvents == nil:
-		w.initial = &state{}
+		w.initial = &partialState{}
 	default:
 		// From the current version; the first event shows it.
 		w.begun, w.at = ^uint64(0), ^uint64(0)
@@ -59,7 +59,7 @@ func (c *Checker) Watch(opts metav1.ListOptions) *Watch {
 }
 
 // Event observes the next event.
-func (w *Watch) Event(e watch.Event) {
+func (w *watchChecker) Event(e watch.Event) {
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,9 +92,9 @@ func (w *Watch) Event(e watch.Event) {
 }
 
 // add observes an event of the initial state. The caller holds the checker's mu.
-func (w *Watch) add(e watch.Event) {
+func (w *watchChecker) add(e watch.Event) {
 	if e.Type != watch.Added {
-		w.c.broken(ErrAtomic, w.request, "%s in the initial state", e.Type)
+		w.c.broken(errAtomic, w.request, "%s in the initial state", e.Type)
 		return
 	}
 	w.initial.add(w.c, w.request, e.Object)
@@ -102,7 +102,7 @@ func (w *Watch) add(e watch.Event) {
 
 // settle splits the received ADDED events into an initial state and events up to a
 // version; as many as possible count as events. The caller holds the checker's mu.
-func (w *Watch) settle(upTo uint64) {
+func (w *watchChecker) settle(upTo uint64) {
 	c, all := w.c, w.unmarked
 	w.unmarked = nil
 	n := len(all)
@@ -123,7 +123,7 @@ func (w *Watch) settle(upTo uint64) {
 
 // ends ends the initial state, which is that of a version. The caller holds the checker's
 // mu.
-func (w *Watch) ends(version uint64) {
+func (w *watchChecker) ends(version uint64) {
 	w.initial.compare(w.c, w.request, version)
 	w.c.notOlder(w.request, w.opts, version)
 	w.initial = nil
@@ -132,7 +132,7 @@ func (w *Watch) ends(version uint64) {
 }
 
 // event observes an event after the initial state. The caller holds the checker's mu.
-func (w *Watch) event(e watch.Event) {
+func (w *watchChecker) event(e watch.Event) {
 	c := w.c
 	s, ok := c.whole(w.request, e.Type, e.Object)
 	if !ok {
@@ -144,23 +144,23 @@ func (w *Watch) event(e watch.Event) {
 	switch {
 	case s.version == w.at+1:
 	case s.version > w.at+1 && w.first:
-		c.broken(ErrResumable, w.request, "a watch from version %d begins with %d (%s %s): events %d to %d are missing",
+		c.broken(errResumable, w.request, "a watch from version %d begins with %d (%s %s): events %d to %d are missing",
 			w.at, s.version, e.Type, s.key, w.at+1, s.version-1)
 		w.skip(s.version)
 	case s.version > w.at+1:
-		c.broken(ErrReliable, w.request, "%d (%s %s) follows %d: events %d to %d are missing",
+		c.broken(errReliable, w.request, "%d (%s %s) follows %d: events %d to %d are missing",
 			s.version, e.Type, s.key, w.at, w.at+1, s.version-1)
 		w.skip(s.version)
 	case s.version <= w.begun:
-		c.broken(ErrOrdered, w.request, "%d (%s %s) in a watch from version %d", s.version, e.Type, s.key, w.begun)
+		c.broken(errOrdered, w.request, "%d (%s %s) in a watch from version %d", s.version, e.Type, s.key, w.begun)
 		return
 	case w.missing[s.version]:
 		delete(w.missing, s.version)
-		c.broken(ErrOrdered, w.request, "%d (%s %s) after %d", s.version, e.Type, s.key, w.at)
+		c.broken(errOrdered, w.request, "%d (%s %s) after %d", s.version, e.Type, s.key, w.at)
 		return
 	default:
 		// All other versions up to here were received.
-		c.broken(ErrUnique, w.request, "%d (%s %s) came already; the last was %d", s.version, e.Type, s.key, w.at)
+		c.broken(errUnique, w.request, "%d (%s %s) came already; the last was %d", s.version, e.Type, s.key, w.at)
 		return
 	}
 	w.first = false
@@ -170,7 +170,7 @@ func (w *Watch) event(e watch.Event) {
 }
 
 // skip records the events before a version as missing. The caller holds the checker's mu.
-func (w *Watch) skip(version uint64) {
+func (w *watchChecker) skip(version uint64) {
 	if w.missing == nil {
 		w.missing = map[uint64]bool{}
 	}
@@ -180,21 +180,21 @@ func (w *Watch) skip(version uint64) {
 }
 
 // bookmark observes a bookmark. The caller holds the checker's mu.
-func (w *Watch) bookmark(o runtime.Object) {
+func (w *watchChecker) bookmark(o runtime.Object) {
 	c := w.c
 	m, ok := o.(metav1.Object)
 	if !ok {
-		c.broken(ErrBookmarkable, w.request, "a bookmark that is a %T", o)
+		c.broken(errBookmarkable, w.request, "a bookmark that is a %T", o)
 		return
 	}
 	version, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 	if err != nil {
-		c.broken(ErrBookmarkable, w.request, "a bookmark of the version %q", m.GetResourceVersion())
+		c.broken(errBookmarkable, w.request, "a bookmark of the version %q", m.GetResourceVersion())
 		return
 	}
 	if w.initial != nil {
 		if w.marked && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
-			c.broken(ErrBookmarkable, w.request, "a bookmark of version %d in the initial state", version)
+			c.broken(errBookmarkable, w.request, "a bookmark of version %d in the initial state", version)
 			return
 		}
 		if w.marked {
@@ -211,39 +211,39 @@ func (w *Watch) bookmark(o runtime.Object) {
 	}
 	switch {
 	case version > w.at:
-		c.broken(ErrBookmarkable, w.request, "a bookmark of version %d, events %d to %d have not come", version, w.at+1, version)
+		c.broken(errBookmarkable, w.request, "a bookmark of version %d, events %d to %d have not come", version, w.at+1, version)
 		// The client resumes from there.
 		w.at = version
 		c.reach(version)
 	case version < w.at:
-		c.broken(ErrBookmarkable, w.request, "a bookmark of version %d, but %d has come", version, w.at)
+		c.broken(errBookmarkable, w.request, "a bookmark of version %d, but %d has come", version, w.at)
 	}
 }
 
 // Wrap returns a ListerWatcher for one client that reports to the checker.
-func (c *Checker) Wrap(lw cache.ListerWatcher) cache.ListerWatcher {
-	return &wrapped{c: c, inner: lw, lw: cache.ToListerWatcherWithContext(lw)}
+func (c *checker) Wrap(lw cache.ListerWatcher) cache.ListerWatcher {
+	return &checkedListerWatcher{c: c, inner: lw, lw: cache.ToListerWatcherWithContext(lw)}
 }
 
-type wrapped struct {
-	c     *Checker
+type checkedListerWatcher struct {
+	c     *checker
 	inner cache.ListerWatcher
 	lw    cache.ListerWatcherWithContext
 }
 
-var _ cache.ListerWatcherWithContext = (*wrapped)(nil)
+var _ cache.ListerWatcherWithContext = (*checkedListerWatcher)(nil)
 
 // IsWatchListSemanticsUnSupported forwards client-go's query.
-func (w *wrapped) IsWatchListSemanticsUnSupported() bool {
+func (w *checkedListerWatcher) IsWatchListSemanticsUnSupported() bool {
 	u, ok := w.inner.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && u.IsWatchListSemanticsUnSupported()
 }
 
-func (w *wrapped) List(opts metav1.ListOptions) (runtime.Object, error) {
+func (w *checkedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return w.ListWithContext(context.Background(), opts)
 }
 
-func (w *wrapped) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (w *checkedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list, err := w.lw.ListWithContext(ctx, opts)
 	if err == nil {
 		w.c.List(opts, list)
@@ -251,22 +251,22 @@ func (w *wrapped) ListWithContext(ctx context.Context, opts metav1.ListOptions) 
 	return list, err
 }
 
-func (w *wrapped) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+func (w *checkedListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return w.WatchWithContext(context.Background(), opts)
 }
 
-func (w *wrapped) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (w *checkedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	in, err := w.lw.WatchWithContext(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	t := &observed{Interface: in, out: make(chan watch.Event), stop: make(chan struct{})}
+	t := &checkedWatch{Interface: in, out: make(chan watch.Event), stop: make(chan struct{})}
 	go t.run(w.c.Watch(opts))
 	return t, nil
 }
 
-// observed forwards the events of a watch.
-type observed struct {
+// checkedWatch forwards the events of a watch.
+type checkedWatch struct {
 	watch.Interface
 	out chan watch.Event
 	// stop is closed by Stop.
@@ -275,7 +275,7 @@ type observed struct {
 }
 
 // run forwards events until the client stops.
-func (t *observed) run(w *Watch) {
+func (t *checkedWatch) run(w *watchChecker) {
 	defer close(t.out)
 	for e := range t.Interface.ResultChan() {
 		select {
@@ -291,9 +291,9 @@ func (t *observed) run(w *Watch) {
 	}
 }
 
-func (t *observed) ResultChan() <-chan watch.Event { return t.out }
+func (t *checkedWatch) ResultChan() <-chan watch.Event { return t.out }
 
-func (t *observed) Stop() {
+func (t *checkedWatch) Stop() {
 	t.once.Do(func() {
 		close(t.stop)
 		t.Interface.Stop()

@@ -1,4 +1,4 @@
-package guarantee_test
+package fault_test
 
 import (
 	"context"
@@ -8,30 +8,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
-	"watchlab/loadgen/source/guarantee"
 	"watchlab/loadgen/storm"
 )
-
-func TestMain(m *testing.M) {
-	// Neither log faults nor pause after them: client-go's pause is global and does not
-	// use the virtual time of a bubble.
-	klog.SetLogger(klog.New(nil))
-	utilruntime.ErrorHandlers = nil
-	goleak.VerifyTestMain(m)
-}
 
 // pods returns a deterministic storm of n events of small pods. Its first events are an
 // initial list.
@@ -79,18 +69,18 @@ func pods(n, keys int) *storm.Storm {
 type script struct {
 	t *testing.T
 	s *storm.Storm
-	*guarantee.Checker
-	w *guarantee.Watch
+	*checker
+	w *watchChecker
 }
 
 func newScript(t *testing.T) *script {
 	t.Helper()
 	s := pods(100, 10)
-	c, err := guarantee.New(s, guarantee.Options{})
+	c, err := newChecker(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &script{t: t, s: s, Checker: c}
+	return &script{t: t, s: s, checker: c}
 }
 
 // state returns the objects at a version, in no order.
@@ -239,68 +229,68 @@ func TestWhatAServerMustNot(t *testing.T) {
 		want error
 	}{
 		"an event too late":          {func(p *script) { p.events(21, 30); p.events(32, 32); p.events(31, 31); p.events(33, 100) }, nil},
-		"an event of before":         {func(p *script) { p.events(20, 100) }, guarantee.ErrOrdered},
-		"an event twice":             {func(p *script) { p.events(21, 50); p.events(50, 100) }, guarantee.ErrUnique},
-		"events over again":          {func(p *script) { p.events(21, 50); p.events(40, 100) }, guarantee.ErrUnique},
-		"an event left out":          {func(p *script) { p.events(21, 50); p.events(52, 100) }, guarantee.ErrReliable},
-		"the end left out":           {func(p *script) { p.events(21, 99) }, guarantee.ErrReliable},
-		"a beginning left out":       {func(p *script) { p.events(22, 100) }, guarantee.ErrResumable},
-		"a bookmark ahead":           {func(p *script) { p.events(21, 50); p.bookmark(52, false); p.list(100) }, guarantee.ErrBookmarkable},
-		"a bookmark of before":       {func(p *script) { p.events(21, 50); p.bookmark(49, false); p.events(51, 100) }, guarantee.ErrBookmarkable},
-		"a bookmark without version": {func(p *script) { p.w.Event(watch.Event{Type: watch.Bookmark, Object: &v1.Pod{}}); p.events(21, 100) }, guarantee.ErrBookmarkable},
-		"a list with a gap":          {func(p *script) { p.list(100, drop) }, guarantee.ErrAtomic},
+		"an event of before":         {func(p *script) { p.events(20, 100) }, errOrdered},
+		"an event twice":             {func(p *script) { p.events(21, 50); p.events(50, 100) }, errUnique},
+		"events over again":          {func(p *script) { p.events(21, 50); p.events(40, 100) }, errUnique},
+		"an event left out":          {func(p *script) { p.events(21, 50); p.events(52, 100) }, errReliable},
+		"the end left out":           {func(p *script) { p.events(21, 99) }, errReliable},
+		"a beginning left out":       {func(p *script) { p.events(22, 100) }, errResumable},
+		"a bookmark ahead":           {func(p *script) { p.events(21, 50); p.bookmark(52, false); p.list(100) }, errBookmarkable},
+		"a bookmark of before":       {func(p *script) { p.events(21, 50); p.bookmark(49, false); p.events(51, 100) }, errBookmarkable},
+		"a bookmark without version": {func(p *script) { p.w.Event(watch.Event{Type: watch.Bookmark, Object: &v1.Pod{}}); p.events(21, 100) }, errBookmarkable},
+		"a list with a gap":          {func(p *script) { p.list(100, drop) }, errAtomic},
 		"a list of two versions": {func(p *script) {
 			p.list(100, func([]v1.Pod) []v1.Pod { return p.state(99) })
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"a list with an object twice": {func(p *script) {
 			p.list(100, func(items []v1.Pod) []v1.Pod { return append(items, items[0]) })
-		}, guarantee.ErrUnique},
+		}, errUnique},
 		"a list that is too old": {func(p *script) {
 			p.List(metav1.ListOptions{ResourceVersion: "50"}, &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}, Items: p.state(40)})
 			p.list(100)
-		}, guarantee.ErrOrdered},
+		}, errOrdered},
 		"an exact list of another version": {func(p *script) {
 			p.List(metav1.ListOptions{ResourceVersion: "99", ResourceVersionMatch: metav1.ResourceVersionMatchExact},
 				&v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: p.state(100)})
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"an initial state with a gap": {func(p *script) {
 			p.watchList(30, 0)
 			p.bookmark(31, true)
 			p.events(32, 100)
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"an initial state that is too old": {func(p *script) {
 			p.watchList(30, 40)
 			p.bookmark(30, true)
 			p.events(31, 100)
-		}, guarantee.ErrOrdered},
+		}, errOrdered},
 		"a bookmark in the initial state": {func(p *script) {
 			p.watchList(30, 0)
 			p.bookmark(30, false)
 			p.bookmark(30, true)
 			p.events(31, 100)
-		}, guarantee.ErrBookmarkable},
+		}, errBookmarkable},
 		"another type": {func(p *script) {
 			e := p.s.Events[20]
 			p.w.Event(watch.Event{Type: watch.Bookmark + "X", Object: e.Object})
 			p.events(22, 100)
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"another object": {func(p *script) {
 			o := p.s.Events[20].Object.DeepCopyObject().(*v1.Pod)
 			o.Labels["n"] = "x"
 			p.w.Event(watch.Event{Type: p.s.Events[20].Type, Object: o})
 			p.events(22, 100)
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"another key": {func(p *script) {
 			o := p.s.Events[20].Object.DeepCopyObject().(*v1.Pod)
 			o.Name = "x"
 			p.w.Event(watch.Event{Type: watch.Modified, Object: o})
 			p.events(21, 100)
-		}, guarantee.ErrAtomic},
+		}, errAtomic},
 		"a version that has never been": {func(p *script) {
 			p.w.Event(watch.Event{Type: watch.Added, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "101"}}})
 			p.events(21, 100)
-		}, guarantee.ErrAtomic},
-		"a client that jumps": {func(p *script) { p.events(21, 50); p.watch("60"); p.events(61, 100) }, guarantee.ErrResumable},
+		}, errAtomic},
+		"a client that jumps": {func(p *script) { p.events(21, 50); p.watch("60"); p.events(61, 100) }, errResumable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newScript(t)
@@ -309,7 +299,7 @@ func TestWhatAServerMustNot(t *testing.T) {
 			test.play(p)
 			p.Finish()
 			if test.want == nil {
-				p.check(guarantee.ErrReliable, guarantee.ErrOrdered)
+				p.check(errReliable, errOrdered)
 				return
 			}
 			p.check(test.want)
@@ -351,7 +341,7 @@ func TestWrap(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = src.Close() }()
-				c, err := guarantee.New(s, guarantee.Options{})
+				c, err := newChecker(s)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -362,8 +352,8 @@ func TestWrap(t *testing.T) {
 				run(t, s, src, c, c.Wrap(lw))
 				c.Finish()
 				switch err := c.Err(); {
-				case loses && !errors.Is(err, guarantee.ErrReliable):
-					t.Errorf("%v, want %v", err, guarantee.ErrReliable)
+				case loses && !errors.Is(err, errReliable):
+					t.Errorf("%v, want %v", err, errReliable)
 				case !loses && err != nil:
 					t.Error(err)
 				}
@@ -372,6 +362,31 @@ func TestWrap(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// run plays a storm to a reflector until the checker has received all events.
+func run(t *testing.T, s *storm.Storm, src source.Source, c *checker, lw cache.ListerWatcher) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, cache.NewStore(cache.MetaNamespaceKeyFunc), cache.ReflectorOptions{})
+	var wg sync.WaitGroup
+	inner, stop := context.WithCancel(ctx)
+	wg.Go(func() { r.RunWithContext(inner) })
+	defer wg.Wait()
+	defer stop()
+	if err := c.Reach(ctx, uint64(s.Initial)); err != nil {
+		t.Fatal(err)
+	}
+	p := pace.New(pace.Rate(100_000))
+	defer func() { _ = p.Close() }()
+	p.Start(time.Now())
+	if err := src.Play(ctx, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Reach(ctx, uint64(len(s.Events))); err != nil {
+		t.Error(err)
 	}
 }
 
