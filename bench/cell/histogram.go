@@ -40,24 +40,15 @@ type Quantiles struct {
 
 // durations is a histogram with exact figures beside it.
 type durations struct {
-	hist *hdrhistogram.Histogram
-	tally
-}
-
-// tally holds the exact figures beside a histogram.
-type tally struct {
+	hist              *hdrhistogram.Histogram
 	sum               uint64
 	min, max          time.Duration
 	clamped, negative uint64
 }
 
 func newDurations() durations {
-	return durations{hist: newHistogram(), tally: emptyTally()}
+	return durations{hist: hdrhistogram.New(lowest, highest, digits), min: math.MaxInt64, max: math.MinInt64}
 }
-
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, highest, digits) }
-
-func emptyTally() tally { return tally{min: math.MaxInt64, max: math.MinInt64} }
 
 func (d *durations) record(v time.Duration) {
 	d.min, d.max = min(d.min, v), max(d.max, v)
@@ -88,32 +79,26 @@ func (d *durations) quantiles() (Quantiles, error) {
 	if err != nil {
 		return Quantiles{}, fmt.Errorf("encode histogram: %w", err)
 	}
-	return quantilesOf(d.hist, d.tally, string(encoded)), nil
-}
-
-func quantilesOf(h *hdrhistogram.Histogram, t tally, encoded string) Quantiles {
 	q := Quantiles{
-		Count: uint64(h.TotalCount()), Sum: t.sum,
-		Clamped: t.clamped, Negative: t.negative, Histogram: encoded,
+		Count: uint64(d.hist.TotalCount()), Sum: d.sum,
+		Clamped: d.clamped, Negative: d.negative, Histogram: string(encoded),
 	}
 	if q.Count == 0 {
-		return q
+		return q, nil
 	}
-	q.Mean, q.Min, q.Max = time.Duration(q.Sum/q.Count), t.min, t.max
-	v := h.ValueAtPercentilesSlice([]float64{50, 90, 99, 99.9})
+	q.Mean, q.Min, q.Max = time.Duration(q.Sum/q.Count), d.min, d.max
+	v := d.hist.ValueAtPercentilesSlice([]float64{50, 90, 99, 99.9})
 	for i, to := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
 		// A quantile is the upper bound of its bucket, which may exceed the longest
 		// duration.
-		*to = min(time.Duration(v[i]), max(t.max, 0))
+		*to = min(time.Duration(v[i]), max(d.max, 0))
 	}
-	return q
+	return q, nil
 }
 
 // MergeHistograms adds up the distributions of several rounds. The result is the same
 // as that of one recorder with all durations. An error names a part that cannot be
 // decoded or has another range or precision.
-//
-// Parts of old files have no Sum: their mean is accurate to three digits.
 func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 	all := newDurations()
 	for i, p := range parts {
@@ -131,20 +116,12 @@ func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 		if dropped := all.hist.Merge(h); dropped > 0 {
 			return Quantiles{}, fmt.Errorf("histogram %d of %d: %d values too many to count", i+1, len(parts), dropped)
 		}
-		sum := p.Sum
-		if sum == 0 {
-			sum = approximateSum(h)
-		}
-		all.sum = addSaturated(all.sum, sum)
+		all.sum = addSaturated(all.sum, p.Sum)
 		all.min, all.max = min(all.min, p.Min), max(all.max, p.Max)
 		all.clamped += p.Clamped
 		all.negative += p.Negative
 	}
 	return all.quantiles()
-}
-
-func approximateSum(h *hdrhistogram.Histogram) uint64 {
-	return uint64(h.Mean() * float64(h.TotalCount()))
 }
 
 // decode decodes a histogram and checks its range and precision.

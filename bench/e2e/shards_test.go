@@ -122,11 +122,11 @@ func (s *shards) delivered() []*lab.Share {
 // merged merges the results of all pods. No cell may have failed.
 func (s *shards) merged(all []*lab.Share) *lab.Outcome {
 	s.Helper()
-	var parts []lab.Share
-	for _, shard := range all {
-		parts = append(parts, *shard)
+	var attempts []lab.Attempt
+	for _, pod := range all {
+		attempts = append(attempts, lab.Attempt{Index: pod.Index})
 	}
-	o, err := lab.Merge(parts, lab.MergeOptions{})
+	o, err := lab.Merge(attempts, func(i int) (*lab.Share, error) { return all[i], nil }, lab.MergeOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -3,7 +3,9 @@ package lab_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,8 +14,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestBudgetOfTime: a run plays as many rounds as fit and at least one. Each comparison
-// gets an equal share of the remaining time.
+// TestBudgetOfTime: a run plays as many rounds of all comparisons as fit and at least
+// one.
 func TestBudgetOfTime(t *testing.T) {
 	one := func(impl string, takes time.Duration) lab.Comparison {
 		c, _ := newCell(impl, "", steady(10, takes))
@@ -29,8 +31,7 @@ func TestBudgetOfTime(t *testing.T) {
 		"it all fits once":   {10 * time.Second, 0, []lab.Comparison{one("a", time.Second)}, []int{9}, 10 * time.Second},
 		"none fits":          {time.Nanosecond, 0, []lab.Comparison{one("a", time.Second), one("b", 2*time.Second)}, []int{1, 1}, 6 * time.Second},
 		"a rest is left":     {10 * time.Second, 0, []lab.Comparison{one("a", 3*time.Second)}, []int{2}, 9 * time.Second},
-		"shared":             {20 * time.Second, 0, []lab.Comparison{one("a", time.Second), one("b", 5*time.Second)}, []int{9, 1}, 20 * time.Second},
-		"what one leaves":    {20 * time.Second, 0, []lab.Comparison{one("a", 4*time.Second), one("b", time.Second)}, []int{1, 11}, 20 * time.Second},
+		"two comparisons":    {20 * time.Second, 0, []lab.Comparison{one("a", time.Second), one("b", 5*time.Second)}, []int{2, 2}, 18 * time.Second},
 		"with a cap":         {time.Minute, 3, []lab.Comparison{one("a", time.Second)}, []int{3}, 4 * time.Second},
 		"the cap is too far": {5 * time.Second, 30, []lab.Comparison{one("a", time.Second)}, []int{4}, 5 * time.Second},
 	} {
@@ -60,6 +61,64 @@ func TestBudgetOfTime(t *testing.T) {
 				}
 				if finished, all := o.Finished(); finished != all || o.Interrupted {
 					t.Errorf("%d of %d cells are finished", finished, all)
+				}
+			})
+		})
+	}
+}
+
+// TestABudgetWithRetries: every comparison gets all its rounds before the cells of More
+// get any. These share the time that is left, and get all their rounds if it allows.
+func TestABudgetWithRetries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		budget time.Duration
+		rounds string
+	}{
+		// A round of the first phase takes 7 s, one of the second 3 s.
+		"enough for a test":     {55 * time.Second, "dear:4 cheap:4 dear-slower:4 cheap-slower:4"},
+		"enough for some":       {42 * time.Second, "dear:4 cheap:4 dear-slower:2 cheap-slower:2"},
+		"nothing is left":       {35 * time.Second, "dear:4 cheap:4"},
+		"not even for a fourth": {34 * time.Second, "dear:3 cheap:3 dear-slower:2 cheap-slower:2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var comparisons []lab.Comparison
+				for impl, takes := range map[string][2]time.Duration{"dear": {6 * time.Second, 2 * time.Second}, "cheap": {time.Second, time.Second}} {
+					c, _ := newCell(impl, "", steady(10, takes[0]))
+					with := comparison(c)[0]
+					with.More = func(played []lab.CellResult) []lab.Cell {
+						if len(played) > 1 {
+							return nil
+						}
+						slower, _ := newCell(impl+"-slower", "", steady(10, takes[1]))
+						slower.Labels[0].Value = impl
+						slower.Name = "Slower"
+						return []lab.Cell{slower}
+					}
+					comparisons = append(comparisons, with)
+				}
+				start := time.Now()
+				o, err := lab.Run(context.Background(), comparisons, lab.Options{Budget: tc.budget, Rounds: 4, NoAA: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[string]int{}
+				for _, c := range o.Comparisons {
+					for _, cl := range c.Cells {
+						name := cl.Label("impl")
+						if cl.Name == "Slower" {
+							name += "-slower"
+						}
+						got[name] = len(cl.Rounds)
+					}
+				}
+				want := map[string]int{}
+				for f := range strings.FieldsSeq(tc.rounds) {
+					name, n, _ := strings.Cut(f, ":")
+					want[name], _ = strconv.Atoi(n)
+				}
+				if !maps.Equal(got, want) || time.Since(start) > tc.budget {
+					t.Errorf("rounds %v after %v, want %v", got, time.Since(start), want)
 				}
 			})
 		})

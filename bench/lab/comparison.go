@@ -1,10 +1,10 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,73 +15,96 @@ import (
 	"watchlab/bench/stats"
 )
 
-// comparisonRun is a comparison in progress. Its cells come in batches: first the
-// planned ones, then those that More returns. A batch finishes all its rounds before
-// the next begins.
+// comparisonRun is a comparison in progress.
 type comparisonRun struct {
-	r            *runner
-	index, first int // index in the outcome; position of its first play in the run ([Play])
+	r             *runner
+	index, offset int // index in the outcome; position of its first play in a round ([Play])
 	Comparison
-	cellRuns  []*cellRun         // parallel to Comparison.Cells
-	baselines map[string]string  // baseline cells, by the name without the variant
-	warm      map[string]bool    // variants that were played in this process
-	until     time.Duration      // end of its share of the budget, as time since the start of the run
-	reserve   time.Duration      // part of the budget that the first batch leaves for cells of More
-	closed    bool               // the resumed run had finished this comparison
-	withheld  map[string][]Round // rounds of the resumed run that run.json does not show
+	cells     []*cellRun
+	first     int               // index of the phase's first cell
+	baselines map[string]string // baseline cells, by the name without the variant
+	warm      map[string]bool   // variants of earlier phases
+}
+
+// cellRun is a cell in progress. Its rounds are in the outcome.
+type cellRun struct {
+	Cell
+	c      *comparisonRun
+	index  int  // in the comparison
+	failed bool // the cell has a failed verdict
+	left   int  // plays to come
+	took   took // times of the plays so far
 }
 
 func (c *comparisonRun) result() *ComparisonResult { return &c.r.out.Comparisons[c.index] }
 
-// take adds a batch of cells. If again is not empty, the last cell repeats the cell of
-// that name. Cells that a resumed run knows must be the same.
-func (c *comparisonRun) take(cells []Cell, again string) error {
+// resumed reports whether the resumed run has cells that are not planned yet.
+func (c *comparisonRun) resumed() bool { return len(c.result().Cells) > len(c.cells) }
+
+// result is the cell in the outcome. Do not keep the pointer: the outcome grows.
+func (t *cellRun) result() *CellResult { return &t.c.result().Cells[t.index] }
+
+// rounds are the finished rounds, shown or not.
+func (t *cellRun) rounds() []Round { return t.result().played() }
+
+func (t *cellRun) has(round int) bool {
+	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
+}
+
+func (t *cellRun) impl() string { return labelOf(t.Labels, "impl") }
+
+// cold reports whether the cell's variant needs a warm-up.
+func (t *cellRun) cold() bool { return t.c.r.opts.Fresh == nil && !t.c.warm[t.impl()] }
+
+// add adds cells. If again is not empty, the last cell repeats the cell of that name.
+// Cells that a resumed run knows must be the same.
+func (c *comparisonRun) add(cells []Cell, again string) error {
 	for i, cl := range cells {
 		if err := c.check(cl); err != nil {
 			return err
 		}
 		result := CellResult{
 			Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-			Baseline: cl.Baseline, Seed: c.r.opts.Seed, Verdict: judge(cl.Labels, nil),
+			Baseline: cl.Baseline, Seed: c.r.opts.Seed, Verdict: verdictOf(cl.Labels, nil),
 		}
 		if i == len(cells)-1 {
 			result.Repeats = again
 		}
-		t := &cellRun{}
-		if at, known := len(c.Cells), c.result().Cells; at < len(known) {
-			if err := sameCell(known[at], result); err != nil {
+		t := &cellRun{Cell: cl, c: c, index: len(c.cells)}
+		if c.resumed() {
+			known := t.result()
+			if err := sameProperties(known.properties(), result.properties()); err != nil {
 				return err
 			}
-			t.restore(&known[at], c.withheld[known[at].BenchName()], c.Latency)
+			if t.failed = known.Verdict.Failed(); !t.failed {
+				known.setRounds(known.played(), c.Latency)
+			}
 		} else {
-			c.result().Cells = append(known, result)
+			c.result().Cells = append(c.result().Cells, result)
 		}
-		c.Cells = append(c.Cells, cl)
-		c.cellRuns = append(c.cellRuns, t)
-		c.count(len(c.Cells) - 1)
+		c.cells = append(c.cells, t)
+		t.count()
 	}
 	return nil
 }
 
 // count adds the cell's plays to the totals.
-func (c *comparisonRun) count(i int) {
-	t := c.cellRuns[i]
-	if t.closed || c.closed {
-		t.left = 0
-	} else if t.left = max(c.r.opts.Rounds-len(t.rounds), 0); t.left > 0 && c.cold(i) {
-		t.left++
-	}
-	if c.r.opts.Profile != nil && !t.closed && !c.closed {
-		t.left++
-	}
-	for _, r := range t.rounds {
-		if r.Took > 0 {
-			t.took.add(r.Took)
-			c.r.all.add(r.Took)
+func (t *cellRun) count() {
+	r := t.c.r
+	if !t.failed {
+		if t.left = max(r.opts.Rounds-len(t.rounds()), 0); t.left > 0 && t.cold() {
+			t.left++
+		}
+		if r.opts.Profile != nil {
+			t.left++
 		}
 	}
-	c.r.done += len(t.rounds)
-	c.r.total += len(t.rounds) + t.left
+	for _, round := range t.rounds() {
+		t.took.add(round.Took)
+		r.all.add(round.Took)
+	}
+	r.done += len(t.rounds())
+	r.total += len(t.rounds()) + t.left
 }
 
 // check rejects a cell without a workload, with a bad or duplicate name, or with a
@@ -115,189 +138,121 @@ func (c *comparisonRun) check(cl Cell) error {
 	return nil
 }
 
-// play plays all batches, then the plays for profiles.
-func (c *comparisonRun) play(ctx context.Context) error {
-	for batch, first := 0, 0; first < len(c.Cells); batch++ {
-		if err := c.playBatch(ctx, batch, first); err != nil || c.r.out.Interrupted {
-			return err
-		}
-		first = len(c.Cells)
-		if err := c.ask(); err != nil {
-			return err
-		}
+// againSuffix is the suffix of the variant's name in the second cell of an A/A pair.
+const againSuffix = "-again"
+
+// pair returns the second cell of an A/A pair and the name of the first. It chooses the
+// first unpaced baseline, because ratios are of throughput and relative to the
+// baseline; else the first baseline, else the first cell.
+func pair(cells []Cell) (again Cell, of string) {
+	at := slices.IndexFunc(cells, func(c Cell) bool {
+		_, paced := rateOf(c.Labels)
+		return c.Baseline && !paced
+	})
+	if at < 0 {
+		at = max(slices.IndexFunc(cells, func(c Cell) bool { return c.Baseline }), 0)
 	}
-	if n := len(c.result().Cells) - len(c.Cells); n > 0 {
-		return fmt.Errorf("%w: comparison %s (%s) had asked for %d cells more than it does now", ErrResume, c.Family, c.Title, n)
+	again = cells[at]
+	again.Baseline = false
+	again.Labels = slices.Clone(again.Labels)
+	i := slices.IndexFunc(again.Labels, func(l Label) bool { return l.Key == "impl" })
+	if i < 0 {
+		i = len(again.Labels)
+		again.Labels = append(again.Labels, Label{Key: "impl", Value: again.Name})
 	}
-	return c.playProfiled(ctx)
+	again.Labels[i].Value += againSuffix
+	return again, cells[at].BenchName()
 }
 
-// ask adds the next batch. After the end of the budget it adds only cells that were
-// played before the run was resumed.
-func (c *comparisonRun) ask() error {
-	over := c.r.opts.Budget > 0 && c.r.spent() >= c.until
-	if c.More == nil || over && len(c.result().Cells) == len(c.Cells) {
+// playRound plays the cells of the phase that lack the round.
+func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) error {
+	plays := c.plan(phase, round, last)
+	if len(plays) == 0 {
 		return nil
 	}
-	for i := range c.Cells {
-		c.warm[implOf(c.Cells[i].Labels)] = true
+	c.result().Rounds = max(c.result().Rounds, last)
+	sound := 0
+	for _, p := range plays {
+		if !p.failed {
+			sound++
+		}
 	}
-	played := slices.Clone(c.result().Cells[:len(c.Cells)])
-	return guard("more", func() error { return c.take(c.More(played), "") })
-}
-
-func implOf(labels []Label) string { return labelOf(labels, "impl") }
-
-// cold reports whether the cell's variant needs a warm-up.
-func (c *comparisonRun) cold(i int) bool {
-	return c.r.opts.Fresh == nil && !c.warm[implOf(c.Cells[i].Labels)]
-}
-
-// playBatch plays all rounds of the cells from first on.
-func (c *comparisonRun) playBatch(ctx context.Context, batch, first int) error {
-	if len(c.result().Cells) > len(c.Cells) {
-		// The next batch exists, so this one is finished.
-		return nil
-	}
-	last := c.certain(first)
-	for round := 0; ; round++ {
-		if round > last {
-			if !c.fits(first, last, 1) {
-				return nil
-			}
-			last++
-		}
-		c.result().Rounds = max(c.result().Rounds, last)
-		c.r.out.Rounds = max(c.r.out.Rounds, last)
-		plays := c.plan(batch, first, round, last)
-		if err := c.begin(plays); err != nil {
-			return err
-		}
-		playRound := c.playInOrder
-		if c.Together {
-			playRound = c.playTogether
-		}
-		if err := playRound(ctx, plays); err != nil || c.r.out.Interrupted {
+	if c.Begin != nil && sound > 0 {
+		if err := guard("begin", func() error { return c.Begin(sound) }); err != nil {
 			return err
 		}
 	}
-}
-
-// certain is the number of rounds that are played regardless of the time.
-func (c *comparisonRun) certain(first int) int {
-	if c.r.opts.Budget == 0 {
-		return c.r.opts.Rounds
+	if c.Together {
+		return c.playTogether(ctx, plays)
 	}
-	most, fewest := 0, math.MaxInt
-	for _, t := range c.cellRuns[first:] {
-		if !t.failed {
-			most, fewest = max(most, len(t.rounds)), min(fewest, len(t.rounds))
-		}
-	}
-	// A run resumed after a whole round needs a warm-up, so one more round costs two.
-	if most > 0 && most == fewest && c.fits(first, most, 2) {
-		return most + 1
-	}
-	return max(most, 1)
-}
-
-// fits reports whether the budget allows this number of further rounds after the last
-// one.
-func (c *comparisonRun) fits(first, last, more int) bool {
-	if c.r.opts.Budget == 0 || c.r.opts.Rounds > 0 && last >= c.r.opts.Rounds {
-		return false
-	}
-	if c.r.opts.Profile != nil {
-		more++
-	}
-	until := c.until
-	if first == 0 && c.More != nil {
-		until -= c.reserve
-	}
-	cost := c.cost(c.cellRuns[first:], func(*cellRun) int { return more })
-	return cost > 0 && c.r.spent()+cost <= until
-}
-
-// plan returns the plays of a round in its drawn order. A warm-up has the cold cells
-// that lack a round; any other round has the cells without it.
-func (c *comparisonRun) plan(batch, first, round, last int) []*cellPlay {
-	var plays []*cellPlay
-	for place, i := range order(len(c.Cells)-first, c.r.opts.Seed, c.index, batch, round) {
-		i += first
-		t := c.cellRuns[i]
+	for _, p := range plays {
 		switch {
-		case t.closed || t.has(round):
-		case round > 0 || c.cold(i) && len(t.rounds) < last:
-			plays = append(plays, c.newPlay(i, round, place+1))
+		case ctx.Err() != nil:
+			return errInterrupted
+		case p.skip():
+			continue
+		}
+		p.start()
+		if fresh := c.r.opts.Fresh; fresh != nil {
+			p.measured, p.err = fresh(ctx, p.result().original())
+		} else {
+			p.measured, p.err = play(ctx, p.Cell, new(cell.Recorder), p.hook())
+		}
+		if err := p.finish(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan returns the plays of a round in an order drawn from the seed, which does not
+// depend on earlier plays. A warm-up has the cold cells that lack a round; any other
+// round has the cells without it.
+func (c *comparisonRun) plan(phase, round, last int) []*cellPlay {
+	rng := rand.New(rand.NewPCG(uint64(c.r.opts.Seed), uint64(phase)<<48|uint64(c.index)<<32|uint64(round)))
+	var plays []*cellPlay
+	for place, i := range rng.Perm(len(c.cells) - c.first) {
+		t := c.cells[c.first+i]
+		if !t.has(round) && (round > 0 || t.cold() && len(t.rounds()) < last) {
+			plays = append(plays, t.newPlay(round, place+1))
 		}
 	}
 	return plays
 }
 
-// order draws the order of a round from the seed. Each round of each batch has its own
-// order, independent of earlier plays.
-func order(n int, seed int64, comparison, batch, round int) []int {
-	rng := rand.New(rand.NewPCG(uint64(seed), uint64(batch)<<48|uint64(comparison)<<32|uint64(round)))
-	return rng.Perm(n)
-}
-
-// begin calls the comparison's Begin before a round.
-func (c *comparisonRun) begin(plays []*cellPlay) error {
-	n := 0
-	for _, t := range plays {
-		if !t.cellRun.failed {
-			n++
-		}
+// playTogether plays the cells of a round at the same time.
+func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) error {
+	if ctx.Err() != nil {
+		return errInterrupted
 	}
-	if c.Begin == nil || n == 0 {
+	plays = slices.DeleteFunc(plays, (*cellPlay).skip)
+	if len(plays) == 0 {
 		return nil
 	}
-	return guard("begin", func() error { return c.Begin(n) })
-}
-
-// playInOrder plays the cells of a round one after the other.
-func (c *comparisonRun) playInOrder(ctx context.Context, plays []*cellPlay) error {
-	for _, t := range plays {
-		if c.r.interrupted(ctx) {
-			return nil
-		}
-		if t.skip() {
-			continue
-		}
-		t.start()
-		if fresh := c.r.opts.Fresh; fresh != nil {
-			t.measured, t.err = fresh(ctx, t.found().original())
-		} else {
-			t.measured, t.err = play(ctx, c.Cells[t.cell], new(cell.Recorder), t.hook())
-		}
-		if err := t.settle(ctx); err != nil || c.r.out.Interrupted {
+	for _, p := range plays {
+		p.start()
+	}
+	start := newLatch(ctx, len(plays), plays[0].hook())
+	var cells sync.WaitGroup
+	for _, p := range plays {
+		cells.Go(func() {
+			wait, done := start.join()
+			defer done()
+			p.measured, p.err = play(ctx, p.Cell, cell.Shared(), wait)
+		})
+	}
+	cells.Wait()
+	var interrupted error
+	for _, p := range plays {
+		err := p.finish(ctx)
+		switch {
+		case errors.Is(err, errInterrupted):
+			interrupted = err
+		case err != nil:
 			return err
 		}
 	}
-	return nil
-}
-
-// playProfiled plays each cell again for its profiles.
-func (c *comparisonRun) playProfiled(ctx context.Context) error {
-	if c.r.opts.Profile == nil {
-		return nil
-	}
-	for i, cl := range c.Cells {
-		if c.r.interrupted(ctx) {
-			return nil
-		}
-		t := c.newPlay(i, profiled, i+1)
-		t.progress.Round, t.progress.Profiling = 0, true
-		if t.cellRun.closed || t.skip() {
-			continue
-		}
-		t.start()
-		err := t.profile(ctx, c, cl)
-		if err := errors.Join(err, t.settle(ctx)); err != nil || c.r.out.Interrupted {
-			return err
-		}
-	}
-	return nil
+	return interrupted
 }
 
 // A cell is profiled for profileFor, but at most profilePlays times: with a sample
@@ -305,12 +260,36 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 const (
 	profileFor   = time.Second
 	profilePlays = 10
+	// profiled is the round number of these plays.
+	profiled = -1
 )
+
+// playProfiled plays each cell again for its profiles.
+func (c *comparisonRun) playProfiled(ctx context.Context) error {
+	if c.r.opts.Profile == nil {
+		return nil
+	}
+	for i, t := range c.cells {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		p := t.newPlay(profiled, i+1)
+		p.progress.Round, p.progress.Profiling = 0, true
+		if p.skip() {
+			continue
+		}
+		p.start()
+		if err := cmp.Or(p.profile(ctx), p.finish(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // profile plays the cell with profiles. The error is the profiler's, which names the
 // cell.
-func (t *cellPlay) profile(ctx context.Context, c *comparisonRun, cl Cell) error {
-	labelled := profile.With(ctx, c.Family, implOf(cl.Labels), labelOf(cl.Labels, "storm"))
+func (p *cellPlay) profile(ctx context.Context) error {
+	labelled := profile.With(ctx, p.c.Family, p.impl(), labelOf(p.Labels, "storm"))
 	var measured time.Duration
 	for range profilePlays {
 		var (
@@ -318,54 +297,161 @@ func (t *cellPlay) profile(ctx context.Context, c *comparisonRun, cl Cell) error
 			err  error
 		)
 		rec := cell.Around(
-			func() { stop, err = c.r.opts.Profile.Start(t.progress.Cell) },
+			func() { stop, err = p.c.r.opts.Profile.Start(p.progress.Cell) },
 			func() {
 				if err == nil {
 					err = stop()
 				}
 			})
-		profile.Do(labelled, "", func(ctx context.Context) { t.measured, t.err = play(ctx, cl, rec, nil) })
+		profile.Do(labelled, "", func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
-		measured += t.measured.Elapsed
-		if err != nil || t.err != nil || measured >= profileFor {
+		measured += p.measured.Elapsed
+		if err != nil || p.err != nil || measured >= profileFor {
 			return err
 		}
 	}
 	return nil
 }
 
-// playTogether plays the cells of a round at the same time.
-func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) error {
-	if c.r.interrupted(ctx) {
-		return nil
+// cellPlay is one play of a cell.
+type cellPlay struct {
+	*cellRun
+	round, place int
+	progress     Progress
+	started      time.Time // timestamp for the results
+	clock        time.Time // monotonic, for the duration
+	measured     cell.Result
+	err          error
+}
+
+func (t *cellRun) newPlay(round, place int) *cellPlay {
+	return &cellPlay{
+		cellRun: t, round: round, place: place,
+		progress: Progress{Family: t.c.Family, Title: t.c.Title, Cell: t.BenchName(), Round: round},
 	}
-	var cells sync.WaitGroup
-	var playing []*cellPlay
-	for _, t := range plays {
-		if !t.skip() {
-			playing = append(playing, t)
+}
+
+func (p *cellPlay) report(finished bool) {
+	r := p.c.r
+	if r.opts.Progress == nil {
+		return
+	}
+	p.progress.Finished, p.progress.Verdict = finished, p.result().Verdict
+	p.progress.Done, p.progress.Left = r.done, r.left()
+	if r.opts.Budget == 0 {
+		p.progress.Rounds, p.progress.Total = r.opts.Rounds, r.total
+	}
+	r.opts.Progress(p.progress)
+}
+
+// skip skips a failed cell and reports whether it did.
+func (p *cellPlay) skip() bool {
+	if p.failed {
+		p.progress.Skipped = true
+		p.advance()
+		p.report(true)
+	}
+	return p.failed
+}
+
+// advance counts the play as done.
+func (p *cellPlay) advance() {
+	p.c.r.done++
+	p.left = max(p.left-1, 0)
+}
+
+// start notes the time before Setup.
+func (p *cellPlay) start() {
+	p.report(false)
+	p.started, p.clock = p.c.r.opts.Now(), time.Now()
+}
+
+// finish stores the result of a play. Errors of the workload go into the verdict; the
+// returned error is that of the results folder, or errInterrupted.
+func (p *cellPlay) finish(ctx context.Context) error {
+	result, r := p.result(), p.c.r
+	passed := time.Since(p.clock)
+	switch {
+	case p.err != nil && ctx.Err() != nil && len(invariantsIn(p.err)) == 0:
+		// Drop the play: the run ends.
+		return errInterrupted
+	case p.err != nil:
+		p.failed = true
+		result.fail(p.err)
+	case p.round > 0:
+		round := Round{Round: p.round, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
+		result.setRounds(append(result.played(), round), p.c.Latency)
+	}
+	p.advance()
+	p.took.add(passed)
+	r.all.add(passed)
+	r.out.Spent = r.spent()
+	var err error
+	// The warm-up of a sound cell leaves nothing to write.
+	if r.lock != nil && (p.round > 0 || p.failed) {
+		err = r.out.saveCell(p.c.index, p.index)
+	}
+	p.report(true)
+	return err
+}
+
+// Progress reports the state of a run.
+type Progress struct {
+	Family, Title, Cell string // current comparison and cell
+	Round, Rounds       int    // Round 0 is the warm-up; Rounds is 0 with a budget
+	Profiling           bool   // the round takes pprof profiles
+	// Done counts finished plays, including skipped cells and the rounds of a resumed
+	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
+	Done, Total       int
+	Left              time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
+	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
+	Verdict           Verdict       // of the cell so far
+}
+
+// took sums up the times of plays.
+type took struct {
+	plays int
+	time  time.Duration
+}
+
+func (t *took) add(d time.Duration) {
+	t.plays++
+	t.time += d
+}
+
+// mean is the mean time of these plays; 0 if there are none.
+func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
+
+// left estimates the remaining time.
+func (r *runner) left() time.Duration {
+	if r.opts.Budget > 0 {
+		return max(r.opts.Budget-r.spent(), 0)
+	}
+	var left time.Duration
+	for _, c := range r.runs {
+		left += c.cost(c.cells, func(t *cellRun) int { return t.left })
+	}
+	return left
+}
+
+// cost estimates the time to play each cell times(cell) times. A cell that was never
+// played costs the mean of all plays. Cells that are played together cost the time of
+// the slowest.
+func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
+	var sum, slowest time.Duration
+	for _, t := range cells {
+		if t.failed {
+			continue
 		}
-	}
-	for _, t := range playing {
-		t.start()
-	}
-	var hook func(context.Context) error
-	if len(playing) > 0 {
-		hook = playing[0].hook()
-	}
-	start := newLatch(len(playing), hook)
-	for _, t := range playing {
-		cells.Go(func() {
-			wait, done := start.join()
-			defer done(ctx)
-			t.measured, t.err = play(ctx, c.Cells[t.cell], cell.Shared(), wait)
-		})
-	}
-	cells.Wait()
-	for _, t := range playing {
-		if err := t.settle(ctx); err != nil {
-			return err
+		one := t.took.mean()
+		if t.took.plays == 0 {
+			one = c.r.all.mean()
 		}
+		own := time.Duration(times(t)) * one
+		sum, slowest = sum+own, max(slowest, own)
 	}
-	return nil
+	if c.Together {
+		return slowest
+	}
+	return sum
 }

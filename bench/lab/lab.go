@@ -2,12 +2,14 @@
 // cell a verdict, and writes the results folder.
 //
 //  1. Each comparison gets an A/A pair: one of its cells is played twice.
-//  2. Round 0 warms up and does not count. Each further round plays all cells once, in
-//     an order drawn from the seed. The options or the budget set the number of rounds.
+//  2. Round 0 warms up and does not count. Each further round plays the cells of all
+//     comparisons once, those of a comparison in an order drawn from the seed. The
+//     options or the budget set the number of rounds, which is the same for all.
 //  3. After each play the lab computes the cell's verdict from all its rounds and updates
 //     the results folder. A killed process loses no finished round, and
 //     [Options].Resume plays the rest.
-//  4. [Comparison].More may add cells, depending on the results.
+//  4. When all rounds are played, [Comparison].More may add cells, depending on the
+//     results. They get rounds of their own.
 //  5. With [Options].Profile, each cell is played again for its pprof profiles.
 //
 // Figures of a cell that broke an invariant are discarded. Figures that the machine
@@ -87,10 +89,10 @@ type Comparison struct {
 	// Begin, if not nil, is called before each round with the number of cells to play.
 	// Cells that broke an invariant do not count. Its error ends the run.
 	Begin func(cells int) error
-	// More, if not nil, returns further cells; none ends the comparison. It is called
-	// when all cells so far have all their rounds, with all results in the order of the
-	// cells. The new cells are interleaved only with each other; a variant that has
-	// already been played gets no second warm-up. More must return the same cells for
-	// the same results, because a resumed run calls it again.
+	// More, if not nil, returns further cells. It is called when the cells of all
+	// comparisons have all their rounds, with this comparison's results in the order of
+	// the cells; again after the rounds of the new cells. A variant that has already
+	// been played gets no second warm-up. More must return the same cells for the same
+	// results, because a resumed run calls it again.
 	More func(played []CellResult) []Cell
 }

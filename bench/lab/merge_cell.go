@@ -89,37 +89,33 @@ func (c *mergedCell) round(r Round) *mergedRound {
 // finish returns the merged cell.
 func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 	var rounds []Round
-	apart := 0
-	why := ""
 	for _, r := range c.rounds {
-		if r.shares < c.shares {
-			continue
+		if r.shares == c.shares {
+			rounds = append(rounds, r.Round)
 		}
-		rounds = append(rounds, r.Round)
 	}
 	slices.SortFunc(rounds, func(a, b Round) int { return a.Round - b.Round })
+	var apart []string
 	for _, r := range rounds {
 		if reason := c.rounds[r.Round].apart(r.Result.Elapsed); reason != "" {
-			apart++
-			if why == "" {
-				why = reason
-			}
+			apart = append(apart, reason)
 		}
 	}
-	if apart > 0 {
-		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", apart, len(rounds), why)
+	why := ""
+	if len(apart) > 0 {
+		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", len(apart), len(rounds), apart[0])
 	}
 	result := c.result
-	result.Verdict = c.judge(of, rounds, why)
-	publish(&result, rounds, headline)
+	result.set(c.verdict(of, rounds, why), rounds, headline)
 	if result.Verdict.Status == Invalid {
+		result.Withheld = nil
 		result.Lag = worstLag(c.lag, result.Lag)
 	}
 	return result
 }
 
-// judge returns the worst of the verdicts on the shares and on the merged cell.
-func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
+// verdict returns the worst of the verdicts on the shares and on the merged cell.
+func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	var failed, blameless, unplayed, noisy []shareVerdict
 	for _, v := range c.verdicts {
 		switch {
@@ -134,7 +130,7 @@ func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
 		}
 	}
 	v := Verdict{Status: Valid}
-	switch all := judge(c.result.Labels, rounds); {
+	switch all := verdictOf(c.result.Labels, rounds); {
 	case len(failed) > 0:
 		v = Verdict{Invalid, causesOf(failed), shareDetails(failed, of.Of)}
 	case len(of.Missing) > 0 && !of.Partial:
@@ -165,20 +161,18 @@ func (c *mergedCell) judge(of Merged, rounds []Round, apart string) Verdict {
 
 // causesOf joins the causes of several shares, in the order of the invariants.
 func causesOf(verdicts []shareVerdict) Cause {
-	var found []string
+	var found, out []Cause
 	for _, v := range verdicts {
-		found = append(found, strings.Split(string(v.Cause), "+")...)
-	}
-	var out []string
-	for _, inv := range invariants {
-		if slices.Contains(found, string(inv.cause)) {
-			out = append(out, string(inv.cause))
+		for c := range strings.SplitSeq(string(v.Cause), "+") {
+			found = append(found, Cause(c))
 		}
 	}
-	if slices.Contains(found, string(CauseError)) {
-		out = append(out, string(CauseError))
+	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseError} {
+		if slices.Contains(found, c) {
+			out = append(out, c)
+		}
 	}
-	return Cause(strings.Join(out, "+"))
+	return joinCauses(out)
 }
 
 // shareDetails formats the first share's verdict and the indexes of the others.
@@ -199,23 +193,14 @@ func shareDetails(verdicts []shareVerdict, of int) string {
 // numbers lists the indexes of shares, at most eight or nine of them.
 func numbers(indexes []int) string {
 	const most = 8
-	word := "shares "
 	if len(indexes) == 1 {
-		word = "share "
+		return fmt.Sprintf("share %d", indexes[0])
 	}
-	var b strings.Builder
-	b.WriteString(word)
-	for i, n := range indexes {
-		if i == most && len(indexes) > most+1 {
-			fmt.Fprintf(&b, " and %d more", len(indexes)-most)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, n)
+	rest := ""
+	if n := len(indexes) - most; n > 1 {
+		indexes, rest = indexes[:most], fmt.Sprintf(" and %d more", n)
 	}
-	return b.String()
+	return "shares " + strings.ReplaceAll(strings.Trim(fmt.Sprint(indexes), "[]"), " ", ", ") + rest
 }
 
 // together records whether shares began a play at the same time.
@@ -240,11 +225,7 @@ func (t *together) begun(s pendingShare, key startKey) {
 		t.alone = append(t.alone, s.Index)
 		return
 	}
-	for _, i := range start.Absent {
-		if !slices.Contains(t.absent, i) {
-			t.absent = append(t.absent, i)
-		}
-	}
+	t.absent = append(t.absent, start.Absent...)
 	if t.common == 0 || start.Late < t.earliest {
 		t.earliest = start.Late
 	}
@@ -259,6 +240,7 @@ func (t *together) begun(s pendingShare, key startKey) {
 func (t *together) apart(elapsed time.Duration) string {
 	late := slices.DeleteFunc(slices.Clone(t.absent), func(i int) bool { return !slices.Contains(t.played, i) })
 	slices.Sort(late)
+	late = slices.Compact(late)
 	slices.Sort(t.alone)
 	between := t.latest - t.earliest
 	switch {

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,25 +129,23 @@ func mergeNotes(parts []cell.Result) []cell.Note {
 				continue
 			}
 			var with []cell.Result
-			value := 0.0
-			adds, largest := noteAdds(n.Unit), noteIsLargest(n.Unit)
+			var values []float64
 			for _, q := range parts {
-				v, ok := noteOf(q.Notes, n.Unit)
-				switch {
-				case !ok:
-				case adds:
-					value += v
-				case largest && len(with) > 0:
-					value = max(value, v)
-				case largest:
-					value = v
-				}
-				if ok {
-					with = append(with, q)
+				if v, ok := noteOf(q.Notes, n.Unit); ok {
+					with, values = append(with, q), append(values, v)
 				}
 			}
-			if !adds && !largest {
+			_, per, ratio := strings.Cut(n.Unit, "/")
+			value := 0.0
+			switch {
+			case ratio && per != "s" && per != "sec":
 				value = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(r.Notes, n.Unit); return v })
+			case !ratio && isQuantile(n.Unit):
+				value = slices.Max(values)
+			default:
+				for _, v := range values {
+					value += v
+				}
 			}
 			out = append(out, cell.Note{Unit: n.Unit, Value: value})
 		}
@@ -156,18 +153,8 @@ func mergeNotes(parts []cell.Result) []cell.Note {
 	return out
 }
 
-func noteAdds(unit string) bool {
-	_, per, ratio := strings.Cut(unit, "/")
-	if ratio {
-		return per == "s" || per == "sec"
-	}
-	return !noteIsLargest(unit)
-}
-
-func noteIsLargest(unit string) bool {
-	if strings.Contains(unit, "/") {
-		return false
-	}
+// isQuantile reports whether a unit is that of a quantile, a maximum, a time or a size.
+func isQuantile(unit string) bool {
 	words := strings.Split(unit, "-")
 	for _, w := range words {
 		if w == "max" || len(w) > 1 && w[0] == 'p' && strings.Trim(w[1:], "0123456789.") == "" {
@@ -260,13 +247,10 @@ func mergeTimelines(parts []cell.Result) []cell.Moment {
 
 // worstLag returns the lag with the larger share of late releases; nil if both are nil.
 func worstLag(a, b *cell.Lag) *cell.Lag {
-	switch {
-	case a == nil:
+	if a == nil || b != nil && b.LateShare > a.LateShare {
 		return b
-	case b == nil || cmp.Compare(a.LateShare, b.LateShare) >= 0:
-		return a
 	}
-	return b
+	return a
 }
 
 // weighted returns the mean of a per-event figure, weighted by the events of each part.

@@ -27,7 +27,7 @@ const (
 // Outcome is the result of a run: the cells, their figures and their verdicts. Its JSON
 // form is run.json, except for Env, which is env.json.
 //
-// A cell with an invalid verdict has neither rounds nor medians.
+// A cell with an invalid verdict has neither Rounds nor Medians.
 type Outcome struct {
 	Format      int           `json:"format"`             // file version; see [Format]
 	Name        string        `json:"name"`               // run name, such as "quick"
@@ -72,6 +72,9 @@ type CellResult struct {
 	Seed       int64   `json:"seed"`                 // seed of the run
 	Verdict    Verdict `json:"verdict"`              // valid, noisy, invalid or unplayed
 	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
+	// Withheld are the finished rounds of a cell that is invalid but has not failed.
+	// A further round may change the verdict. They are dropped at the end of the run.
+	Withheld []Round `json:"withheld,omitempty"`
 	// Lag is that of the median round. For an "invalid: generator" cell it is the only
 	// figure kept.
 	Lag     *cell.Lag                `json:"lag,omitempty"`
@@ -205,6 +208,53 @@ func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
 // Unpaced is the value of the label "rate" for cells played at full speed. Cells
 // without the label are unpaced, too.
 const Unpaced = "max"
+
+// played are the finished rounds, shown or not.
+func (c *CellResult) played() []Round {
+	if c.Withheld != nil {
+		return c.Withheld
+	}
+	return c.Rounds
+}
+
+// setRounds sets the finished rounds, and the figures and the verdict that follow from
+// them.
+func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
+	c.set(verdictOf(c.Labels, rounds), rounds, headline)
+}
+
+// fail sets the verdict of an error, and discards all figures.
+func (c *CellResult) fail(err error) { c.set(failure(err), nil, "") }
+
+func (c *CellResult) set(v Verdict, rounds []Round, headline cell.Boundary) {
+	c.Verdict, c.Lag = v, medianLag(rounds)
+	c.Rounds, c.Withheld, c.Latency, c.Medians = nil, nil, nil, nil
+	switch {
+	case v.Status == Invalid:
+		c.Withheld = rounds
+	case len(rounds) > 0:
+		c.Rounds, c.Latency = rounds, pool(rounds)
+		c.Medians = c.Samples(headline).Summaries()
+	}
+}
+
+// pool adds up the latencies of the rounds. It skips a boundary whose histograms cannot
+// be added; this needs a different kind of workload in each round.
+func pool(rounds []Round) []cell.Latency {
+	var pooled []cell.Latency
+	for _, first := range rounds[0].Result.Latency {
+		parts := make([]cell.Quantiles, 0, len(rounds))
+		for _, r := range rounds {
+			if l, ok := r.Result.At(first.Boundary); ok {
+				parts = append(parts, l.Quantiles)
+			}
+		}
+		if sum, err := cell.MergeHistograms(parts...); err == nil {
+			pooled = append(pooled, cell.Latency{Boundary: first.Boundary, Quantiles: sum})
+		}
+	}
+	return pooled
+}
 
 func benchName(name string, labels []Label) string {
 	var b strings.Builder

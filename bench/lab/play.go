@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"watchlab/bench/cell"
@@ -147,12 +148,7 @@ type processResult struct {
 func WriteResult(w io.Writer, result cell.Result, err error) error {
 	h := processResult{Result: result}
 	if err != nil {
-		h.Err = err.Error()
-		for _, inv := range invariants {
-			if errors.Is(err, inv.err) {
-				h.Broken = append(h.Broken, inv.cause)
-			}
-		}
+		h.Err, h.Broken = err.Error(), invariantsIn(err)
 	}
 	return gob.NewEncoder(w).Encode(h)
 }
@@ -164,25 +160,22 @@ func ReadResult(r io.Reader) (cell.Result, error) {
 	if err := gob.NewDecoder(r).Decode(&h); err != nil {
 		return cell.Result{}, fmt.Errorf("the process of the cell returned no result: %w", err)
 	}
-	if h.Err == "" {
-		return h.Result, nil
+	if h.Err != "" {
+		return cell.Result{}, remoteError(h)
 	}
-	told := remoteError{text: h.Err}
-	for _, inv := range invariants {
-		for _, c := range h.Broken {
-			if c == inv.cause {
-				told.broken = append(told.broken, inv.err)
-			}
-		}
-	}
-	return cell.Result{}, told
+	return h.Result, nil
 }
 
 // remoteError is an error of another process.
-type remoteError struct {
-	text   string
-	broken []error
-}
+type remoteError processResult
 
-func (e remoteError) Error() string   { return e.text }
-func (e remoteError) Unwrap() []error { return e.broken }
+func (e remoteError) Error() string { return e.Err }
+
+func (e remoteError) Is(target error) bool {
+	for _, inv := range invariants {
+		if inv.err == target { //nolint:errorlint // The sentinel itself is meant.
+			return slices.Contains(e.Broken, inv.cause)
+		}
+	}
+	return false
+}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -25,9 +27,9 @@ type Options struct {
 	Name   string // of the run, stored in run.json
 	Rounds int    // rounds that count, besides the warm-up; below 4 no difference is testable
 	// Budget limits the time of the run; 0 means no limit. The lab plays as many rounds
-	// as fit, at most Rounds unless that is 0. Each comparison gets an equal share of
-	// the time left at its beginning. A warm-up and one round are played even if they
-	// take longer. A comparison with More needs Rounds, too.
+	// of all cells as fit, at most Rounds unless that is 0. A warm-up and one round are
+	// played even if they take longer. A comparison with More needs Rounds, too; its
+	// further cells get the time that is left after Rounds.
 	Budget time.Duration
 	Seed   int64 // of the order of the cells
 	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each
@@ -85,22 +87,27 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		opts.Now = time.Now
 	}
 	r := &runner{opts: opts, names: map[string]bool{}, began: time.Now()}
-	env := captureEnv(cell.Root(), opts.Now(), opts.Build, opts.Args)
-	err := r.open(comparisons, env)
-	if err != nil || r.over {
-		return r.out, errors.Join(err, r.folder.abandon())
+	finished, err := r.open(comparisons)
+	switch {
+	case err != nil:
+		return nil, errors.Join(err, r.unlock())
+	case finished:
+		return r.out, r.unlock()
 	}
 	err = r.play(ctx)
-	if err != nil {
-		r.out.Interrupted = true
+	r.out.Interrupted = err != nil
+	if errors.Is(err, errInterrupted) {
+		err = nil
 	}
-
 	ended := opts.Now()
 	r.out.Ended = &ended
 	r.out.Spent = r.spent()
 	r.out.Env.finish(cell.Root())
-	return r.out, errors.Join(err, r.folder.close(r.out))
+	return r.out, errors.Join(err, r.out.close(), r.unlock())
 }
+
+// errInterrupted ends the run after the end of its context.
+var errInterrupted = errors.New("interrupted")
 
 // invalid is an error that wraps [ErrOptions].
 func invalid(format string, args ...any) error {
@@ -118,33 +125,36 @@ func validate(comparisons []Comparison, opts Options) error {
 		return invalid("Resume needs the Dir of the run")
 	case len(comparisons) == 0:
 		return invalid("nothing to compare")
-	}
-	if opts.BeforeRun != nil && (opts.Budget > 0 || opts.Fresh != nil) {
+	case opts.BeforeRun != nil && (opts.Budget > 0 || opts.Fresh != nil):
 		return invalid("BeforeRun with a Budget or with Fresh")
 	}
 	for _, c := range comparisons {
+		problem := ""
 		switch {
 		case c.More != nil && opts.BeforeRun != nil:
-			return invalid("comparison %s (%s) asks for more cells, so the number of plays for BeforeRun is unknown", c.Family, c.Title)
+			problem = "asks for more cells, so the number of plays for BeforeRun is unknown"
 		case len(c.Cells) == 0:
-			return invalid("comparison %s (%s) has no cells", c.Family, c.Title)
+			problem = "has no cells"
 		case c.More != nil && opts.Rounds == 0:
-			return invalid("comparison %s (%s) asks for more cells: it needs Rounds beside the Budget", c.Family, c.Title)
+			problem = "asks for more cells: it needs Rounds beside the Budget"
 		case c.Together && (opts.Fresh != nil || opts.Profile != nil):
-			return invalid("the cells of comparison %s (%s) are played together: none can have a process or a profile of its own", c.Family, c.Title)
+			problem = "plays its cells together: none can have a process or a profile of its own"
+		default:
+			continue
 		}
+		return invalid("comparison %s (%s) %s", c.Family, c.Title, problem)
 	}
 	return nil
 }
 
-// runner is a run in progress.
+// runner is a run in progress. The outcome is its only record of finished rounds.
 type runner struct {
 	opts        Options
 	out         *Outcome
-	folder      *folder
+	lock        *os.File // of the results folder; nil without one
 	runs        []*comparisonRun
+	perRound    int             // positions of one round; see [Play]
 	names       map[string]bool // benchmark names of all cells, to reject duplicates
-	over        bool            // the resumed run had finished
 	began       time.Time       // start of this process's part
 	before      time.Duration   // time spent before the resumption
 	done, total int             // plays; see [Progress]
@@ -154,58 +164,61 @@ type runner struct {
 // spent is the time of the run over all resumptions.
 func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 
-// open creates the results folder, or opens that of the resumed run, and plans all
-// comparisons.
-func (r *runner) open(comparisons []Comparison, env Env) error {
+// open plans all comparisons, and creates the results folder or opens that of the
+// resumed run. finished reports that the resumed run had finished.
+func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
+	env := captureEnv(cell.Root(), r.opts.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
-		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed,
-		Rounds: r.opts.Rounds, Budget: r.opts.Budget, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
+		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
+		Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
 	}
 	if r.opts.Budget > 0 {
 		// With a budget, Rounds grows with the rounds played.
 		r.out.Rounds = 0
-	}
-	if r.opts.Resume {
-		return r.resume(comparisons, env)
 	}
 	for _, c := range comparisons {
 		r.out.Comparisons = append(r.out.Comparisons, ComparisonResult{
 			Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input,
 		})
 	}
-	err := r.plan(comparisons, 0, nil)
-	if err == nil {
-		r.folder, err = createFolder(r.opts.Dir, r.out)
+	if r.opts.Resume {
+		return r.resume(comparisons)
 	}
-	if err != nil {
-		r.out = nil
+	if err := r.plan(comparisons); err != nil || r.opts.Dir == "" {
+		return false, err
 	}
-	return err
+	if err := r.out.Create(r.opts.Dir); err != nil {
+		return false, err
+	}
+	r.lock, err = lockFolder(r.opts.Dir)
+	return false, err
 }
 
-// plan adds the comparisons. Those before from were finished before the run was
-// resumed. withheld are the rounds that run.json does not show; see [folder].
-func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]Round) error {
-	first := 0
+// unlock gives up the results folder.
+func (r *runner) unlock() error {
+	if r.lock == nil {
+		return nil
+	}
+	return r.lock.Close()
+}
+
+// plan adds the comparisons with their A/A pairs.
+func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
-		cells := slices.Clone(c.Cells)
-		again := ""
+		cells, again := slices.Clone(c.Cells), ""
 		if !r.opts.NoAA && !c.Together {
 			var second Cell
 			second, again = pair(cells)
 			cells = append(cells, second)
 		}
-		c.Cells = nil
 		run := &comparisonRun{
-			r: r, index: i, first: first, Comparison: c,
-			baselines: map[string]string{}, warm: map[string]bool{},
-			closed: i < from, withheld: withheld,
+			r: r, index: i, offset: r.perRound, Comparison: c, baselines: map[string]string{}, warm: map[string]bool{},
 		}
 		r.runs = append(r.runs, run)
-		if err := run.take(cells, again); err != nil {
+		r.perRound += c.positions(r.opts)
+		if err := run.add(cells, again); err != nil {
 			return err
 		}
-		first += run.plays(r.opts.Rounds)
 		// Cells beyond these come from More.
 		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Repeats != "") {
 			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())
@@ -214,27 +227,106 @@ func (r *runner) plan(comparisons []Comparison, from int, withheld map[string][]
 	return nil
 }
 
+// play plays the cells in phases: first the planned ones, then those that More returns.
+// A phase plays all its rounds before the next one begins. Plays for profiles follow.
 func (r *runner) play(ctx context.Context) error {
-	for i, c := range r.runs {
-		if c.closed {
-			continue
+	for phase, more := 0, true; more; phase++ {
+		// A resumed run with cells of the next phase has finished this one.
+		if !slices.ContainsFunc(r.runs, (*comparisonRun).resumed) {
+			if err := r.playPhase(ctx, phase); err != nil {
+				return err
+			}
 		}
-		if r.opts.Budget > 0 {
-			now := r.spent()
-			share := max(r.opts.Budget-now, 0) / time.Duration(len(r.runs)-i)
-			c.until, c.reserve = now+share, share/3
+		var err error
+		if more, err = r.extend(); err != nil {
+			return err
 		}
-		if err := c.play(ctx); err != nil || r.out.Interrupted {
+	}
+	for _, c := range r.runs {
+		if n := len(c.result().Cells) - len(c.cells); n > 0 {
+			return fmt.Errorf("%w: comparison %s (%s) had asked for %d cells more than it does now", ErrResume, c.Family, c.Title, n)
+		}
+		if err := c.playProfiled(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// interrupted sets Outcome.Interrupted after the end of ctx, and reports it.
-func (r *runner) interrupted(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		r.out.Interrupted = true
+// playPhase plays the rounds of a phase, each over all comparisons.
+func (r *runner) playPhase(ctx context.Context, phase int) error {
+	last := r.certain()
+	for round := 0; ; round++ {
+		if round > last {
+			if !r.fits(last, 1) {
+				return nil
+			}
+			last++
+		}
+		r.out.Rounds = max(r.out.Rounds, last)
+		for _, c := range r.runs {
+			if err := c.playRound(ctx, phase, round, last); err != nil {
+				return err
+			}
+		}
 	}
-	return r.out.Interrupted
+}
+
+// extend adds the cells of the next phase, and reports whether there are any. After the
+// end of the budget it adds only cells that a resumed run has played.
+func (r *runner) extend() (more bool, err error) {
+	over := r.opts.Budget > 0 && r.spent() >= r.opts.Budget
+	resumed := slices.ContainsFunc(r.runs, (*comparisonRun).resumed)
+	for _, c := range r.runs {
+		c.first = len(c.cells)
+		if c.More == nil || over && !resumed {
+			continue
+		}
+		for _, t := range c.cells {
+			c.warm[t.impl()] = true
+		}
+		played := slices.Clone(c.result().Cells[:len(c.cells)])
+		if err := guard("more", func() error { return c.add(c.More(played), "") }); err != nil {
+			return false, err
+		}
+		more = more || len(c.cells) > c.first
+	}
+	return more, nil
+}
+
+// certain is the number of rounds of a phase that are played regardless of the time.
+func (r *runner) certain() int {
+	if r.opts.Budget == 0 {
+		return r.opts.Rounds
+	}
+	most, fewest := 0, math.MaxInt
+	for _, c := range r.runs {
+		for _, t := range c.cells[c.first:] {
+			if !t.failed {
+				n := len(t.rounds())
+				most, fewest = max(most, n), min(fewest, n)
+			}
+		}
+	}
+	// A run resumed after a whole round needs a warm-up, so one more round costs two.
+	if most > 0 && most == fewest && r.fits(most, 2) {
+		return most + 1
+	}
+	return max(most, 1)
+}
+
+// fits reports whether the budget allows this number of further rounds after the last
+// one of the phase.
+func (r *runner) fits(last, more int) bool {
+	if r.opts.Budget == 0 || r.opts.Rounds > 0 && last >= r.opts.Rounds {
+		return false
+	}
+	if r.opts.Profile != nil {
+		more++
+	}
+	var cost time.Duration
+	for _, c := range r.runs {
+		cost += c.cost(c.cells[c.first:], func(*cellRun) int { return more })
+	}
+	return cost > 0 && r.spent()+cost <= r.opts.Budget
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,19 +40,33 @@ var invariants = []struct {
 	{ErrDiverged, CauseDiverged},
 }
 
-// broken is the verdict on a failed cell: the invariants that err wraps, or
-// [CauseError].
-func broken(err error) Verdict {
-	var causes []string
+// invariantsIn returns the causes of the invariants that err wraps.
+func invariantsIn(err error) []Cause {
+	var causes []Cause
 	for _, inv := range invariants {
 		if errors.Is(err, inv.err) {
-			causes = append(causes, string(inv.cause))
+			causes = append(causes, inv.cause)
 		}
 	}
-	cause := CauseError
-	if len(causes) > 0 {
-		cause = Cause(strings.Join(causes, "+"))
+	return causes
+}
+
+// joinCauses returns "lost+duplicated" for several causes.
+func joinCauses(causes []Cause) Cause {
+	var b strings.Builder
+	for i, c := range causes {
+		if i > 0 {
+			b.WriteByte('+')
+		}
+		b.WriteString(string(c))
 	}
+	return Cause(b.String())
+}
+
+// failure is the verdict on a failed cell: the invariants that err wraps, or
+// [CauseError].
+func failure(err error) Verdict {
+	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
 	// An error that only repeats the cause adds no detail.
 	detail := strings.TrimPrefix(oneLine(err.Error()), string(cause))
 	return Verdict{Status: Invalid, Cause: cause, Detail: strings.TrimPrefix(detail, ": ")}
@@ -66,17 +81,20 @@ func oneLine(s string) string {
 	return strings.Join(lines, "; ")
 }
 
-// judge returns the verdict on a cell without a failure, from its finished rounds.
-func judge(labels []Label, rounds []Round) Verdict {
+// verdictOf returns the verdict on a cell without a failure, from its finished rounds.
+func verdictOf(labels []Label, rounds []Round) Verdict {
 	if len(rounds) == 0 {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
 	// Check the host first: throttling and steal also delay the generator.
-	if v, ok := judgeHost(rounds); !ok {
-		return v
+	cause, detail := hostProblem(rounds)
+	if cause == "" {
+		if rate, paced := rateOf(labels); paced {
+			cause, detail = generatorProblem(rate, rounds)
+		}
 	}
-	if v, ok := judgeGenerator(labels, rounds); !ok {
-		return v
+	if cause != "" {
+		return Verdict{Status: Invalid, Cause: cause, Detail: detail}
 	}
 	var perSecond []float64
 	for _, r := range rounds {
@@ -88,60 +106,48 @@ func judge(labels []Label, rounds []Round) Verdict {
 	return Verdict{Status: Valid}
 }
 
-// judgeHost returns false and a verdict if the machine or the process's limits
+// hostProblem returns a cause and its detail if the machine or the process's limits
 // disturbed the measurement.
-func judgeHost(rounds []Round) (Verdict, bool) {
-	median := func(of func(cell.Result) float64) float64 {
-		values := make([]float64, 0, len(rounds))
-		for _, r := range rounds {
-			values = append(values, of(r.Result))
-		}
-		slices.Sort(values)
-		return values[len(values)/2]
-	}
-	circumstance := func(c Cause, format string, args ...any) (Verdict, bool) {
-		return Verdict{Status: Invalid, Cause: c, Detail: fmt.Sprintf(format, args...)}, false
-	}
-	if share := median(func(r cell.Result) float64 { return r.Host.StealShare }); share > MaxSteal {
-		return circumstance(CauseSteal, "the host gave %.1f %% of the machine's CPU time to others in the median round (allowed: %.0f %%)", share*100, MaxSteal*100)
-	}
-	throttled := func(r cell.Result) float64 { return r.Host.Throttled.Seconds() / r.Elapsed.Seconds() }
-	if share := median(throttled); share > MaxThrottled {
-		return circumstance(CauseThrottled, "the control group was held back for its CPU quota for %.1f %% of the time in the median round (allowed: %.0f %%)", share*100, MaxThrottled*100)
-	}
+func hostProblem(rounds []Round) (Cause, string) {
+	var steal, throttled []float64
 	limited := 0
 	for _, r := range rounds {
-		if r.Result.Host.GCLimited {
+		h := r.Result.Host
+		steal = append(steal, h.StealShare)
+		throttled = append(throttled, h.Throttled.Seconds()/r.Result.Elapsed.Seconds())
+		if h.GCLimited {
 			limited++
 		}
 	}
-	if 2*limited >= len(rounds) && limited > 0 {
-		return circumstance(CauseGCLimit, "the heap was at its limit and the collector's limiter came into force in %d of %d rounds", limited, len(rounds))
+	slices.Sort(steal)
+	slices.Sort(throttled)
+	middle := len(rounds) / 2 // of an even number the worse
+	switch {
+	case steal[middle] > MaxSteal:
+		return CauseSteal, fmt.Sprintf("the host gave %.1f %% of the machine's CPU time to others in the median round (allowed: %.0f %%)", steal[middle]*100, MaxSteal*100)
+	case throttled[middle] > MaxThrottled:
+		return CauseThrottled, fmt.Sprintf("the control group was held back for its CPU quota for %.1f %% of the time in the median round (allowed: %.0f %%)", throttled[middle]*100, MaxThrottled*100)
+	case 2*limited >= len(rounds):
+		return CauseGCLimit, fmt.Sprintf("the heap was at its limit and the collector's limiter came into force in %d of %d rounds", limited, len(rounds))
 	}
-	return Verdict{}, true
+	return "", ""
 }
 
-// judgeGenerator returns false and a verdict if the generator missed its schedule.
-func judgeGenerator(labels []Label, rounds []Round) (Verdict, bool) {
-	rate, paced := rateOf(labels)
-	if !paced {
-		return Verdict{}, true
-	}
-	for _, r := range rounds {
-		if r.Result.Lag == nil {
-			return Verdict{Status: Invalid, Cause: CauseGenerator, Detail: "no release was reported, so that the pace cannot be judged"}, false
-		}
+// generatorProblem returns a cause and its detail if the generator missed its schedule.
+func generatorProblem(rate string, rounds []Round) (Cause, string) {
+	if slices.ContainsFunc(rounds, func(r Round) bool { return r.Result.Lag == nil }) {
+		return CauseGenerator, "no release was reported, so that the pace cannot be judged"
 	}
 	lag := medianLag(rounds)
 	if lag.LateShare <= MaxLateShare {
-		return Verdict{}, true
+		return "", ""
 	}
 	detail := fmt.Sprintf("at rate %s, %.1f %% of the releases were more than %v late in the median round (allowed: %.0f %%)",
 		rate, lag.LateShare*100, lag.Budget, MaxLateShare*100)
 	if lag.Missed > 0 {
 		detail += fmt.Sprintf("; %d of %d had not been released when the schedule was over", lag.Missed, lag.Count)
 	}
-	return Verdict{Status: Invalid, Cause: CauseGenerator, Detail: detail}, false
+	return CauseGenerator, detail
 }
 
 // medianLag returns the lag of the median round, ordered by the share of late releases.
@@ -156,14 +162,6 @@ func medianLag(rounds []Round) *cell.Lag {
 	if len(lags) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(lags, func(a, b *cell.Lag) int {
-		switch {
-		case a.LateShare < b.LateShare:
-			return -1
-		case a.LateShare > b.LateShare:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(lags, func(a, b *cell.Lag) int { return cmp.Compare(a.LateShare, b.LateShare) })
 	return lags[len(lags)/2]
 }

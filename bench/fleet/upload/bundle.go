@@ -111,7 +111,8 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	return Bundle{Header: head, Data: data, sum: sum, contents: data[at:]}, nil
 }
 
-// slim copies the result without the values that are computed from the rounds.
+// slim copies the result without withheld rounds and the values that are computed from
+// the rounds.
 func slim(s lab.Share) lab.Share {
 	o := *s.Outcome
 	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
@@ -119,7 +120,7 @@ func slim(s lab.Share) lab.Share {
 		c := &o.Comparisons[i]
 		c.Cells = append([]lab.CellResult(nil), c.Cells...)
 		for j := range c.Cells {
-			c.Cells[j].Latency, c.Cells[j].Medians = nil, nil
+			c.Cells[j].Latency, c.Cells[j].Medians, c.Cells[j].Withheld = nil, nil, nil
 			if len(c.Cells[j].Rounds) > 0 {
 				// It is the lag of the median round.
 				c.Cells[j].Lag = nil

@@ -28,7 +28,7 @@ type Collected struct {
 	Spool   string
 }
 
-// Collect reads all bundles of a run and merges one per pod ([lab.Choose]). For an
+// Collect reads all bundles of a run and merges one per pod ([lab.Merge]). For an
 // empty name see [Reader]. of is the expected number of pods, or 0 if unknown.
 //
 // Collect first stores the bundles in the existing directory spool, so that memory does
@@ -67,31 +67,12 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 	for i, h := range heads {
 		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Pod: h.Pod, Started: h.Started, Finished: h.Finished}
 	}
-	chosen, passed, err := lab.Choose(attempts)
-	if err != nil {
-		return c, err
-	}
-	m := lab.NewMerger(opts)
-	for _, i := range chosen {
+	c.Outcome, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
 		if err := ctx.Err(); err != nil {
-			return c, err
+			return nil, err
 		}
-		s, err := resultIn(files[i])
-		if err == nil {
-			err = m.Add(*s)
-		}
-		if err != nil {
-			return c, err
-		}
-	}
-	for _, i := range passed {
-		s, err := resultIn(files[i])
-		if err != nil {
-			return c, err
-		}
-		m.Supersede(*s)
-	}
-	c.Outcome, err = m.Outcome()
+		return resultIn(files[i])
+	}, opts)
 	return c, err
 }
 
@@ -102,7 +83,7 @@ func sameProgram(heads []Header, of int) error {
 	for _, h := range heads {
 		switch {
 		case h.Commit != first.Commit:
-			return &lab.MixedError{What: "the program's commit", A: first.Commit, IndexA: first.Index, B: h.Commit, IndexB: h.Index}
+			return lab.MixedError("the program's commit", first.Commit, first.Index, h.Commit, h.Index)
 		case of > 0 && h.Of != of:
 			return fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
 		}

@@ -7,7 +7,7 @@
 //     [Target] names the sink in the plan.
 //  3. The [Reader] of the same kind finds the bundles of a run. It checks the checksums
 //     and reports truncated, changed or mixed data as [Damage].
-//  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merger]).
+//  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merge]).
 //
 // Readers return only complete bundles. The checksum is the bundle's name, so a
 // repeated upload has no effect. Sinks retry until the context ends.

@@ -52,7 +52,8 @@ barrier: 0s
 	if err != nil || len(damaged) > 0 || len(parts) != 2 {
 		t.Fatalf("%d pods, damaged %v, %v", len(parts), damaged, err)
 	}
-	if _, err := lab.Merge(parts, lab.MergeOptions{}); err != nil {
+	attempts := []lab.Attempt{{Index: parts[0].Index}, {Index: parts[1].Index}}
+	if _, err := lab.Merge(attempts, func(i int) (*lab.Share, error) { return &parts[i], nil }, lab.MergeOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, p := range parts {

@@ -1,0 +1,4 @@
+package lab
+
+// Choose is the choice among the attempts of [Merge].
+var Choose = choose
