@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -30,27 +29,20 @@ const briefLines = 40
 func Brief(w io.Writer, o *lab.Outcome) error {
 	families := briefFamilies(o)
 	ends := briefEnds(o)
-	used := len(ends)
-	for i := range families {
-		families[i].sentence = wrap(families[i].say(), textWidth)
-		used += len(families[i].sentence) + 2
-	}
-	dropped := shrink(families, briefLines-used-1)
-
-	var b bytes.Buffer
+	room := briefLines - len(ends) - 1
 	for _, f := range families {
-		for _, line := range append(f.sentence, f.table()...) {
-			b.WriteString(line + "\n")
-		}
-		b.WriteString("\n")
+		f.sentence = wrap(f.say(), textWidth)
+		room -= len(f.sentence) + 2
+	}
+	var lines []string
+	dropped := shrink(families, room)
+	for _, f := range families {
+		lines = slices.Concat(lines, f.sentence, f.table().lines("", textWidth), []string{""})
 	}
 	if dropped > 0 {
-		fmt.Fprintf(&b, "Rows that only the report shows: %d.\n", dropped)
+		lines = append(lines, fmt.Sprintf("Rows that only the report shows: %d.", dropped))
 	}
-	for _, line := range ends {
-		b.WriteString(line + "\n")
-	}
-	_, err := w.Write(b.Bytes())
+	_, err := io.WriteString(w, strings.Join(append(lines, ends...), "\n")+"\n")
 	return err
 }
 
@@ -63,67 +55,51 @@ type briefFamily struct {
 
 // briefGroup holds the rows that differ only in the variant.
 type briefGroup struct {
-	key  string
-	cell *lab.CellResult
-	rows []row
-	said bool // the sentence mentions the group
+	*lab.CellResult // of the first row
+	rows            []row
+	said            bool // the sentence mentions the group
 }
 
 // briefFamilies groups the rows of all comparisons, groups with a real consumer first.
-func briefFamilies(o *lab.Outcome) []briefFamily {
-	var out []briefFamily
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		at := slices.IndexFunc(out, func(f briefFamily) bool { return f.name == c.Family })
-		if at < 0 {
-			at = len(out)
-			out = append(out, briefFamily{name: c.Family})
+func briefFamilies(o *lab.Outcome) []*briefFamily {
+	var out []*briefFamily
+	for _, set := range together(o.Comparisons, func(c lab.ComparisonResult) string { return c.Family }) {
+		f := &briefFamily{name: set[0].Family}
+		var rows []row
+		for i := range set {
+			rows = append(rows, rowsOf(&set[i])...)
 		}
-		f := &out[at]
-		for _, r := range oneRate(rowsOf(c)) {
-			key := r.throughput.NameWithout("impl", "rate")
-			g := slices.IndexFunc(f.groups, func(g *briefGroup) bool { return g.key == key })
-			if g < 0 {
-				g = len(f.groups)
-				f.groups = append(f.groups, &briefGroup{key: key, cell: r.throughput})
-			}
-			f.groups[g].rows = append(f.groups[g].rows, r)
+		for _, g := range groupsOf(oneRate(rows), "", nil) {
+			f.groups = append(f.groups, &briefGroup{CellResult: g.rows[0].throughput, rows: g.rows})
 		}
-	}
-	for _, f := range out {
 		slices.SortStableFunc(f.groups, func(a, b *briefGroup) int { return cmp.Compare(a.rank(), b.rank()) })
+		out = append(out, f)
 	}
 	return out
 }
 
 // oneRate keeps one row per variant: the row with a p99 at the highest rate.
 func oneRate(rows []row) []row {
-	better := func(a, b row) bool {
-		if (a.wait.Count >= 100) != (b.wait.Count >= 100) {
-			return a.wait.Count >= 100
+	rate := func(r row) float64 {
+		v := numeric(r.rate())
+		switch {
+		case r.wait.Count < 100:
+			return -1
+		case math.IsInf(v, 1):
+			return 0
 		}
-		var x, y float64
-		_, _ = fmt.Sscan(a.rate(), &x) // An unpaced rate does not parse and counts as 0.
-		_, _ = fmt.Sscan(b.rate(), &y)
-		return x > y
+		return v
 	}
 	var out []row
-	for _, r := range rows {
-		key := r.throughput.NameWithout("rate")
-		at := slices.IndexFunc(out, func(o row) bool { return o.throughput.NameWithout("rate") == key })
-		switch {
-		case at < 0:
-			out = append(out, r)
-		case better(r, out[at]):
-			out[at] = r
-		}
+	for _, set := range together(rows, func(r row) string { return r.throughput.NameWithout("rate") }) {
+		out = append(out, slices.MaxFunc(set, func(a, b row) int { return cmp.Compare(rate(a), rate(b)) }))
 	}
 	return out
 }
 
 // rank orders pipelines by their relevance to users, most relevant first.
 func (g *briefGroup) rank() int {
-	switch consumer := g.cell.Label("pipeline"); {
+	switch consumer := g.Label("pipeline"); {
 	case consumer == "queue" || consumer == "":
 		return 1
 	case g.http():
@@ -132,11 +108,11 @@ func (g *briefGroup) rank() int {
 	return 0
 }
 
-func (g *briefGroup) http() bool { return g.cell.Label("source") == "apiserver" }
+func (g *briefGroup) http() bool { return g.Label("source") == "apiserver" }
 
 // consumer names the consumer of the events.
 func (g *briefGroup) consumer(family string) string {
-	switch p := g.cell.Label("pipeline"); p {
+	switch p := g.Label("pipeline"); p {
 	case "queue", "":
 		return cmp.Or(map[string]string{"deltafifo": "the queue", "merge": "the merger"}[family], "the "+family) + " alone"
 	case "informer":
@@ -146,39 +122,37 @@ func (g *briefGroup) consumer(family string) string {
 	}
 }
 
+const perCPU = "events per CPU second"
+
 // gain compares a row's events per CPU second with its baseline's. Without known CPU
 // time it compares events per second. Without a comparison, why gives the reason.
 type gain struct {
-	stats.Comparison
-	unit, why string
-	noisy     bool
+	against
+	unit  string
+	noisy bool
 }
 
-// gainOf compares a row with its baseline.
 func gainOf(r row, rows []row) gain {
-	base, ok := counterpart(r, rows)
+	g := gain{against: r.against(rows, stats.UnitCPUPerOp), unit: perCPU}
 	switch {
 	case r.broken():
-		return gain{why: r.worst().Verdict.Short()}
-	case !ok:
-		return gain{why: "no baseline"}
-	case unequal(base, r):
-		return gain{why: "guarantees differ from the baseline's"}
+		g.why = r.worst().Verdict.Short()
+	case g.why == noBaseline || g.why == notEqual:
 	case len(r.fast) == 0:
-		return gain{why: r.throughput.Verdict.Short()}
-	case len(base.fast) == 0:
-		return gain{why: "its baseline is " + base.worst().Verdict.Short()}
-	}
-	g := gain{unit: "events per CPU second"}
-	g.noisy = r.throughput.Verdict.Status == lab.Noisy || base.throughput.Verdict.Status == lab.Noisy
-	// Less CPU time per event means more events per CPU second, so the sides are
-	// swapped.
-	if g.Comparison, ok = compare(r.fast, base.fast, stats.UnitCPUPerOp); ok && g.Ratio > 0 {
-		return g
-	}
-	g.unit = "events per second"
-	if g.Comparison, ok = compare(base.fast, r.fast, stats.UnitEventsPerSec); !ok || r.paced() {
-		g.why = "no CPU time was measured"
+		g.why = r.throughput.Verdict.Short()
+	case len(g.base.fast) == 0:
+		g.why = "its baseline is " + g.base.worst().Verdict.Short()
+	default:
+		g.noisy = r.throughput.Verdict.Status == lab.Noisy || g.base.throughput.Verdict.Status == lab.Noisy
+		// Less CPU time per event means more events per CPU second, so the sides are
+		// swapped.
+		if g.Comparison = stats.Compare(g.to, g.from); g.why == "" && g.Ratio > 0 {
+			return g
+		}
+		g.unit = "events per second"
+		if g.against = r.against(rows, stats.UnitEventsPerSec); g.why != "" {
+			g.why = "no CPU time was measured"
+		}
 	}
 	return g
 }
@@ -192,19 +166,17 @@ func (g gain) text() string {
 	return times(g.Ratio)
 }
 
-// caution returns the reasons for doubt about a gain, in brackets.
-func (g gain) caution() string {
-	var parts []string
-	if g.noisy {
-		parts = append(parts, "noisy")
+// doubt returns the reasons for doubt about a gain, in brackets.
+func (g gain) doubt() string {
+	switch {
+	case g.noisy && !g.Testable:
+		return " (noisy, " + tooFew + ")"
+	case g.noisy:
+		return " (noisy)"
+	case !g.Testable:
+		return " (" + tooFew + ")"
 	}
-	if !g.Testable {
-		parts = append(parts, "too few rounds to tell")
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, ", ") + ")"
+	return ""
 }
 
 // say returns the family's sentence.
@@ -214,9 +186,8 @@ func (f *briefFamily) say() string {
 		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle())
 	}
 	g := gainOf(best, group.rows)
-	base, _ := counterpart(best, group.rows)
-	whose := "`" + base.variant() + "`"
-	if strings.HasPrefix(base.variant(), "clientgo") {
+	whose := "`" + g.base.variant() + "`"
+	if strings.HasPrefix(g.base.variant(), "clientgo") {
 		whose = "client-go's"
 	}
 	text := group.consumer(f.name)
@@ -224,7 +195,7 @@ func (f *briefFamily) say() string {
 		text += " over HTTP"
 	}
 	text += " on `" + best.variant() + "`"
-	if storm := group.cell.Label("storm"); storm != "" {
+	if storm := group.Label("storm"); storm != "" {
 		text = "Under storm " + storm + " " + text
 	} else {
 		text = strings.ToUpper(text[:1]) + text[1:]
@@ -235,7 +206,7 @@ func (f *briefFamily) say() string {
 	if g.same() {
 		text += fmt.Sprintf(" shows no difference from %s in %s", whose, g.unit)
 	} else {
-		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.caution())
+		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.doubt())
 	}
 	said := group.rank()
 	group.said = true
@@ -244,29 +215,33 @@ func (f *briefFamily) say() string {
 	}
 	for _, other := range f.groups {
 		at := slices.IndexFunc(other.rows, func(r row) bool { return r.variant() == best.variant() })
-		if at < 0 || other.rank() <= said || other.cell.Label("delivery") != group.cell.Label("delivery") {
+		if at < 0 || other.rank() <= said || other.Label("delivery") != group.Label("delivery") {
 			continue
 		}
 		said, other.said = other.rank(), true
-		if text += "; "; other.http() {
-			text += "over HTTP"
-		} else {
-			text += other.consumer(f.name)
-		}
-		if storm := other.cell.Label("storm"); storm != group.cell.Label("storm") {
-			text += " (storm " + storm + ")"
-		}
-		g := gainOf(other.rows[at], other.rows)
-		if g.why != "" {
-			text += " is not answered (" + g.why + ")"
-			continue
-		}
-		text += " " + g.text() + g.caution()
-		if share := transport(group, other); g.same() && share > 0.5 {
-			text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
-		}
+		text += "; " + f.clause(group, other, other.rows[at])
 	}
 	return text + "."
+}
+
+// clause states the gain of the same variant in another group.
+func (f *briefFamily) clause(group, other *briefGroup, r row) string {
+	text := other.consumer(f.name)
+	if other.http() {
+		text = "over HTTP"
+	}
+	if storm := other.Label("storm"); storm != group.Label("storm") {
+		text += " (storm " + storm + ")"
+	}
+	g := gainOf(r, other.rows)
+	if g.why != "" {
+		return text + " is not answered (" + g.why + ")"
+	}
+	text += " " + g.text() + g.doubt()
+	if share := transport(group, other); g.same() && share > 0.5 {
+		text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
+	}
+	return text
 }
 
 // best returns the variant with the largest gain in the highest-ranked group with a
@@ -305,16 +280,15 @@ func (g *briefGroup) obstacle() string {
 // transport returns the share of the baseline's CPU time that HTTP adds to the same
 // pipeline in memory; 0 if the two groups differ otherwise.
 func transport(memory, http *briefGroup) float64 {
-	if !http.http() || memory.http() || memory.cell.Label("storm") != http.cell.Label("storm") || memory.cell.Label("pipeline") != http.cell.Label("pipeline") {
+	if !http.http() || memory.http() || memory.Label("storm") != http.Label("storm") || memory.Label("pipeline") != http.Label("pipeline") {
 		return 0
 	}
 	cost := func(g *briefGroup) float64 {
-		for _, r := range g.rows {
-			if r.isBaseline() {
-				return stats.Median(r.fast[stats.UnitCPUPerOp])
-			}
+		at := slices.IndexFunc(g.rows, row.isBaseline)
+		if at < 0 {
+			return 0
 		}
-		return 0
+		return stats.Median(g.rows[at].samples(stats.UnitCPUPerOp))
 	}
 	if all := cost(http); all > 0 && cost(memory) > 0 {
 		return 1 - cost(memory)/all
@@ -322,21 +296,19 @@ func transport(memory, http *briefGroup) float64 {
 	return 0
 }
 
-// shrink drops groups of the largest table until all rows fit into room lines.
-func shrink(families []briefFamily, room int) (dropped int) {
+// shrink drops rows of the largest table until all rows fit into room lines. A table
+// keeps at least one row.
+func shrink(families []*briefFamily, room int) (dropped int) {
 	for len(families) > 0 {
 		rows := 0
-		largest := &families[0]
-		for i := range families {
-			rows += families[i].size()
-			if families[i].size() > largest.size() {
-				largest = &families[i]
-			}
+		for _, f := range families {
+			rows += f.size()
 		}
+		largest := slices.MaxFunc(families, func(a, b *briefFamily) int { return a.size() - b.size() })
 		if rows <= room || largest.size() == 1 {
 			break
 		}
-		dropped += largest.drop(rows - room)
+		dropped += largest.drop()
 	}
 	return dropped
 }
@@ -349,72 +321,62 @@ func (f *briefFamily) size() (rows int) {
 }
 
 // drop removes the last group outside the sentence, or else the last group. From a
-// single group it removes excess rows, but keeps one.
-func (f *briefFamily) drop(excess int) (dropped int) {
-	at := len(f.groups) - 1
+// single group it removes the last row.
+func (f *briefFamily) drop() (dropped int) {
+	last := len(f.groups) - 1
+	if last == 0 {
+		g := f.groups[0]
+		g.rows = g.rows[:len(g.rows)-1]
+		return 1
+	}
 	for i, g := range f.groups {
 		if !g.said {
-			at = i
+			last = i
 		}
 	}
-	g := f.groups[at]
-	if len(f.groups) > 1 {
-		f.groups = slices.Delete(f.groups, at, at+1)
-		return len(g.rows)
-	}
-	dropped = min(excess, len(g.rows)-1)
-	g.rows = g.rows[:len(g.rows)-dropped]
+	dropped = len(f.groups[last].rows)
+	f.groups = slices.Delete(f.groups, last, last+1)
 	return dropped
 }
 
-// table formats the family's rows. The family's name is the title of the first column.
-func (f *briefFamily) table() []string {
-	var g grid
-	g.column(f.name, true)
+// table returns the family's rows. The family's name is the title of the first column.
+func (f *briefFamily) table() table {
+	t := newTable("", []string{f.name})
 	varying := f.varying()
 	named := len(f.groups) > 1
 	if named {
-		g.column("pipeline", true)
+		t.words("pipeline")
 	}
-	for _, h := range []string{"events/s", "ratio", "per CPU", "p99", "allocs"} {
-		g.column(h, false)
-	}
-	g.column("verdict", true)
+	t.figures("events/s", "ratio", "per CPU", "p99", "allocs")
+	t.words("verdict")
 	for _, group := range f.groups {
 		for _, r := range group.rows {
 			line := []string{r.variant()}
 			if named {
 				line = append(line, group.name(varying))
 			}
-			g.rows = append(g.rows, append(line, briefFigures(r, group.rows)...))
+			t.add(append(line, briefFigures(r, group.rows)...)...)
 		}
 	}
-	return g.lines("", textWidth)
+	return t
 }
 
 func briefFigures(r row, rows []row) []string {
-	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
-	perSecond := none
-	if values := r.fast[stats.UnitEventsPerSec]; len(values) > 0 {
-		perSecond = decimal(stats.Median(values))
-	}
-	perCPU := none
-	switch g := gainOf(r, rows); {
-	case g.why != "" || g.unit != "events per CPU second":
-	case g.same():
-		perCPU = "no diff."
-	case !g.Testable:
-		perCPU = times(g.Ratio) + "?"
-	default:
-		perCPU = times(g.Ratio)
+	cpu := none
+	if g := gainOf(r, rows); g.why == "" && g.unit == perCPU {
+		cpu = g.text()
+		if !g.Testable {
+			cpu += "?"
+		}
 	}
 	verdict := r.throughput.Verdict.Short()
 	if r.broken() {
 		verdict = r.worst().Verdict.Short()
 	}
+	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		perSecond, short(ratioColumn(r, rows)), perCPU, quantile(r.wait.Count, 100, r.wait.P99),
-		median(r.fast, stats.UnitAllocsPerOp, number), verdict,
+		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(rows)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
+		r.median(stats.UnitAllocsPerOp, number), verdict,
 	}
 }
 
@@ -423,8 +385,8 @@ func (f *briefFamily) varying() []string {
 	var keys []string
 	values := map[string]string{}
 	for _, g := range f.groups {
-		where := g.cell.Label("pipeline") + " " + g.cell.Label("source") + " "
-		for _, l := range g.cell.Without("impl", "rate", "pipeline", "source") {
+		where := g.Label("pipeline") + " " + g.Label("source") + " "
+		for _, l := range g.Without("impl", "rate", "pipeline", "source") {
 			if have, ok := values[where+l.Key]; ok && have != l.Value && !slices.Contains(keys, l.Key) {
 				keys = append(keys, l.Key)
 			}
@@ -435,12 +397,12 @@ func (f *briefFamily) varying() []string {
 }
 
 func (g *briefGroup) name(varying []string) string {
-	name := orElse(g.cell.Label("pipeline"), g.cell.Name)
+	name := cmp.Or(g.Label("pipeline"), g.Name)
 	if g.http() {
 		name += "/HTTP"
 	}
 	for _, key := range varying {
-		switch v := g.cell.Label(key); {
+		switch v := g.Label(key); {
 		case v == "":
 		case key == "storm" || key == "delivery":
 			name += " " + v
@@ -453,54 +415,40 @@ func (g *briefGroup) name(varying []string) string {
 
 // briefEnds returns the lines below the tables.
 func briefEnds(o *lab.Outcome) []string {
-	var out []string
-	counts := map[string]int{}
-	var causes []string
-	cells, noisy, pairs, alike, differ := 0, 0, 0, 0, 0
+	var failed []lab.CellResult
+	cells, noisy := 0, 0
+	pairs := map[string]int{} // by class
 	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		for _, line := range again(c) {
-			pairs++
-			switch {
-			case strings.Contains(line, "no difference"):
-				alike++
-			case strings.Contains(line, "WARNING"):
-				differ++
-			}
+		for _, n := range repeats(&o.Comparisons[i]) {
+			pairs[n.Class]++
 		}
-		for _, cl := range c.Cells {
+		for _, cl := range o.Comparisons[i].Cells {
 			cells++
-			switch s := cl.Verdict.Short(); cl.Verdict.Status {
+			switch cl.Verdict.Status {
 			case lab.Noisy:
 				noisy++
 			case lab.Invalid, lab.Unplayed:
-				if counts[s]++; counts[s] == 1 {
-					causes = append(causes, s)
-				}
+				failed = append(failed, cl)
 			}
 		}
 	}
+	var out, causes []string
+	for _, set := range together(failed, func(c lab.CellResult) string { return c.Verdict.Short() }) {
+		causes = append(causes, fmt.Sprintf("%d %s%s", len(set), set[0].Verdict.Short(), causeHints[set[0].Verdict.Cause]))
+	}
 	if len(causes) > 0 {
-		var parts []string
-		all := 0
-		for _, cause := range causes {
-			all += counts[cause]
-			parts = append(parts, fmt.Sprintf("%d %s%s", counts[cause], cause, causeHints[cause]))
-		}
-		out = append(out, wrap(fmt.Sprintf("No answer from %d of %s: %s.", all, Plural(cells, "cell"), strings.Join(parts, ", ")), textWidth)...)
+		out = wrap(fmt.Sprintf("No answer from %d of %s: %s.", len(failed), Plural(cells, "cell"), strings.Join(causes, ", ")), textWidth)
 	}
 	if o.Interrupted {
-		finished, all := o.Finished()
-		out = append(out, fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all))
+		out = append(out, interrupted(o))
 	}
 	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, Plural(cells, "cell"), percent(lab.MaxSpread))
-	if pairs > 0 {
-		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", differ, Plural(pairs, "pair"), alike)
+	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
+		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
 	}
-	out = append(out, noise+".")
-	out = append(out, wrap("ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.", textWidth)...)
-	if p := partial(o); p != "" {
-		out = append(out, "All figures are of"+strings.NewReplacer("(", "", ")", "").Replace(p)+".")
+	out = append(out, noise+".", "ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")
+	if partial(o) != "" {
+		out = append(out, "All figures are of "+o.Merged.String()+".")
 	}
 	if o.Dir != "" {
 		out = append(out, "Report: "+filepath.Join(o.Dir, HTMLFile))
@@ -509,8 +457,8 @@ func briefEnds(o *lab.Outcome) []string {
 }
 
 // causeHints explain the verdicts that the machine causes.
-var causeHints = map[string]string{
-	"invalid: " + string(lab.CauseGenerator): " (the generator fell behind its rate)",
-	"invalid: " + string(lab.CauseSteal):     " (other machines took the CPU)",
-	"invalid: " + string(lab.CauseThrottled): " (the CPU quota ran out)",
+var causeHints = map[lab.Cause]string{
+	lab.CauseGenerator: " (the generator fell behind its rate)",
+	lab.CauseSteal:     " (other machines took the CPU)",
+	lab.CauseThrottled: " (the CPU quota ran out)",
 }

@@ -12,94 +12,71 @@ import (
 // round.
 const clusterNotes = "cluster-"
 
-// The notes about the cluster.
-const (
-	noteRelists   = clusterNotes + "relists"
-	noteResumes   = clusterNotes + "resumes"
-	noteGap       = clusterNotes + "gap-ns"
-	noteFound     = clusterNotes + "found"
-	noteWritten   = clusterNotes + "written"
-	noteRefused   = clusterNotes + "refused"
-	noteUnwritten = clusterNotes + "unwritten"
-	noteRetried   = clusterNotes + "retried"
-	noteOutage    = clusterNotes + "outage-ns"
-)
-
-// clusterRound holds the cluster notes of one round.
+// clusterRound holds the cluster notes of one round, without the prefix.
 type clusterRound struct {
 	round int
 	notes map[string]float64
 }
 
 // clusterRounds returns the rounds that watched a cluster; none for other comparisons.
+// All cells of a round have the same notes, so one cell with rounds suffices.
 func clusterRounds(c *lab.ComparisonResult) []clusterRound {
-	var out []clusterRound
 	for i := range c.Cells {
+		var out []clusterRound
 		for _, round := range c.Cells[i].Rounds {
 			r := clusterRound{round.Round, map[string]float64{}}
 			for _, n := range round.Result.Notes {
-				if strings.HasPrefix(n.Unit, clusterNotes) {
-					r.notes[n.Unit] = n.Value
+				if name, ok := strings.CutPrefix(n.Unit, clusterNotes); ok {
+					r.notes[name] = n.Value
 				}
 			}
-			if _, ok := r.notes[noteRelists]; ok {
+			if _, ok := r.notes["relists"]; ok {
 				out = append(out, r)
 			}
 		}
-		// All cells of a round have the same notes, so one cell with rounds suffices.
 		if len(out) > 0 {
-			break
+			return out
 		}
 	}
-	return out
+	return nil
 }
 
-// breaks describes broken watches and delayed or refused writes, one line per affected
-// round.
-func breaks(c *lab.ComparisonResult) []string {
+func (r clusterRound) watchLost() bool { return r.notes["relists"] > 0 || r.notes["resumes"] > 0 }
+
+// watchBreaks describes broken watches and delayed or refused writes, one line per
+// affected round.
+func watchBreaks(c *lab.ComparisonResult) []string {
 	var lines []string
 	for _, r := range clusterRounds(c) {
 		var parts []string
-		if r.has(noteRelists) || r.has(noteResumes) {
-			text := "the cluster's watch was"
-			if r.has(noteResumes) {
-				text += " resumed " + timesOf(r.notes[noteResumes])
+		count := func(note string) string { return Plural(int(r.notes[note]), "event") }
+		if r.watchLost() {
+			var how []string
+			if n := r.notes["resumes"]; n > 0 {
+				how = append(how, "resumed "+timesOf(n))
 			}
-			if r.has(noteRelists) {
-				if r.has(noteResumes) {
-					text += " and"
-				}
-				text += " listed again " + timesOf(r.notes[noteRelists])
+			if n := r.notes["relists"]; n > 0 {
+				how = append(how, "relisted "+timesOf(n))
 			}
-			text += fmt.Sprintf(", %s without it", nanoseconds(r.notes[noteGap]))
-			if r.has(noteRelists) {
-				text += fmt.Sprintf("; %s for what changed meanwhile, and versions between were not seen", eventsStand(r.notes[noteFound]))
-			}
-			parts = append(parts, text)
+			parts = append(parts, fmt.Sprintf("the watch was %s, with a gap of %s", strings.Join(how, " and "), nanoseconds(r.notes["gap-ns"])))
 		}
-		if r.has(noteRetried) {
-			parts = append(parts, fmt.Sprintf("%s had to be written again, over %s at the longest", Plural(int(r.notes[noteRetried]), "event"), nanoseconds(r.notes[noteOutage])))
+		if r.notes["relists"] > 0 {
+			parts = append(parts, count("found")+" from the relist; versions between were not seen")
 		}
-		if r.has(noteRefused) {
-			parts = append(parts, Plural(int(r.notes[noteRefused]), "event")+" the cluster refused")
+		if r.notes["retried"] > 0 {
+			parts = append(parts, fmt.Sprintf("writes of %s retried, for up to %s", count("retried"), nanoseconds(r.notes["outage-ns"])))
 		}
-		if r.has(noteUnwritten) {
-			parts = append(parts, Plural(int(r.notes[noteUnwritten]), "event")+" had not been written when the window closed")
+		if r.notes["refused"] > 0 {
+			parts = append(parts, count("refused")+" refused by the cluster")
+		}
+		if r.notes["unwritten"] > 0 {
+			parts = append(parts, count("unwritten")+" not written before the round ended")
 		}
 		if len(parts) > 0 {
 			lines = append(lines, fmt.Sprintf("round %d: %s", r.round, strings.Join(parts, "; ")))
 		}
 	}
 	return lines
-}
-
-func (r clusterRound) has(note string) bool { return r.notes[note] > 0 }
-
-func eventsStand(n float64) string {
-	if n == 1 {
-		return "1 event stands"
-	}
-	return fmt.Sprintf("%.0f events stand", n)
 }
 
 func timesOf(n float64) string {
@@ -109,25 +86,23 @@ func timesOf(n float64) string {
 	return fmt.Sprintf("%.0f times", n)
 }
 
-// listened describes the watched cluster of a comparison.
-func listened(c *lab.ComparisonResult) []string {
+// watchRemarks describes the watched cluster of a comparison.
+func watchRemarks(c *lab.ComparisonResult) []string {
 	rounds := clusterRounds(c)
 	if len(rounds) == 0 {
 		return nil
 	}
-	lines := breaks(c)
-	lost := false
+	lines := watchBreaks(c)
+	unbroken, wrote, written := true, false, 0.0
 	for _, r := range rounds {
-		lost = lost || r.has(noteRelists) || r.has(noteResumes)
+		unbroken = unbroken && !r.watchLost()
+		n, ok := r.notes["written"]
+		wrote, written = wrote || ok, written+n
 	}
-	if !lost {
-		lines = append(lines, "the cluster's watch stood in all rounds")
+	if unbroken {
+		lines = append(lines, "the cluster's watch was unbroken in all rounds")
 	}
-	if _, ok := rounds[0].notes[noteWritten]; ok {
-		var written float64
-		for _, r := range rounds {
-			written += r.notes[noteWritten]
-		}
+	if wrote {
 		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", Plural(int(written), "event"), Plural(len(rounds), "round")))
 	}
 	return lines

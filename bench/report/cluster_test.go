@@ -41,19 +41,19 @@ func wrote(written, refused, left, retried, outage float64) []cell.Note {
 	}
 }
 
-// TestClusterIsTold checks that every form of the report describes broken watches once
+// TestClusterWatchBreaks checks that every form of the report describes broken watches once
 // per affected round, and the writes.
-func TestClusterIsTold(t *testing.T) {
+func TestClusterWatchBreaks(t *testing.T) {
 	o := live(
 		append(watched(0, 0, 0, 0), wrote(500, 0, 0, 0, 0)...),
 		append(watched(1, 0, 4.25e9, 57), wrote(480, 2, 18, 16, 4.5e9)...),
 		append(watched(2, 1, 1.5e9, 1), wrote(500, 0, 0, 1, 2e9)...),
 	)
 	broke := []string{
-		"round 2: the cluster's watch was listed again once, 4.25s without it; 57 events stand for what changed meanwhile, and versions between were not seen; " +
-			"16 events had to be written again, over 4.50s at the longest; 2 events the cluster refused; 18 events had not been written when the window closed",
-		"round 3: the cluster's watch was resumed once and listed again 2 times, 1.50s without it; 1 event stands for what changed meanwhile, and versions between were not seen; " +
-			"1 event had to be written again, over 2s at the longest",
+		"round 2: the watch was relisted once, with a gap of 4.25s; 57 events from the relist; versions between were not seen; " +
+			"writes of 16 events retried, for up to 4.50s; 2 events refused by the cluster; 18 events not written before the round ended",
+		"round 3: the watch was resumed once and relisted 2 times, with a gap of 1.50s; 1 event from the relist; versions between were not seen; " +
+			"writes of 1 event retried, for up to 2s",
 	}
 	for name, write := range map[string]func(*bytes.Buffer) error{
 		"table":    func(b *bytes.Buffer) error { return report.Table(b, o) },
@@ -70,7 +70,7 @@ func TestClusterIsTold(t *testing.T) {
 				t.Errorf("%s does not say %q:\n%s", name, want, text)
 			}
 		}
-		for _, bad := range []string{"round 1: the", "cluster-relists", "stood in all"} {
+		for _, bad := range []string{"round 1: the", "cluster-relists", "unbroken in all"} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%s says %q", name, bad)
 			}
@@ -85,14 +85,14 @@ func TestClusterIsTold(t *testing.T) {
 	}
 }
 
-// TestClusterStood checks that a report mentions an unbroken watch, and no cluster if
+// TestClusterWatchUnbroken checks that a report mentions an unbroken watch, and no cluster if
 // there was none.
-func TestClusterStood(t *testing.T) {
+func TestClusterWatchUnbroken(t *testing.T) {
 	var listening, not bytes.Buffer
 	if err := report.Table(&listening, live(watched(0, 0, 0, 0))); err != nil {
 		t.Fatal(err)
 	}
-	if text := listening.String(); !strings.Contains(text, "the cluster's watch stood in all rounds") || strings.Contains(text, "written into") {
+	if text := listening.String(); !strings.Contains(text, "the cluster's watch was unbroken in all rounds") || strings.Contains(text, "written into") {
 		t.Error(text)
 	}
 	if err := report.Table(&not, outcome()); err != nil {

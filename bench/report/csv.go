@@ -70,7 +70,7 @@ func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
 			if b.BenchName() == cl.Repeats {
 				return b
 			}
-		case cl.Baseline || !b.Baseline || unequal(row{throughput: b}, row{throughput: cl}):
+		case cl.Baseline || !b.Baseline || unequal(b, cl):
 		case b.NameWithout("impl") == cl.NameWithout("impl"):
 			return b
 		}

@@ -54,26 +54,26 @@ func TestRatesOfAGroup(t *testing.T) {
 
 // TestLead checks the significance in the description of the best variant.
 func TestLead(t *testing.T) {
-	made := func(impl, class string, baseline bool, values ...float64) row {
+	sampled := func(impl, class string, baseline bool, values ...float64) row {
 		c := &lab.CellResult{Labels: []lab.Label{{Key: "impl", Value: impl}}, Class: class, Baseline: baseline, Verdict: lab.Verdict{Status: lab.Valid}}
 		return row{throughput: c, latency: c, fast: stats.Samples{stats.UnitEventsPerSec: values}}
 	}
-	base := made("base", "total", true, 100, 101, 102, 103, 104)
+	base := sampled("base", "total", true, 100, 101, 102, 103, 104)
 	for name, tc := range map[string]struct {
 		rows []row
 		want []string
 	}{
-		"a contestant": {[]row{base, made("ring", "total", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "2.00× of base (p=0.008)"}},
+		"a variant": {[]row{base, sampled("ring", "total", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "2.00× of base (p=0.008)"}},
 		"a baseline": {
-			[]row{base, made("ring", "total", false, 50, 50.5, 51, 51.5, 52)},
+			[]row{base, sampled("ring", "total", false, 50, 50.5, 51, 51.5, 52)},
 			[]string{"base 102.0", "is itself a baseline; ring: 0.50× of base (p=0.008)"},
 		},
-		"by chance": {[]row{base, made("ring", "total", false, 101, 101, 102.5, 103, 105)}, []string{"ring 102.5", "no difference from base (p=0.714; would see 3.8 %)"}},
-		"too few":   {[]row{base, made("ring", "total", false, 204)}, []string{"ring 204.0", "2.00× of base; too few rounds to tell"}},
-		"unequal":   {[]row{base, made("ring", "per-key", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "no ratio: promises other than base"}},
-		"no figure": {[]row{made("base", "total", true), made("ring", "total", false, 204)}, []string{"ring 204.0", "base has no figure"}},
+		"by chance": {[]row{base, sampled("ring", "total", false, 101, 101, 102.5, 103, 105)}, []string{"ring 102.5", "no difference from base (p=0.714; would see 3.8 %)"}},
+		"too few":   {[]row{base, sampled("ring", "total", false, 204)}, []string{"ring 204.0", "2.00× of base; too few rounds to tell"}},
+		"unequal":   {[]row{base, sampled("ring", "per-key", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "no ratio: guarantees other than base"}},
+		"no figure": {[]row{sampled("base", "total", true), sampled("ring", "total", false, 204)}, []string{"ring 204.0", "base has no figure"}},
 		"alone":     {[]row{base}, []string{"base 102.0", "is itself a baseline"}},
-		"nobody":    {[]row{made("base", "total", true)}, []string{"-", "-"}},
+		"nobody":    {[]row{sampled("base", "total", true)}, []string{"-", "-"}},
 	} {
 		if got := fastest(tc.rows); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)

@@ -39,7 +39,7 @@ func figuresOf(page string) map[string]int {
 func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
-	for _, id := range []string{"asked", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
+	for _, id := range []string{"experiment", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s stands at %d, after %d", id, i, at)

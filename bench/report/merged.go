@@ -21,60 +21,54 @@ func partial(o *lab.Outcome) string {
 	return " (" + o.Merged.String() + ")"
 }
 
-// shares returns the table of the shares of a merged run. For a run of one process it
-// has no rows.
-func shares(o *lab.Outcome) table {
-	m := o.Merged
-	if m == nil {
-		return table{}
-	}
+// shares returns the section of the shares of a merged run.
+func shares(m *lab.Merged) section {
 	var nodes, kinds []string
+	waited := false
 	for _, s := range m.Shares {
 		if s.Node != "" && !slices.Contains(nodes, s.Node) {
 			nodes = append(nodes, s.Node)
 		}
-		kind := fmt.Sprintf("%s, %s, GOMAXPROCS %d", orNone(s.CPU), Plural(s.Cores, "core"), s.GOMAXPROCS)
+		kind := fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), Plural(s.Cores, "core"), s.GOMAXPROCS)
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
+		waited = waited || s.Starts > 0
 	}
-	t := table{title: "Shares"}
-	line := "Merged of " + m.String()
+	intro := "Merged from " + m.String()
 	if len(nodes) > 0 {
-		line += " on " + Plural(len(nodes), "node")
+		intro += " on " + Plural(len(nodes), "node")
 	}
-	t.legend = append(t.legend, line+": counts and distributions are those of all events; events/s are all events over the time of the share that took longest; memory is that of all processes.")
-	if n := len(m.Missing); n > 0 {
-		what := "so no figure is shown"
-		if m.Partial {
-			what = "and all figures are without what they would have measured"
-		}
-		t.legend = append(t.legend, fmt.Sprintf("Missing: %s; %s.", shareNumbers(m.Missing), what))
+	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share; memory is the sum of all processes."
+
+	shown := shownShares(m.Shares)
+	t := shareTable(shown)
+	remark := func(format string, args ...any) { t.Legend = append(t.Legend, fmt.Sprintf(format, args...)) }
+	switch {
+	case len(m.Missing) > 0 && m.Partial:
+		remark("Missing: %s; all figures are without them.", shareNumbers(m.Missing))
+	case len(m.Missing) > 0:
+		remark("Missing: %s; so no figure is shown.", shareNumbers(m.Missing))
 	}
 	if len(kinds) > 1 {
-		t.legend = append(t.legend, fmt.Sprintf("The shares ran on %d kinds of machines: %s.", len(kinds), strings.Join(kinds[:min(len(kinds), 4)], "; ")))
+		remark("The shares ran on %d kinds of machines: %s.", len(kinds), strings.Join(kinds[:min(len(kinds), 4)], "; "))
 	}
-	shown := shownShares(m.Shares)
 	if n := len(m.Shares); len(shown) < n {
-		t.legend = append(t.legend, fmt.Sprintf("Of %d shares, those %d are shown that were interrupted, begun again, came late, or were robbed of most CPU time; the others are in %s.", n, len(shown), lab.RunFile))
+		remark("Of %d shares, %d are shown: those interrupted, restarted, late, or with the most steal; the others are in %s.", n, len(shown), lab.RunFile)
 	}
 	for _, s := range m.Superseded {
-		t.legend = append(t.legend, fmt.Sprintf("Share %d, attempt %d%s, is not in it: another attempt of it is.", s.Index, s.Attempt, inPod(s.Pod)))
+		pod := ""
+		if s.Pod != "" {
+			pod = " (pod " + s.Pod + ")"
+		}
+		remark("Share %d, attempt %d%s, is replaced by another attempt.", s.Index, s.Attempt, pod)
 	}
-	if slices.ContainsFunc(m.Shares, func(s lab.MergedShare) bool { return s.Starts > 0 }) {
-		t.legend = append(t.legend, "together: plays that the share was to begin with all others, of which some were not waited for; latest: how long after the common start it began at most, by its own clock.")
+	if waited {
+		remark("together: plays that started at a barrier, and those of them without all shares; latest: the largest delay after the common start, by the share's clock.")
 	} else if m.Of > 1 {
-		t.legend = append(t.legend, "The shares did not wait for each other: what they measured was not measured at the same time.")
+		remark("The shares did not wait for each other: their measurements do not overlap in time.")
 	}
-	t.grid = shareGrid(shown)
-	return t
-}
-
-func inPod(pod string) string {
-	if pod == "" {
-		return ""
-	}
-	return " (pod " + pod + ")"
+	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []table{t}}
 }
 
 func shareNumbers(indexes []int) string {
@@ -94,40 +88,31 @@ func shownShares(all []lab.MergedShare) []lab.MergedShare {
 	if len(all) <= mostShares {
 		return all
 	}
-	steal := func(s lab.MergedShare) float64 {
-		if s.StealShare == nil {
-			return 0
+	weight := func(s lab.MergedShare) (interrupted int, steal float64) {
+		if s.Interrupted {
+			interrupted = 1
 		}
-		return *s.StealShare
-	}
-	first := func(a, b bool) int {
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
+		if s.StealShare != nil {
+			steal = *s.StealShare
 		}
-		return 1
+		return interrupted, steal
 	}
-	shown := slices.Clone(all)
-	slices.SortStableFunc(shown, func(a, b lab.MergedShare) int {
-		return cmp.Or(first(a.Interrupted, b.Interrupted), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(b.Late, a.Late), cmp.Compare(steal(b), steal(a)))
-	})
-	shown = shown[:mostShares]
+	shown := slices.SortedStableFunc(slices.Values(all), func(a, b lab.MergedShare) int {
+		interruptedA, stealA := weight(a)
+		interruptedB, stealB := weight(b)
+		return cmp.Or(interruptedB-interruptedA, b.Attempt-a.Attempt, cmp.Compare(b.Late, a.Late), cmp.Compare(stealB, stealA))
+	})[:mostShares]
 	slices.SortFunc(shown, func(a, b lab.MergedShare) int { return a.Index - b.Index })
 	return shown
 }
 
-func shareGrid(shares []lab.MergedShare) grid {
-	var g grid
-	for _, c := range []struct {
-		name string
-		left bool
-	}{{"share", false}, {"pod", true}, {"node", true}, {"attempt", false}, {"took", false}, {"together", false}, {"latest", false}, {"stolen", false}, {"ended", true}} {
-		g.column(c.name, c.left)
-	}
+func shareTable(shares []lab.MergedShare) table {
+	t := newTable("Shares of the run", nil, "share")
+	t.words("pod", "node")
+	t.figures("attempt", "took", "together", "latest", "steal")
+	t.words("ended")
 	for _, s := range shares {
-		together, late, stolen, ended := none, none, none, "itself"
+		together, late, steal, ended := none, none, none, "completely"
 		if s.Starts > 0 {
 			together, late = fmt.Sprint(s.Starts), nanoseconds(float64(s.Late.Nanoseconds()))
 			if s.Alone > 0 {
@@ -135,21 +120,18 @@ func shareGrid(shares []lab.MergedShare) grid {
 			}
 		}
 		if s.StealShare != nil {
-			stolen = fmt.Sprintf("%.1f %%", *s.StealShare*100)
+			steal = fmt.Sprintf("%.1f %%", *s.StealShare*100)
 		}
 		if s.Interrupted {
-			ended = "before its time"
+			ended = "interrupted"
 		}
-		g.rows = append(g.rows, []string{
-			fmt.Sprint(s.Index), orNone(s.Pod), orNone(s.Node), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, stolen, ended,
-		})
+		t.add(fmt.Sprint(s.Index), cmp.Or(s.Pod, none), cmp.Or(s.Node, none), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
 	}
-	return g
+	return t
 }
 
-// shareNotes returns the page's notes about incomplete and interrupted shares.
-func shareNotes(o *lab.Outcome) []note {
-	m := o.Merged
+// shareNotes returns the verdict's notes about missing and interrupted shares.
+func shareNotes(m *lab.Merged) []note {
 	if m == nil {
 		return nil
 	}
@@ -163,7 +145,7 @@ func shareNotes(o *lab.Outcome) []note {
 	}
 	for _, s := range m.Shares {
 		if s.Interrupted {
-			out = append(out, note{Text: fmt.Sprintf("share %d ended before its time", s.Index), Class: "warn"})
+			out = append(out, note{Text: fmt.Sprintf("share %d was interrupted", s.Index), Class: "warn"})
 		}
 	}
 	return out

@@ -57,13 +57,13 @@ func TestMergedRunsSaySo(t *testing.T) {
 		titles  int
 	}{
 		"whole": {whole, []string{
-			"Merged of 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
-			"Share 2, attempt 0 (pod mine-2-gone), is not in it",
+			"Merged from 4 shares on 2 nodes", "mine-3-abc", "node-1", "12 (2 without some)", "21ms", "12.5 %", "Other CPU, 2 cores, GOMAXPROCS 1",
+			"Share 2, attempt 0 (pod mine-2-gone), is replaced",
 		}, []string{"Missing", "did not wait"}, 0},
-		"lacking": {lacking, []string{"Merged of 3 of 4 shares on 2 nodes", "Missing: 1 share (1); so no figure is shown"}, []string{"mine-1-abc"}, 4},
-		"partial": {part, []string{"Missing: 1 share (1); and all figures are without what they would have measured"}, nil, 4},
+		"lacking": {lacking, []string{"Merged from 3 of 4 shares on 2 nodes", "Missing: 1 share (1); so no figure is shown"}, []string{"mine-1-abc"}, 4},
+		"partial": {part, []string{"Missing: 1 share (1); all figures are without them"}, nil, 4},
 		"no waiting": {lab.Merged{Of: 2, Shares: []lab.MergedShare{{Index: 0}, {Index: 1, Interrupted: true}}},
-			[]string{"Merged of 2 shares:", "did not wait for each other", "before its time"}, []string{"together:"}, 0},
+			[]string{"Merged from 2 shares:", "did not wait for each other", "interrupted"}, []string{"together:"}, 0},
 	} {
 		for form, text := range all(t, mergedOf(tc.merged)) {
 			unwrapped := strings.Join(strings.Fields(strings.ReplaceAll(text, `\_`, "_")), " ")
@@ -103,7 +103,7 @@ func TestManyShares(t *testing.T) {
 	m.Shares[17].Late, m.Shares[500].Attempt, m.Shares[999].Interrupted = time.Second, 1, true
 	m.Missing = nil
 	for form, text := range all(t, mergedOf(m)) {
-		for _, want := range []string{"pod-17-x", "pod-500-x", "pod-999-x", "Of 1000 shares, those 32 are shown"} {
+		for _, want := range []string{"pod-17-x", "pod-500-x", "pod-999-x", "Of 1000 shares, 32 are shown"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
 			}

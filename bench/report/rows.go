@@ -1,14 +1,21 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
+
+// unitLockHold is a workload's note in the table of costs: the longest time that a lock
+// was held, in nanoseconds.
+const unitLockHold = "lock-hold-max-ns"
 
 // row is one line of a table. Throughput comes from one cell, latency from the same or
 // a paced one.
@@ -23,81 +30,82 @@ type row struct {
 
 // rowsOf groups the cells of a comparison. Cells whose labels are equal except for the
 // rate form one row. Each paced cell of a group makes a row with the throughput of the
-// unpaced cell. The second cells of A/A pairs have no row; see again.go.
+// unpaced cell. The second cells of A/A pairs have no row.
 func rowsOf(c *lab.ComparisonResult) []row {
-	type group struct {
-		unpaced *lab.CellResult
-		paced   []*lab.CellResult
-	}
-	groups := map[string]*group{}
-	var keys []string
+	var cells []*lab.CellResult
 	for i := range c.Cells {
-		cl := &c.Cells[i]
-		if cl.Repeats != "" {
-			continue
-		}
-		key := cl.NameWithout("rate")
-		g, ok := groups[key]
-		if !ok {
-			g = &group{}
-			groups[key] = g
-			keys = append(keys, key)
-		}
-		if _, paced := cl.Rate(); paced || g.unpaced != nil {
-			g.paced = append(g.paced, cl)
-		} else {
-			g.unpaced = cl
+		if c.Cells[i].Repeats == "" {
+			cells = append(cells, &c.Cells[i])
 		}
 	}
 	var rows []row
-	add := func(throughput, latency *lab.CellResult) {
-		r := row{throughput: throughput, latency: latency}
-		if !r.broken() {
-			r.fast, r.slow = throughput.Samples(c.Latency), latency.Samples(c.Latency)
-			r.wait = headline(latency, c.Latency)
-		}
-		rows = append(rows, r)
-	}
-	for _, key := range keys {
-		g := groups[key]
-		switch {
-		case len(g.paced) == 0:
-			add(g.unpaced, g.unpaced)
-		default:
-			for _, p := range g.paced {
-				if g.unpaced != nil {
-					add(g.unpaced, p)
-				} else {
-					add(p, p)
-				}
+	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameWithout("rate") }) {
+		var unpaced *lab.CellResult
+		if at := slices.IndexFunc(set, func(cl *lab.CellResult) bool { return rateOf(cl) == lab.Unpaced }); at >= 0 {
+			unpaced = set[at]
+			if len(set) > 1 {
+				set = slices.Delete(set, at, at+1)
 			}
+		}
+		for _, latency := range set {
+			r := row{throughput: cmp.Or(unpaced, latency), latency: latency}
+			if !r.broken() {
+				r.fast, r.slow = r.throughput.Samples(c.Latency), latency.Samples(c.Latency)
+				all := cell.Result{Latency: latency.Latency}
+				l, _ := all.At(stats.Headline(all, c.Latency))
+				r.wait = l.Quantiles
+			}
+			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-// headline returns the latency of a cell at its headline boundary.
-func headline(c *lab.CellResult, wanted cell.Boundary) cell.Quantiles {
-	all := cell.Result{Latency: c.Latency}
-	l, _ := all.At(stats.Headline(all, wanted))
-	return l.Quantiles
+// together groups elements by a key, in order of appearance.
+func together[T any](all []T, key func(T) string) [][]T {
+	at := map[string]int{}
+	var out [][]T
+	for _, v := range all {
+		k := key(v)
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], v)
+	}
+	return out
 }
 
 // cells returns the row's cells without duplicates.
 func (r row) cells() []*lab.CellResult {
-	if r.throughput == r.latency {
-		return []*lab.CellResult{r.throughput}
-	}
-	return []*lab.CellResult{r.throughput, r.latency}
+	return slices.Compact([]*lab.CellResult{r.throughput, r.latency})
 }
 
 // broken reports whether a cell of the row violated an invariant or failed. The row
 // then shows no figures, because both cells play the same variant on the same storm.
 func (r row) broken() bool {
-	return slices.ContainsFunc(r.cells(), func(c *lab.CellResult) bool {
-		return c.Verdict.Failed()
-	})
+	return slices.ContainsFunc(r.cells(), func(c *lab.CellResult) bool { return c.Verdict.Failed() })
 }
+
+// samples returns the rounds of a unit, from the cell that measures it.
+func (r row) samples(unit string) []float64 {
+	if unit == stats.UnitP99 || unit == unitLockHold {
+		return r.slow[unit]
+	}
+	return r.fast[unit]
+}
+
+// median writes the median of a unit, or none.
+func (r row) median(unit string, format func(float64) string) string {
+	if values := r.samples(unit); len(values) > 0 {
+		return format(stats.Median(values))
+	}
+	return none
+}
+
+func (r row) perSecond() float64 { return stats.Median(r.samples(stats.UnitEventsPerSec)) }
 
 // variant returns the name of the row.
 func (r row) variant() string { return r.throughput.Impl() }
@@ -114,31 +122,21 @@ func rateOf(c *lab.CellResult) string {
 
 // paced reports whether the generator, not the variant, sets the throughput. A
 // comparison of such throughputs is meaningless.
-func (r row) paced() bool {
-	_, paced := r.throughput.Rate()
-	return paced
-}
+func (r row) paced() bool { return rateOf(r.throughput) != lab.Unpaced }
 
 // isBaseline reports whether other rows are compared with this one.
 func (r row) isBaseline() bool { return r.throughput.Baseline }
 
-// baselineOf returns the baseline of r. All knobs except the variant are equal, and so
-// are the guarantees. A baseline with r's rate is preferred. It returns false if there
-// is none or if r is a baseline.
-func baselineOf(r row, rows []row) (base row, ok bool) {
-	base, ok = counterpart(r, rows)
-	return base, ok && !unequal(base, r)
-}
-
-// unequal reports whether two rows have different guarantees. A ratio between them
+// unequal reports whether two cells have different guarantees. A ratio between them
 // would be misleading. Unknown guarantees count as equal.
-func unequal(a, b row) bool {
-	x, y := a.throughput.Class, b.throughput.Class
-	return x != "" && y != "" && x != y
+func unequal(a, b *lab.CellResult) bool {
+	return a.Class != "" && b.Class != "" && a.Class != b.Class
 }
 
-// counterpart returns the baseline with the same knobs, whatever its guarantees.
-func counterpart(r row, rows []row) (base row, ok bool) {
+// baseline returns the baseline with the same knobs, whatever its guarantees. One with
+// the row's rate is preferred. It returns false if there is none or if the row is a
+// baseline.
+func (r row) baseline(rows []row) (base row, ok bool) {
 	if r.isBaseline() {
 		return row{}, false
 	}
@@ -156,14 +154,42 @@ func counterpart(r row, rows []row) (base row, ok bool) {
 	return base, ok
 }
 
-// compare compares a row's figure with the baseline's. It returns false if either is
-// missing.
-func compare(base, samples stats.Samples, unit string) (stats.Comparison, bool) {
-	if len(base[unit]) == 0 || len(samples[unit]) == 0 {
-		return stats.Comparison{}, false
+// The reasons for a missing comparison.
+const (
+	noBaseline = "no baseline"
+	notEqual   = "guarantees differ from the baseline's"
+	noFigures  = "no figures"
+	otherRate  = "set by the rate"
+)
+
+// against is the comparison of a figure with the baseline's. why is the reason if there
+// is none.
+type against struct {
+	stats.Comparison
+	base     row
+	from, to []float64 // rounds of the baseline and of the row
+	why      string
+}
+
+// against compares the row with its baseline.
+func (r row) against(rows []row, unit string) against {
+	base, ok := r.baseline(rows)
+	a := against{base: base, from: base.samples(unit), to: r.samples(unit)}
+	switch {
+	case !ok:
+		a.why = noBaseline
+	case unequal(base.throughput, r.throughput):
+		a.why = notEqual
+	case unit == stats.UnitEventsPerSec && (r.paced() || base.paced()), unit == stats.UnitP99 && r.rate() != base.rate():
+		a.why = otherRate
+	case len(a.from) == 0 || len(a.to) == 0:
+		a.why = noFigures
+	default:
+		if a.Comparison = stats.Compare(a.from, a.to); math.IsNaN(a.Ratio) {
+			a.why = noFigures
+		}
 	}
-	c := stats.Compare(base[unit], samples[unit])
-	return c, !math.IsNaN(c.Ratio)
+	return a
 }
 
 // severity orders verdicts from best to worst.
@@ -171,8 +197,7 @@ var severity = []lab.Status{lab.Valid, lab.Noisy, lab.Unplayed, lab.Invalid}
 
 // worst returns the row's cell with the worse verdict.
 func (r row) worst() *lab.CellResult {
-	cells := r.cells()
-	return slices.MaxFunc(cells, func(a, b *lab.CellResult) int {
+	return slices.MaxFunc(r.cells(), func(a, b *lab.CellResult) int {
 		return slices.Index(severity, a.Verdict.Status) - slices.Index(severity, b.Verdict.Status)
 	})
 }
@@ -180,13 +205,113 @@ func (r row) worst() *lab.CellResult {
 // verdict returns the worse verdict of the row's cells. "@rate" names the cell if the
 // verdicts differ. The number of rounds follows if some are missing.
 func (r row) verdict(rounds int) string {
-	cells, worst := r.cells(), r.worst()
+	worst := r.worst()
 	v := worst.Verdict.Short()
-	if len(cells) > 1 && cells[0].Verdict.Short() != cells[1].Verdict.Short() {
+	if r.throughput.Verdict.Short() != r.latency.Verdict.Short() {
 		v += " @" + rateOf(worst)
 	}
 	if n := len(worst.Rounds); n > 0 && n < rounds {
 		v += fmt.Sprintf(" (%d of %d rounds)", n, rounds)
 	}
 	return v
+}
+
+// splitLabels returns the keys whose values differ between the rows, and the other
+// labels as key=value.
+func splitLabels(rows []row) (varying, shared []string) {
+	var keys []string
+	for _, r := range rows {
+		for _, l := range r.throughput.Without("impl", "rate") {
+			if !slices.Contains(keys, l.Key) {
+				keys = append(keys, l.Key)
+			}
+		}
+	}
+	for _, k := range keys {
+		first := rows[0].throughput.Label(k)
+		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.Label(k) != first }) {
+			varying = append(varying, k)
+		} else {
+			shared = append(shared, k+"="+first)
+		}
+	}
+	return varying, shared
+}
+
+// rowColumns adds the columns that identify a row; rowName returns their values.
+func (t *table) rowColumns(varying []string) {
+	t.words("variant")
+	t.words(varying...)
+	t.labels = len(varying)
+}
+
+func rowName(r row, varying []string) []string {
+	line := []string{r.variant()}
+	for _, key := range varying {
+		line = append(line, cmp.Or(r.throughput.Label(key), none))
+	}
+	return line
+}
+
+// group holds rows that differ only in variant and rate. One chart can show them.
+type group struct {
+	title string
+	rows  []row
+	// wanted is the requested latency boundary (see [lab.Comparison]).
+	wanted cell.Boundary
+	styles map[string]style
+}
+
+// groupsOf splits the rows of a comparison into groups.
+func groupsOf(rows []row, wanted cell.Boundary, styles map[string]style) []group {
+	varying, _ := splitLabels(rows)
+	var groups []group
+	for _, set := range together(rows, func(r row) string { return r.throughput.NameWithout("impl", "rate") }) {
+		groups = append(groups, group{title: groupTitle(set[0], varying), rows: set, wanted: wanted, styles: styles})
+	}
+	return groups
+}
+
+func groupTitle(r row, varying []string) string {
+	parts := []string{r.throughput.Name}
+	for _, key := range varying {
+		if v := r.throughput.Label(key); v != "" {
+			parts = append(parts, key+" "+v)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// contested reports whether the group has several variants.
+func (g group) contested() bool {
+	return slices.ContainsFunc(g.rows, func(r row) bool { return r.variant() != g.rows[0].variant() })
+}
+
+// rates returns the rates of the latency cells in ascending order. [lab.Unpaced] is
+// omitted if there is another rate: unpaced latency is mostly waiting in the queue.
+func (g group) rates() []string {
+	var rates []string
+	for _, set := range together(g.rows, row.rate) {
+		rates = append(rates, set[0].rate())
+	}
+	if len(rates) > 1 {
+		rates = slices.DeleteFunc(rates, func(s string) bool { return s == lab.Unpaced })
+	}
+	slices.SortStableFunc(rates, func(a, b string) int { return cmp.Compare(numeric(a), numeric(b)) })
+	return rates
+}
+
+// numeric parses a rate; other paces sort last.
+func numeric(rate string) float64 {
+	v, err := strconv.ParseFloat(rate, 64)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return v
+}
+
+// at returns the group reduced to rows of one rate.
+func (g group) at(rate string) group {
+	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.rate() != rate })
+	return g
 }

@@ -14,7 +14,7 @@ func TestFewEvents(t *testing.T) {
 		0: {"-", "-", "-", "-"}, 99: {"max", "5ns", "-", "-"}, 100: {"max", "5ns", "6ns", "-"}, 1000: {"max", "5ns", "6ns", "7ns"},
 	} {
 		r := row{wait: cell.Quantiles{Count: count, P50: 5, P99: 6, P999: 7}, throughput: &lab.CellResult{}, latency: &lab.CellResult{}}
-		if got := figures(r, []row{r}, 5)[3:]; !slices.Equal(got, want) {
+		if got := r.quantiles(); !slices.Equal(got, want) {
 			t.Errorf("%d events: %q, want %q", count, got, want)
 		}
 	}

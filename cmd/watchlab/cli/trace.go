@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/experiment"
+	"watchlab/bench/report"
 	"watchlab/loadgen/trace"
 )
 
@@ -760,7 +761,7 @@ distribution that fits best, and the mix of events.`,
 			if svg != "" && err == nil {
 				var out *outFile
 				if out, err = create(svg, ".tmp", overwrite); err == nil {
-					if _, err = out.Write(traceSVG(all)); err != nil {
+					if _, err = out.Write(report.TraceSVG(all)); err != nil {
 						err = errors.Join(err, out.discard())
 					} else {
 						err = out.keep()

@@ -1,8 +1,9 @@
-package chart
+package report
 
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"testing"
 )
@@ -61,36 +62,48 @@ func mix(a, b rgb, share float64) rgb {
 	return out
 }
 
+// TestPaletteCanBeRead requires a contrast of 4.5 for text and 3 for graphics (WCAG 2.2,
+// 1.4.3 and 1.4.11), and a distance between the series' colours.
 func TestPaletteCanBeRead(t *testing.T) {
-	for name, theme := range map[string]Theme{"light": Light, "dark": Dark} {
+	themes := map[string]map[string]rgb{"light": {}, "dark": {}}
+	for _, m := range regexp.MustCompile(`--([a-z0-9-]+):light-dark\((#[0-9a-f]{6}),(#[0-9a-f]{6})\)`).FindAllStringSubmatch(palette, -1) {
+		themes["light"][m[1]], themes["dark"][m[1]] = parse(t, m[2]), parse(t, m[3])
+	}
+	for name, theme := range themes {
 		t.Run(name, func(t *testing.T) {
-			must := func(what, front string, back rgb, least float64) {
+			colour := func(name string) rgb {
+				c, ok := theme[name]
+				if !ok {
+					t.Fatalf("no colour %s", name)
+				}
+				return c
+			}
+			must := func(what string, front, back rgb, least float64) {
 				t.Helper()
-				if c := contrast(parse(t, front), back); c < least {
+				if c := contrast(front, back); c < least {
 					t.Errorf("%s: contrast %.2f, want %.1f", what, c, least)
 				}
 			}
-			page, panel := parse(t, theme.Page), parse(t, theme.Panel)
-			for what, front := range map[string]string{
-				"text": theme.Text, "muted": theme.Muted, "accent": theme.Accent, "good": theme.Good, "warn": theme.Warn, "bad": theme.Bad,
-			} {
-				must(what+" on the page", front, page, 4.5)
-				must(what+" on a panel", front, panel, 4.5)
+			panel := colour("panel")
+			for _, what := range []string{"text", "muted", "accent", "good", "warn", "bad"} {
+				must(what+" on the page", colour(what), colour("page"), 4.5)
+				must(what+" on a panel", colour(what), panel, 4.5)
 			}
-			must("a panel's words on the accent", theme.Panel, parse(t, theme.Accent), 4.5)
-			must("lines", theme.Line, panel, 3)
-			for i, s := range theme.Series {
+			must("a panel's words on the accent", panel, colour("accent"), 4.5)
+			must("lines", colour("line"), panel, 3)
+			for i := range slots {
+				s := colour(fmt.Sprintf("s%d", i))
 				must(fmt.Sprintf("series %d", i), s, panel, 3)
-				for j, other := range theme.Series[:i] {
-					if d := distance(parse(t, s), parse(t, other)); d < 0.06 {
+				for j := range i {
+					if d := distance(s, colour(fmt.Sprintf("s%d", j))); d < 0.06 {
 						t.Errorf("series %d and %d are %.3f apart, want 0.06", j, i, d)
 					}
 				}
 			}
-			cold, hot := parse(t, theme.Cold), parse(t, theme.Hot)
+			cold, hot := colour("cold"), colour("hot")
 			for w := 0.0; w <= 1; w += 0.05 {
-				must(fmt.Sprintf("words on cold %.2f", w), theme.OnCold, mix(cold, hot, w*coldTo), 4.5)
-				must(fmt.Sprintf("words on hot %.2f", w), theme.OnHot, mix(cold, hot, hotFrom+w*(1-hotFrom)), 4.5)
+				must(fmt.Sprintf("words on cold %.2f", w), colour("on-cold"), mix(cold, hot, w*coldTo), 4.5)
+				must(fmt.Sprintf("words on hot %.2f", w), colour("on-hot"), mix(cold, hot, hotFrom+w*(1-hotFrom)), 4.5)
 			}
 		})
 	}

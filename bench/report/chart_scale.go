@@ -1,72 +1,58 @@
-package chart
+package report
 
 import (
 	"math"
 	"slices"
 )
 
-// Axis maps values to positions.
-type Axis struct {
-	// Label names the figure and its unit.
-	Label string
-	// Log selects a logarithmic axis, for values of different magnitudes. It omits
-	// values of 0 and less.
-	Log bool
-	// Zero starts a linear axis at 0.
-	Zero bool
-	// Format writes a value; nil writes it unchanged.
-	Format func(float64) string
-	// Ticks replace the automatic ticks; nil selects the automatic ones.
-	Ticks []Tick
+// axis maps values to positions.
+type axis struct {
+	label  string               // names the figure and its unit
+	log    bool                 // logarithmic, without values of 0 and less
+	zero   bool                 // starts a linear axis at 0
+	format func(float64) string // writes a value; nil: [coord]
+	ticks  []tick               // replace the automatic ticks
 }
 
-// Tick is a position on an axis with its label.
-type Tick struct {
-	// At is in the values of the axis.
-	At float64
-	// Label is written as it is.
-	Label string
+// tick is a position on an axis, in its values, with its label.
+type tick struct {
+	at    float64
+	label string
 }
 
-func (a Axis) format(v float64) string {
-	if a.Format == nil {
-		return n(v)
+func (a axis) text(v float64) string {
+	if a.format == nil {
+		return coord(v)
 	}
-	return a.Format(v)
+	return a.format(v)
 }
+
+// lacks reports whether a value has no place on the axis.
+func (a axis) lacks(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) || a.log && v <= 0 }
 
 // scale maps the range of an axis to a length.
 type scale struct {
-	axis     Axis
+	axis     axis
 	lo, hi   float64 // values
 	from, to float64 // positions
 }
 
-// has reports whether a value is on the axis.
-func (a Axis) has(v float64) bool {
-	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
-}
-
 // scaleOf maps the range of the values to the positions from and to.
-func scaleOf(a Axis, values []float64, from, to float64) scale {
+func scaleOf(a axis, values []float64, from, to float64) scale {
 	s := scale{axis: a, from: from, to: to}
-	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !a.has(v) })
+	values = slices.DeleteFunc(slices.Clone(values), a.lacks)
 	if len(values) == 0 {
 		values = []float64{1}
 	}
 	s.lo, s.hi = slices.Min(values), slices.Max(values)
+	if !a.log && a.zero {
+		s.lo, s.hi = min(s.lo, 0), max(s.hi, 0)
+	}
 	switch {
-	case a.Log:
-		if s.hi/s.lo < 1.5 {
-			s.lo, s.hi = s.lo/1.5, s.hi*1.5
-		}
-	default:
-		if a.Zero {
-			s.lo, s.hi = min(s.lo, 0), max(s.hi, 0)
-		}
-		if s.hi == s.lo {
-			s.hi = s.lo + max(math.Abs(s.lo), 1)
-		}
+	case a.log && s.hi/s.lo < 1.5:
+		s.lo, s.hi = s.lo/1.5, s.hi*1.5
+	case !a.log && s.hi == s.lo:
+		s.hi = s.lo + max(math.Abs(s.lo), 1)
 	}
 	return s
 }
@@ -74,7 +60,7 @@ func scaleOf(a Axis, values []float64, from, to float64) scale {
 // at returns the position of a value.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.lo, s.hi
-	if s.axis.Log {
+	if s.axis.log {
 		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
 	}
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
@@ -82,12 +68,12 @@ func (s scale) at(v float64) float64 {
 
 // widen extends the range to round values and returns the scale with approximately
 // about ticks.
-func (s scale) widen(about int) (scale, []Tick) {
-	if len(s.axis.Ticks) > 0 {
-		return s, slices.DeleteFunc(slices.Clone(s.axis.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
+func (s scale) widen(about int) (scale, []tick) {
+	if len(s.axis.ticks) > 0 {
+		return s, slices.DeleteFunc(slices.Clone(s.axis.ticks), func(t tick) bool { return t.at < s.lo*(1-1e-9) || t.at > s.hi*(1+1e-9) })
 	}
 	var at []float64
-	if s.axis.Log {
+	if s.axis.log {
 		round := roundLogs(s.lo, s.hi)
 		s.lo, s.hi = round[0], round[len(round)-1]
 		at = thin(round, about)
@@ -95,9 +81,9 @@ func (s scale) widen(about int) (scale, []Tick) {
 		at = linearTicks(s.lo, s.hi, about)
 		s.lo, s.hi = at[0], at[len(at)-1]
 	}
-	var ticks []Tick
+	var ticks []tick
 	for _, v := range at {
-		ticks = append(ticks, Tick{v, s.axis.format(v)})
+		ticks = append(ticks, tick{v, s.axis.text(v)})
 	}
 	return s, ticks
 }

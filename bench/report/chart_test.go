@@ -1,0 +1,143 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"watchlab/bench/stats"
+)
+
+func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+const nasty = `<script>alert("x")</script> & 'y'`
+
+// charts returns one chart of each kind with all options, and names that contain
+// markup.
+func charts() map[string]chart {
+	a := axis{label: nasty, format: plain}
+	named := rowLabel{name: nasty, note: nasty}
+	return map[string]chart{
+		"lines": lineChart{x: a, y: axis{label: "y", log: true, format: plain}, curves: []curve{
+			{name: nasty, path: true, area: true, points: []point{{x: 1, y: 10, mark: true, tip: nasty, lo: 5, hi: 20}, {x: 2, y: 0}, {x: 3, y: 1000, mark: true}}},
+			{name: "b", style: style{slot: 13, dashed: true}, path: true, step: true, points: []point{{x: 1, y: math.NaN()}, {x: 2, y: 7, mark: true}}},
+			{name: "backdrop", background: true, area: true, points: []point{{x: 1, y: 1}, {x: 2, y: 2}}},
+		}, rules: []rule{{at: 100, label: nasty}, {vertical: true, at: 2, series: nasty}}},
+		"bars": barChart{axis: a, rows: []bar{
+			{rowLabel: named, rounds: []float64{8, 9, 10, 10, 11, 12}, tip: nasty},
+			{rowLabel: rowLabel{name: "without", note: "invalid: lost"}},
+		}},
+		"ranges": rangeChart{axis: axis{label: nasty, log: true, format: plain}, marks: []string{"p50", "p99", "max"}, rows: []quantileRow{
+			{rowLabel: named, values: []float64{1, math.NaN(), 1000}}, {rowLabel: rowLabel{name: "b"}},
+		}},
+		"shares": shareChart{unit: nasty, format: plain, parts: []string{nasty, "b"}, rows: []whole{
+			{rowLabel: named, values: []float64{3, 1}}, {rowLabel: rowLabel{name: "none"}, values: []float64{0, 0}},
+		}},
+		"heat": heatMap{&stats.Surface{X: nasty, Y: "y", Xs: []string{nasty, "2"}, Ys: []string{"1"}, Unit: nasty, Points: [][]*stats.Summary{{{Median: 5}, nil}}}, 1, 50},
+	}
+}
+
+// TestSVG checks that each picture is well-formed XML, has a name, and escapes its
+// texts.
+func TestSVG(t *testing.T) {
+	for name, c := range charts() {
+		t.Run(name, func(t *testing.T) {
+			text, ok := drawSVG(c, "an-id", nasty, nasty)
+			svg := string(text)
+			d := xml.NewDecoder(strings.NewReader(svg))
+			elements := map[string]int{}
+			for {
+				token, err := d.Token()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatalf("%v in %s", err, svg)
+				}
+				if start, ok := token.(xml.StartElement); ok {
+					elements[start.Name.Local]++
+				}
+			}
+			if elements["svg"] != 1 || elements["script"] > 0 {
+				t.Errorf("elements %v", elements)
+			}
+			for _, want := range []string{`role="img"`, `aria-labelledby="an-id-t an-id-d"`, `<title id="an-id-t">`, `class="pt"`} {
+				if !strings.Contains(svg, want) && (want != `class="pt"` || !strings.Contains(svg, ` pt"`)) {
+					t.Errorf("%s is not in %s", want, svg)
+				}
+			}
+			if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+				t.Errorf("a place that is none in %s", svg)
+			}
+			if !ok {
+				t.Error("has no figure")
+			}
+			table := c.table()
+			for _, row := range table.Rows {
+				if len(row) != len(table.Columns) {
+					t.Errorf("%q has %d cells below %v", row, len(row), table.Columns)
+				}
+			}
+		})
+	}
+}
+
+// TestNothingToDraw checks that a chart without figures reports it and draws no invalid
+// numbers.
+func TestNothingToDraw(t *testing.T) {
+	for name, c := range map[string]chart{
+		"lines":  lineChart{y: axis{log: true}, curves: []curve{{points: []point{{x: 1, y: 0, mark: true}}}}},
+		"bars":   barChart{rows: []bar{{rowLabel: rowLabel{name: "a"}}}},
+		"ranges": rangeChart{axis: axis{log: true}, marks: []string{"p50"}, rows: []quantileRow{{values: []float64{0}}, {}}},
+		"shares": shareChart{parts: []string{"a"}, rows: []whole{{values: []float64{0}}}},
+		"heat":   heatMap{&stats.Surface{Xs: []string{"1"}, Ys: []string{"1"}, Points: [][]*stats.Summary{{nil}}}, 0, 0},
+	} {
+		svg, ok := drawSVG(c, "x", "", "")
+		if ok {
+			t.Errorf("%s has figures", name)
+		}
+		if strings.Contains(string(svg), "NaN") || strings.Contains(string(svg), "Inf") {
+			t.Errorf("%s: %s", name, svg)
+		}
+	}
+}
+
+var place = regexp.MustCompile(`class="bar pt" d="M4 [0-9.]+H([0-9.]+)V`)
+
+// TestBarsBeginAtZero checks that a bar of twice the value is twice as long.
+func TestBarsBeginAtZero(t *testing.T) {
+	svg, _ := drawSVG(barChart{rows: []bar{{rounds: []float64{1000}}, {rounds: []float64{2000}}}}, "x", "", "")
+	var ends []float64
+	for _, m := range place.FindAllStringSubmatch(string(svg), -1) {
+		v, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, v-4)
+	}
+	if len(ends) != 2 || math.Abs(ends[1]/ends[0]-2) > 0.01 {
+		t.Errorf("bars of 1000 and 2000 are %v long", ends)
+	}
+}
+
+// TestTable checks that the figures are the given ones, in order.
+func TestTable(t *testing.T) {
+	all := charts()
+	for name, want := range map[string][]string{
+		"bars":   {nasty, "10", "8", "12", "6", nasty},
+		"ranges": {nasty, "1", "-", "1000"},
+		"shares": {nasty, "3 (75.0 %)", "1 (25.0 %)", "4"},
+		"heat":   {"1", "5", "-"},
+		"lines":  {nasty, "1", "10", "5", "20"},
+	} {
+		if got := all[name].table().Rows[0]; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

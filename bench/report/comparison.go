@@ -1,0 +1,356 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// comparison is a comparison prepared for output.
+type comparison struct {
+	*lab.ComparisonResult
+	rows []row
+	// varying are the labels whose values differ between the rows; shared are the
+	// others as key=value.
+	varying, shared []string
+	rounds          int
+}
+
+func newComparison(o *lab.Outcome, c *lab.ComparisonResult) comparison {
+	out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.RoundsOf(*c))}
+	out.varying, out.shared = splitLabels(out.rows)
+	return out
+}
+
+// section returns the tables of the comparison.
+func (c comparison) section(id string, o *lab.Outcome) section {
+	s := section{
+		ID: id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
+		Tables: []table{c.figures()}, Noise: c.remarks(true), cells: len(c.Cells),
+	}
+	for _, t := range []table{c.costs(), c.notes()} {
+		if len(t.Rows) > 0 {
+			s.Tables = append(s.Tables, t)
+		}
+	}
+	return s
+}
+
+// figures returns the table of throughput, ratio, verdict and latency.
+func (c comparison) figures() table {
+	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
+	t.rowColumns(c.varying)
+	guarantees := c.guarantees()
+	intervals := slices.ContainsFunc(c.rows, func(r row) bool { return interval(r.fast) != none })
+	if len(guarantees) > 0 {
+		t.words("guar.")
+	}
+	t.figures("events/s")
+	if intervals {
+		t.figures("95 % interval")
+	}
+	t.figures("ratio", "would see")
+	t.words("verdict")
+	t.figures("at rate", "p50", "p99", "p99.9")
+	for _, r := range c.rows {
+		line := rowName(r, c.varying)
+		if len(guarantees) > 0 {
+			line = append(line, code(slices.Index(guarantees, r.throughput.Guarantees)))
+		}
+		line = append(line, perSecond(r.fast))
+		if intervals {
+			line = append(line, interval(r.fast))
+		}
+		t.add(append(append(line, r.ratio(c.rows), r.wouldSee(c.rows), r.verdict(c.rounds)), r.quantiles()...)...)
+	}
+
+	t.Legend = watchRemarks(c.ComparisonResult)
+	for i, g := range guarantees {
+		t.Legend = append(t.Legend, "guar. "+code(i)+": "+g)
+	}
+	if names := c.boundaries(); len(names) > 0 {
+		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
+	}
+	t.Legend = slices.Concat(t.Legend, c.inequalities(), texts(repeats(c.ComparisonResult)), c.remarks(false))
+	return t
+}
+
+// remarks returns the details of the verdicts, either of the noisy cells or of all
+// others.
+func (c comparison) remarks(noisy bool) []string {
+	var lines []string
+	for _, cl := range c.Cells {
+		if cl.Verdict.Detail == "" || cl.Repeats != "" || (cl.Verdict.Status == lab.Noisy) != noisy {
+			continue
+		}
+		name := cl.Impl()
+		for _, key := range c.varying {
+			if v := cl.Label(key); v != "" {
+				name += " " + key + "=" + v
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s @%s: %s", name, rateOf(&cl), cl.Verdict))
+	}
+	return lines
+}
+
+// quantiles returns the rate and the latency quantiles at that rate.
+func (r row) quantiles() []string {
+	rate := none
+	if r.wait.Count > 0 {
+		rate = r.rate()
+	}
+	return []string{
+		rate, quantile(r.wait.Count, 2, r.wait.P50), quantile(r.wait.Count, 100, r.wait.P99), quantile(r.wait.Count, 1000, r.wait.P999),
+	}
+}
+
+// quantile writes a quantile, or none if have is below need.
+func quantile(have, need uint64, d time.Duration) string {
+	if have < need {
+		return none
+	}
+	return nanoseconds(float64(d.Nanoseconds()))
+}
+
+// ratio writes the ratio of the throughputs, or the reason for its absence.
+func (r row) ratio(rows []row) string {
+	a := r.against(rows, stats.UnitEventsPerSec)
+	switch {
+	case len(r.fast) == 0:
+		return none
+	case r.isBaseline():
+		return "baseline"
+	case a.why == notEqual:
+		return "unequal"
+	case a.why != "":
+		return none
+	}
+	return ratio(a.Comparison)
+}
+
+// wouldSee writes the smallest change of throughput that the rounds detect.
+func (r row) wouldSee(rows []row) string {
+	if a := r.against(rows, stats.UnitEventsPerSec); a.why == "" {
+		return seen(a.from, a.to)
+	}
+	return none
+}
+
+// inequalities explains the missing ratios, once per pair of guarantees.
+func (c comparison) inequalities() []string {
+	var lines []string
+	for _, r := range c.rows {
+		base, ok := r.baseline(c.rows)
+		if !ok || !unequal(base.throughput, r.throughput) {
+			continue
+		}
+		line := fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", base.throughput.Class, r.throughput.Class)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// guarantees returns the distinct guarantees in order of appearance. The index is the
+// code.
+func (c comparison) guarantees() []string {
+	var out []string
+	for _, cl := range c.Cells {
+		if cl.Guarantees != "" && !slices.Contains(out, cl.Guarantees) {
+			out = append(out, cl.Guarantees)
+		}
+	}
+	return out
+}
+
+// code returns a letter for the first 26 indexes, and none below 0.
+func code(i int) string {
+	switch {
+	case i < 0:
+		return none
+	case i < 26:
+		return string(rune('A' + i))
+	}
+	return fmt.Sprintf("A%d", i)
+}
+
+// boundaries returns the boundaries of the latency columns, usually one.
+func (c comparison) boundaries() []string {
+	var out []string
+	for _, r := range c.rows {
+		if r.broken() {
+			continue
+		}
+		for _, round := range r.latency.Rounds {
+			name := string(stats.Headline(round.Result, c.Latency))
+			if name != "" && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// repeats describes each A/A pair of a comparison. A pair is the same variant played
+// twice in every round: only chance or the machine causes a difference.
+func repeats(c *lab.ComparisonResult) []note {
+	var out []note
+	for i := range c.Cells {
+		second := &c.Cells[i]
+		at := slices.IndexFunc(c.Cells, func(o lab.CellResult) bool { return o.BenchName() == second.Repeats })
+		if second.Repeats != "" && at >= 0 {
+			out = append(out, pair(&c.Cells[at], second, c.Latency))
+		}
+	}
+	return out
+}
+
+// pair describes one A/A pair by throughput, or by p99 at a set rate. The class is good
+// for no difference, bad for a difference, and warn if neither is known.
+func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
+	unit, what := stats.UnitEventsPerSec, "events/s"
+	if _, paced := first.Rate(); paced {
+		unit, what = stats.UnitP99, "p99"
+	}
+	line := fmt.Sprintf("A/A: %s against itself: ", first.Impl())
+	base, values := first.Samples(wanted)[unit], second.Samples(wanted)[unit]
+	if len(base) == 0 || len(values) == 0 {
+		return note{Text: line + fmt.Sprintf("no figures (%s, %s)", first.Verdict.Short(), second.Verdict.Short()), Class: "warn"}
+	}
+	d := stats.Compare(base, values)
+	line += times(d.Ratio) + " " + what
+	if d.Lo > 0 {
+		line += fmt.Sprintf(" (%s to %s)", times(d.Lo), times(d.Hi))
+	}
+	switch {
+	case !d.Testable:
+		return note{Text: line + ", too few rounds to tell", Class: "warn"}
+	case !d.Significant:
+		return note{Text: line + ", no difference, would see " + seen(base, values), Class: "good"}
+	}
+	return note{
+		Text:  line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P)),
+		Class: "bad",
+	}
+}
+
+func texts(notes []note) []string {
+	var out []string
+	for _, n := range notes {
+		out = append(out, n.Text)
+	}
+	return out
+}
+
+// costs returns the table of resource use, once per throughput cell. It omits columns
+// without figures.
+func (c comparison) costs() table {
+	t := table{Title: "Costs"}
+	t.rowColumns(c.varying)
+	var shown []row
+	for _, r := range c.rows {
+		if len(r.fast) > 0 && !slices.ContainsFunc(shown, func(s row) bool { return s.throughput == r.throughput }) {
+			shown = append(shown, r)
+			t.add(rowName(r, c.varying)...)
+		}
+	}
+	for _, col := range []struct {
+		name, unit string
+		format     func(float64) string
+	}{
+		{"CPU/ev", stats.UnitCPUPerOp, nanoseconds},
+		{"allocs/ev", stats.UnitAllocsPerOp, number},
+		{"B/ev", stats.UnitBytesPerOp, bytesCount},
+		{"deltas/ev", stats.UnitDeltasPerEvent, number},
+		{"peak heap", stats.UnitPeakHeap, bytesCount},
+		{"heap growth", stats.UnitHeapGrowth, bytesCount},
+		{"peak RSS", stats.UnitPeakRSS, bytesCount},
+		{"GCs", stats.UnitGCs, number},
+		{"longest pause", stats.UnitGCPauseMax, nanoseconds},
+		{"lock wait/ev", stats.UnitLockWait, nanoseconds},
+		{"longest hold", unitLockHold, nanoseconds},
+	} {
+		if !slices.ContainsFunc(shown, func(r row) bool { return len(r.samples(col.unit)) > 0 }) {
+			continue
+		}
+		t.figures(col.name)
+		for i, r := range shown {
+			t.Rows[i] = append(t.Rows[i], r.median(col.unit, col.format))
+		}
+	}
+	return t
+}
+
+// notes returns the table of the workloads' notes and the processor's counters. Each
+// cell with notes has one line with the medians over its rounds.
+func (c comparison) notes() table {
+	t := table{Title: "Notes of the workloads"}
+	t.rowColumns(c.varying)
+	t.figures("at rate")
+	t.words("figures")
+	seen := map[*lab.CellResult]bool{}
+	for _, r := range c.rows {
+		if r.broken() {
+			continue
+		}
+		for _, cl := range r.cells() {
+			if text := notesOf(cl); text != "" && !seen[cl] {
+				t.add(append(rowName(r, c.varying), rateOf(cl), text)...)
+			}
+			seen[cl] = true
+		}
+	}
+	return t
+}
+
+// notesOf returns a cell's notes and counters in order of first appearance. It omits
+// the notes about a cluster (see cluster.go).
+func notesOf(c *lab.CellResult) string {
+	var all []cell.Note
+	for _, round := range c.Rounds {
+		all = slices.Concat(all, round.Result.Notes, round.Result.Counters)
+	}
+	var out []string
+	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
+		unit := set[0].Unit
+		if unit == unitLockHold || strings.HasPrefix(unit, clusterNotes) {
+			continue
+		}
+		var values []float64
+		for _, n := range set {
+			values = append(values, n.Value)
+		}
+		out = append(out, noteOf(unit, stats.Median(values)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// noteOf writes a unit and a figure, times and bytes with a suitable prefix.
+func noteOf(unit string, v float64) string {
+	name, per, ratio := strings.Cut(unit, "/")
+	stem, last := "", name
+	if i := strings.LastIndexByte(name, '-'); i >= 0 {
+		stem, last = name[:i], name[i+1:]
+	}
+	if ratio {
+		per = "/" + per
+	}
+	switch {
+	case v < 0:
+		// Built-in notes are never negative. Others are shown unchanged.
+		return unit + " " + trimmed(v)
+	case last == "ns":
+		return strings.TrimSpace(stem + " " + nanoseconds(v) + per)
+	case last == "B":
+		return strings.TrimSpace(stem + " " + bytesCount(v) + "B" + per)
+	}
+	return name + per + " " + number(v)
+}

@@ -1,0 +1,324 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// document is a run prepared for output. [Table], [Markdown] and [HTML] lay it out.
+type document struct {
+	Title, Subtitle string
+	Experiment      []term
+	Verdict         verdict
+	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
+	// order: the results of sweeps come first.
+	Sections    []section
+	Losses      []string
+	Method      []string
+	Environment []string
+	Commit      string
+	Command     string
+	BenchFile   string
+}
+
+// term is an entry of a description list. Code selects the font for commands and
+// hashes.
+type term struct {
+	Name   string
+	Values []string
+	Code   bool
+}
+
+// section is a comparison, a kind of sweep, or the shares. HTML shows the panels below
+// the first table.
+type section struct {
+	ID, Heading, Intro string
+	Tables             []table
+	Panels             []panel
+	// Noise has a line per noisy cell, of cells in all. It belongs to the first table.
+	Noise []string
+	cells int
+}
+
+// Remarks returns the legend of a table.
+func (s section) Remarks(i int) []string {
+	if i == 0 {
+		return slices.Concat(s.Tables[0].Legend, s.Noise)
+	}
+	return s.Tables[i].Legend
+}
+
+// panel holds the charts of comparable cells. Its legend switches series in all of
+// them. Choices are rates; the page shows one at a time.
+type panel struct {
+	ID, Title string
+	Open      bool
+	Notes     []string
+	Legend    []series
+	Choices   []string
+	Figures   []figure
+}
+
+// series is an entry of a legend.
+type series struct {
+	Name     string
+	Key      template.HTML
+	Baseline bool
+}
+
+// figure is a chart with its texts. Choice is the rate that the figure belongs to;
+// empty means all rates.
+type figure struct {
+	ID, Kind, Title, Caption, Choice string
+	SVG                              template.HTML
+	Parts                            []part
+	Table                            table
+}
+
+// part is an entry of the legend of a [shareChart]. It does not switch series.
+type part struct {
+	Name string
+	Slot int
+}
+
+// newDocument prepares a run, with charts if wanted. The error is for an unreadable
+// histogram.
+func newDocument(o *lab.Outcome, charts bool) (*document, error) {
+	d := &document{
+		Title: o.Name + partial(o), Method: method(o), Environment: environment(o),
+		Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: lab.BenchFile,
+	}
+	if o.Name == "" {
+		d.Title = "run" + d.Title
+	}
+	if o.Env.Commit != "" {
+		d.Commit = o.Env.Commit + dirty(o.Env.Dirty)
+	}
+	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
+	styles := stylesOf(o)
+	d.Sections = sweeps(o, styles, charts)
+	swept := len(d.Sections) > 0
+	var all []comparison
+	for i := range o.Comparisons {
+		c := newComparison(o, &o.Comparisons[i])
+		all = append(all, c)
+		s := c.section(fmt.Sprintf("c%d", i+1), o)
+		if charts {
+			var err error
+			if s.Panels, err = c.panels(s.ID, swept, styles); err != nil {
+				return nil, err
+			}
+		}
+		d.Sections = append(d.Sections, s)
+	}
+	if o.Merged != nil {
+		d.Sections = append(d.Sections, shares(o.Merged))
+	}
+	d.Verdict, d.Losses = newVerdict(o, all), losses(all)
+	return d, nil
+}
+
+func subtitle(o *lab.Outcome) string {
+	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST")}
+	if o.Ended != nil {
+		parts = append(parts, "took "+wallTime(o.Ended.Sub(o.Started)))
+	}
+	if o.Merged != nil {
+		parts = append(parts, o.Merged.String())
+	}
+	if o.Env.CPU != "" {
+		parts = append(parts, fmt.Sprintf("%s on %s", Plural(o.Env.Cores, "core"), o.Env.CPU))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// experiment describes what was played.
+func (d *document) experiment(o *lab.Outcome) []term {
+	var compared, inputs []string
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		var variants []string
+		cells := 0
+		for _, cl := range c.Cells {
+			if cl.Repeats != "" {
+				continue
+			}
+			cells++
+			if !slices.Contains(variants, cl.Impl()) {
+				variants = append(variants, cl.Impl())
+			}
+		}
+		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(variants, ", "), Plural(cells, "cell")))
+		if c.Input != "" && !slices.Contains(inputs, c.Input) {
+			inputs = append(inputs, c.Input)
+		}
+	}
+	terms := []term{
+		{Name: "Command", Values: []string{d.Command}, Code: true},
+		{Name: "Compared", Values: compared},
+		{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", rounds(o), o.Seed)}},
+	}
+	if len(inputs) > 0 {
+		terms = append(terms, term{Name: "Storm (digest)", Values: inputs, Code: true})
+	}
+	return terms
+}
+
+// losses describes each row that is worse than its baseline, and by how much. A
+// difference that is not significant is not a loss. An untestable difference is listed
+// and marked. Rows without figures are also listed.
+func losses(all []comparison) []string {
+	var out []string
+	for _, c := range all {
+		for _, r := range c.rows {
+			name := r.throughput.BenchName()
+			if len(r.fast) == 0 || len(r.slow) == 0 {
+				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
+			}
+			for _, f := range []struct{ what, unit string }{
+				{"events/s", stats.UnitEventsPerSec}, {"p99 at rate " + r.rate(), stats.UnitP99},
+				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
+			} {
+				a := r.against(c.rows, f.unit)
+				worse := a.Ratio > 1
+				if stats.Better(f.unit) == stats.Higher {
+					worse = a.Ratio < 1
+				}
+				if a.why != "" || !worse || a.Testable && !a.Significant {
+					continue
+				}
+				test := stats.PText(a.P)
+				if !a.Testable {
+					test = tooFew
+				}
+				line := fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), a.base.variant(), test)
+				// Rows that share a cell have the same losses.
+				if !slices.Contains(out, line) {
+					out = append(out, line)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// method describes the measurement and the notation.
+func method(o *lab.Outcome) []string {
+	warm := "after one warm-up round that does not count"
+	if o.Fresh {
+		warm = "each play in a process of its own, without warm-up"
+	}
+	lines := []string{
+		fmt.Sprintf("Figures are medians of %s, %s. Seed %d draws the order of the cells in each round.", rounds(o), warm, o.Seed),
+		"events/s: unpaced throughput, unless the rate is set. ±: interquartile range of the rounds over their median; above " + percent(lab.MaxSpread) + " the cell is noisy. 95 % interval: of the median, from 6 rounds on.",
+		"p50, p99, p99.9: latency at the given rate, over all rounds; unpaced (max), it is mostly the wait in the queue. Shown from 100 events on, p99.9 from 1,000. Costs are those of the whole process.",
+		"ratio: events/s over the baseline with the same knobs. no difference: not significant (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: fewer than 4 rounds, not testable. unequal: the guarantees differ, so there is no ratio. -: no baseline with figures, or a set rate.",
+		"would see: the smallest change that these rounds, with their noise, detect in " + percent(stats.Power) + " of all runs.",
+		"A/A: the baseline played twice in every round. If the two differ, do not trust differences of that size.",
+		fmt.Sprintf("invalid: no figure is kept. generator: in the median round, more than %s of the releases were late by more than their budget (default %v, or 1 %% of the time between two events if that is longer).", percent(lab.MaxLateShare), cell.LateAfter),
+		fmt.Sprintf("steal, throttled, gc-limit: the machine disturbed the median round. Other machines took more than %s of the CPU time, the CPU quota held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
+	}
+	if o.Merged != nil {
+		lines = append(lines, "A merged cell has the worst verdict of its shares, and is noisy if the shares did not start a round together (within "+percent(lab.MaxSpread)+" of its length). shares: some are missing.")
+	}
+	if o.Interrupted {
+		lines = append(lines, interrupted(o))
+	}
+	return lines
+}
+
+func interrupted(o *lab.Outcome) string {
+	finished, all := o.Finished()
+	return fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all)
+}
+
+// rounds returns the number of rounds. With a budget, comparisons have different
+// numbers.
+func rounds(o *lab.Outcome) string {
+	least, most := o.Rounds, o.Rounds
+	for _, c := range o.Comparisons {
+		if c.Rounds > 0 {
+			least, most = min(least, c.Rounds), max(most, c.Rounds)
+		}
+	}
+	if least == most {
+		return Plural(most, "round")
+	}
+	return fmt.Sprintf("%d to %s", least, Plural(most, "round"))
+}
+
+// environment describes the content of env.json.
+func environment(o *lab.Outcome) []string {
+	e := o.Env
+	var out []string
+	add := func(what, value string) {
+		if value != "" {
+			out = append(out, what+": "+value)
+		}
+	}
+	cpu := "CPU"
+	if o.Merged != nil {
+		cpu += " of each share"
+	}
+	add(cpu, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, Plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
+	gogc := e.GOGC
+	if gogc == "" {
+		gogc = none
+	}
+	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, gogc, bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
+	add("kernel", e.Kernel)
+	add("governor", e.Governor)
+	if e.Commit != "" {
+		add("commit", e.Commit+dirty(e.Dirty))
+	}
+	if len(e.LoadAverage) == 3 {
+		add("load average at the start", fmt.Sprintf("%.2f %.2f %.2f", e.LoadAverage[0], e.LoadAverage[1], e.LoadAverage[2]))
+	}
+	if e.StealShare != nil {
+		add("CPU time that the host took away", fmt.Sprintf("%.2f %%", *e.StealShare*100))
+	}
+	if e.Limits.CgroupVersion > 0 {
+		limits := bytesLimit(", memory ", e.Limits.MemoryBytes)
+		if e.Limits.CPUs != nil {
+			limits += ", " + number(*e.Limits.CPUs) + " CPUs"
+		}
+		if limits == "" {
+			limits = none
+		}
+		add("container limits", strings.TrimPrefix(limits, ", "))
+	}
+	return out
+}
+
+func bytesLimit(prefix string, limit *int64) string {
+	if limit == nil {
+		return ""
+	}
+	return prefix + bytesCount(float64(*limit)) + "B"
+}
+
+func dirty(is bool) string {
+	if is {
+		return " (with changes)"
+	}
+	return ""
+}
+
+// quoteAll quotes arguments for a shell.
+func quoteAll(args []string) []string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
+	out := make([]string, len(args))
+	for i, a := range args {
+		if a == "" || strings.Trim(a, plain) != "" {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		out[i] = a
+	}
+	return out
+}

@@ -1,0 +1,476 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+const (
+	// openPanels is the number of initially open panels per comparison.
+	openPanels = 4
+	// shownRates is the number of rates with drawn distributions. The table contains
+	// all rates.
+	shownRates = 6
+)
+
+// stylesOf assigns each variant one style for all charts.
+func stylesOf(o *lab.Outcome) map[string]style {
+	styles := map[string]style{}
+	add := func(impl string, baseline bool) {
+		if _, ok := styles[impl]; !ok {
+			styles[impl] = style{slot: len(styles), dashed: baseline}
+		}
+	}
+	for _, c := range o.Comparisons {
+		for _, cl := range c.Cells {
+			if cl.Repeats == "" {
+				add(cl.Impl(), cl.Baseline)
+			}
+		}
+	}
+	for _, k := range o.Knees {
+		add(k.Impl, false)
+	}
+	for _, s := range o.Scalings {
+		add(s.Impl, false)
+	}
+	for _, s := range o.Surfaces {
+		add(s.Impl, false)
+	}
+	return styles
+}
+
+// add draws a chart into the panel, unless it has no figure. Screen readers read the
+// description.
+func (p *panel) add(c chart, f figure, description string) {
+	f.ID = fmt.Sprintf("%s-%d", p.ID, len(p.Figures)+1)
+	svg, ok := drawSVG(c, f.ID, f.Title, description)
+	if !ok {
+		return
+	}
+	f.SVG, f.Table = svg, c.table()
+	f.Table.Title = f.Title
+	p.Figures = append(p.Figures, f)
+}
+
+// variant adds a variant to the legend.
+func (p *panel) variant(name string, styles map[string]style) {
+	if !slices.ContainsFunc(p.Legend, func(s series) bool { return s.Name == name }) {
+		p.Legend = append(p.Legend, series{Name: name, Key: legendKey(styles[name]), Baseline: styles[name].dashed})
+	}
+}
+
+// panels draws the charts of a comparison, one panel per group. Panels of swept cells
+// are initially closed.
+func (c comparison) panels(id string, swept bool, styles map[string]style) ([]panel, error) {
+	var out []panel
+	groups := groupsOf(c.rows, c.Latency, styles)
+	for i, g := range groups {
+		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title, Open: i < openPanels && (!swept || len(groups) == 1)}
+		if err := g.draw(&p); err != nil {
+			return nil, err
+		}
+		if len(p.Figures) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// draw draws the charts of a group. Distributions and timelines have one figure per
+// shown rate.
+func (g group) draw(p *panel) error {
+	for _, r := range g.rows {
+		p.variant(r.variant(), g.styles)
+	}
+	g.throughput(p)
+	g.latencyOverRate(p)
+	all := g.rates()
+	rates := someOf(all, shownRates)
+	for _, rate := range rates {
+		choice := rate
+		if len(rates) == 1 {
+			choice = ""
+		}
+		before := len(p.Figures)
+		at := g.at(rate)
+		at.percentiles(p, rate, choice)
+		if err := at.distribution(p, rate, choice); err != nil {
+			return err
+		}
+		at.stages(p, rate, choice)
+		at.timelines(p, rate, choice)
+		if choice != "" && len(p.Figures) > before {
+			p.Choices = append(p.Choices, choice)
+		}
+	}
+	if len(rates) < len(all) {
+		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn at %d of %d rates; the table has all of them.", len(rates), len(all)))
+	}
+	return nil
+}
+
+// someOf selects most of the rates evenly, including the first and the last.
+func someOf(rates []string, most int) []string {
+	if len(rates) <= most {
+		return rates
+	}
+	var out []string
+	for i := range most {
+		out = append(out, rates[i*(len(rates)-1)/(most-1)])
+	}
+	return out
+}
+
+// rateTitle describes the rate of a measurement.
+func rateTitle(rate string) string {
+	if rate == lab.Unpaced {
+		return "unpaced"
+	}
+	if _, err := strconv.ParseFloat(rate, 64); err == nil {
+		return "at " + rate + " events/s"
+	}
+	return "at pace " + rate
+}
+
+// unpacedRemark is a remark on a latency.
+func unpacedRemark(rate string) string {
+	if rate == lab.Unpaced {
+		return " Unpaced, this is mostly the wait in the queue."
+	}
+	return ""
+}
+
+func (g group) label(r row, note string) rowLabel {
+	return rowLabel{name: r.variant(), style: g.styles[r.variant()], note: note}
+}
+
+func (g group) curve(r row, points []point) curve {
+	return curve{name: r.variant(), style: g.styles[r.variant()], path: true, points: points}
+}
+
+// throughput draws the events/s of unpaced rows. A paced throughput does not depend on
+// the variant.
+func (g group) throughput(p *panel) {
+	c := barChart{axis: axis{label: "events/s", format: axisCount}}
+	var seen []*lab.CellResult
+	caption := "Median of the rounds, which are the dots. There are too few rounds for a confidence interval (6 are needed)."
+	for _, r := range g.rows {
+		if r.paced() || slices.Contains(seen, r.throughput) {
+			continue
+		}
+		seen = append(seen, r.throughput)
+		b := bar{rowLabel: g.label(r, r.verdict(0)), rounds: r.samples(stats.UnitEventsPerSec)}
+		if s := stats.Summarize(b.rounds); s.N > 0 {
+			b.note = decimal(s.Median)
+			if x := r.ratio(g.rows); x != none {
+				b.note += "  " + x
+			}
+			b.note += doubt(r.throughput)
+			b.tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), Plural(s.N, "round"))
+			if s.Lo != nil {
+				b.tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
+				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
+			}
+		}
+		c.rows = append(c.rows, b)
+	}
+	p.add(c, figure{Kind: "throughput", Title: "Throughput", Caption: caption},
+		"Events a second of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
+}
+
+// latencyOverRate draws p99 over the rate, for at least two rates.
+func (g group) latencyOverRate(p *panel) {
+	c := lineChart{
+		x: axis{label: "events/s released", log: true, format: axisCount},
+		y: axis{label: "p99", log: true, format: axisTime},
+	}
+	rates := map[string]bool{}
+	for _, set := range together(g.rows, row.variant) {
+		s := g.curve(set[0], nil)
+		for _, r := range set {
+			rate := numeric(r.rate())
+			if math.IsInf(rate, 1) || r.wait.Count < 100 {
+				continue
+			}
+			rates[r.rate()] = true
+			q := point{x: rate, y: float64(r.wait.P99), mark: true}
+			q.tip = fmt.Sprintf("p99 %s at %s events/s, %s", nanoseconds(q.y), decimal(rate), r.verdict(0))
+			if values := r.samples(stats.UnitP99); len(values) > 1 {
+				q.lo, q.hi = min(slices.Min(values), q.y), max(slices.Max(values), q.y)
+			}
+			s.points = append(s.points, q)
+		}
+		slices.SortFunc(s.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+		c.curves = append(c.curves, s)
+	}
+	if len(rates) < 2 {
+		return
+	}
+	p.add(c, figure{Kind: "rate", Title: "Latency against rate",
+		Caption: "All rounds together; the line through a mark goes from the smallest round to the largest. Invalid cells are not drawn."},
+		"99th percentile of latency over the rate at which events were released, a curve for each variant; both axes are logarithmic.")
+}
+
+// percentiles draws the latency quantiles of each variant.
+func (g group) percentiles(p *panel, rate, choice string) {
+	c := rangeChart{
+		axis:  axis{label: "latency", log: true, format: axisTime},
+		marks: []string{"p50", "p90", "p99", "p99.9", "max"},
+	}
+	for _, r := range g.rows {
+		line := quantileRow{rowLabel: g.label(r, r.verdict(0))}
+		if r.wait.Count > 1 {
+			line.note = ""
+			for i, d := range []time.Duration{r.wait.P50, r.wait.P90, r.wait.P99, r.wait.P999, r.wait.Max} {
+				v := math.NaN()
+				if r.wait.Count >= []uint64{2, 10, 100, 1000, 2}[i] {
+					v = float64(max(d, 1))
+				}
+				line.values = append(line.values, v)
+			}
+			if r.wait.Count >= 100 {
+				line.note = "p99 " + nanoseconds(float64(r.wait.P99))
+			}
+		}
+		c.rows = append(c.rows, line)
+	}
+	p.add(c, figure{Kind: "quantiles", Choice: choice, Title: "Latency percentiles, " + rateTitle(rate),
+		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile." + unpacedRemark(rate)},
+		"Median, 90th, 99th and 99.9th percentile and longest latency of each variant, on a logarithmic axis.")
+}
+
+// percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of
+// the events.
+var percentileTicks = []tick{
+	{1, "0"}, {2, "50"}, {10, "90"}, {100, "99"}, {1e3, "99.9"}, {1e4, "99.99"}, {1e5, "99.999"}, {1e6, "5 nines"}, {1e7, "6 nines"},
+}
+
+// percentileOf writes the percentile at a position of the axis.
+func percentileOf(v float64) string {
+	if v <= 1 {
+		return "0"
+	}
+	return strconv.FormatFloat(100-100/v, 'f', max(0, int(math.Ceil(math.Log10(v)-1e-9))-2), 64)
+}
+
+// distribution draws the full latency distribution of each variant. It returns an error
+// for an unreadable histogram.
+func (g group) distribution(p *panel, rate, choice string) error {
+	c := lineChart{
+		x: axis{label: "percentile", log: true, ticks: percentileTicks, format: percentileOf},
+		y: axis{label: "latency", log: true, format: axisTime},
+	}
+	for _, r := range g.rows {
+		points, err := r.distribution(g.wanted)
+		if err != nil {
+			return fmt.Errorf("%s: histogram: %w", r.latency.BenchName(), err)
+		}
+		c.curves = append(c.curves, g.curve(r, points))
+	}
+	p.add(c, figure{Kind: "distribution", Choice: choice, Title: "Distribution of latency, " + rateTitle(rate),
+		Caption: "Every event of all rounds; the last mark is the longest." + unpacedRemark(rate)},
+		"Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.")
+	return nil
+}
+
+// allLatency returns the latency distribution over all rounds of the latency cell, at
+// its headline boundary. The histogram is empty if one is missing.
+func (r row) allLatency(wanted cell.Boundary) (cell.Quantiles, error) {
+	if r.wait.Count == 0 || r.wait.Histogram != "" {
+		return r.wait, nil
+	}
+	at := stats.Headline(cell.Result{Latency: r.latency.Latency}, wanted)
+	var parts []cell.Quantiles
+	for _, round := range r.latency.Rounds {
+		l, ok := round.Result.At(at)
+		if ok && l.Histogram == "" {
+			return cell.Quantiles{}, nil
+		}
+		if ok {
+			parts = append(parts, l.Quantiles)
+		}
+	}
+	if len(parts) == 0 {
+		return cell.Quantiles{}, nil
+	}
+	return cell.MergeHistograms(parts...)
+}
+
+// markedPercentiles are the percentiles with marks.
+var markedPercentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
+
+// distribution returns a row's latency as a curve over 1/(1-q), from the shortest to
+// the longest; nil without histograms.
+func (r row) distribution(wanted cell.Boundary) ([]point, error) {
+	const stepsPerDecade = 16
+	q, err := r.allLatency(wanted)
+	if err != nil || q.Histogram == "" {
+		return nil, err
+	}
+	h, err := hdrhistogram.Decode([]byte(q.Histogram))
+	if err != nil {
+		return nil, err
+	}
+	count, longest := float64(q.Count), max(1, float64(q.Max))
+	var percentiles []float64
+	for left, i := 1.0, 0; left <= count; left = math.Pow(10, float64(i)/stepsPerDecade) {
+		percentiles = append(percentiles, 100-100/left)
+		i++
+	}
+	for _, p := range markedPercentiles {
+		// A quantile needs events beyond it.
+		if 100/(100-p) <= count {
+			percentiles = append(percentiles, p)
+		}
+	}
+	slices.Sort(percentiles)
+	percentiles = slices.Compact(percentiles)
+	var points []point
+	for i, v := range h.ValueAtPercentilesSlice(percentiles) {
+		p := percentiles[i]
+		at := point{x: 100 / (100 - p), y: max(1, min(float64(v), float64(q.Max)))}
+		if slices.Contains(markedPercentiles, p) {
+			at.mark, at.tip = true, fmt.Sprintf("p%g is %s", p, nanoseconds(at.y))
+		}
+		points = append(points, at)
+	}
+	tip := fmt.Sprintf("the longest of %s is %s", Plural(int(q.Count), "event"), nanoseconds(longest))
+	return append(points, point{x: count, y: longest, mark: true, tip: tip}), nil
+}
+
+// stagesOf returns the boundaries that are not sums of others, in pipeline order. Of
+// a→b, b→c and a→c it returns the first two.
+func stagesOf(latency []cell.Latency) []cell.Boundary {
+	type edge struct{ from, to string }
+	var edges []edge
+	for _, l := range latency {
+		if from, to, ok := strings.Cut(string(l.Boundary), "→"); ok {
+			edges = append(edges, edge{from, to})
+		}
+	}
+	// reaches looks for a path of at least two edges.
+	var reaches func(from, to string, steps int) bool
+	reaches = func(from, to string, steps int) bool {
+		return steps <= len(edges) && slices.ContainsFunc(edges, func(e edge) bool {
+			return e.from == from && (e.to == to && steps > 0 || e.to != to && reaches(e.to, to, steps+1))
+		})
+	}
+	starts := map[string]bool{}
+	steps := slices.DeleteFunc(edges, func(e edge) bool { return reaches(e.from, e.to, 0) })
+	for _, e := range steps {
+		starts[e.from] = true
+	}
+	var out []cell.Boundary
+	for _, e := range steps {
+		// If edges have several starts, one that starts at the intended time is the
+		// total, not a stage.
+		if len(starts) > 1 && e.from == "intended" && e.to != "released" {
+			continue
+		}
+		out = append(out, cell.Boundary(e.from+"→"+e.to))
+	}
+	return out
+}
+
+// stages draws the share of each stage in an event's latency.
+func (g group) stages(p *panel, rate, choice string) {
+	c := shareChart{unit: "mean", format: nanoseconds}
+	for _, r := range g.rows {
+		for _, b := range stagesOf(r.latency.Latency) {
+			if !r.broken() && !slices.Contains(c.parts, string(b)) {
+				c.parts = append(c.parts, string(b))
+			}
+		}
+	}
+	if len(c.parts) < 2 {
+		return
+	}
+	for _, r := range g.rows {
+		w := whole{rowLabel: g.label(r, r.verdict(0)), values: make([]float64, len(c.parts))}
+		if !r.broken() {
+			for i, b := range c.parts {
+				l, _ := cell.Result{Latency: r.latency.Latency}.At(cell.Boundary(b))
+				w.values[i] = float64(l.Mean)
+			}
+			if sum := w.sum(); sum > 0 {
+				w.note = nanoseconds(sum)
+			}
+		}
+		c.rows = append(c.rows, w)
+	}
+	f := figure{Kind: "stages", Choice: choice, Title: "Where the time goes, " + rateTitle(rate),
+		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it." + unpacedRemark(rate)}
+	for i, name := range c.parts {
+		f.Parts = append(f.Parts, part{name, partSlot(i)})
+	}
+	p.add(c, f, "The share of each stage in the mean time that an event takes, a bar for each variant.")
+}
+
+// timeline returns the timeline of the round with the median p99; nil if no timeline
+// was kept.
+func (r row) timeline(wanted cell.Boundary) []cell.Moment {
+	if r.broken() {
+		return nil
+	}
+	rounds := slices.DeleteFunc(slices.Clone(r.latency.Rounds), func(l lab.Round) bool { return len(l.Result.Timeline) == 0 })
+	if len(rounds) == 0 {
+		return nil
+	}
+	p99 := func(l lab.Round) time.Duration {
+		at, _ := l.Result.At(stats.Headline(l.Result, wanted))
+		return at.P99
+	}
+	slices.SortStableFunc(rounds, func(a, b lab.Round) int { return cmp.Compare(p99(a), p99(b)) })
+	return rounds[(len(rounds)-1)/2].Result.Timeline
+}
+
+// timelines draws the waiting, the released and the handled events over time.
+func (g group) timelines(p *panel, rate, choice string) {
+	seconds := axis{label: "seconds", zero: true, format: axisCount}
+	depth := lineChart{x: seconds, y: axis{label: "events queued", zero: true, format: axisCount}, high: 220}
+	storm := lineChart{x: seconds, y: axis{label: "events/s", zero: true, format: axisCount}, high: 220}
+	for _, r := range g.rows {
+		moments := r.timeline(g.wanted)
+		if len(moments) == 0 {
+			continue
+		}
+		var queued, released, handled []point
+		var before time.Duration
+		every := max(1, len(moments)/10) // about ten points have tooltips
+		for i, m := range moments {
+			at, mark := m.At.Seconds(), i%every == every-1 || i == len(moments)-1
+			queued = append(queued, point{x: at, y: float64(m.Depth), mark: mark,
+				tip: fmt.Sprintf("%s queued after %s", Plural(int(m.Depth), "event"), wallTime(m.At))})
+			if stretch := (m.At - before).Seconds(); stretch > 0 {
+				in, out := float64(m.Released)/stretch, float64(m.Handled)/stretch
+				released = append(released, point{x: at, y: in})
+				handled = append(handled, point{x: at, y: out, mark: mark,
+					tip: fmt.Sprintf("%s events/s handled, %s released, until %s", decimal(out), decimal(in), wallTime(m.At))})
+			}
+			before = m.At
+		}
+		if len(storm.curves) == 0 {
+			// All variants share one schedule, so one area suffices.
+			storm.curves = append(storm.curves, curve{name: "released", background: true, area: true, step: true, points: released})
+		}
+		depth.curves, storm.curves = append(depth.curves, g.curve(r, queued)), append(storm.curves, g.curve(r, handled))
+	}
+	p.add(depth, figure{Kind: "depth", Choice: choice, Title: "Queue depth, " + rateTitle(rate),
+		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},
+		"How many events waited in the queue over the time of the schedule, a curve for each variant.")
+	p.add(storm, figure{Kind: "storm", Choice: choice, Title: "The storm, " + rateTitle(rate),
+		Caption: "Released (the area) and handled (the curves) a second, in the round whose p99 is the median."},
+		"Events released a second as an area, and events handled a second as a curve for each variant, over the time of the schedule.")
+}

@@ -1,0 +1,326 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// sweeps returns the sections of knees, scalings and surfaces that have results.
+func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
+	all := []section{
+		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
+		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
+		{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two numbers. The maps of a panel share one scale of colour, so that variants can be compared."},
+	}
+	if len(o.Knees) > 0 {
+		all[0].Tables = []table{kneeTable(o.Knees)}
+	}
+	for _, set := range together(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
+		all[1].Tables = append(all[1].Tables, scalingTables(set)...)
+	}
+	for i := range o.Surfaces {
+		all[2].Tables = append(all[2].Tables, surfaceTable(&o.Surfaces[i]))
+	}
+	if charts {
+		sweepPanels(&all[0], o.Knees, func(k stats.Knee) (string, string) { return k.Cell, ", " + quantileName(k) },
+			func(p *panel, set []stats.Knee) { drawKnees(p, set, styles) })
+		sweepPanels(&all[1], o.Scalings, func(s stats.Scaling) (string, string) { return s.Cell, ", over " + s.Over },
+			func(p *panel, set []stats.Scaling) { drawScalings(p, set, styles) })
+		sweepPanels(&all[2], o.Surfaces, func(s stats.Surface) (string, string) {
+			return s.Cell, fmt.Sprintf(": %s over %s and %s", s.Unit, s.X, s.Y)
+		}, drawSurfaces)
+	}
+	return slices.DeleteFunc(all, func(s section) bool { return len(s.Tables) == 0 })
+}
+
+// sweepPanels draws a panel per setting: the results whose cells differ only in the
+// variant and that describe the same figure. name returns the cell and the figure.
+func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string), draw func(*panel, []T)) {
+	sets := together(results, func(r T) string {
+		cell, what := name(r)
+		return setting(cell) + "|" + what
+	})
+	var rows []row
+	for _, set := range sets {
+		cell, _ := name(set[0])
+		rows = append(rows, rowNamed(cell, ""))
+	}
+	varying, _ := splitLabels(rows)
+	for i, set := range sets {
+		_, what := name(set[0])
+		p := panel{ID: fmt.Sprintf("%s-%d", s.ID, i+1), Title: groupTitle(rows[i], varying) + what, Open: i < openPanels}
+		draw(&p, set)
+		if len(p.Figures) > 0 {
+			s.Panels = append(s.Panels, p)
+		}
+	}
+}
+
+// setting returns a cell's name without its variant. Cells with equal settings share a
+// chart.
+func setting(cell string) string {
+	parts := strings.Split(cell, "/")
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return strings.HasPrefix(p, "impl=") }), " ")
+}
+
+// rowNamed makes a row from a cell's name, so that splitLabels works on it.
+func rowNamed(name, impl string) row {
+	parts := strings.Split(name, "/")
+	c := &lab.CellResult{Name: parts[0], Labels: []lab.Label{{Key: "impl", Value: impl}}}
+	for _, p := range parts[1:] {
+		if key, value, _ := strings.Cut(p, "="); key != "impl" {
+			c.Labels = append(c.Labels, lab.Label{Key: key, Value: value})
+		}
+	}
+	return row{throughput: c, latency: c}
+}
+
+// titled appends the shared labels to the title of a table.
+func titled(title string, shared []string) string {
+	if len(shared) == 0 {
+		return title
+	}
+	return title + " (" + strings.Join(shared, ", ") + ")"
+}
+
+// quantileName returns the quantile of a knee's objective: "p99".
+func quantileName(k stats.Knee) string { return strings.TrimSuffix(k.Objective.Unit, "-ns") }
+
+func objective(k stats.Knee) string {
+	return quantileName(k) + " ≤ " + nanoseconds(float64(k.Objective.Most))
+}
+
+// kneeLimits describes what prevented higher rates.
+var kneeLimits = map[string]string{
+	"latency":   "latency",
+	"generator": "the generator: the variant may hold more",
+	"invariant": "an invariant was broken",
+	"search":    "none up to the search's end",
+	"time":      "time ran out: the variant may hold more",
+}
+
+// kneeTable returns the table of the highest rates within the objective.
+func kneeTable(all []stats.Knee) table {
+	var t table
+	var rows []row
+	for _, k := range all {
+		rows = append(rows, rowNamed(k.Cell, k.Impl))
+	}
+	varying, shared := splitLabels(rows)
+	t.Title = titled("Highest rates", shared)
+	t.rowColumns(varying)
+	t.words("objective")
+	t.figures("holds", "fails at", "latency")
+	t.words("limit")
+	rate := func(v float64) string {
+		if v <= 0 {
+			return none
+		}
+		return decimal(v)
+	}
+	for i, k := range all {
+		latency := none
+		for _, p := range k.Points {
+			if v, ok := p.Latency[k.Objective.Unit]; ok && p.Rate == k.Held {
+				latency = nanoseconds(v)
+			}
+		}
+		t.add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
+	}
+	t.Legend = []string{"holds, fails at: events/s; latency: the objective's quantile at the rate that holds, median of the rounds."}
+	return t
+}
+
+// drawKnees draws latency over rate for knees of one setting.
+func drawKnees(p *panel, knees []stats.Knee, styles map[string]style) {
+	unit := quantileName(knees[0])
+	c := lineChart{
+		x:    axis{label: "events/s released", log: true, format: axisCount},
+		y:    axis{label: unit, log: true, format: axisTime},
+		high: 300,
+	}
+	objectives := map[float64]bool{}
+	for _, k := range knees {
+		p.variant(k.Impl, styles)
+		s := curve{name: k.Impl, style: styles[k.Impl], path: true}
+		for _, pt := range k.Points {
+			y, ok := pt.Latency[k.Objective.Unit]
+			if !ok {
+				continue
+			}
+			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, Plural(pt.Rounds, "round"))
+			if pt.Verdict != "" {
+				tip += "; " + pt.Verdict
+			}
+			s.points = append(s.points, point{x: pt.Rate, y: y, mark: true, tip: tip})
+		}
+		c.curves = append(c.curves, s)
+		if k.Held > 0 && len(s.points) > 0 {
+			c.rules = append(c.rules, rule{vertical: true, at: k.Held, series: k.Impl, style: s.style})
+		}
+		if at := float64(k.Objective.Most); !objectives[at] {
+			objectives[at] = true
+			c.rules = append(c.rules, rule{at: at, label: objective(k)})
+		}
+	}
+	p.add(c, figure{Kind: "knee", Title: "Latency against rate, with knees",
+		Caption: "Medians over the rounds. A knee (dotted) is the highest rate that, like all lower rates tried, held the objective in most rounds."},
+		unit+" of latency over the rate at which events were released, a curve for each variant; the objective is a horizontal line, each knee a vertical one. Both axes are logarithmic.")
+}
+
+// scalingTables returns the tables of one varied label: the measured throughputs, and
+// the fitted laws.
+func scalingTables(all []stats.Scaling) []table {
+	over := all[0].Over
+	var rows []row
+	points := map[float64]bool{}
+	for _, s := range all {
+		r := rowNamed(s.Cell, s.Impl)
+		r.throughput.Labels = r.throughput.Without(over)
+		rows = append(rows, r)
+		for _, p := range s.Points {
+			points[p.N] = true
+		}
+	}
+	varying, shared := splitLabels(rows)
+	measured := table{Title: titled("Scaling over "+over+", events/s", shared)}
+	fits := table{Title: "Scaling over " + over + ", the Universal Scalability Law"}
+	measured.rowColumns(varying)
+	fits.rowColumns(varying)
+	fits.figures("λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
+	ns := slices.Sorted(maps.Keys(points))
+	for _, n := range ns {
+		measured.figures(over + "=" + trimmed(n))
+	}
+	for i, s := range all {
+		name := rowName(rows[i], varying)
+		line := slices.Clone(name)
+		for _, n := range ns {
+			var rounds []float64
+			if at := slices.IndexFunc(s.Points, func(p stats.ScalePoint) bool { return p.N == n }); at >= 0 {
+				rounds = s.Points[at].EventsPerSecond
+			}
+			line = append(line, perSecond(stats.Samples{stats.UnitEventsPerSec: rounds}))
+		}
+		measured.add(line...)
+		fits.add(append(name, fitCells(s)...)...)
+		if s.Fit == nil {
+			fits.Legend = append(fits.Legend, fmt.Sprintf("%s: no fit: %s", strings.Join(name, " "), s.Why))
+		}
+	}
+	fits.Legend = append(fits.Legend, "In brackets 95 % intervals (bootstrap); (beyond): more than the largest measured number; RMSE: of the relative residuals.")
+	return []table{measured, fits}
+}
+
+// fitCells returns the columns of a fitted law.
+func fitCells(s stats.Scaling) []string {
+	u := s.Fit
+	if u == nil {
+		return slices.Repeat([]string{none}, 7)
+	}
+	peak, rate := "none", none
+	if u.Peak > 0 {
+		peak, rate = number(u.Peak), decimal(u.PeakRate)
+		if u.Peak > s.Points[len(s.Points)-1].N {
+			peak += " (beyond)"
+		}
+	}
+	return []string{
+		estimate(u.Lambda, decimal), estimate(u.Sigma, coefficient), estimate(u.Kappa, coefficient),
+		peak, rate, percent(u.RMSE), strconv.FormatFloat(u.R2, 'f', 3, 64),
+	}
+}
+
+// drawScalings draws throughput over one parameter, with the fitted laws.
+func drawScalings(p *panel, scalings []stats.Scaling, styles map[string]style) {
+	over := scalings[0].Over
+	c := lineChart{
+		x:    axis{label: over, log: true, format: axisCount},
+		y:    axis{label: "events/s", zero: true, format: axisCount},
+		high: 300,
+	}
+	caption := "Marks are medians, the lines through them the rounds' range."
+	for _, sc := range scalings {
+		p.variant(sc.Impl, styles)
+		s := curve{name: sc.Impl, style: styles[sc.Impl], path: sc.Fit == nil}
+		for _, pt := range sc.Points {
+			if len(pt.EventsPerSecond) == 0 {
+				continue
+			}
+			if !slices.ContainsFunc(c.x.ticks, func(t tick) bool { return t.at == pt.N }) {
+				c.x.ticks = append(c.x.ticks, tick{pt.N, axisCount(pt.N)})
+			}
+			q := point{x: pt.N, y: stats.Median(pt.EventsPerSecond), mark: true}
+			q.tip = fmt.Sprintf("%s events/s with %s %s", decimal(q.y), number(pt.N), over)
+			if len(pt.EventsPerSecond) > 1 {
+				q.lo, q.hi = slices.Min(pt.EventsPerSecond), slices.Max(pt.EventsPerSecond)
+			}
+			s.points = append(s.points, q)
+		}
+		c.curves = append(c.curves, s)
+		if sc.Fit != nil && len(s.points) > 0 {
+			c.curves = append(c.curves, lawCurve(*sc.Fit, s))
+			caption = "Marks are medians, the lines through them the rounds' range. Curves are the fit, drawn between the smallest and the largest measured number."
+		}
+	}
+	slices.SortFunc(c.x.ticks, func(a, b tick) int { return cmp.Compare(a.at, b.at) })
+	p.add(c, figure{Kind: "scaling", Title: "Throughput over " + over, Caption: caption},
+		"Events a second over "+over+": the median of the rounds as a mark, with the rounds' range, and the fitted law as a curve for each variant.")
+}
+
+// lawCurve draws the fitted law over the measured range only.
+func lawCurve(fit stats.USL, measured curve) curve {
+	const steps = 60
+	byX := func(a, b point) int { return cmp.Compare(a.x, b.x) }
+	lo, hi := slices.MinFunc(measured.points, byX).x, slices.MaxFunc(measured.points, byX).x
+	s := curve{name: measured.name, style: measured.style, path: true}
+	for i := range steps + 1 {
+		x := lo * math.Pow(hi/lo, float64(i)/steps)
+		s.points = append(s.points, point{x: x, y: fit.At(x)})
+	}
+	return s
+}
+
+func surfaceTable(s *stats.Surface) table {
+	t := newTable(titled(s.Unit+" of "+s.Impl, []string{s.Cell}), []string{s.Y + " \\ " + s.X}, s.Xs...)
+	for y, label := range s.Ys {
+		line := []string{label}
+		for x := range s.Xs {
+			text := none
+			if at := surfaceAt(s, x, y); at != nil {
+				text = unitFormat(s.Unit)(at.Median)
+			}
+			line = append(line, text)
+		}
+		t.add(line...)
+	}
+	return t
+}
+
+// drawSurfaces draws a map per variant, with a common colour scale.
+func drawSurfaces(p *panel, surfaces []stats.Surface) {
+	var medians []float64
+	for _, s := range surfaces {
+		for _, at := range slices.Concat(s.Points...) {
+			if at != nil {
+				medians = append(medians, at.Median)
+			}
+		}
+	}
+	if len(medians) == 0 {
+		return
+	}
+	for _, s := range surfaces {
+		p.add(heatMap{&s, slices.Min(medians), slices.Max(medians)},
+			figure{Kind: "surface", Title: s.Impl, Caption: s.Unit + ", medians of the rounds; – is a field without a figure."},
+			"A map of "+s.Unit+" with "+s.X+" from left to right and "+s.Y+" from top to bottom; each field shows the median of the rounds.")
+	}
+}
