@@ -47,7 +47,7 @@ func BenchmarkWrap(b *testing.B) {
 				}
 			})
 			if bench.specs != nil {
-				inj, err := New(bench.specs, 1, nil)
+				inj, err := New(bench.specs, 1)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math/rand/v2"
-	"mime"
-	"strings"
 
 	"github.com/fxamacker/cbor/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,40 +16,23 @@ import (
 	"watchlab/loadgen/apiserver/wire"
 )
 
-// encoding is the media type of a watch's frames.
-type encoding string
+// encoding is the encoding of a watch's frames.
+type encoding wire.Media
 
 const (
-	encodingJSON     encoding = "application/json"
-	encodingProtobuf encoding = "application/vnd.kubernetes.protobuf"
-	encodingCBOR     encoding = "application/cbor"
+	encodingJSON     = encoding(wire.JSON)
+	encodingProtobuf = encoding(wire.Protobuf)
+	encodingCBOR     = encoding(wire.CBOR)
 )
 
-// encodingOf reads a Content-Type, or the first known type of an Accept.
-func encodingOf(mediaTypes string) encoding {
-	for _, clause := range strings.Split(mediaTypes, ",") {
-		media, _, err := mime.ParseMediaType(clause)
-		if err != nil {
-			continue
-		}
-		switch media {
-		case "application/json":
-			return encodingJSON
-		case "application/vnd.kubernetes.protobuf":
-			return encodingProtobuf
-		case "application/cbor", "application/cbor-seq":
-			return encodingCBOR
-		}
-	}
-	return encodingJSON
+// encodingOf reads a Content-Type or an Accept header; JSON if there is no known type.
+func encodingOf(header string) encoding {
+	form, _ := wire.Negotiate([]string{header}, wire.Offer{Stream: true})
+	return encoding(form.Media())
 }
 
-func (e encoding) media() wire.Media {
-	return map[encoding]wire.Media{encodingProtobuf: wire.Protobuf, encodingCBOR: wire.CBOR}[e] // else JSON
-}
-
-// stream is the Content-Type of a watch.
-func (e encoding) stream() string { return wire.FormOf(e.media(), wire.Object).StreamType() }
+// form is the form of whole objects.
+func (e encoding) form() wire.Form { return wire.FormOf(wire.Media(e), wire.Object) }
 
 // next returns the length of the first frame of b, or of b if it has no whole frame.
 func (e encoding) next(b []byte) int {
@@ -80,13 +61,10 @@ func (e encoding) last(b []byte) []byte {
 	if e == encodingJSON {
 		return b[bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n')+1:]
 	}
-	for {
-		n := e.next(b)
-		if n >= len(b) {
-			return b
-		}
+	for n := e.next(b); n < len(b); n = e.next(b) {
 		b = b[n:]
 	}
+	return b
 }
 
 // cut returns a random position inside a frame of b. A JSON frame without its newline
@@ -109,34 +87,32 @@ func (e encoding) cut(b []byte, rng *rand.Rand) int {
 
 // frame encodes an event of an object with its kind.
 func (e encoding) frame(t watch.EventType, o runtime.Object) ([]byte, error) {
-	object, err := wire.AppendAny(nil, e.media(), o)
-	return wire.AppendEvent(nil, e.media(), t, object), err
+	object, err := wire.AppendAny(nil, wire.Media(e), o)
+	return wire.AppendEvent(nil, wire.Media(e), t, object), err
 }
 
-// garbage returns a frame that does not parse.
+// garbage holds frames that do not parse.
+var garbage = map[encoding][]string{
+	encodingJSON: {
+		`{"type":"MODIFIED","object":{"kind":"Pod",}}` + "\n",
+		`{"type":"ADDED","object":{"metadata":{"name":"x"` + "\n}}}}\n",
+		"<html><body>502 Bad Gateway</body></html>\n",
+	},
+	encodingProtobuf: {
+		"\x00\x00\x00\x06\x0a\x7fADDE", // a string beyond the end of the frame
+		"\x00\x00\x00\x03\x07\x07\x07", // an undefined wire type
+		"\x00\x00\x00\x02\xff\xff",     // a tag without end
+	},
+	encodingCBOR: {
+		"\x1c",                 // a reserved argument
+		"\xa1\x64type\xfe",     // a reserved value
+		"\xa1\x01\x82\xff\xff", // a break outside an item of indefinite length
+	},
+}
+
+// garbage returns one of them.
 func (e encoding) garbage(rng *rand.Rand) []byte {
-	var all []string
-	switch e {
-	case encodingProtobuf:
-		all = []string{
-			"\x00\x00\x00\x06\x0a\x7fADDE", // a string beyond the end of the frame
-			"\x00\x00\x00\x03\x07\x07\x07", // an undefined wire type
-			"\x00\x00\x00\x02\xff\xff",     // a tag without end
-		}
-	case encodingCBOR:
-		all = []string{
-			"\x1c",                 // a reserved argument
-			"\xa1\x64type\xfe",     // a reserved value
-			"\xa1\x01\x82\xff\xff", // a break outside an item of indefinite length
-		}
-	default:
-		all = []string{
-			`{"type":"MODIFIED","object":{"kind":"Pod",}}` + "\n",
-			`{"type":"ADDED","object":{"metadata":{"name":"x"` + "\n}}}}\n",
-			"<html><body>502 Bad Gateway</body></html>\n",
-		}
-	}
-	return []byte(all[rng.IntN(len(all))])
+	return []byte(garbage[e][rng.IntN(len(garbage[e]))])
 }
 
 // position is the type of an event and the metadata of its object.
@@ -145,30 +121,29 @@ type position struct {
 	meta metav1.PartialObjectMetadata
 }
 
+var errFrame = errors.New("no object of Kubernetes")
+
 // read decodes the position of a frame.
-func (e encoding) read(frame []byte) (position, error) {
-	var p position
+func (e encoding) read(frame []byte) (p position, err error) {
 	var event metav1.WatchEvent
 	switch e {
 	case encodingProtobuf:
 		if len(frame) < 4 {
-			return p, fmt.Errorf("a frame of %d bytes", len(frame))
+			return p, errFrame
 		}
 		if err := event.Unmarshal(frame[4:]); err != nil {
 			return p, err
 		}
 		raw, ok := bytes.CutPrefix(event.Object.Raw, []byte("k8s\x00"))
 		if !ok {
-			return p, fmt.Errorf("an object without its prefix")
+			return p, errFrame
 		}
 		var unknown runtime.Unknown
 		if err := unknown.Unmarshal(raw); err != nil {
 			return p, err
 		}
 		// The metadata is field 1 of every kind.
-		if err := p.meta.Unmarshal(unknown.Raw); err != nil {
-			return p, err
-		}
+		err = p.meta.Unmarshal(unknown.Raw)
 		p.meta.APIVersion, p.meta.Kind = unknown.APIVersion, unknown.Kind
 	case encodingCBOR:
 		if err := cbordirect.Unmarshal(frame, &event); err != nil {
@@ -180,19 +155,15 @@ func (e encoding) read(frame []byte) (position, error) {
 			return p, err
 		}
 		only := map[string]any{"apiVersion": fields["apiVersion"], "kind": fields["kind"], "metadata": fields["metadata"]}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(only, &p.meta); err != nil {
-			return p, err
-		}
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(only, &p.meta)
 	default:
 		if err := json.Unmarshal(frame, &event); err != nil {
 			return p, err
 		}
-		if err := json.Unmarshal(event.Object.Raw, &p.meta); err != nil {
-			return p, err
-		}
+		err = json.Unmarshal(event.Object.Raw, &p.meta)
 	}
 	p.typ = watch.EventType(event.Type)
-	return p, nil
+	return p, err
 }
 
 // bookmark returns a bookmark of the position.

@@ -225,7 +225,7 @@ func newRig(t testing.TB, s *storm.Storm, specs []fault.Spec, seed int64, bookma
 	if err != nil {
 		t.Fatal(err)
 	}
-	inj, err := fault.New(specs, seed, nil)
+	inj, err := fault.New(specs, seed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // to its requests and watches what happens to them in real clusters.
 //
 //	specs, err := fault.ParseAll("disconnect:every=2s,count=10; gone:at=5s")
-//	inj, err := fault.New(specs, seed, nil)
+//	inj, err := fault.New(specs, seed)
 //	handler := inj.Wrap(apiServer)
 //	err = inj.Start()  // times count from here
 //	<-inj.Quiet()      // no more faults
@@ -37,6 +37,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -47,53 +48,23 @@ import (
 // ErrState means that Start was called twice or after Stop.
 var ErrState = errors.New("wrong state")
 
-// Clock is a source of time. Its methods are safe for concurrent use.
-type Clock interface {
-	// Now returns the time, with a monotonic reading where there is one.
-	Now() time.Time
-	// After returns a channel that receives the time after d.
-	After(d time.Duration) <-chan time.Time
-}
-
-// wall is the real clock, or that of a testing/synctest bubble.
-type wall struct{}
-
-func (wall) Now() time.Time                         { return time.Now() }
-func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
-
 // Injection is one injected fault: a watch or a request that was hit.
 type Injection struct {
 	// At is the time since [Injector.Start].
-	At Duration `json:"at"`
+	At Duration
 	// Fault is the name of the fault.
-	Fault Name `json:"fault"`
+	Fault Name
 	// Spec is the index of the fault in the list passed to [New].
-	Spec int `json:"spec"`
+	Spec int
 	// Occurrence is the number of the fault's occurrence, from 1.
-	Occurrence int `json:"occurrence"`
+	Occurrence int
 	// Watch is the number of the watch, from 1; 0 for another request or for none.
-	Watch int `json:"watch,omitempty"`
+	Watch int
 	// Path is the URL path of the request; empty if the fault hit nothing.
-	Path string `json:"path,omitempty"`
+	Path string
 	// Detail describes the effect: the position of a cut, the error answer. It may be
 	// empty.
-	Detail string `json:"detail,omitempty"`
-}
-
-// String returns it as one line.
-func (i Injection) String() string {
-	target := "no watch"
-	switch {
-	case i.Watch > 0:
-		target = fmt.Sprintf("watch %d (%s)", i.Watch, i.Path)
-	case i.Path != "":
-		target = i.Path
-	}
-	text := fmt.Sprintf("%v %s #%d: %s", i.At, i.Fault, i.Occurrence, target)
-	if i.Detail != "" {
-		text += ": " + i.Detail
-	}
-	return text
+	Detail string
 }
 
 // logLimit is the number of injections in the log.
@@ -102,38 +73,40 @@ const logLimit = 100_000
 // forever is the latest time.
 const forever = time.Duration(1<<63 - 1)
 
-// window is a period in which requests are hit.
-type window struct {
-	// until is the end, as the time since Start.
-	until      time.Duration
-	occurrence int
+// fault is a spec and its state. The injector's mu guards the state.
+type fault struct {
+	Spec
+	traits
+	// occurrences is the number of occurrences so far.
+	occurrences int
+	// until is the end of the period in which requests are hit, as the time since Start,
+	// and window the occurrence that began it.
+	until  time.Duration
+	window int
 }
 
 // Injector injects faults. Its methods are safe for concurrent use.
 type Injector struct {
-	specs []Spec
-	seed  uint64
-	clock Clock
+	faults []fault
+	seed   uint64
 	// perFrame: frames trigger at least one fault. bookmarks: at least one fault
 	// needs the positions of watches.
 	perFrame, bookmarks bool
-	// quiet is closed after the last fault, done by Stop.
-	quiet, done chan struct{}
+	// quiet is closed after the last fault.
+	quiet chan struct{}
+	// ctx ends with Stop.
+	ctx    context.Context
+	cancel context.CancelFunc
 	// kick wakes the scheduler. Its capacity is 1; poke never blocks.
 	kick chan struct{}
 	wg   sync.WaitGroup
 
-	// mu guards all fields below.
+	// mu guards all fields below and the state of the faults.
 	mu sync.Mutex
 	// begun is the time of Start; zero before.
 	begun time.Time
 	// stopped is set by Stop.
 	stopped bool
-	// observe receives each injection; nil for none.
-	observe func(Injection)
-	// occurrences and windows have one element for each spec.
-	occurrences []int
-	windows     []window
 	// busy is the end of the longest fault in progress, as the time since Start.
 	busy time.Duration
 	// underway is the number of strikes that are not written yet.
@@ -150,21 +123,13 @@ type Injector struct {
 	counts map[Name]int
 }
 
-// New returns an injector of zero or more faults. The seed determines random choices; a
-// nil clock is the real one. The error wraps [ErrSpec] and has the fault's position.
-func New(specs []Spec, seed int64, clock Clock) (*Injector, error) {
-	if clock == nil {
-		clock = wall{}
-	}
+// New returns an injector of zero or more faults. The seed determines random choices. The
+// error wraps [ErrSpec] and has the fault's position.
+func New(specs []Spec, seed int64) (*Injector, error) {
 	i := &Injector{
-		specs:       make([]Spec, len(specs)),
 		seed:        uint64(seed),
-		clock:       clock,
 		quiet:       make(chan struct{}),
-		done:        make(chan struct{}),
 		kick:        make(chan struct{}, 1),
-		occurrences: make([]int, len(specs)),
-		windows:     make([]window, len(specs)),
 		watches:     map[*watcher]struct{}{},
 		collections: map[string]*collection{},
 		counts:      map[Name]int{},
@@ -173,22 +138,22 @@ func New(specs []Spec, seed int64, clock Clock) (*Injector, error) {
 		if err := s.Validate(); err != nil {
 			return nil, fmt.Errorf("fault %d: %w", k+1, err)
 		}
-		i.specs[k] = s.complete()
+		t, _ := s.Name.traits()
+		i.faults = append(i.faults, fault{Spec: s.complete(), traits: t})
 		i.perFrame = i.perFrame || s.Frames > 0
 		i.bookmarks = i.bookmarks || s.Name == DuplicateBookmark
 	}
+	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i, nil
 }
 
 // Specs returns the faults with their defaults.
-func (i *Injector) Specs() []Spec { return slices.Clone(i.specs) }
-
-// Observe calls f for each further injection, in the order of the log. f must return
-// quickly and must not call the injector.
-func (i *Injector) Observe(f func(Injection)) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.observe = f
+func (i *Injector) Specs() []Spec {
+	specs := make([]Spec, len(i.faults))
+	for k := range i.faults {
+		specs[k] = i.faults[k].Spec
+	}
+	return specs
 }
 
 // Start starts the schedule. The error wraps [ErrState].
@@ -201,13 +166,13 @@ func (i *Injector) Start() error {
 	case !i.begun.IsZero():
 		return fmt.Errorf("fault: %w: started already", ErrState)
 	}
-	i.begun = i.clock.Now()
+	i.begun = time.Now()
 	i.wg.Go(i.schedule)
 	return nil
 }
 
-// Quiet returns a channel that is closed when the last fault is over ([Spec.Ends]), or
-// after Stop.
+// Quiet returns a channel that is closed when the last fault is over, or after Stop. A
+// fault with Every or Frames and without Count and Until has no last occurrence.
 func (i *Injector) Quiet() <-chan struct{} { return i.quiet }
 
 // Stop ends all faults, stalls included, and waits for those in progress. From then on
@@ -220,7 +185,7 @@ func (i *Injector) Stop() {
 	}
 	i.stopped = true
 	begun := !i.begun.IsZero()
-	close(i.done)
+	i.cancel()
 	i.mu.Unlock()
 	i.wg.Wait()
 	if !begun {
@@ -239,40 +204,33 @@ func (i *Injector) Log() []Injection {
 func (i *Injector) Counts() map[Name]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	counts := make(map[Name]int, len(i.counts))
-	for n, c := range i.counts {
-		counts[n] = c
+	return maps.Clone(i.counts)
+}
+
+// now is the time since Start. The caller holds mu.
+func (i *Injector) now() time.Duration { return time.Since(i.begun) }
+
+// active reports whether faults may happen. The caller holds mu.
+func (i *Injector) active() bool { return !i.begun.IsZero() && !i.stopped }
+
+// countsFrames reports whether frames may trigger faults now.
+func (i *Injector) countsFrames() bool {
+	if !i.perFrame {
+		return false
 	}
-	return counts
-}
-
-// now is the time since Start. It may be called under mu.
-func (i *Injector) now() time.Duration { return i.clock.Now().Sub(i.begun) }
-
-// active reports whether faults may happen.
-func (i *Injector) active() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return !i.begun.IsZero() && !i.stopped
+	return i.active()
 }
 
-// note adds to the log.
+// note adds to the log. The caller holds mu.
 func (i *Injector) note(in Injection) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.noteLocked(in)
-}
-
-func (i *Injector) noteLocked(in Injection) {
-	in.At, in.Fault = Duration(i.now()), i.specs[in.Spec].Name
+	in.At, in.Fault = Duration(i.now()), i.faults[in.Spec].Name
 	if len(i.log) < logLimit {
 		i.log = append(i.log, in)
 	}
 	if in.Path != "" {
 		i.counts[in.Fault]++
-	}
-	if i.observe != nil {
-		i.observe(in)
 	}
 }
 
@@ -297,199 +255,190 @@ func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
 // schedule triggers faults at their times, until the last one is over.
 func (i *Injector) schedule() {
 	defer close(i.quiet)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	for {
-		next := i.due(ctx)
-		if next < 0 {
+		wait, more := i.due()
+		if !more {
 			return
 		}
-		i.mu.Lock()
-		wait := next - i.now()
-		i.mu.Unlock()
-		var after <-chan time.Time
-		if next != forever {
-			after = i.clock.After(max(wait, 0))
+		var due <-chan time.Time
+		if wait != forever {
+			due = time.After(wait)
 		}
 		select {
-		case <-after:
+		case <-due:
 		case <-i.kick:
-		case <-i.done:
+		case <-i.ctx.Done():
 			return
 		}
 	}
 }
 
-// due triggers all faults that are due. It returns the time of its next call: forever
-// if only frames trigger faults, a negative time if all are over.
-func (i *Injector) due(ctx context.Context) time.Duration {
-	next := time.Duration(-1)
+// due triggers all faults that are due. It returns the time until its next call, [forever]
+// if it waits for frames or writes, and false if all faults are over.
+func (i *Injector) due() (wait time.Duration, more bool) {
+	at := time.Duration(-1)
 	sooner := func(t time.Duration) {
-		if next < 0 || t < next {
-			next = t
+		if at < 0 || t < at {
+			at = t
 		}
 	}
-	for k := range i.specs {
-		s := &i.specs[k]
-		for {
+	for k := range i.faults {
+		for i.ctx.Err() == nil {
 			i.mu.Lock()
-			n, now := i.occurrences[k]+1, i.now()
-			over := s.over(n, now)
+			now := i.now()
+			t := i.faults[k].next(now)
 			i.mu.Unlock()
-			if over {
-				break
-			}
-			if s.Frames > 0 {
-				if s.Until > 0 {
-					sooner(time.Duration(s.Until))
-				} else {
-					sooner(forever)
-				}
-				break
-			}
-			if t := s.nth(n); t > now {
+			if t > now {
 				sooner(t)
+			}
+			if t < 0 || t > now {
 				break
 			}
-			select {
-			case <-i.done:
-				return -1
-			default:
-			}
-			i.happen(ctx, k)
+			i.happen(k)
 		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.busy > i.now() {
+	now := i.now()
+	if i.busy > now {
 		sooner(i.busy)
 	}
 	if i.underway > 0 {
 		sooner(forever)
 	}
-	return next
+	if at == forever {
+		return forever, true
+	}
+	return max(at-now, 0), at >= 0
 }
 
-// begin and finish count the strikes in progress.
-func (i *Injector) begin() {
+// next returns the time of the next occurrence: [forever] if frames trigger it, a negative
+// time if there is none. The caller holds the injector's mu.
+func (f *fault) next(now time.Duration) time.Duration {
+	n, until := f.occurrences+1, time.Duration(f.Until)
+	switch {
+	case f.Count > 0 && n > f.Count, f.Frames > 0 && until > 0 && now >= until:
+		return -1
+	case f.Frames > 0 && until > 0:
+		return until
+	case f.Frames > 0:
+		return forever
+	case until > 0 && f.nth(n) >= until:
+		return -1
+	}
+	return f.nth(n)
+}
+
+// strikes changes the number of strikes that are not written yet.
+func (i *Injector) strikes(by int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.underway++
+	i.underway += by
+	poke(i.kick)
 }
 
-func (i *Injector) finish() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.underway--
-	i.poke()
-}
-
-// poke wakes the scheduler.
-func (i *Injector) poke() {
+// poke wakes the reader of a channel of capacity 1.
+func poke(kick chan struct{}) {
 	select {
-	case i.kick <- struct{}{}:
+	case kick <- struct{}{}:
 	default:
 	}
 }
 
-// over reports whether the fault has no nth occurrence.
-func (s *Spec) over(n int, now time.Duration) bool {
-	if s.Count > 0 && n > s.Count {
-		return true
-	}
-	if s.Until == 0 {
-		return false
-	}
-	if s.Frames > 0 {
-		return now >= time.Duration(s.Until)
-	}
-	return s.nth(n) >= time.Duration(s.Until)
-}
-
-// claim counts an occurrence of a fault and draws whether it takes place. The caller
+// claim counts an occurrence of a fault. It returns false if the draw skips it. The caller
 // holds mu.
-func (i *Injector) claim(k int) (occurrence int, yes bool) {
-	s := &i.specs[k]
-	i.occurrences[k]++
-	n := i.occurrences[k]
-	if !draw(s.Probability, i.rng(drawTime, k, n, 0)) {
-		return n, false
+func (i *Injector) claim(k int) (strike, bool) {
+	f := &i.faults[k]
+	f.occurrences++
+	s := strike{spec: k, occurrence: f.occurrences, until: i.now() + time.Duration(f.Duration)}
+	if !draw(f.Probability, i.rng(drawTime, k, s.occurrence, 0)) {
+		return s, false
 	}
-	i.busy = max(i.busy, i.now()+time.Duration(s.Duration))
-	return n, true
+	i.busy = max(i.busy, s.until)
+	if f.answer != nil {
+		f.until, f.window = s.until, s.occurrence
+	}
+	return s, true
 }
 
 // happen triggers a fault that is due.
-func (i *Injector) happen(ctx context.Context, k int) {
-	s := &i.specs[k]
+func (i *Injector) happen(k int) {
 	i.mu.Lock()
-	n, yes := i.claim(k)
+	s, yes := i.claim(k)
+	i.mu.Unlock()
 	if !yes {
-		i.mu.Unlock()
 		return
 	}
-	until := i.now() + time.Duration(s.Duration)
-	switch s.Name {
-	case Gone, Throttle, InternalError:
-		i.windows[k] = window{until, n}
-	}
-	i.mu.Unlock()
-
-	if s.Name == Relist {
-		i.compact(ctx, k)
+	f := &i.faults[k]
+	if f.Name == Relist {
+		i.compact(k)
 	}
 	i.mu.Lock()
-	struck := make([]*watcher, 0, len(i.watches))
+	var struck []*watcher
 	for w := range i.watches {
-		if draw(s.Share, i.rng(drawWatch, k, n, w.id)) {
+		if draw(f.Share, i.rng(drawWatch, k, s.occurrence, w.id)) {
 			struck = append(struck, w)
 		}
 	}
 	if len(struck) == 0 {
-		i.noteLocked(Injection{Spec: k, Occurrence: n})
+		i.note(Injection{Spec: k, Occurrence: s.occurrence})
 	}
 	i.mu.Unlock()
 	slices.SortFunc(struck, func(a, b *watcher) int { return a.id - b.id })
 	for _, w := range struck {
-		w.strike(strike{spec: k, occurrence: n, until: until})
+		w.strike(s)
 	}
 }
 
-// answer returns the failure for a request, and false if the server answers it.
-func (i *Injector) answer(r *request) (failure, bool) {
+// triggered returns the faults after a watch's nth frame.
+func (i *Injector) triggered(frames int) []strike {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.begun.IsZero() || i.stopped {
+	var strikes []strike
+	for k := range i.faults {
+		f := &i.faults[k]
+		now := i.now()
+		if f.Frames == 0 || frames%f.Frames != 0 || now < time.Duration(f.At) || f.next(now) < 0 {
+			continue
+		}
+		if s, yes := i.claim(k); yes {
+			strikes = append(strikes, s)
+		}
+		// This may be the last occurrence: the scheduler computes its next time again.
+		poke(i.kick)
+	}
+	return strikes
+}
+
+// refuse returns the failure for a request, and false if the server answers it.
+func (i *Injector) refuse(r *request) (failure, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.active() {
 		return failure{}, false
 	}
 	i.requests++
 	now := i.now()
-	for k, w := range i.windows {
-		s := &i.specs[k]
-		if w.until <= now || !draw(s.Share, i.rng(drawRequest, k, w.occurrence, i.requests)) {
+	for k := range i.faults {
+		f := &i.faults[k]
+		if f.until <= now || !draw(f.Share, i.rng(drawRequest, k, f.window, i.requests)) || f.Name == Gone && !r.resumes() {
 			continue
 		}
-		f, struck := failure{}, true
-		switch s.Name {
-		case Throttle:
-			f = throttled(w.until - now)
-		case InternalError:
-			f = internal()
-		case Gone:
-			f, struck = gone(), r.resumes()
-		}
-		if struck {
-			i.noteLocked(Injection{Spec: k, Occurrence: w.occurrence, Path: r.URL.Path, Detail: f.detail})
-			return f, true
-		}
+		answer := f.answer(f.until - now)
+		i.note(Injection{Spec: k, Occurrence: f.window, Path: r.URL.Path, Detail: answer.detail})
+		return answer, true
 	}
-	if c := i.collections[r.collection]; c != nil && r.version > 0 && r.version < c.compacted && r.needsHistory() {
-		f := gone()
-		f.event = r.watch
-		i.noteLocked(Injection{Spec: c.spec, Occurrence: i.occurrences[c.spec], Path: r.URL.Path, Detail: fmt.Sprintf("%s: version %d, compacted at %d", f.detail, r.version, c.compacted)})
-		return f, true
+	c := i.collections[r.collection]
+	if c == nil || r.version == 0 || r.version >= c.compacted || !r.needsHistory() {
+		return failure{}, false
 	}
-	return failure{}, false
+	answer := gone(0)
+	answer.event = r.watch
+	i.note(Injection{
+		Spec: c.spec, Occurrence: i.faults[c.spec].occurrences, Path: r.URL.Path,
+		Detail: fmt.Sprintf("%s: version %d, compacted at %d", answer.detail, r.version, c.compacted),
+	})
+	return answer, true
 }
 
 // open registers a watch when it is answered.

@@ -72,7 +72,7 @@ func (s *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := encodingOf(r.Header.Get("Accept"))
-	w.Header().Set("Content-Type", e.stream())
+	w.Header().Set("Content-Type", e.form().StreamType())
 	flush := http.NewResponseController(w).Flush
 	at, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	w.WriteHeader(http.StatusOK)
@@ -132,7 +132,7 @@ func newBed(t *testing.T, h http.Handler, specs ...string) *bed {
 		}
 		all = append(all, spec)
 	}
-	inj, err := New(all, 1, nil)
+	inj, err := New(all, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func (b *bed) get(e encoding, query string) answer {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	req.Header.Set("Accept", string(e))
+	req.Header.Set("Accept", e.form().ContentType())
 	res, err := b.client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
@@ -194,7 +194,7 @@ func (b *bed) watch(e encoding, query string) *reader {
 	}
 	r := &reader{t: b.t, encoding: encodingOf(res.Header.Get("Content-Type")), ended: make(chan struct{})}
 	if r.encoding != e {
-		b.t.Fatalf("asked for %s, got %s", e, r.encoding)
+		b.t.Fatalf("asked for %v, got %v", e, r.encoding)
 	}
 	go func() {
 		defer close(r.ended)
@@ -264,7 +264,7 @@ func (r *reader) check() (events int, others []position, rest []byte) {
 // bubble runs f in a testing/synctest bubble, for each encoding.
 func bubble(t *testing.T, f func(t *testing.T, e encoding)) {
 	for _, e := range encodings {
-		t.Run("encoding="+string(e), func(t *testing.T) {
+		t.Run("encoding="+e.form().ContentType(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { f(t, e) })
 		})
 	}
@@ -342,7 +342,7 @@ func checkError(t *testing.T, r *reader, code int32) {
 	last := r.encoding.last(r.got)
 	var event metav1.WatchEvent
 	var status metav1.Status
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), string(r.encoding))
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), r.encoding.form().ContentType())
 	if r.encoding == encodingProtobuf {
 		last = last[4:]
 	}
@@ -590,7 +590,7 @@ func TestSeeds(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := newBed(t, nil)
-			b.Injector, err = New(specs, seed, nil)
+			b.Injector, err = New(specs, seed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -700,20 +700,22 @@ func TestPassesThrough(t *testing.T) {
 	})
 }
 
-func TestObserve(t *testing.T) {
+func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, nil, "error-event:every=1s,count=3")
-		var seen []string
-		b.Observe(func(in Injection) { seen = append(seen, in.String()) })
 		b.start()
 		r := b.watch(encodingJSON, "resourceVersion=1")
 		<-r.ended
 		<-b.Quiet()
-		want := []string{
-			"1s error-event #1: watch 1 (/api/v1/namespaces/default/configmaps): ERROR event 500 InternalError",
-			"2s error-event #2: no watch", "3s error-event #3: no watch",
+		want := []Injection{
+			{
+				At: Duration(time.Second), Fault: ErrorEvent, Occurrence: 1, Watch: 1,
+				Path: "/api/v1/namespaces/default/configmaps", Detail: "ERROR event 500 InternalError",
+			},
+			{At: Duration(2 * time.Second), Fault: ErrorEvent, Occurrence: 2},
+			{At: Duration(3 * time.Second), Fault: ErrorEvent, Occurrence: 3},
 		}
-		if diff := cmp.Diff(want, seen); diff != "" {
+		if diff := cmp.Diff(want, b.Log()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -725,7 +727,7 @@ func TestResetOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inj, err := New([]Spec{{Name: Reset, Frames: 3, Count: 1}}, 1, nil)
+	inj, err := New([]Spec{{Name: Reset, Frames: 3, Count: 1}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -787,11 +789,11 @@ func TestFramesOfEachEncoding(t *testing.T) {
 		at := 0
 		for i, end := range ends {
 			if at += e.next(all[at:]); at != end {
-				t.Fatalf("%s: frame %d ends at %d, want %d", e, i, at, end)
+				t.Fatalf("%v: frame %d ends at %d, want %d", e, i, at, end)
 			}
 		}
 		if !bytes.Equal(e.last(all), all[ends[3]:]) {
-			t.Errorf("%s: the last frame is %q", e, e.last(all))
+			t.Errorf("%v: the last frame is %q", e, e.last(all))
 		}
 		rng := rand.New(rand.NewPCG(1, 1))
 		for range 2000 {
@@ -799,22 +801,22 @@ func TestFramesOfEachEncoding(t *testing.T) {
 			r := reader{t: t, encoding: e, got: all[:at]}
 			frames, rest := r.frames()
 			if len(frames) > 4 || len(rest) == 0 {
-				t.Fatalf("%s: cut at %d of %v: %d frames and %d bytes", e, at, ends, len(frames), len(rest))
+				t.Fatalf("%v: cut at %d of %v: %d frames and %d bytes", e, at, ends, len(frames), len(rest))
 			}
 			// A cut JSON frame misses more than its newline.
 			if e == encodingJSON && json.Valid(rest) {
-				t.Fatalf("%s: cut at %d: %q is complete", e, at, rest)
+				t.Fatalf("%v: cut at %d: %q is complete", e, at, rest)
 			}
 		}
 		for range 20 {
 			garbage := e.garbage(rng)
 			if p, err := e.read(garbage); err == nil {
-				t.Errorf("%s: %q decodes as %v", e, garbage, p)
+				t.Errorf("%v: %q decodes as %v", e, garbage, p)
 			}
 		}
 		mark, err := e.frame(watch.Bookmark, object(1))
 		if err != nil || !isBookmark(mark) || isBookmark(e.last(all)) {
-			t.Errorf("%s: bookmarks are not told from others", e)
+			t.Errorf("%v: bookmarks are not told from others", e)
 		}
 	}
 }
@@ -822,13 +824,13 @@ func TestFramesOfEachEncoding(t *testing.T) {
 // The text of each spec parses to the same spec.
 func TestSpecsCanBeReadAgain(t *testing.T) {
 	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
-	inj, err := New(specs, 1, nil)
+	inj, err := New(specs, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range inj.Specs() {
 		if again, err := Parse(s.String()); err != nil || again != s {
-			t.Errorf("%s: %v, %v", s, again, err)
+			t.Errorf("%v: %v, %v", s, again, err)
 		}
 	}
 }
@@ -860,7 +862,7 @@ func ExampleInjector() {
 		fmt.Println(err)
 		return
 	}
-	inj, err := New(specs, 1, nil)
+	inj, err := New(specs, 1)
 	if err != nil {
 		fmt.Println(err)
 		return

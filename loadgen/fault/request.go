@@ -2,8 +2,8 @@ package fault
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"math"
 	"net/http"
@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // request is a parsed request below a resource.
@@ -47,16 +49,8 @@ func read(r *http.Request) (*request, bool) {
 // collectionOf returns the path of the resource in a path.
 func collectionOf(path string) (string, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	var n int
-	switch parts[0] {
-	case "api":
-		n = 2
-	case "apis":
-		n = 3
-	default:
-		return "", false
-	}
-	if len(parts) <= n {
+	n := map[string]int{"api": 2, "apis": 3}[parts[0]]
+	if n == 0 || len(parts) <= n {
 		return "", false
 	}
 	prefix, rest := parts[:n], parts[n:]
@@ -90,45 +84,32 @@ type collection struct {
 	spec      int
 }
 
-// know registers the collection of a request.
-func (i *Injector) know(h http.Handler, r *request) {
+// register adds the collection of a request.
+func (i *Injector) register(h http.Handler, r *request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.collections[r.collection] == nil {
-		example := &http.Request{
-			Method: http.MethodGet,
-			Host:   r.Host, RemoteAddr: r.RemoteAddr, TLS: r.TLS,
-			Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
-			Header: r.Header.Clone(),
-			URL:    &url.URL{Path: r.collection, RawQuery: "limit=1"},
-			Body:   http.NoBody,
-		}
-		example.Header.Set("Accept", string(encodingJSON))
-		example.Header.Del("Accept-Encoding")
-		example.Header.Del("Content-Type")
-		example.Header.Del("Content-Length")
-		example.RequestURI = example.URL.RequestURI()
-		i.collections[r.collection] = &collection{example: example, handler: h}
+	if i.collections[r.collection] != nil {
+		return
 	}
+	example := r.Clone(i.ctx)
+	example.Method, example.Body, example.ContentLength = http.MethodGet, http.NoBody, 0
+	example.URL = &url.URL{Path: r.collection, RawQuery: "limit=1"}
+	example.RequestURI = example.URL.RequestURI()
+	example.Header.Set("Accept", wire.ContentJSON)
+	for _, name := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {
+		example.Header.Del(name)
+	}
+	i.collections[r.collection] = &collection{example: example, handler: h}
 }
 
 // compact records the current version of each collection; older versions are gone. It
 // skips a collection that cannot be listed.
-func (i *Injector) compact(ctx context.Context, spec int) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-i.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+func (i *Injector) compact(spec int) {
 	i.mu.Lock()
 	known := maps.Clone(i.collections)
 	i.mu.Unlock()
 	for _, c := range known {
-		version, ok := c.ask(ctx)
+		version, ok := c.version()
 		if !ok {
 			continue
 		}
@@ -138,16 +119,16 @@ func (i *Injector) compact(ctx context.Context, spec int) {
 	}
 }
 
-// ask lists one object to learn the version. It treats a panic of the handler as no
-// answer, as http.Server does.
-func (c *collection) ask(ctx context.Context) (version uint64, ok bool) {
+// version lists one object to learn the current version. It treats a panic of the handler
+// as no answer, as http.Server does.
+func (c *collection) version() (version uint64, ok bool) {
 	defer func() {
 		if recover() != nil {
 			version, ok = 0, false
 		}
 	}()
 	rec := &recorder{header: http.Header{}}
-	c.handler.ServeHTTP(rec, c.example.Clone(ctx))
+	c.handler.ServeHTTP(rec, c.example.Clone(c.example.Context()))
 	var list metav1.PartialObjectMetadataList
 	if rec.code != http.StatusOK || json.Unmarshal(rec.body.Bytes(), &list) != nil {
 		return 0, false
@@ -191,18 +172,18 @@ func fail(err *apierrors.StatusError, detail string) failure {
 	return failure{status: status, detail: detail}
 }
 
-func gone() failure {
+func gone(time.Duration) failure {
 	return fail(apierrors.NewResourceExpired("too old resource version (an injected fault)"), "410 Expired")
 }
 
-func internal() failure {
-	return fail(apierrors.NewInternalError(errInjected), "500 InternalError")
+func internal(time.Duration) failure {
+	return fail(apierrors.NewInternalError(errors.New("an injected fault")), "500 InternalError")
 }
 
 func throttled(rest time.Duration) failure {
-	seconds := int(math.Ceil(rest.Seconds()))
-	return fail(apierrors.NewTooManyRequests("too many requests (an injected fault), please try again later", max(seconds, 1)),
-		"429 TooManyRequests, Retry-After "+strconv.Itoa(max(seconds, 1)))
+	seconds := max(int(math.Ceil(rest.Seconds())), 1)
+	return fail(apierrors.NewTooManyRequests("too many requests (an injected fault), please try again later", seconds),
+		"429 TooManyRequests, Retry-After "+strconv.Itoa(seconds))
 }
 
 // write answers with the failure.
@@ -210,7 +191,7 @@ func (f *failure) write(w http.ResponseWriter, r *request) {
 	if f.event {
 		e := encodingOf(r.Header.Get("Accept"))
 		if frame, err := e.frame(watch.Error, &f.status); err == nil {
-			w.Header().Set("Content-Type", e.stream())
+			w.Header().Set("Content-Type", e.form().StreamType())
 			_, _ = w.Write(frame)
 			return
 		}
@@ -220,7 +201,7 @@ func (f *failure) write(w http.ResponseWriter, r *request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", string(encodingJSON))
+	w.Header().Set("Content-Type", wire.ContentJSON)
 	if d := f.status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}

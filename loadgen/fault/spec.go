@@ -52,29 +52,41 @@ const (
 	Relist Name = "relist"
 )
 
-// traits are the properties of a fault.
+// traits are the properties of a fault. It acts on a watch in one of three ways: it ends
+// the watch, changes the frames for a while, or writes frames of its own.
 type traits struct {
 	name Name
 	// duration is the default of [Spec.Duration]; 0 for a fault without duration.
 	duration time.Duration
-	// frames: frames may trigger the fault.
-	frames bool
+	// timed: only time triggers the fault, not frames.
+	timed bool
+	// ends is the way the fault ends a watch without writing to it.
+	ends ending
+	// lasts: the fault changes the watch's frames for a while.
+	lasts bool
+	// event makes the ERROR event that ends a watch; nil for none.
+	event func(rest time.Duration) failure
+	// answer makes the answer to requests for a while; nil for none.
+	answer func(rest time.Duration) failure
 }
 
 var all = []traits{
-	{name: Disconnect, frames: true},
-	{name: Gone, duration: time.Second, frames: true},
-	{name: Drip, duration: 2 * time.Second, frames: true},
-	{name: Stall, duration: 2 * time.Second, frames: true},
-	{name: HalfFrame, duration: 5 * time.Second, frames: true},
-	{name: Malformed, frames: true},
-	{name: ErrorEvent, frames: true},
-	{name: Throttle, duration: time.Second},
-	{name: InternalError, duration: time.Second},
-	{name: Reset, frames: true},
-	{name: DuplicateBookmark, duration: 5 * time.Second, frames: true},
-	{name: Relist},
+	{name: Disconnect, ends: endAbort},
+	{name: Gone, duration: time.Second, event: gone, answer: gone},
+	{name: Drip, duration: 2 * time.Second, lasts: true},
+	{name: Stall, duration: 2 * time.Second, lasts: true},
+	{name: HalfFrame, duration: 5 * time.Second, lasts: true},
+	{name: Malformed},
+	{name: ErrorEvent, event: internal},
+	{name: Throttle, duration: time.Second, timed: true, ends: endClean, answer: throttled},
+	{name: InternalError, duration: time.Second, timed: true, ends: endClean, answer: internal},
+	{name: Reset, ends: endReset},
+	{name: DuplicateBookmark, duration: 5 * time.Second},
+	{name: Relist, timed: true, event: gone},
 }
+
+// writes reports whether the fault writes frames of its own.
+func (t *traits) writes() bool { return t.ends == endNot && !t.lasts }
 
 // Names returns all faults.
 func Names() []Name {
@@ -176,7 +188,7 @@ type field struct {
 func (s Spec) Validate() error {
 	t, known := s.Name.traits()
 	if !known {
-		return fmt.Errorf("%w: %w %q (allowed: %s)", ErrSpec, ErrUnknown, string(s.Name), join(Names()))
+		return fmt.Errorf("%w: %w %q (allowed: %s)", ErrSpec, ErrUnknown, string(s.Name), allowed())
 	}
 	for _, f := range s.fields() {
 		switch v := f.value.(type) {
@@ -198,8 +210,8 @@ func (s Spec) Validate() error {
 		}
 	}
 	switch {
-	case s.Frames > 0 && !t.frames:
-		return s.fail("it takes no frames: it isn't a single watch's")
+	case s.Frames > 0 && t.timed:
+		return s.fail("it takes no frames: it is not a single watch's")
 	case s.Frames > 0 && s.Every > 0:
 		return s.fail("frames and every exclude each other")
 	case s.Frames > 0 && s.Share > 0:
@@ -209,7 +221,7 @@ func (s Spec) Validate() error {
 	case s.Count > 1 && s.Every == 0 && s.Frames == 0:
 		return s.fail("count=%d needs every or frames", s.Count)
 	case s.Duration > 0 && t.duration == 0:
-		return s.fail("it takes no duration: it doesn't last")
+		return s.fail("it takes no duration: it does not last")
 	case s.Until > 0 && s.Until <= s.first():
 		return s.fail("until=%v is not after its first time, %v", s.Until, s.first())
 	case s.Every > 0 && s.Every < Duration(time.Millisecond):
@@ -228,33 +240,6 @@ func (s Spec) first() Duration {
 		return s.Every
 	}
 	return s.At
-}
-
-// Ends reports whether the fault has a last occurrence.
-func (s Spec) Ends() bool {
-	return s.Count > 0 || s.Until > 0 || s.Every == 0 && s.Frames == 0
-}
-
-// Horizon returns the end of the last occurrence. It returns false if the fault has
-// none, or if frames trigger it. The spec must be valid.
-func (s Spec) Horizon() (time.Duration, bool) {
-	lasts := time.Duration(s.complete().Duration)
-	switch {
-	case s.Until > 0:
-		end := time.Duration(s.Until) + lasts
-		if s.Count > 0 && s.Every > 0 {
-			end = min(end, s.nth(s.Count)+lasts)
-		}
-		return end, true
-	case s.Frames > 0:
-		return 0, false
-	case s.Every == 0:
-		return time.Duration(s.At) + lasts, true
-	case s.Count > 0:
-		return s.nth(s.Count) + lasts, true
-	default:
-		return 0, false
-	}
 }
 
 // nth is the time of the nth occurrence, counted from 1, without overflow.
@@ -344,9 +329,15 @@ func (s *Spec) parse(text string, colon bool) error {
 		case *Duration:
 			err = v.UnmarshalText([]byte(value))
 		case *int:
-			*v, err = parseInt(value)
+			var n int64
+			if n, err = strconv.ParseInt(value, 10, 32); err != nil {
+				err = fmt.Errorf("%q is not a whole number below 2^31", value)
+			}
+			*v = int(n)
 		case *float64:
-			*v, err = parsePart(value)
+			if *v, err = strconv.ParseFloat(value, 64); err != nil || !(*v > 0 && *v <= 1) {
+				err = fmt.Errorf("%q is not a number above 0, up to 1", value)
+			}
 		}
 		if err != nil {
 			return s.fail("%s: %v", key, err)
@@ -355,32 +346,14 @@ func (s *Spec) parse(text string, colon bool) error {
 	return nil
 }
 
-func parseInt(text string) (int, error) {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a whole number below 2^31", text)
-	}
-	return int(n), nil
-}
-
-func parsePart(text string) (float64, error) {
-	p, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(p > 0 && p <= 1) {
-		return 0, fmt.Errorf("%q is not a number above 0, up to 1", text)
-	}
-	return p, nil
-}
-
 // ParseAll reads faults as [Parse] does, separated by semicolons or newlines. The word
 // all stands for [Tour] and takes every, count and until: all:every=1s,count=3. The
 // error has the fault's position.
 func ParseAll(text string) ([]Spec, error) {
 	var specs []Spec
-	split := strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' })
 	n := 0
-	for _, one := range split {
-		one = strings.TrimSpace(one)
-		if one == "" {
+	for one := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || r == '\n' }) {
+		if one = strings.TrimSpace(one); one == "" {
 			continue
 		}
 		n++
@@ -391,7 +364,7 @@ func ParseAll(text string) ([]Spec, error) {
 		specs = append(specs, more...)
 	}
 	if len(specs) == 0 {
-		return nil, fmt.Errorf("%w: none is named (allowed: all, %s)", ErrSpec, join(Names()))
+		return nil, fmt.Errorf("%w: none is named (allowed: all, %s)", ErrSpec, allowed())
 	}
 	return specs, nil
 }
@@ -437,10 +410,11 @@ func Tour(period time.Duration, rounds int) []Spec {
 	return specs
 }
 
-func join(names []Name) string {
-	text := make([]string, len(names))
-	for i, n := range names {
-		text[i] = string(n)
+// allowed lists all faults, for an error.
+func allowed() string {
+	var names []string
+	for _, t := range all {
+		names = append(names, string(t.name))
 	}
-	return strings.Join(text, ", ")
+	return strings.Join(names, ", ")
 }

@@ -178,44 +178,9 @@ func FuzzParse(f *testing.F) {
 			if err := s.Validate(); err != nil {
 				t.Fatalf("ParseAll(%q): %v", text, err)
 			}
-			if end, ok := s.Horizon(); ok && end < 0 {
-				t.Fatalf("ParseAll(%q): %v is over at %v", text, s, end)
-			}
 			if again, err := fault.Parse(s.String()); err != nil || again != s {
 				t.Fatalf("%v read again: %v, %v", s, again, err)
 			}
 		}
 	})
-}
-
-func TestHorizon(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"disconnect:at=3s":                  3 * time.Second,
-		"disconnect":                        0,
-		"stall:at=3s,duration=7s":           10 * time.Second,
-		"gone:every=2s,count=3":             7 * time.Second,
-		"gone:at=1s,every=2s,count=3":       6 * time.Second,
-		"gone:every=2s,until=9s":            10 * time.Second,
-		"gone:every=2s,until=9s,count=2":    5 * time.Second,
-		"disconnect:frames=10,until=4s":     4 * time.Second,
-		"disconnect:every=2s":               -1,
-		"disconnect:frames=10":              -1,
-		"disconnect:frames=10,count=5":      -1,
-		"throttle:every=1s,probability=0.5": -1,
-	} {
-		s, err := fault.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, ok := s.Horizon()
-		if !ok {
-			got = -1
-		}
-		if got != want {
-			t.Errorf("%s is over at %v, want %v", text, got, want)
-		}
-		if ok && !s.Ends() {
-			t.Errorf("%s is over at %v and doesn't end", text, got)
-		}
-	}
 }

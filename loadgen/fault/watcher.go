@@ -13,12 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-var (
-	// errInjected is the text of an injected internal error.
-	errInjected = errors.New("an injected fault")
-	// errEnded is the server's error for a write to a watch that a fault ended.
-	errEnded = errors.New("the watch was ended by an injected fault")
-)
+// errEnded is the server's error for a write to a watch that a fault ended.
+var errEnded = errors.New("the watch was ended by an injected fault")
 
 // Pieces of Drip.
 const (
@@ -33,8 +29,8 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		h.ServeHTTP(rw, hr)
 		return
 	}
-	i.know(h, r)
-	if f, struck := i.answer(r); struck {
+	i.register(h, r)
+	if f, struck := i.refuse(r); struck {
 		f.write(rw, r)
 		return
 	}
@@ -56,6 +52,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		// A watch from a version has no initial state; for any other it is
 		// known when the bookmark comes that ends it.
 		settled: r.version > 0 && r.query.Get("sendInitialEvents") != "true",
+		lasting: map[Name]strike{},
 	}
 	var attending sync.WaitGroup
 	attending.Go(w.attend)
@@ -64,11 +61,11 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 			w.end(endHandler)
 			i.close(w)
 			attending.Wait()
-			w.drop()
+			i.strikes(-len(w.pending))
 		}()
 		h.ServeHTTP(w, hr.WithContext(ctx))
 	}()
-	switch w.ending() {
+	switch w.ended {
 	case endAbort:
 		// The server closes the connection, or resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)
@@ -134,18 +131,19 @@ type watcher struct {
 
 	// mu guards all fields below.
 	mu sync.Mutex
-	// pending are the strikes that attend writes.
+	// pending are the strikes that attend writes. None is added after the end.
 	pending []strike
 	// ended is the reason of the end; endNot while the watch is open.
 	ended ending
-	// stall, drip, half and mark are the strikes in progress; nil for none.
-	stall, drip, half, mark *strike
+	// lasting are the newest strikes of faults that last, and of a DuplicateBookmark that
+	// waits for the server's bookmark.
+	lasting map[Name]strike
 }
 
-func (w *watcher) ending() ending {
+func (w *watcher) open() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ended
+	return w.ended == endNot
 }
 
 // end ends the watch. It returns false if the watch has ended already.
@@ -170,47 +168,24 @@ func (w *watcher) end(by ending) bool {
 // strike applies a fault that needs no write and leaves others to attend. It does not
 // block.
 func (w *watcher) strike(s strike) {
-	switch name := w.inj.specs[s.spec].Name; name {
-	case Disconnect:
-		w.endBy(s, endAbort, "")
-	case Reset:
-		w.endBy(s, endReset, "")
-	case Throttle, InternalError:
-		w.endBy(s, endClean, "")
-	case Stall, Drip, HalfFrame:
-		w.mu.Lock()
-		switch name {
-		case Stall:
-			w.stall = &s
-		case Drip:
-			w.drip = &s
-		default:
-			w.half = &s
-		}
-		w.mu.Unlock()
-		if name != HalfFrame { // noted at its frame
+	f := &w.inj.faults[s.spec]
+	switch {
+	case f.ends != endNot:
+		w.endBy(s, f.ends, "")
+	case f.lasts:
+		w.arm(f.Name, s)
+		if f.Name != HalfFrame { // noted at its frame
 			w.note(s, "")
 		}
 	default:
-		w.inj.begin()
 		w.mu.Lock()
-		w.pending = append(w.pending, s)
-		w.mu.Unlock()
-		select {
-		case w.kick <- struct{}{}:
-		default:
+		defer w.mu.Unlock()
+		if w.ended == endNot {
+			w.pending = append(w.pending, s)
+			w.inj.strikes(1)
+			poke(w.kick)
 		}
 	}
-}
-
-// drop discards pending strikes after the end.
-func (w *watcher) drop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for range w.pending {
-		w.inj.finish()
-	}
-	w.pending = nil
 }
 
 func (w *watcher) endBy(s strike, by ending, detail string) {
@@ -220,7 +195,33 @@ func (w *watcher) endBy(s strike, by ending, detail string) {
 }
 
 func (w *watcher) note(s strike, detail string) {
+	w.inj.mu.Lock()
+	defer w.inj.mu.Unlock()
 	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.URL.Path, Detail: detail})
+}
+
+// arm begins a fault that lasts.
+func (w *watcher) arm(name Name, s strike) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lasting[name] = s
+}
+
+// rest returns the newest strike of a fault and its remaining time, 0 if it is over.
+func (w *watcher) rest(name Name) (strike, time.Duration) {
+	w.mu.Lock()
+	s, ok := w.lasting[name]
+	w.mu.Unlock()
+	if !ok {
+		return s, 0
+	}
+	i := w.inj
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stopped {
+		return s, 0
+	}
+	return s, max(s.until-i.now(), 0)
 }
 
 // attend writes pending strikes until the watch ends.
@@ -231,26 +232,18 @@ func (w *watcher) attend() {
 			return
 		case <-w.kick:
 		}
-		for s, more := w.take(); more; s, more = w.take() {
+		w.mu.Lock()
+		pending := w.pending
+		w.pending = nil
+		w.mu.Unlock()
+		for _, s := range pending {
 			if w.acquire() {
 				w.inject(s)
 				w.release()
 			}
-			w.inj.finish()
+			w.inj.strikes(-1)
 		}
 	}
-}
-
-// take returns the next pending strike.
-func (w *watcher) take() (strike, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.pending) == 0 {
-		return strike{}, false
-	}
-	s := w.pending[0]
-	w.pending = w.pending[1:]
-	return s, true
 }
 
 // acquire takes the lock. It returns false if the watch ends first.
@@ -265,36 +258,30 @@ func (w *watcher) acquire() bool {
 
 func (w *watcher) release() { <-w.lock }
 
-// inject writes a fault's bytes. The caller holds the lock.
+// inject writes a fault's frames. The caller holds the lock.
 func (w *watcher) inject(s strike) {
-	if w.ending() != endNot {
+	if !w.open() {
 		return
 	}
-	rng := w.inj.rng(drawContent, s.spec, s.occurrence, w.id)
-	switch w.inj.specs[s.spec].Name {
-	case Gone, Relist:
-		f := gone()
-		w.injectError(s, &f)
-	case ErrorEvent:
-		f := internal()
-		w.injectError(s, &f)
-	case Malformed:
-		garbage := w.encoding.garbage(rng)
-		if w.write(garbage) == nil {
-			w.endBy(s, endClean, fmt.Sprintf("%q", garbage))
-		}
-	case DuplicateBookmark:
+	var frame []byte
+	var detail string
+	switch f := &w.inj.faults[s.spec]; {
+	case f.Name == DuplicateBookmark:
 		w.injectBookmark(s)
+		return
+	case f.event != nil:
+		failure := f.event(0)
+		var err error
+		if frame, err = w.encoding.frame(watch.Error, &failure.status); err != nil {
+			return
+		}
+		detail = "ERROR event " + failure.detail
+	default:
+		frame = w.encoding.garbage(w.inj.rng(drawContent, s.spec, s.occurrence, w.id))
+		detail = fmt.Sprintf("%q", frame)
 	}
-}
-
-func (w *watcher) injectError(s strike, f *failure) {
-	frame, err := w.encoding.frame(watch.Error, &f.status)
-	if err == nil {
-		err = w.write(frame)
-	}
-	if err == nil {
-		w.endBy(s, endClean, "ERROR event "+f.detail)
+	if w.write(frame) == nil {
+		w.endBy(s, endClean, detail)
 	}
 }
 
@@ -310,9 +297,7 @@ func (w *watcher) injectBookmark(s strike) {
 			return
 		}
 	}
-	w.mu.Lock()
-	w.mark = &s
-	w.mu.Unlock()
+	w.arm(DuplicateBookmark, s)
 }
 
 // write sends and flushes. The caller holds the lock.
@@ -379,13 +364,11 @@ func (w *watcher) Write(b []byte) (int, error) {
 			err = w.control.Flush()
 		}
 		for _, s := range triggered {
-			switch w.inj.specs[s.spec].Name {
-			case Gone, ErrorEvent, Malformed, DuplicateBookmark:
-				if err == nil {
-					w.inject(s)
-				}
-			default:
+			switch writes := w.inj.faults[s.spec].writes(); {
+			case !writes:
 				w.strike(s)
+			case err == nil:
+				w.inject(s)
 			}
 		}
 		w.release()
@@ -399,48 +382,32 @@ func (w *watcher) Write(b []byte) (int, error) {
 
 // pause blocks while the watch is stalled.
 func (w *watcher) pause() error {
-	for {
-		w.mu.Lock()
-		ended, stall := w.ended, w.stall
-		w.mu.Unlock()
-		if ended != endNot {
-			return errEnded
-		}
-		rest, lasts := w.inj.rest(stall)
-		if !lasts {
+	for w.open() {
+		_, rest := w.rest(Stall)
+		if rest == 0 {
 			return nil
 		}
 		if err := w.sleep(rest); err != nil {
 			return err
 		}
 	}
+	return errEnded
 }
 
 // sleep waits for d, Stop, or the end of the watch.
 func (w *watcher) sleep(d time.Duration) error {
 	select {
-	case <-w.inj.clock.After(d):
-	case <-w.inj.done:
+	case <-time.After(d):
+	case <-w.inj.ctx.Done():
 	case <-w.ctx.Done():
 		return errEnded
 	}
 	return nil
 }
 
-// rest returns the remaining time of a strike.
-func (i *Injector) rest(s *strike) (time.Duration, bool) {
-	if s == nil {
-		return 0, false
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	rest := s.until - i.now()
-	return rest, rest > 0 && !i.stopped
-}
-
 // upTo returns the length of the frames up to the next triggered faults, and those.
 func (w *watcher) upTo(b []byte) (int, []strike) {
-	if !w.inj.perFrame || !w.inj.active() {
+	if !w.inj.countsFrames() {
 		return len(b), nil
 	}
 	for at := 0; at < len(b); {
@@ -453,47 +420,17 @@ func (w *watcher) upTo(b []byte) (int, []strike) {
 	return len(b), nil
 }
 
-// triggered returns the faults after a watch's nth frame.
-func (i *Injector) triggered(frames int) []strike {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var strikes []strike
-	for k := range i.specs {
-		s := &i.specs[k]
-		now := i.now()
-		if s.Frames == 0 || frames%s.Frames != 0 || now < time.Duration(s.At) || s.over(i.occurrences[k]+1, now) {
-			continue
-		}
-		n, yes := i.claim(k)
-		if yes {
-			until := now + time.Duration(s.Duration)
-			if s.Name == Gone {
-				i.windows[k] = window{until, n}
-			}
-			strikes = append(strikes, strike{spec: k, occurrence: n, until: until})
-		}
-		// This may be the last occurrence: the scheduler computes its next time again.
-		i.poke()
-	}
-	return strikes
-}
-
 // send sends frames, or a part of them for HalfFrame. The caller holds the lock.
 func (w *watcher) send(b []byte) error {
-	w.mu.Lock()
-	half, drip, mark := w.half, w.drip, w.mark
-	w.mu.Unlock()
-	if half != nil {
-		if _, armed := w.inj.rest(half); armed {
-			at := w.encoding.cut(b, w.inj.rng(drawContent, half.spec, half.occurrence, w.id))
-			if err := w.write(b[:at]); err != nil {
-				return err
-			}
-			w.endBy(*half, endAbort, fmt.Sprintf("%d of %d bytes", at, len(b)))
-			return errEnded
+	if half, rest := w.rest(HalfFrame); rest > 0 {
+		at := w.encoding.cut(b, w.inj.rng(drawContent, half.spec, half.occurrence, w.id))
+		if err := w.write(b[:at]); err != nil {
+			return err
 		}
+		w.endBy(half, endAbort, fmt.Sprintf("%d of %d bytes", at, len(b)))
+		return errEnded
 	}
-	at, err := w.dripping(drip, b)
+	at, err := w.drip(b)
 	if err != nil {
 		return err
 	}
@@ -501,17 +438,17 @@ func (w *watcher) send(b []byte) error {
 		return err
 	}
 	if w.inj.bookmarks {
-		return w.remember(b, mark)
+		return w.remember(b)
 	}
 	return nil
 }
 
-// dripping sends the start of b in small pieces while Drip lasts. It returns the length
-// sent, which is less than all.
-func (w *watcher) dripping(drip *strike, b []byte) (int, error) {
+// drip sends the start of b in small pieces while Drip lasts. It returns the length sent,
+// which is less than all.
+func (w *watcher) drip(b []byte) (int, error) {
 	at := 0
 	for len(b)-at > dripBytes {
-		if _, lasts := w.inj.rest(drip); !lasts {
+		if _, rest := w.rest(Drip); rest == 0 {
 			break
 		}
 		if err := w.write(b[at : at+dripBytes]); err != nil {
@@ -526,7 +463,7 @@ func (w *watcher) dripping(drip *strike, b []byte) (int, error) {
 }
 
 // remember keeps the last frame and doubles an awaited bookmark.
-func (w *watcher) remember(b []byte, mark *strike) error {
+func (w *watcher) remember(b []byte) error {
 	w.last = append(w.last[:0], w.encoding.last(b)...)
 	if !isBookmark(w.last) {
 		return nil
@@ -536,16 +473,17 @@ func (w *watcher) remember(b []byte, mark *strike) error {
 			w.settled = p.meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 		}
 	}
-	if _, armed := w.inj.rest(mark); !armed {
+	mark, rest := w.rest(DuplicateBookmark)
+	if rest == 0 {
 		return nil
 	}
 	w.mu.Lock()
-	w.mark = nil
+	delete(w.lasting, DuplicateBookmark)
 	w.mu.Unlock()
 	if err := w.write(w.last); err != nil {
 		return err
 	}
-	w.note(*mark, "the server's bookmark, twice")
+	w.note(mark, "the server's bookmark, twice")
 	return nil
 }
 

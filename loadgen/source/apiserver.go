@@ -57,7 +57,7 @@ func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*A
 	var injector *fault.Injector
 	if len(o.Faults) > 0 {
 		var err error
-		if injector, err = fault.New(o.Faults, o.Seed, nil); err != nil {
+		if injector, err = fault.New(o.Faults, o.Seed); err != nil {
 			return nil, fmt.Errorf("apiserver source: %w", err)
 		}
 		opts.Wrap = injector.Wrap

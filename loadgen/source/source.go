@@ -97,7 +97,7 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 		return func() (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
 		// Check the faults before the slow encoding.
-		if _, err := fault.New(o.Faults, o.Seed, nil); err != nil {
+		if _, err := fault.New(o.Faults, o.Seed); err != nil {
 			return nil, err
 		}
 		prepared, err := prepareAPIServer(s)

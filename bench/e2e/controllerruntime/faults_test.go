@@ -136,7 +136,7 @@ func TestCachesThroughFaults(t *testing.T) {
 	for i := range specs {
 		specs[i].Until = fault.Duration(*faults * 3 / 4)
 	}
-	inj, err := fault.New(specs, 1, nil)
+	inj, err := fault.New(specs, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -235,7 +235,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 
 // open creates the server with the initial objects.
 func (v *service) open() (err error) {
-	if v.injector, err = fault.New(v.specs, v.flags.seed(), nil); err != nil {
+	if v.injector, err = fault.New(v.specs, v.flags.seed()); err != nil {
 		return badFlag("faults", err)
 	}
 	injector := v.injector
