@@ -173,7 +173,7 @@ func TestRequireToken(t *testing.T) {
 
 func TestNewToken(t *testing.T) {
 	a, b := NewToken(), NewToken()
-	if a == b || len(a) < 40 || strings.ContainsAny(a, " \n+/=") {
+	if a == b || len(a) < 26 || strings.ContainsAny(a, " \n+/=") {
 		t.Errorf("tokens %q and %q", a, b)
 	}
 }

@@ -129,13 +129,10 @@ func TestGeneratedNameTaken(t *testing.T) {
 func TestStoredVersionDefaults(t *testing.T) {
 	srv := opened(t, Options{})
 	const schema = `{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true%s}}`
-	err := srv.Define(fmt.Appendf(nil, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.example.com},
+	srv.defineCRD(t, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.example.com},
 spec: {group: example.com, scope: Cluster, names: {plural: things, kind: Thing}, versions: [
 {name: v1, served: true, storage: true, schema: %s}, {name: v1beta1, served: true, storage: false, schema: %s}]}}`,
 		fmt.Sprintf(schema, ", properties: {size: {type: integer, default: 7}}"), fmt.Sprintf(schema, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
 	code, answer := srv.ask("POST", "/apis/example.com/v1beta1/things", "", jsonBody, `{"apiVersion":"example.com/v1beta1","kind":"Thing","metadata":{"name":"a"}}`)
 	if code != http.StatusCreated || !strings.Contains(answer, `"size":7`) {
 		t.Errorf("%d: %s", code, answer)

@@ -129,7 +129,7 @@ func (r *serveRun) run(b *testing.B) {
 // start returns a started server and its client configuration.
 func (r *serveRun) start(b *testing.B) (*Server, *rest.Config) {
 	b.Helper()
-	srv, err := r.prepared.New(Options{})
+	srv, err := Open(Options{}, r.prepared)
 	if err != nil {
 		b.Fatal(err)
 	}

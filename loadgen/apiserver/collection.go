@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,8 +15,8 @@ import (
 
 // collection holds the objects of one resource.
 type collection struct {
-	// resource is the resource in the stored version.
-	resource *resources.Resource
+	// stored is the resource in the stored version.
+	stored *resources.Resource
 	// kind encodes objects in the stored version.
 	kind *wire.Kind
 	log  *store.Log
@@ -33,34 +35,17 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	if c := s.collections[res.Stored]; c != nil {
 		return c
 	}
-	stored := res
-	if res.Stored != res.GVR {
-		if r, ok := s.registry.Lookup(res.Stored.Group, res.Stored.Version, res.Stored.Resource); ok {
-			stored = r
-		}
+	stored, ok := s.registry.Lookup(res.Stored.Group, res.Stored.Version, res.Stored.Resource)
+	if !ok || res.Stored == res.GVR {
+		stored = res
 	}
 	kind := kindOf(stored)
-	c = &collection{
-		resource: stored,
-		kind:     kind,
-		log:      store.New(kind, s.budget, store.Options{Retain: s.opts.Retain}),
-	}
+	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, store.Options{Retain: s.opts.Retain})}
 	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)
 	}
 	s.collections[res.Stored] = c
 	return c
-}
-
-// all returns the existing collections, in no order.
-func (s *Server) all() []*collection {
-	s.colMu.RLock()
-	defer s.colMu.RUnlock()
-	all := make([]*collection, 0, len(s.collections))
-	for _, c := range s.collections {
-		all = append(all, c)
-	}
-	return all
 }
 
 func kindOf(res *resources.Resource) *wire.Kind {
@@ -94,71 +79,45 @@ func (c *collection) edit(key string, f func(current runtime.Object) (watch.Even
 	}
 }
 
-// remove deletes an object.
-func (c *collection) remove(key string) error {
-	return c.edit(key, func(current runtime.Object) (watch.EventType, runtime.Object) {
-		return watch.Deleted, current.DeepCopyObject()
-	})
-}
-
-// view is a collection in the version of a request.
-type view struct {
-	*collection
-	// asked is the resource in the requested version.
-	asked *resources.Resource
-	// kind encodes objects in the requested version.
-	kind *wire.Kind
-	// converts: the requested version is not the stored one.
-	converts bool
-}
-
-func (s *Server) view(res *resources.Resource) view {
-	c := s.collection(res)
-	v := view{collection: c, asked: res, kind: c.kind, converts: res.GVR != c.resource.GVR}
-	if v.converts {
-		v.kind = kindOf(res)
-	}
-	return v
-}
-
 // show returns an object in the requested version. Only the apiVersion differs.
-func (v *view) show(o runtime.Object) runtime.Object {
-	if !v.converts {
+func (req *request) show(o runtime.Object) runtime.Object {
+	if !req.converts {
 		return o
 	}
-	return withVersion(o, v.asked.GVK)
+	return withVersion(o, req.resource.GVK)
 }
 
-// keep returns an object in the stored version; typed objects lose their kind.
-func (v *view) keep(o runtime.Object) runtime.Object {
-	if v.converts {
-		return withVersion(o, v.resource.GVK)
+// keep returns an object in the stored version.
+func (req *request) keep(o runtime.Object) runtime.Object {
+	if req.converts {
+		return withVersion(o, req.stored.GVK)
 	}
+	return withoutKind(o)
+}
+
+// withoutKind clears the kind of a typed object.
+func withoutKind(o runtime.Object) runtime.Object {
 	if _, ok := o.(runtime.Unstructured); !ok {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	return o
 }
 
+// withVersion returns a custom resource in another version. The values stay shared.
 func withVersion(o runtime.Object, kind schema.GroupVersionKind) runtime.Object {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return o
 	}
-	// The values stay shared.
-	content := make(map[string]any, len(u.Object))
-	for k, v := range u.Object {
-		content[k] = v
-	}
-	out := &unstructured.Unstructured{Object: content}
+	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	out.SetGroupVersionKind(kind)
 	return out
 }
 
 // object returns the encoded object of an item.
-func (v *view) object(form wire.Form, i store.Item) ([]byte, error) {
-	if v.converts {
-		return v.kind.AppendObject(nil, form, v.show(i.Event.Object))
+func (req *request) object(i store.Item) ([]byte, error) {
+	if req.converts {
+		return req.kind.AppendObject(nil, req.form, req.show(i.Event.Object))
 	}
-	return v.log.Object(form, i)
+	return req.log.Object(req.form, i)
 }

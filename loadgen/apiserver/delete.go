@@ -20,19 +20,26 @@ import (
 func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	body, err := req.body()
+	switch {
+	case err != nil:
+	case len(body) == 0:
+		err = decodeQuery(req.http.URL.RawQuery, opts)
+	default:
+		err = req.decode(body, metav1.Unversioned.WithKind("DeleteOptions"), opts)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(body) == 0 {
-		if err := req.parameters(opts); err != nil {
-			return nil, err
-		}
-	} else {
-		if err := req.decode(body, metav1.Unversioned.WithKind("DeleteOptions"), opts); err != nil {
-			return nil, err
-		}
-	}
 	return opts, invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts))
+}
+
+// immortal are the namespaces that a real server's admission protects.
+var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+
+// returnsDeleted are the resources whose strategy has ReturnDeletedObject in
+// Kubernetes v1.36.
+var returnsDeleted = []string{
+	"pods", "services", "serviceaccounts", "podtemplates", "persistentvolumes", "persistentvolumeclaims", "resourcequotas",
 }
 
 // delete serves a DELETE of one object.
@@ -41,102 +48,68 @@ func (s *Server) delete(req *request) error {
 	if err != nil {
 		return err
 	}
-	if req.asked.GVR == namespaceResource && slices.Contains(immortal, req.name) {
-		return apierrors.NewForbidden(namespaceResource.GroupResource(), req.name, errImmortal)
+	gvr := req.resource.GVR
+	if gvr == namespaceResource && slices.Contains(immortal, req.name) {
+		return apierrors.NewForbidden(gvr.GroupResource(), req.name, errors.New("this namespace may not be deleted"))
 	}
 	r, err := s.remove(req, opts)
 	if err != nil {
 		return err
 	}
 	warn(req.w, r.Warnings)
-	if r.Gone && req.asked.GVR == podResource {
-		if r.Object, err = s.ended(r.Object); err != nil {
-			return err
-		}
+	o := r.Object
+	if r.Gone && gvr == podResource {
+		// A real server marks a pod before it deletes it, and answers with the mark.
+		o = o.DeepCopyObject()
 	}
-	// A real server answers with the object if it remains, and for a few kinds.
-	if !r.Gone || returnsDeleted[req.asked.GVR.Resource] {
-		return writeObject(req.w, http.StatusOK, &req.view, req.form, req.show(r.Object))
-	}
-	m, err := meta.Accessor(r.Object)
+	m, err := meta.Accessor(o)
 	if err != nil {
 		return err
 	}
-	return writeAny(req.w, http.StatusOK, req.whole(), &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{
-			Name: req.name, Group: req.asked.GVR.Group, Kind: req.asked.GVR.Resource, UID: m.GetUID(),
-		},
-	})
-}
-
-// immortal are the namespaces that a real server's admission protects.
-var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
-
-var errImmortal = errors.New("this namespace may not be deleted")
-
-// ended returns a deleted pod as a real server answers with it: marked for deletion.
-func (s *Server) ended(pod runtime.Object) (runtime.Object, error) {
-	pod = pod.DeepCopyObject()
-	m, err := meta.Accessor(pod)
-	if err != nil {
-		return nil, err
+	if r.Gone && gvr == podResource {
+		now := metav1.NewTime(s.editor.Now()).Rfc3339Copy()
+		m.SetDeletionTimestamp(&now)
+		m.SetDeletionGracePeriodSeconds(new(int64))
+		m.SetGeneration(m.GetGeneration() + 1)
 	}
-	now := metav1.NewTime(s.now()).Rfc3339Copy()
-	m.SetDeletionTimestamp(&now)
-	m.SetDeletionGracePeriodSeconds(new(int64))
-	m.SetGeneration(m.GetGeneration() + 1)
-	return pod, nil
-}
-
-// returnsDeleted are the resources whose strategy has ReturnDeletedObject in
-// Kubernetes v1.36.
-var returnsDeleted = map[string]bool{
-	"pods": true, "services": true, "serviceaccounts": true, "podtemplates": true,
-	"persistentvolumes": true, "persistentvolumeclaims": true, "resourcequotas": true,
+	// A real server answers with the object if it remains, and for a few kinds.
+	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
+		return req.answer(http.StatusOK, req.show(o))
+	}
+	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: m.GetUID()})
 }
 
 // remove deletes the object of the request or marks it as being deleted.
-func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (patch.Result, error) {
-	key := req.key()
-	for {
-		current, was := req.log.Get(key)
+func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Result, err error) {
+	ends := false
+	err = s.write(req, opts.DryRun, func(current runtime.Object, _ uint64) (watch.EventType, *patch.Result, error) {
 		if current == nil {
-			return patch.Result{}, apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+			return "", nil, apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 		}
-		r, err := s.editor.Delete(req.asked, req.show(current), opts)
-		if err != nil {
-			return r, err
+		if r, err = s.editor.Delete(req.resource, current, opts); err != nil {
+			return "", nil, err
 		}
-		whole := req.asked.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0
-		if whole {
+		if ends = req.resource.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0; ends {
 			// Its objects go first.
 			r = s.terminating(r)
 		}
-		if r.Unchanged && !r.Gone {
-			return r, nil
+		switch {
+		case r.Gone:
+			return watch.Deleted, &r, nil
+		case r.Unchanged:
+			return "", nil, nil
 		}
-		t := watch.Modified
-		if r.Gone {
-			t = watch.Deleted
-		}
-		ok, err := s.store(req, t, key, &r, was, opts.DryRun)
-		if ok && whole {
-			s.finish(req.name)
-		}
-		if err != nil || ok {
-			return r, err
-		}
-		if err := req.http.Context().Err(); err != nil {
-			return r, err
-		}
+		return watch.Modified, &r, nil
+	})
+	if err == nil && ends && !r.Unchanged {
+		s.finish(req.name)
 	}
+	return r, err
 }
 
 // deleteCollection serves a DELETE of all selected objects and answers with them.
 func (s *Server) deleteCollection(req *request) error {
-	if req.asked.Namespaced && req.namespace == "" {
+	if req.resource.Namespaced && req.namespace == "" {
 		return notAllowed()
 	}
 	// It selects like a list.
@@ -152,10 +125,11 @@ func (s *Server) deleteCollection(req *request) error {
 	if err != nil {
 		return err
 	}
+	table := req.form.Shape().IsTable()
 	var deleted [][]byte
 	for _, it := range p.items {
 		one := *req
-		if one.name = it.Key; req.asked.Namespaced {
+		if one.name = it.Key; req.resource.Namespaced {
 			one.namespace, one.name, _ = strings.Cut(it.Key, "/")
 		}
 		_, err := s.remove(&one, opts)
@@ -164,21 +138,18 @@ func (s *Server) deleteCollection(req *request) error {
 			continue
 		case err != nil:
 			return err
-		}
-		if req.form.Shape().IsTable() {
+		case table:
 			continue
 		}
 		// The answer shows the object before the deletion.
-		b, err := req.object(req.form, it)
+		b, err := req.object(it)
 		if err != nil {
 			return err
 		}
 		deleted = append(deleted, b)
 	}
-	if req.form.Shape().IsTable() {
-		return writeAny(req.w, http.StatusOK, req.whole(), &metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
-		})
+	if table {
+		return req.succeed(http.StatusOK, nil)
 	}
 	req.w.Header().Set("Content-Type", req.form.ContentType())
 	_ = req.kind.WriteList(req.w, req.form, p.meta, deleted) // fails if the client is gone

@@ -18,9 +18,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
@@ -241,4 +243,16 @@ func decodeFrame(t testing.TB, frame []byte) (seen, *v1.Pod) {
 		t.Fatalf("%v in frame %q", err, frame)
 	}
 	return seen{e.Type, storm.ObjectKey(e.Object.Namespace, e.Object.Name), e.Object.ResourceVersion}, &e.Object
+}
+
+// defineCRD creates a CustomResourceDefinition from a manifest.
+func (s *Server) defineCRD(t testing.TB, manifest string) {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(manifest), u); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(u); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,15 +1,27 @@
 package apiserver
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
@@ -60,38 +72,108 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 // ownGroup reports whether a path is in a group of built-in resources.
 func (s *Server) ownGroup(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if parts[0] != "apis" || len(parts) < 2 {
+		return parts[0] == "api"
+	}
+	return slices.ContainsFunc(s.registry.All(), func(r *resources.Resource) bool {
+		return r.GVR.Group == parts[1] && r.Custom == nil
+	})
+}
+
+// maxBody is the limit of a real server.
+const maxBody = 3 << 20
+
+// body reads the body of the request.
+func (req *request) body() ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
+	var tooLong *http.MaxBytesError
 	switch {
-	case parts[0] == "api":
-		return true
-	case parts[0] != "apis" || len(parts) < 2:
-		return false
+	case errors.As(err, &tooLong):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	case err != nil:
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	for _, res := range s.registry.All() {
-		if res.GVR.Group == parts[1] && res.Custom == nil {
-			return true
-		}
-	}
-	return false
+	return b, nil
 }
 
-// writeObject answers with an object in the negotiated form.
-func writeObject(w http.ResponseWriter, code int, v *view, form wire.Form, o runtime.Object) error {
-	body, err := v.kind.AppendObject(nil, form, o)
-	if err != nil {
-		return err
+// codecs decode bodies that are not objects of the resource: options, bindings,
+// evictions, reviews. Package patch decodes the objects.
+var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
+
+// decode reads a body by its content type. kind is the default kind.
+func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
+	media := req.http.Header.Get("Content-Type")
+	if m, _, err := mime.ParseMediaType(media); err == nil {
+		media = m
 	}
-	writeBody(w, code, form, body)
+	if media == "" {
+		media = runtime.ContentTypeJSON
+	}
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), media)
+	if !ok {
+		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, nil,
+			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
+	}
+	o, got, err := info.Serializer.Decode(body, &kind, into)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if o != into {
+		return apierrors.NewBadRequest(fmt.Sprintf("the body is a %s, not a %s", got, kind))
+	}
 	return nil
 }
 
-// writeAny answers with an object of any kind.
-func writeAny(w http.ResponseWriter, code int, form wire.Form, o runtime.Object) error {
+// readInto reads the request's body into a typed object.
+func (req *request) readInto(into runtime.Object, kind schema.GroupVersionKind) error {
+	body, err := req.body()
+	if err != nil {
+		return err
+	}
+	return req.decode(body, kind, into)
+}
+
+// decodeQuery reads the parameters of a query as a real server does.
+func decodeQuery(raw string, into runtime.Object) error {
+	values, err := url.ParseQuery(raw)
+	if err == nil {
+		err = internalscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, into)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// answer answers with an object of the resource in the negotiated form.
+func (req *request) answer(code int, o runtime.Object) error {
+	body, err := req.kind.AppendObject(nil, req.form, o)
+	if err == nil {
+		writeBody(req.w, code, req.form, body)
+	}
+	return err
+}
+
+// answerWhole answers with an object of any kind, which is set.
+func (req *request) answerWhole(code int, o runtime.Object) error {
+	form := wire.FormOf(req.form.Media(), wire.Object)
 	body, err := wire.AppendAny(nil, form.Media(), o)
-	if err != nil {
-		return err
+	if err == nil {
+		writeBody(req.w, code, form, body)
 	}
-	writeBody(w, code, form, body)
-	return nil
+	return err
+}
+
+// succeed answers with a Status. Its code is in the Status if the request created
+// something.
+func (req *request) succeed(code int, details *metav1.StatusDetails) error {
+	status := &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Details: details,
+	}
+	if code != http.StatusOK {
+		status.Code = int32(code)
+	}
+	return req.answerWhole(code, status)
 }
 
 func writeBody(w http.ResponseWriter, code int, form wire.Form, body []byte) {
@@ -167,3 +249,36 @@ func statusOf(err error) *metav1.Status {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	return &status
 }
+
+// call serves a request of the server itself, without a connection and without the
+// wrapper of the handler.
+func (s *Server) call(method, path string, body []byte) error {
+	r := &http.Request{
+		Method: method, URL: &url.URL{Path: path}, Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {wire.ContentJSON}, "User-Agent": {"watchlab"}},
+	}
+	w := &recorder{header: http.Header{}, code: http.StatusOK}
+	s.ServeHTTP(w, r)
+	if w.code < http.StatusBadRequest {
+		return nil
+	}
+	status := &apierrors.StatusError{}
+	if err := json.Unmarshal(w.body.Bytes(), &status.ErrStatus); err != nil {
+		return err
+	}
+	if status.ErrStatus.Status != metav1.StatusFailure {
+		return apierrors.NewInternalError(errors.New("the answer is an error without a status"))
+	}
+	return status
+}
+
+// recorder records an answer.
+type recorder struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(code int)        { r.code = code }
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }

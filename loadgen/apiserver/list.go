@@ -5,15 +5,55 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/source/stream"
 )
+
+// query is the parsed query of a list or watch.
+type query struct {
+	opts   internalversion.ListOptions
+	filter filter
+}
+
+// parseQuery reads the parameters of a request with apimachinery's decoder, parsers and
+// validation. As in a real server, malformed parameters are a BadRequest, forbidden
+// combinations are Invalid, any other boolean is true, and a negative limit is none.
+func parseQuery(raw string, t *target) (*query, error) {
+	q := &query{}
+	o := &q.opts
+	if err := decodeQuery(raw, o); err != nil {
+		return nil, err
+	}
+	if err := invalidOptions("ListOptions", validation.ValidateListOptions(o, true)); err != nil {
+		return nil, err
+	}
+	o.Limit = max(o.Limit, 0)
+	if o.Continue != "" && !o.Watch && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	var err error
+	q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector)
+	return q, err
+}
+
+// isTrue reads a boolean parameter.
+func isTrue(values []string) bool {
+	if len(values) == 0 {
+		return false
+	}
+	v := strings.ToLower(values[0])
+	return v != "0" && v != "false"
+}
 
 // continueToken is the start of the next page of a list, with a real server's fields.
 type continueToken struct {
@@ -45,7 +85,7 @@ func decodeContinue(s string) (continueToken, error) {
 		err = fmt.Errorf("encoded start key empty (version %s)", t.Version)
 	}
 	if err != nil {
-		return t, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v: %v", errContinue, err))
+		return t, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	}
 	return t, nil
 }
@@ -101,14 +141,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
 	state := log.State(at, q.filter.prefix(), after)
 	if q.filter.selects() {
-		// Filter in place: kept never overtakes the loop.
-		kept := state[:0]
-		for _, it := range state {
-			if q.filter.matches(it.Key, it.Event.Object) {
-				kept = append(kept, it)
-			}
-		}
-		state = kept
+		state = slices.DeleteFunc(state, func(it store.Item) bool { return !q.filter.matches(it.Key, it.Event.Object) })
 	}
 	p.items = state
 	if limit == 0 || len(state) <= limit {
@@ -140,11 +173,7 @@ func (s *Server) list(req *request, q *query) error {
 		for i, it := range p.items {
 			objects[i] = req.show(it.Event.Object)
 		}
-		t, err := req.kind.Table(p.meta, objects, req.form.Shape())
-		if err != nil {
-			return err
-		}
-		body, err := req.kind.AppendTable(nil, req.form.Media(), t)
+		body, err := req.kind.AppendTable(nil, req.form, p.meta, objects)
 		if err != nil {
 			return err
 		}
@@ -159,7 +188,7 @@ func (s *Server) list(req *request, q *query) error {
 	}
 	objects := make([][]byte, len(p.items))
 	for i, it := range p.items {
-		if objects[i], err = req.object(req.form, it); err != nil {
+		if objects[i], err = req.object(it); err != nil {
 			return err
 		}
 	}
@@ -180,7 +209,7 @@ func (s *Server) get(req *request) error {
 	}
 	o, _ := req.log.Get(req.key())
 	if o == nil {
-		return apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
-	return writeObject(req.w, http.StatusOK, &req.view, req.form, req.show(o))
+	return req.answer(http.StatusOK, req.show(o))
 }

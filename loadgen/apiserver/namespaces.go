@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
@@ -39,27 +39,13 @@ func (s *Server) seedNamespaces(c *collection) {
 		// It cannot fail: the log is empty and the names are distinct.
 		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: name, UID: s.newUID(), CreationTimestamp: metav1.NewTime(s.now().Truncate(time.Second)),
+				Name: name, UID: s.editor.NewUID(), CreationTimestamp: metav1.NewTime(s.editor.Now().Truncate(time.Second)),
 				Labels: map[string]string{v1.LabelMetadataName: name},
 			},
 			Spec:   v1.NamespaceSpec{Finalizers: []v1.FinalizerName{v1.FinalizerKubernetes}},
 			Status: v1.NamespaceStatus{Phase: v1.NamespaceActive},
 		}, 0)
 	}
-}
-
-func (s *Server) now() time.Time {
-	if s.opts.Editor.Now != nil {
-		return s.opts.Editor.Now()
-	}
-	return time.Now()
-}
-
-func (s *Server) newUID() types.UID {
-	if s.opts.Editor.NewUID != nil {
-		return s.opts.Editor.NewUID()
-	}
-	return uuid.NewUUID()
 }
 
 // namespace returns a namespace or nil.
@@ -76,7 +62,7 @@ func (s *Server) namespace(name string) *v1.Namespace {
 // checkNamespace returns an error for a namespace that does not exist or is being
 // deleted. The object's name comes from the path or else from the body.
 func (s *Server) checkNamespace(req *request, body []byte) error {
-	if !req.asked.Namespaced {
+	if !req.resource.Namespaced {
 		return nil
 	}
 	ns := s.namespace(req.namespace)
@@ -93,40 +79,37 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 			name = named.Name
 		}
 	}
-	err := apierrors.NewForbidden(req.asked.GVR.GroupResource(), name,
-		errTerminating(req.namespace))
+	err := apierrors.NewForbidden(req.resource.GVR.GroupResource(), name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", req.namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: v1.NamespaceTerminatingCause, Message: "namespace " + req.namespace + " is being terminated", Field: "metadata.namespace",
 	})
 	return err
 }
 
-type errTerminating string
-
-func (e errTerminating) Error() string {
-	return "unable to create new content in namespace " + string(e) + " because it is being terminated"
-}
-
 // emptyNamespace deletes the objects of a namespace and returns the number of those
 // with finalizers.
 func (s *Server) emptyNamespace(name string) int {
+	s.colMu.RLock()
+	all := slices.Collect(maps.Values(s.collections))
+	s.colMu.RUnlock()
 	held := 0
-	for _, c := range s.all() {
-		if !c.resource.Namespaced {
+	for _, c := range all {
+		if !c.stored.Namespaced {
 			continue
 		}
-		v := view{collection: c, asked: c.resource, kind: c.kind}
 		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
 			remains := false
 			err := c.edit(it.Key, func(o runtime.Object) (watch.EventType, runtime.Object) {
-				r, err := s.editor.Delete(c.resource, o, &metav1.DeleteOptions{})
-				if remains = err != nil || !r.Gone; err != nil || (r.Unchanged && !r.Gone) {
+				r, err := s.editor.Delete(c.stored, o, &metav1.DeleteOptions{})
+				remains = err != nil || !r.Gone
+				switch {
+				case err != nil || r.Unchanged:
 					return "", nil
+				case r.Gone:
+					return watch.Deleted, withoutKind(r.Object)
 				}
-				if r.Gone {
-					return watch.Deleted, v.keep(r.Object)
-				}
-				return watch.Modified, v.keep(r.Object)
+				return watch.Modified, withoutKind(r.Object)
 			})
 			if err != nil || remains {
 				held++
@@ -144,7 +127,7 @@ func (s *Server) terminating(r patch.Result) patch.Result {
 	}
 	r.Gone, r.Unchanged = false, ns.DeletionTimestamp != nil
 	if !r.Unchanged {
-		now := metav1.NewTime(s.now()).Rfc3339Copy()
+		now := metav1.NewTime(s.editor.Now()).Rfc3339Copy()
 		ns.DeletionTimestamp = &now
 		ns.Status.Phase = v1.NamespaceTerminating
 	}
@@ -165,21 +148,17 @@ func (s *Server) finish(name string) {
 	})
 }
 
-// admitNew completes a new object as a real server's admission does.
-func (s *Server) admitNew(req *request, o runtime.Object) error {
+// admit completes a created or changed object as a real server's admission does.
+func (s *Server) admit(req *request, o runtime.Object, created bool) error {
 	switch o := o.(type) {
 	case *v1.Namespace:
-		o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
+		if created {
+			o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
+		}
 	case *unstructured.Unstructured:
-		return s.define(req, o)
-	}
-	return nil
-}
-
-// admitChange does the same for a changed object.
-func (s *Server) admitChange(req *request, o runtime.Object) error {
-	if u, ok := o.(*unstructured.Unstructured); ok && req.subresource == "" {
-		return s.define(req, u)
+		if req.subresource == "" {
+			return s.define(req, o)
+		}
 	}
 	return nil
 }
@@ -187,14 +166,14 @@ func (s *Server) admitChange(req *request, o runtime.Object) error {
 // define serves the resource of a CustomResourceDefinition. An invalid definition
 // changes nothing.
 func (s *Server) define(req *request, crd *unstructured.Unstructured) error {
-	if req.asked.GVR != definitionResource || req.http.URL.Query().Get("dryRun") != "" {
+	if req.resource.GVR != definitionResource || req.http.URL.Query().Get("dryRun") != "" {
 		return nil
 	}
 	resources.Defaulted(crd)
 	if _, err := s.registry.Define(crd.Object); err != nil {
 		return err
 	}
-	return resources.Establish(crd, s.now())
+	return resources.Establish(crd, s.editor.Now())
 }
 
 // after applies the effects of a write.
@@ -202,12 +181,12 @@ func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Ob
 	if t != watch.Deleted {
 		return
 	}
-	if req.asked.GVR == definitionResource {
+	if req.resource.GVR == definitionResource {
 		s.undefine(key)
 		return
 	}
 	// The last object of a namespace that is being deleted.
-	if req.asked.Namespaced {
+	if req.resource.Namespaced {
 		if ns := s.namespace(req.namespace); ns != nil && ns.DeletionTimestamp != nil {
 			s.finish(ns.Name)
 		}
@@ -226,18 +205,12 @@ func (s *Server) undefine(name string) {
 			continue
 		}
 		for _, it := range c.log.State(c.log.Visible(), "", "") {
-			_ = c.remove(it.Key) // an object of the store has metadata
+			// It cannot fail: an object of the store has metadata.
+			_ = c.edit(it.Key, func(o runtime.Object) (watch.EventType, runtime.Object) {
+				return watch.Deleted, o.DeepCopyObject()
+			})
 		}
 	}
-}
-
-// Define creates a CustomResourceDefinition from a manifest in YAML or JSON.
-func (s *Server) Define(manifest []byte) error {
-	u := &unstructured.Unstructured{}
-	if err := yaml.UnmarshalStrict(manifest, u); err != nil {
-		return err
-	}
-	return s.Create(u)
 }
 
 // Create creates an object as a client would, and its namespace if needed. It replaces
@@ -257,18 +230,19 @@ func (s *Server) Create(u *unstructured.Unstructured) error {
 			return err
 		}
 	}
-	body, err := u.MarshalJSON()
-	if err != nil {
-		return err
+	path := "/apis/" + res.GVR.Group
+	if res.GVR.Group == "" {
+		path = "/api"
 	}
-	path := "/api/" + res.GVR.Version
-	if res.GVR.Group != "" {
-		path = "/apis/" + res.GVR.Group + "/" + res.GVR.Version
-	}
+	path += "/" + res.GVR.Version
 	if res.Namespaced {
 		path += "/namespaces/" + namespace
 	}
 	path += "/" + res.GVR.Resource
+	body, err := u.MarshalJSON()
+	if err != nil {
+		return err
+	}
 	if err := s.call(http.MethodPost, path, body); !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -31,7 +31,7 @@ func FuzzQuery(f *testing.F) {
 	}
 	srv.Release(50)
 	log := srv.storms[0].log
-	on := &target{resource: srv.storms[0].resource, namespace: "ns-0"}
+	on := &target{resource: srv.storms[0].stored, namespace: "ns-0"}
 	f.Fuzz(func(t *testing.T, raw string) {
 		check := func(err error) {
 			if err == nil {

@@ -152,10 +152,9 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 	for _, f := range []filter{{}, {namespace: "ns-1"}} {
 		srv.Release(uint64(s.Initial))
 		w := &watcher{
-			request:  &request{view: view{collection: c, asked: c.resource, kind: c.kind}},
+			request:  &request{target: target{resource: c.stored}, collection: c, kind: c.kind, w: out},
 			query:    &query{filter: f},
 			follower: c.log.Follow(0),
-			out:      out,
 			flush:    func() error { return nil },
 			scratch:  make([]byte, 0, 2*writeSize),
 		}

@@ -15,6 +15,7 @@ import (
 
 // target is the meaning of a path.
 type target struct {
+	// resource is the resource in the requested version.
 	resource *resources.Resource
 	// namespace is empty for all namespaces and for cluster-scoped resources.
 	namespace string
@@ -46,7 +47,8 @@ func (s *Server) target(path string) (target, bool) {
 	}
 	var t target
 	// namespaces/NAME/status belongs to the namespace itself.
-	if parts[0] == "namespaces" && len(parts) > 2 && (len(parts) != 3 || !isOwnSubresource(group, parts[2])) {
+	own := group == "" && len(parts) == 3 && (parts[2] == resources.Status || parts[2] == resources.Finalize)
+	if parts[0] == "namespaces" && len(parts) > 2 && !own {
 		t.namespace, parts = parts[1], parts[2:]
 	}
 	res, ok := s.registry.Lookup(group, version, parts[0])
@@ -61,22 +63,22 @@ func (s *Server) target(path string) (target, bool) {
 		}
 	}
 	if len(parts) > 2 {
-		if _, has := res.Subresource(parts[2]); !has {
-			return target{}, false
-		}
 		t.subresource = parts[2]
+		_, ok = res.Subresource(t.subresource)
 	}
-	return t, true
-}
-
-func isOwnSubresource(group, name string) bool {
-	return group == "" && (name == resources.Status || name == resources.Finalize)
+	return t, ok
 }
 
 // request is a request in progress.
 type request struct {
 	target
-	view
+	// collection is nil for resources that are not stored.
+	*collection
+	// kind encodes objects in the requested version.
+	kind *wire.Kind
+	// converts: the requested version is not the stored one.
+	converts bool
+
 	w    http.ResponseWriter
 	http *http.Request
 	form wire.Form
@@ -105,7 +107,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 		}
 		return s.review(req)
 	}
-	req.view = s.view(t.resource)
+	req.collection = s.collection(t.resource)
+	req.kind = req.collection.kind
+	if t.resource.GVR != req.stored.GVR {
+		req.converts, req.kind = true, kindOf(t.resource)
+	}
 	if t.subresource != "" {
 		return s.serveSubresource(req, verb)
 	}
@@ -135,23 +141,31 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 }
 
+// The verbs of the methods.
+var (
+	collectionVerbs = map[string]string{
+		http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection,
+	}
+	objectVerbs = map[string]string{
+		http.MethodGet: resources.Get, http.MethodPut: resources.Update, http.MethodPatch: resources.Patch, http.MethodDelete: resources.Delete,
+	}
+)
+
 // verbOf returns the verb of a method on a target, or "".
 func verbOf(method string, t *target) string {
-	verbs := map[string]string{http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection}
-	can := t.resource.Can
-	switch {
-	case t.subresource != "":
+	verb, verbs := collectionVerbs[method], t.resource.Verbs
+	if t.name != "" {
+		verb = objectVerbs[method]
+	}
+	if t.subresource != "" {
 		sub, _ := t.resource.Subresource(t.subresource)
-		can = func(verb string) bool { return slices.Contains(sub.Verbs, verb) }
-		fallthrough
-	case t.name != "":
-		verbs = map[string]string{http.MethodGet: resources.Get, http.MethodPut: resources.Update, http.MethodPatch: resources.Patch, http.MethodDelete: resources.Delete}
-		if t.subresource != "" {
-			verbs[http.MethodPost] = resources.Create
+		verbs = sub.Verbs
+		if method == http.MethodPost {
+			verb = resources.Create
 		}
 	}
-	if v := verbs[method]; v != "" && can(v) {
-		return v
+	if !slices.Contains(verbs, verb) {
+		return ""
 	}
-	return ""
+	return verb
 }

@@ -13,18 +13,15 @@
 //   - All stable resources of client-go and custom resources, whose
 //     CustomResourceDefinitions are manifests or created by clients; discovery,
 //     OpenAPI, /version and health (package resources).
-//   - LIST of all namespaces or one: resourceVersion and resourceVersionMatch, limit and
-//     continue (pages of one snapshot, sorted by key), labelSelector and fieldSelector.
-//   - WATCH from a resourceVersion, sendInitialEvents with its annotated bookmark,
-//     periodic bookmarks, timeoutSeconds, and the same selectors; an object that starts
-//     or stops matching causes events. An expired version causes a 410 ERROR event, as in
-//     a real server's watch cache.
-//   - GET, POST, PUT, PATCH (JSON, merge, strategic merge, server-side apply), DELETE and
-//     deletecollection. They support dry run, preconditions, finalizers, optimistic
-//     concurrency and field validation (package patch). Subresources: status, scale,
-//     pods/binding and pods/eviction. Namespaces are objects: objects need an existing
-//     namespace, and its deletion deletes them. Objects of a storm can be written, too;
-//     see [store.Log.Release].
+//   - LIST with resourceVersion and resourceVersionMatch, limit and continue (pages of one
+//     snapshot), labelSelector and fieldSelector.
+//   - WATCH from a resourceVersion, sendInitialEvents, bookmarks, timeoutSeconds, and the
+//     same selectors. An expired version causes a 410 ERROR event, as in a real server's
+//     watch cache.
+//   - All writes, with dry run, preconditions, finalizers, optimistic concurrency and field
+//     validation (package patch). Subresources: status, scale, pods/binding and
+//     pods/eviction. Objects need an existing namespace, and its deletion deletes them.
+//     Objects of a storm can be written, too; see [store.Log.Release].
 //   - JSON, protobuf and CBOR; objects, metadata and tables, by the Accept header
 //     (package wire).
 //   - Errors as metav1.Status.
@@ -35,12 +32,6 @@
 //
 // docs/fidelity.md, written by a test of bench/e2e, compares the answers with those of
 // kube-apiserver v1.36.3 field by field.
-//
-// # Cost
-//
-// An event is encoded once in each form for all watches. A watch writes many ready events
-// with one call, without copies, locks and allocations. Encoded events are kept within a
-// budget and encoded again on demand.
 //
 // # Not simulated
 //
@@ -63,8 +54,10 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,11 +120,8 @@ type Server struct {
 	// lists, watches and snapshots count requests; wire counts written bytes.
 	lists, watches, snapshots atomic.Int64
 	wire                      atomic.Int64
-	// watched is closed at the first watch.
-	watched     chan struct{}
-	watchedOnce sync.Once
-	watching    watching
-	http        *http.Server
+	watching                  watching
+	http                      *http.Server
 	// served receives the result of http.Serve.
 	served chan error
 
@@ -157,14 +147,11 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.New(opts)
+	return Open(opts, p)
 }
 
-// New returns a server of the storm; see [Open].
-func (p *Prepared) New(opts Options) (*Server, error) { return Open(opts, p) }
-
-// Open returns a server of zero or more storms, each of another resource. Start starts
-// it. The error wraps [ErrOptions]. O(resources).
+// Open returns a server of zero or more storms, each of another resource. The error wraps
+// [ErrOptions]. O(resources).
 func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -175,7 +162,6 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		registry:    opts.Registry,
 		editor:      patch.New(opts.Editor),
 		collections: map[schema.GroupVersionResource]*collection{},
-		watched:     make(chan struct{}),
 		served:      make(chan error, 1),
 		conns:       map[*conn]struct{}{},
 	}
@@ -252,12 +238,6 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 	return "https://" + l.Addr().String(), nil
 }
 
-// Registry returns the served resources.
-func (s *Server) Registry() *resources.Registry { return s.registry }
-
-// Watched returns a channel that is closed when the first watch is accepted.
-func (s *Server) Watched() <-chan struct{} { return s.watched }
-
 // Lists returns the number of answered LIST requests, pages included.
 func (s *Server) Lists() int64 { return s.lists.Load() }
 
@@ -276,10 +256,7 @@ func (s *Server) WireBytes() int64 { return s.wire.Load() }
 // connect again.
 func (s *Server) Disconnect() {
 	s.mu.Lock()
-	conns := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	for _, c := range conns {
 		_ = c.Close() // an error leaves nothing to do

@@ -48,7 +48,7 @@ func TestFramesAreThoseOfARealServer(t *testing.T) {
 			}
 			srv.Release(uint64(len(s.Events)))
 			c := srv.storms[0]
-			req := &request{view: view{collection: c, asked: c.resource, kind: c.kind}}
+			req := &request{target: target{resource: c.stored}, collection: c, kind: c.kind}
 			var i, marks int
 			// 900 frames take a few seconds with the race detector and include the end
 			// of the initial list.

@@ -52,7 +52,8 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 	if err := s.Validate(); err != nil {
 		return fail(err)
 	}
-	p := &Prepared{storm: s, budget: budget}
+	// Without events, the resource is namespaced.
+	p := &Prepared{storm: s, budget: budget, namespaced: len(s.Events) == 0}
 	namespaces := map[string]struct{}{}
 	untyped := !scheme.Scheme.Recognizes(s.Kind)
 	for i := range s.Events {
@@ -68,10 +69,6 @@ func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 		if _, is := e.Object.(runtime.Unstructured); is {
 			untyped = true
 		}
-	}
-	if len(s.Events) == 0 {
-		// Without objects, the resource's scope decides.
-		p.namespaced = true
 	}
 	p.namespaces = slices.Sorted(maps.Keys(namespaces))
 	p.kind = wire.NewKind(s.Kind, s.Kind.Kind+"List", untyped, wire.ColumnsOf(s.Kind))
@@ -91,11 +88,7 @@ func (s *Server) add(p *Prepared) error {
 	if _, has := s.collections[res.Stored]; has {
 		return fail(fmt.Errorf("%s has a storm already", res))
 	}
-	c := &collection{
-		resource: res,
-		kind:     p.kind,
-		log:      p.recording.Play(store.Options{Retain: s.opts.Retain}),
-	}
+	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(store.Options{Retain: s.opts.Retain})}
 	s.collections[res.Stored] = c
 	s.storms = append(s.storms, c)
 	s.namespaces = append(s.namespaces, p.namespaces...)

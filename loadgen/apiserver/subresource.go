@@ -13,11 +13,7 @@ import (
 
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
-	"watchlab/loadgen/apiserver/wire"
 )
-
-// whole is the form of objects of other kinds.
-func (req *request) whole() wire.Form { return wire.FormOf(req.form.Media(), wire.Object) }
 
 // serveSubresource serves a subresource.
 func (s *Server) serveSubresource(req *request, verb string) error {
@@ -25,13 +21,13 @@ func (s *Server) serveSubresource(req *request, verb string) error {
 	case verb == resources.Get && req.subresource == resources.Scale:
 		o, _ := req.log.Get(req.key())
 		if o == nil {
-			return apierrors.NewNotFound(req.asked.GVR.GroupResource(), req.name)
+			return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 		}
-		scale, err := s.editor.Scale(req.asked, req.show(o))
+		scale, err := s.editor.Scale(req.resource, req.show(o))
 		if err != nil {
 			return err
 		}
-		return writeAny(req.w, http.StatusOK, req.whole(), scale)
+		return req.answerWhole(http.StatusOK, scale)
 	case verb == resources.Get:
 		return s.get(req)
 	case verb == resources.Update:
@@ -47,13 +43,6 @@ func (s *Server) serveSubresource(req *request, verb string) error {
 	}
 }
 
-func (req *request) succeed(code int) error {
-	return writeAny(req.w, code, req.whole(), &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusSuccess, Code: int32(code),
-	})
-}
-
 // bind assigns a pod to a node.
 func (s *Server) bind(req *request) error {
 	var b v1.Binding
@@ -63,6 +52,9 @@ func (s *Server) bind(req *request) error {
 	if b.Target.Name == "" {
 		return apierrors.NewBadRequest("target.name: Required value")
 	}
+	conflict := func(format string, args ...any) (patch.Result, error) {
+		return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name, fmt.Errorf(format, args...))
+	}
 	own := *req
 	own.w, own.subresource = &recorder{header: http.Header{}}, ""
 	err := s.change(&own, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
@@ -71,26 +63,23 @@ func (s *Server) bind(req *request) error {
 		case !ok:
 			return patch.Result{}, apierrors.NewNotFound(podResource.GroupResource(), req.name)
 		case b.UID != "" && b.UID != pod.UID:
-			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
-				fmt.Errorf("precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID))
+			return conflict("precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 		case pod.DeletionTimestamp != nil:
-			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
-				fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", req.name))
+			return conflict("pod %s is being deleted, cannot be assigned to a host", req.name)
 		case pod.Spec.NodeName != "":
-			return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name,
-				fmt.Errorf("pod %s is already assigned to node %q", req.name, pod.Spec.NodeName))
+			return conflict("pod %s is already assigned to node %q", req.name, pod.Spec.NodeName)
 		}
 		pod = pod.DeepCopy()
 		pod.Spec.NodeName = b.Target.Name
 		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
-			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now()),
+			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.editor.Now()),
 		})
 		return patch.Result{Object: pod}, nil
 	})
 	if err != nil {
 		return err
 	}
-	return req.succeed(http.StatusCreated)
+	return req.succeed(http.StatusCreated, nil)
 }
 
 // evict deletes a pod. Disruption budgets are not simulated.
@@ -99,20 +88,19 @@ func (s *Server) evict(req *request) error {
 	if err := req.readInto(&e, policyv1.SchemeGroupVersion.WithKind("Eviction")); err != nil {
 		return err
 	}
-	opts := e.DeleteOptions
-	if opts == nil {
-		opts = &metav1.DeleteOptions{}
-	}
 	var create metav1.CreateOptions
-	if err := req.parameters(&create); err != nil {
+	if err := decodeQuery(req.http.URL.RawQuery, &create); err != nil {
 		return err
 	}
-	opts = opts.DeepCopy()
+	opts := &metav1.DeleteOptions{}
+	if e.DeleteOptions != nil {
+		opts = e.DeleteOptions
+	}
 	opts.DryRun = append(opts.DryRun, create.DryRun...)
 	if _, err := s.remove(req, opts); err != nil {
 		return err
 	}
-	return req.succeed(http.StatusCreated)
+	return req.succeed(http.StatusCreated, nil)
 }
 
 // review answers access reviews: everything is allowed.
@@ -121,7 +109,6 @@ func (s *Server) review(req *request) error {
 	if err := req.readInto(o, req.resource.GVK); err != nil {
 		return err
 	}
-	req.view = view{asked: req.resource, kind: kindOf(req.resource)}
 	allowed := authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "a simulated server has no authorization"}
 	switch o := o.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -137,5 +124,6 @@ func (s *Server) review(req *request) error {
 	default:
 		return notFound()
 	}
-	return writeObject(req.w, http.StatusCreated, &req.view, req.whole(), o)
+	o.GetObjectKind().SetGroupVersionKind(req.resource.GVK)
+	return req.answerWhole(http.StatusCreated, o)
 }

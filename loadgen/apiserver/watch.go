@@ -1,15 +1,16 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/store"
@@ -36,16 +37,9 @@ func (s *Server) watch(req *request, q *query) error {
 		return err // the kind cannot be encoded in this form
 	}
 	s.watches.Add(1)
-	s.watchedOnce.Do(func() { close(s.watched) })
-	defer s.watching.add()()
-	w := &watcher{
-		request:   req,
-		query:     q,
-		out:       req.w,
-		flush:     http.NewResponseController(req.w).Flush,
-		bookmarks: s.opts.BookmarkInterval,
-		at:        start.At,
-	}
+	s.watching.change(1, 0)
+	defer s.watching.change(-1, 1)
+	w := &watcher{request: req, query: q, flush: http.NewResponseController(req.w).Flush, at: start.At}
 	req.w.Header().Set("Content-Type", req.form.StreamType())
 	req.w.WriteHeader(http.StatusOK)
 	if expired {
@@ -61,7 +55,7 @@ func (s *Server) watch(req *request, q *query) error {
 	defer w.follower.Close()
 	// From here on, an error means that the client is gone.
 	if w.flush() == nil && w.initial(start) == nil {
-		w.run(req.http.Context().Done())
+		w.run(req.http.Context().Done(), s.opts.BookmarkInterval)
 	}
 	return nil
 }
@@ -71,10 +65,7 @@ type watcher struct {
 	*request
 	query    *query
 	follower *stream.Follower
-	out      http.ResponseWriter
 	flush    func() error
-	// bookmarks is the period of bookmarks, if the client allows them.
-	bookmarks time.Duration
 	// at is the position of the last sent event.
 	at uint64
 	// scratch and one are reused buffers for assembled frames.
@@ -94,7 +85,7 @@ func (w *watcher) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if _, err := w.out.Write(b); err != nil {
+	if _, err := w.w.Write(b); err != nil {
 		return err
 	}
 	return w.flush()
@@ -112,7 +103,7 @@ func (w *watcher) initial(start stream.Start) error {
 			if !w.query.filter.matches(it.Key, it.Event.Object) {
 				continue
 			}
-			object, err := w.object(w.form, it)
+			object, err := w.object(it)
 			if err != nil {
 				w.fail(err)
 				return err
@@ -139,11 +130,11 @@ func (w *watcher) initial(start stream.Start) error {
 }
 
 // run sends events as they become visible, until the timeout or the end of the
-// connection.
-func (w *watcher) run(gone <-chan struct{}) {
+// connection, and bookmarks with that period if the client allows them.
+func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 	var bookmarks, timeout, last <-chan time.Time
 	if w.query.opts.AllowWatchBookmarks {
-		t := time.NewTicker(w.bookmarks)
+		t := time.NewTicker(period)
 		defer t.Stop()
 		bookmarks = t.C
 	}
@@ -151,13 +142,9 @@ func (w *watcher) run(gone <-chan struct{}) {
 		return
 	} else if s != nil && *s > 0 {
 		until := time.Duration(min(*s, math.MaxInt64/int64(time.Second))) * time.Second
-		t := time.NewTimer(until)
-		defer t.Stop()
-		timeout = t.C
+		timeout = time.After(until)
 		if bookmarks != nil && until > lastBookmark {
-			t := time.NewTimer(until - lastBookmark)
-			defer t.Stop()
-			last = t.C
+			last = time.After(until - lastBookmark)
 		}
 	}
 	for {
@@ -219,20 +206,15 @@ func (w *watcher) mark() error {
 
 // events sends events up to a position, or one block of them.
 func (w *watcher) events(upto uint64) error {
-	if !w.query.filter.all() || w.converts {
-		return w.filtered(upto)
+	if w.query.filter.all() && !w.converts {
+		frames, upto, err := w.log.Frames(w.form, w.at, upto)
+		if err != nil {
+			return err
+		}
+		w.at = upto
+		w.follower.Seen(upto, 0)
+		return w.send(frames)
 	}
-	frames, upto, err := w.log.Frames(w.form, w.at, upto)
-	if err != nil {
-		return err
-	}
-	w.at = upto
-	w.follower.Seen(upto, 0)
-	return w.send(frames)
-}
-
-// filtered is events for a watch with a filter or in another version.
-func (w *watcher) filtered(upto uint64) error {
 	w.scratch = w.scratch[:0]
 	for w.at < upto && len(w.scratch) < writeSize {
 		if err := w.filter(w.at); err != nil {
@@ -299,27 +281,58 @@ func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 
 // bookmark returns a bookmark, annotated if it ends the initial events.
 func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
-	m := metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(version, 10)}
+	o := req.resource.NewObject()
+	o.SetResourceVersion(strconv.FormatUint(version, 10))
 	if initialEnd {
-		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	o := req.asked.NewObject()
-	o.SetResourceVersion(m.ResourceVersion)
-	o.SetAnnotations(m.Annotations)
-	var object []byte
-	var err error
-	if req.form.Shape().IsTable() {
-		// Its annotation is in a row, as that of an object.
-		t, err := req.kind.Table(metav1.ListMeta{ResourceVersion: m.ResourceVersion}, []runtime.Object{o}, req.form.Shape())
-		if err != nil {
-			return nil, err
-		}
-		object, err = req.kind.AppendTable(nil, req.form.Media(), t)
-		if err != nil {
-			return nil, err
-		}
-	} else if object, err = req.kind.AppendObject(nil, req.form, o); err != nil {
+	object, err := req.kind.AppendObject(nil, req.form, o)
+	if err != nil {
 		return nil, err
 	}
 	return wire.AppendEvent(nil, req.form.Media(), watch.Bookmark, object), nil
+}
+
+// watching counts watches.
+type watching struct {
+	// mu guards the fields below.
+	mu sync.Mutex
+	// open is the number of open watches, ended the number of ended ones.
+	open, ended int
+	// changed is closed at the next change; nil if no caller waits.
+	changed chan struct{}
+}
+
+func (w *watching) change(open, ended int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open += open
+	w.ended += ended
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// AwaitWatches waits until enough returns true for the numbers of open and ended
+// watches. The error is ctx's.
+func (s *Server) AwaitWatches(ctx context.Context, enough func(open, ended int) bool) error {
+	w := &s.watching
+	for {
+		w.mu.Lock()
+		done := enough(w.open, w.ended)
+		if w.changed == nil {
+			w.changed = make(chan struct{})
+		}
+		changed := w.changed
+		w.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

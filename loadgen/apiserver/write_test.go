@@ -353,9 +353,7 @@ func TestCustomResources(t *testing.T) {
 	for _, encoding := range []string{wire.ContentJSON, wire.ContentCBOR} {
 		t.Run(encoding, func(t *testing.T) {
 			srv := open(t, Options{})
-			if err := srv.Define([]byte(widgets)); err != nil {
-				t.Fatal(err)
-			}
+			srv.defineCRD(t, widgets)
 			c, err := dynamic.NewForConfig(srv.speaking(t, encoding))
 			if err != nil {
 				t.Fatal(err)
@@ -486,9 +484,7 @@ func TestMetadataClient(t *testing.T) {
 		t.Run(encoding, func(t *testing.T) {
 			s := pods(60)
 			srv := open(t, Options{}, s)
-			if err := srv.Define([]byte(widgets)); err != nil {
-				t.Fatal(err)
-			}
+			srv.defineCRD(t, widgets)
 			if err := srv.Create(widget("w", 1)); err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,7 @@ func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*A
 		}
 		opts.Wrap = injector.Wrap
 	}
-	server, err := prepared.New(opts)
+	server, err := apiserver.Open(opts, prepared)
 	if err != nil {
 		return nil, fmt.Errorf("apiserver source: %w", err)
 	}

@@ -156,7 +156,7 @@ func (e *Editor) stampManagers(m, old object) {
 	if old != nil {
 		before = old.GetManagedFields()
 	}
-	now := metav1.NewTime(e.opts.Now()).Rfc3339Copy()
+	now := metav1.NewTime(e.Now()).Rfc3339Copy()
 	stamped := slices.Clone(entries)
 	for i := range stamped {
 		s := &stamped[i]

@@ -67,7 +67,7 @@ type object = resources.Object
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
-	opts Options
+	Options
 	// managers caches field managers: managerKey → *cachedManager.
 	managers sync.Map
 }
@@ -83,7 +83,7 @@ func New(opts Options) *Editor {
 	if opts.Suffix == nil {
 		opts.Suffix = func() string { return utilrand.String(5) }
 	}
-	return &Editor{opts: opts}
+	return &Editor{Options: opts}
 }
 
 // Request is a request without its body.
@@ -164,11 +164,11 @@ func (e *Editor) create(res *resources.Resource, body []byte, req Request, resul
 // finishCreate completes a new object of a body or an apply.
 func (e *Editor) finishCreate(res *resources.Resource, obj object, result *Result) error {
 	obj.SetResourceVersion("")
-	now := metav1.NewTime(e.opts.Now()).Rfc3339Copy()
+	now := metav1.NewTime(e.Now()).Rfc3339Copy()
 	obj.SetCreationTimestamp(now)
-	obj.SetUID(e.opts.NewUID())
+	obj.SetUID(e.NewUID())
 	if obj.GetName() == "" && obj.GetGenerateName() != "" {
-		obj.SetName(generatedName(obj.GetGenerateName(), e.opts.Suffix()))
+		obj.SetName(generatedName(obj.GetGenerateName(), e.Suffix()))
 	}
 	prepareForCreate(res, obj, now)
 	e.stampManagers(obj, nil)
@@ -340,7 +340,7 @@ func (e *Editor) delete(res *resources.Resource, current runtime.Object, options
 	if obj.GetDeletionTimestamp() != nil {
 		return Result{Object: obj, Unchanged: true}, nil
 	}
-	now := metav1.NewTime(e.opts.Now()).Rfc3339Copy()
+	now := metav1.NewTime(e.Now()).Rfc3339Copy()
 	obj.SetDeletionTimestamp(&now)
 	obj.SetDeletionGracePeriodSeconds(new(int64))
 	if obj.GetGeneration() > 0 {

@@ -51,7 +51,7 @@ func (k *Kind) Custom() *Kind {
 // AppendObject appends an object in a form, without the end of the line. The
 // error wraps [ErrEncoding].
 func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error) {
-	switch s := f.Shape(); s {
+	switch f.Shape() {
 	case Object:
 		return k.objects.append(dst, f.Media(), o)
 	case Metadata:
@@ -61,14 +61,11 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 		}
 		return k.metadata.append(dst, f.Media(), m)
 	default:
-		t, err := k.Table(metav1.ListMeta{}, []runtime.Object{o}, s)
-		if err != nil {
-			return dst, err
-		}
+		var m metav1.ListMeta
 		if acc, err := meta.Accessor(o); err == nil {
-			t.ResourceVersion = acc.GetResourceVersion()
+			m.ResourceVersion = acc.GetResourceVersion()
 		}
-		return k.AppendTable(dst, f.Media(), t)
+		return k.AppendTable(dst, f, m, []runtime.Object{o})
 	}
 }
 

@@ -32,8 +32,8 @@ func column(name, kind string, priority int32) metav1.TableColumnDefinition {
 	return d
 }
 
-// Table returns the table of a list's objects. O(objects).
-func (k *Kind) Table(m metav1.ListMeta, objects []runtime.Object, s Shape) (*metav1.Table, error) {
+// table returns the table of a list's objects.
+func (k *Kind) table(m metav1.ListMeta, objects []runtime.Object, s Shape) (*metav1.Table, error) {
 	t := &metav1.Table{ListMeta: m, ColumnDefinitions: k.columns.definitions, Rows: make([]metav1.TableRow, len(objects))}
 	if t.ColumnDefinitions == nil {
 		t.ColumnDefinitions = nameAndAge
@@ -65,15 +65,19 @@ func (k *Kind) Table(m metav1.ListMeta, objects []runtime.Object, s Shape) (*met
 	return t, nil
 }
 
-// AppendTable appends a table of [Kind.Table]. O(bytes).
-func (k *Kind) AppendTable(dst []byte, m Media, t *metav1.Table) ([]byte, error) {
-	if m != JSON {
-		return k.tables.append(dst, m, t)
+// AppendTable appends the table of a list's objects. O(bytes).
+func (k *Kind) AppendTable(dst []byte, f Form, m metav1.ListMeta, objects []runtime.Object) ([]byte, error) {
+	t, err := k.table(m, objects, f.Shape())
+	if err != nil {
+		return dst, err
+	}
+	if f.Media() != JSON {
+		return k.tables.append(dst, f.Media(), t)
 	}
 	// Row by row: encoding/json would copy the object of a row three times.
 	whole := *t
 	whole.Rows = []metav1.TableRow{}
-	dst, err := k.tables.append(dst, m, &whole)
+	dst, err = k.tables.append(dst, JSON, &whole)
 	if err != nil {
 		return dst, err
 	}

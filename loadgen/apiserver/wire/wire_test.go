@@ -288,7 +288,7 @@ func TestTables(t *testing.T) {
 			t.Fatalf("table %s", b)
 		}
 		// The table equals encoding/json's output.
-		made, err := k.Table(metav1.ListMeta{ResourceVersion: "7"}, []runtime.Object{pod()}, shape)
+		made, err := k.table(metav1.ListMeta{ResourceVersion: "7"}, []runtime.Object{pod()}, shape)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +321,7 @@ func TestTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := NewKind(widgetKind, "WidgetList", true, columns).Table(metav1.ListMeta{}, []runtime.Object{widget()}, TableBare)
+	table, err := NewKind(widgetKind, "WidgetList", true, columns).table(metav1.ListMeta{}, []runtime.Object{widget()}, TableBare)
 	if err != nil {
 		t.Fatal(err)
 	}
