@@ -57,7 +57,7 @@ func TestCollectFromS3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := way.Sink(upload.Environment{Getenv: os.Getenv})
+	sink, err := way.Sink(upload.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCollectFromS3(t *testing.T) {
 	for name, url := range map[string]string{
 		"no bucket": "s3://none?endpoint=" + endpoint, "no server": "s3://results?endpoint=http://127.0.0.1:1",
 	} {
-		store, err := upload.OpenS3(url, os.Getenv)
+		store, err := upload.OpenS3(url)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/bench/fleet/upload"
 	"watchlab/loadgen/source/cluster"
 )
 
@@ -159,7 +160,10 @@ func (p Plan) Validate() error {
 			return invalid("server %q: %s", p.Server, problems[0])
 		}
 	}
-	return CheckUpload(p.Upload)
+	if _, err := upload.ParseTarget(p.Upload); err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	return nil
 }
 
 // maxBarrier limits the barrier timeout. With a longer one, a run with a lost pod would
@@ -175,17 +179,6 @@ func CheckRun(name string) error {
 		return fmt.Errorf("%w: run %q has %d characters (allowed: %d)", ErrPlan, name, len(name), MaxRun)
 	}
 	return nil
-}
-
-// CheckUpload checks the form of an upload target: configmap, log, dir=PATH or s3=URL.
-// The error wraps [ErrPlan].
-func CheckUpload(target string) error {
-	kind, to, has := strings.Cut(target, "=")
-	switch {
-	case !has && (kind == "configmap" || kind == "log"), has && to != "" && (kind == "dir" || kind == "s3"):
-		return nil
-	}
-	return fmt.Errorf("%w: upload %q (allowed: configmap, log, dir=PATH, s3=URL)", ErrPlan, target)
 }
 
 // WriterRun returns the value of [cluster.RunLabel] on the objects and namespaces of a

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,10 +17,9 @@ import (
 	"watchlab/bench/lab"
 )
 
-// Format is the version of the bundle format written by this package.
-const Format = 1
-
 const (
+	// format is the version of the bundle format.
+	format = 1
 	// magic starts the first line. The format and the checksum of the remaining bytes
 	// follow it.
 	magic = "watchlab-bundle "
@@ -69,7 +68,7 @@ func (p Bundle) ID() string { return p.sum[:idLength] }
 // contents is the compressed part. The JSON form of a result has no histograms; they
 // are in a list, in the order of [histograms].
 type contents struct {
-	Shard      *lab.Share `json:"shard"`
+	Share      *lab.Share `json:"shard"`
 	Env        lab.Env    `json:"env"`
 	Histograms []string   `json:"histograms"`
 }
@@ -81,44 +80,40 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
 		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
 	}
-	sent := slim(*s)
-	c := contents{Shard: &sent, Env: s.Outcome.Env}
-	histograms(sent.Outcome, func(q *cell.Quantiles) { c.Histograms = append(c.Histograms, q.Histogram) })
+	o := s.Outcome
+	c := contents{Share: slim(*s), Env: o.Env}
+	histograms(c.Share.Outcome, func(q *cell.Quantiles) { c.Histograms = append(c.Histograms, q.Histogram) })
 	text, err := json.Marshal(c)
 	if err != nil {
 		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
-	o := s.Outcome
-	head := Header{
+	p := Bundle{Header: Header{
 		Run: run, Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
 		Commit: o.Env.Revision(), Started: o.Started, Finished: o.Ended != nil && !o.Interrupted, Size: int64(len(text)),
-	}
-	header, err := json.Marshal(head)
+	}}
+	header, err := json.Marshal(p.Header)
 	if err != nil {
 		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
-	body := append(header, '\n')
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return Bundle{}, err
 	}
-	at := len(body)
-	body = enc.EncodeAll(text, body)
-	sum := checksum(body)
-	data := fmt.Appendf(nil, "%s%d %s\n", magic, Format, sum)
-	at += len(data)
-	data = append(data, body...)
-	return Bundle{Header: head, Data: data, sum: sum, contents: data[at:]}, nil
+	p.contents = enc.EncodeAll(text, nil)
+	body := slices.Concat(header, []byte("\n"), p.contents)
+	p.sum = checksum(body)
+	p.Data = append(fmt.Appendf(nil, "%s%d %s\n", magic, format, p.sum), body...)
+	return p, nil
 }
 
 // slim copies the result without withheld rounds and the values that are computed from
 // the rounds.
-func slim(s lab.Share) lab.Share {
+func slim(s lab.Share) *lab.Share {
 	o := *s.Outcome
-	o.Comparisons = append([]lab.ComparisonResult(nil), o.Comparisons...)
+	o.Comparisons = slices.Clone(o.Comparisons)
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		c.Cells = append([]lab.CellResult(nil), c.Cells...)
+		c.Cells = slices.Clone(c.Cells)
 		for j := range c.Cells {
 			c.Cells[j].Latency, c.Cells[j].Medians, c.Cells[j].Withheld = nil, nil, nil
 			if len(c.Cells[j].Rounds) > 0 {
@@ -128,7 +123,7 @@ func slim(s lab.Share) lab.Share {
 		}
 	}
 	s.Outcome = &o
-	return s
+	return &s
 }
 
 // histograms calls each for every histogram of an outcome, in a fixed order.
@@ -159,13 +154,13 @@ func Decode(data []byte) (Bundle, error) {
 	if !ok || !bytes.HasPrefix(line, []byte(magic)) {
 		return Bundle{}, fmt.Errorf("%w: it doesn't begin with %q", ErrBundle, strings.TrimSpace(magic))
 	}
-	var format int
+	var version int
 	var sum string
-	if _, err := fmt.Sscanf(string(line[len(magic):]), "%d %64s", &format, &sum); err != nil {
+	if _, err := fmt.Sscanf(string(line[len(magic):]), "%d %64s", &version, &sum); err != nil {
 		return Bundle{}, fmt.Errorf("%w: its first line is broken", ErrBundle)
 	}
-	if format != Format {
-		return Bundle{}, fmt.Errorf("%w: %d, want %d", ErrFormat, format, Format)
+	if version != format {
+		return Bundle{}, fmt.Errorf("%w: %d, want %d", ErrFormat, version, format)
 	}
 	header, _, ok := bytes.Cut(body, []byte("\n"))
 	body = data[len(line)+1:]
@@ -187,12 +182,12 @@ func (p Bundle) PodResult() (*lab.Share, error) {
 	broken := func(err error) (*lab.Share, error) {
 		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
 	}
-	dec, err := zstd.NewReader(bytes.NewReader(p.contents), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContents))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(p.Size, 1))))
 	if err != nil {
 		return broken(err)
 	}
 	defer dec.Close()
-	text, err := io.ReadAll(io.LimitReader(dec, p.Size+1))
+	text, err := dec.DecodeAll(p.contents, nil)
 	if err != nil {
 		return broken(err)
 	}
@@ -203,12 +198,12 @@ func (p Bundle) PodResult() (*lab.Share, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return broken(err)
 	}
-	if c.Shard == nil || c.Shard.Outcome == nil {
+	if c.Share == nil || c.Share.Outcome == nil {
 		return broken(errors.New("there is no outcome in it"))
 	}
-	c.Shard.Outcome.Env = c.Env
+	c.Share.Outcome.Env = c.Env
 	at := 0
-	histograms(c.Shard.Outcome, func(q *cell.Quantiles) {
+	histograms(c.Share.Outcome, func(q *cell.Quantiles) {
 		if at < len(c.Histograms) {
 			q.Histogram = c.Histograms[at]
 		}
@@ -217,7 +212,7 @@ func (p Bundle) PodResult() (*lab.Share, error) {
 	if at != len(c.Histograms) {
 		return broken(fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at))
 	}
-	return c.Shard, nil
+	return c.Share, nil
 }
 
 func checksum(data []byte) string {

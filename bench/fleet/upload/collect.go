@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"watchlab/bench/lab"
 )
@@ -21,10 +19,9 @@ type Collected struct {
 	Outcome *lab.Outcome
 	// Damaged are the incomplete and damaged bundles.
 	Damaged []Damage
-	// Bundles is the number of bundles read, and Bytes their total size. Spool is the
-	// directory that holds them; the caller deletes it.
+	// Bundles is the number of bundles read. Spool is the directory that holds them; the
+	// caller deletes it.
 	Bundles int
-	Bytes   int64
 	Spool   string
 }
 
@@ -40,20 +37,19 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 	into := Dir(spool)
 	var heads []Header
 	var files []string
-	damaged, err := r.Read(ctx, run, func(p Bundle) error {
-		if err := into.put(p); err != nil {
+	var err error
+	c.Damaged, err = r.Read(ctx, run, func(p Bundle) error {
+		path, err := into.create(p)
+		if err != nil {
 			return err
 		}
-		heads, files = append(heads, p.Header), append(files, into.path(p))
-		c.Bundles++
-		c.Bytes += int64(len(p.Data))
-		return nil
+		heads, files = append(heads, p.Header), append(files, path)
+		return os.WriteFile(path, p.Data, 0o644) // No sync: the source has the bundle.
 	})
-	c.Damaged = damaged
-	if err != nil {
+	if c.Bundles = len(heads); err != nil {
 		return c, err
 	}
-	if len(heads) == 0 {
+	if c.Bundles == 0 {
 		return c, ErrNone
 	}
 	c.Run = heads[0].Run
@@ -104,23 +100,4 @@ func resultIn(path string) (*lab.Share, error) {
 }
 
 // Keep copies the collected bundles into a directory, for [Dir] to read.
-func (c Collected) Keep(dir string) error {
-	return filepath.WalkDir(c.Spool, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(c.Spool, path)
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, rel)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return err
-		}
-		return os.WriteFile(to, data, 0o644)
-	})
-}
+func (c Collected) Keep(dir string) error { return os.CopyFS(dir, os.DirFS(c.Spool)) }

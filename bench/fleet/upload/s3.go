@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
+	"os"
+	"path"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -19,11 +19,10 @@ import (
 // S3Store stores bundles as objects <prefix>/<run>/<index>-of-<pods>-<id>.wlresult of
 // an S3-compatible store. Its URL is
 //
-//	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]
+//	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION]
 //
 // Defaults come from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or
-// AWS_DEFAULT_REGION. The default endpoint is Amazon's. Other endpoints use path-style
-// buckets, unless lookup is dns.
+// AWS_DEFAULT_REGION. The default endpoint is Amazon's.
 //
 // Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
 // Without them they come from the web identity of the pod or from the machine. The URL
@@ -34,93 +33,77 @@ type S3Store struct {
 	bucket, prefix string
 }
 
-// place is the parsed URL of a store.
-type place struct {
-	bucket, prefix   string
-	endpoint, region string
-	secure           bool
-	lookup           minio.BucketLookupType
-}
-
-// amazon is the default endpoint.
-const amazon = "https://s3.amazonaws.com"
-
 // parseS3 parses the URL of a store. The error wraps [ErrTarget].
-func parseS3(text string, getenv func(string) string) (place, error) {
-	bad := func(format string, args ...any) (place, error) {
-		return place{}, fmt.Errorf("%w: s3=%s: %s", ErrTarget, redact(text), fmt.Sprintf(format, args...))
-	}
+func parseS3(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: s3=…: not a URL", ErrTarget)
+	}
+	bad := func(format string, args ...any) (*url.URL, error) {
+		return nil, fmt.Errorf("%w: s3=%s: %s", ErrTarget, u.Redacted(), fmt.Sprintf(format, args...))
+	}
 	switch {
-	case err != nil:
-		return bad("not a URL")
 	case u.Scheme != "s3" || u.Host == "":
-		return bad("want s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&lookup=path|dns]")
+		return bad("want s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION]")
 	case u.User != nil:
 		return bad("credentials belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not in the URL")
 	}
-	p := place{bucket: u.Host, prefix: strings.Trim(u.Path, "/")}
-	query := u.Query()
-	for key := range query {
-		if !slices.Contains([]string{"endpoint", "region", "lookup"}, key) {
-			return bad("unknown parameter %q (have endpoint, region, lookup)", key)
+	for key, values := range u.Query() {
+		switch key {
+		case "region":
+		case "endpoint":
+			if _, err := parseEndpoint(values[0]); err != nil {
+				return bad("%v", err)
+			}
+		default:
+			return bad("unknown parameter %q (have endpoint, region)", key)
 		}
 	}
-	from := cmp.Or(query.Get("endpoint"), getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL"))
-	e, err := url.Parse(cmp.Or(from, amazon))
+	return u, nil
+}
+
+func parseEndpoint(text string) (*url.URL, error) {
+	e, err := url.Parse(text)
 	if err != nil || e.Scheme != "http" && e.Scheme != "https" || e.Host == "" || strings.Trim(e.Path, "/") != "" || e.User != nil {
-		return bad("endpoint %q: want http://HOST[:PORT] or https://HOST[:PORT]", from)
+		return nil, fmt.Errorf("endpoint %q: want http://HOST[:PORT] or https://HOST[:PORT]", text)
 	}
-	p.endpoint, p.secure = e.Host, e.Scheme == "https"
-	p.region = cmp.Or(query.Get("region"), getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"))
-	switch lookup := query.Get("lookup"); {
-	case lookup == "path", lookup == "" && from != "":
-		p.lookup = minio.BucketLookupPath
-	case lookup == "dns":
-		p.lookup = minio.BucketLookupDNS
-	case lookup != "":
-		return bad("lookup %q (allowed: path, dns)", lookup)
-	}
-	if from != "" {
-		// Other stores have only one region.
-		p.region = cmp.Or(p.region, "us-east-1")
-	}
-	return p, nil
+	return e, nil
 }
 
-// redact removes credentials from a URL.
-func redact(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
-	}
-	return "…"
-}
-
-// OpenS3 returns the store of a URL. It sends no request. getenv is os.Getenv. The
-// error wraps [ErrTarget].
-func OpenS3(text string, getenv func(string) string) (*S3Store, error) {
-	if getenv == nil {
-		getenv = func(string) string { return "" }
-	}
-	p, err := parseS3(text, getenv)
+// OpenS3 returns the store of a URL. It sends no request. The error wraps [ErrTarget].
+func OpenS3(text string) (*S3Store, error) {
+	u, err := parseS3(text)
 	if err != nil {
 		return nil, err
 	}
+	query := u.Query()
+	region := cmp.Or(query.Get("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
+	endpoint := cmp.Or(query.Get("endpoint"), os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"))
+	if endpoint == "" {
+		endpoint = "https://s3.amazonaws.com"
+	} else {
+		// Other stores have only one region.
+		region = cmp.Or(region, "us-east-1")
+	}
 	creds := credentials.NewIAM("")
-	if id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY"); id != "" || secret != "" {
-		creds = credentials.NewStaticV4(id, secret, getenv("AWS_SESSION_TOKEN"))
+	if id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"); id != "" || secret != "" {
+		creds = credentials.NewStaticV4(id, secret, os.Getenv("AWS_SESSION_TOKEN"))
 	}
-	client, err := minio.New(p.endpoint, &minio.Options{Creds: creds, Secure: p.secure, Region: p.region, BucketLookup: p.lookup})
+	e, err := parseEndpoint(endpoint)
 	if err != nil {
-		return nil, fmt.Errorf("%w: s3=%s: %w", ErrTarget, redact(text), err)
+		return nil, fmt.Errorf("%w: s3=%s: %w", ErrTarget, text, err)
 	}
-	return &S3Store{client: client, bucket: p.bucket, prefix: p.prefix}, nil
+	client, err := minio.New(e.Host, &minio.Options{Creds: creds, Secure: e.Scheme == "https", Region: region})
+	if err != nil {
+		return nil, fmt.Errorf("%w: s3=%s: %w", ErrTarget, text, err)
+	}
+	return &S3Store{client: client, bucket: u.Host, prefix: strings.Trim(u.Path, "/")}, nil
 }
 
 // Upload implements [Sink]. S3 stores an object completely or not at all. Upload does
 // not retry permanent errors.
 func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
-	name := s.name(fileName(p))
+	name := path.Join(s.prefix, fileName(p))
 	_, err := s.client.PutObject(ctx, s.bucket, name, bytes.NewReader(p.Data), int64(len(p.Data)), minio.PutObjectOptions{
 		ContentType: "application/octet-stream",
 		// Larger bundles use a multipart upload; most are smaller.
@@ -132,54 +115,36 @@ func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 	return nil
 }
 
-func (s *S3Store) name(file string) string {
-	if s.prefix == "" {
-		return file
-	}
-	return s.prefix + "/" + file
-}
-
 // Read implements [Reader]. It sends one request per 1,000 names and one per bundle.
 func (s *S3Store) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
 	// cancel stops the goroutine of ListObjects.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wanted := runs{asked: run}
-	prefix := s.name("")
-	if run != "" {
-		prefix = s.name(run + "/")
+	r := newReceiver(run, take)
+	prefix := path.Join(s.prefix, run) + "/"
+	if prefix == "/" {
+		prefix = ""
 	}
-	var damaged []Damage
 	for o := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+		where := "s3://" + s.bucket + "/" + cmp.Or(o.Key, prefix)
 		if o.Err != nil {
-			return damaged, fmt.Errorf("s3://%s/%s: %w", s.bucket, prefix, o.Err)
+			return r.unrepaired(), fmt.Errorf("%s: %w", where, o.Err)
 		}
 		if !strings.HasSuffix(o.Key, fileEnding) {
 			continue
 		}
 		data, err := s.get(ctx, o.Key)
 		switch {
-		case gone(err):
-			continue
+		case minio.ToErrorResponse(err).StatusCode == http.StatusNotFound:
+			continue // The object was deleted after the listing.
 		case err != nil:
-			return damaged, fmt.Errorf("s3://%s/%s: %w", s.bucket, o.Key, err)
+			return r.unrepaired(), fmt.Errorf("%s: %w", where, err)
 		}
-		p, err := Decode(data)
-		if err != nil {
-			damaged = append(damaged, Damage{Where: "s3://" + s.bucket + "/" + o.Key, Of: unknown(), Why: err.Error()})
-			continue
-		}
-		if !wanted.wants(p.Run) {
-			continue
-		}
-		if err := wanted.err(); err != nil {
-			return damaged, err
-		}
-		if err := take(p); err != nil {
-			return damaged, err
+		if err := r.whole(where, data); err != nil {
+			return r.unrepaired(), err
 		}
 	}
-	return damaged, ctx.Err()
+	return r.unrepaired(), ctx.Err()
 }
 
 func (s *S3Store) get(ctx context.Context, name string) ([]byte, error) {
@@ -187,14 +152,10 @@ func (s *S3Store) get(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = o.Close() }() // The object was only read.
 	data, err := io.ReadAll(io.LimitReader(o, maxContents+1))
 	if err == nil && len(data) > maxContents {
 		err = ErrTooLarge
 	}
-	return data, errors.Join(err, o.Close())
-}
-
-// gone reports whether an object was deleted after the listing.
-func gone(err error) bool {
-	return err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusNotFound
+	return data, err
 }

@@ -3,8 +3,8 @@
 //
 //  1. [Encode] encodes a result as a [Bundle]: a line with a checksum, a header in JSON,
 //     and the compressed result.
-//  2. A [Sink] stores the bundle: ConfigMaps, log lines, a file, or an S3 object. A
-//     [Target] names the sink in the plan.
+//  2. A [Sink] stores the bundle: [ConfigMaps], [Log], [Dir] or [S3Store]. A [Target]
+//     names the sink in the plan.
 //  3. The [Reader] of the same kind finds the bundles of a run. It checks the checksums
 //     and reports truncated, changed or mixed data as [Damage].
 //  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merge]).
@@ -14,19 +14,21 @@
 //
 // Limits for a bundle of n bytes:
 //
-//	requests                 largest bundle        lifetime
-//
-// ConfigMaps   ⌈n / 900 kB⌉ writes      the etcd quota        the namespace       log
-// none                     [MaxLog]              the pod, log rotation       directory
-// none                     the volume            the volume  S3           ⌈n / 16 MiB⌉,
-// at least 1 the bucket's          the bucket's rules
+//	             requests                    largest bundle   lifetime
+//	ConfigMaps   ⌈n / 900 kB⌉ writes         the etcd quota   the namespace
+//	log          none                        [MaxLog]         the pod, log rotation
+//	directory    none                        the volume       the volume
+//	S3           ⌈n / 16 MiB⌉, at least 1    the bucket's     the bucket's rules
 package upload
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
 )
 
 var (
@@ -59,55 +61,64 @@ type Reader interface {
 	Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error)
 }
 
-// Damage describes an incomplete or damaged bundle.
-type Damage struct {
-	// Where is the name of the object or file.
-	Where string
-	// Of is the known part of the header. Its Index is -1 if nothing is known.
-	Of Header
-	// Why is the reason, in one line.
-	Why string
-	// id is that of the bundle; empty if unknown.
-	id string
+// The kinds of targets.
+const (
+	ConfigMapTarget = "configmap"
+	LogTarget       = "log"
+	DirTarget       = "dir"
+	S3Target        = "s3"
+)
+
+// Target is the destination of results.
+type Target struct {
+	Kind string // one of the kinds of targets
+	To   string // path or URL; empty for configmap and log
 }
 
-func (d Damage) String() string {
-	if d.Of.Index < 0 {
-		return fmt.Sprintf("%s: %s", d.Where, d.Why)
+// ParseTarget parses the text form: "configmap", "log", "dir=PATH" or "s3=URL".
+// [S3Store] documents the URL. The error wraps [ErrTarget].
+func ParseTarget(text string) (Target, error) {
+	kind, to, has := strings.Cut(text, "=")
+	switch {
+	case kind == S3Target && has:
+		if _, err := parseS3(to); err != nil {
+			return Target{}, err
+		}
+	case kind == DirTarget && to != "", !has && (kind == ConfigMapTarget || kind == LogTarget):
+	default:
+		return Target{}, fmt.Errorf("%w: %q (allowed: configmap, log, dir=PATH, s3=URL)", ErrTarget, text)
 	}
-	return fmt.Sprintf("%s: pod %d/%d: %s", d.Where, d.Of.Index, d.Of.Of, d.Why)
+	return Target{Kind: kind, To: to}, nil
 }
 
-// unknown returns the header of unreadable data.
-func unknown() Header { return Header{Index: -1} }
-
-// runs selects the bundles of one run: the named one, or the only one.
-type runs struct {
-	asked string
-	found []string
+// Environment holds the process's resources for sinks. A sink uses only those of its
+// kind.
+type Environment struct {
+	// Client and Namespace are for ConfigMaps.
+	Client    kubernetes.Interface
+	Namespace string
+	// Log is the destination of log lines.
+	Log io.Writer
 }
 
-// wants reports whether to read a bundle of the run.
-func (r *runs) wants(run string) bool {
-	if r.asked != "" {
-		return run == r.asked
+// Sink opens the target. The error wraps [ErrTarget], or names the missing part of the
+// environment.
+func (t Target) Sink(e Environment) (Sink, error) {
+	switch t.Kind {
+	case ConfigMapTarget:
+		if e.Client == nil || e.Namespace == "" {
+			return nil, errors.New("upload to ConfigMaps needs a cluster and a namespace")
+		}
+		return ConfigMaps{Client: e.Client, Namespace: e.Namespace}, nil
+	case LogTarget:
+		if e.Log == nil {
+			return nil, errors.New("upload to the log needs a log")
+		}
+		return NewLog(e.Log), nil
+	case DirTarget:
+		return Dir(t.To), nil
+	case S3Target:
+		return OpenS3(t.To)
 	}
-	if !slices.Contains(r.found, run) {
-		r.found = append(r.found, run)
-	}
-	return true
-}
-
-// err returns an error that wraps [ErrRuns] if there are several runs and no name.
-func (r *runs) err() error {
-	if len(r.found) < 2 {
-		return nil
-	}
-	slices.Sort(r.found)
-	return fmt.Errorf("%w: %q", ErrRuns, r.found)
-}
-
-// unrepaired drops the damage of bundles that were found complete elsewhere.
-func unrepaired(damaged []Damage, taken map[string]bool) []Damage {
-	return slices.DeleteFunc(damaged, func(d Damage) bool { return taken[d.id] })
+	return nil, fmt.Errorf("%w: %q", ErrTarget, t.Kind)
 }

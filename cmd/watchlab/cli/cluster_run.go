@@ -18,6 +18,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
+	"watchlab/bench/fleet/upload"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/dashboards"
@@ -228,12 +229,13 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
 	}
+	_, uploadErr := upload.ParseTarget(f.upload)
 	for _, check := range []struct {
 		flag string
 		err  error
 	}{
 		{"name", fleet.CheckRun(f.place.name)},
-		{"upload", fleet.CheckUpload(f.upload)},
+		{"upload", uploadErr},
 		{"pods", atLeastOne(f.pods)},
 		{"writers", atLeastOne(f.writers)},
 	} {

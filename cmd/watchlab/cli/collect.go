@@ -193,7 +193,7 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, erro
 		}
 		return collection{reader: upload.Dir(f.fromDir), run: f.place.name, from: f.fromDir}, nil
 	case given("from-s3"):
-		store, err := upload.OpenS3(f.fromS3, os.Getenv)
+		store, err := upload.OpenS3(f.fromS3)
 		if err != nil {
 			return collection{}, badFlag("from-s3", err)
 		}
@@ -240,7 +240,7 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		c.reader, err = podLogs(cmd.Context(), client, ref)
 	case upload.S3Target:
 		c.from = way.To
-		if c.reader, err = upload.OpenS3(way.To, os.Getenv); err != nil {
+		if c.reader, err = upload.OpenS3(way.To); err != nil {
 			return collection{}, usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, way.To, err)}
 		}
 	default:

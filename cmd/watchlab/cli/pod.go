@@ -208,7 +208,7 @@ func (s *jobPod) run(cmd *cobra.Command) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout, Getenv: os.Getenv})
+	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout})
 	if err != nil {
 		return badFlag("plan", fmt.Errorf("%s: upload: %w", s.flags.plan, err))
 	}
