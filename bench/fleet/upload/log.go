@@ -65,18 +65,21 @@ func (l *Log) Upload(ctx context.Context, p Bundle) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameForm matches a frame. Timestamps, pod names and the JSON of Docker's logs may
-// surround it.
-var frameForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) ([A-Za-z0-9+/=]*)`)
+// headForm matches the head of a frame, between the mark and the base64. Its matches are
+// at most maxHead bytes long.
+var headForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) `)
 
-// parseFrame finds the frame in a line. ok is false without a frame. damage describes a
-// damaged one.
+const maxHead = 160
+
+// parseFrame finds the frame in a line. Timestamps, pod names and the JSON of Docker's
+// logs may surround it. ok is false without a frame. damage describes a damaged one.
 func parseFrame(line []byte) (p part, damage error, ok bool) {
 	at := bytes.LastIndex(line, []byte(frameMark))
 	if at < 0 {
 		return part{}, nil, false
 	}
-	m := frameForm.FindSubmatch(line[at+len(frameMark):])
+	line = line[at+len(frameMark):]
+	m := headForm.FindSubmatch(line[:min(len(line), maxHead)])
 	if m == nil {
 		return part{}, nil, false
 	}
@@ -91,7 +94,11 @@ func parseFrame(line []byte) (p part, damage error, ok bool) {
 	if p.number < 1 || p.number > p.parts || p.parts > MaxLog/framePart+1 {
 		return part{}, nil, false
 	}
-	p.data, damage = base64.StdEncoding.AppendDecode(nil, m[8])
+	text := line[len(m[0]):]
+	if end := bytes.IndexAny(text, " \t\r\n\"\\"); end >= 0 {
+		text = text[:end]
+	}
+	p.data, damage = base64.StdEncoding.AppendDecode(nil, text)
 	if damage != nil || fmt.Sprintf("%08x", crc32.Checksum(p.data, castagnoli)) != string(m[7]) {
 		damage = errors.New("its checksum is not that of its contents")
 	}
