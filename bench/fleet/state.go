@@ -268,8 +268,8 @@ func indexes(text string, n int) []int {
 func (o objects) readLeases(pods []Pod) {
 	for _, l := range o.leases {
 		p, ok := barrier.Read(l)
-		if ok && p.Index >= 0 && p.Index < len(pods) && pods[p.Index].Writer == p.Writer {
-			pods[p.Index].Progress = p.String()
+		if i := p.Member.Index; ok && i >= 0 && i < len(pods) && pods[i].Writer == p.Member.Writer {
+			pods[i].Progress = p.String()
 		}
 	}
 }

@@ -142,8 +142,9 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 		opts.Warn = func(string) {}
 	}
 	b := &Barrier{
-		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace), lost: map[Member]bool{}, places: map[Member]Place{}, changed: make(chan struct{}),
-		synced: make(chan struct{}), last: -1, start: start{position: -1},
+		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace),
+		lost: map[Member]bool{}, last: -1, synced: make(chan struct{}),
+		places: map[Member]Place{}, start: start{Position: -1}, changed: make(chan struct{}),
 	}
 	for i := range opts.Pods {
 		b.members = append(b.members, Member{Index: i})
@@ -158,20 +159,16 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	watching, cancel := context.WithCancel(ctx)
 	b.cancel = cancel
 	b.watch(watching)
-	timeout := time.NewTimer(opts.Wait)
-	defer timeout.Stop()
-	var err error
+	listing, done := context.WithTimeoutCause(ctx, opts.Wait, fmt.Errorf("barrier: %v could not list Leases within %v", opts.Self, opts.Wait))
+	defer done()
 	select {
 	case <-b.synced:
 		return b, nil
-	case <-timeout.C:
-		err = fmt.Errorf("barrier: %v could not list Leases within %v", opts.Self, opts.Wait)
-	case <-ctx.Done():
-		err = ctx.Err()
+	case <-listing.Done():
+		b.cancel()
+		b.watching.Wait()
+		return nil, context.Cause(listing)
 	}
-	b.cancel()
-	b.watching.Wait()
-	return nil, err
 }
 
 // Attempt returns the number of earlier processes that owned this member's Lease.
@@ -183,7 +180,7 @@ func (b *Barrier) Attempt() int { return b.attempt }
 // alone.
 func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
 	came := time.Now()
-	err := b.tell(ctx, func(p *Place) { p.Position, p.Play = position, play })
+	err := b.report(ctx, func(p *Place) { p.Position, p.Play = position, play })
 	switch {
 	case ctx.Err() != nil:
 		return Start{}, ctx.Err()
@@ -197,11 +194,11 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, e
 	b.last = position
 	// If the leader finds this start, its predecessor wrote it.
 	s := b.started()
-	if s.position >= last {
+	if s.Position >= last {
 		// The leader has caught up.
 		delete(b.lost, leader)
 	}
-	if s.position > position || s.position == position && b.opts.Self == leader {
+	if s.Position > position || s.Position == position && b.opts.Self == leader {
 		return b.behind(s), nil
 	}
 	if b.opts.Self == leader {
@@ -217,7 +214,7 @@ func (b *Barrier) alone(position int) Start {
 
 // behind returns the start of a member at or behind the announced position.
 func (b *Barrier) behind(s start) Start {
-	return Start{Position: s.position, Late: max(time.Since(s.at), 0), Absent: b.others(s.absent)}
+	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: b.others(s.Absent)}
 }
 
 // others returns the members without this one.
@@ -229,17 +226,8 @@ func (b *Barrier) others(members []Member) []Member {
 func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start, error) {
 	timeout := time.NewTimer(b.opts.Wait - time.Since(came))
 	defer timeout.Stop()
-	var absent []Member
-	for waiting := true; ; {
-		missing, gone, changed := b.missing(position)
-		if len(missing) == 0 || !waiting {
-			for _, m := range missing {
-				b.lost[m] = true
-				b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v and is skipped", m, b.opts.Wait))
-			}
-			absent = append(gone, missing...)
-			break
-		}
+	absent, missing, changed := b.absent(position)
+	for waiting := true; waiting && len(missing) > 0; absent, missing, changed = b.absent(position) {
 		select {
 		case <-changed:
 		case <-timeout.C:
@@ -248,8 +236,11 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 			return Start{}, ctx.Err()
 		}
 	}
-	slices.SortFunc(absent, inOrder)
-	s := start{position: position, at: time.Now().Add(b.ahead), absent: absent}
+	for _, m := range missing {
+		b.lost[m] = true
+		b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v and is skipped", m, b.opts.Wait))
+	}
+	s := start{Position: position, At: time.Now().Add(b.ahead), Absent: absent}
 	err := b.announce(ctx, s)
 	switch {
 	case ctx.Err() != nil:
@@ -261,24 +252,23 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 	return b.begin(ctx, s)
 }
 
-// missing returns the members that have not reached the position: those to wait for,
-// and those to skip. changed is closed when the result may differ.
-func (b *Barrier) missing(position int) (missing, gone []Member, changed chan struct{}) {
+// absent returns the members that have not reached the position; missing are those to
+// wait for. changed is closed when the result may differ.
+func (b *Barrier) absent(position int) (absent, missing []Member, changed chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range b.members {
+	for _, m := range b.others(b.members) {
 		p, ok := b.places[m]
-		switch there := ok && p.Position >= position && !p.Left; {
-		case m == b.opts.Self:
-		case there:
+		if ok && p.Position >= position && !p.Left {
 			delete(b.lost, m)
-		case ok && p.Left || b.lost[m]:
-			gone = append(gone, m)
-		default:
+			continue
+		}
+		absent = append(absent, m)
+		if !p.Left && !b.lost[m] {
 			missing = append(missing, m)
 		}
 	}
-	return missing, gone, b.changed
+	return absent, missing, b.changed
 }
 
 // follow waits for the leader's start.
@@ -290,14 +280,14 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 		s, changed := b.start, b.changed
 		b.mu.Unlock()
 		switch {
-		case s.position == position:
+		case s.Position == position:
 			delete(b.lost, leader)
 			return b.begin(ctx, s)
-		case s.position > position:
+		case s.Position > position:
 			// The leader skipped this member, or this cell.
 			delete(b.lost, leader)
 			return b.behind(s), nil
-		case s.left || b.lost[leader]:
+		case s.Left || b.lost[leader]:
 			return b.alone(position), nil
 		}
 		select {
@@ -314,7 +304,7 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 // begin waits for the start time.
 func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
-	if d := min(time.Until(s.at), b.ahead); d > 0 {
+	if d := min(time.Until(s.At), b.ahead); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -335,10 +325,10 @@ func (b *Barrier) started() start {
 // Leave removes this member from the barrier and stops the watch. done is true if the
 // member finished, and false if it failed.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
-	err := b.tell(ctx, func(p *Place) { p.Left, p.Done = true, done })
+	err := b.report(ctx, func(p *Place) { p.Left, p.Done = true, done })
 	if b.opts.Self == leader && err == nil {
 		s := b.started()
-		s.left = true
+		s.Left = true
 		err = b.announce(ctx, s)
 	}
 	b.cancel()
@@ -347,15 +337,4 @@ func (b *Barrier) Leave(ctx context.Context, done bool) error {
 		return nil // The successor owns the Lease.
 	}
 	return err
-}
-
-// inOrder sorts pods before writers.
-func inOrder(a, b Member) int {
-	switch {
-	case a.Writer == b.Writer:
-		return a.Index - b.Index
-	case a.Writer:
-		return 1
-	}
-	return -1
 }

@@ -2,6 +2,7 @@ package barrier
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,24 +12,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"watchlab/loadgen/source/cluster"
 )
 
-// Labels and annotations of the Leases of a run. All carry [cluster.RunLabel].
 const (
 	// MemberLabel holds the member, "pod-2" or "writer-0". The start Lease lacks it.
 	MemberLabel = "watchlab.dev/member"
-
-	positionAnnotation = "watchlab.dev/position"
-	playAnnotation     = "watchlab.dev/play"
-	playsAnnotation    = "watchlab.dev/plays"
-	leftAnnotation     = "watchlab.dev/left"
-	atAnnotation       = "watchlab.dev/at"
-	absentAnnotation   = "watchlab.dev/absent"
-
-	// Values of leftAnnotation.
-	leftDone, leftFailed = "done", "failed"
+	// barrierAnnotation holds a [Place] or, in the start Lease, a start, as JSON.
+	barrierAnnotation = "watchlab.dev/barrier"
 )
 
 // LeaseName returns the name of a member's Lease.
@@ -39,24 +32,39 @@ func LeaseName(run string, m Member) string {
 	return fmt.Sprintf("watchlab-%s-%d", run, m.Index)
 }
 
-// StartName returns the name of the start Lease.
-func StartName(run string) string { return "watchlab-" + run + "-start" }
+func startName(run string) string { return "watchlab-" + run + "-start" }
+
+// MarshalText returns the form of labels and annotations, such as "pod-2".
+func (m Member) MarshalText() ([]byte, error) {
+	return []byte(strings.Replace(m.String(), " ", "-", 1)), nil
+}
+
+// UnmarshalText parses the form of MarshalText.
+func (m *Member) UnmarshalText(text []byte) error {
+	kind, index, _ := strings.Cut(string(text), "-")
+	i, err := strconv.Atoi(index)
+	if err != nil || kind != "pod" && kind != "writer" {
+		return fmt.Errorf("no member of the barrier: %q", text)
+	}
+	*m = Member{Writer: kind == "writer", Index: i}
+	return nil
+}
 
 // Place is the progress of a member, as stored in its Lease.
 type Place struct {
-	Member
+	Member Member `json:"-"`
 	// Holder is the name of its pod. Attempt is the number of earlier processes with
 	// this Lease.
-	Holder  string
-	Attempt int
+	Holder  string `json:"-"`
+	Attempt int    `json:"-"`
 	// Position is the current play, or -1 before the first; Plays is the number of all
 	// plays. Play describes the current one.
-	Position, Plays int
-	Play            string
+	Position int    `json:"position"`
+	Plays    int    `json:"plays"`
+	Play     string `json:"play,omitempty"`
 	// Left: the member has left the barrier. Done: it left because it finished.
-	Left, Done bool
-	// Since is the time of the last update.
-	Since time.Time
+	Left bool `json:"left,omitempty"`
+	Done bool `json:"done,omitempty"`
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
@@ -74,40 +82,46 @@ func (p Place) String() string {
 
 // Read parses a member's Lease. It returns false for another Lease.
 func Read(l *coordinationv1.Lease) (Place, bool) {
-	kind, index, _ := strings.Cut(l.Labels[MemberLabel], "-")
-	i, err := strconv.Atoi(index)
-	if err != nil || kind != "pod" && kind != "writer" {
+	var p Place
+	if json.Unmarshal([]byte(l.Annotations[barrierAnnotation]), &p) != nil || p.Member.UnmarshalText([]byte(l.Labels[MemberLabel])) != nil {
 		return Place{}, false
 	}
-	position, err := strconv.Atoi(l.Annotations[positionAnnotation])
-	if err != nil {
-		return Place{}, false
-	}
-	p := Place{
-		Member: Member{Writer: kind == "writer", Index: i}, Position: position, Play: l.Annotations[playAnnotation],
-		Holder: value(l.Spec.HolderIdentity), Attempt: int(value(l.Spec.LeaseTransitions)),
-		Since: value(l.Spec.RenewTime).Time,
-	}
-	p.Plays, _ = strconv.Atoi(l.Annotations[playsAnnotation])
-	left := l.Annotations[leftAnnotation]
-	p.Left, p.Done = left != "", left == leftDone
+	p.Holder, p.Attempt = value(l.Spec.HolderIdentity), int(value(l.Spec.LeaseTransitions))
 	return p, true
 }
 
 // put writes the place into its Lease.
 func (p Place) put(l *coordinationv1.Lease) {
-	l.Annotations = map[string]string{
-		positionAnnotation: strconv.Itoa(p.Position), playsAnnotation: strconv.Itoa(p.Plays), playAnnotation: p.Play,
+	annotate(l, p.Holder, p)
+	l.Spec.LeaseTransitions = new(int32(p.Attempt))
+}
+
+// start is the content of the start Lease.
+type start struct {
+	// Position is the started position, or -1 before the first. At is the start time by
+	// the leader's clock. Absent are the skipped members.
+	Position int       `json:"position"`
+	At       time.Time `json:"at"`
+	Absent   []Member  `json:"absent,omitempty"`
+	// Left: the leader has left, so there are no further starts.
+	Left bool `json:"left,omitempty"`
+}
+
+// readStart parses the start Lease. It returns false for another Lease.
+func readStart(l *coordinationv1.Lease) (start, bool) {
+	var s start
+	err := json.Unmarshal([]byte(l.Annotations[barrierAnnotation]), &s)
+	return s, err == nil
+}
+
+// annotate writes the content of a Lease.
+func annotate(l *coordinationv1.Lease, holder string, content any) {
+	text, err := json.Marshal(content)
+	if err != nil {
+		panic(err) // Place and start have plain fields only.
 	}
-	if p.Left {
-		l.Annotations[leftAnnotation] = leftFailed
-	}
-	if p.Done {
-		l.Annotations[leftAnnotation] = leftDone
-	}
-	now := metav1.NowMicro()
-	l.Spec.RenewTime = &now
-	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &p.Holder, new(int32(p.Attempt))
+	l.Annotations = map[string]string{barrierAnnotation: string(text)}
+	l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, new(metav1.NowMicro())
 }
 
 // value returns *p, or the zero value for nil.
@@ -118,194 +132,119 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// start is the content of the start Lease.
-type start struct {
-	// position is the started position, or -1 before the first. at is the start time by
-	// the leader's clock. absent are the skipped members.
-	position int
-	at       time.Time
-	absent   []Member
-	// left: the leader has left, so there are no further starts.
-	left bool
-}
-
-// readStart parses the start Lease. It returns false for another Lease.
-func readStart(l *coordinationv1.Lease) (start, bool) {
-	position, err := strconv.Atoi(l.Annotations[positionAnnotation])
-	if err != nil {
-		return start{}, false
-	}
-	at, err := time.Parse(time.RFC3339Nano, l.Annotations[atAnnotation])
-	if err != nil {
-		return start{}, false
-	}
-	s := start{position: position, at: at, left: l.Annotations[leftAnnotation] != ""}
-	for _, text := range strings.Fields(l.Annotations[absentAnnotation]) {
-		kind, index, _ := strings.Cut(text, "-")
-		if i, err := strconv.Atoi(index); err == nil {
-			s.absent = append(s.absent, Member{Writer: kind == "writer", Index: i})
-		}
-	}
-	return s, true
-}
-
-func (s start) put(l *coordinationv1.Lease, holder string) {
-	absent := make([]string, len(s.absent))
-	for i, m := range s.absent {
-		absent[i] = label(m)
-	}
-	l.Annotations = map[string]string{
-		positionAnnotation: strconv.Itoa(s.position), atAnnotation: s.at.Format(time.RFC3339Nano),
-		absentAnnotation: strings.Join(absent, " "),
-	}
-	if s.left {
-		l.Annotations[leftAnnotation] = leftDone
-	}
-	now := metav1.NowMicro()
-	l.Spec.RenewTime, l.Spec.HolderIdentity = &now, &holder
-}
-
-// label returns the text form of a member in labels and annotations.
-func label(m Member) string {
-	if m.Writer {
-		return "writer-" + strconv.Itoa(m.Index)
-	}
-	return "pod-" + strconv.Itoa(m.Index)
-}
-
 // take creates this member's Lease, or takes it over from its predecessor.
 func (b *Barrier) take(ctx context.Context) error {
 	o := b.opts
 	p := Place{Member: o.Self, Holder: o.Holder, Position: -1, Plays: o.Plays}
 	sent := false
-	return b.try(ctx, "join", func(ctx context.Context) error {
-		l, err := b.leases.Get(ctx, LeaseName(o.Run, o.Self), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			l = b.lease(LeaseName(o.Run, o.Self))
-			l.Labels[MemberLabel] = label(o.Self)
-			p.put(l)
-			sent = true
-			l, err = b.leases.Create(ctx, l, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				return errAgain
-			}
-		case err == nil:
-			before, _ := Read(l)
-			if p.Attempt = before.Attempt + 1; sent && before.Holder == o.Holder {
+	l, err := b.write(ctx, "join", LeaseName(o.Run, o.Self), nil, func(l *coordinationv1.Lease, exists bool) error {
+		if before, _ := Read(l); exists {
+			p.Attempt = before.Attempt + 1
+			if sent && before.Holder == o.Holder {
 				// This process wrote the Lease, but the response was lost.
 				p.Attempt = before.Attempt
 			}
-			p.put(l)
-			sent = true
-			l, err = b.leases.Update(ctx, l, metav1.UpdateOptions{})
-			if apierrors.IsConflict(err) {
-				return errAgain
-			}
 		}
-		if err == nil {
-			b.own, b.attempt = l, p.Attempt
-		}
+		member, err := o.Self.MarshalText()
+		l.Labels[MemberLabel], sent = string(member), true
+		p.put(l)
 		return err
 	})
+	b.own, b.attempt = l, p.Attempt
+	return err
 }
 
-func (b *Barrier) lease(name string) *coordinationv1.Lease {
+// report updates this member's Lease.
+func (b *Barrier) report(ctx context.Context, edit func(*Place)) error {
+	p, _ := Read(b.own)
+	edit(&p)
+	l, err := b.write(ctx, "report its position", b.own.Name, b.own, func(l *coordinationv1.Lease, exists bool) error {
+		switch other, ok := Read(l); {
+		case !exists:
+			return fmt.Errorf("%w: the Lease of %v was deleted", ErrReplaced, b.opts.Self)
+		case !ok || other.Holder != p.Holder || other.Attempt != p.Attempt:
+			return fmt.Errorf("%w: %s owns the Lease of %v", ErrReplaced, other.Holder, b.opts.Self)
+		}
+		p.put(l)
+		return nil
+	})
+	if err == nil {
+		b.own = l
+	}
+	return err
+}
+
+// announce writes a start. It keeps a later start, written by a successor.
+func (b *Barrier) announce(ctx context.Context, s start) error {
+	_, err := b.write(ctx, "announce the start", startName(b.opts.Run), nil, func(l *coordinationv1.Lease, _ bool) error {
+		if before, ok := readStart(l); ok && before.Position > s.Position {
+			return fmt.Errorf("%w: %s has started play %d", ErrReplaced, value(l.Spec.HolderIdentity), before.Position+1)
+		}
+		annotate(l, b.opts.Holder, s)
+		return nil
+	})
+	return err
+}
+
+// requestLimit is the timeout of one attempt.
+const requestLimit = 10 * time.Second
+
+// write creates or updates a Lease and returns it. edit receives the known version of
+// the Lease; without one, and after an error, the version of the API server. write
+// retries until it succeeds or Wait has passed. The error is that of edit or ctx, or the
+// last one of the API server.
+func (b *Barrier) write(ctx context.Context, what, name string, known *coordinationv1.Lease, edit func(l *coordinationv1.Lease, exists bool) error) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.Wait)
+	defer cancel()
+	attempt := func(ctx context.Context) (*coordinationv1.Lease, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestLimit)
+		defer cancel()
+		l := known.DeepCopy()
+		known = nil
+		if l == nil {
+			var err error
+			if l, err = b.leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+				l = b.newLease(name)
+				if err := edit(l, false); err != nil {
+					return nil, err
+				}
+				return b.leases.Create(ctx, l, metav1.CreateOptions{})
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		if err := edit(l, true); err != nil {
+			return nil, err
+		}
+		return b.leases.Update(ctx, l, metav1.UpdateOptions{})
+	}
+	var written *coordinationv1.Lease
+	var last error
+	backoff := wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 5, Cap: 4 * time.Second}
+	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		written, last = attempt(ctx)
+		for ctx.Err() == nil && (apierrors.IsConflict(last) || apierrors.IsAlreadyExists(last)) {
+			written, last = attempt(ctx) // At once, with the new version.
+		}
+		if errors.Is(last, ErrReplaced) || apierrors.IsForbidden(last) || apierrors.IsUnauthorized(last) || apierrors.IsInvalid(last) || apierrors.IsBadRequest(last) {
+			return false, last // A retry cannot help.
+		}
+		return last == nil, nil
+	})
+	switch {
+	case err == nil, errors.Is(last, ErrReplaced):
+		return written, last
+	case last == nil:
+		last = err // ctx had ended before the first attempt.
+	}
+	return nil, fmt.Errorf("barrier: %v could not %s: %w", b.opts.Self, what, last)
+}
+
+func (b *Barrier) newLease(name string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: name,
 		Labels: map[string]string{
 			"app.kubernetes.io/name": "watchlab", "app.kubernetes.io/component": "barrier", cluster.RunLabel: b.opts.Run,
 		},
 	}}
-}
-
-// tell updates this member's Lease.
-func (b *Barrier) tell(ctx context.Context, edit func(*Place)) error {
-	p, _ := Read(b.own)
-	edit(&p)
-	return b.try(ctx, "report its position", func(ctx context.Context) error {
-		l := b.own.DeepCopy()
-		p.put(l)
-		updated, err := b.leases.Update(ctx, l, metav1.UpdateOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%w: the Lease of %v was deleted", ErrReplaced, b.opts.Self)
-		case apierrors.IsConflict(err):
-			// Either this process wrote the Lease and the response was lost, or another
-			// process wrote it.
-			now, err := b.leases.Get(ctx, l.Name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if other, ok := Read(now); !ok || other.Holder != p.Holder || other.Attempt != p.Attempt {
-				return fmt.Errorf("%w: %s owns the Lease of %v", ErrReplaced, other.Holder, b.opts.Self)
-			}
-			b.own = now
-			return errAgain
-		case err == nil:
-			b.own = updated
-		}
-		return err
-	})
-}
-
-// announce writes a start. It keeps a later start, written by a successor.
-func (b *Barrier) announce(ctx context.Context, s start) error {
-	o := b.opts
-	return b.try(ctx, "announce the start", func(ctx context.Context) error {
-		l, err := b.leases.Get(ctx, StartName(o.Run), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			l = b.lease(StartName(o.Run))
-			s.put(l, o.Holder)
-			_, err = b.leases.Create(ctx, l, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				return errAgain
-			}
-		case err == nil:
-			if before, ok := readStart(l); ok && before.position > s.position {
-				return fmt.Errorf("%w: %s has started play %d", ErrReplaced, value(l.Spec.HolderIdentity), before.position+1)
-			}
-			s.put(l, o.Holder)
-			_, err = b.leases.Update(ctx, l, metav1.UpdateOptions{})
-			if apierrors.IsConflict(err) {
-				return errAgain
-			}
-		}
-		return err
-	})
-}
-
-// errAgain requests an immediate retry.
-var errAgain = errors.New("concurrent write")
-
-// requestLimit is the timeout of one attempt.
-const requestLimit = 10 * time.Second
-
-// try retries do until it succeeds or Wait has passed. The error is that of ctx, wraps
-// [ErrReplaced], or is the last one of do.
-func (b *Barrier) try(ctx context.Context, what string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.Wait)
-	defer cancel()
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 4*time.Second) {
-		attempt, done := context.WithTimeout(ctx, requestLimit)
-		err := do(attempt)
-		done()
-		switch {
-		case err == nil || errors.Is(err, ErrReplaced):
-			return err
-		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-			// A retry cannot help.
-			return fmt.Errorf("barrier: %v could not %s: %w", b.opts.Self, what, err)
-		case errors.Is(err, errAgain):
-			pause = 10 * time.Millisecond
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return fmt.Errorf("barrier: %v could not %s: %w", b.opts.Self, what, err)
-		}
-	}
 }

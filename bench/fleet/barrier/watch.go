@@ -23,7 +23,7 @@ func (b *Barrier) watch(ctx context.Context) {
 		if b.opts.Self == leader {
 			opts.LabelSelector = labels.Set{cluster.RunLabel: b.opts.Run}.String()
 		} else {
-			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, StartName(b.opts.Run)).String()
+			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, startName(b.opts.Run)).String()
 		}
 	}
 	lw := &cache.ListWatch{
@@ -72,9 +72,9 @@ func (h heard) take(leases []any) error {
 		if !ok || l.Labels[cluster.RunLabel] != h.b.opts.Run {
 			continue
 		}
-		if l.Name == StartName(h.b.opts.Run) {
+		if l.Name == startName(h.b.opts.Run) {
 			// A resumed watch may deliver an older start.
-			if s, ok := readStart(l); ok && s.position >= h.b.start.position {
+			if s, ok := readStart(l); ok && s.Position >= h.b.start.Position {
 				h.b.start = s
 			}
 		} else if p, ok := Read(l); ok {
