@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 
 	"watchlab/scripts/deploy"
 )
@@ -48,7 +46,7 @@ func Overlays() []string {
 }
 
 // Build returns the objects of a run in the order of their application: the namespace
-// first, Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or
+// first, then the ConfigMap that claims the name of the run, Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or
 // [ErrOverlay].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
@@ -56,7 +54,7 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	}
 	objects, err := s.kustomize()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w %q: %w", ErrOverlay, s.Overlay, err)
 	}
 	for _, u := range objects {
 		if err := s.edit(u); err != nil {
@@ -66,21 +64,28 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if s.Plan.Mode == ModeSharedServer {
 		objects = append(objects, s.token())
 	}
+	// Objects come after those that they refer to.
+	ref := s.Ref()
+	rank := func(u *unstructured.Unstructured) int {
+		switch kind := u.GetKind(); {
+		case kind == "Namespace":
+			return 0
+		case ref.isClaim(u):
+			return 1
+		case kind == "Deployment":
+			return 3
+		case kind == "Job":
+			return 4
+		}
+		return 2
+	}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	return objects, nil
 }
 
-// rank orders objects after those that they refer to.
-func rank(u *unstructured.Unstructured) int {
-	switch u.GetKind() {
-	case "Namespace":
-		return 0
-	case "Deployment":
-		return 2
-	case "Job":
-		return 3
-	}
-	return 1
+// isClaim reports whether u is the ConfigMap of the run, which claims its name.
+func (r Ref) isClaim(u *unstructured.Unstructured) bool {
+	return u.GetKind() == "ConfigMap" && u.GetName() == r.object("")
 }
 
 // kustomize builds the manifests.
@@ -94,10 +99,6 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	// Components are added to the base, so that the overlay patches their pods, too.
-	if err := compose(memory, s.components()); err != nil {
-		return nil, err
-	}
 	dir := baseDir
 	switch {
 	case s.Overlay == "":
@@ -105,23 +106,38 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 		dir = path.Join(overlaysDir, s.Overlay)
 	default:
 		dir = ownOverlay
-		if err := s.loadOverlay(memory); err != nil {
+		if _, err := os.Stat(filepath.Join(s.Overlay, kustomization)); err != nil {
+			return nil, fmt.Errorf("neither one of %s nor a directory with a %s", strings.Join(Overlays(), ", "), kustomization)
+		}
+		if err := load(memory, os.DirFS(s.Overlay), ownOverlay); err != nil {
+			return nil, err
+		}
+	}
+	// Components are added to the base, so that the overlay patches their pods, too.
+	if names := s.components(); len(names) > 0 {
+		file := path.Join(baseDir, kustomization)
+		base, err := memory.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		list := "\ncomponents:\n- ../components/" + strings.Join(names, "\n- ../components/") + "\n"
+		if err := memory.WriteFile(file, append(base, list...)); err != nil {
 			return nil, err
 		}
 	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(memory, dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: %w", ErrOverlay, s.Overlay, err)
+		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	for _, r := range built.Resources() {
 		data, err := r.MarshalJSON()
 		if err != nil {
-			return nil, fmt.Errorf("%w %q: %w", ErrOverlay, s.Overlay, err)
+			return nil, err
 		}
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(data); err != nil {
-			return nil, fmt.Errorf("%w %q: %w", ErrOverlay, s.Overlay, err)
+			return nil, err
 		}
 		objects = append(objects, u)
 	}
@@ -148,42 +164,6 @@ func (s Spec) components() []string {
 		names = append(names, "podmonitor")
 	}
 	return names
-}
-
-// compose adds components to the base.
-func compose(memory filesys.FileSystem, components []string) error {
-	if len(components) == 0 {
-		return nil
-	}
-	file := path.Join(baseDir, kustomization)
-	data, err := memory.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	var base map[string]any
-	if err := yaml.Unmarshal(data, &base); err != nil {
-		return err
-	}
-	var paths []string
-	for _, c := range components {
-		paths = append(paths, "../components/"+c)
-	}
-	base["components"] = paths
-	if data, err = json.Marshal(base); err != nil { // JSON is YAML.
-		return err
-	}
-	return memory.WriteFile(file, data)
-}
-
-// loadOverlay reads the user's overlay.
-func (s Spec) loadOverlay(memory filesys.FileSystem) error {
-	if _, err := os.Stat(filepath.Join(s.Overlay, kustomization)); err != nil {
-		return fmt.Errorf("%w: %q is neither one of %s nor a directory with a %s", ErrOverlay, s.Overlay, strings.Join(Overlays(), ", "), kustomization)
-	}
-	if err := load(memory, os.DirFS(s.Overlay), ownOverlay); err != nil {
-		return fmt.Errorf("%w: %w", ErrOverlay, err)
-	}
-	return nil
 }
 
 // maxOverlay limits the size of a user's overlay in bytes, in case of a wrong

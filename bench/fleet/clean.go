@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Resources of a run in the order of deletion. Jobs come first, as they create pods.
@@ -23,17 +24,20 @@ var (
 		{Version: "v1", Resource: "pods"},
 		{Version: "v1", Resource: "services"},
 		{Version: "v1", Resource: "secrets"},
-		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		leases,
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 		{Version: "v1", Resource: "serviceaccounts"},
 	}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
+	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
 	// ofCluster are the cluster-scoped resources.
 	ofCluster = []schema.GroupVersionResource{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		clusterRoles,
 	}
 	// shared are the resources that all runs of a namespace share.
 	shared = []schema.GroupVersionResource{
@@ -75,12 +79,9 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 		return f.noRun(ref, runs)
 	}
 	plan, err := f.plan(ctx, ref)
-	switch {
-	case errors.Is(err, ErrNoRun), errors.Is(err, ErrPlan):
-		// Without a plan there are no writers to clean up: an earlier Clean deletes the
-		// plan last.
-		plan = Plan{}
-	case err != nil:
+	// Without a plan there are no writers to clean up: an earlier Clean deletes the plan
+	// last.
+	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrPlan) {
 		return err
 	}
 	for _, r := range ofRun {
@@ -89,16 +90,25 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 		}
 	}
 	// Running pods may still write the objects deleted below.
-	if err := f.gone(ctx, pods, ref.Namespace, ref.selector()); err != nil {
+	if err := poll(ctx, "pods of "+ref.String(), func(ctx context.Context) (bool, error) {
+		pod, err := f.first(ctx, pods, ref.Namespace, ref.selector())
+		return pod == nil, err
+	}); err != nil {
 		return err
 	}
-	if plan.Mode == ModeCluster {
-		if err := f.removeWritten(ctx, ref, plan); err != nil {
+	if err == nil && plan.Mode == ModeCluster {
+		// The objects of the writers, then their cluster-scoped rights.
+		if err := f.removeNamespaces(ctx, plan.WrittenBy()); err != nil {
 			return err
+		}
+		for _, r := range ofCluster {
+			if err := f.remove(ctx, r, "", ref.selector()+","+NamespaceLabel+"="+ref.Namespace); err != nil {
+				return err
+			}
 		}
 	}
 	// Pods may have written Leases during shutdown.
-	for _, r := range []schema.GroupVersionResource{{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, configMaps} {
+	for _, r := range []schema.GroupVersionResource{leases, configMaps} {
 		if err := f.remove(ctx, r, ref.Namespace, ref.selector()); err != nil {
 			return err
 		}
@@ -112,19 +122,6 @@ func (f *Fleet) noRun(ref Ref, runs []string) error {
 		have = "have " + strings.Join(runs, ", ")
 	}
 	return fmt.Errorf("%w: %s (%s)", ErrNoRun, ref, have)
-}
-
-// removeWritten deletes the objects of the writers, then their cluster-scoped rights.
-func (f *Fleet) removeWritten(ctx context.Context, ref Ref, plan Plan) error {
-	if err := f.remove(ctx, namespaces, "", plan.WrittenBy()); err != nil {
-		return err
-	}
-	for _, r := range ofCluster {
-		if err := f.remove(ctx, r, "", ref.selector()+","+NamespaceLabel+"="+ref.Namespace); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // CleanAll deletes all runs of a namespace, their shared objects and the results
@@ -162,12 +159,11 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	if ns.Labels[nameLabel] != appName {
 		return nil
 	}
-	uid := ns.UID
-	err = f.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err = f.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	return poll(ctx, "namespace "+namespace, func() (bool, error) {
+	return poll(ctx, "namespace "+namespace, func(ctx context.Context) (bool, error) {
 		_, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
@@ -176,20 +172,21 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	})
 }
 
-// remove deletes the selected objects with one request. For namespaces it sends one
-// request each, because the API server has no collection delete for them.
+// remove deletes the selected objects with one request.
 func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
-	client := f.metadata.Resource(r).Namespace(namespace)
-	background := metav1.DeletePropagationBackground
-	selected := metav1.ListOptions{LabelSelector: selector}
-	if r != namespaces {
-		err := client.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, selected)
-		if err != nil && !apierrors.IsNotFound(err) { // The cluster may lack the kind.
-			return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
-		}
-		return nil
+	err := f.metadata.Resource(r).Namespace(namespace).DeleteCollection(ctx,
+		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{LabelSelector: selector})
+	if err != nil && !apierrors.IsNotFound(err) { // The cluster may lack the kind.
+		return fmt.Errorf("fleet: cleaning up %s: %w", r.Resource, err)
 	}
-	list, err := client.List(ctx, selected)
+	return nil
+}
+
+// removeNamespaces deletes the selected namespaces with one request each, because the
+// API server has no collection delete for them.
+func (f *Fleet) removeNamespaces(ctx context.Context, selector string) error {
+	client := f.client.CoreV1().Namespaces()
+	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("fleet: cleaning up: %w", err)
 	}
@@ -203,30 +200,14 @@ func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, names
 	return errors.Join(errs...)
 }
 
-// gone waits until no selected object is left.
-func (f *Fleet) gone(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
-	return poll(ctx, r.Resource+" of "+selector, func() (bool, error) {
-		list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
-		return err == nil && len(list.Items) == 0, err
-	})
-}
-
-// poll calls over every 500 ms until it returns true or ctx ends.
-func poll(ctx context.Context, what string, over func() (bool, error)) error {
-	tick := time.NewTicker(time.Second / 2)
-	defer tick.Stop()
-	for {
-		done, err := over()
-		if err != nil {
-			return fmt.Errorf("fleet: cleaning up: %w", err)
-		}
-		if done {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("fleet: cleaning up: %s: still there: %w", what, ctx.Err())
-		}
+// poll calls gone every 500 ms until it returns true or ctx ends.
+func poll(ctx context.Context, what string, gone wait.ConditionWithContextFunc) error {
+	err := wait.PollUntilContextCancel(ctx, time.Second/2, true, gone)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("fleet: cleaning up: %s: still there: %w", what, err)
 	}
+	return fmt.Errorf("fleet: cleaning up: %w", err)
 }

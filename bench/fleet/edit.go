@@ -26,7 +26,7 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 	}
 	switch ref := s.Ref(); u.GroupVersionKind().GroupKind().String() {
 	case "ConfigMap":
-		if u.GetName() == ref.object("") {
+		if ref.isClaim(u) {
 			return typed(u, s.editPlan)
 		}
 	case "Job.batch":
@@ -113,16 +113,13 @@ func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	if err != nil {
 		return err
 	}
-	m.Data, m.BinaryData = map[string]string{planName: string(plan)}, nil
+	m.Data, m.BinaryData = map[string]string{planName: string(plan)}, map[string][]byte{}
 	for name, data := range s.Files {
 		if utf8.Valid(data) {
 			m.Data[name] = string(data)
-			continue
+		} else {
+			m.BinaryData[name] = data
 		}
-		if m.BinaryData == nil {
-			m.BinaryData = map[string][]byte{}
-		}
-		m.BinaryData[name] = data
 	}
 	return nil
 }
@@ -141,20 +138,20 @@ func (s Spec) editJob(j *batchv1.Job) error {
 		}
 		*most = min(*most, n)
 	}
-	j.Spec.Completions = &n
 	// The barrier needs all pods at the same time.
-	parallel := n
-	j.Spec.Parallelism = &parallel
-	return s.editPod(&j.Spec.Template.Spec)
+	j.Spec.Completions, j.Spec.Parallelism = &n, new(n)
+	_, err := s.editPod(&j.Spec.Template.Spec)
+	return err
 }
 
 // containerName is the container of the command.
 const containerName = "watchlab"
 
-func (s Spec) editPod(p *corev1.PodSpec) error {
+// editPod sets image and results directory of the command's container and returns it.
+func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {
 	i := slices.IndexFunc(p.Containers, func(c corev1.Container) bool { return c.Name == containerName })
 	if i < 0 {
-		return fmt.Errorf("no container %s", containerName)
+		return nil, fmt.Errorf("no container %s", containerName)
 	}
 	c := &p.Containers[i]
 	if s.Image != "" {
@@ -167,7 +164,7 @@ func (s Spec) editPod(p *corev1.PodSpec) error {
 			}
 		}
 	}
-	return nil
+	return c, nil
 }
 
 // editServer configures the simulated API server to start the storm when all pods
@@ -176,17 +173,14 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	if d.Name != s.Ref().object(serverSuffix) {
 		return nil
 	}
-	if err := s.editPod(&d.Spec.Template.Spec); err != nil {
+	c, err := s.editPod(&d.Spec.Template.Spec)
+	if err != nil {
 		return err
 	}
-	for i := range d.Spec.Template.Spec.Containers {
-		if c := &d.Spec.Template.Spec.Containers[i]; c.Name == containerName {
-			c.Args = slices.Concat([]string{
-				"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--token-file=" + TokenFile,
-				fmt.Sprintf("--start=watches:%d", s.Plan.Pods), "--repeat=forever",
-			}, s.Serve)
-		}
-	}
+	c.Args = slices.Concat([]string{
+		"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--token-file=" + TokenFile,
+		fmt.Sprintf("--start=watches:%d", s.Plan.Pods), "--repeat=forever",
+	}, s.Serve)
 	return nil
 }
 

@@ -1,15 +1,18 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -43,25 +46,18 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	v, opts := objects{plan: plan}, metav1.ListOptions{LabelSelector: ref.selector()}
-	jobs, err := f.client.BatchV1().Jobs(ref.Namespace).List(ctx, opts)
-	if err != nil {
+	opts := metav1.ListOptions{LabelSelector: ref.selector()}
+	jobs, jobsErr := f.client.BatchV1().Jobs(ref.Namespace).List(ctx, opts)
+	pods, podsErr := f.client.CoreV1().Pods(ref.Namespace).List(ctx, opts)
+	leases, leasesErr := f.client.CoordinationV1().Leases(ref.Namespace).List(ctx, opts)
+	maps, mapsErr := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, opts)
+	if err := cmp.Or(jobsErr, podsErr, leasesErr, mapsErr); err != nil {
 		return State{}, fmt.Errorf("fleet: %w", err)
 	}
-	pods, err := f.client.CoreV1().Pods(ref.Namespace).List(ctx, opts)
-	if err != nil {
-		return State{}, fmt.Errorf("fleet: %w", err)
-	}
-	leases, err := f.client.CoordinationV1().Leases(ref.Namespace).List(ctx, opts)
-	if err != nil {
-		return State{}, fmt.Errorf("fleet: %w", err)
-	}
-	maps, err := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, opts)
-	if err != nil {
-		return State{}, fmt.Errorf("fleet: %w", err)
-	}
-	v.jobs, v.pods, v.leases, v.maps = pointers(jobs.Items), pointers(pods.Items), pointers(leases.Items), pointers(maps.Items)
-	return v.state(ref), nil
+	return objects{
+		plan: plan,
+		jobs: pointers(jobs.Items), pods: pointers(pods.Items), leases: pointers(leases.Items), maps: pointers(maps.Items),
+	}.state(ref), nil
 }
 
 func pointers[T any](items []T) []*T {
@@ -81,18 +77,47 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	if err != nil {
 		return State{}, err
 	}
-	w := f.watch(ref, warn)
-	defer w.stop()
-	if !w.synced(ctx) {
+	selected := func(opts *metav1.ListOptions) { opts.LabelSelector = ref.selector() }
+	typed := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(selected))
+	meta := metadatainformer.NewFilteredSharedInformerFactory(f.metadata, 0, ref.Namespace, selected)
+	jobs, pods, leases, maps := typed.Batch().V1().Jobs(), typed.Core().V1().Pods(), typed.Coordination().V1().Leases(), meta.ForResource(configMaps)
+
+	changed := make(chan struct{}, 1)
+	change := func(any) {
+		select {
+		case changed <- struct{}{}:
+		default: // A change is pending.
+		}
+	}
+	var synced []cache.InformerSynced
+	for _, i := range []cache.SharedIndexInformer{jobs.Informer(), pods.Informer(), leases.Informer(), maps.Informer()} {
+		// Both fail only after the informer has started.
+		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			// After these errors, the informer lists again.
+			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, context.Canceled) {
+				warn(err)
+			}
+		})
+		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: change, UpdateFunc: func(_, o any) { change(o) }, DeleteFunc: change})
+		synced = append(synced, i.HasSynced)
+	}
+	stop := make(chan struct{})
+	typed.Start(stop)
+	meta.Start(stop)
+	defer func() {
+		close(stop)
+		typed.Shutdown()
+		meta.Shutdown()
+	}()
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return State{Ref: ref, Plan: plan}, ctx.Err()
 	}
 	var last State
 	for {
-		v, err := w.objects()
-		if err != nil {
-			return last, fmt.Errorf("fleet: %w", err)
+		v := objects{
+			plan: plan, jobs: stored[batchv1.Job](jobs), pods: stored[corev1.Pod](pods),
+			leases: stored[coordinationv1.Lease](leases), maps: stored[metav1.PartialObjectMetadata](maps),
 		}
-		v.plan = plan
 		if now := v.state(ref); !reflect.DeepEqual(now, last) {
 			last = now
 			show(last)
@@ -101,7 +126,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 			return last, nil
 		}
 		select {
-		case <-w.changed:
+		case <-changed:
 		case <-ctx.Done():
 			return last, ctx.Err()
 		}
@@ -116,94 +141,11 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 // moment is the interval in which Follow merges changes.
 const moment = 200 * time.Millisecond
 
-// watched are the informers of Follow.
-type watched struct {
-	informers []cache.SharedIndexInformer
-	changed   chan struct{}
-	halt      chan struct{}
-	shutdown  []func()
-}
-
-func (f *Fleet) watch(ref Ref, warn func(error)) *watched {
-	w := &watched{changed: make(chan struct{}, 1), halt: make(chan struct{})}
-	limit := func(opts *metav1.ListOptions) { opts.LabelSelector = ref.selector() }
-	typed := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(limit))
-	meta := metadatainformer.NewFilteredSharedInformerFactory(f.metadata, 0, ref.Namespace, limit)
-	w.informers = []cache.SharedIndexInformer{
-		typed.Batch().V1().Jobs().Informer(),
-		typed.Core().V1().Pods().Informer(),
-		typed.Coordination().V1().Leases().Informer(),
-		meta.ForResource(configMaps).Informer(),
+// stored returns the objects in the cache of an informer.
+func stored[T any](i interface{ Informer() cache.SharedIndexInformer }) []*T {
+	var all []*T
+	for _, o := range i.Informer().GetStore().List() {
+		all = append(all, o.(*T)) // The informer decodes only T.
 	}
-	for _, i := range w.informers {
-		// Both fail only after the informer has started.
-		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			if !passing(err) {
-				warn(err)
-			}
-		})
-		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { w.touch() },
-			UpdateFunc: func(any, any) { w.touch() },
-			DeleteFunc: func(any) { w.touch() },
-		})
-	}
-	typed.Start(w.halt)
-	meta.Start(w.halt)
-	w.shutdown = []func(){typed.Shutdown, meta.Shutdown}
-	return w
-}
-
-// passing reports whether a watch ended normally. The informer then lists again.
-func passing(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, context.Canceled)
-}
-
-func (w *watched) touch() {
-	select {
-	case w.changed <- struct{}{}:
-	default: // A change is pending.
-	}
-}
-
-// synced waits for the initial lists and reports success.
-func (w *watched) synced(ctx context.Context) bool {
-	var synced []cache.InformerSynced
-	for _, i := range w.informers {
-		synced = append(synced, i.HasSynced)
-	}
-	return cache.WaitForCacheSync(ctx.Done(), synced...)
-}
-
-func (w *watched) stop() {
-	close(w.halt)
-	for _, shutdown := range w.shutdown {
-		shutdown()
-	}
-}
-
-// objects returns the current objects.
-func (w *watched) objects() (objects, error) {
-	var v objects
-	var errs []error
-	each := func(at int, take func(runtime.Object) bool) {
-		for _, o := range w.informers[at].GetStore().List() {
-			if r, ok := o.(runtime.Object); !ok || !take(r) {
-				errs = append(errs, fmt.Errorf("unexpected object %T", o))
-			}
-		}
-	}
-	each(0, func(o runtime.Object) bool { return add(&v.jobs, o) })
-	each(1, func(o runtime.Object) bool { return add(&v.pods, o) })
-	each(2, func(o runtime.Object) bool { return add(&v.leases, o) })
-	each(3, func(o runtime.Object) bool { return add(&v.maps, o) })
-	return v, errors.Join(errs...)
-}
-
-func add[T any](to *[]*T, o any) bool {
-	t, ok := o.(*T)
-	if ok {
-		*to = append(*to, t)
-	}
-	return ok
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,51 +33,36 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	if err != nil {
 		return err
 	}
-	if objects, err = f.spareNamespace(ctx, s, objects); err != nil {
+	ref := s.Ref()
+	if !slices.ContainsFunc(objects, ref.isClaim) {
+		return fmt.Errorf("%w %q: ConfigMap %s is missing", ErrOverlay, s.Overlay, ref.object(""))
+	}
+	foreign, err := f.foreignNamespace(ctx, s.Namespace)
+	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	if err := f.nameFree(ctx, s); err != nil {
 		return err
 	}
-	ref := s.Ref()
-	isClaim := func(u *unstructured.Unstructured) bool {
-		return u.GetKind() == "ConfigMap" && u.GetName() == ref.object("")
-	}
-	// Order: namespace, ConfigMap (the claim), the rest.
-	var first, rest []*unstructured.Unstructured
-	for _, u := range objects {
-		if u.GetKind() == "Namespace" || isClaim(u) {
-			first = append(first, u)
-		} else {
-			rest = append(rest, u)
-		}
-	}
 	claimed := false
-	for _, u := range first {
-		if !isClaim(u) {
-			if err := f.apply(ctx, u); err != nil {
-				return err
-			}
+	for _, u := range objects {
+		claim := ref.isClaim(u)
+		if foreign && u.GetKind() == "Namespace" && u.GetName() == s.Namespace {
 			continue
 		}
-		if err := f.create(ctx, u); err != nil {
-			if apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("%w: %s", ErrExists, ref)
-			}
-			return err
-		}
-		claimed = true
-	}
-	if !claimed {
-		return fmt.Errorf("%w %q: ConfigMap %s is missing", ErrOverlay, s.Overlay, ref.object(""))
-	}
-	for _, u := range rest {
-		if err := f.apply(ctx, u); err != nil {
+		err := f.apply(ctx, u, claim)
+		switch {
+		case claim && apierrors.IsAlreadyExists(err):
+			return fmt.Errorf("%w: %s", ErrExists, ref)
+		case err != nil && claimed:
 			// This run owns the claim, so all objects of the run are its own.
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 			defer cancel()
 			return errors.Join(err, f.Clean(clean, ref))
+		case err != nil:
+			return err
 		}
+		claimed = claimed || claim
 	}
 	return nil
 }
@@ -84,101 +70,82 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 // undoLimit is the timeout for deleting a run that failed to start.
 const undoLimit = time.Minute
 
-// spareNamespace removes the Namespace from objects if it exists with another owner.
-func (f *Fleet) spareNamespace(ctx context.Context, s Spec, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
-	ns, err := f.client.CoreV1().Namespaces().Get(ctx, s.Namespace, metav1.GetOptions{})
+// foreignNamespace reports whether the namespace exists with another owner.
+func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error) {
+	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return objects, nil
+		return false, nil
 	case err != nil:
-		return nil, err
+		return false, err
 	case ns.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("namespace %s is being deleted", s.Namespace)
-	case ns.Labels[nameLabel] == appName:
-		return objects, nil
+		return false, fmt.Errorf("namespace %s is being deleted", name)
 	}
-	var kept []*unstructured.Unstructured
-	for _, u := range objects {
-		if u.GetKind() != "Namespace" || u.GetName() != s.Namespace {
-			kept = append(kept, u)
-		}
-	}
-	return kept, nil
+	return ns.Labels[nameLabel] != appName, nil
 }
 
 // nameFree rejects the name of a run with remaining objects. In mode cluster, writers
 // use cluster-scoped objects, so the name must be free in all namespaces.
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	ref := s.Ref()
-	left, err := f.client.CoreV1().ConfigMaps(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: ref.selector(), Limit: 1})
-	if err != nil {
+	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
+	switch {
+	case err != nil:
 		return fmt.Errorf("fleet: %w", err)
-	}
-	if len(left.Items) > 0 {
+	case left != nil:
 		return fmt.Errorf("%w: %s", ErrExists, ref)
-	}
-	if s.Plan.Mode != ModeCluster {
+	case s.Plan.Mode != ModeCluster:
 		return nil
 	}
-	roles, err := f.client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: ref.selector(), Limit: 1})
+	role, err := f.first(ctx, clusterRoles, "", ref.selector())
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if len(roles.Items) > 0 {
+	if role != nil {
 		return fmt.Errorf("%w: %s in namespace %s; mode %s uses a name for the whole cluster",
-			ErrExists, ref.Run, roles.Items[0].Labels[NamespaceLabel], ModeCluster)
+			ErrExists, ref.Run, role.Labels[NamespaceLabel], ModeCluster)
 	}
-	spaces, err := f.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: s.Plan.WrittenBy(), Limit: 1})
+	space, err := f.first(ctx, namespaces, "", s.Plan.WrittenBy())
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if len(spaces.Items) > 0 {
-		return fmt.Errorf("%w: namespace %s belongs to an earlier run %s", ErrExists, spaces.Items[0].Name, ref.Run)
+	if space != nil {
+		return fmt.Errorf("%w: namespace %s belongs to an earlier run %s", ErrExists, space.Name, ref.Run)
 	}
 	return nil
 }
 
-// resource returns the client for the kind of u.
-func (f *Fleet) resource(u *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+// first returns one of the selected objects, or nil.
+func (f *Fleet) first(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) (*metav1.PartialObjectMetadata, error) {
+	list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+	if err != nil || len(list.Items) == 0 {
+		return nil, err
+	}
+	return &list.Items[0], nil
+}
+
+// apply applies an object with strict field validation. It creates a claim instead, so
+// that an existing one is an error.
+func (f *Fleet) apply(ctx context.Context, u *unstructured.Unstructured, claim bool) error {
 	kind := u.GroupVersionKind()
 	m, err := f.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return nil, fmt.Errorf("fleet: %s %s: %w", kind.Kind, u.GetName(), err)
+		return fmt.Errorf("fleet: %s %s: %w", kind.Kind, u.GetName(), err)
 	}
-	client := f.dynamic.Resource(m.Resource)
+	var client dynamic.ResourceInterface = f.dynamic.Resource(m.Resource)
 	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		return client.Namespace(u.GetNamespace()), nil
+		client = f.dynamic.Resource(m.Resource).Namespace(u.GetNamespace())
 	}
-	return client, nil
-}
-
-// apply applies an object with strict field validation.
-func (f *Fleet) apply(ctx context.Context, u *unstructured.Unstructured) error {
-	client, err := f.resource(u)
-	if err != nil {
-		return err
+	if claim {
+		_, err = client.Create(ctx, u, metav1.CreateOptions{FieldManager: Manager, FieldValidation: metav1.FieldValidationStrict})
+	} else if data, failed := u.MarshalJSON(); failed != nil {
+		err = failed
+	} else {
+		_, err = client.Patch(ctx, u.GetName(), types.ApplyPatchType, data,
+			metav1.PatchOptions{FieldManager: Manager, Force: new(true), FieldValidation: metav1.FieldValidationStrict})
 	}
-	data, err := u.MarshalJSON()
 	if err != nil {
-		return fmt.Errorf("fleet: %s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	force := true
-	_, err = client.Patch(ctx, u.GetName(), types.ApplyPatchType, data,
-		metav1.PatchOptions{FieldManager: Manager, Force: &force, FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		return fmt.Errorf("fleet: %s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	return nil
-}
-
-func (f *Fleet) create(ctx context.Context, u *unstructured.Unstructured) error {
-	client, err := f.resource(u)
-	if err != nil {
-		return err
-	}
-	_, err = client.Create(ctx, u, metav1.CreateOptions{FieldManager: Manager, FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		return fmt.Errorf("fleet: %s %s: %w", u.GetKind(), u.GetName(), err)
+		return fmt.Errorf("fleet: %s %s: %w", kind.Kind, u.GetName(), err)
 	}
 	return nil
 }

@@ -181,11 +181,8 @@ func (o objects) readPods(pods []Pod, job string) {
 
 // failures returns the number of pods of the index that failed before this one.
 func failures(p *corev1.Pod) int {
-	n, err := strconv.Atoi(p.Annotations[batchv1.JobIndexFailureCountAnnotation])
-	if err != nil {
-		return 0
-	}
-	return n
+	n, _ := strconv.Atoi(p.Annotations[batchv1.JobIndexFailureCountAnnotation])
+	return n // 0 without the annotation
 }
 
 // phase returns the phase of a pod and its reason.
