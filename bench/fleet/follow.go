@@ -142,7 +142,9 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 const moment = 200 * time.Millisecond
 
 // stored returns the objects in the cache of an informer.
-func stored[T any](i interface{ Informer() cache.SharedIndexInformer }) []*T {
+func stored[T any](i interface {
+	Informer() cache.SharedIndexInformer
+}) []*T {
 	var all []*T
 	for _, o := range i.Informer().GetStore().List() {
 		all = append(all, o.(*T)) // The informer decodes only T.
