@@ -93,14 +93,14 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 		return err
 	}
 	if w.telemetry != nil {
-		w.telemetry.work = &workReader{w: f.worker, log: f.worker.log[:cap(f.worker.log)]}
+		w.telemetry.work = newTail(&f.worker.log, &f.worker.worked)
 		w.telemetry.source(f.src)
 		log := f.handler.log
 		if f.recorder != nil {
 			log = f.recorder.log
 		}
 		w.telemetry.queue(f.waiting, log)
-		w.telemetry.informer(f.waiting)
+		w.telemetry.informer()
 	}
 	return nil
 }

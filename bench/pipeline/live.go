@@ -54,14 +54,14 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	if config.Window < 0 {
 		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrConfig, config.Window)
 	}
-	l := &live{config: config}
+	l := &liveRounds{config: config}
 	s := Config{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
 		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
 	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		stages := &liveInformer{informerStages: &informerStages{variant: v.Name, opts: opts, open: true}, live: l}
+		stages := &liveInformer{informerStages: &informerStages{variant: v.Name, opts: opts, open: true}, rounds: l}
 		return &workload{name: v.Name, guarantees: g, stall: stallLimit, stages: stages}
 	})
 	if err != nil {
@@ -83,8 +83,8 @@ const liveRate = "live"
 // ClusterSource is the source of a live stream in labels.
 const ClusterSource = "cluster"
 
-// live runs the rounds of a comparison.
-type live struct {
+// liveRounds runs the rounds of a comparison.
+type liveRounds struct {
 	config LiveConfig
 	// round is the current round. It changes only between rounds, when no cell runs.
 	round *round
@@ -92,7 +92,7 @@ type live struct {
 
 // beginner returns the [lab.Comparison].Begin of a comparison. A process's first round
 // warms up.
-func (l *live) beginner() func(cells int) error {
+func (l *liveRounds) beginner() func(cells int) error {
 	warmUp := true
 	return func(cells int) error {
 		err := l.begin(cells, warmUp)
@@ -102,7 +102,7 @@ func (l *live) beginner() func(cells int) error {
 }
 
 // begin opens the stream for a round and waits for its initial list.
-func (l *live) begin(cells int, warmUp bool) error {
+func (l *liveRounds) begin(cells int, warmUp bool) error {
 	tee, err := l.config.Open()
 	if err != nil {
 		return err
@@ -286,13 +286,13 @@ func (r *round) notes(rec *cell.Recorder) {
 // liveInformer is an informer pipeline on a live stream.
 type liveInformer struct {
 	*informerStages
-	live   *live
+	rounds *liveRounds
 	round  *round
 	joined bool
 }
 
 func (f *liveInformer) setup(ctx context.Context, w *workload) error {
-	f.round = f.live.round
+	f.round = f.rounds.round
 	if f.round == nil {
 		return errors.New("the round has not begun")
 	}
@@ -306,7 +306,7 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 		return err
 	}
 	if w.telemetry != nil {
-		w.telemetry.watch(f.waiting, meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events))
+		w.telemetry.depth(f.waiting, meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events))
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 		return false, err
 	}
 	s := f.round.storm
-	w.telemetry.pause()
+	w.telemetry.stop()
 	w.st.arrived(s, f.round.tee.Begun())
 	w.score = &score{
 		Storm:    s,

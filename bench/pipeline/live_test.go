@@ -24,7 +24,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/telemetry/probe"
+	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
@@ -90,15 +90,15 @@ func TestCompareLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All cells report to one set.
-	set := probe.New(probe.Labels{})
-	o, err := lab.Run(probe.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
+	set := live.NewSet(live.Labels{})
+	o, err := lab.Run(live.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(o.Comparisons) != 2 {
 		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
 	}
-	toldLive(t, set.Snapshot())
+	checkLiveFigures(t, set.Snapshot())
 	if want := []bool{true, false, true, false}; !slices.Equal(warmUps, want) {
 		t.Errorf("rounds that warm up: %v, want %v", warmUps, want)
 	}
@@ -135,14 +135,14 @@ func TestCompareLive(t *testing.T) {
 	}
 }
 
-// toldLive checks the telemetry of a live round.
-func toldLive(t *testing.T, s *probe.Snapshot) {
+// checkLiveFigures checks the telemetry of a live round.
+func checkLiveFigures(t *testing.T, s *live.Snapshot) {
 	t.Helper()
-	if total(s, probe.Released) < 200 || total(s, probe.Enqueued) < 200 || total(s, probe.Handled) < 200 || total(s, probe.Worked) == 0 {
-		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, probe.Released), total(s, probe.Enqueued), total(s, probe.Handled), total(s, probe.Worked))
+	if total(s, live.Released) < 200 || total(s, live.Enqueued) < 200 || total(s, live.Handled) < 200 || total(s, live.Worked) == 0 {
+		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, live.Released), total(s, live.Enqueued), total(s, live.Handled), total(s, live.Worked))
 	}
-	for _, h := range []probe.Histogram{probe.IntendedHandled, probe.EnqueuedPopped, probe.StoredHandled} {
-		if histogramOf(s, h).Count == 0 {
+	for _, h := range []live.Histogram{live.IntendedHandled, live.EnqueuedPopped, live.StoredHandled} {
+		if s.Distribution(h).Count == 0 {
 			t.Errorf("nothing in histogram %d", h)
 		}
 	}

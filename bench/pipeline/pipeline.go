@@ -203,7 +203,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	if !played {
 		return nil
 	}
-	w.telemetry.pause()
+	w.telemetry.stop()
 	o := w.stages.check(w, rec)
 	w.broken, w.checked = o.broken, true
 	s := w.score
@@ -232,7 +232,7 @@ func (w *workload) Teardown() error {
 	if w.before > 0 {
 		defer runtime.GOMAXPROCS(w.before)
 	}
-	w.telemetry.close()
+	w.telemetry.stop()
 	err := w.stages.close()
 	w.stages, w.st, w.telemetry = nil, nil, nil
 	return err

@@ -11,36 +11,35 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
-// telemetry reads the stamps and the logs of a play and forwards them to a probe: a few
-// times a second during the play, and the rest at its end. The stages do not know it. A
-// nil telemetry is a no-op.
+// telemetry reads the stamps and the logs of a play and updates the figures of a
+// [live.Set]: a few times a second during the play, and the rest at its end. The stages do
+// not know it. A nil telemetry is a no-op.
 //
-// Counters are forwarded during the play. In paced cells so are the latencies of one
-// event in [oneIn]. All other latencies are forwarded at the end: those of mergers, of
-// unpaced cells and of the remaining events. Then telemetry has every latency that the
-// recorder has.
+// Counters are updated during the play. In paced cells so are the latencies of one event
+// in [oneIn]. All other latencies are added at the end: those of mergers, of unpaced cells
+// and of the remaining events. Then the set has every latency that the recorder has.
 type telemetry struct {
-	set *probe.Set
-	st  *stamps
+	set      *live.Set
+	sampling *live.Sampling
+	st       *stamps
 	// score is nil for a live stream until arrived; initial is the length of its initial
 	// list.
 	score   *score
 	initial uint64
 	// budget is the largest allowed lag in nanoseconds.
 	budget int64
-	// mu guards the fields below. The session's goroutine forwards during the play, the
-	// workload's at its end.
-	mu    sync.Mutex
-	probe *probe.Probe
-	// over stops forwarding during the play.
+	// mu guards the fields below. The session's goroutine updates the set during the play,
+	// the workload's at its end.
+	mu sync.Mutex
+	// over stops updates during the play.
 	over bool
 	// released and enqueued are the last counted events; replaced is the number of
 	// counted list objects.
@@ -48,55 +47,56 @@ type telemetry struct {
 	replaced           int64
 	// newest is the newest event in the logs that were read.
 	newest uint64
-	// logs, work and notices are the readers of the logs; work and notices are nil in
-	// pipelines without them.
+	// length returns the queue's length; queued is its last result.
+	length func() int
+	queued int
+	// logs, work and notices read the logs; work and notices are nil in pipelines without
+	// them.
 	logs    []*logReader
-	work    *workReader
-	notices *noticeReader
-	// forwarded has a bit for each event in [oneIn]; it is set once the event's
-	// latencies are forwarded.
-	forwarded []uint64
-	// also has further functions that forward calls.
-	also []func()
+	work    *tail[work]
+	notices *tail[notice]
+	// exported has a bit for each event in [oneIn]; it is set once the event's latencies
+	// are in the set.
+	exported []uint64
+	// also has further updates.
+	also []func(*live.Figures)
 	// expiries counts the watches that relists of the storm ended.
 	expiries int
 }
 
-// oneIn: one event in 8 of a paced cell is forwarded during the play. It is a power of
-// two.
+// oneIn: the latencies of one event in 8 of a paced cell are exported during the play. It
+// is a power of two.
 const oneIn = 8
 
 // boundaries maps the recorder's boundaries to telemetry's histograms.
-var boundaries = map[cell.Boundary]probe.Histogram{
-	ReleasedEnqueued: probe.ReleasedEnqueued,
-	EnqueuedPopped:   probe.EnqueuedPopped,
-	PoppedStored:     probe.PoppedStored,
-	StoredHandled:    probe.StoredHandled,
-	EnqueuedMerged:   probe.EnqueuedMerged,
-	MergedHandled:    probe.MergedHandled,
+var boundaries = map[cell.Boundary]live.Histogram{
+	ReleasedEnqueued: live.ReleasedEnqueued,
+	EnqueuedPopped:   live.EnqueuedPopped,
+	PoppedStored:     live.PoppedStored,
+	StoredHandled:    live.StoredHandled,
+	EnqueuedMerged:   live.EnqueuedMerged,
+	MergedHandled:    live.MergedHandled,
 }
 
-// newTelemetry returns nil where the context has no probes. score is nil for a live
-// stream, until [telemetry.arrived].
+// newTelemetry returns nil where the context has no set. score is nil for a live stream,
+// until [telemetry.arrived].
 func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
-	set := probe.From(ctx)
+	set := live.From(ctx)
 	if set == nil {
 		return nil
 	}
 	st.watched = true
-	t := &telemetry{set: set, st: st, budget: int64(st.budget)}
+	t := &telemetry{set: set, st: st, budget: int64(st.budget), exported: make([]uint64, len(st.handled)/oneIn/64+1)}
 	if t.budget == 0 {
 		t.budget = int64(cell.LateAfter)
 	}
 	events := 0
 	if s != nil {
 		t.score, t.initial = s, uint64(s.Initial)
-		events = len(s.Events) - s.Initial
 		t.released, t.enqueued = t.initial, t.initial
+		events = len(s.Events) - s.Initial
 	}
-	t.forwarded = make([]uint64, len(st.handled)/oneIn/64+1)
-	set.Begin(events)
-	t.probe = set.Probe()
+	t.sampling = set.Begin(events)
 	return t
 }
 
@@ -107,14 +107,14 @@ func (t *telemetry) queue(length func() int, logs ...*deliveryLog) {
 	}
 	t.mu.Lock()
 	for _, l := range logs {
-		t.logs = append(t.logs, &logReader{l: l, deltas: l.deltas[:cap(l.deltas)], ends: l.ends[:cap(l.ends)], readings: l.readings[:cap(l.readings)]})
+		t.logs = append(t.logs, &logReader{l: l, ends: newTail(&l.ends, &l.published), deltas: l.deltas[:cap(l.deltas)], readings: l.readings[:cap(l.readings)]})
 	}
 	t.mu.Unlock()
 	size := 0.0
 	if t.score != nil {
 		size = meanSize(t.score.Events)
 	}
-	t.watch(length, size)
+	t.depth(length, size)
 }
 
 // merger registers the length of a merger's output and its log.
@@ -123,20 +123,24 @@ func (t *telemetry) merger(length func() int, l *noticeLog) {
 		return
 	}
 	t.mu.Lock()
-	t.notices = &noticeReader{l: l, log: l.notices[:cap(l.notices)]}
+	t.notices = newTail(&l.notices, &l.published)
 	t.mu.Unlock()
-	t.watch(length, meanSize(t.score.Events))
+	t.depth(length, meanSize(t.score.Events))
 }
 
-// watch registers a function that reads the queue's length and forwards.
-func (t *telemetry) watch(length func() int, size float64) {
+// depth registers a function that returns the queue's length; with each call the set is
+// updated.
+func (t *telemetry) depth(length func() int, size float64) {
+	t.mu.Lock()
+	t.length = length
+	t.mu.Unlock()
 	t.set.Depth(func() int {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if !t.over {
-			t.forward()
+			t.update(false)
 		}
-		return length()
+		return t.queued
 	}, size)
 }
 
@@ -155,30 +159,44 @@ func meanSize(events []storm.Event) float64 {
 	return float64(bytes) / float64(max(n, 1))
 }
 
-// logReader is the read position in a delivery log. It has its own slice headers: the
-// log's slices may be reallocated when they grow. Entries beyond these headers are read
-// at the end.
+// tail reads a log that another goroutine appends to. During the play it reads the
+// preallocated part, as the slice header changes with each append.
+type tail[T any] struct {
+	log          *[]T
+	preallocated []T
+	published    *atomic.Uint64
+	next         int
+}
+
+func newTail[T any](log *[]T, published *atomic.Uint64) *tail[T] {
+	return &tail[T]{log: log, preallocated: (*log)[:cap(*log)], published: published}
+}
+
+// read returns the published entries since the previous read; at the end of the play, all
+// entries since then.
+func (r *tail[T]) read(end bool) []T {
+	if r == nil {
+		return nil
+	}
+	log := r.preallocated
+	if end {
+		log = *r.log
+	} else {
+		log = log[:min(r.published.Load(), uint64(len(log)))]
+	}
+	out := log[r.next:]
+	r.next = len(log)
+	return out
+}
+
+// logReader reads a delivery log; like tail, it keeps the preallocated slices.
 type logReader struct {
 	l        *deliveryLog
+	ends     *tail[int32]
 	deltas   []cache.Delta
-	ends     []int32
 	readings []reading
-	// call, pos and reading are the next indexes in ends, deltas and readings.
-	call, pos, reading int
-}
-
-// workReader is the read position in the worker's log.
-type workReader struct {
-	w    *worker
-	log  []work
-	next int
-}
-
-// noticeReader is the read position in a log of notifications.
-type noticeReader struct {
-	l    *noticeLog
-	log  []notice
-	next int
+	// pos and reading are the next indexes in deltas and readings.
+	pos, reading int
 }
 
 // event reports whether seq is an event after the initial list.
@@ -186,7 +204,7 @@ func (t *telemetry) event(seq uint64) bool {
 	return t.score != nil && seq > t.initial && seq <= uint64(len(t.score.Events))
 }
 
-func (t *telemetry) kind(seq uint64) probe.Type { return probe.WatchType(t.score.Events[seq-1].Type) }
+func (t *telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.score.Events[seq-1].Type) }
 
 // intended returns the intended time of an event; false in unpaced cells.
 func (t *telemetry) intended(seq uint64) (int64, bool) {
@@ -196,34 +214,34 @@ func (t *telemetry) intended(seq uint64) (int64, bool) {
 	return t.st.start.Load() + int64(t.score.schedule.Intended(int(seq-1-t.initial))), true
 }
 
-// forward reads the new stamps and log entries. The caller holds mu.
-func (t *telemetry) forward() {
-	if t.score != nil {
-		t.released = t.count(probe.Released, t.st.released, t.released)
-		t.enqueued = t.count(probe.Enqueued, t.st.enqueued, t.enqueued)
-	}
-	if n := t.st.replaced.Load(); n > t.replaced {
-		t.probe.Count(probe.Enqueued, probe.Replaced, int(n-t.replaced))
+// update updates the set from the new stamps and log entries. end: the play has ended. The
+// caller holds mu.
+func (t *telemetry) update(end bool) {
+	t.queued = t.length() // It may block, which the set's lock must not.
+	t.set.Update(func(f *live.Figures) {
+		if t.score != nil {
+			t.released = t.count(f, live.Released, t.st.released, t.released)
+			t.enqueued = t.count(f, live.Enqueued, t.st.enqueued, t.enqueued)
+		}
+		n := t.st.replaced.Load()
+		f.Count(live.Enqueued, live.Replaced, int(n-t.replaced))
 		t.replaced = n
-	}
-	for _, r := range t.logs {
-		t.readLog(r, int(min(r.l.published.Load(), uint64(len(r.ends)))))
-	}
-	if r := t.work; r != nil {
-		t.readWork(int(min(r.w.worked.Load(), uint64(len(r.log)))))
-	}
-	if r := t.notices; r != nil {
-		t.readNotices(int(min(r.l.published.Load(), uint64(len(r.log)))))
-	}
-	for _, f := range t.also {
-		f()
-	}
-	t.probe.Flush()
+		for _, r := range t.logs {
+			t.readLog(f, r, end)
+		}
+		t.readWork(f, t.work.read(end))
+		for _, n := range t.notices.read(end) {
+			t.readNotice(f, n.PodUpdate)
+		}
+		for _, update := range t.also {
+			update(f)
+		}
+	})
 }
 
 // count counts the events of a stage in sequence order, up to the first without a stamp.
 // It returns the last counted event.
-func (t *telemetry) count(stage probe.Stage, stamps []int64, from uint64) uint64 {
+func (t *telemetry) count(f *live.Figures, stage live.Stage, stamps []int64, from uint64) uint64 {
 	step := t.st.mask + 1
 	if t.st.none {
 		return from
@@ -234,46 +252,55 @@ func (t *telemetry) count(stage probe.Stage, stamps []int64, from uint64) uint64
 			break
 		}
 		for ; from < seq; from++ {
-			t.probe.Count(stage, t.kind(from+1), 1)
+			f.Count(stage, t.kind(from+1), 1)
 		}
-		if stage == probe.Released {
-			t.lag(seq, at)
+		if stage == live.Released {
+			t.lag(f, seq, at)
 		}
 	}
 	return from
 }
 
-// lag forwards the lag of a release.
-func (t *telemetry) lag(seq uint64, at int64) {
+// lag adds the lag of a release.
+func (t *telemetry) lag(f *live.Figures, seq uint64, at int64) {
 	if due, ok := t.intended(seq); ok {
 		if at-due > t.budget {
-			t.probe.Late()
+			f.Late++
 		}
-		t.probe.Observe(probe.GeneratorLag, time.Duration(at-due))
+		f.Observe(live.GeneratorLag, at-due)
 	}
 }
 
-// readLog reads a delivery log up to a hand-over. It fills in the same stamps as the
+// readLog reads the new hand-overs of a delivery log. It fills in the same stamps as the
 // checker does at the end.
-func (t *telemetry) readLog(r *logReader, calls int) {
-	way := probe.PoppedAndHandled
-	if t.work != nil {
-		way = probe.PoppedToHandled
+func (t *telemetry) readLog(f *live.Figures, r *logReader, end bool) {
+	if end {
+		r.deltas, r.readings = r.l.deltas, r.l.readings
 	}
-	for ; r.call < calls; r.call++ {
-		end := int(max(r.ends[r.call], -r.ends[r.call]))
-		deltas := r.deltas[r.pos:end]
-		t.probe.HandOver(len(deltas))
+	ones := uint64(0)
+	for _, upto := range r.ends.read(end) {
+		upto := int(max(upto, -upto))
+		deltas := r.deltas[r.pos:upto]
+		if len(deltas) == 1 {
+			ones++
+		} else {
+			f.Observe(live.BatchSize, int64(len(deltas)))
+		}
 		for i := range deltas {
 			d := &deltas[i]
-			t.probe.Through(way, probe.DeltaType(d.Type), objectsIn(deltas[i:i+1]))
+			kind, n := live.TypeOf(d.Type), objectsIn(deltas[i:i+1])
+			f.Count(live.Popped, kind, n)
+			f.Count(live.Handled, kind, n)
+			if t.work != nil {
+				f.Count(live.Stored, kind, n)
+			}
 			seq := sequence(d.Object)
 			t.newest = max(t.newest, seq)
 			switch {
 			case t.score == nil:
 				// A live stream has no list of events yet: the log is the only record.
-				if kind := probe.DeltaType(d.Type); kind != probe.Replaced {
-					t.probe.Count(probe.Enqueued, kind, 1)
+				if kind != live.Replaced {
+					f.Count(live.Enqueued, kind, 1)
 				}
 				continue
 			case !t.st.paced || seq%oneIn != 0 || seq >= uint64(len(t.st.popped)) || t.st.popped[seq] != 0:
@@ -287,11 +314,12 @@ func (t *telemetry) readLog(r *logReader, calls int) {
 			if t.work != nil {
 				t.st.stored[seq] = at.stored
 			} else if t.event(seq) {
-				t.latencies(seq, max(at.popped, at.stored))
+				t.latencies(f, seq, max(at.popped, at.stored))
 			}
 		}
-		r.pos = end
+		r.pos = upto
 	}
+	f.ObserveN(live.BatchSize, 1, ones)
 }
 
 // at returns the clock reading that applies to a delta; the zero reading if there is
@@ -306,77 +334,73 @@ func (r *logReader) at(pos int) reading {
 	return r.readings[r.reading]
 }
 
-func (t *telemetry) readWork(upto int) {
-	r := t.work
-	if r.next < upto && t.st.paced && t.score != nil {
-		t.probe.Value(probe.Staleness, int64(t.released)-int64(t.newest))
+func (t *telemetry) readWork(f *live.Figures, items []work) {
+	if len(items) > 0 && t.st.paced && t.score != nil {
+		f.Observe(live.Staleness, int64(t.released)-int64(t.newest))
 	}
-	for ; r.next < upto; r.next++ {
-		item := &r.log[r.next]
-		kind := probe.Deleted
+	for i := range items {
+		item := &items[i]
+		kind := live.Deleted
 		if item.obj != nil {
-			kind = probe.Modified
+			kind = live.Modified
 		}
-		t.probe.Count(probe.Worked, kind, 1)
+		f.Count(live.Worked, kind, 1)
 		seq := sequence(item.obj)
 		if t.st.paced && seq%oneIn == 0 && t.event(seq) && item.at != 0 {
-			t.latencies(seq, item.at)
+			t.latencies(f, seq, item.at)
 		}
 	}
 }
 
-func (t *telemetry) readNotices(upto int) {
-	r := t.notices
-	for ; r.next < upto; r.next++ {
-		u := r.log[r.next].PodUpdate
-		kind := probe.Modified
-		switch u.Op {
-		case merge.ADD:
-			kind = probe.Added
-		case merge.REMOVE:
-			kind = probe.Deleted
-		}
-		t.probe.Through(probe.PoppedAndHandled, kind, len(u.Pods))
-		t.probe.HandOver(len(u.Pods))
+func (t *telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
+	kind := live.Modified
+	switch u.Op {
+	case merge.ADD:
+		kind = live.Added
+	case merge.REMOVE:
+		kind = live.Deleted
 	}
+	f.Count(live.Popped, kind, len(u.Pods))
+	f.Count(live.Handled, kind, len(u.Pods))
+	f.Observe(live.BatchSize, int64(len(u.Pods)))
 }
 
-// latencies forwards the latencies of an event that was handled during the play. Later
-// calls for the event do nothing.
-func (t *telemetry) latencies(seq uint64, handled int64) {
+// latencies adds the latencies of an event that was handled during the play. Later calls
+// for the event do nothing.
+func (t *telemetry) latencies(f *live.Figures, seq uint64, handled int64) {
 	st := t.st
 	released, enqueued := atomic.LoadInt64(&st.released[seq]), atomic.LoadInt64(&st.enqueued[seq])
-	if released == 0 || t.isForwarded(seq) {
+	if released == 0 || t.isExported(seq) {
 		return
 	}
-	t.forwarded[seq/oneIn/64] |= 1 << (seq / oneIn % 64)
+	t.exported[seq/oneIn/64] |= 1 << (seq / oneIn % 64)
 	if enqueued == 0 {
 		// A consumer popped it before the producer's call returned.
 		enqueued = max(released, st.popped[seq])
 	}
-	t.between(probe.ReleasedEnqueued, released, enqueued)
-	t.between(probe.EnqueuedPopped, enqueued, st.popped[seq])
+	between(f, live.ReleasedEnqueued, released, enqueued)
+	between(f, live.EnqueuedPopped, enqueued, st.popped[seq])
 	stored := atomic.LoadInt64(&st.stored[seq])
-	t.between(probe.PoppedStored, st.popped[seq], stored)
-	t.between(probe.StoredHandled, stored, handled)
-	t.toHandled(seq, released, handled)
+	between(f, live.PoppedStored, st.popped[seq], stored)
+	between(f, live.StoredHandled, stored, handled)
+	t.toHandled(f, seq, released, handled)
 }
 
-func (t *telemetry) between(h probe.Histogram, from, to int64) {
+func between(f *live.Figures, h live.Histogram, from, to int64) {
 	if from != 0 && to != 0 {
-		t.probe.Observe(h, time.Duration(to-from))
+		f.Observe(h, to-from)
 	}
 }
 
-func (t *telemetry) toHandled(seq uint64, released, handled int64) {
+func (t *telemetry) toHandled(f *live.Figures, seq uint64, released, handled int64) {
 	if due, ok := t.intended(seq); ok {
-		t.probe.ObserveEvent(probe.IntendedHandled, time.Duration(handled-due), seq)
+		f.ObserveEvent(live.IntendedHandled, handled-due, seq)
 	}
-	t.probe.ObserveEvent(probe.ReleasedHandled, time.Duration(handled-released), seq)
+	f.ObserveEvent(live.ReleasedHandled, handled-released, seq)
 }
 
-func (t *telemetry) isForwarded(seq uint64) bool {
-	return seq%oneIn == 0 && t.forwarded[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
+func (t *telemetry) isExported(seq uint64) bool {
+	return seq%oneIn == 0 && t.exported[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
 }
 
 // arrived sets the events of a live stream, which are known only after the round.
@@ -386,16 +410,14 @@ func (t *telemetry) arrived(s *score) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forward()
+	t.update(false)
 	t.score, t.initial = s, uint64(s.Initial)
 	t.released, t.enqueued = t.initial, uint64(len(s.Events))
-	t.set.Begin(len(s.Events) - s.Initial)
-	t.probe.Close()
-	t.probe = t.set.Probe()
+	t.sampling = t.set.Begin(len(s.Events) - s.Initial)
 }
 
-// pause stops forwarding during the play. The checker writes the stamps from then on.
-func (t *telemetry) pause() {
+// stop ends updates during the play. The checker writes the stamps from then on.
+func (t *telemetry) stop() {
 	if t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -403,94 +425,74 @@ func (t *telemetry) pause() {
 	}
 }
 
-// finish forwards the rest, after the play, when all stamps are complete.
+// finish adds the rest, after the play, when all stamps are complete.
 func (t *telemetry) finish(o outcome) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, r := range t.logs {
-		r.deltas, r.ends, r.readings = r.l.deltas, r.l.ends, r.l.readings
-		r.l.published.Store(uint64(len(r.ends)))
-	}
-	if r := t.work; r != nil {
-		r.log = r.w.log
-	}
-	if r := t.notices; r != nil {
-		r.log = r.l.notices
-	}
+	t.update(true)
+	t.set.Update(func(f *live.Figures) { t.remaining(f, o.stretches) })
+	t.exportTraces(o)
+}
+
+// remaining adds the counts and latencies that were not exported during the play.
+func (t *telemetry) remaining(f *live.Figures, stretches []stretch) {
 	st := t.st
-	t.forward()
-	missed := 0
 	for seq := t.initial + 1; seq < uint64(len(st.handled)); seq++ {
 		if seq > t.released && (st.released[seq] != 0 || !st.every) {
-			t.probe.Count(probe.Released, t.kind(seq), 1)
+			f.Count(live.Released, t.kind(seq), 1)
 			if st.every {
-				t.lag(seq, st.released[seq])
+				t.lag(f, seq, st.released[seq])
 			}
 		}
 		if seq > t.enqueued && (st.enqueued[seq] != 0 || !st.every) {
-			t.probe.Count(probe.Enqueued, t.kind(seq), 1)
+			f.Count(live.Enqueued, t.kind(seq), 1)
 		}
-		if st.released[seq] == 0 {
-			missed++
+		if st.paced && st.released[seq] == 0 {
+			f.Missed++
 		}
-		if t.isForwarded(seq) {
+		if t.isExported(seq) {
 			continue
 		}
-		for _, b := range o.stretches {
+		for _, b := range stretches {
 			if h, ok := boundaries[b.name]; ok {
-				t.between(h, b.from[seq], b.to[seq])
+				between(f, h, b.from[seq], b.to[seq])
 			}
 		}
 		if st.released[seq] != 0 && st.handled[seq] != 0 {
-			t.toHandled(seq, st.released[seq], st.handled[seq])
+			t.toHandled(f, seq, st.released[seq], st.handled[seq])
 		}
 	}
-	if st.paced {
-		t.probe.Missed(missed)
-	}
-	t.journeys(o)
-	t.probe.Flush()
 }
 
-// close closes the probe.
-func (t *telemetry) close() {
-	if t != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.over = true
-		t.probe.Close()
-	}
-}
-
-// source forwards the source's relists, faults and broken watches.
+// source reports the source's relists, faults and broken watches.
 func (t *telemetry) source(src source.Source) {
 	if t == nil {
 		return
 	}
-	relists, unexplained, faults := 0, 0, map[string]int{}
+	relists, unexplained, faults := 0, 0, map[fault.Name]int{}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.also = append(t.also, func() {
+	t.also = append(t.also, func(f *live.Figures) {
 		n := src.Relists()
-		t.set.Relist(n - relists)
+		f.Relists += uint64(n - relists)
 		relists = n
 		api, ok := src.(*source.APIServer)
 		if !ok || api.Injector() == nil {
 			if more := n - t.expiries - unexplained; more > 0 {
 				unexplained += more
-				t.set.WatchError(metric.OtherFault, more)
+				f.WatchErrors[metric.OtherFault] += uint64(more)
 			}
 			return
 		}
 		for name, n := range api.Injector().Counts() {
-			more := n - faults[string(name)]
-			faults[string(name)] = n
-			t.set.Fault(string(name), more)
+			more := uint64(n - faults[name])
+			faults[name] = n
+			f.Faults[string(name)] += more
 			if endsWatches(name) {
-				t.set.WatchError(string(name), more)
+				f.WatchErrors[string(name)] += more
 			}
 		}
 	})
@@ -498,11 +500,7 @@ func (t *telemetry) source(src source.Source) {
 
 // endsWatches reports whether a fault ends watches or refuses requests for a watch.
 func endsWatches(name fault.Name) bool {
-	switch name {
-	case fault.Drip, fault.Stall, fault.DuplicateBookmark:
-		return false
-	}
-	return true
+	return name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark
 }
 
 // expired counts a watch that a relist of the storm ends.
@@ -511,21 +509,21 @@ func (t *telemetry) expired() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.expiries++
-		t.set.WatchError(string(fault.Relist), 1)
+		t.set.Update(func(f *live.Figures) { f.WatchErrors[string(fault.Relist)]++ })
 	}
 }
 
 // upstream returns client-go's metrics and the variant's name in them; nil for none.
 // Unpaced cells have none, as client-go updates these metrics while events are handled.
-func (t *telemetry) upstream() (*probe.Upstream, string) {
+func (t *telemetry) upstream() (*live.Upstream, string) {
 	if t == nil || !t.st.paced || t.score == nil || t.set.Upstream() == nil {
 		return nil, ""
 	}
 	return t.set.Upstream(), t.set.Labels().UpstreamName()
 }
 
-// informer forwards client-go's metrics of an informer.
-func (t *telemetry) informer(length func() int) {
+// informer updates client-go's metrics of an informer.
+func (t *telemetry) informer() {
 	all, name := t.upstream()
 	if all == nil {
 		return
@@ -534,10 +532,10 @@ func (t *telemetry) informer(length func() int) {
 	next := 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.also = append(t.also, func() {
-		m.Queued.Set(float64(length()))
+	t.also = append(t.also, func(*live.Figures) {
+		m.Queued.Set(float64(t.queued))
 		r := t.logs[0]
-		for ; next < r.call; next++ {
+		for ; next < r.ends.next; next++ {
 			if next < len(r.readings) && r.readings[next].stored != 0 {
 				m.Processing.Observe(time.Duration(r.readings[next].stored - r.readings[next].popped).Seconds())
 			}
@@ -546,22 +544,21 @@ func (t *telemetry) informer(length func() int) {
 	})
 }
 
-// journeys forwards the journeys of the traced events.
-func (t *telemetry) journeys(o outcome) {
-	sampling := t.set.Sampling()
-	if sampling == nil {
+// exportTraces exports the sampled events, and the events that they were coalesced into.
+func (t *telemetry) exportTraces(o outcome) {
+	if t.sampling == nil {
 		return
 	}
 	done := map[uint64]bool{}
 	for seq := t.initial + 1; seq < uint64(len(t.st.released)); seq++ {
-		if !sampling.Sampled(seq) || done[seq] {
+		if !t.sampling.Sampled(seq) || done[seq] {
 			continue
 		}
 		into := t.into(seq, o.lookedUp)
-		t.journey(sampling, seq, o.popped, into)
+		t.sampling.Export(t.trace(seq, o.popped, into))
 		done[seq] = true
-		if into != 0 && !done[into] && !sampling.Sampled(into) {
-			t.journey(sampling, into, o.popped, 0)
+		if into != 0 && !done[into] && !t.sampling.Sampled(into) {
+			t.sampling.Export(t.trace(into, o.popped, 0))
 			done[into] = true
 		}
 	}
@@ -591,27 +588,27 @@ func (t *telemetry) into(seq uint64, lookedUp bool) uint64 {
 	return found
 }
 
-func (t *telemetry) journey(sampling *probe.Sampling, seq uint64, popped string, into uint64) {
+// trace returns the stamps of an event. A consumer may pop an event before the producer's
+// Add returns; later stages are moved so that times never decrease.
+func (t *telemetry) trace(seq uint64, popped string, into uint64) live.EventTrace {
 	e := &t.score.Events[seq-1]
-	j := probe.Journey{Seq: seq, Type: string(e.Type), Key: e.Key, Into: into}
+	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key, Into: into}
 	at := func(stamp int64) time.Time { return t.st.epoch.Add(time.Duration(stamp)) }
 	if due, ok := t.intended(seq); ok {
-		j.Intended = at(due)
+		out.Intended = at(due)
 	}
 	last := int64(math.MinInt64)
 	for _, s := range []struct {
-		name  string
+		stage string
 		stamp int64
 	}{
-		{"released", t.st.released[seq]}, {"enqueued", t.st.enqueued[seq]}, {popped, t.st.popped[seq]},
-		{"stored", t.st.stored[seq]}, {"handled", t.st.handled[seq]},
+		{metric.Released, t.st.released[seq]}, {metric.Enqueued, t.st.enqueued[seq]}, {popped, t.st.popped[seq]},
+		{metric.Stored, t.st.stored[seq]}, {metric.Handled, t.st.handled[seq]},
 	} {
-		// A consumer may pop an event before the producer's Add returns. Later stages
-		// are moved so that times never decrease.
 		if s.stamp != 0 {
 			last = max(last, s.stamp)
-			j.Stages = append(j.Stages, probe.Arrival{Stage: s.name, At: at(last)})
+			out.Stages = append(out.Stages, live.StageTime{Stage: s.stage, At: at(last)})
 		}
 	}
-	sampling.Journey(j)
+	return out
 }

@@ -9,24 +9,15 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/pipeline"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 	"watchlab/impls"
 	"watchlab/loadgen/fault"
 )
 
 // total counts the events of a stage with a type of a watch.
-func total(s *probe.Snapshot, stage probe.Stage) uint64 {
-	return s.Events(stage, probe.Added) + s.Events(stage, probe.Modified) + s.Events(stage, probe.Deleted)
-}
-
-func histogramOf(s *probe.Snapshot, h probe.Histogram) probe.HistogramSnapshot {
-	for _, got := range s.Histograms {
-		if got.Histogram == h {
-			return got
-		}
-	}
-	return probe.HistogramSnapshot{}
+func total(s *live.Snapshot, stage live.Stage) uint64 {
+	return s.Events(stage, live.Added) + s.Events(stage, live.Modified) + s.Events(stage, live.Deleted)
 }
 
 // TestTelemetry: after a storm, telemetry has the same figures as the recorder.
@@ -45,68 +36,68 @@ func TestTelemetry(t *testing.T) {
 		}
 		for _, cl := range comparisons(t, spec) {
 			t.Run(name(cl), func(t *testing.T) {
-				set := probe.New(probe.Labels{})
+				set := live.NewSet(live.Labels{})
 				var mu sync.Mutex
-				var journeys []probe.Journey
-				set.Sampler(func(int) *probe.Sampling {
-					return &probe.Sampling{Every: 64, IDs: func(uint64) (string, string) { return "", "" }, Journey: func(j probe.Journey) {
+				var traces []live.EventTrace
+				set.Sampler(func(int) *live.Sampling {
+					return &live.Sampling{Every: 64, IDs: func(uint64) (string, string) { return "", "" }, Export: func(j live.EventTrace) {
 						mu.Lock()
 						defer mu.Unlock()
-						journeys = append(journeys, j)
+						traces = append(traces, j)
 					}}
 				})
-				res, runErr, checkErr := play(probe.With(t.Context(), set), t, cl)
+				res, runErr, checkErr := play(live.With(t.Context(), set), t, cl)
 				if err := errors.Join(runErr, checkErr); err != nil {
 					t.Fatal(err)
 				}
 				snap := set.Snapshot()
 				if cl.Labels[0].Value == pipeline.ClientGoInformer {
 					// The queue of client-go's own informer is hidden.
-					for _, h := range []probe.Histogram{probe.EnqueuedPopped, probe.PoppedStored} {
-						if n := histogramOf(snap, h).Count; n != 0 {
+					for _, h := range []live.Histogram{live.EnqueuedPopped, live.PoppedStored} {
+						if n := snap.Distribution(h).Count; n != 0 {
 							t.Errorf("%d values in histogram %d", n, h)
 						}
 					}
 					return
 				}
 				compareHistograms(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, snap)
-				checkJourneys(t, journeys, spec.Pipeline == "informer")
+				checkTraces(t, traces, spec.Pipeline == "informer")
 			})
 		}
 	}
 }
 
-func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *probe.Snapshot) {
+func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *live.Snapshot) {
 	t.Helper()
-	if n := total(snap, probe.Released); n != res.EventsIn {
+	if n := total(snap, live.Released); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)
 	}
 	// Events during a list are part of the list.
-	if n := total(snap, probe.Enqueued); n != res.EventsIn && spec.Source != "apiserver" {
+	if n := total(snap, live.Enqueued); n != res.EventsIn && spec.Source != "apiserver" {
 		t.Errorf("%d enqueued of %d", n, res.EventsIn)
 	}
-	if snap.Total(probe.Popped) < res.DeltasOut {
-		t.Errorf("%d deltas, %d counted", snap.Total(probe.Popped), res.DeltasOut)
+	if snap.Total(live.Popped) < res.DeltasOut {
+		t.Errorf("%d deltas, %d counted", snap.Total(live.Popped), res.DeltasOut)
 	}
-	last := probe.Handled
+	last := live.Handled
 	if spec.Pipeline == "informer" {
-		last = probe.Worked
+		last = live.Worked
 	}
-	if total(snap, last) == 0 || histogramOf(snap, probe.BatchSize).Count == 0 {
+	if total(snap, last) == 0 || snap.Distribution(live.BatchSize).Count == 0 {
 		t.Error("nothing was handled")
 	}
-	stretches := map[probe.Histogram]cell.Boundary{
-		probe.ReleasedHandled: pipeline.ReleasedHandled, probe.ReleasedEnqueued: pipeline.ReleasedEnqueued,
+	stretches := map[live.Histogram]cell.Boundary{
+		live.ReleasedHandled: pipeline.ReleasedHandled, live.ReleasedEnqueued: pipeline.ReleasedEnqueued,
 	}
 	switch {
 	case spec.Family == impls.Merge:
-		stretches[probe.EnqueuedMerged] = pipeline.EnqueuedMerged
+		stretches[live.EnqueuedMerged] = pipeline.EnqueuedMerged
 	default:
-		stretches[probe.EnqueuedPopped] = pipeline.EnqueuedPopped
+		stretches[live.EnqueuedPopped] = pipeline.EnqueuedPopped
 	}
 	if paced {
-		stretches[probe.IntendedHandled] = pipeline.Handled
-		if n := histogramOf(snap, probe.GeneratorLag).Count; n != res.EventsIn {
+		stretches[live.IntendedHandled] = pipeline.Handled
+		if n := snap.Distribution(live.GeneratorLag).Count; n != res.EventsIn {
 			t.Errorf("%d lags of %d", n, res.EventsIn)
 		}
 		if snap.Late != res.Lag.Late {
@@ -114,42 +105,42 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 		}
 	}
 	if paced && spec.Pipeline == "informer" {
-		stretches[probe.PoppedStored], stretches[probe.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
-		if histogramOf(snap, probe.Staleness).Count == 0 {
+		stretches[live.PoppedStored], stretches[live.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
+		if snap.Distribution(live.Staleness).Count == 0 {
 			t.Error("no staleness")
 		}
 	}
 	for h, b := range stretches {
 		want, ok := res.At(b)
-		got := histogramOf(snap, h)
+		got, gotSum := snap.Distribution(h), snap.Sum(h)
 		// Both count negative values as zero. During the play telemetry may read before
 		// a stamp is set, and may count a repeated look-up at its second time. So the
 		// figures differ a little.
 		const about = 0.2
-		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (got.Sum < sum*(1-about) || got.Sum > sum*(1+about)) ||
-			!paced && (got.Sum < sum*0.999999 || got.Sum > sum*1.000001) {
-			t.Errorf("%s: %d told, %v s; %d reported, %v s", b, got.Count, got.Sum, want.Count, sum)
+		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (gotSum < sum*(1-about) || gotSum > sum*(1+about)) ||
+			!paced && (gotSum < sum*0.999999 || gotSum > sum*1.000001) {
+			t.Errorf("%s: %d in telemetry, %v s; %d in the recorder, %v s", b, got.Count, gotSum, want.Count, sum)
 		}
 	}
 }
 
-// checkJourneys: the times of a journey's stages never decrease, and the event that
-// another was coalesced into has a journey too. A popped event is coalesced only if a
+// checkTraces: the times of a trace's stages never decrease, and the event that
+// another was coalesced into has a trace too. A popped event is coalesced only if a
 // worker looks keys up.
-func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
+func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 	t.Helper()
-	if len(journeys) == 0 {
-		t.Error("no journeys")
+	if len(traces) == 0 {
+		t.Error("no traces")
 	}
-	bySeq := map[uint64]probe.Journey{}
-	for _, j := range journeys {
+	bySeq := map[uint64]live.EventTrace{}
+	for _, j := range traces {
 		if _, ok := bySeq[j.Seq]; ok {
-			t.Errorf("event %d has two journeys", j.Seq)
+			t.Errorf("event %d has two traces", j.Seq)
 		}
 		bySeq[j.Seq] = j
 	}
-	for _, j := range journeys {
-		// The journey of a coalescing event that is not sampled may lack its first
+	for _, j := range traces {
+		// The trace of a coalescing event that is not sampled may lack its first
 		// stages.
 		if len(j.Stages) == 0 || j.Seq%64 == 0 && j.Stages[0].Stage != metric.Released {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
@@ -174,14 +165,14 @@ func checkJourneys(t *testing.T, journeys []probe.Journey, lookedUp bool) {
 	}
 }
 
-// TestCoalescedJourney: a coalesced version links to the version that was handled in its
+// TestCoalescedTrace: the trace of a coalesced version links to the version that was handled in its
 // place.
-func TestCoalescedJourney(t *testing.T) {
+func TestCoalescedTrace(t *testing.T) {
 	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 5000, HandlerCost: 10 * time.Microsecond})[0]
-	set := probe.New(probe.Labels{})
+	set := live.NewSet(live.Labels{})
 	coalesced := 0
-	set.Sampler(func(int) *probe.Sampling {
-		return &probe.Sampling{Every: 64, IDs: func(uint64) (string, string) { return "", "" }, Journey: func(j probe.Journey) {
+	set.Sampler(func(int) *live.Sampling {
+		return &live.Sampling{Every: 64, IDs: func(uint64) (string, string) { return "", "" }, Export: func(j live.EventTrace) {
 			if j.Into != 0 {
 				coalesced++
 				for _, a := range j.Stages {
@@ -194,7 +185,7 @@ func TestCoalescedJourney(t *testing.T) {
 	})
 	// Which of the sampled events the queue coalesces depends on the scheduler.
 	for round := 0; coalesced == 0 && round < 50; round++ {
-		if _, runErr, checkErr := play(probe.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
+		if _, runErr, checkErr := play(live.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
 			t.Fatal(runErr, checkErr)
 		}
 	}
@@ -213,7 +204,7 @@ func BenchmarkTelemetry(b *testing.B) {
 				for b.Loop() {
 					ctx := b.Context()
 					if on {
-						ctx = probe.With(ctx, probe.New(probe.Labels{}))
+						ctx = live.With(ctx, live.NewSet(live.Labels{}))
 					}
 					res, runErr, checkErr := play(ctx, b, cl)
 					if runErr != nil || checkErr != nil {
@@ -237,8 +228,8 @@ func TestTelemetryOfFaults(t *testing.T) {
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
 		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},
 	})[0]
-	set := probe.New(probe.Labels{})
-	if _, runErr, checkErr := play(probe.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
+	set := live.NewSet(live.Labels{})
+	if _, runErr, checkErr := play(live.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
 		t.Fatal(runErr, checkErr)
 	}
 	snap := set.Snapshot()

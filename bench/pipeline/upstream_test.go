@@ -12,7 +12,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 	"watchlab/impls"
 )
 
@@ -20,8 +19,8 @@ import (
 func TestUpstream(t *testing.T) {
 	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
 		r := live.New("test", "")
-		set := r.Set(probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
-		ctx := probe.With(t.Context(), set)
+		set := r.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
+		ctx := live.With(t.Context(), set)
 		w, err := cl.New()
 		if err != nil {
 			t.Fatal(err)

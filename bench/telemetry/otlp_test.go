@@ -21,7 +21,6 @@ import (
 
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 // TestProtocolFor: the variables select the exported signals and their protocol.
@@ -70,7 +69,7 @@ func TestOff(t *testing.T) {
 		t.Fatalf("%v, %v", e, err)
 	}
 	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", probe.Labels{}, "max", 1)
+	cell := e.startCell("c", live.Labels{}, "max", 1)
 	if s := cell.sampling(1000); s != nil {
 		t.Errorf("sampling %v", s)
 	}
@@ -89,17 +88,17 @@ func TestSpans(t *testing.T) {
 	e := &exporter{}
 	e.setTraces(trace.WithSyncer(kept))
 	e.startRun(t.Context(), "test")
-	cell := e.startCell("Informer/impl=ring", probe.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
+	cell := e.startCell("Informer/impl=ring", live.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
 	s := cell.sampling(16 << 10)
 	if s.Every != 1024 {
 		t.Errorf("every %d", s.Every)
 	}
 	at := func(ms int) time.Time { return time.UnixMilli(1_800_000_000_000 + int64(ms)) }
-	s.Journey(probe.Journey{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Into: 1030, Stages: []probe.Arrival{
+	s.Export(live.EventTrace{Seq: 1024, Type: "MODIFIED", Key: "a/b", Intended: at(0), Into: 1030, Stages: []live.StageTime{
 		{Stage: "released", At: at(1)}, {Stage: "enqueued", At: at(2)}, {Stage: "handled", At: at(9)},
 	}})
-	s.Journey(probe.Journey{Seq: 1030, Type: "DELETED", Stages: []probe.Arrival{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
-	s.Journey(probe.Journey{Seq: 2048, Type: "ADDED"})
+	s.Export(live.EventTrace{Seq: 1030, Type: "DELETED", Stages: []live.StageTime{{Stage: "released", At: at(3)}, {Stage: "popped", At: at(8)}}})
+	s.Export(live.EventTrace{Seq: 2048, Type: "ADDED"})
 	cell.invalid("invalid", "lost")
 	cell.End()
 	e.endRun(errors.New("it broke"))
@@ -162,7 +161,7 @@ func TestSamplingStep(t *testing.T) {
 	e.setTraces()
 	defer func() { _ = e.close(context.Background()) }()
 	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", probe.Labels{}, "max", 1)
+	cell := e.startCell("c", live.Labels{}, "max", 1)
 	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
 		if got := cell.sampling(events).Every; got != want {
 			t.Errorf("%d events: every %d, want %d", events, got, want)
@@ -177,19 +176,19 @@ func TestSamplingStep(t *testing.T) {
 // have the buckets and exemplars of the native ones.
 func TestMetrics(t *testing.T) {
 	r := live.New("test", "abc")
-	s := r.Set(probe.Labels{Variant: "ring"})
-	s.Sampler(func(int) *probe.Sampling {
-		return &probe.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
+	s := r.Set(live.Labels{Variant: "ring"})
+	s.Sampler(func(int) *live.Sampling {
+		return &live.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "0a0b", "0c" }}
 	})
 	s.Begin(1)
-	p := s.Probe()
-	p.Count(probe.Released, probe.Added, 42)
 	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}
-	for _, v := range values {
-		p.Value(probe.Staleness, v)
-	}
-	p.ObserveEvent(probe.ReleasedHandled, time.Second, 7)
-	p.Close()
+	s.Update(func(f *live.Figures) {
+		f.Count(live.Released, live.Added, 42)
+		for _, v := range values {
+			f.Observe(live.Staleness, v)
+		}
+		f.ObserveEvent(live.ReleasedHandled, 1e9, 7)
+	})
 	s.Upstream().NewLatencyMetric("q").Observe(1e-6)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/probe"
 )
 
 // receiver of remote writes. It keeps the series as text.
@@ -110,16 +109,16 @@ func decode(t *testing.T, msg []byte) map[string]string {
 
 func registry() *live.Registry {
 	r := live.New("test", "abc")
-	s := r.Set(probe.Labels{Variant: "ring"})
-	s.Sampler(func(int) *probe.Sampling {
-		return &probe.Sampling{Every: 2, IDs: func(uint64) (string, string) { return "t", "s" }}
+	s := r.Set(live.Labels{Variant: "ring"})
+	s.Sampler(func(int) *live.Sampling {
+		return &live.Sampling{Every: 2, IDs: func(uint64) (string, string) { return "t", "s" }}
 	})
 	s.Begin(1)
-	p := s.Probe()
-	p.Count(probe.Released, probe.Added, 42)
-	p.Value(probe.BatchSize, 3)
-	p.ObserveEvent(probe.ReleasedHandled, time.Second, 2)
-	p.Close()
+	s.Update(func(f *live.Figures) {
+		f.Count(live.Released, live.Added, 42)
+		f.Observe(live.BatchSize, 3)
+		f.ObserveEvent(live.ReleasedHandled, 1e9, 2)
+	})
 	return r
 }
 

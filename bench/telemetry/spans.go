@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 // scope is the name of the instrumentation.
@@ -47,7 +47,7 @@ type cellSpan struct {
 }
 
 // startCell starts the span of a round; round 0 is the warm-up.
-func (e *exporter) startCell(name string, l probe.Labels, rate string, round int) *cellSpan {
+func (e *exporter) startCell(name string, l live.Labels, rate string, round int) *cellSpan {
 	attrs := []attribute.KeyValue{attribute.String(attrPrefix+metric.Rate, rate), attribute.Int(attrPrefix+"round", round)}
 	for i, v := range l.Values() {
 		if v != "" {
@@ -74,7 +74,7 @@ const (
 
 // sampling selects about tracedEvents of a number of events, at even intervals; nil if
 // the round's span is not sampled.
-func (c *cellSpan) sampling(events int) *probe.Sampling {
+func (c *cellSpan) sampling(events int) *live.Sampling {
 	if !c.SpanContext().IsSampled() || events <= 0 {
 		return nil
 	}
@@ -82,12 +82,12 @@ func (c *cellSpan) sampling(events int) *probe.Sampling {
 	if events >= minStep {
 		step = max(step, minStep)
 	}
-	return &probe.Sampling{
+	return &live.Sampling{
 		Every: step,
 		IDs: func(seq uint64) (string, string) {
 			return c.SpanContext().TraceID().String(), c.eventID(seq).String()
 		},
-		Journey: c.journey,
+		Export: c.export,
 	}
 }
 
@@ -102,34 +102,34 @@ func (c *cellSpan) eventID(seq uint64) (out trace.SpanID) {
 	return out
 }
 
-// journey exports the span of an event, with a child for each interval between two
+// export exports the span of an event, with a child for each interval between two
 // stages.
-func (c *cellSpan) journey(j probe.Journey) {
-	if len(j.Stages) == 0 {
+func (c *cellSpan) export(e live.EventTrace) {
+	if len(e.Stages) == 0 {
 		return
 	}
-	stages := j.Stages
-	if !j.Intended.IsZero() {
-		stages = append([]probe.Arrival{{Stage: "intended", At: j.Intended}}, stages...)
+	stages := e.Stages
+	if !e.Intended.IsZero() {
+		stages = append([]live.StageTime{{Stage: "intended", At: e.Intended}}, stages...)
 	}
 	start, end := stages[0].At, stages[0].At
 	for _, a := range stages {
 		end = later(end, a.At)
 	}
-	attrs := []attribute.KeyValue{attrSeq.Int64(int64(j.Seq)), attribute.String(attrPrefix+"event.type", j.Type)}
-	if j.Key != "" {
-		attrs = append(attrs, attribute.String(attrPrefix+"event.key", j.Key))
+	attrs := []attribute.KeyValue{attrSeq.Int64(int64(e.Seq)), attribute.String(attrPrefix+"event.type", e.Type)}
+	if e.Key != "" {
+		attrs = append(attrs, attribute.String(attrPrefix+"event.key", e.Key))
 	}
 	opts := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithAttributes(attrs...)}
-	if j.Into != 0 {
+	if e.Into != 0 {
 		into := trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: c.SpanContext().TraceID(), SpanID: c.eventID(j.Into), TraceFlags: trace.FlagsSampled,
+			TraceID: c.SpanContext().TraceID(), SpanID: c.eventID(e.Into), TraceFlags: trace.FlagsSampled,
 		})
 		opts = append(opts, trace.WithLinks(trace.Link{
-			SpanContext: into, Attributes: []attribute.KeyValue{attribute.Bool(attrPrefix+"coalesced", true), attrSeq.Int64(int64(j.Into))},
+			SpanContext: into, Attributes: []attribute.KeyValue{attribute.Bool(attrPrefix+"coalesced", true), attrSeq.Int64(int64(e.Into))},
 		}))
 	}
-	ctx, span := c.tracer.Start(context.WithValue(c.ctx, spanIDKey{}, c.eventID(j.Seq)), "event "+j.Type, opts...)
+	ctx, span := c.tracer.Start(context.WithValue(c.ctx, spanIDKey{}, c.eventID(e.Seq)), "event "+e.Type, opts...)
 	ctx = context.WithValue(ctx, spanIDKey{}, nil)
 	for i, to := range stages[1:] {
 		from := stages[i]

@@ -4,9 +4,9 @@
 //     listener (package live), metrics pushed by remote write, traces and metrics by OTLP,
 //     pprof profiles to Pyroscope.
 //  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
-//     [probe.Set] in the context; without a session there is none, and it pays nothing.
-//  3. While a cell is played, the session folds the probes' records and reads queue depths
-//     in the background.
+//     [live.Set] in the context; without a session there is none, and it pays nothing.
+//  3. While a cell is played, the session reads queue depths in the background. With each
+//     reading the pipeline updates its set.
 //  4. [Session.Close] flushes all outputs for at most 10 s.
 //
 // A server that is unreachable, slow or answers garbage causes one warning; the run
@@ -25,7 +25,6 @@ import (
 	"unicode"
 
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/probe"
 )
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
@@ -44,9 +43,7 @@ type Options struct {
 }
 
 const (
-	// foldEvery and lookEvery are the intervals of folding records and of reading queue
-	// depths.
-	foldEvery = 20 * time.Millisecond
+	// lookEvery is the interval of reading queue depths.
 	lookEvery = 250 * time.Millisecond
 	// lookTimeout bounds the wait for a queue's depth at the end.
 	lookTimeout = time.Second
@@ -63,9 +60,9 @@ type Session struct {
 	profiler *profiler
 	warnings *warnings
 
-	// stop ends the background goroutines; running waits for them.
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	// stop ends the background goroutine, which closes ended.
+	stop  context.CancelFunc
+	ended chan struct{}
 
 	// mu guards the fields below. round is the current round, 0 for the warm-up. cells
 	// are by benchmark name.
@@ -81,7 +78,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
 		cells: map[string]*watched{},
 	}
-	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.of("OpenTelemetry"))
+	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter("OpenTelemetry"))
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +97,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		}
 	}
 	if opts.MetricsAddr != "" {
-		warn := s.warnings.of("metrics")
+		warn := s.warnings.reporter("metrics")
 		s.server, err = live.Start(live.Options{
 			Addr: opts.MetricsAddr, Registry: s.registry, Pprof: opts.Pprof, Warn: func(text string) { warn(errors.New(text)) },
 		})
@@ -111,22 +108,21 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	}
 	if opts.Pyroscope != "" {
 		tags := map[string]string{"run": opts.Run, "commit": opts.Commit}
-		if s.profiler, err = startProfiler(opts.Pyroscope, tags, s.warnings.of("Pyroscope")); err != nil {
+		if s.profiler, err = startProfiler(opts.Pyroscope, tags, s.warnings.reporter("Pyroscope")); err != nil {
 			return nil, err
 		}
 	}
 	s.exporter.startRun(ctx, opts.Run)
-	// Two goroutines: reading the depth of a queue may block, and folding must go on.
 	background, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.running.Go(func() { s.forEachSet(background, foldEvery, (*probe.Set).Fold) })
-	s.running.Go(func() { s.forEachSet(background, lookEvery, (*probe.Set).Look) })
+	s.stop, s.ended = stop, make(chan struct{})
+	go s.look(background)
 	return s, nil
 }
 
-// forEachSet calls f for each set at an interval until ctx ends.
-func (s *Session) forEachSet(ctx context.Context, every time.Duration, f func(*probe.Set)) {
-	t := time.NewTicker(every)
+// look reads the queue depths periodically until ctx ends.
+func (s *Session) look(ctx context.Context) {
+	defer close(s.ended)
+	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -134,7 +130,7 @@ func (s *Session) forEachSet(ctx context.Context, every time.Duration, f func(*p
 			return
 		case <-t.C:
 			for _, set := range s.registry.Sets() {
-				f(set)
+				set.Look()
 			}
 		}
 	}
@@ -155,7 +151,7 @@ func (s *Session) Close(ctx context.Context, runErr error) {
 		return
 	}
 	if err := s.close(ctx, runErr); err != nil {
-		s.warnings.of("telemetry")(err)
+		s.warnings.reporter("telemetry")(err)
 	}
 }
 
@@ -165,7 +161,10 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	defer cancel()
 	if s.stop != nil {
 		s.stop()
-		s.settle()
+		select {
+		case <-s.ended:
+		case <-time.After(lookTimeout): // A queue may block for ever.
+		}
 	}
 	if s.server != nil {
 		s.server.Ready(false)
@@ -176,7 +175,7 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	flush := func(what string, f func() error) {
 		flushes.Go(func() {
 			if err := f(); err != nil {
-				s.warnings.of(what)(err)
+				s.warnings.reporter(what)(err)
 			}
 		})
 	}
@@ -196,20 +195,6 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	return s.server.Close(ctx)
 }
 
-// settle waits for the background goroutines. It gives up on a queue that blocks
-// forever.
-func (s *Session) settle() {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.running.Wait()
-	}()
-	select {
-	case <-ended:
-	case <-time.After(lookTimeout):
-	}
-}
-
 // warnings passes on the first error of each kind.
 type warnings struct {
 	mu   sync.Mutex
@@ -217,8 +202,8 @@ type warnings struct {
 	seen map[string]bool
 }
 
-// of returns the function that takes errors of a kind.
-func (w *warnings) of(kind string) func(error) {
+// reporter returns the function that takes errors of a kind.
+func (w *warnings) reporter(kind string) func(error) {
 	return func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -20,7 +20,6 @@ import (
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,19 +35,18 @@ type play struct {
 const played = 100
 
 func (p *play) Setup(ctx context.Context) error {
-	probe.From(ctx).Begin(played)
+	live.From(ctx).Begin(played)
 	return nil
 }
 
 func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
-	set := probe.From(ctx)
-	probe := set.Probe()
-	defer probe.Close()
 	rec.Begin()
-	for range played {
-		record(probe)
-	}
-	probe.Flush()
+	live.From(ctx).Update(func(f *live.Figures) {
+		for range played {
+			f.Count(live.Handled, live.Modified, 1)
+			f.Observe(live.IntendedHandled, int64(time.Millisecond))
+		}
+	})
 	if p.during != nil {
 		p.during(ctx)
 	}
@@ -58,12 +56,6 @@ func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 		rec.Latency("intended→handled", time.Duration(n+1)*time.Millisecond)
 	}
 	return nil
-}
-
-func record(p *probe.Probe) {
-	p.Count(probe.Handled, probe.Modified, 1)
-	p.Observe(probe.IntendedHandled, time.Millisecond)
-	p.Commit(0)
 }
 
 func (p *play) Check() error    { return p.check }
@@ -189,7 +181,7 @@ func TestStuckQueue(t *testing.T) {
 	}
 	asked, stuck := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
-	set := s.registry.Set(probe.Labels{Variant: "stuck"})
+	set := s.registry.Set(live.Labels{Variant: "stuck"})
 	set.Depth(func() int {
 		once()
 		<-stuck
@@ -211,7 +203,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if probe.From(ctx) != nil || probe.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)

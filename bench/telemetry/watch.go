@@ -10,7 +10,6 @@ import (
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ
@@ -58,7 +57,7 @@ type watched struct {
 	session *Session
 	name    string
 	rate    string
-	set     *probe.Set
+	set     *live.Set
 	// headline is the latency boundary of the comparison.
 	headline cell.Boundary
 
@@ -70,7 +69,7 @@ type watched struct {
 
 func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
 	w := &watched{session: s, name: lc.BenchName(), rate: lab.Unpaced, headline: c.Latency}
-	l := probe.Labels{Family: c.Family}
+	l := live.Labels{Family: c.Family}
 	fields := map[string]*string{
 		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
 		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &w.rate,
@@ -112,12 +111,14 @@ func (s *Session) progress(p lab.Progress) {
 	if w == nil || !p.Finished {
 		return
 	}
-	w.set.Judge(probe.Verdict{Status: string(p.Verdict.Status), Cause: string(p.Verdict.Cause)})
+	w.set.Update(func(f *live.Figures) {
+		f.Verdict = live.Verdict{Status: string(p.Verdict.Status), Cause: string(p.Verdict.Cause)}
+	})
 	switch {
 	case p.Verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.set.Labels(), w.rate)
 	case p.Round > 0 && !p.Skipped:
-		w.set.Round()
+		w.set.Update(func(f *live.Figures) { f.Rounds++ })
 		w.finish()
 	}
 }
@@ -171,7 +172,7 @@ type workload struct {
 
 // context adds the cell's set, and labels for the profiler.
 func (w *workload) context(ctx context.Context) context.Context {
-	ctx = probe.With(ctx, w.cell.set)
+	ctx = live.With(ctx, w.cell.set)
 	if w.cell.session.profiler != nil && !profile.Labelled(ctx) {
 		l := w.cell.set.Labels()
 		ctx = profile.With(ctx, l.Family, l.Variant, l.Storm)
@@ -192,8 +193,8 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	if w.round == 0 {
 		phase = metric.WarmUp
 	}
-	w.cell.set.Phase(phase)
-	defer w.cell.set.Phase(metric.Idle)
+	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
+	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = metric.Idle })
 	return w.Workload.Run(w.context(ctx), rec)
 }
 

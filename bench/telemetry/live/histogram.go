@@ -3,55 +3,203 @@ package live
 import (
 	"math"
 	"slices"
+	"sort"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
-// histogram adds classic buckets to a native histogram, for scrapers without support of
+// Histogram names one of a set's histograms.
+type Histogram uint8
+
+// The histograms. Durations are observed in nanoseconds and exported in seconds.
+const (
+	ReleasedEnqueued Histogram = iota
+	EnqueuedPopped
+	PoppedStored
+	StoredHandled
+	EnqueuedMerged
+	MergedHandled
+	IntendedHandled
+	ReleasedHandled
+	GeneratorLag
+	BatchSize
+	Staleness
+
+	histograms
+)
+
+// meanings maps each histogram to its metric, the value of the metric's own label (empty
+// for none), and the number of observed units per unit of the metric.
+var meanings = [histograms]struct {
+	metric metric.Metric
+	label  string
+	per    float64
+}{
+	ReleasedEnqueued: {metric.StageLatency, metric.ReleasedEnqueued, 1e9},
+	EnqueuedPopped:   {metric.StageLatency, metric.EnqueuedPopped, 1e9},
+	PoppedStored:     {metric.StageLatency, metric.PoppedStored, 1e9},
+	StoredHandled:    {metric.StageLatency, metric.StoredHandled, 1e9},
+	EnqueuedMerged:   {metric.StageLatency, metric.EnqueuedMerged, 1e9},
+	MergedHandled:    {metric.StageLatency, metric.MergedHandled, 1e9},
+	IntendedHandled:  {metric.EndToEndLatency, metric.FromIntended, 1e9},
+	ReleasedHandled:  {metric.EndToEndLatency, metric.FromReleased, 1e9},
+	GeneratorLag:     {metric.GeneratorLag, "", 1e9},
+	BatchSize:        {metric.BatchSize, "", 1},
+	Staleness:        {metric.Staleness, "", 1},
+}
+
+// The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i
+// holds values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not
+// interpolate.
+const (
+	// perOctave is the number of buckets for each power of two.
+	perOctave = 1 << metric.Schema
+	// lowest and highest bucket: from below a nanosecond to 2^26, which is two years in
+	// seconds. The highest also counts larger values.
+	lowest  = -34 * perOctave
+	highest = 26 * perOctave
+)
+
+// fractions are the bounds within an octave, relative to the octave's end.
+var fractions = func() (b [perOctave]float64) {
+	for i := range b {
+		b[i] = 0.5 * math.Exp2(float64(i)/perOctave)
+	}
+	return b
+}()
+
+// bucketOf returns the bucket of a positive number.
+func bucketOf(v float64) int {
+	fraction, octave := math.Frexp(v)
+	bucket := sort.SearchFloat64s(fractions[:], fraction) + (octave-1)*perOctave
+	return min(max(bucket, lowest), highest)
+}
+
+// Distribution counts the values of a histogram. Bounds and quantiles are in the unit of
+// the metric.
+type Distribution struct {
+	// Count is the number of values.
+	Count uint64
+	// zero counts the values up to [metric.ZeroThreshold], buckets those in the buckets
+	// lowest to highest.
+	zero    uint64
+	buckets [highest - lowest + 1]uint64
+	// sum of all values in the observed unit, an integer.
+	sum uint64
+	// exemplars has the newest traced event by octave; nil for none.
+	exemplars map[int]prometheus.Exemplar
+}
+
+func (d *Distribution) observe(value int64, n uint64, per float64) {
+	d.Count += n
+	v := float64(value) / per
+	if v <= metric.ZeroThreshold {
+		d.zero += n
+		return
+	}
+	d.sum += uint64(value) * n
+	d.buckets[bucketOf(v)-lowest] += n
+}
+
+func (d *Distribution) exemplify(v float64, trace, span string) {
+	if v <= metric.ZeroThreshold {
+		return
+	}
+	if d.exemplars == nil {
+		d.exemplars = map[int]prometheus.Exemplar{}
+	}
+	octave := int(math.Ceil(float64(bucketOf(v)) / perOctave))
+	d.exemplars[octave] = prometheus.Exemplar{
+		Value: v, Labels: prometheus.Labels{"trace_id": trace, "span_id": span}, Timestamp: time.Now(),
+	}
+}
+
+// since returns the values that were added since an earlier copy.
+func (d *Distribution) since(before *Distribution) *Distribution {
+	out := &Distribution{Count: d.Count - before.Count, zero: d.zero - before.zero, sum: d.sum - before.sum}
+	for i := range d.buckets {
+		out.buckets[i] = d.buckets[i] - before.buckets[i]
+	}
+	return out
+}
+
+// upTo returns the number of values up to 2^e.
+func (d *Distribution) upTo(e int) uint64 {
+	n := d.zero
+	for _, c := range d.buckets[:max(0, e*perOctave-lowest+1)] {
+		n += c
+	}
+	return n
+}
+
+// Quantile returns the upper bound of the bucket that holds quantile q, at most 9 %
+// above the value; NaN for an empty distribution.
+func (d *Distribution) Quantile(q float64) float64 {
+	if d.Count == 0 {
+		return math.NaN()
+	}
+	rank := max(1, uint64(math.Ceil(q*float64(d.Count))))
+	n := d.zero
+	if n >= rank {
+		return 0
+	}
+	for i, c := range d.buckets {
+		if n += c; n >= rank {
+			return math.Exp2(float64(i+lowest) / perOctave)
+		}
+	}
+	return math.NaN()
+}
+
+// Sum returns the sum of a histogram's values in the unit of its metric.
+func (f *Figures) Sum(h Histogram) float64 { return float64(f.dists[h].sum) / meanings[h].per }
+
+// bothBuckets adds classic buckets to a native histogram, for scrapers without support of
 // native ones. prometheus.NewConstNativeHistogram has none.
-type histogram struct {
+type bothBuckets struct {
 	prometheus.Metric
 	classic []*dto.Bucket
 }
 
-func newHistogram(s *probe.Snapshot, h *probe.HistogramSnapshot) prometheus.Metric {
-	m, label := h.Histogram.Metric()
-	values := s.Labels.Values()
+func newHistogram(s *Snapshot, h Histogram) prometheus.Metric {
+	m, d, values := meanings[h].metric, s.Distribution(h), s.Labels.Values()
 	if len(m.Labels) > 0 {
-		values = append(values, label)
+		values = append(values, meanings[h].label)
 	}
-	out := histogram{Metric: prometheus.MustNewConstNativeHistogram(
-		descs[m.Name], h.Count, h.Sum, h.Buckets, nil, h.Zero,
-		metric.Schema, metric.ZeroThreshold, s.Created, values...,
+	buckets := map[int]int64{}
+	for i, n := range d.buckets {
+		if n > 0 {
+			buckets[i+lowest] = int64(n)
+		}
+	}
+	out := bothBuckets{Metric: prometheus.MustNewConstNativeHistogram(
+		descs[m.Name], d.Count, s.Sum(h), buckets, nil, d.zero, metric.Schema, metric.ZeroThreshold, s.Created, values...,
 	)}
 	for _, bound := range m.Buckets {
-		n := h.Zero
+		n := d.zero
 		if bound > 0 {
-			_, e := math.Frexp(bound) // bounds are powers of two
-			n = h.CountUpTo(e - 1)
+			n = d.upTo(math.Ilogb(bound)) // bounds are powers of two
 		}
 		out.classic = append(out.classic, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(n)})
 	}
-	if len(h.Exemplars) == 0 {
+	if len(d.exemplars) == 0 {
 		return out
 	}
 	var exemplars []prometheus.Exemplar
-	for _, e := range h.Exemplars {
-		exemplars = append(exemplars, prometheus.Exemplar{
-			Value: e.Value, Timestamp: e.At, Labels: prometheus.Labels{"trace_id": e.TraceID, "span_id": e.SpanID},
-		})
+	for _, e := range d.exemplars {
+		exemplars = append(exemplars, e)
 	}
 	slices.SortFunc(exemplars, func(a, b prometheus.Exemplar) int { return a.Timestamp.Compare(b.Timestamp) })
 	return prometheus.MustNewMetricWithExemplars(out, exemplars...)
 }
 
 // Write implements prometheus.Metric.
-func (h histogram) Write(out *dto.Metric) error {
+func (h bothBuckets) Write(out *dto.Metric) error {
 	err := h.Metric.Write(out)
 	out.Histogram.Bucket = slices.Clone(h.classic)
 	return err

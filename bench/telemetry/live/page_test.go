@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 // TestSample: rates and quantiles cover the time between two samples; unknown ones are
@@ -21,30 +20,29 @@ func TestSample(t *testing.T) {
 	r := New("test", "")
 	r.Progress(3, 0.5)
 	set := r.Set(labels)
-	p := set.Probe()
-	defer p.Close()
-	p.Count(probe.Released, probe.Added, 1000)
-	p.Observe(probe.ReleasedHandled, time.Second)
-	p.Flush()
+	set.Update(func(f *Figures) {
+		f.Count(Released, Added, 1000)
+		f.Observe(ReleasedHandled, 1e9)
+	})
 	sampler := newSampler(r)
 	t0 := time.UnixMilli(1_800_000_000_000)
 	first := sampler.sample(t0)
 	if v := first.Variants[0]; v.Released != nil || v.P99 != nil || first.Seconds != 0 {
 		t.Errorf("the first sample has rates: %+v", v)
 	}
-	set.Phase(metric.Measure)
-	set.Judge(probe.Verdict{Status: "invalid", Cause: "generator"})
 	set.Depth(func() int { return 7 }, 10)
 	set.Look()
-	p.Count(probe.Released, probe.Modified, 300)
-	p.Count(probe.Enqueued, probe.Modified, 300)
-	p.Count(probe.Handled, probe.Modified, 200)
-	p.Count(probe.Popped, probe.Modified, 150)
-	for range 100 {
-		p.Observe(probe.ReleasedHandled, time.Millisecond)
-		p.Value(probe.BatchSize, 4)
-	}
-	p.Flush()
+	set.Update(func(f *Figures) {
+		f.Phase, f.Verdict = metric.Measure, Verdict{Status: "invalid", Cause: "generator"}
+		f.Count(Released, Modified, 300)
+		f.Count(Enqueued, Modified, 300)
+		f.Count(Handled, Modified, 200)
+		f.Count(Popped, Modified, 150)
+		for range 100 {
+			f.Observe(ReleasedHandled, 1e6)
+			f.Observe(BatchSize, 4)
+		}
+	})
 	second := sampler.sample(t0.Add(2 * time.Second))
 	v := second.Variants[0]
 	if v.Group != "deltafifo · in-order · informer · gang · memory" || v.Name != "ring" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
@@ -68,9 +66,10 @@ func TestSample(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	// Latency starts at the intended release if there is one.
-	p.Observe(probe.IntendedHandled, 4*time.Second)
-	p.Observe(probe.ReleasedHandled, time.Second)
-	p.Flush()
+	set.Update(func(f *Figures) {
+		f.Observe(IntendedHandled, 4e9)
+		f.Observe(ReleasedHandled, 1e9)
+	})
 	if v := sampler.sample(t0.Add(3 * time.Second)).Variants[0]; *v.P50 < 4 || *v.Released != 0 || v.PerEvent != nil {
 		t.Errorf("%+v", v)
 	}

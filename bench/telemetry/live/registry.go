@@ -1,12 +1,14 @@
-// Package live shows a run while it is in progress.
+// Package live has the figures of a run while it is in progress, and shows them.
 //
-//  1. A [Registry] turns the snapshots of package probe into Prometheus metrics under the
-//     names and help texts of package metric. It also has the metrics of the Go runtime and
-//     of the process, and client-go's own. Pipelines pay nothing for a scrape: it folds the
-//     new records and copies the counts.
-//  2. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
+//  1. A pipeline takes its [Set] from the context ([From]): the [Figures] of one variant.
+//     It updates them some times a second, from its stamps and logs. Without a Set all
+//     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
+//  2. A [Registry] turns snapshots of the sets into Prometheus metrics under the names and
+//     help texts of package metric. It also has the metrics of the Go runtime and of the
+//     process. Pipelines pay nothing for a scrape: it copies the counts.
+//  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  3. The page draws a [Sample] a second, which is the difference of two snapshots.
+//  4. The page draws a [Sample] a second, which is the difference of two snapshots.
 package live
 
 import (
@@ -20,18 +22,17 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 // Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
 	run, commit string
 	registry    *prometheus.Registry
-	upstream    *probe.Upstream
+	upstream    *Upstream
 
 	// mu guards the fields below. sets are in the order of their creation.
 	mu       sync.Mutex
-	sets     []*probe.Set
+	sets     []*Set
 	cells    int
 	progress float64
 	finished []Finished
@@ -45,7 +46,7 @@ var (
 // Finished has the medians of a finished cell over its counted rounds.
 type Finished struct {
 	// Labels of the cell's variant.
-	Labels probe.Labels
+	Labels Labels
 	// Rate is the pace in labels; "max" if unpaced.
 	Rate string
 	// EventsPerSecond is the median throughput.
@@ -57,7 +58,7 @@ type Finished struct {
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.upstream = probe.NewUpstream(r.registry)
+	r.upstream = newUpstream(r.registry)
 	r.registry.MustRegister(
 		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -71,7 +72,7 @@ func New(run, commit string) *Registry {
 
 // Set returns the set of a variant and creates it on the first call. It replaces the
 // label run by the registry's.
-func (r *Registry) Set(labels probe.Labels) *probe.Set {
+func (r *Registry) Set(labels Labels) *Set {
 	labels.Run = r.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,13 +81,14 @@ func (r *Registry) Set(labels probe.Labels) *probe.Set {
 			return s
 		}
 	}
-	s := r.upstream.NewSet(labels)
+	s := NewSet(labels)
+	s.upstream = r.upstream
 	r.sets = append(r.sets, s)
 	return s
 }
 
 // Sets returns all sets.
-func (r *Registry) Sets() []*probe.Set {
+func (r *Registry) Sets() []*Set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.sets)
@@ -103,9 +105,9 @@ func (r *Registry) Progress(cells int, share float64) {
 func (r *Registry) Finish(f Finished) { r.replace(f.Labels, f.Rate, f) }
 
 // Withdraw removes a cell's figures, after its verdict turned invalid.
-func (r *Registry) Withdraw(labels probe.Labels, rate string) { r.replace(labels, rate) }
+func (r *Registry) Withdraw(labels Labels, rate string) { r.replace(labels, rate) }
 
-func (r *Registry) replace(labels probe.Labels, rate string, by ...Finished) {
+func (r *Registry) replace(labels Labels, rate string, by ...Finished) {
 	labels.Run = r.run
 	for i := range by {
 		by[i].Labels = labels
@@ -146,14 +148,14 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 
 // collectSet emits the metrics of a set. It omits counters by stage, type or fault that
 // are 0, as most combinations never occur.
-func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
+func collectSet(ch chan<- prometheus.Metric, s *Snapshot) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
 	count := func(m metric.Metric, n uint64, own ...string) {
 		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, float64(n), s.Created, with(own...)...)
 	}
 	for stage, stageName := range metric.Stages() {
 		for t, typeName := range metric.Types() {
-			if n := s.Events(probe.Stage(stage), probe.Type(t)); n > 0 {
+			if n := s.Events(Stage(stage), Type(t)); n > 0 {
 				count(metric.Events, n, stageName, typeName)
 			}
 		}
@@ -164,7 +166,7 @@ func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
 	for name, n := range s.WatchErrors {
 		count(metric.WatchErrors, n, name)
 	}
-	count(metric.Deltas, s.Total(probe.Popped))
+	count(metric.Deltas, s.Total(Popped))
 	count(metric.Relists, s.Relists)
 	count(metric.GeneratorLate, s.Late)
 	count(metric.GeneratorMissed, s.Missed)
@@ -182,8 +184,10 @@ func collectSet(ch chan<- prometheus.Metric, s *probe.Snapshot) {
 	if v := s.Verdict; v.Status != "" {
 		gauge(ch, metric.Verdict, 1, with(v.Status, v.Cause)...)
 	}
-	for i := range s.Histograms {
-		ch <- newHistogram(s, &s.Histograms[i])
+	for h := range histograms {
+		if s.Distribution(h).Count > 0 {
+			ch <- newHistogram(s, h)
+		}
 	}
 }
 

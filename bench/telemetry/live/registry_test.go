@@ -17,49 +17,43 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"watchlab/bench/telemetry/metric"
-	"watchlab/bench/telemetry/probe"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-var labels = probe.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory"}
+var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory"}
 
 // played returns a registry with a value for every metric.
 func played(t testing.TB) *Registry {
 	t.Helper()
 	r := New("test", "abc123")
 	s := r.Set(labels)
-	s.Sampler(func(int) *probe.Sampling {
-		return &probe.Sampling{Every: 4, IDs: func(uint64) (string, string) {
+	s.Sampler(func(int) *Sampling {
+		return &Sampling{Every: 4, IDs: func(uint64) (string, string) {
 			return "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
 		}}
 	})
 	s.Begin(1)
-	p := s.Probe()
-	for stage := range metric.Stages() {
-		p.Count(probe.Stage(stage), probe.Modified, 10-stage)
-	}
-	p.Count(probe.Popped, probe.Replaced, 3)
-	p.HandOver(7)
-	p.Observe(probe.GeneratorLag, 2_000_000)
-	p.Late()
-	p.Missed(2)
-	for h := probe.ReleasedEnqueued; h <= probe.Staleness; h++ {
-		p.Value(h, 0)
-		p.Value(h, 1000)
-	}
-	p.ObserveEvent(probe.IntendedHandled, 3_000_000, 8)
-	p.ObserveEvent(probe.IntendedHandled, 60e9, 12)
-	p.Close()
-	s.Phase(metric.Measure)
-	s.Judge(probe.Verdict{Status: "invalid", Cause: "generator"})
-	s.Round()
-	s.Relist(1)
-	s.Fault("gone", 2)
-	s.WatchError(metric.OtherFault, 1)
+	s.Update(func(f *Figures) {
+		for stage := range stages {
+			f.Count(stage, Modified, 10-int(stage))
+		}
+		f.Count(Popped, Replaced, 3)
+		f.Observe(BatchSize, 7)
+		f.Observe(GeneratorLag, 2_000_000)
+		f.Late, f.Missed, f.Rounds, f.Relists = 1, 2, 1, 1
+		for h := range histograms {
+			f.Observe(h, 0)
+			f.Observe(h, 1000)
+		}
+		f.ObserveEvent(IntendedHandled, 3_000_000, 8)
+		f.ObserveEvent(IntendedHandled, 60e9, 12)
+		f.Phase, f.Verdict = metric.Measure, Verdict{Status: "invalid", Cause: "generator"}
+		f.Faults["gone"], f.WatchErrors[metric.OtherFault] = 2, 1
+	})
 	s.Depth(func() int { return 5 }, 2000)
 	s.Look()
-	r.Set(probe.Labels{Family: "deltafifo", Variant: "cond"})
+	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
 	r.Finish(Finished{Labels: labels, Rate: "1000", EventsPerSecond: 1, Quantiles: map[string]float64{"0.99": 1}})
 	r.Finish(Finished{Labels: labels, Rate: "1000", EventsPerSecond: 999.5, Quantiles: map[string]float64{"0.5": 0.001, "0.99": 0.002}})

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"watchlab/bench/telemetry/probe"
 )
 
 // Sample has the figures since the previous sample.
@@ -68,13 +66,13 @@ type sampler struct {
 	registry *Registry
 	// at is the time of the previous sample; last has its snapshots.
 	at      time.Time
-	last    map[probe.Labels]*probe.Snapshot
+	last    map[Labels]*Snapshot
 	runtime []metrics.Sample
 }
 
 func newSampler(r *Registry) *sampler {
 	return &sampler{
-		registry: r, last: map[probe.Labels]*probe.Snapshot{},
+		registry: r, last: map[Labels]*Snapshot{},
 		runtime: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}},
 	}
 }
@@ -100,7 +98,7 @@ func (s *sampler) sample(now time.Time) Sample {
 }
 
 // variant compares two snapshots; before is nil for the first.
-func variant(now, before *probe.Snapshot, seconds float64) Variant {
+func variant(now, before *Snapshot, seconds float64) Variant {
 	l := now.Labels
 	v := Variant{
 		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source),
@@ -110,44 +108,23 @@ func variant(now, before *probe.Snapshot, seconds float64) Variant {
 	if before == nil || seconds <= 0 {
 		return v
 	}
-	added := func(stage probe.Stage) float64 { return float64(now.Total(stage) - before.Total(stage)) }
-	v.Released = number(added(probe.Released) / seconds)
-	last := probe.Handled
-	if now.Total(probe.Handled) == 0 {
-		last = probe.Popped
+	added := func(stage Stage) float64 { return float64(now.Total(stage) - before.Total(stage)) }
+	v.Released = number(added(Released) / seconds)
+	last := Handled
+	if now.Total(Handled) == 0 {
+		last = Popped
 	}
 	v.Handled = number(added(last) / seconds)
-	v.PerEvent = number(added(probe.Popped) / added(probe.Enqueued))
-	latency := since(now, before, probe.IntendedHandled)
+	v.PerEvent = number(added(Popped) / added(Enqueued))
+	since := func(h Histogram) *Distribution { return now.Distribution(h).since(before.Distribution(h)) }
+	latency := since(IntendedHandled)
 	if latency.Count == 0 {
-		latency = since(now, before, probe.ReleasedHandled)
+		latency = since(ReleasedHandled)
 	}
 	v.P50, v.P99 = number(latency.Quantile(0.5)), number(latency.Quantile(0.99))
-	lag, stale := since(now, before, probe.GeneratorLag), since(now, before, probe.Staleness)
-	v.Lag, v.Staleness = number(lag.Quantile(0.99)), number(stale.Quantile(0.99))
-	batch := since(now, before, probe.BatchSize)
-	v.Batch = number(batch.Sum / float64(batch.Count))
+	v.Lag, v.Staleness = number(since(GeneratorLag).Quantile(0.99)), number(since(Staleness).Quantile(0.99))
+	v.Batch = number((now.Sum(BatchSize) - before.Sum(BatchSize)) / float64(since(BatchSize).Count))
 	return v
-}
-
-// since returns the part of a histogram between two snapshots.
-func since(now, before *probe.Snapshot, which probe.Histogram) probe.HistogramSnapshot {
-	find := func(s *probe.Snapshot) (out probe.HistogramSnapshot) {
-		if i := slices.IndexFunc(s.Histograms, func(h probe.HistogramSnapshot) bool { return h.Histogram == which }); i >= 0 {
-			out = s.Histograms[i]
-		}
-		return out
-	}
-	a, b := find(now), find(before)
-	out := probe.HistogramSnapshot{
-		Histogram: which, Count: a.Count - b.Count, Sum: a.Sum - b.Sum, Zero: a.Zero - b.Zero, Buckets: map[int]int64{},
-	}
-	for i, n := range a.Buckets {
-		if n -= b.Buckets[i]; n > 0 {
-			out.Buckets[i] = n
-		}
-	}
-	return out
 }
 
 // number returns nil for values that JSON lacks.

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"watchlab/bench/telemetry/probe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,9 +56,7 @@ func start(t *testing.T, opts Options) *Server {
 // TestFormats: the server negotiates the format.
 func TestFormats(t *testing.T) {
 	r := New("test", "")
-	p := r.Set(probe.Labels{Variant: "ring"}).Probe()
-	p.Observe(probe.ReleasedHandled, time.Millisecond)
-	p.Close()
+	r.Set(Labels{Variant: "ring"}).Update(func(f *Figures) { f.Observe(ReleasedHandled, 1e6) })
 	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
 	for accept, want := range map[string]string{
 		"": "text/plain",

@@ -1,9 +1,10 @@
-package probe
+package live
 
 import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
-// client-go's, they are updated while events are handled and cost more than a probe, so
+// client-go's, they are updated while events are handled and cost more than a [Set], so
 // pipelines use them in paced cells only.
 type Upstream struct {
 	gauges     map[string]*prometheus.GaugeVec
@@ -19,34 +20,25 @@ type Upstream struct {
 	histograms map[string]*prometheus.HistogramVec
 }
 
-// NewUpstream registers the metrics.
-func NewUpstream(r prometheus.Registerer) *Upstream {
+// newUpstream registers the metrics.
+func newUpstream(r prometheus.Registerer) *Upstream {
 	u := &Upstream{
 		gauges: map[string]*prometheus.GaugeVec{}, counters: map[string]*prometheus.CounterVec{},
 		histograms: map[string]*prometheus.HistogramVec{},
 	}
+	register := promauto.With(r)
 	for _, m := range metric.Upstream() {
 		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
 		switch m.Kind {
 		case metric.Gauge:
-			u.gauges[m.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
-			r.MustRegister(u.gauges[m.Name])
+			u.gauges[m.Name] = register.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
 		case metric.Counter:
-			u.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
-			r.MustRegister(u.counters[m.Name])
+			u.counters[m.Name] = register.NewCounterVec(prometheus.CounterOpts(opts), labels)
 		case metric.Histogram:
-			u.histograms[m.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
-			r.MustRegister(u.histograms[m.Name])
+			u.histograms[m.Name] = register.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
 		}
 	}
 	return u
-}
-
-// NewSet returns an empty set with these upstream metrics.
-func (u *Upstream) NewSet(labels Labels) *Set {
-	s := New(labels)
-	s.upstream = u
-	return s
 }
 
 // UpstreamName returns the value of the label name for a variant, for example

@@ -1,0 +1,299 @@
+package live
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// Stage of a pipeline, in the order of [metric.Stages].
+type Stage uint8
+
+// The stages.
+const (
+	Released Stage = iota
+	Enqueued
+	Popped
+	Stored
+	Handled
+	Worked
+
+	stages
+)
+
+// Type of an event, in the order of [metric.Types].
+type Type uint8
+
+// The types.
+const (
+	Added Type = iota
+	Modified
+	Deleted
+	Replaced
+	Sync
+	Bookmark
+
+	types
+)
+
+// TypeOf returns the type of a watch event or of a delta; Modified for an unknown or empty
+// one, as a latest-object queue returns it. It reads the first letter, which differs
+// between all types but Modified and Updated.
+func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
+	if t == "" {
+		return Modified
+	}
+	switch t[0] {
+	case 'A':
+		return Added
+	case 'D':
+		return Deleted
+	case 'R':
+		return Replaced
+	case 'S':
+		return Sync
+	case 'B':
+		return Bookmark
+	}
+	return Modified
+}
+
+// Labels of a variant's metrics, one field for each of [metric.CommonLabels] in their
+// order.
+type Labels struct {
+	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
+}
+
+// Values returns the labels in the order of [metric.CommonLabels].
+func (l Labels) Values() []string {
+	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source}
+}
+
+// Verdict on a cell: a status and a cause as in bench/lab.
+type Verdict struct{ Status, Cause string }
+
+// Figures of one variant. [Set.Update] gives access to them.
+type Figures struct {
+	// Relists counts lists after the source's first; Rounds counts finished rounds.
+	Relists, Rounds uint64
+	// Late counts releases beyond the lag budget; Missed counts events that were not
+	// released when the schedule ended.
+	Late, Missed uint64
+	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
+	// broken watches by the same name, or [metric.OtherFault].
+	Faults, WatchErrors map[string]uint64
+	// Phase is one of [metric.Phases].
+	Phase   string
+	Verdict Verdict
+
+	counts   [stages][types]uint64
+	dists    [histograms]Distribution
+	sampling *Sampling
+}
+
+// Count records that n events of a type reached a stage.
+func (f *Figures) Count(s Stage, t Type, n int) { f.counts[s][t] += uint64(n) }
+
+// Observe adds a value to a histogram, in nanoseconds or events. A negative one counts
+// as 0.
+func (f *Figures) Observe(h Histogram, value int64) { f.ObserveN(h, value, 1) }
+
+// ObserveN adds a value n times.
+func (f *Figures) ObserveN(h Histogram, value int64, n uint64) {
+	f.dists[h].observe(value, n, meanings[h].per)
+}
+
+// ObserveEvent is Observe for a known event. A traced event becomes an exemplar.
+func (f *Figures) ObserveEvent(h Histogram, value int64, seq uint64) {
+	f.Observe(h, value)
+	if f.sampling.Sampled(seq) {
+		trace, span := f.sampling.IDs(seq)
+		f.dists[h].exemplify(float64(value)/meanings[h].per, trace, span)
+	}
+}
+
+// Events returns the number of events of a type that reached a stage.
+func (f *Figures) Events(s Stage, t Type) uint64 { return f.counts[s][t] }
+
+// Total returns the number of events of all types that reached a stage. At Popped these
+// are the deltas, objects or notifications that the variant returned.
+func (f *Figures) Total(s Stage) (n uint64) {
+	for _, of := range f.counts[s] {
+		n += of
+	}
+	return n
+}
+
+// Distribution returns the values of a histogram.
+func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
+
+// Set has the figures of one variant under one storm. It is safe for concurrent use. The
+// methods of the nil Set are no-ops.
+type Set struct {
+	labels   Labels
+	created  time.Time
+	upstream *Upstream
+
+	// mu guards the fields below.
+	mu      sync.Mutex
+	figures Figures
+	// depth returns the queue depth; nil for no queue. queued is its last result,
+	// objectBytes the mean size of a queued object.
+	depth       func() int
+	queued      int
+	objectBytes float64
+	// sampler selects the traced events of a round; nil for none.
+	sampler func(events int) *Sampling
+}
+
+// NewSet returns an empty set in phase idle, without a registry.
+func NewSet(labels Labels) *Set {
+	return &Set{
+		labels: labels, created: time.Now(),
+		figures: Figures{Phase: metric.Idle, Faults: map[string]uint64{}, WatchErrors: map[string]uint64{}},
+	}
+}
+
+type contextKey struct{}
+
+// With returns a context that carries the set to pipelines.
+func With(ctx context.Context, s *Set) context.Context {
+	return context.WithValue(ctx, contextKey{}, s)
+}
+
+// From returns the context's set; nil if there is none.
+func From(ctx context.Context) *Set {
+	s, _ := ctx.Value(contextKey{}).(*Set)
+	return s
+}
+
+// Labels of the set.
+func (s *Set) Labels() Labels { return s.labels }
+
+// Upstream returns the metrics under client-go's names; nil for the nil Set and for one
+// without a registry.
+func (s *Set) Upstream() *Upstream {
+	if s == nil {
+		return nil
+	}
+	return s.upstream
+}
+
+// Update calls f under the set's lock. f must not call the set's methods.
+func (s *Set) Update(f func(*Figures)) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.figures)
+}
+
+// Depth sets the function that [Set.Look] calls for the queue depth, and the mean size
+// of a queued object. A nil function resets the depth to 0. Look may still be calling
+// the previous function when Depth returns.
+func (s *Set) Depth(depth func() int, objectBytes float64) {
+	s.Update(func(*Figures) { s.depth, s.queued, s.objectBytes = depth, 0, objectBytes })
+}
+
+// Look reads the queue depth. It may block on the queue's lock, which is why a scrape
+// does not call it.
+func (s *Set) Look() {
+	var depth func() int
+	s.Update(func(*Figures) { depth = s.depth })
+	if depth == nil {
+		return
+	}
+	n := depth()
+	s.Update(func(*Figures) {
+		if s.depth != nil {
+			s.queued = n
+		}
+	})
+}
+
+// Sampling selects the events of a round that are traced. The nil Sampling selects
+// none.
+type Sampling struct {
+	// Every selects the events whose number is a multiple of it. It is a power of two.
+	Every uint64
+	// IDs returns the IDs of an event's trace and span, in hexadecimal.
+	IDs func(seq uint64) (trace, span string)
+	// Export exports the spans of an event.
+	Export func(EventTrace)
+}
+
+// Sampled reports whether an event is traced.
+func (s *Sampling) Sampled(seq uint64) bool { return s != nil && seq&(s.Every-1) == 0 }
+
+// EventTrace has the times at which an event reached the stages of a pipeline.
+type EventTrace struct {
+	// Seq is the event's sequence number.
+	Seq uint64
+	// Type as in a watch, and the object's key.
+	Type, Key string
+	// Intended is the zero time in unpaced cells.
+	Intended time.Time
+	// Stages that the event reached, in order of time.
+	Stages []StageTime
+	// Into is the event that this one was coalesced into; 0 for none.
+	Into uint64
+}
+
+// StageTime is an event's stamp at a stage.
+type StageTime struct {
+	// Stage is the name of a stage, such as enqueued.
+	Stage string
+	At    time.Time
+}
+
+// Sampler sets the function that selects the traced events of a round with a given
+// number of events; nil for none.
+func (s *Set) Sampler(sampler func(events int) *Sampling) {
+	s.Update(func(f *Figures) { s.sampler, f.sampling = sampler, nil })
+}
+
+// Begin announces a round with a number of events. It returns the sampling of the round.
+func (s *Set) Begin(events int) (sampling *Sampling) {
+	s.Update(func(f *Figures) {
+		if s.sampler != nil {
+			f.sampling = s.sampler(events)
+		}
+		sampling = f.sampling
+	})
+	return sampling
+}
+
+// Snapshot is a copy of a set's state.
+type Snapshot struct {
+	Figures
+	// Labels of the set.
+	Labels Labels
+	// Created is the start of the set's counters.
+	Created time.Time
+	// QueueDepth is the depth at the last [Set.Look]; QueueBytes estimates the size of
+	// the queued objects.
+	QueueDepth int
+	QueueBytes float64
+}
+
+// Snapshot returns a copy. Two counts may differ by some events while the pipeline runs.
+func (s *Set) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &Snapshot{
+		Figures: s.figures, Labels: s.labels, Created: s.created,
+		QueueDepth: s.queued, QueueBytes: float64(s.queued) * s.objectBytes,
+	}
+	out.Faults, out.WatchErrors = maps.Clone(out.Faults), maps.Clone(out.WatchErrors)
+	for h := range out.dists {
+		out.dists[h].exemplars = maps.Clone(out.dists[h].exemplars)
+	}
+	return out
+}
