@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -148,42 +149,33 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	m := &material{
-		base: config.Storm, events: config.Events, exact: config.Events > 0,
-		duration: config.Duration, producers: config.Producers, source: config.Source,
-		seed: config.Seed, budget: config.Budget,
-	}
-	m.faults, m.static, m.patience = config.Faults, config.Static, config.patience()
-	m.share = config.Share
+	m := &material{Config: config, exact: config.Events > 0}
 	if !m.exact {
-		m.events = config.defaultEvents() * max(1, config.Share.Count)
+		m.Events = config.defaultEvents() * max(1, config.Share.Count)
 	}
 	if err := m.enough(); err != nil {
 		return nil, err
 	}
-	var (
-		comparisons []lab.Comparison
-		err         error
-	)
-	switch config.Family {
-	case impls.DeltaFIFO:
-		comparisons, err = compareDeltaFIFO(config, m)
-	case impls.Queue:
-		comparisons, err = compareQueue(config, m)
-	default:
-		comparisons, err = compareMerge(config, m)
+	compare := map[impls.Family]func() ([]lab.Comparison, error){
+		impls.DeltaFIFO: m.compareDeltaFIFO, impls.Queue: m.compareQueue, impls.Merge: m.compareMerge,
 	}
+	comparisons, err := compare[config.Family]()
 	if err != nil {
 		return nil, err
 	}
 	if n := config.Consumers; n > 1 && !anyLabelled(comparisons, lab.Label{Key: "consumers", Value: strconv.Itoa(n)}) {
-		return nil, fmt.Errorf("%w: %d consumers, where no variant lets several take at once (allowed: 1)", ErrConfig, n)
+		return nil, refuse("%d consumers, where no variant lets several take at once (allowed: 1)", n)
 	}
-	input, whole := digests(&config, m)
+	input, whole := m.digests()
 	for i := range comparisons {
 		comparisons[i].Input, comparisons[i].Whole = input, whole
 	}
 	return comparisons, nil
+}
+
+// refuse returns an error for an invalid config.
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
 
 // anyLabelled reports whether a cell has the label.
@@ -195,17 +187,14 @@ func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
 
 // complete validates the config and fills in the defaults.
 func (s *Config) complete() error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
-	}
 	families := Families(s.Pipeline)
 	switch {
 	case families == nil:
-		return fail("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
+		return refuse("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
 	case !slices.Contains(Families(QueuePipeline), s.Family):
-		return fail("family %q (allowed: %s)", s.Family, joined(Families(QueuePipeline)))
+		return refuse("family %q (allowed: %s)", s.Family, joined(Families(QueuePipeline), familyName))
 	case !slices.Contains(families, s.Family):
-		return fail("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(families))
+		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(families, familyName))
 	}
 	if s.Source == "" {
 		s.Source = source.MemoryName
@@ -213,34 +202,34 @@ func (s *Config) complete() error {
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch {
 	case !slices.Contains(source.Names(), s.Source):
-		return fail("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
+		return refuse("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
-		return fail("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers < 0:
-		return fail("%d producers (allowed: 1 or more)", s.Producers)
+		return refuse("%d producers (allowed: 1 or more)", s.Producers)
 	case s.Producers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
-		return fail("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
+		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
-		return fail("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
 	case s.Events < 0:
-		return fail("%d events (allowed: 1 or more, 0 for the default)", s.Events)
+		return refuse("%d events (allowed: 1 or more, 0 for the default)", s.Events)
 	case s.Duration < 0:
-		return fail("duration %v (allowed: more than 0)", s.Duration)
+		return refuse("duration %v (allowed: more than 0)", s.Duration)
 	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
-		return fail("modes %q for family %s, which has none", s.Modes, s.Family)
+		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Storm == nil || len(s.Storm.Events) == 0:
-		return fail("the storm has no events")
+		return refuse("the storm has no events")
 	}
 	if err := s.Share.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	switch {
 	case len(s.Faults) > 0 && s.Source != source.APIServerName:
-		return fail("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
+		return refuse("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
 	case s.Static < 0 || s.Static > maxStatic:
-		return fail("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
 	case s.Static > 0 && s.Pipeline != KubeletPipeline:
-		return fail("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
+		return refuse("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
 	}
 	for _, f := range s.Faults {
 		if err := f.Validate(); err != nil {
@@ -248,19 +237,19 @@ func (s *Config) complete() error {
 		}
 	}
 	if k := s.Knobs.foreign(s.Family); k != "" {
-		return fail("%s for family %s, which has none", k, s.Family)
+		return refuse("%s for family %s, which has none", k, s.Family)
 	}
 	if err := s.checkLoad(); err != nil {
 		return err
 	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
-			return fail("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
 	for i, p := range s.Paces {
 		if slices.ContainsFunc(s.Paces[:i], func(o pace.Pace) bool { return o.String() == p.String() }) {
-			return fail("pace %v (allowed: each once)", p)
+			return refuse("pace %v (allowed: each once)", p)
 		}
 	}
 	if len(s.Paces) == 0 {
@@ -354,35 +343,47 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 }
 
 // workload returns the skeleton of a cell.
-func (s *Config) workload(name string, g impls.Guarantees, m *material, r pace.Pace, stages stages) *workload {
-	w := &workload{name: name, guarantees: g, load: s.load(g), material: m, rate: r, stall: stallLimit + m.patience, stages: stages, procs: s.Procs}
-	if s.Pipeline != QueuePipeline {
-		w.stall = m.stall()
+func (m *material) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
+	return &workload{
+		name: name, guarantees: g, load: m.load(g), material: m, rate: r, stall: m.stall(r), stages: stages, procs: m.Procs,
 	}
-	return w
 }
 
-func compareDeltaFIFO(config Config, m *material) ([]lab.Comparison, error) {
-	return compareDeliveries(config, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
-		if config.Pipeline == InformerPipeline {
-			return config.workload(v.Name, g, m, r, &informerStages{variant: v.Name, opts: opts})
+// candidate is a variant in a comparison.
+type candidate struct {
+	name string
+	// guarantees returns the guarantees with knobs.
+	guarantees func(Knobs) impls.Guarantees
+	// try builds an instance.
+	try func(Knobs) (any, error)
+	// workload returns the workload of a cell.
+	workload func(Knobs, impls.Guarantees, pace.Pace) lab.Workload
+}
+
+// compare returns a comparison with the cells of the candidates. name is the benchmark's.
+func (s *Config) compare(what, name, baseline string, f *fitting, candidates []candidate) (lab.Comparison, error) {
+	c := lab.Comparison{Family: string(s.Family), Title: s.title(what), Latency: Handled}
+	for _, v := range candidates {
+		k, err := f.fit(v)
+		if err != nil {
+			return c, err
+		}
+		g := v.guarantees(k)
+		c.Cells = append(c.Cells, s.cells(name, v.name, baseline, g, k, func(r pace.Pace) lab.Workload { return v.workload(k, g, r) })...)
+	}
+	return c, nil
+}
+
+func (m *material) compareDeltaFIFO() ([]lab.Comparison, error) {
+	return m.compareDeliveries(func(v string, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
+		if m.Pipeline == InformerPipeline {
+			return m.workload(v, g, r, &informerStages{variant: v, opts: opts})
 		}
 		if opts.Delivery == deltafifo.PerKey {
 			opts.KnownObjects = everKnown{}
 		}
-		return config.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v.Name, opts) }})
+		return m.workload(v, g, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v, opts) }})
 	})
-}
-
-// upstreamInformer returns client-go's own informer as a variant, with the guarantees of
-// its queue.
-func upstreamInformer() deltafifo.Variant {
-	v, err := deltafifo.Lookup(inOrderBaseline)
-	if err != nil {
-		panic(err) // It is registered by the package itself.
-	}
-	v.Name = ClientGoInformer
-	return v
 }
 
 // The baselines of the deliveries.
@@ -392,36 +393,41 @@ const (
 )
 
 // deltaVariants returns the variants of deltafifo. The informer pipeline adds
-// client-go's own informer. On a storm with resyncs it does not, as that informer has no
-// call for them.
+// client-go's own informer, with the guarantees of its queue. On a storm with resyncs it
+// does not, as that informer has no call for them.
 func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
-	all, lookup := deltafifo.Variants(), deltafifo.Lookup
-	resyncs := slices.ContainsFunc(s.Storm.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync })
-	if s.Pipeline == InformerPipeline {
-		if !resyncs {
-			all = append([]deltafifo.Variant{upstreamInformer()}, all...)
-		}
-		lookup = func(name string) (deltafifo.Variant, error) {
-			switch {
-			case name != ClientGoInformer:
-				return deltafifo.Lookup(name)
-			case resyncs:
-				return deltafifo.Variant{}, fmt.Errorf("%w: variant %s on storm %s, whose resyncs it has no call for", ErrConfig, name, s.Storm.Name)
-			}
-			return upstreamInformer(), nil
-		}
+	if s.Pipeline != InformerPipeline {
+		return chosen(s.Impls, deltafifo.Variants(), deltafifo.Lookup)
 	}
-	return chosen(s.Impls, all, lookup)
+	resyncs := slices.ContainsFunc(s.Storm.Marks, isResync)
+	upstream := func() (deltafifo.Variant, error) {
+		if resyncs {
+			return deltafifo.Variant{}, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
+		}
+		v, err := deltafifo.Lookup(inOrderBaseline)
+		v.Name = ClientGoInformer
+		return v, err
+	}
+	all := deltafifo.Variants()
+	if v, err := upstream(); err == nil {
+		all = append([]deltafifo.Variant{v}, all...)
+	}
+	return chosen(s.Impls, all, func(name string) (deltafifo.Variant, error) {
+		if name == ClientGoInformer {
+			return upstream()
+		}
+		return deltafifo.Lookup(name)
+	})
 }
 
 // compareDeliveries returns the comparisons of deltafifo, one for each delivery.
-func compareDeliveries(config Config, build func(deltafifo.Variant, impls.Guarantees, deltafifo.Options, pace.Pace) lab.Workload) ([]lab.Comparison, error) {
-	variants, err := config.deltaVariants()
+func (s *Config) compareDeliveries(build func(variant string, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload) ([]lab.Comparison, error) {
+	variants, err := s.deltaVariants()
 	if err != nil {
 		return nil, err
 	}
 	name := "DeltaFIFO"
-	if config.Pipeline == InformerPipeline {
+	if s.Pipeline == InformerPipeline {
 		name = "Informer"
 	}
 	baselines := map[deltafifo.Delivery]string{deltafifo.InOrder: inOrderBaseline, deltafifo.PerKey: perKeyBaseline}
@@ -430,103 +436,98 @@ func compareDeliveries(config Config, build func(deltafifo.Variant, impls.Guaran
 	}
 	var out []lab.Comparison
 	used := make(map[string]bool)
-	f := &fitting{knobs: config.Knobs}
+	f := &fitting{knobs: s.Knobs}
 	for _, delivery := range []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey} {
-		if len(config.Modes) > 0 && !slices.Contains(config.Modes, string(delivery)) {
+		if len(s.Modes) > 0 && !slices.Contains(s.Modes, string(delivery)) {
 			continue
 		}
-		taken := f.taken
-		c := lab.Comparison{
-			Family: string(config.Family),
-			Title:  config.title(string(delivery) + " delivery"), Latency: Handled,
-		}
+		var candidates []candidate
 		for _, v := range variants {
 			g, ok := v.Mode(string(delivery))
 			if !ok {
 				continue
 			}
 			used[v.Name] = true
-			k, err := fit(f, v.Name, func(k Knobs) (deltafifo.Queue, error) {
-				return v.New(k.deltafifo(deltafifo.Options{Delivery: delivery}))
+			options := func(k Knobs) deltafifo.Options { return k.deltafifo(deltafifo.Options{Delivery: delivery}) }
+			candidates = append(candidates, candidate{
+				name:       v.Name,
+				guarantees: func(k Knobs) impls.Guarantees { return options(k).Label(g) },
+				try:        func(k Knobs) (any, error) { return v.New(options(k)) },
+				workload: func(k Knobs, g impls.Guarantees, r pace.Pace) lab.Workload {
+					return build(v.Name, g, options(k), r)
+				},
 			})
-			if err != nil {
-				return nil, err
-			}
-			opts := k.deltafifo(deltafifo.Options{Delivery: delivery})
-			g = opts.Label(g)
-			c.Cells = append(c.Cells, config.cells(name, v.Name, baselines[delivery], g, k, func(r pace.Pace) lab.Workload {
-				return build(v, g, opts, r)
-			})...)
+		}
+		taken := f.taken
+		c, err := s.compare(string(delivery)+" delivery", name, baselines[delivery], f, candidates)
+		if err != nil {
+			return nil, err
 		}
 		// A delivery in which no variant takes the options is left out.
 		if len(c.Cells) > 0 && (f.knobs.none() || f.taken > taken) {
 			out = append(out, c)
 		}
 	}
-	if err := f.err(); err != nil {
-		return nil, err
-	}
 	for _, v := range variants {
-		if !used[v.Name] && len(config.Impls) > 0 {
-			return nil, fmt.Errorf("%w: variant %s has no delivery among %q (it has: %s)", ErrConfig, v.Name, config.Modes, modes(v.Guarantees))
+		if f.err() == nil && !used[v.Name] && len(s.Impls) > 0 {
+			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.Name, s.Modes, joined(v.Guarantees, func(g impls.Guarantees) string { return g.Mode }))
 		}
 	}
-	return out, nil
+	return out, f.err()
 }
 
-func compareQueue(config Config, m *material) ([]lab.Comparison, error) {
-	variants, err := chosen(config.Impls, queue.Variants(), queue.Lookup)
+func (m *material) compareQueue() ([]lab.Comparison, error) {
+	variants, err := chosen(m.Impls, queue.Variants(), queue.Lookup)
 	if err != nil {
 		return nil, err
 	}
-	c := lab.Comparison{Family: string(config.Family), Title: config.title(""), Latency: Handled}
-	f := &fitting{knobs: config.Knobs}
+	var candidates []candidate
 	for _, v := range variants {
-		k, err := fit(f, v.Name, func(k Knobs) (queue.Queue, error) { return v.New(k.queue()) })
-		if err != nil {
-			return nil, err
-		}
-		g := v.Guarantees[0]
-		g.Bounded = k.Capacity > 0
-		c.Cells = append(c.Cells, config.cells("Queue", v.Name, "clientgo-fifo", g, k, func(r pace.Pace) lab.Workload {
-			return config.workload(v.Name, g, m, r, &fifo{build: func() (consumable, error) { return queue.New(v.Name, k.queue()) }})
-		})...)
+		candidates = append(candidates, candidate{
+			name: v.Name,
+			guarantees: func(k Knobs) impls.Guarantees {
+				g := v.Guarantees[0]
+				g.Bounded = k.Capacity > 0
+				return g
+			},
+			try: func(k Knobs) (any, error) { return v.New(k.queue()) },
+			workload: func(k Knobs, g impls.Guarantees, r pace.Pace) lab.Workload {
+				return m.workload(v.Name, g, r, &fifo{build: func() (consumable, error) { return queue.New(v.Name, k.queue()) }})
+			},
+		})
 	}
-	return []lab.Comparison{c}, f.err()
+	f := &fitting{knobs: m.Knobs}
+	c, err := m.compare("", "Queue", "clientgo-fifo", f, candidates)
+	return []lab.Comparison{c}, cmp.Or(err, f.err())
 }
 
-func compareMerge(config Config, m *material) ([]lab.Comparison, error) {
-	variants, err := chosen(config.Impls, merge.Variants(), merge.Lookup)
+func (m *material) compareMerge() ([]lab.Comparison, error) {
+	variants, err := chosen(m.Impls, merge.Variants(), merge.Lookup)
 	if err != nil {
 		return nil, err
 	}
 	name := "Merge"
-	if config.Pipeline == KubeletPipeline {
+	if m.Pipeline == KubeletPipeline {
 		name = "Kubelet"
 	}
-	c := lab.Comparison{
-		Family: string(config.Family),
-		Title:  config.title(fmt.Sprintf("a node of %d pods", config.Storm.Peak())), Latency: Handled,
-	}
-	f := &fitting{knobs: config.Knobs}
+	var candidates []candidate
 	for _, v := range variants {
-		k, err := fit(f, v.Name, func(k Knobs) (merge.Merger, error) { return v.New(k.merge()) })
-		if err != nil {
-			return nil, err
-		}
-		g := k.merge().Label(v.Guarantees[0])
-		build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
-		c.Cells = append(c.Cells, config.cells(name, v.Name, "reference", g, k, func(r pace.Pace) lab.Workload {
-			if config.Pipeline == KubeletPipeline {
-				return config.workload(v.Name, g, m, r, &kubelet{build: build})
-			}
-			w := config.workload(v.Name, g, m, r, &merging{build: build})
-			// A slow pace makes no progress between two events.
-			w.stall += m.score(r).pause
-			return w
-		})...)
+		candidates = append(candidates, candidate{
+			name:       v.Name,
+			guarantees: func(k Knobs) impls.Guarantees { return k.merge().Label(v.Guarantees[0]) },
+			try:        func(k Knobs) (any, error) { return v.New(k.merge()) },
+			workload: func(k Knobs, g impls.Guarantees, r pace.Pace) lab.Workload {
+				build := func() (merge.Merger, error) { return merge.New(v.Name, k.merge()) }
+				if m.Pipeline == KubeletPipeline {
+					return m.workload(v.Name, g, r, &kubelet{build: build})
+				}
+				return m.workload(v.Name, g, r, &merging{build: build})
+			},
+		})
 	}
-	return []lab.Comparison{c}, f.err()
+	f := &fitting{knobs: m.Knobs}
+	c, err := m.compare(fmt.Sprintf("a node of %d pods", m.Storm.Peak()), name, "reference", f, candidates)
+	return []lab.Comparison{c}, cmp.Or(err, f.err())
 }
 
 // chosen returns the named variants, or all of them.
@@ -541,28 +542,22 @@ func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V
 			return nil, err
 		}
 		if slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("%w: variant %s is named twice", ErrConfig, name)
+			return nil, refuse("variant %s is named twice", name)
 		}
 		out = append(out, v)
 	}
 	return out, nil
 }
 
-func modes(gs []impls.Guarantees) string {
+func joined[T any](all []T, name func(T) string) string {
 	var names []string
-	for _, g := range gs {
-		names = append(names, g.Mode)
+	for _, t := range all {
+		names = append(names, name(t))
 	}
 	return strings.Join(names, ", ")
 }
 
-func joined(families []impls.Family) string {
-	var names []string
-	for _, f := range families {
-		names = append(names, string(f))
-	}
-	return strings.Join(names, ", ")
-}
+func familyName(f impls.Family) string { return string(f) }
 
 // rateLabel formats a pace for a benchmark name. A "/" would end the label there.
 func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }

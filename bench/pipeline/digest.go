@@ -26,12 +26,12 @@ func class(g impls.Guarantees) string {
 
 // digests returns the digest of the played input and, for a share of a storm, the digest
 // that all shares have in common.
-func digests(s *Config, m *material) (input, whole string) {
-	all := digest(s, m)
-	if m.share.Whole() {
+func (m *material) digests() (input, whole string) {
+	all := m.digest()
+	if m.Share.Whole() {
 		return all, ""
 	}
-	own := sha256.Sum256([]byte(all + " share " + m.share.String()))
+	own := sha256.Sum256([]byte(all + " share " + m.Share.String()))
 	return hex.EncodeToString(own[:]), all
 }
 
@@ -39,16 +39,16 @@ func digests(s *Config, m *material) (input, whole string) {
 // same events, at the same intended times, in the same way. It covers key, type, number,
 // time and size of the events. It leaves out what a cell's labels have: variant, knobs,
 // pace. O(events).
-func digest(s *Config, m *material) string {
+func (m *material) digest() string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
-	text("%s %s %s", s.Family, s.Pipeline, s.Source)
-	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.seed, m.events, m.exact, m.duration, m.budget)
-	if !m.share.Whole() {
-		text("shares %d", m.share.Count)
+	text("%s %s %s", m.Family, m.Pipeline, m.Source)
+	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.Seed, m.Events, m.exact, m.Duration, m.Budget)
+	if !m.Share.Whole() {
+		text("shares %d", m.Share.Count)
 	}
-	text("producers %d, static %d, faults %v", m.producers, m.static, m.faults)
-	digestStorm(h, m.base)
+	text("producers %d, static %d, faults %v", m.Producers, m.Static, m.Faults)
+	digestStorm(h, m.Storm)
 	return hex.EncodeToString(h.Sum(nil))
 }
 

@@ -292,7 +292,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 		total:    w.guarantees.Order == impls.OrderTotal,
 		latest:   w.guarantees.Coalesces == impls.CoalesceLatest,
 		relisted: relists > 0,
-		resyncs:  slices.ContainsFunc(s.Marks, func(m storm.Mark) bool { return m.Type == storm.MarkResync }),
+		resyncs:  slices.ContainsFunc(s.Marks, isResync),
 		calls:    true,
 		listed:   f.last.Load(),
 	}
@@ -440,29 +440,17 @@ var (
 	_ cache.QueueWithBatch         = (*recordedBatchQueue)(nil)
 )
 
-func (q *recordedQueue) took(obj any) {
+// took stamps an object after the queue has taken it, and returns the queue's error.
+func (q *recordedQueue) took(obj any, err error) error {
 	seq := sequence(obj)
 	q.r.w.st.enqueue(seq)
 	q.r.took(seq)
-}
-
-func (q *recordedQueue) Add(obj any) error {
-	err := q.Queue.Add(obj)
-	q.took(obj)
 	return err
 }
 
-func (q *recordedQueue) Update(obj any) error {
-	err := q.Queue.Update(obj)
-	q.took(obj)
-	return err
-}
-
-func (q *recordedQueue) Delete(obj any) error {
-	err := q.Queue.Delete(obj)
-	q.took(obj)
-	return err
-}
+func (q *recordedQueue) Add(obj any) error    { return q.took(obj, q.Queue.Add(obj)) }
+func (q *recordedQueue) Update(obj any) error { return q.took(obj, q.Queue.Update(obj)) }
+func (q *recordedQueue) Delete(obj any) error { return q.took(obj, q.Queue.Delete(obj)) }
 
 func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	err := q.Queue.Replace(list, resourceVersion)
@@ -526,34 +514,23 @@ type recordedIndexer struct {
 
 var _ cache.TransactionStore = (*recordedIndexer)(nil)
 
-// stamp notes when a delta was stored: with several deltas in a hand-over, the last.
-func (i *recordedIndexer) stamp() {
+// stored stamps the current hand-over after a store: with several deltas, the last counts.
+// It returns the store's error.
+func stored[E any](i *recordedIndexer, err E) E {
 	if i.r.due {
 		i.r.stored = i.r.log.st.now()
 	}
+	return err
 }
 
-func (i *recordedIndexer) Add(obj any) error {
-	defer i.stamp()
-	return i.Indexer.Add(obj)
-}
-
-func (i *recordedIndexer) Update(obj any) error {
-	defer i.stamp()
-	return i.Indexer.Update(obj)
-}
-
-func (i *recordedIndexer) Delete(obj any) error {
-	defer i.stamp()
-	return i.Indexer.Delete(obj)
-}
+func (i *recordedIndexer) Add(obj any) error    { return stored(i, i.Indexer.Add(obj)) }
+func (i *recordedIndexer) Update(obj any) error { return stored(i, i.Indexer.Update(obj)) }
+func (i *recordedIndexer) Delete(obj any) error { return stored(i, i.Indexer.Delete(obj)) }
 
 func (i *recordedIndexer) Replace(list []any, resourceVersion string) error {
-	defer i.stamp()
-	return i.Indexer.Replace(list, resourceVersion)
+	return stored(i, i.Indexer.Replace(list, resourceVersion))
 }
 
 func (i *recordedIndexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
-	defer i.stamp()
-	return i.transactions.Transaction(txns...)
+	return stored(i, i.transactions.Transaction(txns...))
 }

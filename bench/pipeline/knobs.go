@@ -90,25 +90,24 @@ type fitting struct {
 	refusal error
 }
 
-// fit returns the knobs for a variant, or none where it does not take them. try
-// builds an instance.
-func fit[T any](f *fitting, name string, try func(Knobs) (T, error)) (Knobs, error) {
+// fit returns the knobs for a candidate, or none where it does not take them.
+func (f *fitting) fit(c candidate) (Knobs, error) {
 	if f.knobs.none() {
 		return Knobs{}, nil
 	}
-	t, err := try(f.knobs)
-	if err == nil {
-		if c, ok := any(t).(interface{ Close() }); ok {
-			c.Close()
-		}
-		f.taken++
-		return f.knobs, nil
-	}
-	if !errors.Is(err, impls.ErrOptions) {
+	instance, err := c.try(f.knobs)
+	switch {
+	case errors.Is(err, impls.ErrOptions):
+		f.refusal = fmt.Errorf("%s: %w", c.name, err)
+		return Knobs{}, nil
+	case err != nil:
 		return Knobs{}, err
 	}
-	f.refusal = fmt.Errorf("%s: %w", name, err)
-	return Knobs{}, nil
+	if closer, ok := instance.(interface{ Close() }); ok {
+		closer.Close()
+	}
+	f.taken++
+	return f.knobs, nil
 }
 
 // err is the last refusal, if no variant took the knobs.

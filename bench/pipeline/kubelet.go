@@ -18,25 +18,16 @@ import (
 	"watchlab/loadgen/source"
 )
 
-// The periods of kubelet's tickers (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/kubelet.go).
-const (
-	syncPeriod         = time.Second
-	housekeepingPeriod = 2 * time.Second
-)
-
 // kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel → merge →
 // sync loop. With static pods, the file and http sources have channels to the merger
-// too. The sync loop's tickers have kubelet's periods. Its PLEG channel is silent, as no
-// containers run.
+// too.
 type kubelet struct {
 	build  func() (merge.Merger, error)
 	src    source.Source
 	merger merge.Merger
 	// static has kubelet's other sources; nil without static pods.
 	static *staticPods
-	pods   *podManager
-	loop   *SyncLoop
+	loop   *syncLoop
 	// listed is the version of the last list.
 	listed uint64
 }
@@ -52,13 +43,13 @@ func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
-	k.pods = newPodManager(w.st, w.score.Peak(), len(w.score.Events))
+	k.loop = newSyncLoop(k.merger, w.st, w.score.Peak(), len(w.score.Events))
 	updates := k.merger.Updates()
 	w.telemetry.source(k.src)
-	w.telemetry.merger(func() int { return len(updates) }, k.pods.notices)
-	if w.material.static > 0 {
-		k.static, err = newStaticPods(w.material.static)
-		k.pods.static = k.static
+	w.telemetry.merger(func() int { return len(updates) }, k.loop.notices)
+	if w.material.Static > 0 {
+		k.static, err = newStaticPods(w.material.Static)
+		k.loop.static = k.static
 	}
 	return err
 }
@@ -76,17 +67,8 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	syncTick, houseTick := time.NewTicker(syncPeriod), time.NewTicker(housekeepingPeriod)
 	defer syncTick.Stop()
 	defer houseTick.Stop()
-	k.loop = &SyncLoop{
-		ConfigCh:       k.merger.Updates(),
-		PlegCh:         make(chan PodLifecycleEvent),
-		SyncCh:         syncTick.C,
-		HousekeepingCh: houseTick.C,
-		Handler:        k.pods,
-		Pods:           k.pods,
-		Observer:       k.pods,
-		SourcesReady:   k.merger.SeenAllSources,
-	}
-	wg.Go(func() { profile.Do(inner, stageSync, k.loop.Run) })
+	k.loop.syncTick, k.loop.housekeepingTick = syncTick.C, houseTick.C
+	wg.Go(func() { profile.Do(inner, stageSync, k.loop.run) })
 	if k.static != nil {
 		if err := k.static.run(inner, &wg, k.merger); err != nil {
 			return false, err
@@ -96,8 +78,8 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
 	reflector := cache.NewReflectorWithOptions(k.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
 	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
-	received := k.pods.notices.published.Load
-	if err := w.await(ctx, k.pods.notices.first, received); err != nil || w.stalled != nil {
+	received := k.loop.notices.published.Load
+	if err := w.await(ctx, k.loop.notices.first, received); err != nil || w.stalled != nil {
 		return false, err
 	}
 
@@ -117,7 +99,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 		// The channel is unbuffered: the merger takes lastPod after it has merged the
 		// previous list.
 		if err = send(ctx, ch, merge.ADD, []*v1.Pod{lastPod}); err == nil {
-			err = w.await(ctx, k.pods.notices.last, received)
+			err = w.await(ctx, k.loop.notices.last, received)
 		}
 	}
 	rec.End()
@@ -137,8 +119,8 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 	if !relisted {
 		k.listed = 0
 	}
-	o := k.pods.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone || relisted, k.listed)
-	if n := k.loop.Errors(); n > 0 {
+	o := k.loop.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone || relisted, k.listed)
+	if n := k.loop.errors; n > 0 {
 		o.broken.diverged.add("the sync loop could not dispatch %d updates", n)
 	}
 	if k.static != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,33 +43,34 @@ const (
 type staticPods struct {
 	// pods in each source.
 	pods int
-	// dir is the directory of the file source.
-	dir string
-	// server serves body, the pod list of the http source; served has its result.
-	server   *http.Server
-	listener net.Listener
-	served   chan error
-	client   *http.Client
-	body     atomic.Pointer[[]byte]
-	// versions are the written versions by source and name; changes is the number of
-	// calls of change. One goroutine writes; others read after over is set.
-	versions map[string]map[string]int
-	changes  int
-	// problems has the first error that a source reported.
-	problems atomic.Pointer[error]
+	// dir is the directory of the file source; server serves body, the pod list of the
+	// http source.
+	dir    string
+	server *http.Server
+	url    string
+	client *http.Client
+	body   atomic.Pointer[[]byte]
+	// problem is the first error that a source reported.
+	problem atomic.Pointer[error]
 	// progress counts updates, for await.
 	progress atomic.Uint64
 	// settled is closed when the notifications show all final versions.
 	settled chan struct{}
 	// mu guards the fields below.
-	mu sync.Mutex
-	// current has the running pods by source and UID; newest the last notified version
-	// by source and name.
-	current map[string]map[types.UID]staticPod
-	newest  map[string]map[string]int
-	// over: versions is final.
-	over   bool
-	broken violations
+	mu      sync.Mutex
+	sources map[string]*staticSource
+	// changes is the number of calls of change. over: no more follow.
+	changes int
+	over    bool
+	broken  violations
+}
+
+// staticSource has the pods of one source.
+type staticSource struct {
+	// written and newest have the last written and the last notified version by name.
+	written, newest map[string]int
+	// running has the notified pods.
+	running map[types.UID]staticPod
 }
 
 type staticPod struct {
@@ -79,18 +81,14 @@ type staticPod struct {
 // maxStatic is the largest [Config].Static. A change rewrites all pods of the URL.
 const maxStatic = 1000
 
-// staticNames are the sources.
-var staticNames = []string{merge.FileSource, merge.HTTPSource}
-
 // newStaticPods writes the first version of each pod.
 func newStaticPods(pods int) (s *staticPods, err error) {
 	s = &staticPods{
-		pods: pods, served: make(chan error, 1), settled: make(chan struct{}),
-		client:   &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
-		versions: map[string]map[string]int{}, current: map[string]map[types.UID]staticPod{}, newest: map[string]map[string]int{},
+		pods: pods, settled: make(chan struct{}), sources: map[string]*staticSource{},
+		client: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
 	}
-	for _, source := range staticNames {
-		s.versions[source], s.current[source], s.newest[source] = map[string]int{}, map[types.UID]staticPod{}, map[string]int{}
+	for _, name := range []string{merge.FileSource, merge.HTTPSource} {
+		s.sources[name] = &staticSource{written: map[string]int{}, newest: map[string]int{}, running: map[types.UID]staticPod{}}
 	}
 	defer func() {
 		if err != nil {
@@ -107,14 +105,17 @@ func newStaticPods(pods int) (s *staticPods, err error) {
 		}
 	}
 	s.changes = 0
-	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return s, err
 	}
+	s.url = "http://" + listener.Addr().String() + "/"
 	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(*s.body.Load()) // Where it fails, the client asks again.
 	})}
-	go func() { s.served <- s.server.Serve(s.listener) }()
+	// Where Serve fails, the source reports it.
+	go func() { _ = s.server.Serve(listener) }()
 	return s, nil
 }
 
@@ -132,11 +133,15 @@ func manifestOf(name string, version int) v1.Pod {
 
 // change writes the next version of one pod of each source.
 func (s *staticPods) change(i int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.changes++
+	next := func(source, name string) v1.Pod {
+		s.sources[source].written[name]++
+		return manifestOf(name, s.sources[source].written[name])
+	}
 	name := fmt.Sprintf("file-%d", i%s.pods)
-	s.versions[merge.FileSource][name]++
-	pod := manifestOf(name, s.versions[merge.FileSource][name])
-	text, err := json.Marshal(&pod)
+	text, err := json.Marshal(next(merge.FileSource, name))
 	if err != nil {
 		return err
 	}
@@ -148,32 +153,27 @@ func (s *staticPods) change(i int) error {
 	if err := os.Rename(path, filepath.Join(s.dir, name+".json")); err != nil {
 		return err
 	}
-
-	s.versions[merge.HTTPSource][fmt.Sprintf("http-%d", i%s.pods)]++
+	next(merge.HTTPSource, fmt.Sprintf("http-%d", i%s.pods))
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
-	for i := range s.pods {
-		name := fmt.Sprintf("http-%d", i)
-		if v := s.versions[merge.HTTPSource][name]; v > 0 {
-			list.Items = append(list.Items, manifestOf(name, v))
-		}
+	for name, version := range s.sources[merge.HTTPSource].written {
+		list.Items = append(list.Items, manifestOf(name, version))
 	}
-	if text, err = json.Marshal(&list); err != nil {
-		return err
+	if text, err = json.Marshal(&list); err == nil {
+		s.body.Store(&text)
 	}
-	s.body.Store(&text)
-	return nil
+	return err
 }
 
 // run starts the sources; they end with ctx.
 func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.Merger) error {
 	opts := source.StaticOptions{NodeName: storm.NodeName, Period: staticPeriod, Client: s.client, Report: func(err error) {
-		s.problems.CompareAndSwap(nil, &err)
+		s.problem.CompareAndSwap(nil, &err)
 	}}
 	file, err := source.StaticFile(s.dir, opts)
 	if err != nil {
 		return err
 	}
-	url, err := source.StaticURL("http://"+s.listener.Addr().String()+"/", opts)
+	url, err := source.StaticURL(s.url, opts)
 	if err != nil {
 		return err
 	}
@@ -207,10 +207,10 @@ func (s *staticPods) churn() (stop func() error) {
 			}
 		}
 	}()
-	return sync.OnceValue(func() error {
+	return func() error {
 		close(done)
 		return <-result
-	})
+	}
 }
 
 // finish marks the written versions as final. settled is closed when the notifications
@@ -222,7 +222,7 @@ func (s *staticPods) finish() {
 	s.settle()
 }
 
-// settle closes settled when nothing is missing. The caller holds mu.
+// settle closes settled once, when nothing is missing. The caller holds mu.
 func (s *staticPods) settle() {
 	if !s.over || len(s.missing()) > 0 {
 		return
@@ -236,17 +236,15 @@ func (s *staticPods) settle() {
 
 // missing lists the sources whose last notifications differ from the written versions.
 // The caller holds mu.
-func (s *staticPods) missing() []string {
-	var missing []string
-	for _, source := range staticNames {
+func (s *staticPods) missing() (missing []string) {
+	for name, source := range s.sources {
 		have := map[string]int{}
-		for _, p := range s.current[source] {
+		for _, p := range source.running {
 			have[p.name] = p.version
 		}
-		if maps.Equal(have, s.versions[source]) && len(have) == len(s.current[source]) {
-			continue
+		if !maps.Equal(have, source.written) || len(have) != len(source.running) {
+			missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", name, len(source.running)))
 		}
-		missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", source, len(s.current[source])))
 	}
 	return missing
 }
@@ -256,40 +254,38 @@ func (s *staticPods) take(u merge.PodUpdate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Add(1)
-	current, newest := s.current[u.Source], s.newest[u.Source]
-	if current == nil {
+	source := s.sources[u.Source]
+	if source == nil {
 		s.broken.diverged.add("%v of source %q, which there isn't", u.Op, u.Source)
 		return
 	}
-	suffix := "-" + storm.NodeName
 	for _, pod := range u.Pods {
-		name := pod.Name[:max(0, len(pod.Name)-len(suffix))]
+		name, ours := strings.CutSuffix(pod.Name, "-"+storm.NodeName)
 		version, err := strconv.Atoi(pod.Labels[versionLabel])
-		if err != nil || name == "" {
+		if err != nil || !ours {
 			s.broken.diverged.add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
 			continue
 		}
-		_, there := current[pod.UID]
-		switch u.Op {
-		case merge.REMOVE:
-			if !there {
-				s.broken.duplicated.add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
-			}
-			delete(current, pod.UID)
-			continue
-		case merge.ADD:
-			switch {
-			case there || version == newest[name]:
-				s.broken.duplicated.add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
-			case version < newest[name]:
-				s.broken.reordered.add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest[name])
-			}
-		default:
+		_, running := source.running[pod.UID]
+		newest := source.newest[name]
+		switch {
+		case u.Op == merge.REMOVE && !running:
+			s.broken.duplicated.add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
+		case u.Op == merge.REMOVE:
+		case u.Op != merge.ADD:
 			// Each version has its own UID, so no pod is updated.
 			s.broken.diverged.add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
+		case running || version == newest:
+			s.broken.duplicated.add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
+		case version < newest:
+			s.broken.reordered.add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest)
 		}
-		current[pod.UID] = staticPod{name, version}
-		newest[name] = max(newest[name], version)
+		if u.Op == merge.REMOVE {
+			delete(source.running, pod.UID)
+			continue
+		}
+		source.running[pod.UID] = staticPod{name, version}
+		source.newest[name] = max(newest, version)
 	}
 	s.settle()
 }
@@ -302,25 +298,16 @@ func (s *staticPods) check(v *violations) {
 		s.broken.lost.add("%s", m)
 	}
 	v.join(&s.broken)
-	if p := s.problems.Load(); p != nil {
+	if p := s.problem.Load(); p != nil {
 		v.diverged.add("a static source: %v", *p)
 	}
 }
 
 // close stops the server and removes the directory.
-func (s *staticPods) close() error {
-	var errs []error
+func (s *staticPods) close() (err error) {
 	if s.server != nil {
-		errs = append(errs, s.server.Close())
-		if err := <-s.served; !errors.Is(err, http.ErrServerClosed) {
-			errs = append(errs, err)
-		}
-		s.server = nil
+		err = s.server.Close()
 	}
 	s.client.CloseIdleConnections()
-	if s.dir != "" {
-		errs = append(errs, os.RemoveAll(s.dir))
-		s.dir = ""
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, os.RemoveAll(s.dir))
 }

@@ -60,9 +60,9 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
-	comparisons, err := compareDeliveries(s, func(v deltafifo.Variant, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		stages := &liveInformer{informerStages: &informerStages{variant: v.Name, opts: opts, open: true}, rounds: l}
-		return &workload{name: v.Name, guarantees: g, stall: stallLimit, stages: stages}
+	comparisons, err := s.compareDeliveries(func(v string, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
+		stages := &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true}, rounds: l}
+		return &workload{name: v, guarantees: g, stall: stallLimit, stages: stages}
 	})
 	if err != nil {
 		return nil, err

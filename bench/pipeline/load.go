@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -94,9 +93,6 @@ func (s *Config) loadLabels(g impls.Guarantees) []lab.Label {
 
 // checkLoad validates the load options.
 func (s *Config) checkLoad() error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
-	}
 	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	for _, n := range []struct {
@@ -104,43 +100,36 @@ func (s *Config) checkLoad() error {
 		n    int
 	}{{"consumers", s.Consumers}, {"readers", s.Readers}, {"procs", s.Procs}} {
 		if n.n < 0 || n.n > maxGoroutines {
-			return fail("%d %s (allowed: 0 to %d)", n.n, n.what, maxGoroutines)
+			return refuse("%d %s (allowed: 0 to %d)", n.n, n.what, maxGoroutines)
 		}
 	}
 	switch {
 	case s.Consumers > 0 && !queue:
-		return fail("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return refuse("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Consumers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
-		return fail("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
+		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
-		return fail("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
+		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
 	case s.HandlerCost < 0 || s.HandlerCost > maxHandlerCost:
-		return fail("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
+		return refuse("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
 	case s.HandlerCost > 0 && s.Family == impls.Merge:
-		return fail("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
+		return refuse("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
 	case s.Stamps != "" && !slices.Contains(AllStamps(), s.Stamps):
-		return fail("stamps %q (allowed: %s, %s, %s)", s.Stamps, StampsNone, StampsSampled, StampsAll)
+		return refuse("stamps %q (allowed: %s, %s, %s)", s.Stamps, StampsNone, StampsSampled, StampsAll)
 	case s.Stamps != "" && s.Family == impls.Merge:
-		return fail("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
+		return refuse("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
 	case s.Stamps != "" && paced:
-		return fail("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+		return refuse("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
 	case s.Stalled && !queue:
-		return fail("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return refuse("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Stalled && s.Knobs.Capacity > 0:
-		return fail("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+		return refuse("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
 	case s.Stalled && s.Consumers > 1:
-		return fail("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
+		return refuse("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
 	case s.Stalled && paced:
-		return fail("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+		return refuse("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
 	case s.Stalled && s.Stamps != "":
-		return fail("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
+		return refuse("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
 	}
 	return nil
-}
-
-// patience is the extension of the stall limit by the handler's cost: the time for the
-// largest hand-over.
-func (s *Config) patience() time.Duration {
-	const batch = 1000 // the default of all variants
-	return s.HandlerCost * time.Duration(max(batch, s.Knobs.BatchSize, s.Storm.Peak()))
 }

@@ -16,6 +16,7 @@ import (
 )
 
 func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
+func isResync(m storm.Mark) bool { return m.Type == storm.MarkResync }
 
 // marker plays the marks of a storm. before is called right before each event's release.
 type marker struct {

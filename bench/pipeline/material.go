@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -9,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"watchlab/loadgen/fault"
+	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
@@ -20,27 +19,10 @@ import (
 // a round, and everything prepared from it. Each part is built at its first use and is
 // immutable.
 type material struct {
-	// base is the whole storm; share is the played part.
-	base  *storm.Storm
-	share share.Share
-	// events is the minimum number of events after the initial list; 0 for one lap.
-	// exact: the caller set it, so it applies to paced rounds too.
-	events int
-	// duration of a paced schedule.
-	duration time.Duration
-	exact    bool
-	// producers own disjoint sets of keys; see [producerOf].
-	producers int
-	// source is the source's name; faults are those that it injects.
-	source string
-	faults []fault.Spec
-	// static is the number of pods in each static source of kubelet.
-	static int
-	// patience is added to the stall limit, for slow handlers.
-	patience time.Duration
-	// seed of a pace's random parts; budget of its lag.
-	seed   int64
-	budget pace.Budget
+	// Config is complete. Its Events are the minimum number of events after the initial
+	// list, 0 for one lap; exact: the caller set them, so they apply to paced rounds too.
+	Config
+	exact bool
 	// mu guards byPace, the scores by pace.
 	mu     sync.Mutex
 	byPace map[string]*score
@@ -58,20 +40,23 @@ const (
 // on an idle core.
 const decodeLimit = 2 * time.Millisecond
 
-// stall returns the stall limit of a pipeline with a source.
-func (m *material) stall() time.Duration {
-	if m == nil {
-		return stallLimit
-	}
-	limit := stallLimit + m.patience
+// stall returns the longest time without progress at a pace.
+func (m *material) stall(p pace.Pace) time.Duration {
+	// A handler's work for the largest hand-over makes no progress.
+	const batch = 1000 // the default of all variants
+	patience := m.HandlerCost * time.Duration(max(batch, m.Knobs.BatchSize, m.Storm.Peak()))
+	limit := stallLimit + patience
 	switch {
-	case len(m.faults) > 0:
-		limit = max(limit, faultStall+m.patience)
-	case slices.ContainsFunc(m.base.Marks, isRelist):
+	case m.Pipeline == QueuePipeline && m.Family == impls.Merge:
+		// A slow pace makes no progress between two events.
+		limit += m.score(p).pause
+	case len(m.Faults) > 0:
+		limit = max(limit, faultStall+patience)
+	case m.Pipeline != QueuePipeline && slices.ContainsFunc(m.Storm.Marks, isRelist):
 		limit += relistStall
 	}
-	if m.source == source.APIServerName {
-		limit += time.Duration(m.base.Peak()) * decodeLimit
+	if m.Source == source.APIServerName {
+		limit += time.Duration(m.Storm.Peak()) * decodeLimit
 	}
 	return limit
 }
@@ -110,26 +95,25 @@ type score struct {
 // enough checks, before anything is played, that the storm has enough events or can
 // be repeated.
 func (m *material) enough() error {
-	if !m.share.Whole() {
+	if !m.Share.Whole() {
 		return m.shareEnough()
 	}
-	have := len(m.base.Events) - m.base.Initial
-	need := max(minEvents, min(m.events, plentyEvents))
+	have := len(m.Storm.Events) - m.Storm.Initial
+	need := max(minEvents, min(m.Events, plentyEvents))
 	// If the storm can be repeated once, it can be repeated any number of times.
-	if have >= need || len(m.base.AtLeast(len(m.base.Events)+1).Events) > len(m.base.Events) {
+	if have >= need || len(m.Storm.AtLeast(len(m.Storm.Events)+1).Events) > len(m.Storm.Events) {
 		return nil
 	}
-	return fmt.Errorf("%w: storm %s has %d events after its initial list, too few to measure anything by (%d are needed)",
-		ErrConfig, m.base.Name, have, need)
+	return refuse("storm %s has %d events after its initial list, too few to measure anything by (%d are needed)", m.Storm.Name, have, need)
 }
 
 // shareEnough checks a share. A hash decides its number of events, and all shares play
 // the same laps.
 func (m *material) shareEnough() error {
-	part := m.part(m.base.Initial+max(minEvents*m.share.Count, m.events), false)
+	part := m.part(m.Storm.Initial+max(minEvents*m.Share.Count, m.Events), false)
 	if have := len(part.Events) - part.Initial; have < minEvents {
-		return fmt.Errorf("%w: share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
-			ErrConfig, m.share, m.base.Name, have, part.Whole-part.WholeInitial, minEvents)
+		return refuse("share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
+			m.Share, m.Storm.Name, have, part.Whole-part.WholeInitial, minEvents)
 	}
 	return nil
 }
@@ -144,30 +128,30 @@ func (m *material) score(p pace.Pace) *score {
 	if sc, ok := m.byPace[p.String()]; ok {
 		return sc
 	}
-	s := m.base
+	s := m.Storm
 	own := len(s.Events) - s.Initial
-	shares := max(1, m.share.Count)
+	shares := max(1, m.Share.Count)
 	least := minEvents * shares
-	n := max(least, m.events)
+	n := max(least, m.Events)
 	switch {
 	case !p.Paced():
 	case p.Shape() == pace.Trace:
 		if n = max(least, own); m.exact {
-			n = max(least, m.events)
+			n = max(least, m.Events)
 		}
 	default:
-		n = max(least, p.Events(m.duration, mostEvents*shares))
+		n = max(least, p.Events(m.Duration, mostEvents*shares))
 		if m.exact {
-			n = max(n, m.events)
+			n = max(n, m.Events)
 		}
 	}
 	part := m.part(s.Initial+n, p.Paced() && p.Shape() != pace.Trace)
 	s = part.Storm
 	sc := &score{Storm: s, schedule: m.schedule(p, part)}
-	sc.budget = m.budget.Limit(sc.schedule, len(s.Events)-s.Initial)
+	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)
 	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
-		return source.Options{Faults: m.faults, Seed: m.seed}.Prepare(m.source, s)
+		return source.Options{Faults: m.Faults, Seed: m.Seed}.Prepare(m.Source, s)
 	})
 	sc.source = func() (source.Source, error) {
 		maker, err := prepare()
@@ -178,7 +162,7 @@ func (m *material) score(p pace.Pace) *score {
 	}
 	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)
-	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.producers, sc.relists()) })
+	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers, sc.relists()) })
 	sc.relists = sync.OnceValue(func() [][]any { return states(s) })
 	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
 	sc.notifications = sync.OnceValue(func() *notifications { return notificationsOf(s) })
@@ -202,14 +186,14 @@ func pause(s pace.Schedule, events int) time.Duration {
 // part returns this process's part of the storm, repeated to a length: exactly, or in
 // whole laps.
 func (m *material) part(length int, exactly bool) storm.Selection {
-	if !m.share.Whole() {
-		part := m.base.Select(length, m.share.Has)
+	if !m.Share.Whole() {
+		part := m.Storm.Select(length, m.Share.Has)
 		if exactly {
 			part = part.First(length)
 		}
 		return part
 	}
-	s := m.base.AtLeast(length)
+	s := m.Storm.AtLeast(length)
 	if exactly {
 		s = s.First(length)
 	}
@@ -220,17 +204,17 @@ func (m *material) part(length int, exactly bool) storm.Selection {
 // the initial list of the whole storm; the storm's own times count from the end of
 // that list.
 func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
-	if !m.share.Whole() && p.Shape() != pace.Trace {
-		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.seed})
+	if !m.Share.Whole() && p.Shape() != pace.Trace {
+		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.Seed})
 		return share.Schedule(whole, s)
 	}
 	events := s.Events[s.Initial:]
 	begin := time.Duration(0)
-	if n := m.base.Initial; n > 0 {
-		begin = m.base.Events[n-1].At
+	if n := m.Storm.Initial; n > 0 {
+		begin = m.Storm.Events[n-1].At
 	}
 	return p.Schedule(pace.Score{
-		Events: len(events), Seed: m.seed,
+		Events: len(events), Seed: m.Seed,
 		At: func(i int) time.Duration {
 			if len(events) == 0 {
 				return 0

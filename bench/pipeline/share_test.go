@@ -30,7 +30,7 @@ func nodeLoss(t *testing.T) *storm.Storm {
 func TestSharesPlayTheStorm(t *testing.T) {
 	base := nodeLoss(t).Metadata()
 	played := func(of share.Share, p pace.Pace, events int) map[string]int {
-		m := &material{base: base, share: of, events: events, duration: time.Second, seed: 1, producers: 1}
+		m := &material{Config: Config{Storm: base, Share: of, Events: events, Duration: time.Second, Seed: 1, Producers: 1}}
 		sc := m.score(p)
 		out := map[string]int{}
 		for i, e := range sc.Events {
