@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
