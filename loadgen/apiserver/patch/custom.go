@@ -134,7 +134,8 @@ func addDefaults(x any, s *structuralschema.Structural) {
 
 // validate returns the errors of an object that is new or replaces old, which may be
 // nil.
-func (e *Editor) validate(res *resources.Resource, obj, old object) error {
+func (x *edit) validate(obj, old object) error {
+	res := x.res
 	var errs field.ErrorList
 	if u, ok := obj.(*unstructured.Unstructured); ok && res.Custom != nil {
 		for _, err := range res.Custom.Validator.Validate(u.Object).Errors {

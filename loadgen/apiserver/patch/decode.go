@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -32,19 +33,19 @@ func (r Request) looks() bool  { return r.FieldValidation != metav1.FieldValidat
 func (r Request) strict() bool { return r.FieldValidation == metav1.FieldValidationStrict }
 
 // decode reads the body of a POST or PUT.
-func (e *Editor) decode(res *resources.Resource, body []byte, req Request, result *Result) (object, error) {
-	mediaType, err := objectType(res, req.ContentType)
+func (x *edit) decode(body []byte) (object, error) {
+	mediaType, err := objectType(x.res, x.ContentType)
 	if err != nil {
 		return nil, err
 	}
-	if !res.Typed {
-		u, strict, err := decodeUntyped(res, mediaType, body, req)
-		if err != nil {
-			return nil, err
-		}
-		return u, complain(strict, req, result, func(err error) error { return cannotHandle(res, u.GroupVersionKind(), err, body) })
+	if x.res.Typed {
+		return x.decodeTyped(mediaType, body)
 	}
-	return decodeTyped(res, mediaType, body, req, result)
+	u, strict, err := x.decodeUntyped(mediaType, body)
+	if err != nil {
+		return nil, err
+	}
+	return u, x.complain(strict, func(err error) error { return cannotHandle(x.res, u.GroupVersionKind(), err, body) })
 }
 
 // objectType returns the media type of an object's encoding.
@@ -65,15 +66,15 @@ func objectType(res *resources.Resource, contentType string) (string, error) {
 }
 
 // complain turns the findings of strict decoding into warnings or an error.
-func complain(found []error, req Request, result *Result, fail func(error) error) error {
+func (x *edit) complain(found []error, fail func(error) error) error {
 	if len(found) == 0 {
 		return nil
 	}
-	if req.strict() {
+	if x.strict() {
 		return fail(runtime.NewStrictDecodingError(found))
 	}
 	for _, err := range found {
-		result.Warnings = append(result.Warnings, warnings(err)...)
+		x.Warnings = append(x.Warnings, warnings(err)...)
 	}
 	return nil
 }
@@ -91,38 +92,37 @@ func warnings(err error) []string {
 	return lines
 }
 
-func decodeTyped(res *resources.Resource, mediaType string, body []byte, req Request, result *Result) (object, error) {
+func (x *edit) decodeTyped(mediaType string, body []byte) (object, error) {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	if !ok {
 		return nil, unsupported([]string{runtime.ContentTypeJSON})
 	}
 	decoder := runtime.Decoder(info.Serializer)
-	if req.looks() && info.StrictSerializer != nil {
+	if x.looks() && info.StrictSerializer != nil {
 		decoder = info.StrictSerializer
 	}
-	defaults := res.GVK
-	decoded, kind, err := decoder.Decode(body, &defaults, res.NewObject())
+	decoded, kind, err := decoder.Decode(body, new(x.res.GVK), x.res.NewObject())
 	if kind == nil {
 		kind = &schema.GroupVersionKind{}
 	}
 	if err != nil {
-		fail := func(err error) error { return cannotHandle(res, *kind, err, body) }
+		fail := func(err error) error { return cannotHandle(x.res, *kind, err, body) }
 		strict, ok := runtime.AsStrictDecodingError(err)
 		if !ok || decoded == nil {
 			return nil, fail(err)
 		}
-		if err := complain(strict.Errors(), req, result, fail); err != nil {
+		if err := x.complain(strict.Errors(), fail); err != nil {
 			return nil, err
 		}
 	}
-	if err := rightKind(res, *kind, body); err != nil {
+	if err := rightKind(x.res, *kind, body); err != nil {
 		return nil, err
 	}
 	obj, ok := decoded.(object)
 	if !ok {
-		return nil, cannotHandle(res, *kind, unconvertible(res, *kind), body)
+		return nil, cannotHandle(x.res, *kind, unconvertible(x.res, *kind), body)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	obj.GetObjectKind().SetGroupVersionKind(x.res.GVK)
 	canonical(obj)
 	return obj, nil
 }
@@ -157,13 +157,10 @@ func canonical(obj runtime.Object) {
 
 // rightKind returns an error for another kind or version than the URL's.
 func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
-	if !res.Typed && kind.GroupVersion() != res.GVK.GroupVersion() {
-		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
-	}
-	if isOther(res, kind) {
+	if isOther(res, kind) && (res.Typed || kind.GroupVersion() == res.GVK.GroupVersion()) {
 		return cannotHandle(res, kind, unconvertible(res, kind), body)
 	}
-	if kind.Version != res.GVK.Version {
+	if kind.GroupVersion() != res.GVK.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
 	}
 	return nil
@@ -174,18 +171,11 @@ func isOther(res *resources.Resource, kind schema.GroupVersionKind) bool {
 	return kind.Kind != res.GVK.Kind || kind.Group != res.GVK.Group
 }
 
+// unconvertible is the error for a kind that is not that of a resource. It has the name of
+// the group in kube-apiserver's sources: "core", "networking".
 func unconvertible(res *resources.Resource, kind schema.GroupVersionKind) error {
-	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, internalName(res.GVK.Group), res.GVK.Kind)
-}
-
-// internalName is the name of a group in kube-apiserver's sources: "core",
-// "networking".
-func internalName(group string) string {
-	if group == "" {
-		return "core"
-	}
-	name, _, _ := strings.Cut(group, ".")
-	return name
+	group, _, _ := strings.Cut(cmp.Or(res.GVK.Group, "core"), ".")
+	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, group, res.GVK.Kind)
 }
 
 // cannotHandle is the error for a body of another kind.
@@ -214,35 +204,38 @@ func summary(body []byte) string {
 
 // decodeUntyped reads an object without a type in client-go. It also returns unknown
 // and duplicate fields, unless the request ignores them.
-func decodeUntyped(res *resources.Resource, mediaType string, body []byte, req Request) (*unstructured.Unstructured, []error, error) {
+func (x *edit) decodeUntyped(mediaType string, body []byte) (*unstructured.Unstructured, []error, error) {
+	fail := func(err error) (*unstructured.Unstructured, []error, error) {
+		return nil, nil, cannotHandle(x.res, schema.GroupVersionKind{}, err, body)
+	}
 	if mediaType == runtime.ContentTypeJSON {
 		// It has a real server's error for a body that is no object.
 		if _, err := (serializerjson.SimpleMetaFactory{}).Interpret(body); err != nil {
-			return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
+			return fail(err)
 		}
 	}
-	content, strict, err := unmarshal(mediaType, body, req.looks())
+	content, strict, err := unmarshal(mediaType, body, x.looks())
 	if err != nil {
-		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, err, body)
+		return fail(err)
 	}
 	u := &unstructured.Unstructured{Object: content}
-	kind, ok := content["kind"].(string)
-	if !ok || kind == "" {
-		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingKindErr(string(body)), body)
+	if kind, ok := content["kind"].(string); !ok || kind == "" {
+		return fail(runtime.NewMissingKindErr(string(body)))
 	}
 	if _, ok := content["apiVersion"].(string); !ok {
-		return nil, nil, cannotHandle(res, schema.GroupVersionKind{}, runtime.NewMissingVersionErr(string(body)), body)
+		return fail(runtime.NewMissingVersionErr(string(body)))
 	}
-	if kind != res.GVK.Kind && u.GroupVersionKind().Group == res.GVK.Group {
-		wrong := field.Invalid(field.NewPath("kind"), kind, "must be "+res.GVK.Kind)
-		return nil, nil, apierrors.NewInvalid(u.GroupVersionKind().GroupKind(), u.GetName(), field.ErrorList{wrong})
+	kind := u.GroupVersionKind()
+	if kind.Kind != x.res.GVK.Kind && kind.Group == x.res.GVK.Group {
+		wrong := field.Invalid(field.NewPath("kind"), kind.Kind, "must be "+x.res.GVK.Kind)
+		return nil, nil, apierrors.NewInvalid(kind.GroupKind(), u.GetName(), field.ErrorList{wrong})
 	}
-	if err := rightKind(res, u.GroupVersionKind(), body); err != nil {
+	if err := rightKind(x.res, kind, body); err != nil {
 		return nil, nil, err
 	}
-	unknown, err := coerce(res, u, req.looks())
+	unknown, err := coerce(x.res, u, x.looks())
 	if err != nil {
-		return nil, nil, cannotHandle(res, u.GroupVersionKind(), err, body)
+		return nil, nil, cannotHandle(x.res, kind, err, body)
 	}
 	return u, append(strict, unknown...), nil
 }
@@ -281,7 +274,7 @@ func unmarshal(mediaType string, body []byte, strict bool) (content map[string]a
 
 // inVersion returns a copy of an object in the version of a resource, typed if the
 // resource is.
-func (e *Editor) inVersion(res *resources.Resource, current runtime.Object) (object, error) {
+func inVersion(res *resources.Resource, current runtime.Object) (object, error) {
 	obj, ok := current.DeepCopyObject().(object)
 	if !ok {
 		return nil, fmt.Errorf("%s is kept as a %T", res, current)

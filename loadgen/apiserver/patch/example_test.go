@@ -23,7 +23,7 @@ func ExampleEditor_Patch() {
 		return editor.Patch(settings, current, []byte(body), req)
 	}
 	made, err := apply(nil, "alice", "high")
-	fmt.Println(made.Created, err)
+	fmt.Println(made.Unchanged, err)
 	current := made.Object.(*corev1.ConfigMap)
 	current.ResourceVersion = "1" // set by the store
 	_, err = apply(current, "bob", "low")
@@ -31,7 +31,7 @@ func ExampleEditor_Patch() {
 	same, err := apply(current, "alice", "high")
 	fmt.Println(same.Unchanged, err)
 	// Output:
-	// true <nil>
+	// false <nil>
 	// Apply failed with 1 conflict: conflict with "alice": .data.level
 	// true <nil>
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,13 +14,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 
 	"watchlab/loadgen/apiserver/resources"
@@ -54,30 +59,21 @@ func isApply(kind types.PatchType) bool {
 }
 
 // apply applies a patch to an object and updates the field managers.
-func (e *Editor) apply(res *resources.Resource, live object, kind types.PatchType, body []byte, req Request, result *Result) (object, error) {
-	switch {
-	case isApply(kind):
-		return e.serverSide(res, live, kind, body, req, result)
-	case kind == types.StrategicMergePatchType:
-		obj, err := strategic(res, live, body, req, result)
-		if err != nil {
-			return nil, err
-		}
-		return e.track(res, req, live, obj)
+func (x *edit) apply(live object, kind types.PatchType, body []byte) (object, error) {
+	if isApply(kind) {
+		return x.serverSide(live, kind, body)
 	}
-	current, err := json.Marshal(live)
+	var obj object
+	var err error
+	if kind == types.StrategicMergePatchType {
+		obj, err = x.strategic(live, body)
+	} else {
+		obj, err = x.patchJSON(live, kind, body)
+	}
 	if err != nil {
 		return nil, err
 	}
-	patched, strict, err := patchJSON(current, kind, body, req)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := e.decodePatched(res, patched, strict, req, result)
-	if err != nil {
-		return nil, err
-	}
-	return e.track(res, req, live, obj)
+	return x.track(live, obj)
 }
 
 // jsonPatchOp is one operation of a JSON patch.
@@ -89,72 +85,86 @@ type jsonPatchOp struct {
 }
 
 // patchJSON applies a JSON or a merge patch.
-func patchJSON(current []byte, kind types.PatchType, body []byte, req Request) (patched []byte, strict []error, err error) {
-	if kind == types.MergePatchType {
-		if req.looks() {
-			if strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
-				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-			}
+func (x *edit) patchJSON(live object, kind types.PatchType, body []byte) (object, error) {
+	current, err := json.Marshal(live)
+	if err != nil {
+		return nil, err
+	}
+	var strict []error
+	if x.looks() {
+		var parsed any = new(map[string]any)
+		if kind == types.JSONPatchType {
+			parsed = new([]jsonPatchOp)
 		}
+		if strict, err = kjson.UnmarshalStrict(body, parsed); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+	}
+	var patched []byte
+	if kind == types.MergePatchType {
 		patched, err = jsonpatch.MergePatch(current, body)
 		if errors.Is(err, jsonpatch.ErrBadJSONPatch) || errors.Is(err, jsonpatch.ErrBadJSONDoc) {
 			err = apierrors.NewBadRequest(err.Error())
 		}
-		return patched, strict, err
-	}
-	if req.looks() {
-		var operations []jsonPatchOp
-		if strict, err = kjson.UnmarshalStrict(body, &operations); err != nil {
-			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-		}
+	} else {
 		for i, s := range strict {
 			strict[i] = fmt.Errorf("json patch %w", s)
 		}
+		patched, err = applyOperations(current, body)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return x.decodePatched(patched, strict)
+}
+
+// applyOperations applies a JSON patch.
+func applyOperations(current, body []byte) ([]byte, error) {
 	operations, err := jsonpatch.DecodePatch(body)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(operations) > mostOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", mostOperations, len(operations)))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", mostOperations, len(operations)))
 	}
-	if patched, err = operations.Apply(current); err != nil {
-		return nil, nil, unprocessable(err.Error())
+	patched, err := operations.Apply(current)
+	if err != nil {
+		return nil, unprocessable(err.Error())
 	}
-	return patched, strict, nil
+	return patched, nil
 }
 
 // decodePatched decodes a patched object. strict are the duplicate fields of the patch
 // itself.
-func (e *Editor) decodePatched(res *resources.Resource, patched []byte, strict []error, req Request, result *Result) (object, error) {
+func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	invalid := func(err error) error { return invalidPatch(string(patched), err) }
-	if !res.Typed {
-		u, found, err := decodeUntyped(res, runtime.ContentTypeJSON, patched, req)
+	if !x.res.Typed {
+		u, found, err := x.decodeUntyped(runtime.ContentTypeJSON, patched)
 		if err != nil {
 			return nil, invalid(err)
 		}
-		return u, complain(append(strict, found...), req, result, invalid)
+		return u, x.complain(append(strict, found...), invalid)
 	}
-	into := res.NewObject()
-	found, err := unmarshalInto(patched, into, req)
+	into := x.res.NewObject()
+	found, err := x.unmarshalInto(patched, into)
 	if err != nil {
 		return nil, invalid(err)
 	}
 	kind := into.GetObjectKind().GroupVersionKind()
-	if isOther(res, kind) {
-		return nil, invalid(unconvertible(res, kind))
+	if isOther(x.res, kind) {
+		return nil, invalid(unconvertible(x.res, kind))
 	}
-	if err := rightKind(res, kind, patched); err != nil {
+	if err := rightKind(x.res, kind, patched); err != nil {
 		return nil, err
 	}
 	canonical(into)
-	return into, complain(append(strict, found...), req, result, invalid)
+	return into, x.complain(append(strict, found...), invalid)
 }
 
 // unmarshalInto decodes JSON and finds unknown and duplicate fields, unless the
 // request ignores them.
-func unmarshalInto(text []byte, into any, req Request) (strict []error, err error) {
-	if req.looks() {
+func (x *edit) unmarshalInto(text []byte, into any) (strict []error, err error) {
+	if x.looks() {
 		return kjson.UnmarshalStrict(text, into)
 	}
 	return nil, kjson.UnmarshalCaseSensitivePreserveInts(text, into)
@@ -165,48 +175,47 @@ func invalidPatch(value string, err error) error {
 }
 
 // strategic applies a strategic merge patch.
-func strategic(res *resources.Resource, live object, body []byte, req Request, result *Result) (object, error) {
+func (x *edit) strategic(live object, body []byte) (object, error) {
 	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return nil, err
 	}
 	var change map[string]any
-	strict, err := unmarshalInto(body, &change, req)
+	strict, err := x.unmarshalInto(body, &change)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	obj := res.NewObject()
+	obj := x.res.NewObject()
 	patched, err := strategicpatch.StrategicMergeMapPatch(current, change, obj)
 	if err != nil {
 		return nil, strategicError(err)
 	}
 	invalid := func(err error) error { return invalidPatch(fmt.Sprintf("%+v", change), err) }
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(patched, obj, req.looks()); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(patched, obj, x.looks()); err != nil {
 		found, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
 			return nil, invalid(err)
 		}
 		strict = append(strict, found.Errors()...)
 	}
-	if err := rightKind(res, obj.GetObjectKind().GroupVersionKind(), body); err != nil {
+	if err := rightKind(x.res, obj.GetObjectKind().GroupVersionKind(), body); err != nil {
 		return nil, err
 	}
 	canonical(obj)
-	return obj, complain(strict, req, result, invalid)
+	return obj, x.complain(strict, invalid)
 }
 
 func strategicError(err error) error {
-	for _, bad := range []error{mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
+	is := func(bad error) bool { return errors.Is(err, bad) }
+	switch {
+	case slices.ContainsFunc([]error{
+		mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
 		mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList,
-		mergepatch.ErrUnsupportedStrategicMergePatchFormat} {
-		if errors.Is(err, bad) {
-			return apierrors.NewBadRequest(err.Error())
-		}
-	}
-	for _, bad := range []error{mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys} {
-		if errors.Is(err, bad) {
-			return unprocessable(err.Error())
-		}
+		mergepatch.ErrUnsupportedStrategicMergePatchFormat,
+	}, is):
+		return apierrors.NewBadRequest(err.Error())
+	case is(mergepatch.ErrNoListOfLists), is(mergepatch.ErrPatchContentNotMatchRetainKeys):
+		return unprocessable(err.Error())
 	}
 	return err
 }
@@ -214,36 +223,36 @@ func strategicError(err error) error {
 // serverSide applies an apply configuration. It removes fields that the manager alone
 // applied before and now omits. Different values of other managers' fields are
 // conflicts, unless forced.
-func (e *Editor) serverSide(res *resources.Resource, live object, kind types.PatchType, body []byte, req Request, result *Result) (object, error) {
+func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (object, error) {
 	mediaType := runtime.ContentTypeYAML
 	if kind == types.ApplyCBORPatchType {
 		mediaType = runtime.ContentTypeCBOR
 	}
-	content, strict, err := unmarshal(mediaType, body, req.looks())
+	content, strict, err := unmarshal(mediaType, body, x.looks())
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
-	manager, err := e.manager(res, req.Subresource)
+	manager, err := x.manager()
 	if err != nil {
 		return nil, err
 	}
-	force := req.Force != nil && *req.Force
-	applied, err := manager.Apply(live, &unstructured.Unstructured{Object: content}, req.FieldManager, force)
+	force := x.Force != nil && *x.Force
+	applied, err := manager.Apply(live, &unstructured.Unstructured{Object: content}, x.FieldManager, force)
 	if err != nil {
 		return nil, err
 	}
 	obj := applied.(object) // of live's type
-	if len(strict) > 0 && req.strict() {
+	if len(strict) > 0 && x.strict() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict[0]))
 	}
-	if err := complain(strict, req, result, func(err error) error { return err }); err != nil {
+	if err := x.complain(strict, func(err error) error { return err }); err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(res.GVK)
+	obj.GetObjectKind().SetGroupVersionKind(x.res.GVK)
 	canonical(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		// Defaults are added after Apply: they belong to no manager.
-		if _, err := coerce(res, u, false); err != nil {
+		if _, err := coerce(x.res, u, false); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
@@ -251,12 +260,12 @@ func (e *Editor) serverSide(res *resources.Resource, live object, kind types.Pat
 }
 
 // track records in the managed fields that a request changed live to obj.
-func (e *Editor) track(res *resources.Resource, req Request, live, obj object) (object, error) {
-	manager, err := e.manager(res, req.Subresource)
+func (x *edit) track(live, obj object) (object, error) {
+	manager, err := x.manager()
 	if err != nil {
 		return nil, err
 	}
-	if tracked, err := manager.Update(live, obj, managerName(req)); err == nil {
+	if tracked, err := manager.Update(live, obj, x.managerName()); err == nil {
 		return tracked.(object), nil // of obj's type
 	}
 	// The object does not fit its schema, which validation reports better, or its
@@ -267,11 +276,11 @@ func (e *Editor) track(res *resources.Resource, req Request, live, obj object) (
 
 // managerName returns the field manager of a request: the given one, or the first
 // program of the User-Agent.
-func managerName(req Request) string {
-	if req.FieldManager != "" {
-		return req.FieldManager
+func (r Request) managerName() string {
+	if r.FieldManager != "" {
+		return r.FieldManager
 	}
-	program, _, _ := strings.Cut(req.UserAgent, "/")
+	program, _, _ := strings.Cut(r.UserAgent, "/")
 	var b strings.Builder
 	for _, r := range program {
 		if !unicode.IsPrint(r) {
@@ -283,4 +292,89 @@ func managerName(req Request) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// typedConverter converts client-go's types by their merge schema, a large table.
+var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+})
+
+// managerKey identifies the field manager for a request.
+type managerKey struct {
+	kind        schema.GroupVersionKind
+	subresource string
+}
+
+// cachedManager remembers the resource: a changed definition is a new resource.
+type cachedManager struct {
+	res     *resources.Resource
+	manager *managedfields.FieldManager
+}
+
+// manager returns the field manager of the resource or subresource.
+func (x *edit) manager() (*managedfields.FieldManager, error) {
+	key := managerKey{x.res.GVK, x.Subresource}
+	if c, ok := x.managers.Load(key); ok && c.(*cachedManager).res == x.res {
+		return c.(*cachedManager).manager, nil
+	}
+	m, err := newManager(x.res, x.Subresource)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", x.res, err)
+	}
+	x.managers.Store(key, &cachedManager{res: x.res, manager: m})
+	return m, nil
+}
+
+func newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
+	converter, reset := managedfields.NewDeducedTypeConverter(), resetFields(res, subresource)
+	if res.Typed {
+		// client-go's schema for server-side apply lacks Scale.
+		if res == scaleResource {
+			reset = nil
+		} else {
+			converter = typedConverter()
+		}
+		return managedfields.NewDefaultFieldManager(converter, scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
+	}
+	if res.Custom != nil {
+		var err error
+		if converter, err = managedfields.NewTypeConverter(res.Custom.Models(), false); err != nil {
+			return nil, err
+		}
+	}
+	return managedfields.NewDefaultCRDFieldManager(converter, versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, res.GroupVersion(), subresource, reset)
+}
+
+// noDefaults leaves defaulting to the editor.
+type noDefaults struct{}
+
+func (noDefaults) Default(runtime.Object) {}
+
+// versions converts custom resources by the strategy None: it sets the version.
+type versions struct{}
+
+func (versions) Convert(_, _, _ any) error {
+	return fmt.Errorf("custom resources are converted to a version, not into an object")
+}
+
+func (versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	kind := in.GetObjectKind().GroupVersionKind()
+	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{kind})
+	if !ok {
+		return nil, fmt.Errorf("%s is not a version of %s", target, kind)
+	}
+	if to == kind {
+		return in, nil
+	}
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("%T is no custom resource", in)
+	}
+	u = u.DeepCopy()
+	u.SetGroupVersionKind(to)
+	return u, nil
+}
+
+func (versions) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
 }

@@ -10,16 +10,14 @@
 //     (mechanism.go). Unknown and duplicate fields are errors, warnings or ignored.
 //     Custom resources are pruned and defaulted (custom.go).
 //  2. Names, namespaces and preconditions must match (meta.go).
-//  3. Field managers are updated (managers.go); server-side apply is apimachinery's.
+//  3. Field managers are updated (mechanism.go); server-side apply is apimachinery's.
 //  4. Fields that the request may not write are restored: the status on the main
 //     path, all else on the status path, system fields in metadata. The generation
 //     rises if the rest changed (rules.go).
 //  5. Metadata and custom resources are validated.
 //
-// Libraries do the work: the patches are evanphx/json-patch and strategicpatch, the
-// managers managedfields, pruning and lists apiextensions-apiserver. Its defaulting
-// and the patch handler of k8s.io/apiserver are not used, because they need CEL and
-// its generated parser; see docs/dependencies.md.
+// apiextensions-apiserver's defaulting and the patch handler of k8s.io/apiserver are not
+// used, because they need CEL and its generated parser; see docs/dependencies.md.
 //
 // Not simulated: defaults and validation of built-in kinds, admission, webhooks,
 // validation rules in CEL.
@@ -33,12 +31,10 @@ import (
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"watchlab/loadgen/apiserver/resources"
 )
@@ -86,7 +82,7 @@ func New(opts Options) *Editor {
 	return &Editor{Options: opts}
 }
 
-// Request is a request without its body.
+// Request is a request without its body. Its options are valid.
 type Request struct {
 	// Namespace and Name are those of the URL; Name is empty for a POST to the
 	// collection.
@@ -115,8 +111,6 @@ type Result struct {
 	// Answer is the answer to the client if it is not Object: a Scale. The caller
 	// sets its resourceVersion to that of the stored object. Nil means Object.
 	Answer runtime.Object
-	// Created is set for a new object: status 201 instead of 200.
-	Created bool
 	// Unchanged is set if the request changes nothing: no write and no event.
 	Unchanged bool
 	// Gone is set if the object has no finalizer left: the caller deletes it.
@@ -125,130 +119,123 @@ type Result struct {
 	Warnings []string
 }
 
+// edit is a write in progress.
+type edit struct {
+	*Editor
+	Request
+	Result
+	res *resources.Resource
+}
+
+// done returns the outcome of the write.
+func (x *edit) done(err error) (Result, error) { return x.Result, asStatus(err) }
+
 // Create makes a new object of a body. The store decides whether the name is free; the
 // caller may retry with another generated name.
 func (e *Editor) Create(res *resources.Resource, body []byte, req Request) (Result, error) {
-	var result Result
-	err := e.create(res, body, req, &result)
-	return result, asStatus(err)
+	x := &edit{Editor: e, Request: req, res: res}
+	return x.done(x.create(body))
 }
 
-func (e *Editor) create(res *resources.Resource, body []byte, req Request, result *Result) error {
-	errs := metavalidation.ValidateCreateOptions(&metav1.CreateOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation})
-	if err := invalidOptions("CreateOptions", errs); err != nil {
-		return err
-	}
-	obj, err := e.decode(res, body, req, result)
+func (x *edit) create(body []byte) error {
+	obj, err := x.decode(body)
 	if err != nil {
 		return err
 	}
 	wipeSystemFields(obj)
-	if err := matchNamespace(res, obj, req.Namespace); err != nil {
+	if err := x.match(obj); err != nil {
 		return err
 	}
-	if req.Name != "" {
-		if err := matchName(obj, req); err != nil {
-			return err
-		}
-	}
-	dedupOwners(obj, "", result)
+	x.dedupOwners(obj, "")
 	if v := obj.GetResourceVersion(); v != "" && v != "0" {
 		return plain("resourceVersion should not be set on objects to be created")
 	}
-	if obj, err = e.track(res, req, res.NewObject(), obj); err != nil {
+	if obj, err = x.track(x.res.NewObject(), obj); err != nil {
 		return err
 	}
-	return e.finishCreate(res, obj, result)
+	return x.finishCreate(obj)
 }
 
 // finishCreate completes a new object of a body or an apply.
-func (e *Editor) finishCreate(res *resources.Resource, obj object, result *Result) error {
+func (x *edit) finishCreate(obj object) error {
 	obj.SetResourceVersion("")
-	now := metav1.NewTime(e.Now()).Rfc3339Copy()
+	now := metav1.NewTime(x.Now()).Rfc3339Copy()
 	obj.SetCreationTimestamp(now)
-	obj.SetUID(e.NewUID())
-	if obj.GetName() == "" && obj.GetGenerateName() != "" {
-		obj.SetName(generatedName(obj.GetGenerateName(), e.Suffix()))
+	obj.SetUID(x.NewUID())
+	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
+		obj.SetName(base[:min(len(base), longestName-longestSuffix)] + x.Suffix())
 	}
-	prepareForCreate(res, obj, now)
-	e.stampManagers(obj, nil)
-	if err := e.validate(res, obj, nil); err != nil {
+	prepareForCreate(x.res, obj, now)
+	x.stampManagers(obj, nil)
+	if err := x.validate(obj, nil); err != nil {
 		return err
 	}
-	result.Object, result.Created = obj, true
+	x.Object = obj
 	return nil
 }
 
 // Update replaces an object by a body. A nil current object is not found; an update
 // creates objects of a few resources (leases, endpoints, events, …).
 func (e *Editor) Update(res *resources.Resource, current runtime.Object, body []byte, req Request) (Result, error) {
-	var result Result
-	err := e.update(res, current, body, req, &result)
-	return result, asStatus(err)
+	x := &edit{Editor: e, Request: req, res: res}
+	return x.done(x.update(current, body))
 }
 
-func (e *Editor) update(res *resources.Resource, current runtime.Object, body []byte, req Request, result *Result) error {
-	errs := metavalidation.ValidateUpdateOptions(&metav1.UpdateOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation})
-	if err := invalidOptions("UpdateOptions", errs); err != nil {
-		return err
+func (x *edit) update(current runtime.Object, body []byte) error {
+	if x.Subresource == resources.Scale {
+		return x.editScale(current, "", body)
 	}
-	if req.Subresource == resources.Scale {
-		return e.editScale(res, current, "", body, req, result)
-	}
-	obj, err := e.decode(res, body, req, result)
+	obj, err := x.decode(body)
 	if err != nil {
 		return err
 	}
-	if err := matchNamespace(res, obj, req.Namespace); err != nil {
+	if err := x.match(obj); err != nil {
 		return err
 	}
-	if err := matchName(obj, req); err != nil {
-		return err
-	}
-	dedupOwners(obj, "", result)
+	x.dedupOwners(obj, "")
 	if current == nil {
-		if req.Subresource != "" || !rulesOf(res).createOnUpdate {
-			return notFound(res, req)
+		if x.Subresource != "" || !rulesOf(x.res).createOnUpdate {
+			return x.notFound()
 		}
 		if obj.GetUID() != "" {
-			return otherUID(res, req, obj.GetUID(), "")
+			return x.otherUID(obj.GetUID(), "")
 		}
-		if obj, err = e.track(res, req, res.NewObject(), obj); err != nil {
+		if obj, err = x.track(x.res.NewObject(), obj); err != nil {
 			return err
 		}
-		return e.finishCreate(res, obj, result)
+		return x.finishCreate(obj)
 	}
-	live, err := e.inVersion(res, current)
+	live, err := inVersion(x.res, current)
 	if err != nil {
 		return err
 	}
 	if uid := obj.GetUID(); uid != "" && uid != live.GetUID() {
-		return otherUID(res, req, uid, live.GetUID())
+		return x.otherUID(uid, live.GetUID())
 	}
-	if obj, err = e.track(res, req, live, obj); err != nil {
+	if obj, err = x.track(live, obj); err != nil {
 		return err
 	}
-	return e.finishUpdate(res, live, obj, req, result)
+	return x.finishUpdate(live, obj)
 }
 
 // finishUpdate completes an object that replaces live.
-func (e *Editor) finishUpdate(res *resources.Resource, live, obj object, req Request, result *Result) error {
-	if err := matchVersion(res, obj, live, req); err != nil {
+func (x *edit) finishUpdate(live, obj object) error {
+	if err := x.matchVersion(obj, live); err != nil {
 		return err
 	}
 	obj.SetGeneration(live.GetGeneration())
-	prepareForUpdate(res, req.Subresource, obj, live)
+	prepareForUpdate(x.res, x.Subresource, obj, live)
 	keepSystemFields(obj, live)
-	e.stampManagers(obj, live)
-	if err := e.validate(res, obj, live); err != nil {
+	x.stampManagers(obj, live)
+	if err := x.validate(obj, live); err != nil {
 		return err
 	}
-	result.Object = obj
+	x.Object = obj
 	switch {
 	case emptied(obj, live):
-		result.Gone = true
+		x.Gone = true
 	case same(obj, live):
-		result.Object, result.Unchanged = live, true
+		x.Object, x.Unchanged = live, true
 	}
 	return nil
 }
@@ -256,50 +243,42 @@ func (e *Editor) finishUpdate(res *resources.Resource, live, obj object, req Req
 // Patch applies a patch to an object. The content type is one of apimachinery's patch
 // types. An apply creates a nil current object; other patches do not find it.
 func (e *Editor) Patch(res *resources.Resource, current runtime.Object, body []byte, req Request) (Result, error) {
-	var result Result
-	err := e.patch(res, current, body, req, &result)
-	return result, asStatus(err)
+	x := &edit{Editor: e, Request: req, res: res}
+	return x.done(x.patch(current, body))
 }
 
-func (e *Editor) patch(res *resources.Resource, current runtime.Object, body []byte, req Request, result *Result) error {
-	kind, err := patchType(res, req.ContentType)
+func (x *edit) patch(current runtime.Object, body []byte) error {
+	kind, err := patchType(x.res, x.ContentType)
 	if err != nil {
 		return err
 	}
-	options := &metav1.PatchOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation, Force: req.Force}
-	if err := invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(options, kind)); err != nil {
-		return err
+	if x.Subresource == resources.Scale {
+		return x.editScale(current, kind, body)
 	}
-	if req.Subresource == resources.Scale {
-		return e.editScale(res, current, kind, body, req, result)
-	}
-	live := res.NewObject()
+	live := x.res.NewObject()
 	if current != nil {
-		live, err = e.inVersion(res, current)
-	} else if !isApply(kind) || req.Subresource != "" {
-		err = notFound(res, req)
+		live, err = inVersion(x.res, current)
+	} else if !isApply(kind) || x.Subresource != "" {
+		err = x.notFound()
 	}
 	if err != nil {
 		return err
 	}
-	obj, err := e.apply(res, live, kind, body, req, result)
+	obj, err := x.apply(live, kind, body)
 	if err != nil {
 		return err
 	}
 	if current == nil && obj.GetUID() != "" {
-		return conflict(res, req.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
+		return x.conflict(fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 	}
-	if err := matchNamespace(res, obj, req.Namespace); err != nil {
+	if err := x.match(obj); err != nil {
 		return err
 	}
-	if err := matchName(obj, req); err != nil {
-		return err
-	}
-	dedupOwners(obj, " after mutating admission happens", result)
+	x.dedupOwners(obj, " after mutating admission happens")
 	if current != nil {
-		return e.finishUpdate(res, live, obj, req, result)
+		return x.finishUpdate(live, obj)
 	}
-	return e.finishCreate(res, obj, result)
+	return x.finishCreate(obj)
 }
 
 // Delete deletes an object if its preconditions hold. An object with finalizers is
@@ -307,20 +286,9 @@ func (e *Editor) patch(res *resources.Resource, current runtime.Object, body []b
 // kubelet and no garbage collector is simulated: a pod is gone at once, whatever its
 // grace period, and propagation policies have no effect.
 func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
-	result, err := e.delete(res, current, options)
-	return result, asStatus(err)
-}
-
-func (e *Editor) delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
-	if options == nil {
-		options = &metav1.DeleteOptions{}
-	}
-	if err := invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(options)); err != nil {
-		return Result{}, err
-	}
-	obj, err := e.inVersion(res, current)
+	obj, err := inVersion(res, current)
 	if err != nil {
-		return Result{}, err
+		return Result{}, asStatus(err)
 	}
 	if p := options.Preconditions; p != nil {
 		mismatch := func(field string, want, have any, since string) (Result, error) {
@@ -347,11 +315,4 @@ func (e *Editor) delete(res *resources.Resource, current runtime.Object, options
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
 	return Result{Object: obj}, nil
-}
-
-func invalidOptions(kind string, errs field.ErrorList) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }

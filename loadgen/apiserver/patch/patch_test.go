@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"sigs.k8s.io/yaml"
 	"watchlab/loadgen/apiserver/resources"
 )
 
@@ -43,6 +44,18 @@ func lookup(t testing.TB, registry *resources.Registry, group, version, name str
 	return res
 }
 
+// define serves the custom resource of a manifest.
+func define(t testing.TB, registry *resources.Registry, crd []byte) {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.UnmarshalStrict(crd, &object); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.Define(object); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // withWidgets returns a registry with the widgets of testdata, and their version v1.
 func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	t.Helper()
@@ -51,9 +64,7 @@ func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.AddCRD(crd); err != nil {
-		t.Fatal(err)
-	}
+	define(t, registry, crd)
 	return registry, lookup(t, registry, "example.com", "v1", "widgets")
 }
 
@@ -72,7 +83,7 @@ func TestSystemFields(t *testing.T) {
 	if want := base[:58] + "abcde"; pod.Name != want {
 		t.Errorf("generated name %s, want %s", pod.Name, want)
 	}
-	if !pod.CreationTimestamp.Time.Equal(noon) || pod.UID != "uid" || pod.Generation != 1 || pod.Namespace != "ns" || pod.ResourceVersion != "" || !r.Created {
+	if !pod.CreationTimestamp.Time.Equal(noon) || pod.UID != "uid" || pod.Generation != 1 || pod.Namespace != "ns" || pod.ResourceVersion != "" {
 		t.Errorf("metadata %+v", pod.ObjectMeta)
 	}
 	if pod.Kind != "Pod" || pod.APIVersion != "v1" || !pod.ManagedFields[0].Time.Time.Equal(noon) {
@@ -100,7 +111,7 @@ func TestSystemFields(t *testing.T) {
 		}
 	}
 
-	r, err = e.Delete(pods, changed, nil)
+	r, err = e.Delete(pods, changed, &metav1.DeleteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +120,7 @@ func TestSystemFields(t *testing.T) {
 		t.Errorf("deleted: %+v", r)
 	}
 	now = noon.Add(2 * time.Hour)
-	if r, err = e.Delete(pods, dying, nil); err != nil || !r.Unchanged || !r.Object.(*corev1.Pod).DeletionTimestamp.Time.Equal(noon.Add(time.Hour)) {
+	if r, err = e.Delete(pods, dying, &metav1.DeleteOptions{}); err != nil || !r.Unchanged || !r.Object.(*corev1.Pod).DeletionTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("deleted again: %+v, %v", r, err)
 	}
 	r, err = e.Patch(pods, dying, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), Request{Namespace: "ns", Name: pod.Name, ContentType: "application/json-patch+json"})
@@ -117,7 +128,7 @@ func TestSystemFields(t *testing.T) {
 		t.Errorf("without its finalizer: %+v, %v", r, err)
 	}
 	dying.Finalizers = nil
-	if r, err = e.Delete(pods, dying, nil); err != nil || !r.Gone {
+	if r, err = e.Delete(pods, dying, &metav1.DeleteOptions{}); err != nil || !r.Gone {
 		t.Errorf("deleted without finalizers: %+v, %v", r, err)
 	}
 }
@@ -180,7 +191,7 @@ func TestApplyCBOR(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := e.Patch(cms, nil, body, Request{Namespace: "ns", Name: "c", ContentType: string(types.ApplyCBORPatchType), FieldManager: "m"})
-	if err != nil || !r.Created || r.Object.(*corev1.ConfigMap).Data["k"] != "v" {
+	if err != nil || r.Object.(*corev1.ConfigMap).Data["k"] != "v" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -281,9 +292,7 @@ func TestRedefined(t *testing.T) {
 		if i%2 == 1 {
 			sizes, valid = "[small, huge]", true
 		}
-		if _, err := registry.AddCRD([]byte(strings.Replace(string(crd), "[small, large]", sizes, 1))); err != nil {
-			t.Fatal(err)
-		}
+		define(t, registry, []byte(strings.Replace(string(crd), "[small, large]", sizes, 1)))
 		widgets := lookup(t, registry, "example.com", "v1", "widgets")
 		if _, err := e.Create(widgets, body, Request{Namespace: "ns"}); (err == nil) != valid {
 			t.Errorf("sizes %s: %v", sizes, err)

@@ -22,8 +22,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
 	"watchlab/loadgen/apiserver/resources"
 )
 
@@ -328,9 +332,7 @@ func newFakeServer(t *testing.T) *fakeServer {
 		t.Fatal(err)
 	}
 	s := &fakeServer{t: t, registry: resources.New(), editor: New(Options{}), objects: make(map[string]runtime.Object), version: 1}
-	if _, err := s.registry.AddCRD(crd); err != nil {
-		t.Fatal(err)
-	}
+	define(t, s.registry, crd)
 	return s
 }
 
@@ -345,17 +347,22 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 	current := s.objects[key]
 	var result Result
 	code = http.StatusOK
+	if err := invalidOptions(method, req); err != nil {
+		st := err.(apierrors.APIStatus).Status()
+		st.Kind = "Status"
+		return int(st.Code), mustJSON(s.t, st), nil
+	}
 	switch method {
 	case http.MethodGet:
 		if current == nil {
-			err = notFound(res, req)
+			err = apierrors.NewNotFound(res.GVR.GroupResource(), req.Name)
 			break
 		}
 		result.Object = current
 		if req.Subresource == resources.Scale {
 			result.Answer, err = s.editor.Scale(res, current)
 		} else {
-			result.Object, err = s.editor.inVersion(res, current)
+			result.Object, err = inVersion(res, current)
 		}
 		result.Unchanged = true
 	case http.MethodPost:
@@ -373,7 +380,7 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 		result, err = s.editor.Patch(res, current, []byte(body), req)
 	case http.MethodDelete:
 		if current == nil {
-			err = notFound(res, req)
+			err = apierrors.NewNotFound(res.GVR.GroupResource(), req.Name)
 			break
 		}
 		options := new(metav1.DeleteOptions)
@@ -396,7 +403,7 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 	if u.Query().Get("dryRun") == "" {
 		s.store(key, result)
 	}
-	if result.Created {
+	if current == nil {
 		code = http.StatusCreated
 	}
 	shown := result.Object
@@ -408,6 +415,25 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 		return code, mustJSON(s.t, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: "Success"}), nil
 	}
 	return code, mustJSON(s.t, shown), result.Warnings
+}
+
+// invalidOptions returns the error for the options of a write, as the server does before
+// it calls the editor.
+func invalidOptions(method string, req Request) error {
+	kind, errs := "", field.ErrorList(nil)
+	switch method {
+	case http.MethodPost:
+		kind, errs = "CreateOptions", metavalidation.ValidateCreateOptions(&metav1.CreateOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation})
+	case http.MethodPut:
+		kind, errs = "UpdateOptions", metavalidation.ValidateUpdateOptions(&metav1.UpdateOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation})
+	case http.MethodPatch:
+		options := &metav1.PatchOptions{FieldManager: req.FieldManager, FieldValidation: req.FieldValidation, Force: req.Force}
+		kind, errs = "PatchOptions", metavalidation.ValidatePatchOptions(options, types.PatchType(req.ContentType))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
 func (s *fakeServer) store(key string, result Result) {

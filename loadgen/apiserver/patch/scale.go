@@ -30,7 +30,7 @@ func scalePaths(res *resources.Resource) *apiextensionsv1.CustomResourceSubresou
 
 // Scale returns the scale subresource of an object.
 func (e *Editor) Scale(res *resources.Resource, current runtime.Object) (*autoscalingv1.Scale, error) {
-	live, err := e.inVersion(res, current)
+	live, err := inVersion(res, current)
 	if err != nil {
 		return nil, asStatus(err)
 	}
@@ -120,74 +120,73 @@ var scaleResource = &resources.Resource{
 
 // editScale updates a Scale by a body, or patches it if there is a kind of patch, and
 // writes it to its object.
-func (e *Editor) editScale(res *resources.Resource, current runtime.Object, kind types.PatchType, body []byte, req Request, result *Result) error {
+func (x *edit) editScale(current runtime.Object, kind types.PatchType, body []byte) error {
 	if current == nil {
-		return notFound(res, req)
+		return x.notFound()
 	}
-	live, err := e.inVersion(res, current)
+	live, err := inVersion(x.res, current)
 	if err != nil {
 		return err
 	}
+	sub := &edit{Editor: x.Editor, Request: x.Request, res: scaleResource}
 	var obj object
 	if kind == "" {
-		if obj, err = e.decode(scaleResource, body, req, result); err != nil {
+		if obj, err = sub.decode(body); err != nil {
 			return err
 		}
 	}
-	before, err := scaleOf(res, live)
+	before, err := scaleOf(x.res, live)
 	if err != nil {
 		return err
 	}
-	if before.ManagedFields, err = scaleManagers(res, live).ToSubresource(); err != nil {
+	if before.ManagedFields, err = scaleManagers(x.res, live).ToSubresource(); err != nil {
 		return err
 	}
 	if kind == "" {
-		obj, err = e.track(scaleResource, req, before, obj)
+		obj, err = sub.track(before, obj)
 	} else {
-		obj, err = e.apply(scaleResource, before, kind, body, req, result)
+		obj, err = sub.apply(before, kind, body)
 	}
 	if err != nil {
 		return err
 	}
-	return e.rescale(res, live, obj.(*autoscalingv1.Scale), req, result)
+	if err := x.match(obj); err != nil {
+		return err
+	}
+	x.Warnings = sub.Warnings
+	return x.rescale(live, obj.(*autoscalingv1.Scale))
 }
 
 // rescale writes a Scale to its object.
-func (e *Editor) rescale(res *resources.Resource, live object, scale *autoscalingv1.Scale, req Request, result *Result) error {
-	if err := matchNamespace(res, scale, req.Namespace); err != nil {
-		return err
-	}
-	if err := matchName(scale, req); err != nil {
-		return err
-	}
-	if scale.UID != "" && scale.UID != live.GetUID() {
-		return otherUID(res, req, scale.UID, live.GetUID())
-	}
-	if scale.ResourceVersion != "" && scale.ResourceVersion != live.GetResourceVersion() {
-		return conflict(res, req.Name, errModified)
-	}
-	if scale.Spec.Replicas < 0 && res.Custom == nil {
+func (x *edit) rescale(live object, scale *autoscalingv1.Scale) error {
+	switch {
+	case scale.UID != "" && scale.UID != live.GetUID():
+		return x.otherUID(scale.UID, live.GetUID())
+	case scale.ResourceVersion != "" && scale.ResourceVersion != live.GetResourceVersion():
+		return x.conflict(errModified)
+	case scale.Spec.Replicas < 0 && x.res.Custom == nil:
 		return apierrors.NewInvalid(scaleResource.GVK.GroupKind(), scale.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"),
 		})
 	}
-	managed, err := scaleManagers(res, live).ToParent(scale.GetManagedFields())
+	managed, err := scaleManagers(x.res, live).ToParent(scale.GetManagedFields())
 	if err != nil {
 		return err
 	}
-	obj, err := withReplicas(res, live, scale.Spec.Replicas)
+	obj, err := withReplicas(x.res, live, scale.Spec.Replicas)
 	if err != nil {
 		return err
 	}
 	obj.SetManagedFields(managed)
-	if err := e.finishUpdate(res, live, obj, Request{Name: req.Name, Namespace: req.Namespace}, result); err != nil {
+	x.Subresource = "" // the object itself is written
+	if err := x.finishUpdate(live, obj); err != nil {
 		return err
 	}
-	written, err := e.inVersion(res, result.Object)
+	written, err := inVersion(x.res, x.Object)
 	if err != nil {
 		return err
 	}
-	result.Answer, err = scaleOf(res, written)
+	x.Answer, err = scaleOf(x.res, written)
 	return err
 }
 

@@ -21,8 +21,6 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 )
 
 // ErrNotDefinition is the error for a manifest of another kind than
@@ -65,25 +63,8 @@ type definition struct {
 // manifest is a CustomResourceDefinition.
 type manifest apiextensionsv1.CustomResourceDefinition
 
-// AddCRD serves the custom resource of a manifest, YAML or JSON. It replaces an
-// earlier definition of that name. Unknown and duplicate fields are errors; see
-// [Registry.Define] for others. It returns the served versions, the preferred one
-// first.
-func (r *Registry) AddCRD(data []byte) ([]*Resource, error) {
-	text, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("custom resource definition: %w", err)
-	}
-	var m manifest
-	wrong, err := kjson.UnmarshalStrict(text, &m)
-	if err = errors.Join(append(wrong, err)...); err != nil {
-		return nil, fmt.Errorf("custom resource definition: %w", err)
-	}
-	return r.define(&m)
-}
-
 // Define serves the custom resource of a definition. It replaces an earlier
-// definition of that name.
+// definition of that name and returns the served versions, the preferred one first.
 //
 // The error for another kind wraps [ErrNotDefinition]. An invalid definition is
 // the API's Invalid error, which names each field: the names, the scope, the
@@ -98,10 +79,6 @@ func (r *Registry) Define(object map[string]any) ([]*Resource, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("custom resource definition: %v", err))
 	}
-	return r.define(&m)
-}
-
-func (r *Registry) define(m *manifest) ([]*Resource, error) {
 	if m.APIVersion != definitionsKind.GroupVersion().String() || m.Kind != definitionsKind.Kind {
 		return nil, fmt.Errorf("custom resource definition: %w: %s %s", ErrNotDefinition, m.APIVersion, m.Kind)
 	}

@@ -79,7 +79,7 @@ func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 // the registry.
 func TestClientGo(t *testing.T) {
 	registry := New()
-	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	client := serve(t, registry)
@@ -143,7 +143,7 @@ func TestNewResource(t *testing.T) {
 	if got := find(); got != "" {
 		t.Errorf("widgets before they are defined: %s", got)
 	}
-	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := find(), "example.com/v1, Resource=widgets"; got != want {
@@ -260,7 +260,7 @@ func TestNotModified(t *testing.T) {
 	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
 		t.Errorf("asked again: %d with %d bytes", code, len(body))
 	}
-	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
@@ -272,7 +272,7 @@ func TestNotModified(t *testing.T) {
 // compares hashes with the index.
 func TestOpenAPIWhole(t *testing.T) {
 	registry := New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
-	if _, err := registry.AddCRD([]byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	h := NewDiscovery(registry, func(*Resource) bool { return true })
