@@ -3,6 +3,7 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -35,39 +36,34 @@ func Defaults() Options {
 
 // OptionError is an invalid option.
 type OptionError struct {
-	// Option is the lower-case name, the same as the flag's.
-	Option string
-	// Err is the cause.
-	Err error
+	Option string // lower-case name, the same as the flag's
+	Err    error  // the cause
 }
 
 func (e *OptionError) Error() string { return e.Option + ": " + e.Err.Error() }
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// Tables is the result of [Build].
+// Tables is the result of [Build]. Its JSON form omits unknown values.
 type Tables struct {
 	// Tables has one element per unit and value of Options.Table.
-	Tables []*Table
-	// Warnings names unreadable lines, with file and number, and measurements that the
-	// filter cannot judge. All other measurements are in the tables.
-	Warnings []string
+	Tables []*Table `json:"tables"`
 	// Refused names the cells of results folders with invalid figures, and the reasons.
 	// No table contains them.
-	Refused []string
+	Refused []string `json:"refused,omitempty"`
+	// Warnings names unreadable lines, with file and number, and measurements that the
+	// filter cannot judge. All other measurements are in the tables.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Table holds the cells of one unit.
 type Table struct {
-	// Unit is benchstat's: "sec/op" for "ns/op".
-	Unit string
-	// Keys are the common values of Options.Table, in order, without the unit.
-	Keys []KeyValue
-	// Rows and Cols are sorted. The other columns are compared with Cols[0].
-	Rows, Cols []benchproc.Key
-	// Cells has no entry where a row lacks a column.
-	Cells map[Place]*Cell
-	// Sums holds the geometric means, one per column.
-	Sums []Sum
+	Unit string     `json:"unit"`           // benchstat's: "sec/op" for "ns/op"
+	Keys []KeyValue `json:"keys,omitempty"` // common values of Options.Table, in order, without the unit
+	// Columns are sorted. The others are compared with the first.
+	Columns []string `json:"columns"`
+	Rows    []Row    `json:"rows"`    // sorted
+	Geomean []Sum    `json:"geomean"` // one per column
+	cols    []benchproc.Key
 }
 
 // KeyValue is one part of a table's key, such as goos and linux.
@@ -76,37 +72,46 @@ type KeyValue struct {
 	Value string `json:"value"`
 }
 
-// Place is the position of a cell in a table.
-type Place struct{ Row, Col benchproc.Key }
+// Row has a cell per column; nil for a missing cell.
+type Row struct {
+	Name  string  `json:"name"`
+	Cells []*Cell `json:"cells"`
+}
 
 // Cell is the rounds of one row and column.
 type Cell struct {
-	// Sample holds the values of all rounds.
-	Sample *benchmath.Sample
-	// Summary is the median and its confidence interval.
-	Summary benchmath.Summary
-	// Base is the cell of the first column. It is nil in the first column, if the first
-	// column lacks the row, and for unequal guarantees.
-	Base *Cell
-	// Test compares the cell with Base; unset without a Base.
-	Test benchmath.Comparison
-	// MinDetectable is the smallest change that these rounds detect, as a share (see
-	// [stats.MinDetectable]); 0 if unknown.
-	MinDetectable float64
-	// Warnings are those of this cell, such as unequal guarantees.
-	Warnings []error
-	// residue holds the keys outside the projections that vary within the cell.
-	residue map[benchproc.Key]bool
-	// classes holds the guarantee classes of the cell's variants.
-	classes map[string]bool
+	N        int         `json:"n"`
+	Center   float64     `json:"center"` // median
+	Lo       *float64    `json:"lo,omitempty"`
+	Hi       *float64    `json:"hi,omitempty"` // Lo and Hi bound the median; nil if unknown
+	Values   []float64   `json:"values"`       // of all rounds, sorted
+	VsBase   *Difference `json:"vsBase,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"` // such as unequal guarantees
+	summary  benchmath.Summary
+	notes    []error // the warnings without those of the test
 }
 
-// Sum is the last row of a column. Mean is the geometric mean of the cells; Ratio is
-// that of the ratios to the first column. Either is NaN if it does not exist.
+// Difference compares a cell with that of the first column. A cell has none in the
+// first column, if the first column lacks the row, and for unequal guarantees.
+type Difference struct {
+	Change      *float64 `json:"change,omitempty"` // a share: 0.05 means 5 % more
+	P           float64  `json:"p"`
+	Significant bool     `json:"significant"`
+	// MinDetectable is the smallest change that these rounds detect, as a share (see
+	// [stats.MinDetectable]); 0 if unknown.
+	MinDetectable float64 `json:"minDetectable,omitempty"`
+	delta         string  // benchstat's form of Change
+	test          benchmath.Comparison
+}
+
+// Sum is the last row of a column: the geometric mean of the cells, and the change of
+// the geometric mean of the ratios to the first column. Either is nil if it does not
+// exist.
 type Sum struct {
-	Mean, Ratio float64
-	// Warnings explain a missing mean or ratio, and columns with different benchmarks.
-	Warnings []error
+	Mean   *float64 `json:"mean,omitempty"`
+	Change *float64 `json:"change,omitempty"`
+	// notes explain a missing mean or ratio, and columns with different benchmarks.
+	notes []error
 }
 
 // Build reads the inputs and builds the tables. The error is an [*OptionError], wraps
@@ -137,13 +142,24 @@ type builder struct {
 	byTable, byRow, byCol, byAll *benchproc.Projection
 	unit                         *benchproc.Field
 	reader                       benchfmt.Reader
-	tables                       map[benchproc.Key]*Table
+	tables                       map[benchproc.Key]map[place]*rounds
 	// classes maps a label and a cell name to the guarantee class from the results
 	// folder.
 	classes map[[2]string]string
 	// refused lists the cells with invalid figures.
 	refused []refusal
 	out     Tables
+}
+
+// place is the position of a cell in a table.
+type place struct{ row, col benchproc.Key }
+
+// rounds collects the measurements of a cell.
+type rounds struct {
+	values []float64
+	// residue holds the keys outside the projections; they should not vary.
+	residue map[benchproc.Key]bool
+	classes map[string]bool // guarantee classes of the variants
 }
 
 // refusal is a cell without a comparison, because its figures are invalid.
@@ -156,7 +172,7 @@ func newBuilder(o Options) (*builder, error) {
 			return nil, &OptionError{name, fmt.Errorf("%v is not between 0 and 1", v)}
 		}
 	}
-	b := &builder{opts: o, tables: map[benchproc.Key]*Table{}, classes: map[[2]string]string{}}
+	b := &builder{opts: o, tables: map[benchproc.Key]map[place]*rounds{}, classes: map[[2]string]string{}}
 	var err error
 	if b.filter, err = benchproc.NewFilter(o.Filter); err != nil {
 		return nil, &OptionError{"filter", err}
@@ -180,7 +196,7 @@ func newBuilder(o Options) (*builder, error) {
 // read adds the measurements of one input. Unreadable lines become warnings.
 func (b *builder) read(in Input) error {
 	if in.Run != nil {
-		b.judge(in)
+		b.verdicts(in)
 	}
 	file, err := os.Open(in.Path)
 	if err != nil {
@@ -203,8 +219,8 @@ func (b *builder) read(in Input) error {
 	return errors.Join(b.reader.Err(), file.Close())
 }
 
-// judge collects the verdicts and guarantee classes of a results folder.
-func (b *builder) judge(in Input) {
+// verdicts collects the verdicts and guarantee classes of a results folder.
+func (b *builder) verdicts(in Input) {
 	for _, c := range in.Run.Comparisons {
 		for _, cl := range c.Cells {
 			name := cl.BenchName()
@@ -227,52 +243,49 @@ func retidy(rec *benchfmt.Result) {
 
 // add adds a measurement to each table that it belongs to.
 func (b *builder) add(rec *benchfmt.Result, in Input) {
-	place := Place{b.byRow.Project(rec), b.byCol.Project(rec)}
+	at := place{b.byRow.Project(rec), b.byCol.Project(rec)}
 	residue := b.byAll.Project(rec)
 	class := b.classes[[2]string{in.Label, stats.BareName(rec.Name)}]
 	for i, key := range b.byTable.ProjectValues(rec) {
-		t := b.tables[key]
-		if t == nil {
-			t = &Table{Cells: map[Place]*Cell{}}
-			b.tables[key] = t
+		if b.tables[key] == nil {
+			b.tables[key] = map[place]*rounds{}
 		}
-		c := t.Cells[place]
-		if c == nil {
-			c = &Cell{Sample: &benchmath.Sample{}, residue: map[benchproc.Key]bool{}, classes: map[string]bool{}}
-			t.Cells[place] = c
+		r := b.tables[key][at]
+		if r == nil {
+			r = &rounds{residue: map[benchproc.Key]bool{}, classes: map[string]bool{}}
+			b.tables[key][at] = r
 		}
-		c.Sample.Values = append(c.Sample.Values, rec.Values[i].Value)
-		c.residue[residue] = true
+		r.values = append(r.values, rec.Values[i].Value)
+		r.residue[residue] = true
 		if class != "" {
-			c.classes[class] = true
+			r.classes[class] = true
 		}
 	}
 }
 
-// finish computes the summaries and the comparisons.
+// finish computes the tables.
 func (b *builder) finish() *Tables {
 	units := b.reader.Units()
 	for _, key := range sorted(b.tables) {
-		t := b.tables[key]
-		t.Unit = key.Get(b.unit)
+		t := &Table{Unit: key.Get(b.unit)}
 		for _, f := range key.Projection().FlattenedFields() {
 			if f.Name != b.unit.Name {
 				t.Keys = append(t.Keys, KeyValue{f.Name, key.Get(f)})
 			}
 		}
-		t.finish(units.GetAssumption(t.Unit), b.opts)
+		t.fill(b.tables[key], units.GetAssumption(t.Unit), b.opts)
 		b.out.Tables = append(b.out.Tables, t)
 	}
 	for _, r := range b.refused {
-		if b.asked(r) {
+		if b.selects(r) {
 			b.out.Refused = append(b.out.Refused, fmt.Sprintf("%s: %s: %s", r.label, r.name, r.why))
 		}
 	}
 	return &b.out
 }
 
-// asked reports whether the filter and the projections select a refused cell.
-func (b *builder) asked(r refusal) bool {
+// selects reports whether the filter and the projections select a refused cell.
+func (b *builder) selects(r refusal) bool {
 	res := benchfmt.Result{Name: benchfmt.Name(r.name)}
 	res.SetConfig(".file", r.label)
 	for _, t := range b.out.Tables {
@@ -282,95 +295,128 @@ func (b *builder) asked(r refusal) bool {
 	return ok && err == nil
 }
 
-// finish computes the summaries, the comparisons with the first column, and the sums.
-func (t *Table) finish(assume benchmath.Assumption, o Options) {
-	rows, cols := map[benchproc.Key]bool{}, map[benchproc.Key]bool{}
-	for place, c := range t.Cells {
-		rows[place.Row], cols[place.Col] = true, true
-		c.Sample = benchmath.NewSample(c.Sample.Values, &benchmath.Thresholds{CompareAlpha: o.Alpha})
-		c.Summary = assume.Summary(c.Sample, o.Confidence)
-		if vary := benchproc.NonSingularFields(sorted(c.residue)); len(vary) > 0 {
-			var names []string
-			for _, f := range vary {
-				names = append(names, f.Name)
+// fill computes the cells, the comparisons with the first column, and the sums.
+func (t *Table) fill(cells map[place]*rounds, assume benchmath.Assumption, o Options) {
+	rowKeys, colKeys := map[benchproc.Key]bool{}, map[benchproc.Key]bool{}
+	for at := range cells {
+		rowKeys[at.row], colKeys[at.col] = true, true
+	}
+	t.cols = sorted(colKeys)
+	for _, col := range t.cols {
+		t.Columns = append(t.Columns, col.StringValues())
+	}
+	for _, key := range sorted(rowKeys) {
+		row := Row{Name: key.StringValues(), Cells: make([]*Cell, len(t.cols))}
+		base := cells[place{key, t.cols[0]}]
+		for i, col := range t.cols {
+			if r := cells[place{key, col}]; r != nil {
+				row.Cells[i] = newCell(r, base, assume, o)
 			}
-			c.Warnings = append(c.Warnings, fmt.Errorf("benchmarks vary in %s", strings.Join(names, ", ")))
 		}
+		t.Rows = append(t.Rows, row)
 	}
-	t.Rows, t.Cols = sorted(rows), sorted(cols)
-	for place, c := range t.Cells {
-		base := t.Cells[Place{place.Row, t.Cols[0]}]
-		if base == nil || base == c {
-			continue
-		}
-		if a, b := promised(base), promised(c); a != "" && b != "" && a != b {
-			c.Warnings = append(c.Warnings, fmt.Errorf("unequal guarantees, not compared: %s / %s", a, b))
-			continue
-		}
-		c.Base, c.Test = base, assume.Compare(base.Sample, c.Sample)
-		if share, ok := stats.MinDetectable(base.Sample.Values, c.Sample.Values); ok && o.Alpha == stats.Alpha {
-			c.MinDetectable = share
-		}
-	}
-	bases := 0
-	for _, row := range t.Rows {
-		if t.Cells[Place{row, t.Cols[0]}] != nil {
-			bases++
-		}
-	}
-	for i, col := range t.Cols {
-		t.Sums = append(t.Sums, t.sum(col, i == 0, bases))
+	for i := range t.cols {
+		t.Geomean = append(t.Geomean, t.sum(i))
 	}
 }
 
-// promised returns the guarantee classes of a cell's variants, joined by "and"; "" if
-// unknown.
-func promised(c *Cell) string {
-	var all []string
-	for class := range c.classes {
-		all = append(all, class)
+// newCell summarises rounds and compares them with those of the first column, which may
+// be nil.
+func newCell(r, base *rounds, assume benchmath.Assumption, o Options) *Cell {
+	thresholds := &benchmath.Thresholds{CompareAlpha: o.Alpha}
+	sample := benchmath.NewSample(r.values, thresholds)
+	c := &Cell{N: len(r.values), Values: sample.Values, summary: assume.Summary(sample, o.Confidence)}
+	c.Center, c.Lo, c.Hi = c.summary.Center, finite(c.summary.Lo), finite(c.summary.Hi)
+	c.notes = slices.Clone(sample.Warnings)
+	if vary := benchproc.NonSingularFields(sorted(r.residue)); len(vary) > 0 {
+		var names []string
+		for _, f := range vary {
+			names = append(names, f.Name)
+		}
+		c.notes = append(c.notes, fmt.Errorf("benchmarks vary in %s", strings.Join(names, ", ")))
 	}
-	slices.Sort(all)
-	return strings.Join(all, " and ")
+	compared := base != nil && base != r
+	if compared {
+		if a, b := base.promises(), r.promises(); a != "" && b != "" && a != b {
+			c.notes = append(c.notes, fmt.Errorf("unequal guarantees, not compared: %s / %s", a, b))
+			compared = false
+		}
+	}
+	c.notes = append(c.notes, c.summary.Warnings...)
+	all := c.notes
+	if compared {
+		from := benchmath.NewSample(base.values, thresholds)
+		center := assume.Summary(from, o.Confidence).Center
+		test := assume.Compare(from, sample)
+		c.VsBase = &Difference{
+			Change: finite(c.Center/center - 1), P: test.P,
+			// Exact units have an alpha of 0: every difference is significant.
+			Significant: test.P < test.Alpha || test.Alpha == 0 && c.Center != center,
+			delta:       test.FormatDelta(center, c.Center), test: test,
+		}
+		if share, ok := stats.MinDetectable(base.values, r.values); ok && o.Alpha == stats.Alpha {
+			c.VsBase.MinDetectable = share
+		}
+		all = slices.Concat(all, test.Warnings)
+	}
+	for _, err := range all {
+		c.Warnings = append(c.Warnings, err.Error())
+	}
+	return c
+}
+
+// promises returns the guarantee classes of a cell's variants, joined by "and"; "" if
+// unknown.
+func (r *rounds) promises() string {
+	return strings.Join(slices.Sorted(maps.Keys(r.classes)), " and ")
 }
 
 // sum computes the last row of a column. The mean of the ratios is taken over the rows
 // instead of from the means. A row that one column lacks therefore does not shift it.
-func (t *Table) sum(col benchproc.Key, first bool, bases int) Sum {
+func (t *Table) sum(col int) Sum {
 	var centers, ratios []float64
-	compared, undefined := 0, false
+	bases, undefined := 0, false
 	for _, row := range t.Rows {
-		c := t.Cells[Place{row, col}]
+		base, c := row.Cells[0], row.Cells[col]
+		if base != nil {
+			bases++
+		}
 		if c == nil {
 			continue
 		}
-		centers = append(centers, c.Summary.Center)
-		if c.Base == nil {
-			continue
-		}
-		compared++
-		switch own, base := c.Summary.Center, c.Base.Summary.Center; {
-		case own == base:
+		centers = append(centers, c.Center)
+		switch {
+		case c.VsBase == nil:
+		case c.Center == base.Center:
 			ratios = append(ratios, 1) // 0 of 0 is no change.
-		case base == 0:
-			undefined = true
+		case base.Center == 0:
+			bases, undefined = bases-1, true
 		default:
-			ratios = append(ratios, own/base)
+			ratios = append(ratios, c.Center/base.Center)
 		}
 	}
-	s := Sum{Mean: geomean(centers), Ratio: math.NaN()}
-	if !first && bases != compared {
-		s.Warnings = append(s.Warnings, errors.New("benchmark set differs from baseline; geomeans may not be comparable"))
+	s := Sum{Mean: finite(geomean(centers))}
+	note := func(text string) { s.notes = append(s.notes, errors.New(text)) }
+	if col > 0 && bases != len(ratios) {
+		note("benchmark set differs from baseline; geomeans may not be comparable")
 	}
-	if math.IsNaN(s.Mean) {
-		s.Warnings = append(s.Warnings, errors.New("summaries must be >0 to compute geomean"))
+	if s.Mean == nil {
+		note("summaries must be >0 to compute geomean")
 	}
-	if !first && !undefined {
-		if s.Ratio = geomean(ratios); math.IsNaN(s.Ratio) {
-			s.Warnings = append(s.Warnings, errors.New("ratios must be >0 to compute geomean"))
+	if col > 0 && !undefined {
+		if s.Change = finite(geomean(ratios) - 1); s.Change == nil {
+			note("ratios must be >0 to compute geomean")
 		}
 	}
 	return s
+}
+
+// finite returns nil for NaN and infinities, which JSON cannot represent.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
 }
 
 // geomean returns NaN for no values and for values of 0 or less.
@@ -389,10 +435,7 @@ func geomean(values []float64) float64 {
 }
 
 func sorted[V any](keys map[benchproc.Key]V) []benchproc.Key {
-	out := make([]benchproc.Key, 0, len(keys))
-	for k := range keys {
-		out = append(out, k)
-	}
+	out := slices.Collect(maps.Keys(keys))
 	benchproc.SortKeys(out)
 	return out
 }

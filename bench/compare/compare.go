@@ -9,7 +9,7 @@
 //  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] write the
 //     tables. Text and CSV have the figures and the form of
 //     golang.org/x/perf/cmd/benchstat.
-//  4. The gate ([Judge]) decides whether a new run regressed; see gate.go.
+//  4. The gate ([Gate]) decides whether a new run regressed; see gate.go.
 //
 // A results folder also holds verdicts and guarantees. Build shows no difference for an
 // invalid cell or for unequal guarantees. [Tables.Refused] and the warnings of the
@@ -37,12 +37,9 @@ var (
 
 // Input is one benchfmt file, with its results folder if it has one.
 type Input struct {
-	// Label is the name of the column if columns are files.
-	Label string
-	// Path is the path of the benchfmt file.
-	Path string
-	// Run is the run of the results folder; nil for a bare file.
-	Run *lab.Outcome
+	Label string       // name of the column if columns are files
+	Path  string       // of the benchfmt file
+	Run   *lab.Outcome // of the results folder; nil for a bare file
 }
 
 // Open finds the inputs. Each argument is a benchfmt file, a results folder, or

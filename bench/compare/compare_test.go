@@ -225,9 +225,9 @@ func TestZeroHasItsUnit(t *testing.T) {
 	if len(tables.Tables) != 1 || tables.Tables[0].Unit != "gc-pause-sec/run" {
 		t.Fatalf("%d tables, the first of %s", len(tables.Tables), tables.Tables[0].Unit)
 	}
-	for _, c := range tables.Tables[0].Cells {
-		if len(c.Sample.Values) != 2 {
-			t.Errorf("values %v", c.Sample.Values)
+	for _, row := range tables.Tables[0].Rows {
+		if c := row.Cells[0]; len(c.Values) != 2 {
+			t.Errorf("values %v", c.Values)
 		}
 	}
 }
@@ -293,9 +293,11 @@ func TestUnequalGuaranteesAreNotCompared(t *testing.T) {
 				t.Fatal(err)
 			}
 			compared, refused := 0, strings.Contains(b.String(), "unequal guarantees")
-			for place, c := range tables.Tables[0].Cells {
-				if strings.Contains(place.Row.StringValues()+place.Col.StringValues(), "cond") && c.Base != nil {
-					compared++
+			for _, row := range tables.Tables[0].Rows {
+				for i, c := range row.Cells {
+					if strings.Contains(row.Name+tables.Tables[0].Columns[i], "cond") && c.VsBase != nil {
+						compared++
+					}
 				}
 			}
 			if refused != tc.refused || (compared == 0) != tc.refused {

@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 )
 
@@ -12,101 +11,82 @@ import (
 // figures. Warnings and refused cells go to the warnings writer, one line each. Each
 // warning starts with its cell in spreadsheet notation.
 func (t *Tables) CSV(w, warnings io.Writer) error {
-	out := sheet{csv: csv.NewWriter(w), warnings: warnings}
-	t.heads(func(line string) { out.write([]string{line}) }, out.table)
-	t.refusals(func(line string) {
-		if line != "" {
-			fmt.Fprintln(warnings, line)
-		}
-	})
-	out.csv.Flush()
-	return out.csv.Error()
+	s := sheet{Writer: csv.NewWriter(w), warnings: warnings}
+	t.heads(func(line string) { s.add([]string{line}) }, s.table)
+	for _, line := range t.refusals() {
+		fmt.Fprintln(warnings, line)
+	}
+	s.Flush()
+	return s.Error()
 }
 
 // sheet writes rows and counts them.
 type sheet struct {
-	csv      *csv.Writer
+	*csv.Writer
 	warnings io.Writer
 	rows     int
 }
 
-func (s *sheet) write(cells []string) {
+func (s *sheet) add(cells []string) {
 	s.rows++
-	// csv.Writer keeps its error; CSV returns it.
-	_ = s.csv.Write(cells)
+	_ = s.Write(cells) // csv.Writer keeps its error.
 }
 
-// warn writes the warnings of the next cell in the row.
-func (s *sheet) warn(column int, lists ...[]error) {
-	for _, list := range lists {
-		for _, err := range list {
-			fmt.Fprintf(s.warnings, "%s%d: %s\n", letters(column), s.rows+1, strings.ReplaceAll(err.Error(), "\n", " "))
-		}
-	}
-}
-
-// letters names a column: A to Z, AA, AB …
-func letters(column int) string {
-	name := ""
+// warn writes the warnings of a cell in the next row. Columns are A to Z, AA, AB …
+func (s *sheet) warn(column int, warnings []error) {
+	letters := ""
 	for n := column + 1; n > 0; n = (n - 1) / 26 {
-		name = string(rune('A'+(n-1)%26)) + name
+		letters = string(rune('A'+(n-1)%26)) + letters
 	}
-	return name
+	for _, err := range warnings {
+		fmt.Fprintf(s.warnings, "%s%d: %s\n", letters, s.rows+1, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
 }
 
-// start is the first field of a column. The first column has a figure and an interval;
-// the others also have the difference and its test.
-func start(column int) int { return max(1, 4*column-1) }
-
+// table writes a table. The first column has a figure and an interval; the others also
+// have the difference and its test.
 func (s *sheet) table(t *Table) {
-	end := start(len(t.Cols))
-	for _, f := range t.Cols[0].Projection().FlattenedFields() {
-		line := make([]string, end)
-		for i, col := range t.Cols {
+	start := func(col int) int { return max(1, 4*col-1) } // field of a column
+	blank := func() []string { return make([]string, start(len(t.cols))) }
+	for _, f := range t.cols[0].Projection().FlattenedFields() {
+		line := blank()
+		for i, col := range t.cols {
 			line[start(i)] = col.Get(f)
 		}
-		s.write(line)
+		s.add(line)
 	}
-	line := make([]string, end)
-	for i := range t.Cols {
-		at := start(i)
-		line[at], line[at+1] = t.Unit, "CI"
-		if i > 0 {
-			line[at+2], line[at+3] = "vs base", "P"
-		}
+	line := blank()
+	for i := range t.cols {
+		copy(line[start(i):], []string{t.Unit, "CI", "vs base", "P"})
 	}
-	s.write(line)
+	s.add(line)
 	for _, row := range t.Rows {
 		// Like benchstat, omit empty fields after the last figure.
-		line := []string{row.StringValues()}
-		for i, col := range t.Cols {
-			c := t.Cells[Place{row, col}]
+		line := []string{row.Name}
+		for i, c := range row.Cells {
 			if c == nil {
 				continue
 			}
-			for len(line) < start(i) {
-				line = append(line, "")
-			}
-			s.warn(len(line), c.Sample.Warnings, c.Warnings, c.Summary.Warnings)
-			line = append(line, fmt.Sprint(c.Summary.Center), c.Summary.PctRangeString())
-			if c.Base != nil {
-				s.warn(len(line), c.Test.Warnings)
-				line = append(line, c.Test.FormatDelta(c.Base.Summary.Center, c.Summary.Center), c.Test.String())
+			line = append(line, make([]string, max(0, start(i)-len(line)))...)
+			s.warn(len(line), c.notes)
+			line = append(line, fmt.Sprint(c.Center), c.summary.PctRangeString())
+			if d := c.VsBase; d != nil {
+				s.warn(len(line), d.test.Warnings)
+				line = append(line, d.delta, d.test.String())
 			}
 		}
-		s.write(line)
+		s.add(line)
 	}
-	line = make([]string, end)
+	line = blank()
 	line[0] = geomeanLabel
-	for i, sum := range t.Sums {
-		at := start(i)
-		s.warn(at, sum.Warnings)
-		if !math.IsNaN(sum.Mean) {
-			line[at] = fmt.Sprint(sum.Mean)
+	for i, sum := range t.Geomean {
+		s.warn(start(i), sum.notes)
+		if sum.Mean != nil {
+			line[start(i)] = fmt.Sprint(*sum.Mean)
 		}
 		if i > 0 {
-			line[at+2] = sum.ratio()
+			line[start(i)+2] = sum.change()
 		}
 	}
-	s.write(line)
+	s.add(line)
 }

@@ -1,9 +1,9 @@
-// This file, judge.go, judgement.go and rules.go are the regression gate. It compares a
-// new run with an old one. Rules state the allowed change of each figure.
+// This file, run.go and rules.go are the regression gate. It compares a new run with an
+// old one. Rules state the allowed change of each figure.
 //
 //   1. [ParseRules] reads the rules; [DefaultRules] is a default file.
 //   2. [OpenRun] reads a run from a results folder or a benchfmt file.
-//   3. [Judge] applies each rule to its cells and returns one [Finding] per figure.
+//   3. [Gate] applies each rule to its cells and returns one [Finding] per figure.
 //
 // A figure regresses only if all of these hold. This keeps false alarms rare:
 //
@@ -22,170 +22,348 @@
 package compare
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"math"
+	"slices"
+	"strings"
 
-	"golang.org/x/perf/benchfmt"
+	"golang.org/x/perf/benchmath"
+	"golang.org/x/perf/benchunit"
 
-	"watchlab/bench/cell"
-	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
-// Run is the old or the new side of the gate.
-type Run struct {
-	// Name appears in messages.
-	Name string
-	// Cells are in order of appearance, without the second cells of A/A pairs.
-	Cells []*gateCell
-	// Machine holds the known properties of the machine: cpu, goos, goarch, GOMAXPROCS.
-	Machine map[string]string
-	// Folder is true for a results folder. Only a folder has verdicts, guarantees and
-	// baselines.
-	Folder bool
-	byName map[string]*gateCell
+// FindingKind classifies a finding.
+type FindingKind string
+
+// The kinds, in the order of the output. The first four fail the gate.
+const (
+	Regressed FindingKind = "regressed" // worse by more than the rule allows, beyond chance
+	Broken    FindingKind = "broken"    // the new run's cell broke an invariant or ended in an error
+	Missing   FindingKind = "missing"   // the new run lacks the cell, or the cell lacks the figure
+	Changed   FindingKind = "changed"   // the cell has other guarantees or another input than before
+	Undecided FindingKind = "undecided" // the machine spoiled a figure, or one side has too few rounds
+	Blind     FindingKind = "blind"     // no regression was found, but noise may hide one
+	Improved  FindingKind = "improved"  // better by more than the allowed change
+	Held      FindingKind = "held"      // within the allowed change
+)
+
+var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Undecided, Blind, Improved, Held}
+
+// Finding is the result of one rule for one figure of one cell.
+type Finding struct {
+	Kind   FindingKind `json:"kind"`
+	Cell   string      `json:"cell"`
+	Metric string      `json:"metric"`
+	// PerBaseline: Old and New are multiples of the baseline's figures.
+	PerBaseline bool `json:"perBaseline,omitempty"`
+	// Old and New are medians; Change is New/Old − 1, and nil without a ratio.
+	Old    float64  `json:"old,omitempty"`
+	New    float64  `json:"new,omitempty"`
+	Change *float64 `json:"change,omitempty"`
+	// Lo and Hi bound Change with 95 % confidence; nil for too few rounds.
+	Lo *float64 `json:"lo,omitempty"`
+	Hi *float64 `json:"hi,omitempty"`
+	// Allowed is the allowed change for the worse, as a share.
+	Allowed float64 `json:"allowed"`
+	// P is the p of the Mann-Whitney test. Adjusted is the p of Welch's test against
+	// the allowed change, after Holm's correction. Both are nil without a test.
+	P        *float64 `json:"p,omitempty"`
+	Adjusted *float64 `json:"adjustedP,omitempty"`
+	// MinDetectable is the smallest change that the rounds detect, as a share; nil if
+	// unknown.
+	MinDetectable *float64 `json:"minDetectable,omitempty"`
+	// Why explains the kind where the figures do not.
+	Why string `json:"why,omitempty"`
+	// Because and Line are the rule's.
+	Because     string `json:"because"`
+	Line        int    `json:"line"`
+	rule        *Rule
+	beyond      bool    // exceeds the allowed change, before the correction
+	uncorrected float64 // p of Welch's test
 }
 
-// gateCell is one benchmark of a run.
-type gateCell struct {
-	// Name has no GOMAXPROCS suffix.
-	Name string
-	// Samples holds the rounds by unit; empty for an invalid cell.
-	Samples stats.Samples
-	// Verdict, Class and Input come from the results folder; zero for a bare file.
-	Verdict  lab.Verdict
-	Class    string
-	Input    string
-	result   benchfmt.Result
-	rounds   []lab.Round
-	headline cell.Boundary
-	// baseline is nil if the cell has none or is itself a baseline.
-	baseline *gateCell
+// GateResult is the result of [Gate].
+type GateResult struct {
+	Old    string `json:"old"` // names of the runs
+	New    string `json:"new"`
+	Rules  string `json:"rules"`  // name of the rules
+	Failed bool   `json:"failed"` // any finding fails the gate
+	// Findings holds failures first, then the order of the rules and cells.
+	Findings []Finding `json:"findings"`
+	Notes    []string  `json:"notes,omitempty"` // about the runs as wholes
 }
 
-// OpenRun reads a run from a results folder or a benchfmt file. Errors wrap [ErrInput]
-// or [stats.ErrFormat].
-func OpenRun(path string) (*Run, error) {
-	inputs, err := Open([]string{path})
-	if err != nil {
-		return nil, err
-	}
-	in := inputs[0]
-	r := &Run{Name: in.Label, Machine: map[string]string{}, byName: map[string]*gateCell{}, Folder: in.Run != nil}
-	if r.Folder {
-		r.readOutcome(in.Run)
-	} else if err := r.readFile(in.Path); err != nil {
-		return nil, err
-	}
-	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("%w: %s has no benchmarks", ErrInput, path)
-	}
-	return r, nil
-}
+// The errors of [Gate].
+var (
+	// ErrNothing: no cell with the rule's metric matches.
+	ErrNothing = errors.New("matches nothing")
+	// ErrBaseline: the rule is per baseline and a run is a bare file.
+	ErrBaseline = errors.New("per baseline needs results folders, which know their baselines")
+	// ErrMachine: the machines differ and the rule compares times.
+	ErrMachine = errors.New("the runs are of different machines")
+)
 
-func (r *Run) readFile(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInput, err)
-	}
-	read, err := stats.Read(file, path)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	for _, key := range []string{"cpu", "goos", "goarch"} {
-		r.know(key, read.Config[key])
-	}
-	for _, name := range read.Names {
-		r.add(&gateCell{Name: name, Samples: read.Samples[name], Verdict: lab.Verdict{Status: lab.Valid}}, read.Config)
-	}
-	return nil
-}
-
-// readOutcome reads a results folder, assigns the baselines, and skips the second cells
-// of A/A pairs.
-func (r *Run) readOutcome(o *lab.Outcome) {
-	config := o.BenchConfig()
-	r.know("cpu", config.CPU)
-	r.know("goos", config.GOOS)
-	r.know("goarch", config.GOARCH)
-	if config.GOMAXPROCS > 0 {
-		r.know("GOMAXPROCS", fmt.Sprint(config.GOMAXPROCS))
-	}
-	keys := map[string]string{"goos": config.GOOS, "goarch": config.GOARCH, "pkg": config.Pkg, "cpu": config.CPU, "commit": config.Commit}
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		baselines, others := map[string]*gateCell{}, map[*gateCell]string{}
-		for j := range c.Cells {
-			cl := &c.Cells[j]
-			if cl.Repeats != "" {
+// Gate compares the new run with the old one. file is the name of the rules in errors.
+// An error is a [*RuleError] that wraps [ErrNothing], [ErrBaseline] or [ErrMachine].
+//
+// Time: O(rules · cells), and two tests for each pair.
+func Gate(old, now *Run, file string, rules []Rule) (*GateResult, error) {
+	v := &GateResult{Old: old.name, New: now.name, Rules: file}
+	differs := old.machineDiffers(now)
+	for i := range rules {
+		rule := &rules[i]
+		fail := func(err error) (*GateResult, error) {
+			return nil, &RuleError{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
+		}
+		switch {
+		case rule.PerBaseline && !(old.folder && now.folder) && file == DefaultRulesName:
+			v.Notes = append(v.Notes, fmt.Sprintf("%s was not checked: %v", rule, ErrBaseline))
+			continue
+		case rule.PerBaseline && !(old.folder && now.folder):
+			return fail(ErrBaseline)
+		case !rule.PerBaseline && !counted(rule.Metric) && differs != "":
+			return fail(fmt.Errorf("%w: %s", ErrMachine, differs))
+		}
+		found := false
+		for _, before := range old.cells {
+			if !rule.matches(before) {
 				continue
 			}
-			mine := &gateCell{
-				Name: cl.BenchName(), Samples: cl.Samples(c.Latency), Verdict: cl.Verdict, Class: cl.Class, Input: c.Input,
-				rounds: cl.Rounds, headline: c.Latency,
-			}
-			r.add(mine, keys)
-			knobs := cl.NameWithout("impl")
-			if cl.Baseline {
-				baselines[knobs] = mine
-			} else {
-				others[mine] = knobs
+			if f := check(rule, before, now.byName[before.name]); f != nil {
+				v.Findings, found = append(v.Findings, *f), true
 			}
 		}
-		for mine, knobs := range others {
-			mine.baseline = baselines[knobs]
+		if !found && file != DefaultRulesName {
+			return fail(fmt.Errorf("%s: %w in %s", rule.Cells, ErrNothing, old.name))
 		}
 	}
+	if len(v.Findings) == 0 {
+		return nil, &RuleError{File: file, Err: fmt.Errorf("%w in %s", ErrNothing, old.name)}
+	}
+	correct(v.Findings)
+	rank := func(k FindingKind) int { return slices.Index(kinds, k) }
+	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
+	v.Failed = rank(v.Findings[0].Kind) < rank(Undecided)
+	if differs != "" {
+		v.Notes = append(v.Notes, "different machines: "+differs)
+	}
+	if n := now.lackingIn(old); n > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("not checked: %d of the new run's %d cells, which the old run lacks", n, len(now.cells)))
+	}
+	return v, nil
 }
 
-// know records a known property of the machine.
-func (r *Run) know(key, value string) {
-	if value != "" {
-		r.Machine[key] = value
-	}
+// counted reports whether the metric does not depend on the machine's speed.
+func counted(metric string) bool {
+	return metric == stats.UnitAllocsPerOp || metric == stats.UnitBytesPerOp || metric == stats.UnitDeltasPerEvent
 }
 
-func (r *Run) add(c *gateCell, config map[string]string) {
-	c.result.Name = benchfmt.Name(c.Name)
-	for key, value := range config {
-		if value != "" {
-			c.result.SetConfig(key, value)
-		}
+// check applies a rule to one cell. It returns nil if the old run has no figure and no
+// reason for the absence. now is nil if the new run lacks the cell.
+func check(rule *Rule, old, now *gateCell) *Finding {
+	f := &Finding{
+		Cell: old.name, Metric: rule.Metric, PerBaseline: rule.PerBaseline,
+		Allowed: rule.Change, Because: rule.Because, Line: rule.Line, rule: rule,
 	}
-	r.Cells = append(r.Cells, c)
-	r.byName[c.Name] = c
-}
-
-// values returns a metric's figures: plain, or as multiples of the baseline's in the
-// same round.
-func (c *gateCell) values(metric string, perBaseline bool) []float64 {
-	if !perBaseline {
-		return c.Samples[metric]
-	}
-	if c.baseline == nil {
+	before := old.values(rule)
+	switch {
+	case len(before) == 0 && (old.usable() || rule.PerBaseline && old.relative == nil):
 		return nil
+	case now == nil:
+		f.Kind, f.Why = Missing, "the new run lacks the cell"
+	case now.verdict.Failed():
+		f.Kind, f.Why = Broken, now.verdict.String()
+	case !now.usable():
+		f.Kind, f.Why = Undecided, now.verdict.String()
+	case !old.usable():
+		f.Kind, f.Why = Undecided, "in the old run: "+old.verdict.String()
+	case old.class != "" && now.class != "" && old.class != now.class:
+		f.Kind, f.Why = Changed, fmt.Sprintf("guarantees were %s, and are %s", old.class, now.class)
+	case old.input != "" && now.input != "" && old.input != now.input:
+		f.Kind, f.Why = Changed, "its input differs"
+	case len(now.values(rule)) > 0:
+		f.measure(before, now.values(rule))
+	case len(now.samples[rule.Metric]) > 0:
+		f.Kind, f.Why = Undecided, "the baseline has no figure in the new run"
+	default:
+		f.Kind, f.Why = Missing, "the new run lacks the figure"
 	}
-	base := map[int]float64{}
-	for _, round := range c.baseline.rounds {
-		if v, ok := figure(round, metric, c.headline); ok && v > 0 {
-			base[round.Round] = v
-		}
-	}
-	var out []float64
-	for _, round := range c.rounds {
-		if v, ok := figure(round, metric, c.headline); ok && base[round.Round] > 0 {
-			out = append(out, v/base[round.Round])
-		}
-	}
-	return out
+	return f
 }
 
-func figure(round lab.Round, metric string, headline cell.Boundary) (float64, bool) {
-	for _, v := range stats.Values(round.Result, headline) {
-		if v.Unit == metric {
-			return v.Value, true
+// measure compares the rounds and sets the kind, before the correction.
+func (f *Finding) measure(before, after []float64) {
+	c := stats.Compare(before, after)
+	f.Old, f.New, f.P = stats.Median(before), stats.Median(after), &c.P
+	if f.Old != 0 {
+		f.Change = new(f.New/f.Old - 1)
+	}
+	if c.Lo > 0 {
+		f.Lo, f.Hi = new(c.Lo-1), new(c.Hi-1)
+	}
+	if share, ok := stats.MinDetectable(before, after); ok {
+		f.MinDetectable = &share
+	}
+	higher := f.rule.Better == stats.Higher
+	f.Kind = Held
+	switch {
+	case !c.Testable:
+		f.Kind, f.Why = Undecided, fmt.Sprintf("%d and %d rounds are too few for a test (4 are needed)", len(before), len(after))
+	case math.Abs(f.New-f.Old) <= f.rule.Floor:
+	case c.Significant && f.exceeds(before, after):
+		f.Kind = Improved
+		if worse := f.New > f.Old != higher; worse {
+			limit := 1 + f.Allowed
+			if higher {
+				limit = 1 - f.Allowed
+			}
+			f.Kind, f.beyond = Held, true // correct decides later
+			f.uncorrected = welch(before, after, limit)
+		}
+	case f.MinDetectable != nil && *f.MinDetectable > f.Allowed:
+		f.Kind, f.Why = Blind, fmt.Sprintf("the rounds detect only a change of %.3g %% or more", *f.MinDetectable*100)
+	}
+}
+
+// exceeds reports whether the median and the nearer end of the interval exceed the
+// allowed change, upwards or downwards.
+func (f *Finding) exceeds(before, after []float64) bool {
+	grown := f.New > f.Old
+	switch {
+	case f.Lo == nil && grown:
+		// Figures of 0 have no ratio; then the samples must not overlap.
+		return slices.Min(after) > slices.Max(before)
+	case f.Lo == nil:
+		return slices.Max(after) < slices.Min(before)
+	case grown:
+		return min(*f.Lo, *f.Change) > f.Allowed
+	}
+	return max(*f.Hi, *f.Change) < -f.Allowed
+}
+
+// welch returns the p of the hypothesis that after is limit times before. It tests
+// logarithms, or the plain figures if one is 0. For constant figures p is 1 (equal) or
+// 0.
+func welch(before, after []float64, limit float64) float64 {
+	logs := slices.Min(before) > 0 && slices.Min(after) > 0
+	sample := func(values []float64, factor float64) *benchmath.Sample {
+		values = slices.Clone(values)
+		for i, v := range values {
+			if logs {
+				values[i] = math.Log(v * factor)
+			}
+		}
+		return benchmath.NewSample(values, &benchmath.Thresholds{CompareAlpha: stats.Alpha})
+	}
+	a, b := sample(before, limit), sample(after, 1)
+	constant := func(s *benchmath.Sample) bool { return s.Values[0] == s.Values[len(s.Values)-1] }
+	switch {
+	case !constant(a) || !constant(b):
+		return benchmath.AssumeNormal.Compare(a, b).P
+	case a.Values[0] == b.Values[0]:
+		return 1
+	}
+	return 0
+}
+
+// correct applies Holm's procedure to all tested figures. The smallest p is corrected
+// for all tests, the next for one fewer, and so on. A figure that stays significant is
+// a regression; all others are [Blind].
+func correct(findings []Finding) {
+	tested := 0
+	var beyond []*Finding
+	for i := range findings {
+		f := &findings[i]
+		if f.P != nil && f.Kind != Undecided {
+			tested++
+		}
+		if f.beyond {
+			beyond = append(beyond, f)
 		}
 	}
-	return 0, false
+	slices.SortStableFunc(beyond, func(a, b *Finding) int { return cmp.Compare(a.uncorrected, b.uncorrected) })
+	// Figures within the allowed change count with the largest p.
+	highest := 0.0
+	for i, f := range beyond {
+		highest = max(highest, min(1, f.uncorrected*float64(tested-i)))
+		f.Adjusted = new(highest)
+		if f.Kind = Regressed; highest >= stats.Alpha {
+			f.Kind, f.Why = Blind, fmt.Sprintf("among %d figures, one such by chance is likely; more rounds can decide", tested)
+		}
+	}
 }
+
+// Text writes one line per finding. Held and improved figures are only counted.
+func (v *GateResult) Text(w io.Writer) error {
+	var b bytes.Buffer
+	counts := map[FindingKind]int{}
+	for i := range v.Findings {
+		f := &v.Findings[i]
+		counts[f.Kind]++
+		if f.Kind != Held && f.Kind != Improved {
+			fmt.Fprintf(&b, "%s: %s\n", f.Kind, f.line(v.Rules))
+		}
+	}
+	for _, note := range v.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	var sums []string
+	for _, k := range kinds {
+		if counts[k] > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s", counts[k], k))
+		}
+	}
+	outcome := "passed"
+	switch {
+	case v.Failed:
+		outcome = "failed"
+	case counts[Undecided] == len(v.Findings):
+		outcome = "undecided"
+	}
+	fmt.Fprintf(&b, "gate %s: of %d figures, %s (%s against %s)\n", outcome, len(v.Findings), strings.Join(sums, ", "), v.New, v.Old)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// line writes a finding: cell, figure, both medians, the allowed change and the reason.
+func (f *Finding) line(rules string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", f.Cell, f.rule)
+	if f.P != nil {
+		fmt.Fprintf(&b, " %s → %s", f.figure(f.Old), f.figure(f.New))
+		if f.Change != nil {
+			fmt.Fprintf(&b, ", %+.1f %%", *f.Change*100)
+		}
+		if f.Lo != nil {
+			fmt.Fprintf(&b, " (%+.1f to %+.1f %%)", *f.Lo*100, *f.Hi*100)
+		}
+		fmt.Fprintf(&b, ", allowed %s, p=%.3g", f.rule.allows(), *f.P)
+		if f.Adjusted != nil {
+			fmt.Fprintf(&b, ", corrected %.2g", *f.Adjusted)
+		}
+	}
+	if f.Why != "" {
+		fmt.Fprintf(&b, "; %s", f.Why)
+	}
+	if f.Kind == Regressed {
+		fmt.Fprintf(&b, "; because %s (%s:%d)", f.Because, rules, f.Line)
+	}
+	return b.String()
+}
+
+// figure writes a figure with its unit and prefix, or as a multiple of the baseline.
+func (f *Finding) figure(v float64) string {
+	if f.PerBaseline {
+		return fmt.Sprintf("%.3g×", v)
+	}
+	tidy, unit := benchunit.Tidy(v, f.Metric)
+	return benchunit.Scale(tidy, benchunit.ClassOf(unit))
+}
+
+// JSON writes all findings.
+func (v *GateResult) JSON(w io.Writer) error { return encode(w, v) }

@@ -97,10 +97,10 @@ const (
 	bytesOp    = "rules:\n- {metric: B/op, change: 1%, because: they are counted}\n"
 )
 
-// judge compares two outcomes and returns the findings by cell.
-func judge(t *testing.T, old, now *lab.Outcome, text string) (*compare.Judgement, map[string]compare.Finding) {
+// gate compares two outcomes and returns the findings by cell.
+func gate(t *testing.T, old, now *lab.Outcome, text string) (*compare.GateResult, map[string]compare.Finding) {
 	t.Helper()
-	v, err := compare.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, text))
+	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAPlantedSlowdownIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := newMachine(2).outcome(30)
 			slow(&now.Comparisons[0].Cells[3], 0.15)
-			v, found := judge(t, newMachine(1).outcome(30), now, text)
+			v, found := gate(t, newMachine(1).outcome(30), now, text)
 			if f := found[third]; !v.Failed || f.Kind != compare.Regressed || *f.Change > -0.1 || *f.Change < -0.16 || f.Because == "" || *f.P > 0.001 {
 				t.Errorf("failed: %v, %+v", v.Failed, f)
 			}
@@ -141,7 +141,7 @@ func TestFewRoundsAndManyCells(t *testing.T) {
 	}
 	now := play(8)
 	slow(&now.Comparisons[0].Cells[3], 0.3)
-	v, found := judge(t, play(7), now, relative)
+	v, found := gate(t, play(7), now, relative)
 	if f := found[third]; !v.Failed || f.Kind != compare.Regressed {
 		t.Errorf("failed: %v, %+v", v.Failed, f)
 	}
@@ -161,8 +161,8 @@ func TestNeverOnNoise(t *testing.T) {
 				return m.outcome(cells)
 			}
 			old, now := open(t, play(2*seed)), open(t, play(2*seed+1))
-			v, err1 := compare.Judge(old, now, "gate.yaml", rules(t, throughput))
-			s, err2 := compare.Judge(old, now, "gate.yaml", rules(t, nothingAllowed))
+			v, err1 := compare.Gate(old, now, "gate.yaml", rules(t, throughput))
+			s, err2 := compare.Gate(old, now, "gate.yaml", rules(t, nothingAllowed))
 			if err := errors.Join(err1, err2); err != nil {
 				t.Fatal(err)
 			}
@@ -195,10 +195,10 @@ func TestASlowerMachine(t *testing.T) {
 	m := newMachine(2)
 	m.speed = 0.7
 	now := m.outcome(10)
-	if v, found := judge(t, newMachine(1).outcome(10), now, relative); v.Failed || len(found) != 10 {
+	if v, found := gate(t, newMachine(1).outcome(10), now, relative); v.Failed || len(found) != 10 {
 		t.Errorf("per baseline, of %d cells: %+v", len(found), v.Findings[0])
 	}
-	if v, _ := judge(t, newMachine(1).outcome(10), now, throughput); !v.Failed {
+	if v, _ := gate(t, newMachine(1).outcome(10), now, throughput); !v.Failed {
 		t.Error("as they are, the figures are worse, and the gate doesn't say so")
 	}
 }
@@ -260,7 +260,7 @@ func TestKinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old, now := newMachine(1).outcome(5), newMachine(2).outcome(5)
 			tc.change(&old.Comparisons[0], &now.Comparisons[0])
-			v, found := judge(t, old, now, tc.text)
+			v, found := gate(t, old, now, tc.text)
 			if f := found[third]; f.Kind != tc.want || v.Failed != tc.fails {
 				t.Errorf("%s, failed: %v; want %s: %+v", f.Kind, v.Failed, tc.want, f)
 			}
@@ -283,7 +283,7 @@ func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
 	again.Labels = []lab.Label{{Key: "impl", Value: "clientgo-again"}, {Key: "rate", Value: "max"}}
 	again.Repeats, again.Baseline = "DeltaFIFO/impl=clientgo/rate=max", false
 	old.Comparisons[0].Cells = append(old.Comparisons[0].Cells, again)
-	if v, found := judge(t, old, newMachine(2).outcome(5), throughput); v.Failed || len(found) != 6 {
+	if v, found := gate(t, old, newMachine(2).outcome(5), throughput); v.Failed || len(found) != 6 {
 		t.Errorf("%d cells, failed: %v", len(found), v.Failed)
 	}
 }
@@ -310,7 +310,7 @@ func TestRefuses(t *testing.T) {
 		"another machine": {open(t, other.outcome(2)), throughput, compare.ErrMachine},
 		"no baselines":    {bare, relative, compare.ErrBaseline},
 	} {
-		_, err := compare.Judge(old, tc.now, "gate.yaml", rules(t, tc.text))
+		_, err := compare.Gate(old, tc.now, "gate.yaml", rules(t, tc.text))
 		var at *compare.RuleError
 		if !errors.Is(err, tc.want) || !errors.As(err, &at) || at.Line == 0 {
 			t.Errorf("%s: %v", name, err)
@@ -318,7 +318,7 @@ func TestRefuses(t *testing.T) {
 	}
 	// Counted figures and figures per baseline are comparable between machines.
 	for _, text := range []string{allocs, relative} {
-		if v, err := compare.Judge(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
+		if v, err := compare.Gate(old, open(t, other.outcome(2)), "gate.yaml", rules(t, text)); err != nil || len(v.Notes) != 1 {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -337,7 +337,7 @@ func TestDefaultRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := open(t, newMachine(1).outcome(3))
-	if v, err := compare.Judge(run, run, compare.DefaultRulesName, r); err != nil || v.Failed {
+	if v, err := compare.Gate(run, run, compare.DefaultRulesName, r); err != nil || v.Failed {
 		t.Errorf("%v, %+v", err, v)
 	}
 	file := filepath.Join(t.TempDir(), "bench.txt")
@@ -348,7 +348,7 @@ func TestDefaultRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := compare.Judge(bare, bare, compare.DefaultRulesName, r); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
+	if v, err := compare.Gate(bare, bare, compare.DefaultRulesName, r); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
 		t.Errorf("%v, %+v", err, v)
 	}
 }
@@ -396,7 +396,7 @@ func TestUndecided(t *testing.T) {
 	m := newMachine(1)
 	m.rounds = 1
 	run := open(t, m.outcome(2))
-	v, err := compare.Judge(run, run, "gate.yaml", rules(t, throughput))
+	v, err := compare.Gate(run, run, "gate.yaml", rules(t, throughput))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestTextIsGolden(t *testing.T) {
 	c.Cells[5].Class = "order per-key"
 	plant(&c.Cells[2], []float64{300, 330, 180, 299, 420, 260, 198, 300})
 	c.Cells = append(c.Cells[:1:1], c.Cells[2:]...)
-	v, err := compare.Judge(open(t, old), open(t, now), "gate.yaml", rules(t, throughput))
+	v, err := compare.Gate(open(t, old), open(t, now), "gate.yaml", rules(t, throughput))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestTextIsGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Check(t, "gate.txt", got.String())
-	var decoded compare.Judgement
+	var decoded compare.GateResult
 	got.Reset()
 	if err := v.JSON(&got); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,14 @@
 package compare
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,11 +21,8 @@ import (
 
 // Rule limits how much one metric of some cells may change for the worse.
 type Rule struct {
-	// Metric is a unit of bench.txt, such as events/s or p99-ns.
-	Metric string
-	// Cells is a filter in the syntax of golang.org/x/perf/benchproc/syntax; "*"
-	// selects all cells.
-	Cells string
+	Metric string // a unit of bench.txt, such as events/s or p99-ns
+	Cells  string // a filter in the syntax of golang.org/x/perf/benchproc/syntax; "*" selects all cells
 	// Change is the allowed share. With 0.1, a time may grow to 1.1 times the old one,
 	// and a rate may fall to 0.9 times.
 	Change float64
@@ -33,13 +32,10 @@ type Rule struct {
 	// PerBaseline compares multiples of the baseline's figure in the same round. This
 	// removes the effect of a slower machine.
 	PerBaseline bool
-	// Better is the good direction (see [stats.Better] for the default).
-	Better stats.Direction
-	// Because is the reason for the rule. Regressions show it.
-	Because string
-	// Line is the rule's line in the file.
-	Line   int
-	filter *benchproc.Filter
+	Better      stats.Direction // the good direction; by default that of [stats.Better]
+	Because     string          // reason for the rule; regressions show it
+	Line        int             // in the file
+	filter      *benchproc.Filter
 }
 
 // String returns the metric, followed by "per baseline" if set.
@@ -64,12 +60,9 @@ var ErrRule = errors.New("bad rule")
 
 // RuleError is an error in a rules file.
 type RuleError struct {
-	// File is the name of the rules.
-	File string
-	// Line is 0 if unknown.
-	Line int
-	// Err is the cause.
-	Err error
+	File string // name of the rules
+	Line int    // 0 if unknown
+	Err  error  // the cause
 }
 
 func (e *RuleError) Error() string {
@@ -92,8 +85,7 @@ const DefaultRulesName = "default rules"
 func ReadRules(path string) ([]Rule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*os.PathError](err); ok {
 			err = p.Err // The path is already in File.
 		}
 		return nil, &RuleError{File: path, Err: err}
@@ -109,7 +101,7 @@ func ReadRules(path string) ([]Rule, error) {
 //	  change: 10%                                # or 0.1
 //	  floor: 0                                   # optional, in the metric's unit
 //	  per: baseline                              # optional
-//	  better: higher                             # where the unit doesn't tell
+//	  better: higher                             # if the unit has no direction
 //	  because: throughput is what the variant is for
 //
 // Unknown and missing fields are errors. An error is a [*RuleError] with the line and
@@ -136,17 +128,17 @@ func ParseRules(file string, data []byte) ([]Rule, error) {
 		}
 		rule := Rule{Line: node.Line, Cells: "*"}
 		seen := map[string]bool{}
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			key, value := node.Content[i], node.Content[i+1]
-			if seen[key.Value] {
-				return fail(key, "%s stands there twice", key.Value)
+		for field := range slices.Chunk(node.Content, 2) {
+			key, value := field[0].Value, field[1]
+			if seen[key] {
+				return fail(field[0], "%s is set twice", key)
 			}
-			seen[key.Value] = true
+			seen[key] = true
 			if value.Kind != yaml.ScalarNode {
-				return fail(value, "%s: want one value", key.Value)
+				return fail(value, "%s: want one value", key)
 			}
-			if err := rule.set(key.Value, value.Value); err != nil {
-				return fail(value, "%s: %w", key.Value, err)
+			if err := rule.set(key, value.Value); err != nil {
+				return fail(value, "%s: %w", key, err)
 			}
 		}
 		for _, key := range []string{"metric", "change", "because"} {
@@ -154,10 +146,8 @@ func ParseRules(file string, data []byte) ([]Rule, error) {
 				return fail(node, "%s is missing", key)
 			}
 		}
-		if rule.Better == stats.Unknown {
-			if rule.Better = stats.Better(rule.Metric); rule.Better == stats.Unknown {
-				return fail(node, "%s: the unit doesn't tell which way is better: say better: lower or higher", rule.Metric)
-			}
+		if rule.Better = cmp.Or(rule.Better, stats.Better(rule.Metric)); rule.Better == stats.Unknown {
+			return fail(node, "%s: the unit has no better direction: set better to lower or higher", rule.Metric)
 		}
 		if rule.PerBaseline && rule.Floor > 0 {
 			return fail(node, "floor is in the metric's unit, and has none per baseline")
@@ -175,12 +165,12 @@ var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]+): `)
 // syntaxError extracts the line from the parser's message; the parser does not provide
 // it otherwise.
 func syntaxError(file string, err error) error {
-	e := &RuleError{File: file, Err: fmt.Errorf("%w: %w", ErrRule, err)}
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		e.Line, _ = strconv.Atoi(m[1]) // The pattern matches digits only.
-		e.Err = fmt.Errorf("%w: %s", ErrRule, strings.TrimPrefix(err.Error(), m[0]))
+	text, line := err.Error(), 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1]) // The pattern matches digits only.
+		text = strings.TrimPrefix(text, m[0])
 	}
-	return e
+	return &RuleError{File: file, Line: line, Err: fmt.Errorf("%w: %s", ErrRule, text)}
 }
 
 // set parses one field of a rule.

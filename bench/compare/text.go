@@ -2,114 +2,109 @@ package compare
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
-	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/perf/benchproc"
 	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/report"
 )
 
 // geomeanLabel names the last row, as in benchstat.
 const geomeanLabel = "geomean"
 
-// shown is a cell as text. Each part is aligned within its column.
-type shown struct{ center, spread, marks, delta, test, testMarks string }
+// parts is a cell as text. Each part is aligned within its column.
+type parts [6]string
 
-// notes numbers the warnings of a table. Equal texts share a number.
-type notes struct {
-	texts []string
+// The indexes of [parts]. Marks are the numbers of notes.
+const (
+	center = iota
+	spread
+	marks
+	delta
+	test
+	testMarks
+)
+
+// layout is a table as text: the geometric means are the last row. A table with one row
+// has no geometric means: they would repeat it.
+type layout struct {
+	labels []string
+	rows   [][]parts
+	notes  []string // behind the marks
 }
 
-// marks returns the superscript numbers of the warnings.
-func (n *notes) marks(lists ...[]error) string {
+// mark returns the superscript numbers of the warnings. Equal texts share a number.
+func (l *layout) mark(warnings []error) string {
 	var out []string
-	for _, list := range lists {
-		for _, err := range list {
-			i := 0
-			for i < len(n.texts) && n.texts[i] != err.Error() {
-				i++
-			}
-			if i == len(n.texts) {
-				n.texts = append(n.texts, err.Error())
-			}
-			out = append(out, superscript(i+1))
+	for _, err := range warnings {
+		i := slices.Index(l.notes, err.Error())
+		if i < 0 {
+			i = len(l.notes)
+			l.notes = append(l.notes, err.Error())
 		}
+		out = append(out, superscript(i+1))
 	}
 	return strings.Join(out, " ")
 }
 
 func superscript(n int) string {
-	const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-	runes := []rune(digits)
-	var b strings.Builder
-	for _, d := range fmt.Sprint(n) {
-		b.WriteRune(runes[d-'0'])
-	}
-	return b.String()
+	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
+	return strings.Map(func(d rune) rune { return digits[d-'0'] }, fmt.Sprint(n))
 }
 
-// lines returns the rows of a table as text, the geometric means last, and the notes
-// behind the marks. A table with one row has no geometric means: they would repeat it.
-func (t *Table) lines() (labels []string, rows [][]shown, n notes) {
+func (t *Table) layout() *layout {
+	l := &layout{}
 	class := benchunit.ClassOf(t.Unit)
 	for _, row := range t.Rows {
-		scale := t.scaler(row)
-		line := make([]shown, len(t.Cols))
-		for i, col := range t.Cols {
-			c := t.Cells[Place{row, col}]
+		var values []float64
+		for _, c := range row.Cells {
+			if c != nil {
+				values = append(values, c.Center)
+			}
+		}
+		scale := benchunit.CommonScale(values, class)
+		line := make([]parts, len(row.Cells))
+		for i, c := range row.Cells {
 			if c == nil {
 				continue
 			}
-			line[i] = shown{
-				center: scale.Format(c.Summary.Center), spread: c.Summary.PctRangeString(),
-				marks: n.marks(c.Sample.Warnings, c.Warnings, c.Summary.Warnings),
-			}
-			if c.Base != nil {
-				line[i].delta = c.Test.FormatDelta(c.Base.Summary.Center, c.Summary.Center)
-				line[i].test = "(" + c.Test.String() + ")"
-				line[i].testMarks = n.marks(c.Test.Warnings)
+			line[i] = parts{center: scale.Format(c.Center), spread: c.summary.PctRangeString(), marks: l.mark(c.notes)}
+			if d := c.VsBase; d != nil {
+				line[i][delta], line[i][test], line[i][testMarks] = d.delta, "("+d.test.String()+")", l.mark(d.test.Warnings)
 			}
 		}
-		labels, rows = append(labels, row.StringValues()), append(rows, line)
+		l.labels, l.rows = append(l.labels, row.Name), append(l.rows, line)
 	}
 	if len(t.Rows) < 2 {
-		return labels, rows, n
+		return l
 	}
-	line := make([]shown, len(t.Cols))
-	for i, s := range t.Sums {
-		if !math.IsNaN(s.Mean) {
-			line[i].center = benchunit.Scale(s.Mean, class)
+	line := make([]parts, len(t.Geomean))
+	for i, s := range t.Geomean {
+		if s.Mean != nil {
+			line[i][center] = benchunit.Scale(*s.Mean, class)
 		}
 		if i > 0 {
-			line[i].delta = s.ratio()
-			line[i].testMarks = n.marks(s.Warnings)
+			line[i][delta], line[i][testMarks] = s.change(), l.mark(s.notes)
 		} else {
-			line[i].marks = n.marks(s.Warnings)
+			line[i][marks] = l.mark(s.notes)
 		}
 	}
-	return append(labels, geomeanLabel), append(rows, line), n
+	l.labels, l.rows = append(l.labels, geomeanLabel), append(l.rows, line)
+	return l
 }
 
-// ratio formats the change of the geometric mean.
-func (s Sum) ratio() string {
-	if math.IsNaN(s.Ratio) {
+// change formats the change of the geometric mean.
+func (s Sum) change() string {
+	if s.Change == nil {
 		return "?"
 	}
-	return fmt.Sprintf("%+.2f%%", (s.Ratio-1)*100)
-}
-
-// scaler returns one unit prefix for all cells of a row.
-func (t *Table) scaler(row benchproc.Key) benchunit.Scaler {
-	var values []float64
-	for _, col := range t.Cols {
-		if c := t.Cells[Place{row, col}]; c != nil {
-			values = append(values, c.Summary.Center)
-		}
-	}
-	return benchunit.CommonScale(values, benchunit.ClassOf(t.Unit))
+	return fmt.Sprintf("%+.2f%%", *s.Change*100)
 }
 
 // heads calls head with each heading line, then table. Headings are the changed keys;
@@ -130,142 +125,146 @@ func (t *Tables) heads(head func(string), table func(*Table)) {
 	}
 }
 
+// refusals returns the lines about refused cells.
+func (t *Tables) refusals() []string {
+	if len(t.Refused) == 0 {
+		return nil
+	}
+	lines := []string{"Not compared, as the figures are invalid:"}
+	for _, r := range t.Refused {
+		lines = append(lines, "  "+r)
+	}
+	return lines
+}
+
+// JSON writes the tables with all their values.
+func (t *Tables) JSON(w io.Writer) error { return encode(w, t) }
+
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
 // Text writes the tables as plain text, then the refused cells.
 func (t *Tables) Text(w io.Writer) error {
 	var b bytes.Buffer
 	t.heads(func(line string) { fmt.Fprintln(&b, line) }, func(tab *Table) { tab.text(&b) })
-	t.refusals(func(line string) { fmt.Fprintln(&b, line) })
+	for i, line := range t.refusals() {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintln(&b, line)
+	}
 	_, err := w.Write(b.Bytes())
 	return err
-}
-
-// refusals calls line for each line about refused cells.
-func (t *Tables) refusals(line func(string)) {
-	if len(t.Refused) > 0 {
-		line("")
-		line("Not compared, as the figures may not be believed:")
-	}
-	for _, r := range t.Refused {
-		line("  " + r)
-	}
-}
-
-// widths are the widths of the parts of one column.
-type widths struct{ center, spread, marks, delta, test, testMarks int }
-
-func (t *Table) text(b *bytes.Buffer) {
-	labels, rows, n := t.lines()
-	label := 0
-	for _, l := range labels {
-		label = max(label, utf8.RuneCountInString(l))
-	}
-	parts := make([]widths, len(t.Cols))
-	whole := make([]int, len(t.Cols))
-	for i := range t.Cols {
-		p := &parts[i]
-		for _, row := range rows {
-			s := row[i]
-			p.center, p.spread, p.marks = max(p.center, width(s.center)), max(p.spread, width(s.spread)), max(p.marks, width(s.marks))
-			p.delta, p.test, p.testMarks = max(p.delta, width(s.delta)), max(p.test, width(s.test)), max(p.testMarks, width(s.testMarks))
-		}
-		if i > 0 {
-			p.delta = max(p.delta, width("vs base")-1-p.test)
-		}
-		whole[i] = width(p.join(shown{}))
-	}
-	head := benchproc.NewKeyHeader(t.Cols)
-	fit(head.Top, whole, width(t.Unit)+2)
-
-	line := func(label string, labelWidth int, blocks []string) {
-		text := pad(label, labelWidth) + blocks[0]
-		for _, block := range blocks[1:] {
-			text += block
-		}
-		b.WriteString(strings.TrimRight(text, " ") + "\n")
-	}
-	for nodes := head.Top; len(nodes) > 0; {
-		var blocks []string
-		var next []*benchproc.KeyHeaderNode
-		for _, node := range nodes {
-			blocks = append(blocks, rule+centre(node.Value, span(node, whole)))
-			next = append(next, node.Children...)
-		}
-		line("", label, append(blocks, rule))
-		nodes = next
-	}
-	var blocks []string
-	for i := range t.Cols {
-		left := parts[i].left()
-		block := centre(t.Unit, left)
-		if i > 0 {
-			block += "  vs base"
-		}
-		blocks = append(blocks, rule+pad(block, whole[i]))
-	}
-	line("", label, append(blocks, rule))
-	for j, row := range rows {
-		blocks = blocks[:0]
-		for i := range t.Cols {
-			blocks = append(blocks, strings.Repeat(" ", width(rule))+pad(parts[i].join(row[i]), whole[i]))
-		}
-		line(labels[j], label, blocks)
-	}
-	for i, text := range n.texts {
-		fmt.Fprintf(b, "%s %s\n", superscript(i+1), text)
-	}
 }
 
 // rule separates the columns of the header.
 const rule = " │ "
 
-// left is the width of the figure with spread and marks.
-func (p widths) left() int {
-	return p.center + width(" ± ") + p.spread + gap(p.marks)
+func (t *Table) text(b *bytes.Buffer) {
+	l := t.layout()
+	label := 0
+	for _, s := range l.labels {
+		label = max(label, width(s))
+	}
+	columns := make([]widths, len(t.cols))
+	whole := make([]int, len(t.cols))
+	for i := range columns {
+		w := &columns[i]
+		for _, row := range l.rows {
+			for j, s := range row[i] {
+				w[j] = max(w[j], width(s))
+			}
+		}
+		if i > 0 {
+			w[delta] = max(w[delta], width("vs base")-1-w[test])
+		}
+		whole[i] = max(width(w.join(parts{})), width(t.Unit)+2)
+	}
+	line := func(label string, blocks []string) {
+		b.WriteString(strings.TrimRight(label+strings.Join(blocks, ""), " ") + "\n")
+	}
+	head := benchproc.NewKeyHeader(t.cols)
+	fit(head.Top, whole)
+	for nodes := head.Top; len(nodes) > 0; nodes = children(nodes) {
+		var blocks []string
+		for _, node := range nodes {
+			blocks = append(blocks, rule+centre(node.Value, span(node, whole)))
+		}
+		line(pad("", label), append(blocks, rule))
+	}
+	var blocks []string
+	for i, w := range columns {
+		block := centre(t.Unit, w.left())
+		if i > 0 {
+			block += "  vs base"
+		}
+		blocks = append(blocks, rule+pad(block, whole[i]))
+	}
+	line(pad("", label), append(blocks, rule))
+	for j, row := range l.rows {
+		blocks = blocks[:0]
+		for i, w := range columns {
+			blocks = append(blocks, pad("", width(rule))+pad(w.join(row[i]), whole[i]))
+		}
+		line(pad(l.labels[j], label), blocks)
+	}
+	for i, text := range l.notes {
+		fmt.Fprintf(b, "%s %s\n", superscript(i+1), text)
+	}
 }
 
-func gap(n int) int {
-	if n == 0 {
-		return 0
+// widths are the widths of the parts of one column.
+type widths [6]int
+
+// left is the width of the figure with spread and marks.
+func (w widths) left() int {
+	sum := w[center] + width(" ± ") + w[spread]
+	if w[marks] > 0 {
+		sum += 1 + w[marks]
 	}
-	return n + 1
+	return sum
 }
 
 // join aligns the parts of a cell and concatenates them.
-func (p widths) join(s shown) string {
-	text := lead(s.center, p.center)
-	if s.spread != "" {
-		text += " ± " + lead(s.spread, p.spread)
-	} else {
-		text += strings.Repeat(" ", width(" ± ")+p.spread)
+func (w widths) join(s parts) string {
+	text := lead(s[center], w[center])
+	if s[spread] != "" {
+		text += " ± " + lead(s[spread], w[spread])
 	}
-	if p.marks > 0 {
-		text += " " + pad(s.marks, p.marks)
+	text = pad(text, w[center]+width(" ± ")+w[spread])
+	if w[marks] > 0 {
+		text += " " + pad(s[marks], w[marks])
 	}
-	if p.delta+p.test+p.testMarks == 0 {
+	if w[delta]+w[test]+w[testMarks] == 0 {
 		return text
 	}
-	text += "  " + lead(s.delta, p.delta) + " " + pad(s.test, p.test)
-	if p.testMarks > 0 {
-		text += " " + pad(s.testMarks, p.testMarks)
+	text += "  " + lead(s[delta], w[delta]) + " " + pad(s[test], w[test])
+	if w[testMarks] > 0 {
+		text += " " + pad(s[testMarks], w[testMarks])
 	}
 	return text
 }
 
-// fit widens columns so that their headings and the unit fit.
-func fit(nodes []*benchproc.KeyHeaderNode, whole []int, unit int) {
-	for i := range whole {
-		whole[i] = max(whole[i], unit)
-	}
-	for len(nodes) > 0 {
-		var next []*benchproc.KeyHeaderNode
+// fit widens columns so that their headings fit.
+func fit(nodes []*benchproc.KeyHeaderNode, whole []int) {
+	for ; len(nodes) > 0; nodes = children(nodes) {
 		for _, node := range nodes {
 			if lack := width(node.Value) - span(node, whole); lack > 0 {
 				whole[node.Start+node.Len-1] += lack
 			}
-			next = append(next, node.Children...)
 		}
-		nodes = next
 	}
+}
+
+func children(nodes []*benchproc.KeyHeaderNode) (next []*benchproc.KeyHeaderNode) {
+	for _, node := range nodes {
+		next = append(next, node.Children...)
+	}
+	return next
 }
 
 // span is the total width of the columns below a heading.
@@ -283,7 +282,80 @@ func pad(s string, to int) string { return s + strings.Repeat(" ", max(0, to-wid
 
 func lead(s string, to int) string { return strings.Repeat(" ", max(0, to-width(s))) + s }
 
-func centre(s string, to int) string {
-	free := max(0, to-width(s))
-	return strings.Repeat(" ", free/2) + s + strings.Repeat(" ", free-free/2)
+func centre(s string, to int) string { return pad(lead(s, width(s)+max(0, to-width(s))/2), to) }
+
+// Markdown writes the tables with pipes. The figures are those of [Tables.Text]. A cell
+// without a significant difference also shows the smallest detectable change.
+func (t *Tables) Markdown(w io.Writer) error {
+	var b bytes.Buffer
+	keys := false
+	t.heads(func(line string) {
+		if line != "" {
+			fmt.Fprintf(&b, "%s  \n", report.Escape(line))
+			keys = true
+		}
+	}, func(tab *Table) {
+		if keys {
+			b.WriteString("\n")
+		}
+		keys = false
+		tab.markdown(&b)
+		b.WriteString("\n")
+	})
+	for i, line := range t.refusals() {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintln(&b, report.Escape(line))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (t *Table) markdown(b *bytes.Buffer) {
+	l := t.layout()
+	head, under := "| |", "|:---|"
+	for i, col := range t.Columns {
+		head += " " + report.Escape(col) + ", " + report.Escape(t.Unit) + " |"
+		under += "---:|"
+		if i > 0 {
+			head += " vs base |"
+			under += "---:|"
+		}
+	}
+	fmt.Fprintf(b, "%s\n%s\n", head, under)
+	for j, row := range l.rows {
+		fmt.Fprintf(b, "| %s |", report.Escape(l.labels[j]))
+		for i, s := range row {
+			figure := s[center]
+			if s[spread] != "" {
+				figure += " ± " + s[spread]
+			}
+			fmt.Fprintf(b, " %s |", report.Escape(strings.TrimSpace(figure+" "+s[marks])))
+			if i > 0 {
+				difference := strings.Join(strings.Fields(strings.Join(s[delta:], " ")), " ")
+				fmt.Fprintf(b, " %s |", report.Escape(difference+t.wouldSee(j, i)))
+			}
+		}
+		b.WriteString("\n")
+	}
+	if len(l.notes) > 0 {
+		b.WriteString("\n")
+	}
+	for i, text := range l.notes {
+		fmt.Fprintf(b, "- %s %s\n", superscript(i+1), report.Escape(text))
+	}
+}
+
+// wouldSee returns the smallest detectable change of a cell without a significant
+// difference.
+func (t *Table) wouldSee(row, col int) string {
+	if row >= len(t.Rows) || t.Rows[row].Cells[col] == nil {
+		return ""
+	}
+	d := t.Rows[row].Cells[col].VsBase
+	if d == nil || d.P < d.test.Alpha || d.MinDetectable <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", would see %.1f%%", d.MinDetectable*100)
 }

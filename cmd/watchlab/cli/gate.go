@@ -60,7 +60,7 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 			if err != nil {
 				return usageError{err}
 			}
-			verdict, err := comparison.Judge(old, now, name, rules)
+			verdict, err := comparison.Gate(old, now, name, rules)
 			if err != nil {
 				return badFlag("rules", err)
 			}

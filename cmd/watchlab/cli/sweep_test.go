@@ -63,8 +63,8 @@ func TestKnee(t *testing.T) {
 			t.Errorf("a search has no A/A pairs: %s", c.BenchName())
 		}
 	}
-	if !strings.Contains(out, "Knee: the highest rate that holds the objective") {
-		t.Errorf("the table doesn't tell the knees:\n%s", out)
+	if !strings.Contains(out, "Highest rates") {
+		t.Errorf("the table lacks the knees:\n%s", out)
 	}
 }
 

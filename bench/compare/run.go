@@ -1,0 +1,171 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// Run is the old or the new side of the gate.
+type Run struct {
+	name string
+	// cells are in order of appearance, without the second cells of A/A pairs.
+	cells  []*gateCell
+	byName map[string]*gateCell
+	config map[string]string // of the benchfmt file, with GOMAXPROCS if known
+	// folder: the run is a results folder. Only a folder has verdicts, guarantees and
+	// baselines.
+	folder bool
+}
+
+// gateCell is one benchmark of a run.
+type gateCell struct {
+	name    string        // without the GOMAXPROCS suffix
+	samples stats.Samples // rounds by unit; empty for an invalid cell
+	// relative holds the figures as multiples of the baseline's in the same round; nil
+	// without a baseline.
+	relative stats.Samples
+	// verdict, class and input come from the results folder; zero for a bare file.
+	verdict      lab.Verdict
+	class, input string
+	result       benchfmt.Result // for filters
+}
+
+// usable reports whether the cell has valid figures.
+func (c *gateCell) usable() bool {
+	return c.verdict.Status != lab.Invalid && c.verdict.Status != lab.Unplayed
+}
+
+func (c *gateCell) values(r *Rule) []float64 {
+	if r.PerBaseline {
+		return c.relative[r.Metric]
+	}
+	return c.samples[r.Metric]
+}
+
+// OpenRun reads a run from a results folder or a benchfmt file. Errors wrap [ErrInput]
+// or [stats.ErrFormat].
+func OpenRun(path string) (*Run, error) {
+	inputs, err := Open([]string{path})
+	if err != nil {
+		return nil, err
+	}
+	in := inputs[0]
+	r := &Run{name: in.Label, byName: map[string]*gateCell{}, folder: in.Run != nil}
+	if r.folder {
+		r.readFolder(in.Run)
+	} else if err := r.readFile(in.Path); err != nil {
+		return nil, err
+	}
+	if len(r.cells) == 0 {
+		return nil, fmt.Errorf("%w: %s has no benchmarks", ErrInput, path)
+	}
+	return r, nil
+}
+
+func (r *Run) readFile(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	read, err := stats.Read(file, path)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	r.config = read.Config
+	for _, name := range read.Names {
+		r.add(&gateCell{name: name, samples: read.Samples[name]})
+	}
+	return nil
+}
+
+// readFolder reads a results folder and skips the second cells of A/A pairs.
+func (r *Run) readFolder(o *lab.Outcome) {
+	c := o.BenchConfig()
+	r.config = map[string]string{"goos": c.GOOS, "goarch": c.GOARCH, "pkg": c.Pkg, "cpu": c.CPU, "commit": c.Commit}
+	if c.GOMAXPROCS > 0 {
+		r.config["GOMAXPROCS"] = fmt.Sprint(c.GOMAXPROCS)
+	}
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		baselines := map[string]*lab.CellResult{}
+		for j := range c.Cells {
+			if cl := &c.Cells[j]; cl.Baseline && cl.Repeats == "" {
+				baselines[cl.NameWithout("impl")] = cl
+			}
+		}
+		for j := range c.Cells {
+			cl := &c.Cells[j]
+			if cl.Repeats != "" {
+				continue
+			}
+			cell := &gateCell{name: cl.BenchName(), samples: cl.Samples(c.Latency), verdict: cl.Verdict, class: cl.Class, input: c.Input}
+			if base := baselines[cl.NameWithout("impl")]; base != nil && !cl.Baseline {
+				cell.relative = relative(cl, base, c)
+			}
+			r.add(cell)
+		}
+	}
+}
+
+// relative divides the figures of each round by those of the baseline.
+func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
+	type key struct {
+		round int
+		unit  string
+	}
+	from := map[key]float64{}
+	for _, round := range base.Rounds {
+		for _, v := range stats.Values(round.Result, c.Latency) {
+			from[key{round.Round, v.Unit}] = v.Value
+		}
+	}
+	out := stats.Samples{}
+	for _, round := range cl.Rounds {
+		for _, v := range stats.Values(round.Result, c.Latency) {
+			if b := from[key{round.Round, v.Unit}]; b > 0 && v.Value > 0 {
+				out[v.Unit] = append(out[v.Unit], v.Value/b)
+			}
+		}
+	}
+	return out
+}
+
+func (r *Run) add(c *gateCell) {
+	c.result.Name = benchfmt.Name(c.name)
+	for key, value := range r.config {
+		if value != "" {
+			c.result.SetConfig(key, value)
+		}
+	}
+	r.cells = append(r.cells, c)
+	r.byName[c.name] = c
+}
+
+// machineDiffers describes the differences between the machines, in the properties that
+// both runs know.
+func (r *Run) machineDiffers(now *Run) string {
+	var out []string
+	for _, key := range []string{"cpu", "goos", "goarch", "GOMAXPROCS"} {
+		if a, b := r.config[key], now.config[key]; a != "" && b != "" && a != b {
+			out = append(out, fmt.Sprintf("%s is %q and %q", key, a, b))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// lackingIn counts the cells that another run lacks.
+func (r *Run) lackingIn(other *Run) (n int) {
+	for _, c := range r.cells {
+		if other.byName[c.name] == nil {
+			n++
+		}
+	}
+	return n
+}
