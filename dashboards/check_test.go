@@ -22,9 +22,6 @@ func (d dashboard) check() (wrong []string) {
 			bad("variable %q: no unique name", v.Name)
 		}
 		names[v.Name] = true
-		if v.Multi && v.AllValue == "" {
-			bad("variable %s: All matches nothing", v.Name)
-		}
 	}
 	for _, a := range d.Annotations {
 		if a.Name == "" || a.Expr == "" || a.Step == "" {
@@ -112,7 +109,6 @@ func TestCheck(t *testing.T) {
 		{"uid", func(d *dashboard) { d.UID = "short" }, "a uid of 5 letters"},
 		{"title", func(d *dashboard) { d.Title = "" }, "no title"},
 		{"variable twice", func(d *dashboard) { d.Variables = append(d.Variables, d.Variables[1]) }, `variable "job"`},
-		{"All", func(d *dashboard) { d.Variables[1].AllValue = "" }, "All matches nothing"},
 		{"annotation", func(d *dashboard) { d.Annotations[0].Expr = "" }, `annotation "Marks"`},
 		{"empty row", func(d *dashboard) { d.Rows[1].Panels = nil }, `row "second"`},
 		{"panel twice", func(d *dashboard) { d.Rows[1].Panels[0].Title = "lines" }, `panel "lines": a second one`},

@@ -42,7 +42,7 @@ func cluster() dashboard {
 			lines("Watch errors by pod", "Watches that ended or were refused, per second. The series none stands for zero.", "count:errors/s", third,
 				one(orZero(sum(s.rate(metric.WatchErrors), by...), "pod"), pod)),
 			{
-				Kind: table, Title: "Each pod now", Unit: "none", Width: wide, Height: tall, Decimals: auto,
+				Kind: table, Title: "Each pod now", Unit: "none", Width: wide, Height: tall,
 				Description: "Present rates, queue depth and progress of each pod.",
 				Queries: []query{
 					{Expr: sum(released.rate(metric.Events), by...), Instant: true},

@@ -57,34 +57,26 @@ func compare() dashboard {
 	}
 	experiment := "{{storm}}, {{pipeline}} ({{source}}), {{delivery}} {{rate}}"
 	together := "{{storm}}, {{pipeline}} ({{source}}), {{delivery}}" // all paces
-	faster := func(p *panel) {
-		p.Thresholds = []threshold{{From: 0.95, Color: "blue"}, {From: 1.05, Color: fine}}
-		p.Kind, p.Calcs, p.FromZero = barGauge, nil, true
-		p.Queries[0].Instant = true
-	}
-	shorter := func(p *panel) {
-		p.Thresholds = []threshold{{From: 0.95, Color: "blue"}, {From: 1.05, Color: warn}}
-		p.Kind, p.Calcs, p.FromZero = barGauge, nil, true
-		p.Queries[0].Instant = true
-	}
+	more := coloured(threshold{0.95, "blue"}, threshold{1.05, fine})
+	longer := coloured(threshold{0.95, "blue"}, threshold{1.05, warn})
 	return page(compareUID, "watchlab / Compare variants",
 		"Two variants of a family side by side, and their ratios for equal deliveries.",
 		variables, base,
 		row{Title: "$left over $right", Panels: []panel{
 			lines("Throughput, $left over $right", "Ratio of the median events per second of finished cells: 2 is twice as many. One bar for each pair of cells that differ in the variant only. Blue bars (0.95 to 1.05) show no relevant difference; the run's report has the significance.", "none", third,
-				one(throughput, experiment), faster),
+				one(throughput, experiment), bars, more),
 			lines("Median latency, $left over $right", "Ratio of the median end-to-end latencies in the time range. Below 1 the left variant is faster.", "none", third,
-				one(observed(left, 0.5)+" / "+observed(right, 0.5), together), shorter),
+				one(observed(left, 0.5)+" / "+observed(right, 0.5), together), bars, longer),
 			lines("99th percentile, $left over $right", "Ratio of the 99th percentiles in the time range. Both are estimates within a bucket: ignore small differences.", "none", third,
-				one(observed(left, 0.99)+" / "+observed(right, 0.99), together), shorter),
+				one(observed(left, 0.99)+" / "+observed(right, 0.99), together), bars, longer),
 		}},
 		row{Title: "Side by side", Panels: sides},
 		row{Title: "All variants of the family", Panels: []panel{
 			lines("Throughput of finished cells", "Median events per second of finished cells. Do not compare bars of different deliveries.", eventsPerSecond, half,
-				[]query{{Expr: fmt.Sprintf("avg by (%s, variant) (last_over_time(%s[$__range]))", alike, base.of(metric.EventsPerSecond)), Legend: "{{variant}}, {{delivery}}, {{storm}}, {{pipeline}}, pace {{rate}}", Instant: true}},
-				func(p *panel) { p.Kind, p.Calcs = barGauge, nil }),
+				one(fmt.Sprintf("avg by (%s, variant) (last_over_time(%s[$__range]))", alike, base.of(metric.EventsPerSecond)), "{{variant}}, {{delivery}}, {{storm}}, {{pipeline}}, pace {{rate}}"),
+				bars),
 			{
-				Kind: table, Title: "Verdicts of cells", Unit: "none", Width: half, Height: tall, Decimals: 0,
+				Kind: table, Title: "Verdicts of cells", Unit: "none", Width: half, Height: tall,
 				Description: "Present verdict of each variant's cells, with its cause. Figures of invalid cells do not count.",
 				Queries:     []query{{Expr: maximum(base.of(metric.Verdict), "variant", "delivery", "pipeline", "storm", "status", "cause") + " == 1", Instant: true}},
 				Columns: []column{

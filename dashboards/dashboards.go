@@ -51,7 +51,7 @@ func all() []dashboard {
 
 // Files returns the generated files by their path below dashboards/.
 func Files() (map[string][]byte, error) {
-	files := map[string][]byte{"RUNBOOKS.md": runbooks(Rules())}
+	files := map[string][]byte{"RUNBOOKS.md": runbooks()}
 	for _, d := range all() {
 		b, err := d.encode()
 		if err != nil {
@@ -60,26 +60,20 @@ func Files() (map[string][]byte, error) {
 		files["json/"+d.UID+".json"] = b
 	}
 	var err error
-	files["rules/watchlab.rules.yaml"], err = encodeRules(Rules())
+	files["rules/watchlab.rules.yaml"], err = encodeRules()
 	return files, err
 }
 
 // page returns a dashboard with the pickers, links and annotations that all have.
 func page(uid, title, description string, variables []variable, scope selector, rows ...row) dashboard {
 	return dashboard{
-		UID:         uid,
-		Title:       title,
-		Description: description,
-		Tags:        []string{tag},
-		From:        "now-15m",
-		Refresh:     "5s",
+		UID: uid, Title: title, Description: description, From: "now-15m", Refresh: "5s",
 		Variables: append([]variable{
 			{Name: datasourceName, Label: "Data source"},
-			{Name: "job", Label: "job", Description: "The scrape job, or that of a push", Query: labelValues(metric.BuildInfo.Name, "job"), Multi: true, AllValue: ".+"},
-			{Name: "instance", Label: "instance", Description: "The process: host and port, or the pod", Query: labelValues(selector{}.among("job", "job").of(metric.BuildInfo), "instance"), Multi: true, AllValue: ".+"},
+			picker("job", "The scrape job, or that of a push", labelValues(metric.BuildInfo.Name, "job")),
+			picker("instance", "The process: host and port, or the pod", labelValues(selector{}.among("job", "job").of(metric.BuildInfo), "instance")),
 		}, variables...),
 		Annotations: annotations(scope),
-		Links:       []link{{Title: "watchlab", Tag: tag}},
 		Rows:        rows,
 	}
 }

@@ -49,16 +49,14 @@ func (d dashboard) encode() ([]byte, error) {
 	err := enc.Encode(constants("dashboard", object{
 		"annotations": object{"list": append([]object{constants("alerts", nil)}, each(d.Annotations, annotation.encode)...)},
 		"description": d.Description,
-		"links": each(d.Links, func(l link) object {
-			return constants("link", object{"tags": []string{l.Tag}, "title": l.Title})
-		}),
-		"panels":     d.place(),
-		"refresh":    d.Refresh,
-		"tags":       d.Tags,
-		"templating": object{"list": each(d.Variables, variable.encode)},
-		"time":       object{"from": d.From, "to": "now"},
-		"title":      d.Title,
-		"uid":        d.UID,
+		"links":       []object{constants("link", object{"tags": []string{tag}, "title": tag})},
+		"panels":      d.place(),
+		"refresh":     d.Refresh,
+		"tags":        []string{tag},
+		"templating":  object{"list": each(d.Variables, variable.encode)},
+		"time":        object{"from": d.From, "to": "now"},
+		"title":       d.Title,
+		"uid":         d.UID,
 	}))
 	return b.Bytes(), err
 }
@@ -118,7 +116,7 @@ func (v variable) encode() object {
 		"sort":        sort,
 	})
 	if v.Multi {
-		o["allValue"] = v.AllValue
+		o["allValue"] = ".+" // requires the label
 		o["current"] = object{"selected": true, "text": []string{"All"}, "value": []string{"$__all"}}
 	}
 	return o
@@ -193,9 +191,6 @@ func (p panel) fields() object {
 	o := constants("fields "+string(p.Kind), object{
 		"unit": p.Unit, "mappings": mappings, "thresholds": object{"mode": "absolute", "steps": steps},
 	})
-	if p.Decimals >= 0 {
-		o["decimals"] = p.Decimals
-	}
 	if p.FromZero && !p.Log {
 		o["min"] = 0
 	}

@@ -15,13 +15,13 @@ var update = flag.Bool("update", false, "write the generated files")
 func sound() dashboard {
 	queries := []query{{Expr: `sum(rate(x_total{job=~"$job"}[$__rate_interval])) > 0`, Legend: "{{job}}", Exemplars: true}}
 	drawn := func(k kind, title string, width int) panel {
-		return panel{Kind: k, Title: title, Description: "About " + title + ".", Unit: "s", Width: width, Height: 4, Queries: queries, Decimals: -1}
+		return panel{Kind: k, Title: title, Description: "About " + title + ".", Unit: "s", Width: width, Height: 4, Queries: queries}
 	}
 	lines, points := drawn(timeSeries, "lines", 16), drawn(timeSeries, "points", 12)
 	lines.Log, lines.FromZero, lines.Calcs, lines.Stacked = true, true, []string{"mean"}, true
 	lines.Thresholds = []threshold{{From: 1, Color: "orange"}, {From: 2, Color: "red"}}
 	lines.Link, lines.LinkTitle = "other-dashboard", "Other"
-	points.Points, points.FromZero, points.Decimals = true, true, 2
+	points.Points, points.FromZero = true, true
 	heat := drawn(heatmap, "heat", 12)
 	heat.Height = 6
 	heat.Queries = []query{{Expr: "sum(rate(h[1m]))"}, {Expr: "sum by (le) (rate(h_bucket[1m]))", Legend: "{{le}}", Rows: true}}
@@ -31,14 +31,13 @@ func sound() dashboard {
 	cells.Queries = []query{{Expr: "a", Instant: true}, {Expr: "b", Instant: true}}
 	cells.Columns = []column{{Field: "job", Name: "the job"}, {Field: "Value #A", Name: "a", Unit: "s", Decimals: 3}, {Field: "Value #B", Name: "b"}}
 	return dashboard{
-		UID: "a-dashboard", Title: "A dashboard", Description: "It has everything.", Tags: []string{"test"}, From: "now-5m", Refresh: "5s",
+		UID: "a-dashboard", Title: "A dashboard", Description: "It has everything.", From: "now-5m", Refresh: "5s",
 		Variables: []variable{
 			{Name: "datasource", Label: "Data source"},
-			{Name: "job", Label: "job", Query: "label_values(up, job)", Multi: true, AllValue: ".+"},
+			{Name: "job", Label: "job", Query: "label_values(up, job)", Multi: true},
 			{Name: "one", Label: "one", Query: "label_values(up, instance)", Descending: true},
 		},
 		Annotations: []annotation{{Name: "Marks", Color: "red", Expr: "x > 0", Title: "{{job}}", Text: "text", Step: "5s", Off: true}},
-		Links:       []link{{Title: "others", Tag: "test"}},
 		Rows: []row{
 			{Title: "first", Panels: []panel{lines, drawn(stat, "stat", 4), points, heat}},
 			{Title: "second", Panels: []panel{drawn(barGauge, "bars", 8), states, cells}},

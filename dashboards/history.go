@@ -31,25 +31,14 @@ func history() dashboard {
 		return at("new") + " / " + at("old")
 	}
 	p99 := s.equal("quantile", "0.99")
-	bar := func(warnFrom float64, better string) func(*panel) {
-		return func(p *panel) {
-			p.Kind, p.Calcs = barGauge, nil
-			p.Queries[0].Instant = true
-			if better == "more" {
-				p.Thresholds = []threshold{{From: -1, Color: alarm}, {From: warnFrom, Color: fine}}
-			} else {
-				p.Thresholds = []threshold{{From: warnFrom, Color: alarm}}
-			}
-		}
-	}
 	d := page(historyUID, "watchlab / Regression history",
 		"Medians of finished cells by commit. `watchlab compare` and `watchlab gate` test differences for significance.",
 		variables, s,
 		row{Title: "$new against $old", Panels: []panel{
 			lines("Throughput, $new over $old", "Ratio of the medians of finished cells; below 0.95 is red. Runs on shared machines differ: `watchlab gate` takes the noise into account.", "none", half,
-				one(ratio(metric.EventsPerSecond), name), bar(0.95, "more")),
+				one(ratio(metric.EventsPerSecond), name), bars, coloured(threshold{-1, alarm}, threshold{0.95, fine})),
 			lines("99th percentile, $new over $old", "Ratio of the 99th percentiles of finished cells over their rounds; above 1.05 is red.", "none", half,
-				one(ratio(metric.LatencyQuantile, "quantile", "0.99"), name), bar(1.05, "less")),
+				one(ratio(metric.LatencyQuantile, "quantile", "0.99"), name), bars, coloured(threshold{1.05, alarm})),
 		}},
 		row{Title: "Over time", Panels: []panel{
 			lines("Throughput by commit", "Median events per second of finished cells, at the time they finished.", eventsPerSecond, wide,
@@ -58,7 +47,7 @@ func history() dashboard {
 				one(maximum(p99.of(metric.LatencyQuantile), cellLabels...), name+" @ {{commit}}"), points, log),
 		}},
 		row{Title: "Figures", Panels: []panel{{
-			Kind: table, Title: "All commits", Unit: "none", Width: wide, Height: tall + 4, Decimals: auto,
+			Kind: table, Title: "All commits", Unit: "none", Width: wide, Height: tall + 4,
 			Description: "The latest figures of each cell and commit in the time range.",
 			Queries: []query{
 				{Expr: last(s, metric.EventsPerSecond, "commit, "+cellOf), Instant: true},
@@ -72,7 +61,6 @@ func history() dashboard {
 			},
 		}}},
 	)
-	d.From = "now-7d"
-	d.Refresh = "1m"
+	d.From, d.Refresh = "now-7d", "1m"
 	return d
 }

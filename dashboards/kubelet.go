@@ -9,10 +9,11 @@ import (
 // kubelet shows the kubelet's pod-config pipeline.
 func kubelet() dashboard {
 	s := ours().equal("pipeline", "kubelet").among("storm", "storm").among("variant", "variant")
+	series := ours().equal("pipeline", "kubelet").of(metric.Events)
 	variables := []variable{
 		pickRun(),
-		{Name: "storm", Label: "storm", Description: "The storm", Query: labelValues(ours().equal("pipeline", "kubelet").of(metric.Events), "storm"), Multi: true, AllValue: ".+"},
-		{Name: "variant", Label: "variant", Description: "The merge", Query: labelValues(ours().equal("pipeline", "kubelet").of(metric.Events), "variant"), Multi: true, AllValue: ".+"},
+		picker("storm", "The storm", labelValues(series, "storm")),
+		picker("variant", "The merge", labelValues(series, "variant")),
 	}
 	released, handled := s.equal("stage", metric.Released), s.equal("stage", metric.Handled)
 	boundary := func(b string) selector { return s.equal("boundary", b) }

@@ -342,14 +342,13 @@ func TestLinksLead(t *testing.T) {
 	if linked == 0 {
 		t.Error("no panel has a link")
 	}
-	for _, g := range dashboards.Rules() {
-		for _, a := range g.Alerts {
-			if !uids[a.Dashboard] {
-				t.Errorf("%s links to %q", a.Name, a.Dashboard)
-			}
-			if a.Summary == "" || a.Meaning == "" || len(a.Steps) == 0 || !slices.Contains([]string{"warning", "critical"}, a.Severity) {
-				t.Errorf("%s: no summary, meaning, steps or severity", a.Name)
-			}
+	_, alerts := dashboards.Rules()
+	for _, a := range alerts {
+		if !uids[a.Dashboard] {
+			t.Errorf("%s links to %q", a.Name, a.Dashboard)
+		}
+		if a.Summary == "" || a.Meaning == "" || len(a.Steps) == 0 || !slices.Contains([]string{"warning", "critical"}, a.Severity) {
+			t.Errorf("%s: no summary, meaning, steps or severity", a.Name)
 		}
 	}
 }
@@ -377,13 +376,12 @@ func TestMetricsAreShown(t *testing.T) {
 			read(a.Expr)
 		}
 	}
-	for _, g := range dashboards.Rules() {
-		for _, r := range g.Records {
-			read(r.Expr)
-		}
-		for _, a := range g.Alerts {
-			read(a.Expr)
-		}
+	records, alerts := dashboards.Rules()
+	for _, r := range records {
+		read(r.Expr)
+	}
+	for _, a := range alerts {
+		read(a.Expr)
 	}
 	exported := map[string]bool{}
 	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {

@@ -16,13 +16,11 @@ const pageColumns = 24
 // dashboard is a page.
 type dashboard struct {
 	UID, Title, Description string
-	Tags                    []string
 	From                    string // the start of the time range, e.g. now-15m
 	// Refresh is the interval of reloading, such as 5s.
 	Refresh     string
 	Variables   []variable
 	Annotations []annotation
-	Links       []link
 	Rows        []row
 }
 
@@ -31,9 +29,6 @@ type row struct {
 	Title  string
 	Panels []panel
 }
-
-// link leads to all dashboards with a tag. It keeps the time range and the variables.
-type link struct{ Title, Tag string }
 
 // annotation marks times in all time series of a dashboard.
 type annotation struct {
@@ -48,9 +43,7 @@ type annotation struct {
 // source.
 type variable struct {
 	Name, Label, Description, Query string
-	Multi                           bool // several values, or All as AllValue
-	// AllValue is the regular expression of All: .+ requires the label, .* does not.
-	AllValue string
+	Multi                           bool // several values, or All
 	// Descending lists the last value first and selects it.
 	Descending bool
 }
@@ -71,14 +64,12 @@ type panel struct {
 	Kind                     kind
 	Title, Description, Unit string
 	// Width in columns; Height in grid rows of about 30 pixels.
-	Width, Height int
-	Queries       []query
-	Thresholds    []threshold
-	Values        []value // of a state timeline
-	// Decimals is the number of shown decimals; negative leaves it to Grafana.
-	Decimals        int
-	Log, FromZero   bool // the axis
-	Stacked, Points bool // lines
+	Width, Height   int
+	Queries         []query
+	Thresholds      []threshold
+	Values          []value // of a state timeline
+	Log, FromZero   bool    // the axis
+	Stacked, Points bool    // lines
 	// Calcs are shown in the legend of each series: mean, max, lastNotNull.
 	Calcs           []string
 	Columns         []column // of a table
@@ -111,6 +102,5 @@ type value struct {
 // first of several queries, and "Value" for a single one.
 type column struct {
 	Field, Name, Unit string
-	// Decimals is the number of shown decimals; negative leaves it to Grafana.
-	Decimals int
+	Decimals          int
 }

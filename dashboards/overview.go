@@ -47,7 +47,7 @@ func overview() dashboard {
 			number("Rounds", "Counted rounds that finished in the time range.", "short",
 				query{Expr: "round(" + sum("increase("+s.named(metric.Rounds.Name)+"["+span+"])") + ")", Legend: "rounds"}),
 			{
-				Kind: stateTimeline, Title: "Phases", Unit: "none", Width: wide - 2*small, Height: tall, Decimals: auto,
+				Kind: stateTimeline, Title: "Phases", Unit: "none", Width: wide - 2*small, Height: tall,
 				Description: "The phase of each variant. The lab plays one variant at a time and shuffles the order each round; warm-ups do not count.",
 				Queries:     one(fmt.Sprintf("%s + 2 * %s", phase(metric.WarmUp), phase(metric.Measure)), variant),
 				Values:      []value{{Number: 0, Text: "idle", Color: "rgba(128, 128, 128, 0.15)"}, {Number: 1, Text: "warm-up", Color: "blue"}, {Number: 2, Text: "measure", Color: fine}},

@@ -26,16 +26,13 @@ const (
 // summary has the figures in the legend of a time series.
 var summary = []string{"mean", "max", "lastNotNull"}
 
-// auto leaves the number of decimals to Grafana.
-const auto = -1
-
 const eventsPerSecond = "count:events/s"
 
 // lines draws queries over time. Each change adjusts the panel.
 func lines(title, description, unit string, width int, queries []query, change ...func(*panel)) panel {
 	p := panel{
 		Kind: timeSeries, Title: title, Description: description, Unit: unit, Width: width, Height: tall,
-		Queries: queries, FromZero: true, Calcs: summary, Decimals: auto,
+		Queries: queries, FromZero: true, Calcs: summary,
 	}
 	for _, c := range change {
 		c(&p)
@@ -47,7 +44,7 @@ func lines(title, description, unit string, width int, queries []query, change .
 func number(title, description, unit string, q query, change ...func(*panel)) panel {
 	p := panel{
 		Kind: stat, Title: title, Description: description, Unit: unit, Width: small, Height: low,
-		Queries: []query{q}, Decimals: auto,
+		Queries: []query{q},
 	}
 	for _, c := range change {
 		c(&p)
@@ -58,7 +55,7 @@ func number(title, description, unit string, q query, change ...func(*panel)) pa
 // heatMap draws a histogram over time, native or classic.
 func heatMap(title, description, unit string, width int, s selector, m metric.Metric) panel {
 	return panel{
-		Kind: heatmap, Title: title, Description: description, Unit: unit, Width: width, Height: tall + 2, Decimals: auto,
+		Kind: heatmap, Title: title, Description: description, Unit: unit, Width: width, Height: tall + 2,
 		Queries: []query{
 			{Expr: s.cells(m), Exemplars: true},
 			{Expr: s.rows(m), Legend: "{{le}}", Rows: true, Exemplars: true},
@@ -70,17 +67,22 @@ func log(p *panel)     { p.Log = true }
 func stacked(p *panel) { p.Stacked = true }
 func points(p *panel)  { p.Points = true }
 
+// bars shows the last value of a single query as bars.
+func bars(p *panel) {
+	p.Kind, p.Calcs = barGauge, nil
+	p.Queries[0].Instant = true
+}
+
+// coloured sets colours from lower bounds.
+func coloured(steps ...threshold) func(*panel) { return func(p *panel) { p.Thresholds = steps } }
+
 // above colours values from the two bounds on.
 func above(warnAt, alarmAt float64) func(*panel) {
-	return func(p *panel) {
-		p.Thresholds = []threshold{{From: warnAt, Color: warn}, {From: alarmAt, Color: alarm}}
-	}
+	return coloured(threshold{warnAt, warn}, threshold{alarmAt, alarm})
 }
 
 // anyIsBad colours values other than zero.
-func anyIsBad(p *panel) {
-	p.Thresholds = []threshold{{From: 1e-9, Color: alarm}}
-}
+func anyIsBad(p *panel) { coloured(threshold{1e-9, alarm})(p) }
 
 // leads links to another dashboard.
 func leads(uid, title string) func(*panel) {

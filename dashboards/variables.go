@@ -8,26 +8,25 @@ import (
 // deliveries.
 var byVariant = []string{metric.Family, metric.Variant, metric.Delivery}
 
+// picker offers the values of a label. All means any value, but requires the label.
+func picker(name, description, query string) variable {
+	return variable{Name: name, Label: name, Description: description, Query: query, Multi: true}
+}
+
 // Pickers of a run's labels. Each offers the values that the previous pickers leave.
 
 func pickRun() variable {
-	return variable{Name: "run", Label: "run", Description: "The name of a run", Query: labelValues(process().of(metric.Phase), "run"), Multi: true, AllValue: ".+", Descending: true}
+	v := picker("run", "The name of a run", labelValues(process().of(metric.Phase), "run"))
+	v.Descending = true
+	return v
 }
 
 func pickPipeline() variable {
-	return variable{Name: "pipeline", Label: "pipeline", Description: "queue: the queue alone; informer: client-go's controller; kubelet: sources, merge and sync loop", Query: labelValues(ours().of(metric.Events), "pipeline"), Multi: true, AllValue: ".+"}
+	return picker("pipeline", "queue: the queue alone; informer: client-go's controller; kubelet: sources, merge and sync loop", labelValues(ours().of(metric.Events), "pipeline"))
 }
 
 func pickStorm() variable {
-	return variable{Name: "storm", Label: "storm", Description: "The storm", Query: labelValues(ours().of(metric.Events), "storm"), Multi: true, AllValue: ".+"}
-}
-
-func pickFamily() variable {
-	return variable{Name: "family", Label: "family", Description: "The swappable stage: deltafifo, queue or merge", Query: labelValues(ours().of(metric.Events), "family"), Multi: true, AllValue: ".+"}
-}
-
-func pickVariant() variable {
-	return variable{Name: "variant", Label: "variant", Description: "The implementation of the family", Query: labelValues(ours().among("family", "family").of(metric.Events), "variant"), Multi: true, AllValue: ".+"}
+	return picker("storm", "The storm", labelValues(ours().of(metric.Events), "storm"))
 }
 
 // played selects by the pickers of most dashboards.
@@ -36,7 +35,11 @@ func played() selector {
 }
 
 func playedPickers() []variable {
-	return []variable{pickRun(), pickPipeline(), pickStorm(), pickFamily(), pickVariant()}
+	return []variable{
+		pickRun(), pickPipeline(), pickStorm(),
+		picker("family", "The swappable stage: deltafifo, queue or merge", labelValues(ours().of(metric.Events), "family")),
+		picker("variant", "The implementation of the family", labelValues(ours().among("family", "family").of(metric.Events), "variant")),
+	}
 }
 
 // annotations of all dashboards.
