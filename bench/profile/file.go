@@ -3,55 +3,37 @@ package profile
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/pprof/profile"
 )
 
-// inMemory returns a taking whose profile is in p after stop.
-func inMemory(k Kind, p **profile.Profile, stop func() error) taking {
-	return taking{
-		kind: k, stop: stop,
-		write: func(path string, played play) error {
-			whole, err := addTo(path, k, *p, played)
-			if err != nil {
-				return err
-			}
-			if ofMoment(k) {
-				played.n = 1
-			}
-			whole.Comments = []string{cellComment + played.cell, playsComment + strconv.Itoa(played.n)}
-			return writeFile(path, whole)
-		},
-		discard: func() error { return nil },
-	}
-}
-
 // ofMoment reports whether the kind shows one moment instead of a sum over time.
 func ofMoment(k Kind) bool { return k == Heap || k == Goroutine }
 
-// addTo adds p to the file of the earlier plays.
-func addTo(path string, k Kind, p *profile.Profile, played play) (*profile.Profile, error) {
-	if played.n == 1 {
-		return p, nil
+// save writes a profile, together with that of the earlier plays.
+func save(path string, k Kind, p *profile.Profile, cell string, play int) error {
+	if play > 1 {
+		before, err := Read(path)
+		if err != nil {
+			return err
+		}
+		if !ofMoment(k) {
+			if p, err = profile.Merge([]*profile.Profile{before.profile, p}); err != nil {
+				return err
+			}
+		} else if weight(before.profile) > weight(p) {
+			p = before.profile
+		}
 	}
-	before, err := Read(path)
-	if err != nil {
-		return nil, err
+	if ofMoment(k) {
+		play = 1
 	}
-	if !ofMoment(k) {
-		return profile.Merge([]*profile.Profile{before.profile, p})
-	}
-	last := len(p.SampleType) - 1
-	if weigh(before.profile, last) > weigh(p, last) {
-		return before.profile, nil
-	}
-	return p, nil
+	p.Comments = []string{cellComment + cell, playsComment + strconv.Itoa(play)}
+	return writeFile(path, p)
 }
 
 // The prefixes of a file's comments. The cell's name and the number of plays follow
@@ -148,15 +130,9 @@ func (s *Source) WritePerEvent(path string) error {
 				ratios[i] = 1
 			}
 		}
-		// ScaleN truncates fractions.
-		for _, sample := range p.Sample {
-			for i, ratio := range ratios {
-				sample.Value[i] = int64(math.Round(float64(sample.Value[i]) * ratio))
-			}
+		if err := p.ScaleN(ratios); err != nil { // It also drops the empty samples.
+			return err
 		}
-		p.Sample = slices.DeleteFunc(p.Sample, func(sample *profile.Sample) bool {
-			return !slices.ContainsFunc(sample.Value, func(v int64) bool { return v != 0 })
-		})
 		// The duration does not apply to the scaled values.
 		p.DurationNanos = 0
 		p.Comments = append(p.Comments, fmt.Sprintf("watchlab: values are per %d events", PerEvents))

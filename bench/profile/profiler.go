@@ -1,15 +1,24 @@
+// Package profile takes pprof profiles of cells, labels them by stage, and compares
+// them.
+//
+//  1. [With] labels a workload's goroutines with family, variant and storm; [Do] and
+//     [Switch] add the stage. Without a profiler, labels cost almost nothing.
+//  2. A [Profiler] starts the requested kinds. After the cell it writes one file per
+//     kind. Profiling disturbs, so a profiled round yields no figures.
+//  3. [Read] reads a file, and [Compare] makes a table of one file or of two.
+//  4. [Source.WritePerEvent] writes a profile whose values are per event, so that
+//     go tool pprof -diff_base can subtract runs of different lengths.
+//
+// Files have pprof's format; execution traces are for go tool trace. Only CPU and
+// goroutine profiles have labels: the runtime records none for memory and locks.
 package profile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/pprof"
-	"runtime/trace"
 	"slices"
 
 	"github.com/google/pprof/profile"
@@ -33,22 +42,12 @@ func NewProfiler(results string, kinds []Kind) *Profiler {
 	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds), plays: map[string]int{}}
 }
 
-// blockRate is the waiting time per sample, in nanoseconds.
-const blockRate = 10_000
-
-// taking is a running profile of one kind. stop ends it; then write saves it or discard
-// drops it.
-type taking struct {
-	kind    Kind
-	stop    func() error
-	write   func(path string, of play) error
-	discard func() error
-}
-
-// play identifies one profiled play of a cell.
-type play struct {
-	cell string
-	n    int // from 1
+// running is a running profile of one kind. stop ends it and returns the profile; an
+// execution trace is in its hidden file instead.
+type running struct {
+	kind Kind
+	path string
+	stop func() (*profile.Profile, error)
 }
 
 // Start begins to profile a cell. A file sums up all plays of its cell. Heap and
@@ -68,47 +67,48 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s: %w", cell, err)
 	}
-	var running []taking
+	var started []running
 	for _, k := range p.order(cell) {
-		t, err := p.begin(k, cell)
-		if err != nil {
+		r := running{kind: k, path: filepath.Join(p.dir, k.FileName(cell))}
+		if r.stop, err = begin(k, r.path); err != nil {
 			err = fmt.Errorf("%s, %s profile: %w", cell, k, err)
-			for _, t := range slices.Backward(running) {
-				err = errors.Join(err, t.stop(), t.discard())
+			for _, r := range slices.Backward(started) {
+				_, stopErr := r.stop()
+				err = errors.Join(err, stopErr, os.RemoveAll(hidden(r.path)))
 			}
 			return nil, err
 		}
-		running = append(running, t)
+		started = append(started, r)
 	}
 	p.busy = true
 	return func() error {
 		p.busy = false
-		return p.finish(cell, running)
+		p.plays[cell]++
+		return finish(cell, p.plays[cell], started)
 	}, nil
 }
 
-// finish stops all profiles, the last started first. Then it writes the files.
-func (p *Profiler) finish(cell string, running []taking) error {
-	var all error
-	failed := func(t taking, err error) bool {
-		if err != nil {
-			all = errors.Join(all, fmt.Errorf("%s, %s profile: %w", cell, t.kind, err))
+// finish stops all profiles, the last started first. Then it writes the files. play
+// counts from 1.
+func finish(cell string, play int, started []running) error {
+	taken, errs := make([]*profile.Profile, len(started)), make([]error, len(started))
+	for i, r := range slices.Backward(started) {
+		taken[i], errs[i] = r.stop()
+	}
+	for i, r := range started {
+		switch {
+		case errs[i] != nil:
+			errs[i] = errors.Join(errs[i], os.RemoveAll(hidden(r.path)))
+		case r.kind == Trace:
+			errs[i] = os.Rename(hidden(r.path), r.path)
+		default:
+			errs[i] = save(r.path, r.kind, taken[i], cell, play)
 		}
-		return err != nil
-	}
-	var whole []taking
-	for _, t := range slices.Backward(running) {
-		if failed(t, t.stop()) {
-			failed(t, t.discard())
-			continue
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("%s, %s profile: %w", cell, r.kind, errs[i])
 		}
-		whole = append(whole, t)
 	}
-	p.plays[cell]++
-	for _, t := range whole {
-		failed(t, t.write(filepath.Join(p.dir, t.kind.FileName(cell)), play{cell, p.plays[cell]}))
-	}
-	return all
+	return errors.Join(errs...)
 }
 
 // order returns the kinds in the order of their start. Profiles with a snapshot at the
@@ -121,61 +121,4 @@ func (p *Profiler) order(cell string) []Kind {
 	rank := map[Kind]int{Trace: 1, CPU: 2}
 	slices.SortStableFunc(kinds, func(a, b Kind) int { return rank[a] - rank[b] })
 	return kinds
-}
-
-// begin starts the profile of one kind.
-func (p *Profiler) begin(k Kind, cell string) (taking, error) {
-	switch k {
-	case CPU:
-		return beginCPU()
-	case Trace:
-		return beginTrace(filepath.Join(p.dir, k.FileName(cell)))
-	case Heap:
-		return atHeight(k, new(heap)), nil
-	case Goroutine:
-		return atHeight(k, goroutines{}), nil
-	case Allocs:
-		return between(k, func() func() { return func() {} })
-	case Mutex:
-		return between(k, func() func() {
-			before := runtime.SetMutexProfileFraction(1)
-			return func() { runtime.SetMutexProfileFraction(before) }
-		})
-	case Block:
-		return between(k, func() func() {
-			runtime.SetBlockProfileRate(blockRate)
-			return func() { runtime.SetBlockProfileRate(0) }
-		})
-	}
-	return taking{}, fmt.Errorf("%w %q", ErrKind, k)
-}
-
-func beginCPU() (taking, error) {
-	var buf bytes.Buffer
-	if err := pprof.StartCPUProfile(&buf); err != nil {
-		return taking{}, fmt.Errorf("%w: %w", ErrBusy, err)
-	}
-	var kept *profile.Profile
-	return inMemory(CPU, &kept, func() (err error) {
-		pprof.StopCPUProfile()
-		kept, err = profile.Parse(&buf)
-		return err
-	}), nil
-}
-
-// beginTrace writes directly into a hidden file: a trace does not fit in memory.
-func beginTrace(path string) (taking, error) {
-	file, err := os.Create(hidden(path))
-	if err != nil {
-		return taking{}, err
-	}
-	if err := trace.Start(file); err != nil {
-		return taking{}, errors.Join(fmt.Errorf("%w: %w", ErrBusy, err), file.Close(), os.Remove(file.Name()))
-	}
-	return taking{
-		kind:    Trace,
-		stop:    func() error { trace.Stop(); return file.Close() },
-		write:   func(path string, _ play) error { return os.Rename(file.Name(), path) },
-		discard: func() error { return os.Remove(file.Name()) },
-	}, nil
 }

@@ -49,20 +49,13 @@ type side struct {
 // [ErrLabel].
 func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 	p := s.profile
-	value := o.Value
-	if value == "" {
-		value = p.DefaultSampleType
-	}
-	at := len(p.SampleType) - 1
-	if value != "" {
-		at = typeIndex(p, value)
-	}
-	if at < 0 {
+	at, err := p.SampleIndexByName(o.Value)
+	if err != nil {
 		var have []string
 		for _, t := range p.SampleType {
 			have = append(have, t.Type)
 		}
-		return nil, fmt.Errorf("%s: %w %q (have %s)", s.Name, ErrValue, value, strings.Join(have, ", "))
+		return nil, fmt.Errorf("%s: %w %q (have %s)", s.Name, ErrValue, o.Value, strings.Join(have, ", "))
 	}
 	out := &side{source: s, at: at, kind: p.SampleType[at], perEvent: perEvent}
 	if t := p.PeriodType; t != nil && p.Period > 1 && t.Unit == out.kind.Unit {
