@@ -8,19 +8,16 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -81,6 +78,24 @@ type ControlPlane struct {
 	mu sync.Mutex
 	// processes are in the order of their first start. Guarded by mu.
 	processes []*process
+}
+
+// process is a started component.
+type process struct {
+	*programs.Process
+	name   Component
+	killed bool // by Kill; guarded by ControlPlane.mu
+}
+
+// tailSize is the kept output of a component, in bytes.
+const tailSize = 8 << 10
+
+// start starts a component with the folder as its working directory.
+func (c *ControlPlane) start(name Component, program string, args []string) (*process, error) {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = c.dir
+	p, err := programs.Run(cmd, tailSize)
+	return &process{Process: p, name: name}, err
 }
 
 // Start starts a control plane and returns when it is ready. It listens on free ports
@@ -145,7 +160,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := start(dir, name, program, args[name])
+		p, err := c.start(name, program, args[name])
 		if err != nil {
 			return nil, err
 		}
@@ -215,7 +230,7 @@ func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 func (c *ControlPlane) APIServerPID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.processes[c.find(APIServer)].cmd.Process.Pid
+	return c.processes[c.find(APIServer)].Process.Process.Pid
 }
 
 // credentials writes the API server's certificate, the signing key of service account
@@ -281,7 +296,7 @@ func (c *ControlPlane) Stop() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, p := range slices.Backward(c.processes) {
-			p.stop()
+			p.End(syscall.SIGTERM, stopTime)
 		}
 		c.stopErr = os.RemoveAll(c.dir)
 	})
@@ -295,9 +310,9 @@ func (c *ControlPlane) Ended() error {
 	defer c.mu.Unlock()
 	for _, p := range c.processes {
 		select {
-		case <-p.ended:
+		case <-p.Done:
 			if !p.killed {
-				return fmt.Errorf("controlplane: %s: %v:\n%s", p.name, p.cmd.ProcessState, p.log)
+				return fmt.Errorf("controlplane: %s: %v:\n%s", p.name, p.ProcessState, p.Output)
 			}
 		default:
 		}
@@ -322,10 +337,10 @@ func (c *ControlPlane) Kill(names ...Component) error {
 		}
 		p := c.processes[i]
 		p.killed = true
-		if err := p.cmd.Process.Kill(); err != nil {
-			return fmt.Errorf("controlplane: %s: %w:\n%s", name, err, p.log)
+		if err := p.Process.Process.Kill(); err != nil {
+			return fmt.Errorf("controlplane: %s: %w:\n%s", name, err, p.Output)
 		}
-		<-p.ended
+		<-p.Done
 	}
 	return nil
 }
@@ -352,75 +367,10 @@ func (c *ControlPlane) restart(name Component) error {
 	if i < 0 || !c.processes[i].killed {
 		return fmt.Errorf("%w: %s was not killed", ErrComponent, name)
 	}
-	p, err := start(c.dir, name, c.processes[i].cmd.Path, c.processes[i].cmd.Args[1:])
+	p, err := c.start(name, c.processes[i].Path, c.processes[i].Args[1:])
 	if err != nil {
 		return fmt.Errorf("controlplane: %w", err)
 	}
 	c.processes[i] = p
 	return nil
-}
-
-// process is a started component.
-type process struct {
-	name   Component
-	cmd    *exec.Cmd
-	log    *tail
-	ended  chan struct{} // closed when the program has ended
-	killed bool          // by Kill; guarded by ControlPlane.mu
-}
-
-// start starts a program in a folder. The kernel kills the program when this process
-// ends.
-func start(dir string, name Component, program string, args []string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(program, args...), log: new(tail), ended: make(chan struct{})}
-	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = programs.EndsWithParent()
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = p.cmd.Wait() // ProcessState has the exit code.
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // The process may have ended.
-	select {
-	case <-p.ended:
-	case <-time.After(stopTime):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-}
-
-// tail keeps the last tailSize bytes of a program's output.
-type tail struct {
-	mu   sync.Mutex
-	text []byte // guarded by mu
-}
-
-var _ io.Writer = (*tail)(nil)
-
-// tailSize is in bytes.
-const tailSize = 8 << 10
-
-// Write implements [io.Writer]. It never fails.
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if extra := len(t.text) - tailSize; extra > 0 {
-		t.text = bytes.Clone(t.text[extra:])
-	}
-	return len(b), nil
-}
-
-// String returns the kept output without surrounding space.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
 }

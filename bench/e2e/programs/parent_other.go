@@ -4,5 +4,5 @@ package programs
 
 import "syscall"
 
-// EndsWithParent returns nil: only Linux has Pdeathsig.
-func EndsWithParent() *syscall.SysProcAttr { return nil }
+// endsWithParent returns nil: only Linux has Pdeathsig.
+func endsWithParent() *syscall.SysProcAttr { return nil }

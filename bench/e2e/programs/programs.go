@@ -3,7 +3,7 @@
 //   - [Path] and [Pinned] return a program that scripts/tools pins.
 //   - [Watchlab] returns the watchlab command.
 //   - [Installed] returns a program in $PATH.
-//   - [Start] runs a program during a test.
+//   - [Start] runs a program during a test, [Run] at any time.
 package programs
 
 import (
@@ -123,16 +123,45 @@ func Watchlab(t testing.TB) string {
 	return path
 }
 
-// Process is a program that runs during a test.
+// Process is a running program.
 type Process struct {
 	*exec.Cmd
 	// Output holds stdout and stderr.
 	Output *Buffer
-	// codes are the allowed exit codes.
-	codes []int
-	// ended is closed when the program has ended.
-	ended chan struct{}
+	// Done is closed when the program has ended. ProcessState then has the exit code.
+	Done <-chan struct{}
+
+	codes []int // the allowed exit codes of Stop
 	stop  sync.Once
+}
+
+// Run starts a program. The kernel kills it when this process ends. Output keeps the
+// last bytes, or all if last is 0.
+func Run(cmd *exec.Cmd, last int) (*Process, error) {
+	done := make(chan struct{})
+	p := &Process{Cmd: cmd, Output: &Buffer{last: last}, Done: done}
+	cmd.Stdout, cmd.Stderr = p.Output, p.Output
+	cmd.SysProcAttr = endsWithParent()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(done)
+		_ = cmd.Wait() // ProcessState has the exit code.
+	}()
+	return p, nil
+}
+
+// End sends a signal and waits for the end of the program; after the limit it kills the
+// program.
+func (p *Process) End(signal os.Signal, limit time.Duration) {
+	_ = p.Process.Signal(signal) // The program may have ended.
+	select {
+	case <-p.Done:
+	case <-time.After(limit):
+		_ = p.Process.Kill()
+		<-p.Done
+	}
 }
 
 // Start starts a program and stops it when the test ends. The exit code after an
@@ -142,16 +171,11 @@ func Start(t testing.TB, cmd *exec.Cmd, codes ...int) *Process {
 	if len(codes) == 0 {
 		codes = []int{0}
 	}
-	p := &Process{Cmd: cmd, Output: new(Buffer), codes: codes, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = p.Output, p.Output
-	cmd.SysProcAttr = EndsWithParent()
-	if err := cmd.Start(); err != nil {
+	p, err := Run(cmd, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(p.ended)
-		_ = cmd.Wait() // Stop and Ready read the exit code.
-	}()
+	p.codes = codes
 	t.Cleanup(func() { p.Stop(t) })
 	return p
 }
@@ -160,13 +184,7 @@ func Start(t testing.TB, cmd *exec.Cmd, codes ...int) *Process {
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	p.stop.Do(func() {
-		_ = p.Process.Signal(os.Interrupt) // The program may have ended.
-		select {
-		case <-p.ended:
-		case <-time.After(Patience):
-			_ = p.Process.Kill()
-			<-p.ended
-		}
+		p.End(os.Interrupt, Patience)
 		if !slices.Contains(p.codes, p.ProcessState.ExitCode()) {
 			t.Errorf("%s: %v, want exit code %v\n%s", p, p.ProcessState, p.codes, p.Output)
 		} else if t.Failed() {
@@ -181,7 +199,7 @@ func (p *Process) Ready(t testing.TB, check func() error) {
 	t.Helper()
 	Eventually(t, p.Path+" is ready", func() error {
 		select {
-		case <-p.ended:
+		case <-p.Done:
 			t.Fatalf("%s: %v\n%s", p, p.ProcessState, p.Output)
 		default:
 		}
@@ -226,20 +244,26 @@ func Address(t testing.TB) string {
 
 // Buffer collects the output of a running program. It is safe for concurrent use.
 type Buffer struct {
+	last int // size limit: the last bytes are kept; 0 for none
+
 	mu sync.Mutex
-	b  bytes.Buffer
+	b  []byte // guarded by mu
 }
 
 // Write implements [io.Writer]. It never fails.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.Write(p)
+	b.b = append(b.b, p...)
+	if extra := len(b.b) - b.last; b.last > 0 && extra > 0 {
+		b.b = bytes.Clone(b.b[extra:])
+	}
+	return len(p), nil
 }
 
-// String returns the output so far.
+// String returns the kept output.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.String()
+	return string(b.b)
 }
