@@ -34,12 +34,14 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 # sync. The command is not among them: its tests play whole runs through those that are.
 RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
 	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e))))
-PLAIN = $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(GO) list ./...))
+# LONG are those of them that skip long plays of one goroutine with -short.
+LONG  = $(sort $(dir $(shell grep -l 'testing.Short()' $(addsuffix /*_test.go,$(RACE)) 2>/dev/null)))
+PLAIN = $(LONG) $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(GO) list ./...))
 
 test: ## Vet and test; with the race detector where goroutines meet
 	$(GO) vet ./...
-	$(GO) test -race -timeout 20m $(RACE)
-	$(GO) test $(PLAIN)
+	$(GO) test -race -short -timeout 20m $(RACE)
+	$(GO) test -timeout 20m $(PLAIN)
 	cd scripts/tools && $(GO) test ./image
 
 mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)

@@ -33,7 +33,7 @@ const maxEvents = 600
 // equal. Lists and incremental updates must give the same state.
 func TestRecordedStreams(t *testing.T) {
 	names := []string{"recorded-nodeloss", "recorded-gang"}
-	if raced {
+	if testing.Short() {
 		names = names[:1]
 	}
 	for _, name := range names {

@@ -230,7 +230,7 @@ func TestTraceDamaged(t *testing.T) {
 	file := encodeFrames(t, frames, 2)
 	ends := blockEnds(t, file)
 	step := 1
-	if raced {
+	if testing.Short() {
 		step = 7
 	}
 	damage := map[string]func(i int) []byte{

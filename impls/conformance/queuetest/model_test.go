@@ -42,8 +42,8 @@ func TestModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, s := range setups {
-				if raced && deltas(s) && ours(s) && rand.IntN(4) > 0 {
-					continue // There are many, and the race detector is slow.
+				if testing.Short() && deltas(s) && ours(s) && rand.IntN(4) > 0 {
+					continue // There are many, and make test plays them with the race detector too.
 				}
 				t.Run(fmt.Sprintf("family=%s/impl=%s/%v", family, v.Name, s), func(t *testing.T) {
 					rapid.Check(t, func(t *rapid.T) { testModel(t, s) })
@@ -189,15 +189,13 @@ func fuzz(t *testing.T, data []byte, kinds []kind, objects bool) {
 	}
 }
 
-// TestMillionOperations plays a million random operations through every variant,
-// in runs with options of their own; with the race detector, which finds little
-// where one goroutine plays, some of them.
+// TestMillionOperations plays 200,000 random operations through each variant of a
+// family, a million in all, in runs with options of their own.
 func TestMillionOperations(t *testing.T) {
-	const runs = 20
-	total := 1_000_000
-	if raced {
-		total /= 40
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
 	}
+	const runs, total = 20, 200_000
 	for family, variants := range families() {
 		for run := range runs {
 			t.Run(fmt.Sprintf("family=%s/run=%d", family, run), func(t *testing.T) {
@@ -220,21 +218,18 @@ func TestMillionOperations(t *testing.T) {
 }
 
 // TestRecordedStreams plays what a real control plane sent, with pops, relists
-// and resyncs in between; with the race detector the beginning of it.
+// and resyncs in between.
 func TestRecordedStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
+	}
 	kinds := map[watch.EventType]kind{watch.Added: add, watch.Modified: update, watch.Deleted: del}
 	for _, name := range trace.Names() {
-		if raced && name == "recorded-rollout" {
-			continue // Decoding alone takes a minute.
-		}
 		recorded, err := trace.Load(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		events := recorded.Events
-		if raced {
-			events = events[:min(len(events), recorded.Initial+2000)]
-		}
 		for family, variants := range families() {
 			t.Run(name+"/family="+family, func(t *testing.T) {
 				seed := rand.Uint64()

@@ -64,7 +64,7 @@ func frames(t testing.TB, path string, most int) []trace.Frame {
 		if count[fr.Resource]++; count[fr.Resource] <= most {
 			out = append(out, fr)
 		}
-		if raced && fr.Line > 40*most {
+		if testing.Short() && fr.Line > 40*most {
 			return out // reading the rest is too slow
 		}
 	}
@@ -87,7 +87,7 @@ func recordings(t testing.TB) []string {
 
 // perResource returns the number of frames to check per resource.
 func perResource() int {
-	if raced || testing.Short() {
+	if testing.Short() {
 		return 8
 	}
 	return 200
@@ -668,7 +668,7 @@ func units(s string) []unit { return appendUnits(nil, []byte(s)) }
 func TestWordsAreUnique(t *testing.T) {
 	w := newPseudonyms(testKey)
 	for _, shape := range []string{"d", "l", "u", "dd", "ld", "ul", "dld", "2", "lll"} {
-		if shape == "lll" && raced {
+		if shape == "lll" && testing.Short() {
 			continue
 		}
 		all := []string{""}
