@@ -301,6 +301,9 @@ func TestInformerSeesEverything(t *testing.T) {
 			each(t, func(t *testing.T, name string) { seesEverything(t, name, st) })
 		})
 	}
+	if testing.Short() {
+		return
+	}
 	// The whole recording, with the current defaults of informers.
 	for _, name := range source.Names() {
 		t.Run("storm=nodeloss/source="+name, func(t *testing.T) { seesEverything(t, name, load(t)) })

@@ -19,6 +19,9 @@ func TestPingPong(t *testing.T) {
 		if s.capacity < 2 {
 			rounds = 100_000
 		}
+		if testing.Short() {
+			rounds /= 10
+		}
 		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
 		receive := func(q ring.Queue[int], want int) error {
 			if err := q.Wait(ctx); err != nil {
