@@ -35,7 +35,7 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
 	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e))))
 # LONG are those of them that -short shortens: long plays of one goroutine, and the
-# settings of GOMAXPROCS in the conformance suites.
+# sequential checks of the conformance suites.
 LONG  = $(sort $(dir $(shell grep -lE 'testing\.Short\(\)|(queue|merge)test\.Run' $(addsuffix /*_test.go,$(RACE)) 2>/dev/null)))
 PLAIN = $(LONG) $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(GO) list ./...))
 

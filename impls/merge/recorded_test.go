@@ -24,17 +24,14 @@ import (
 // recordedSources share the pods of a recording.
 var recordedSources = []string{merge.APISource, merge.FileSource, merge.HTTPSource}
 
-// maxEvents is the maximum number of events per recording.
-const maxEvents = 600
-
 // TestRecordedStreams runs recordings of a real control plane through every
 // variant, with several concurrent sources. Each source must send the
 // notifications of the reference in the same order, and the final state must be
 // equal. Lists and incremental updates must give the same state.
 func TestRecordedStreams(t *testing.T) {
-	names := []string{"recorded-nodeloss", "recorded-gang"}
+	names, maxEvents := []string{"recorded-nodeloss", "recorded-gang"}, 600
 	if testing.Short() {
-		names = names[:1]
+		names, maxEvents = names[:1], 150
 	}
 	for _, name := range names {
 		recording, err := trace.Load(name)
