@@ -16,9 +16,7 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
 	"watchlab/impls"
-	"watchlab/impls/conformance/mergetest"
 	"watchlab/impls/deltafifo"
-	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -94,10 +92,6 @@ func BenchmarkMerge(b *testing.B) {
 func BenchmarkKubelet(b *testing.B) {
 	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.KubeletPipeline}))
 }
-
-// BenchmarkMergeSet measures a SET of all pods; see [mergetest.Benchmark]. The real
-// kubelet is measured by the same code in bench/kubelet.
-func BenchmarkMergeSet(b *testing.B) { mergetest.Benchmark(b, merge.Variants()) }
 
 // BenchmarkAddLatency measures the waiting time of producers at 20,000 events/s, with a
 // handler that manages half of that. released-to-enqueued is the duration of the call;

@@ -45,14 +45,6 @@ func Variant() merge.Variant {
 	}
 }
 
-// modes maps the modes of the contract to kubelet's. The default is Incremental.
-var modes = map[merge.Mode]config.PodConfigNotificationMode{
-	"":                       config.PodConfigNotificationIncremental,
-	merge.Incremental:        config.PodConfigNotificationIncremental,
-	merge.SnapshotAndUpdates: config.PodConfigNotificationSnapshotAndUpdates,
-	merge.Snapshot:           config.PodConfigNotificationSnapshot,
-}
-
 // adapter gives PodConfig the contract's types.
 //
 // Cost: one goroutine per source and one for the output copy updates between kubelet's
@@ -97,11 +89,6 @@ type adapter struct {
 }
 
 func newAdapter(opts merge.Options) (merge.Merger, error) {
-	mode, ok := modes[opts.Mode]
-	if !ok {
-		return nil, fmt.Errorf("%w: Mode %q (allowed: %s, %s, %s)",
-			impls.ErrOptions, opts.Mode, merge.Incremental, merge.SnapshotAndUpdates, merge.Snapshot)
-	}
 	if opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity {
 		return nil, fmt.Errorf("%w: Capacity %d: upstream's channel has %d (allowed: 0, %d)",
 			impls.ErrOptions, opts.Capacity, merge.DefaultCapacity, merge.DefaultCapacity)
@@ -115,7 +102,7 @@ func newAdapter(opts merge.Options) (merge.Merger, error) {
 			impls.ErrOptions, opts.Trust, merge.TrustVersions)
 	}
 	a := &adapter{
-		config:   config.NewPodConfig(mode, recorder{to: opts.Recorder}, observer{}),
+		config:   config.NewPodConfig(config.PodConfigNotificationIncremental, recorder{to: opts.Recorder}, observer{}),
 		rejected: opts.Rejected,
 		out:      make(chan merge.PodUpdate),
 		upstream: make(map[string]chan<- any),

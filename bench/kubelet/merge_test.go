@@ -9,7 +9,6 @@ import (
 
 	"watchlab/bench/kubelet"
 	"watchlab/impls/conformance/mergetest"
-	"watchlab/impls/merge"
 )
 
 func TestMain(m *testing.M) {
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	suite := mergetest.Suite{WritesReceived: true, FixedCapacity: true, OwnedOnly: true}
+	suite := mergetest.Suite{WritesReceived: true, FixedCapacity: true}
 	suite.Run(t, kubelet.Variant())
 }
 
@@ -27,10 +26,4 @@ func TestConformance(t *testing.T) {
 // variant.
 func TestDifferential(t *testing.T) {
 	mergetest.Compare(t, kubelet.Variant(), mergetest.Others(kubelet.Name)...)
-}
-
-// BenchmarkMergeSet runs the root module's benchmark of that name for all variants and
-// the real kubelet.
-func BenchmarkMergeSet(b *testing.B) {
-	mergetest.Benchmark(b, merge.Variants())
 }

@@ -1,9 +1,9 @@
 package merge
 
 import (
+	"maps"
+	"slices"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // firstSeenFormat is the layout in which kubelet writes config.seen: RFC 3339
@@ -17,34 +17,14 @@ const (
 	duplicateFormat = "Error validating pod %s from %s due to duplicate pod name %q, ignoring"
 )
 
-// recordDuplicates records an event for each dropped pod.
-func recordDuplicates(recorder EventRecorder, source string, pods []*v1.Pod) {
-	if recorder == nil {
-		return
-	}
-	for _, pod := range pods {
-		desc := pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
-		recorder.Eventf(pod, v1.EventTypeWarning, duplicateReason, duplicateFormat, desc, source, pod.Name)
-	}
-}
-
 // localAnnotations are kubelet's own.
 var localAnnotations = [...]string{ConfigSourceAnnotation, ConfigMirrorAnnotation, ConfigFirstSeenAnnotation}
-
-func isLocalAnnotation(key string) bool {
-	switch key {
-	case ConfigSourceAnnotation, ConfigMirrorAnnotation, ConfigFirstSeenAnnotation:
-		return true
-	default:
-		return false
-	}
-}
 
 // annotationsDiffer reports whether the annotations of a held pod differ from
 // those of a received one by anything but kubelet's own.
 func annotationsDiffer(held, received map[string]string) bool {
-	// How many more foreign annotations held has. Every one of received is in
-	// held, so that the two are equal if this is none.
+	// more is the number of annotations that held has and received lacks, without
+	// kubelet's own.
 	more := len(held)
 	for _, key := range localAnnotations {
 		if _, ok := held[key]; ok {
@@ -52,7 +32,7 @@ func annotationsDiffer(held, received map[string]string) bool {
 		}
 	}
 	for key, value := range received {
-		if isLocalAnnotation(key) {
+		if slices.Contains(localAnnotations[:], key) {
 			continue
 		}
 		if have, ok := held[key]; !ok || have != value {
@@ -66,9 +46,7 @@ func annotationsDiffer(held, received map[string]string) bool {
 // firstAnnotations returns the annotations of a pod that is new to its source.
 func firstAnnotations(source string, received map[string]string) map[string]string {
 	merged := make(map[string]string, len(received)+2)
-	for key, value := range received {
-		merged[key] = value
-	}
+	maps.Copy(merged, received)
 	merged[ConfigSourceAnnotation] = source
 	merged[ConfigFirstSeenAnnotation] = time.Now().Format(firstSeenFormat)
 	return merged
@@ -78,9 +56,7 @@ func firstAnnotations(source string, received map[string]string) map[string]stri
 // those received, with kubelet's own kept as they are held.
 func mergeAnnotations(held, received map[string]string) map[string]string {
 	merged := make(map[string]string, len(received)+3)
-	for key, value := range received {
-		merged[key] = value
-	}
+	maps.Copy(merged, received)
 	for _, key := range localAnnotations {
 		if value, ok := held[key]; ok {
 			merged[key] = value

@@ -1,10 +1,6 @@
 package merge
 
-import (
-	"slices"
-
-	v1 "k8s.io/api/core/v1"
-)
+import v1 "k8s.io/api/core/v1"
 
 // notification is an unsent PodUpdate. Owned pods are copied by the sender, not
 // by the poster, which may hold a lock.
@@ -69,80 +65,50 @@ func (b *backlog) post(n notification) {
 	b.posted++
 }
 
-// postDelta posts the changes of the last update of s. all are the sources of a
-// snapshot.
-func (b *backlog) postDelta(mode Mode, s *source, all []*source) {
-	d := &s.delta
-	if d.empty() {
-		return
-	}
-	changed := len(d.adds) > 0 || len(d.updates) > 0 || len(d.deletes) > 0
-	switch mode {
-	case SnapshotAndUpdates:
-		if d.firstSet || len(d.removes) > 0 || len(d.adds) > 0 {
-			b.postAll(s.name, all)
+// postChanges posts the changes of the last update of s, with the current pods.
+func (b *backlog) postChanges(s *source) {
+	s.changes.notify(func(op Op, entries []*entry) {
+		n := notification{update: PodUpdate{Op: op, Source: s.name}}
+		switch {
+		case len(entries) == 0:
+			n.update.Pods = []*v1.Pod{}
+		case s.shares && len(entries) == 1:
+			n.update.Pods = entries[0].version.alone()
+		case s.shares:
+			n.update.Pods = make([]*v1.Pod, len(entries))
+			for i, e := range entries {
+				n.update.Pods[i] = e.pod
+			}
+		case len(entries) == 1:
+			n.one = entries[0].held
+		default:
+			n.many = make([]held, len(entries))
+			for i, e := range entries {
+				n.many[i] = e.held
+			}
 		}
-		b.postEntries(UPDATE, s, d.updates)
-		b.postEntries(DELETE, s, d.deletes)
-	case Snapshot:
-		if d.firstSet || changed || len(d.removes) > 0 {
-			b.postAll(s.name, all)
-		}
-	default:
-		b.postEntries(REMOVE, s, d.removes)
-		b.postEntries(ADD, s, d.adds)
-		b.postEntries(UPDATE, s, d.updates)
-		b.postEntries(DELETE, s, d.deletes)
-		if d.firstSet && !changed {
-			b.post(notification{update: PodUpdate{Op: ADD, Source: s.name, Pods: []*v1.Pod{}}})
-		}
-		b.postEntries(RECONCILE, s, d.reconciles)
-	}
-	d.reset()
-}
-
-// postEntries posts the current pods of entries, if there are any.
-func (b *backlog) postEntries(op Op, s *source, entries []*entry) {
-	n := notification{update: PodUpdate{Op: op, Source: s.name}}
-	switch {
-	case len(entries) == 0:
-		return
-	case s.shares && len(entries) == 1:
-		n.update.Pods = entries[0].version.alone()
-	case s.shares:
-		n.update.Pods = make([]*v1.Pod, len(entries))
-		for i, e := range entries {
-			n.update.Pods[i] = e.pod
-		}
-	case len(entries) == 1:
-		n.one = entries[0].held
-	default:
-		n.many = make([]held, len(entries))
-		for i, e := range entries {
-			n.many[i] = e.held
-		}
-	}
-	b.post(n)
+		b.post(n)
+	})
+	s.changes.reset()
 }
 
 // postAll posts a SET of all pods of the sources.
-func (b *backlog) postAll(name string, sources []*source) {
-	n := notification{update: PodUpdate{Op: SET, Source: name}}
+func (b *backlog) postAll(sources []*source) {
+	n := notification{update: PodUpdate{Op: SET, Source: AllSource}}
 	total := 0
 	for _, s := range sources {
 		total += len(s.byUID)
 	}
 	if len(sources) == 0 || sources[0].shares {
-		n.update.Pods = slices.Grow([]*v1.Pod{}, total)
-		for _, s := range sources {
-			for _, e := range s.byUID {
-				n.update.Pods = append(n.update.Pods, e.pod)
-			}
-		}
+		n.update.Pods = make([]*v1.Pod, 0, total)
 	} else {
 		n.many = make([]held, 0, total)
-		for _, s := range sources {
-			for _, e := range s.byUID {
+	}
+	for _, s := range sources {
+		for _, e := range s.byUID {
+			if s.shares {
+				n.update.Pods = append(n.update.Pods, e.pod)
+			} else {
 				n.many = append(n.many, e.held)
 			}
 		}

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,60 +41,64 @@ func (s *source) sameSpec(e *entry, received *v1.Pod) bool {
 	return specsEqual(&e.pod.Spec, &received.Spec)
 }
 
-// verdict is the comparison of a received pod with a held one. It is valid while
-// the entry holds the same pod, which is never written to.
-type verdict struct {
+// comparison of a received pod with a held one. It is valid while the entry holds
+// the same pod, which is never written to.
+type comparison struct {
 	pod    *v1.Pod
 	status *v1.PodStatus
 
-	// same reports whether the two differ by no more than their status,
-	// sameStatus whether not even by that.
+	// same: the pods are equal, apart from their status. sameStatus: they are equal.
 	same, sameStatus bool
 }
 
-// verdict compares number i of the update with its held pod, or returns the
-// earlier result.
-func (s *source) verdict(e *entry, pod *v1.Pod, i int) verdict {
-	if i < len(s.verdicts) {
-		if v := s.verdicts[i]; v.pod == e.pod && v.status == e.status {
-			return v
+// compare compares number i of the update with its held pod, or returns the earlier
+// result.
+func (s *source) compare(e *entry, pod *v1.Pod, i int) comparison {
+	if i < len(s.comparisons) {
+		if c := s.comparisons[i]; c.pod == e.pod && c.status == e.status {
+			return c
 		}
 	}
-	v := verdict{pod: e.pod, status: e.status, same: sameMetadata(e.pod, pod) && s.sameSpec(e, pod)}
-	v.sameStatus = v.same && statusesEqual(e.status, &pod.Status)
-	return v
+	c := comparison{pod: e.pod, status: e.status, same: sameMetadata(e.pod, pod) && s.sameSpec(e, pod)}
+	c.sameStatus = c.same && statusesEqual(e.status, &pod.Status)
+	return c
 }
 
-// judgedAtOnce is the minimum number of pods per goroutine.
-const judgedAtOnce = 32
+// podsPerWorker is the minimum number of pods per goroutine.
+const podsPerWorker = 32
 
-// judge compares the pods of an update with the held ones on all cores, if most
-// of them must be compared.
-func (s *source) judge(update PodUpdate) {
-	s.verdicts = s.verdicts[:0]
-	workers := min(runtime.GOMAXPROCS(0), len(update.Pods)/judgedAtOnce)
+// compareAhead compares the pods of an update with the held ones on all cores, if
+// most of them must be compared.
+func (s *source) compareAhead(update PodUpdate) {
+	s.comparisons = s.comparisons[:0]
+	workers := min(runtime.GOMAXPROCS(0), len(update.Pods)/podsPerWorker)
 	if workers < 2 || update.Op == REMOVE || !s.unknown(update.Pods) {
 		return
 	}
-	if cap(s.verdicts) < len(update.Pods) {
-		s.verdicts = make([]verdict, 0, len(update.Pods))
+	results := slices.Grow(s.comparisons, len(update.Pods))[:len(update.Pods)]
+	compare := func(from, to int) {
+		for i := from; i < min(to, len(results)); i++ {
+			results[i] = comparison{}
+			if e := s.toCompare(update.Pods[i]); e != nil {
+				results[i] = s.compare(e, update.Pods[i], i)
+			}
+		}
 	}
-	verdicts := s.verdicts[:len(update.Pods)]
 	chunk := (len(update.Pods) + workers - 1) / workers
 	var others sync.WaitGroup
 	for from := chunk; from < len(update.Pods); from += chunk {
-		others.Go(func() { s.judgeRange(update.Pods, verdicts, from, from+chunk) })
+		others.Go(func() { compare(from, from+chunk) })
 	}
-	s.judgeRange(update.Pods, verdicts, 0, chunk)
+	compare(0, chunk)
 	others.Wait()
-	// Set it last: until here the goroutines write the verdicts.
-	s.verdicts = verdicts
+	// Set it last: until here the goroutines write the results.
+	s.comparisons = results
 }
 
-// forgetVerdicts drops the references to the compared pods.
-func (s *source) forgetVerdicts() {
-	clear(s.verdicts)
-	s.verdicts = s.verdicts[:0]
+// forgetComparisons drops the references to the compared pods.
+func (s *source) forgetComparisons() {
+	clear(s.comparisons)
+	s.comparisons = s.comparisons[:0]
 }
 
 // unknown reports whether most of the pods must be compared. It samples a few: a
@@ -119,15 +124,4 @@ func (s *source) toCompare(pod *v1.Pod) *entry {
 		return nil
 	}
 	return e
-}
-
-// judgeRange judges pods[from:to]. It writes to no more than the verdicts on
-// these.
-func (s *source) judgeRange(pods []*v1.Pod, verdicts []verdict, from, to int) {
-	for i := from; i < min(to, len(pods)); i++ {
-		verdicts[i] = verdict{}
-		if e := s.toCompare(pods[i]); e != nil {
-			verdicts[i] = s.verdict(e, pods[i], i)
-		}
-	}
 }

@@ -24,22 +24,26 @@ type Mutant struct {
 // is one of ours with a method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("aliased", "hands over pods as owned that it shares", "owned pods share no memory", newAliased),
-		mutant("lost-wake-up", "doesn't wake the caller that attends and has no room to send", "a slow receiver does not block other sources", newLostWakeUp),
+		mutant("aliased", "sends pods as owned that it shares", "owned pods share no memory", newAliased),
+		mutant("lost-wake-up", "does not wake the attendant that waits for room", "a slow receiver does not block other sources", newLostWakeUp),
 		mutant("counted-late", "counts a call after its request can be merged", "concurrent sources", newCountedLate),
-		mutant("no-remove", "doesn't tell of the pods that a SET lacks", "notification order", newBrokenCond(noRemove)),
+		mutant("no-remove", "sends no REMOVE for the pods that a SET lacks", "notification order", newBrokenCond(noRemove)),
 		mutant("stale-pointer", "knows a removed pod by its pointer", "removed pods come back", newBrokenCond(stalePointer)),
-		mutant("reconcile-first", "tells RECONCILE before ADD", "notification order", newBrokenCond(reconcileFirst)),
-		mutant("given-up-lost", "drops what a caller had to say that gave up", "a Merge that is given up takes effect", newGivenUpLost),
+		mutant("reconcile-first", "sends RECONCILE before ADD", "notification order", newBrokenCond(reconcileFirst)),
+		mutant("canceled-lost", "drops the notifications of a canceled call", "a canceled Merge takes effect", newCanceledLost),
 		mutant("torn-snapshot", "takes a snapshot one source after the other", "snapshots during updates", newTornSnapshot),
-		mutant("trusts-all", "takes the word of every source for what a generation covers", "generations are trusted", newBrokenCond(trustsAll)),
+		mutant("trusts-all", "trusts the generations of every source", "generations are trusted", newBrokenCond(trustsAll)),
 		mutant("owner-left", "leaves its goroutine behind", "Close", newOwnerLeft),
 	}
 }
 
 func mutant(name, broken, check string, build func(Options) (Merger, error)) Mutant {
+	cond, err := Lookup("cond")
+	if err != nil {
+		panic(err)
+	}
 	return Mutant{
-		Variant: Variant{Name: name, Summary: broken, Guarantees: unlockedGuarantees(), New: build},
+		Variant: Variant{Name: name, Summary: broken, Guarantees: cond.Guarantees, New: build},
 		Broken:  broken,
 		Check:   check,
 	}
@@ -50,30 +54,23 @@ func newAliased(opts Options) (Merger, error) {
 	return newCond(opts)
 }
 
-// brokenRing asks in another way.
-type brokenRing struct {
-	*combiner
-	ask func(*combiner, context.Context, *request) error
-}
-
-func newBrokenRing(opts Options, ask func(*combiner, context.Context, *request) error) (Merger, error) {
+// newBrokenRing returns a ring whose Merge pushes and waits in another way.
+func newBrokenRing(opts Options, push func(*combiner, context.Context, *request) error) (Merger, error) {
 	m, err := newCombiner(opts)
 	if err != nil {
 		return nil, err
 	}
-	b := &brokenRing{m.(*combiner), ask}
-	b.merge = b.Merge
-	return b, nil
-}
-
-func (b *brokenRing) Merge(ctx context.Context, source string, update PodUpdate) error {
-	if err := b.begin(source, &update); err != nil {
-		return err
+	c := m.(*combiner)
+	c.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
+		if cmd.sync {
+			return c.run(ctx, cmd)
+		}
+		r := c.free.New().(*request)
+		r.command = cmd
+		err := push(c, ctx, r)
+		return r.duplicates, err
 	}
-	defer b.end()
-	r := b.free.New().(*request)
-	r.source, r.update = source, update
-	return b.ask(b.combiner, ctx, r)
+	return c, nil
 }
 
 func newLostWakeUp(opts Options) (Merger, error) {
@@ -103,46 +100,35 @@ func newCountedLate(opts Options) (Merger, error) {
 	})
 }
 
-// brokenCond takes updates into the state in another way.
-type brokenCond struct {
-	*cond
-	apply func(*cond, *source, PodUpdate) []*v1.Pod
-}
-
+// newBrokenCond returns a cond that applies updates in another way.
 func newBrokenCond(apply func(*cond, *source, PodUpdate) []*v1.Pod) func(Options) (Merger, error) {
 	return func(opts Options) (Merger, error) {
 		m, err := newCond(opts)
 		if err != nil {
 			return nil, err
 		}
-		b := &brokenCond{m.(*cond), apply}
-		b.merge = b.Merge
-		return b, nil
+		c := m.(*cond)
+		c.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
+			if cmd.sync {
+				return c.run(ctx, cmd)
+			}
+			c.out.mu.Lock()
+			s := c.states.of(cmd.source)
+			duplicates := apply(c, s, cmd.update)
+			if s.changes.firstSet {
+				c.sawSET(s.name)
+			}
+			c.out.postChanges(s)
+			return duplicates, c.out.flush(ctx)
+		}
+		return c, nil
 	}
-}
-
-func (b *brokenCond) Merge(ctx context.Context, source string, update PodUpdate) error {
-	if err := b.begin(source, &update); err != nil {
-		return err
-	}
-	defer b.end()
-	b.out.mu.Lock()
-	s := b.states.of(source)
-	duplicates := b.apply(b.cond, s, update)
-	if s.delta.firstSet {
-		b.sawSET(source)
-	}
-	b.out.postDelta(b.mode, s, b.states.all)
-	b.out.mu.Unlock()
-	recordDuplicates(b.recorder, source, duplicates)
-	b.out.mu.Lock()
-	return b.out.flush(ctx)
 }
 
 func noRemove(_ *cond, s *source, update PodUpdate) []*v1.Pod {
 	duplicates := s.apply(update)
 	if update.Op == SET {
-		s.delta.removes = s.delta.removes[:0]
+		s.changes.by[REMOVE] = nil
 	}
 	return duplicates
 }
@@ -172,69 +158,62 @@ func stalePointer(_ *cond, s *source, update PodUpdate) []*v1.Pod {
 
 func reconcileFirst(c *cond, s *source, update PodUpdate) []*v1.Pod {
 	duplicates := s.apply(update)
-	if c.mode == Incremental {
-		c.out.postEntries(RECONCILE, s, s.delta.reconciles)
-		s.delta.reconciles = s.delta.reconciles[:0]
+	for _, e := range s.changes.by[RECONCILE] {
+		c.out.post(notification{update: PodUpdate{Op: RECONCILE, Source: s.name}, one: e.held})
 	}
+	s.changes.by[RECONCILE] = nil
 	return duplicates
 }
 
-// givenUpLost forgets what it has to say when a caller gives up.
-type givenUpLost struct{ *cond }
-
-func newGivenUpLost(opts Options) (Merger, error) {
+// newCanceledLost returns a cond that drops the notifications of canceled calls.
+func newCanceledLost(opts Options) (Merger, error) {
 	m, err := newCond(opts)
 	if err != nil {
 		return nil, err
 	}
-	b := &givenUpLost{m.(*cond)}
-	b.merge = b.Merge
-	return b, nil
-}
-
-func (b *givenUpLost) Merge(ctx context.Context, source string, update PodUpdate) error {
-	err := b.cond.Merge(ctx, source, update)
-	if err != nil && ctx.Err() != nil {
-		b.out.mu.Lock()
-		defer b.out.mu.Unlock()
-		for !b.out.sending && !b.out.empty() {
-			b.out.shift()
+	c := m.(*cond)
+	c.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
+		duplicates, err := c.run(ctx, cmd)
+		if err != nil && ctx.Err() != nil {
+			c.out.mu.Lock()
+			defer c.out.mu.Unlock()
+			for !c.out.sending && !c.out.empty() {
+				c.out.shift()
+			}
 		}
+		return duplicates, err
 	}
-	return err
+	return c, nil
 }
 
-// tornSnapshot locks one source at a time.
-type tornSnapshot struct{ *sharded }
-
+// newTornSnapshot returns a sharded merger whose snapshots lock one source at a time.
 func newTornSnapshot(opts Options) (Merger, error) {
 	m, err := newSharded(opts)
 	if err != nil {
 		return nil, err
 	}
-	return &tornSnapshot{m.(*sharded)}, nil
-}
-
-func (b *tornSnapshot) Sync() {
-	if !b.beginSync() {
-		return
+	t := m.(*sharded)
+	t.mux.run = func(ctx context.Context, cmd command) ([]*v1.Pod, error) {
+		if !cmd.sync {
+			return t.run(ctx, cmd)
+		}
+		var whole backlog
+		for _, s := range *t.shards.Load() {
+			s.mu.Lock()
+			whole.postAll([]*source{s.source})
+			s.mu.Unlock()
+			runtime.Gosched()
+		}
+		n := notification{update: PodUpdate{Op: SET, Source: AllSource, Pods: []*v1.Pod{}}}
+		for !whole.empty() {
+			n.update.Pods = append(n.update.Pods, whole.first().ready().Pods...)
+			whole.shift()
+		}
+		t.out.mu.Lock()
+		t.out.post(n)
+		return nil, t.out.flush(ctx)
 	}
-	defer b.end()
-	var whole backlog
-	for _, s := range *b.shards.Load() {
-		s.mu.Lock()
-		whole.postAll(AllSource, []*source{s.source})
-		s.mu.Unlock()
-		runtime.Gosched()
-	}
-	n := notification{update: PodUpdate{Op: SET, Source: AllSource, Pods: []*v1.Pod{}}}
-	for !whole.empty() {
-		n.update.Pods = append(n.update.Pods, whole.first().ready().Pods...)
-		whole.shift()
-	}
-	b.out.mu.Lock()
-	b.out.post(n)
-	_ = b.out.flush(context.Background())
+	return t, nil
 }
 
 // ownerLeft closes everything but its owner.

@@ -20,8 +20,7 @@
 //     deletionTimestamp, deletionGracePeriodSeconds or annotations differ,
 //     apart from kubelet's own annotations. Nil and empty differ, except for
 //     annotations. A changed pod with a deletionTimestamp is sent as DELETE,
-//     otherwise as UPDATE. A pod with a new status only is sent as RECONCILE
-//     in Incremental mode; the other modes store the status and send nothing.
+//     otherwise as UPDATE. A pod with a new status only is sent as RECONCILE.
 //   - A sent pod has the compared fields and the status of the newest update.
 //     Other metadata, including resourceVersion, stays that of the first.
 //     Annotations are the newest, but config.source, config.seen and a mirror
@@ -175,19 +174,6 @@ func (u PodUpdate) Check() error {
 	return nil
 }
 
-// Mode defines which notifications report a change.
-type Mode string
-
-const (
-	// Incremental sends REMOVE, ADD, UPDATE, DELETE and RECONCILE.
-	Incremental Mode = "incremental"
-	// SnapshotAndUpdates sends UPDATE and DELETE for changed pods, and the
-	// complete state as a SET when pods were added or removed.
-	SnapshotAndUpdates Mode = "snapshot-and-updates"
-	// Snapshot sends the complete state as a SET on every change.
-	Snapshot Mode = "snapshot"
-)
-
 // Trust defines which guarantees of the API server replace a comparison.
 type Trust string
 
@@ -266,8 +252,6 @@ const DefaultCapacity = 50
 
 // Options configures a merger. The zero value is valid for every variant.
 type Options struct {
-	// Mode defines the notifications; empty means [Incremental].
-	Mode Mode
 	// Recorder receives an event for each pod that is dropped as a duplicate; nil
 	// means none.
 	Recorder EventRecorder
@@ -289,15 +273,6 @@ type Options struct {
 
 // complete checks the options and sets the defaults.
 func (o Options) complete() (Options, error) {
-	if o.Mode == "" {
-		o.Mode = Incremental
-	}
-	switch o.Mode {
-	case Incremental, SnapshotAndUpdates, Snapshot:
-	default:
-		return Options{}, fmt.Errorf("%w: Mode %q (allowed: %s, %s, %s)",
-			impls.ErrOptions, o.Mode, Incremental, SnapshotAndUpdates, Snapshot)
-	}
 	if o.Capacity < 0 {
 		return Options{}, fmt.Errorf("%w: Capacity %d is negative (0 means %d)",
 			impls.ErrOptions, o.Capacity, DefaultCapacity)
@@ -341,11 +316,30 @@ type Variant = impls.Variant[Options, Merger]
 var registry = impls.NewRegistry[Options, Merger](impls.Merge)
 
 func init() {
-	registry.Register(referenceVariant())
-	registry.Register(condVariant())
-	registry.Register(channelVariant())
-	registry.Register(ringVariant())
-	registry.Register(shardedVariant())
+	baseline := impls.Guarantees{
+		Order:     impls.OrderTotal,
+		Coalesces: impls.CoalesceNone,
+		Bounded:   true,
+		Consumers: impls.ManyConsumers,
+	}
+	Register(Variant{
+		Name:       "reference",
+		Summary:    "one mutex held while sending, map rebuilt on SET, reflect.DeepEqual on every pod",
+		Upstream:   "kubelet v1.31 algorithm",
+		Guarantees: []impls.Guarantees{baseline},
+		New:        newReference,
+	})
+	unlocked := baseline
+	unlocked.Unlocked = true
+	for _, v := range []Variant{
+		{Name: "cond", New: newCond, Summary: "mutex and condition variable, unchanged pods known by pointer or version, sent without a lock"},
+		{Name: "channel", New: newChannel, Summary: "an owner goroutine holds state and outbox, commands come by a channel, notifications leave by select"},
+		{Name: "ring", New: newCombiner, Summary: "commands through a lock-free ring; the caller that finds it unattended merges and sends for all"},
+		{Name: "sharded", New: newSharded, Summary: "a lock and a state for each source, big fresh lists compared on several cores, one outbox"},
+	} {
+		v.Guarantees = []impls.Guarantees{unlocked}
+		Register(v)
+	}
 }
 
 // Register adds a variant from another module. It panics if the name is taken.

@@ -5,16 +5,23 @@ import (
 	"fmt"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// mux is shared by all variants of this module, so that they differ only in the
-// merge: one channel per source, drained by one goroutine into merge; the seen
-// sources; and Close. Upstream is kubelet's mux (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/mux.go), whose goroutines end only with the channel.
+// mux has what all variants of this module share, so that they differ only in the
+// merge: one channel per source, drained by one goroutine; the check of calls; the
+// seen sources; the events of duplicates; and Close. Upstream is kubelet's mux
+// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/mux.go), whose goroutines end only
+// with the channel.
 type mux struct {
-	merge    func(ctx context.Context, source string, update PodUpdate) error
-	rejected func(source string, update PodUpdate, err error)
+	Options
+	// run executes a command and returns the dropped duplicates. Without an error, the
+	// notifications of the command have been sent.
+	run func(context.Context, command) (duplicates []*v1.Pod, err error)
+	// stop ends those waits of the variant that do not select on closing.
+	stop    func()
+	updates chan PodUpdate
 
 	// closing is closed when Close begins, and ends all waits for a receiver.
 	closing chan struct{}
@@ -39,20 +46,91 @@ type mux struct {
 	set sets.Set[string]
 }
 
+// command is a call of Merge, or of Sync if sync is true.
+type command struct {
+	sync   bool
+	source string
+	update PodUpdate
+}
+
 // listener is the goroutine of a source.
 type listener struct {
 	in     chan PodUpdate
 	cancel context.CancelFunc
 }
 
-func (m *mux) init(opts Options, merge func(context.Context, string, PodUpdate) error) {
-	m.merge = merge
-	m.rejected = opts.Rejected
+// init checks the options. The variant sets run, and stop if it needs it.
+func (m *mux) init(opts Options) error {
+	opts, err := opts.complete()
+	if err != nil {
+		return err
+	}
+	m.Options = opts
+	m.stop = func() {}
+	m.updates = make(chan PodUpdate, opts.Capacity)
 	m.closing = make(chan struct{})
 	m.channels = make(map[string]listener)
 	m.registered = sets.New[string]()
 	m.set = sets.New[string]()
+	return nil
 }
+
+// Updates is [Merger.Updates].
+func (m *mux) Updates() <-chan PodUpdate { return m.updates }
+
+// Merge is [Merger.Merge].
+func (m *mux) Merge(ctx context.Context, source string, update PodUpdate) error {
+	if source == "" {
+		return fmt.Errorf("merge: %w", ErrSource)
+	}
+	if err := update.Check(); err != nil {
+		return fmt.Errorf("merge from %s: %w", source, err)
+	}
+	return m.call(ctx, command{source: source, update: update})
+}
+
+// Sync is [Merger.Sync].
+func (m *mux) Sync() {
+	// The only error is that of a closed merger.
+	_ = m.call(context.Background(), command{sync: true})
+}
+
+func (m *mux) call(ctx context.Context, c command) error {
+	m.calls.RLock()
+	defer m.calls.RUnlock()
+	if m.closed {
+		return fmt.Errorf("merge from %s: %w", c.source, ErrClosed)
+	}
+	duplicates, err := m.run(ctx, c)
+	// The recorder is the caller's code, and no lock of the variant is held here.
+	if m.Recorder != nil {
+		for _, pod := range duplicates {
+			desc := pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
+			m.Recorder.Eventf(pod, v1.EventTypeWarning, duplicateReason, duplicateFormat, desc, c.source, pod.Name)
+		}
+	}
+	return err
+}
+
+// send sends an update. The error is that of ctx, or says that the merger is closed.
+func (m *mux) send(ctx context.Context, update PodUpdate) error {
+	select {
+	case m.updates <- update:
+		return nil
+	default:
+	}
+	select {
+	case m.updates <- update:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.closing:
+		return errClosing
+	}
+}
+
+// errClosing ends a call of Merge that waits while the merger is closed.
+var errClosing = fmt.Errorf("merge: %w", ErrClosed)
 
 // Channel is [Merger.Channel].
 func (m *mux) Channel(ctx context.Context, source string) (chan<- PodUpdate, error) {
@@ -72,18 +150,13 @@ func (m *mux) Channel(ctx context.Context, source string) (chan<- PodUpdate, err
 	l := listener{in: make(chan PodUpdate), cancel: cancel}
 	m.channels[source] = l
 	m.listeners.Go(func() {
-		defer m.leave(source, cancel)
 		m.listen(ctx, source, l.in)
+		cancel()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.channels, source)
 	})
 	return l.in, nil
-}
-
-// leave removes the channel of a source.
-func (m *mux) leave(source string, cancel context.CancelFunc) {
-	cancel()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.channels, source)
 }
 
 func (m *mux) listen(ctx context.Context, source string, in <-chan PodUpdate) {
@@ -95,46 +168,15 @@ func (m *mux) listen(ctx context.Context, source string, in <-chan PodUpdate) {
 			if !open {
 				return
 			}
-			err := m.merge(ctx, source, update)
-			if err != nil && ctx.Err() == nil && m.rejected != nil {
-				m.rejected(source, update, err)
+			err := m.Merge(ctx, source, update)
+			if err != nil && ctx.Err() == nil && m.Rejected != nil {
+				m.Rejected(source, update, err)
 			}
 		}
 	}
 }
 
-// begin starts a call of Merge. After an error the call must not continue;
-// otherwise it must call end.
-func (m *mux) begin(source string, update *PodUpdate) error {
-	if source == "" {
-		return fmt.Errorf("merge: %w", ErrSource)
-	}
-	if err := update.Check(); err != nil {
-		return fmt.Errorf("merge from %s: %w", source, err)
-	}
-	m.calls.RLock()
-	if m.closed {
-		m.calls.RUnlock()
-		return fmt.Errorf("merge from %s: %w", source, ErrClosed)
-	}
-	return nil
-}
-
-// beginSync is begin for Sync; false means that the merger is closed.
-func (m *mux) beginSync() bool {
-	m.calls.RLock()
-	if m.closed {
-		m.calls.RUnlock()
-		return false
-	}
-	return true
-}
-
-// end ends a call.
-func (m *mux) end() { m.calls.RUnlock() }
-
-// sawSET records that a source has sent a SET and reports whether it was the
-// first.
+// sawSET records that a source has sent a SET and reports whether it was the first.
 func (m *mux) sawSET(source string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,10 +192,8 @@ func (m *mux) SeenAllSources(seen sets.Set[string]) bool {
 	return seen.IsSuperset(m.registered) && m.set.IsSuperset(m.registered)
 }
 
-// close is [Merger.Close] with two hooks of the variant. wake runs after closing
-// is closed, for waiters that do not select on it. last runs when all calls have
-// returned and no further call can start.
-func (m *mux) close(wake, last func()) {
+// Close is [Merger.Close].
+func (m *mux) Close() {
 	m.once.Do(func() {
 		close(m.closing)
 		m.mu.Lock()
@@ -162,11 +202,11 @@ func (m *mux) close(wake, last func()) {
 			l.cancel()
 		}
 		m.mu.Unlock()
-		wake()
+		m.stop()
 		m.calls.Lock()
 		m.closed = true
 		m.calls.Unlock()
-		last()
+		close(m.updates)
 		m.listeners.Wait()
 	})
 }

@@ -2,7 +2,6 @@ package merge
 
 import (
 	"context"
-	"fmt"
 	"sync"
 )
 
@@ -14,9 +13,7 @@ import (
 // calls. So the length of the outbox is bounded by the number of waiting callers
 // plus the canceled calls.
 type outbox struct {
-	updates chan PodUpdate
-	// stop is closed when the merger closes.
-	stop <-chan struct{}
+	mux *mux
 	// mu guards the fields below. It is not held during a send or a copy.
 	mu sync.Mutex
 	// turn is signalled when sending becomes false, and when a waiting caller
@@ -27,9 +24,8 @@ type outbox struct {
 	sending bool
 }
 
-func (o *outbox) init(opts Options, stop <-chan struct{}) {
-	o.updates = make(chan PodUpdate, opts.Capacity)
-	o.stop = stop
+func (o *outbox) init(m *mux) {
+	o.mux = m
 	o.turn = sync.NewCond(&o.mu)
 }
 
@@ -45,27 +41,20 @@ func (o *outbox) flush(ctx context.Context) error {
 				stop = context.AfterFunc(ctx, o.wake)
 				defer stop()
 			}
-			if err := o.ended(ctx); err != nil {
+			select {
+			case <-o.mux.closing:
+				return errClosing
+			default:
+			}
+			if err := ctx.Err(); err != nil {
 				return err
 			}
 			o.turn.Wait()
-			continue
-		}
-		if err := o.sendFirst(ctx); err != nil {
+		} else if err := o.sendFirst(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// ended returns the error that ends a wait, if any.
-func (o *outbox) ended(ctx context.Context) error {
-	select {
-	case <-o.stop:
-		return fmt.Errorf("merge: %w", ErrClosed)
-	default:
-		return ctx.Err()
-	}
 }
 
 // sendFirst sends the first notification. The caller holds the mutex, which is
@@ -75,7 +64,7 @@ func (o *outbox) sendFirst(ctx context.Context) error {
 	first := *o.first()
 	o.mu.Unlock()
 
-	err := o.send(ctx, first.ready())
+	err := o.mux.send(ctx, first.ready())
 
 	o.mu.Lock()
 	o.sending = false
@@ -87,22 +76,6 @@ func (o *outbox) sendFirst(ctx context.Context) error {
 	}
 	o.shift()
 	return nil
-}
-
-func (o *outbox) send(ctx context.Context, update PodUpdate) error {
-	select {
-	case o.updates <- update:
-		return nil
-	default:
-	}
-	select {
-	case o.updates <- update:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-o.stop:
-		return fmt.Errorf("merge: %w", ErrClosed)
-	}
 }
 
 // wake makes waiting callers check their ctx and stop.

@@ -3,7 +3,6 @@ package merge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,15 +11,6 @@ import (
 
 	"watchlab/impls/internal/ring"
 )
-
-func ringVariant() Variant {
-	return Variant{
-		Name:       "ring",
-		Summary:    "commands through a lock-free ring; the caller that finds it unattended merges and sends for all",
-		Guarantees: unlockedGuarantees(),
-		New:        newCombiner,
-	}
-}
 
 // combiner merges without a lock and without a goroutine of its own, by flat
 // combining. Calls push requests into a lock-free ring. One caller at a time, the
@@ -79,9 +69,6 @@ func ringVariant() Variant {
 // it.
 type combiner struct {
 	mux
-	mode     Mode
-	recorder EventRecorder
-	updates  chan PodUpdate
 	requests *ring.Unbounded[*request]
 	// free holds requests for reuse.
 	free sync.Pool
@@ -116,12 +103,9 @@ type attendance struct {
 	released int64
 }
 
-// request is a pending call of Merge or Sync.
+// request is a pending command.
 type request struct {
-	// sync is true for a call of Sync.
-	sync   bool
-	source string
-	update PodUpdate
+	command
 	// duplicates is written before the state becomes isMerged.
 	duplicates []*v1.Pod
 	// target is the number of notifications after which the call is done. The
@@ -157,56 +141,23 @@ const (
 )
 
 func newCombiner(opts Options) (Merger, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
 	m := &combiner{
-		mode:     opts.Mode,
-		recorder: opts.Recorder,
-		updates:  make(chan PodUpdate, opts.Capacity),
 		requests: ring.NewUnbounded[*request](),
+		free:     sync.Pool{New: func() any { return &request{token: make(chan struct{}, 2)} }},
 		more:     make(chan struct{}, 1),
 	}
-	m.free.New = func() any { return &request{token: make(chan struct{}, 2)} }
-	m.states.terms = opts.terms()
-	m.mux.init(opts, m.Merge)
+	if err := m.mux.init(opts); err != nil {
+		return nil, err
+	}
+	m.mux.run = m.run
+	m.states.mux = &m.mux
 	return m, nil
 }
 
-// Updates is [Merger.Updates].
-func (m *combiner) Updates() <-chan PodUpdate { return m.updates }
-
-// Merge is [Merger.Merge].
-func (m *combiner) Merge(ctx context.Context, source string, update PodUpdate) error {
-	if err := m.begin(source, &update); err != nil {
-		return err
-	}
-	defer m.end()
+// run pushes a request and returns when it is done.
+func (m *combiner) run(ctx context.Context, c command) ([]*v1.Pod, error) {
 	r := m.free.Get().(*request)
-	r.source, r.update = source, update
-	return m.ask(ctx, r)
-}
-
-// Sync is [Merger.Sync].
-func (m *combiner) Sync() {
-	if !m.beginSync() {
-		return
-	}
-	defer m.end()
-	r := m.free.Get().(*request)
-	r.sync = true
-	// The one error is that of a closed merger.
-	_ = m.ask(context.Background(), r)
-}
-
-// Close is [Merger.Close]. The attendant selects on closing.
-func (m *combiner) Close() {
-	m.close(func() {}, func() { close(m.updates) })
-}
-
-// ask pushes a request and returns when it is done.
-func (m *combiner) ask(ctx context.Context, r *request) error {
+	r.command = c
 	attends := m.open.Add(1) == 1
 	err := m.requests.TryPush(r)
 	switch {
@@ -217,13 +168,13 @@ func (m *combiner) ask(ctx context.Context, r *request) error {
 		m.wake()
 		err = m.wait(ctx, r)
 	}
-	recordDuplicates(m.recorder, r.source, r.duplicates)
+	duplicates := r.duplicates
 	if err == nil && !r.late {
-		r.sync, r.source, r.update, r.duplicates, r.target = false, "", PodUpdate{}, nil, 0
+		r.command, r.duplicates, r.target = command{}, nil, 0
 		r.state.Store(isPushed)
 		m.free.Put(r)
 	}
-	return err
+	return duplicates, err
 }
 
 // wake wakes the attendant if it is parked. The caller has pushed a request.
@@ -252,7 +203,7 @@ func (m *combiner) wait(ctx context.Context, r *request) error {
 	case isAttendant:
 		return m.attend(ctx, r)
 	case isRefused:
-		return fmt.Errorf("merge: %w", ErrClosed)
+		return errClosing
 	default:
 		return nil
 	}
@@ -315,16 +266,7 @@ func (m *combiner) mergeAll() {
 }
 
 func (m *combiner) mergeOne(r *request) {
-	if r.sync {
-		m.postAll(AllSource, m.states.all)
-	} else {
-		s := m.states.of(r.source)
-		r.duplicates = s.apply(r.update)
-		if s.delta.firstSet {
-			m.sawSET(r.source)
-		}
-		m.postDelta(m.mode, s, m.states.all)
-	}
+	r.duplicates = m.states.execute(r.command, &m.backlog)
 	r.target = m.posted
 	m.merged = append(m.merged, r)
 	if r != m.self && r.state.Swap(isMerged) == isUrgent {
@@ -373,7 +315,7 @@ func (m *combiner) park(ctx context.Context) error {
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-m.closing:
-			err = fmt.Errorf("merge: %w", ErrClosed)
+			err = errClosing
 		}
 	}
 	if !m.parked.CompareAndSwap(true, false) {

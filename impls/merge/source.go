@@ -55,30 +55,33 @@ type source struct {
 	loose []*fullName
 	// key is the buffer for full names in lookups.
 	key []byte
-	// delta holds the changes of the current update. It is reused.
-	delta delta
-	// verdicts are the results of judge by index in the current update, if it was
-	// judged.
-	verdicts []verdict
+	// changes of the current update. They are reused.
+	changes changes[*entry]
+	// comparisons are the results of compareAhead by index in the current update.
+	comparisons []comparison
 }
 
 // states holds the states of all sources, in order of appearance. With three
 // sources, a loop is faster than a map.
 type states struct {
-	terms
+	*mux
 	all []*source
 }
 
-// terms are the options of a state.
-type terms struct {
-	// shares: held pods are sent without a copy ([impls.Shared]).
-	shares bool
-	// trust is [Options.Trust].
-	trust Trust
-}
-
-func (o Options) terms() terms {
-	return terms{shares: o.HandOver == impls.Shared, trust: o.Trust}
+// execute executes a command: it merges the update and posts its notifications, or
+// posts a snapshot. It returns the dropped duplicates.
+func (t *states) execute(c command, to *backlog) (duplicates []*v1.Pod) {
+	if c.sync {
+		to.postAll(t.all)
+		return nil
+	}
+	s := t.of(c.source)
+	duplicates = s.apply(c.update)
+	if s.changes.firstSet {
+		t.sawSET(s.name)
+	}
+	to.postChanges(s)
+	return duplicates
 }
 
 // of returns the state of a source, and creates it if needed.
@@ -88,7 +91,7 @@ func (t *states) of(name string) *source {
 			return s
 		}
 	}
-	s := newSource(name, t.terms)
+	s := newSource(name, t.Options)
 	t.all = append(t.all, s)
 	return s
 }
@@ -120,39 +123,18 @@ type fullName struct {
 	text    string
 }
 
-// delta holds the changes of an update, by notification.
-type delta struct {
-	removes, adds, updates, deletes, reconciles []*entry
-	// firstSet is true for the first SET of a source.
-	firstSet bool
-}
-
-func (d *delta) empty() bool {
-	return !d.firstSet && len(d.removes) == 0 && len(d.adds) == 0 &&
-		len(d.updates) == 0 && len(d.deletes) == 0 && len(d.reconciles) == 0
-}
-
-// reset empties the delta and keeps its arrays.
-func (d *delta) reset() {
-	d.firstSet = false
-	for _, list := range []*[]*entry{&d.removes, &d.adds, &d.updates, &d.deletes, &d.reconciles} {
-		clear(*list)
-		*list = (*list)[:0]
-	}
-}
-
-func newSource(name string, t terms) *source {
+func newSource(name string, opts Options) *source {
 	return &source{
 		name:      name,
 		versioned: name == APISource,
-		counted:   name == APISource && t.trust == TrustGenerations,
-		shares:    t.shares,
+		counted:   name == APISource && opts.Trust == TrustGenerations,
+		shares:    opts.HandOver == impls.Shared,
 		byUID:     make(map[types.UID]*entry),
 		names:     make(map[string]*fullName),
 	}
 }
 
-// apply merges an update that passed Check. It leaves the changes in s.delta and
+// apply merges an update that passed Check. It leaves the changes in s.changes and
 // returns the dropped duplicates.
 func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 	s.generation++
@@ -164,7 +146,7 @@ func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 			}
 		}
 	case SET:
-		s.delta.firstSet = !s.set
+		s.changes.firstSet = !s.set
 		s.set = true
 		var kept int
 		kept, duplicates = s.upsert(update.Pods, true)
@@ -263,7 +245,7 @@ func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	name.entries++
 	s.byUID[pod.UID] = e
 	s.byPointer.put(pod, e)
-	s.delta.adds = append(s.delta.adds, e)
+	s.changes.add(ADD, e)
 	return e
 }
 
@@ -303,12 +285,12 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 		e.name = name
 		name.entries++
 	}
-	v := s.verdict(e, pod, i)
+	c := s.compare(e, pod, i)
 	e.specGeneration = pod.Generation
 	switch {
-	case !v.same:
+	case !c.same:
 		s.change(e, pod)
-	case !v.sameStatus:
+	case !c.sameStatus:
 		s.reconcile(e, pod)
 	}
 }
@@ -326,9 +308,9 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 	e.status = s.statusOf(changed, pod)
 	e.body = nil
 	if pod.DeletionTimestamp != nil {
-		s.delta.deletes = append(s.delta.deletes, e)
+		s.changes.add(DELETE, e)
 	} else {
-		s.delta.updates = append(s.delta.updates, e)
+		s.changes.add(UPDATE, e)
 	}
 }
 
@@ -343,14 +325,14 @@ func (s *source) reconcile(e *entry, pod *v1.Pod) {
 			e.body = &body{}
 		}
 	}
-	s.delta.reconciles = append(s.delta.reconciles, e)
+	s.changes.add(RECONCILE, e)
 }
 
 // remove deletes an entry and records it as removed.
 func (s *source) remove(e *entry) {
 	s.release(e)
 	delete(s.byUID, e.pod.UID)
-	s.delta.removes = append(s.delta.removes, e)
+	s.changes.add(REMOVE, e)
 }
 
 // release removes the pointer and the name of an entry from the tables.

@@ -74,7 +74,7 @@ type result struct {
 // play runs a script on one merger and returns the result of each step.
 func play(t tb, v merge.Variant, s script) []result {
 	t.Helper()
-	opts := merge.Options{Mode: s.mode}
+	var opts merge.Options
 	if !v.Baseline() {
 		opts.Capacity, opts.HandOver, opts.Trust = s.capacity, s.handover, s.trust
 	}

@@ -30,21 +30,26 @@ func statusOf(n int) merge.PodUpdate {
 type checker struct {
 	*rig
 	statuses map[string]int
-	// asked counts the calls of sync, snapshots the received snapshots.
-	asked, snapshots atomic.Int64
+	// synced counts the calls of sync, snapshots the received snapshots.
+	synced, snapshots atomic.Int64
 }
 
 func (r *rig) newChecker() *checker { return &checker{rig: r, statuses: make(map[string]int)} }
 
 func (l *checker) sync() {
-	l.asked.Add(1)
+	l.synced.Add(1)
 	l.Sync()
 }
 
-// note checks a notification that is not a snapshot.
-func (l *checker) note(update merge.PodUpdate) {
+// check checks a notification.
+func (l *checker) check(update merge.PodUpdate) {
 	last, known := l.statuses[update.Source]
 	switch {
+	case update.Source == merge.AllSource:
+		l.snapshots.Add(1)
+		if update.Op != merge.SET {
+			l.Errorf("Sync sent a %v", update.Op)
+		}
 	case update.Op == merge.ADD && !known && len(update.Pods) == 1:
 		l.statuses[update.Source] = 0
 	case update.Op == merge.RECONCILE && known && len(update.Pods) == 1:
@@ -57,181 +62,140 @@ func (l *checker) note(update merge.PodUpdate) {
 	}
 }
 
-// receive checks notifications until the merger is closed. It calls before ahead
-// of each receive.
-func (l *checker) receive(before func()) (received <-chan struct{}) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			before()
-			update, open := <-l.Updates()
-			if !open {
-				return
-			}
-			if update = l.take(update); update.Source != merge.AllSource {
-				l.note(update)
-				continue
-			}
-			if update.Op != merge.SET {
-				l.Errorf("Sync sent a %v", update.Op)
-			}
-			l.snapshots.Add(1)
-		}
-	}()
-	return done
+// load is concurrent sources that send numbered statuses, and a receiver.
+type load struct {
+	sources, rounds int
+	// stall is the longest pause of the receiver, before one receive in stallOneIn,
+	// and of a source, likewise.
+	stall, sourceStall           time.Duration
+	stallOneIn, sourceStallOneIn int
+	// send sends a status of source number i.
+	send func(i, n int, source string)
 }
 
-// finish checks, after all calls have ended, the number of sources and of
-// statuses. A final snapshot flushes unsent notifications.
-func (l *checker) finish(received <-chan struct{}, sources, rounds int) {
-	l.Helper()
+// playLoad checks that every status of every source is sent once, in order. A final
+// snapshot flushes unsent notifications.
+func (r *rig) playLoad(d load) {
+	r.Helper()
+	pause := func(random *rand.Rand, longest time.Duration, oneIn int) {
+		if longest > 0 && random.IntN(oneIn) == 0 {
+			advance(time.Duration(random.Int64N(int64(longest))))
+		}
+	}
+	l := r.newChecker()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		random := rand.New(rand.NewPCG(1, 1))
+		for open := true; open; {
+			pause(random, d.stall, d.stallOneIn)
+			var update merge.PodUpdate
+			if update, open = <-l.Updates(); open {
+				l.check(l.take(update))
+			}
+		}
+	}()
+	var senders sync.WaitGroup
+	for i := range d.sources {
+		source := fmt.Sprint("source", i)
+		random := rand.New(rand.NewPCG(2, uint64(i)))
+		senders.Go(func() {
+			for n := range d.rounds + 1 {
+				pause(random, d.sourceStall, d.sourceStallOneIn)
+				d.send(i, n, source)
+				if n%20 == 0 {
+					l.sync()
+					r.SeenAllSources(sets.New(source))
+				}
+			}
+			r.open(r.ctx, source) <- noop
+		})
+	}
+	senders.Wait()
 	l.sync()
 	for range 1000 {
-		if l.snapshots.Load() == l.asked.Load() {
+		if l.snapshots.Load() == l.synced.Load() {
 			break
 		}
 		advance(time.Minute)
 	}
 	l.Close()
 	<-received
-	if snapshots, asked := l.snapshots.Load(), l.asked.Load(); snapshots != asked {
-		l.Errorf("%d snapshots came, %d were asked for", snapshots, asked)
+	if snapshots, synced := l.snapshots.Load(), l.synced.Load(); snapshots != synced {
+		l.Errorf("%d snapshots came of %d calls of Sync", snapshots, synced)
 	}
 	for source, n := range l.statuses {
-		if n != rounds {
-			l.Errorf("%s: %d statuses came, want %d", source, n, rounds)
+		if n != d.rounds {
+			l.Errorf("%s: %d statuses came, want %d", source, n, d.rounds)
 		}
 	}
-	if len(l.statuses) != sources {
-		l.Errorf("%d sources were told of, want %d", len(l.statuses), sources)
+	if len(l.statuses) != d.sources {
+		l.Errorf("notifications of %d sources came, want %d", len(l.statuses), d.sources)
 	}
 }
 
-// concurrentSources: every change of every source is sent, in the order of the
-// source, from channels and from calls.
+// sendEither sends through a channel from every other source, and with a call from
+// the rest.
+func (r *rig) sendEither(i, n int, source string) {
+	if i%2 == 0 {
+		r.open(r.ctx, source) <- statusOf(n)
+	} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
+		r.Errorf("%s: %v", source, err)
+	}
+}
+
 func (r *rig) concurrentSources() {
-	const sources, rounds = 6, 60
-	l := r.newChecker()
-	received := l.receive(func() {})
-	var senders sync.WaitGroup
-	for i := range sources {
-		source := fmt.Sprint("source", i)
-		in := r.open(r.ctx, source)
-		senders.Go(func() {
-			for n := range rounds + 1 {
-				if i%2 == 0 {
-					in <- statusOf(n)
-				} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
-					r.Errorf("%s: %v", source, err)
-				}
-				if n%20 == 0 {
-					l.sync()
-					r.SeenAllSources(sets.New(source))
-				}
-			}
-			in <- noop
-		})
-	}
-	senders.Wait()
-	l.finish(received, sources, rounds)
+	r.playLoad(load{sources: 6, rounds: 60, send: r.sendEither})
 }
 
-// stallingReceiver: the same with a receiver that stalls at random.
 func (r *rig) stallingReceiver() {
-	const sources, rounds = 4, 30
-	random := rand.New(rand.NewPCG(1, 1))
-	l := r.newChecker()
-	received := l.receive(func() {
-		if random.IntN(4) == 0 {
-			advance(time.Duration(random.IntN(1000)) * time.Millisecond)
-		}
+	r.playLoad(load{
+		sources: 4, rounds: 30, send: r.sendEither,
+		stall: time.Second, stallOneIn: 4, sourceStall: time.Second, sourceStallOneIn: 5,
 	})
-	var senders sync.WaitGroup
-	for i := range sources {
-		source := fmt.Sprint("source", i)
-		in := r.open(r.ctx, source)
-		pause := rand.New(rand.NewPCG(2, uint64(i)))
-		senders.Go(func() {
-			for n := range rounds + 1 {
-				if pause.IntN(5) == 0 {
-					advance(time.Duration(pause.IntN(1000)) * time.Millisecond)
-				}
-				if i%2 == 0 {
-					in <- statusOf(n)
-				} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
-					r.Errorf("%s: %v", source, err)
-				}
-			}
-			in <- noop
-		})
-	}
-	senders.Wait()
-	l.finish(received, sources, rounds)
 }
 
 // impatientCallers: the notifications of canceled calls are still sent, in order.
 func (r *rig) impatientCallers() {
-	const sources, rounds = 4, 40
-	random := rand.New(rand.NewPCG(3, 1))
-	l := r.newChecker()
-	received := l.receive(func() {
-		advance(time.Duration(random.IntN(300)) * time.Millisecond)
-	})
-	var callers sync.WaitGroup
-	for i := range sources {
-		source := fmt.Sprint("source", i)
-		patience := rand.New(rand.NewPCG(4, uint64(i)))
-		callers.Go(func() {
-			for n := range rounds + 1 {
-				ctx, cancel := context.WithTimeout(r.ctx, time.Duration(patience.IntN(400))*time.Millisecond)
-				if err := r.Merge(ctx, source, statusOf(n)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-					r.Errorf("%s: %v", source, err)
-				}
-				cancel()
+	var calls atomic.Uint64
+	r.playLoad(load{
+		sources: 4, rounds: 40, stall: 300 * time.Millisecond, stallOneIn: 1,
+		send: func(_, n int, source string) {
+			patience := rand.New(rand.NewPCG(4, calls.Add(1))).IntN(400)
+			ctx, cancel := context.WithTimeout(r.ctx, time.Duration(patience)*time.Millisecond)
+			defer cancel()
+			if err := r.Merge(ctx, source, statusOf(n)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				r.Errorf("%s: %v", source, err)
 			}
-		})
-	}
-	callers.Wait()
-	l.finish(received, sources, rounds)
+		},
+	})
 }
 
-// snapshotsAmidUpdates: a snapshot has exactly the updates sent before it.
-func (r *rig) snapshotsAmidUpdates() {
+// snapshotsDuringUpdates: a snapshot has exactly the updates sent before it.
+func (r *rig) snapshotsDuringUpdates() {
 	const sources, rounds = 3, 40
-	var told map[string]string
-	apply := func(update merge.PodUpdate) {
-		for _, pod := range update.Pods {
-			if update.Op == merge.REMOVE {
-				delete(told, placeOf(pod))
-			} else {
-				told[placeOf(pod)] = pod.Status.Message
-			}
-		}
-	}
-	compare := func(update merge.PodUpdate) {
-		for _, pod := range update.Pods {
-			if have, ok := told[placeOf(pod)]; !ok || have != pod.Status.Message {
-				r.Errorf("%s is in a snapshot with status %q, and was told with %q (%v)", placeOf(pod), pod.Status.Message, have, ok)
-			}
-		}
-		if len(told) != len(update.Pods) {
-			r.Errorf("a snapshot has %d pods, %d have been told", len(update.Pods), len(told))
-		}
-	}
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		told = make(map[string]string)
+		statuses := make(map[string]string)
 		for update := range r.Updates() {
-			if update = r.take(update); update.Source == merge.AllSource {
-				compare(update)
-			} else {
-				apply(update)
+			update = r.take(update)
+			for _, pod := range update.Pods {
+				status, known := statuses[placeOf(pod)]
+				switch {
+				case update.Op == merge.REMOVE:
+					delete(statuses, placeOf(pod))
+				case update.Source != merge.AllSource:
+					statuses[placeOf(pod)] = pod.Status.Message
+				case !known || status != pod.Status.Message:
+					r.Errorf("%s is in a snapshot with status %q, and was sent with %q (%v)", placeOf(pod), pod.Status.Message, status, known)
+				}
+			}
+			if update.Source == merge.AllSource && len(statuses) != len(update.Pods) {
+				r.Errorf("a snapshot has %d pods, %d have been sent", len(update.Pods), len(statuses))
 			}
 		}
 	}()
-
 	var callers sync.WaitGroup
 	for i := range sources {
 		source := fmt.Sprint("source", i)
@@ -255,9 +219,9 @@ func (r *rig) snapshotsAmidUpdates() {
 	<-received
 }
 
-// closeAmidCalls: Close ends all concurrent calls. Notifications sent before are
+// closeDuringCalls: Close ends all concurrent calls. Notifications sent before are
 // in order.
-func (r *rig) closeAmidCalls() {
+func (r *rig) closeDuringCalls() {
 	const sources = 4
 	m := r.with(func(*merge.Options) {})
 	l := m.newChecker()
@@ -266,9 +230,7 @@ func (r *rig) closeAmidCalls() {
 	all.Go(func() {
 		received := 0
 		for update := range m.Updates() {
-			if update = m.take(update); update.Source != merge.AllSource {
-				l.note(update)
-			}
+			l.check(m.take(update))
 			if received++; received == 50 {
 				close(enough)
 			}
@@ -283,7 +245,7 @@ func (r *rig) closeAmidCalls() {
 					select {
 					case in <- statusOf(n):
 					case <-enough:
-						return // Nobody may be there to take it.
+						return // The goroutine of the source may have ended.
 					}
 				} else if err := m.Merge(m.ctx, source, statusOf(n)); err != nil {
 					if !errors.Is(err, merge.ErrClosed) {
@@ -305,58 +267,44 @@ func (r *rig) closeAmidCalls() {
 	m.refuses()
 }
 
-// givenUpMerge: a Merge that is canceled without a receiver has taken effect. Its
+// canceledMerge: a Merge that is canceled without a receiver has taken effect. Its
 // notifications are sent later, in order.
-func (r *rig) givenUpMerge() {
+func (r *rig) canceledMerge() {
 	const limit = 3000
-	merged := 0
-	for ; merged < limit; merged++ {
+	n := 0
+	for canceled := false; !canceled; n++ {
+		if n == limit {
+			r.Fatalf("%d updates without a receiver, and no call waits", limit)
+		}
 		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
-		err := r.Merge(ctx, "api", add(merged))
+		err := r.Merge(ctx, "api", add(n))
 		cancel()
-		if err != nil {
-			if !errors.Is(err, context.DeadlineExceeded) {
-				r.Fatalf("error %v, want ctx's", err)
-			}
-			merged++
-			break
+		if canceled = err != nil; canceled && !errors.Is(err, context.DeadlineExceeded) {
+			r.Fatalf("error %v, want that of ctx", err)
 		}
 	}
-	if merged == limit {
-		r.Fatalf("%d updates and nobody to receive them, yet none waits", limit)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := r.Merge(r.ctx, "api", add(merged)); err != nil {
+	var got []string
+	for _, update := range r.collect(func() {
+		if err := r.Merge(r.ctx, "api", add(n)); err != nil {
 			r.Error(err)
 		}
-		r.Sync()
-	}()
-	next := 0
-	for update := range r.Updates() {
-		update = r.take(update)
-		if update.Source == merge.AllSource {
-			if len(update.Pods) != merged+1 {
-				r.Errorf("%d pods are held, want %d", len(update.Pods), merged+1)
-			}
-			break
-		}
+	}) {
 		for _, pod := range update.Pods {
-			if string(pod.UID) != strconv.Itoa(next) {
-				r.Errorf("pod %s came as number %d", pod.UID, next)
-			}
-			next++
+			got = append(got, string(pod.UID))
 		}
 	}
-	<-done
-	if next != merged+1 {
-		r.Errorf("%d pods were told, want %d", next, merged+1)
+	for i, uid := range got {
+		if uid != strconv.Itoa(i) {
+			r.Errorf("pod %s came as number %d", uid, i)
+		}
+	}
+	if held := len(r.state()); len(got) != n+1 || held != n+1 {
+		r.Errorf("%d pods were sent and %d are held, want %d", len(got), held, n+1)
 	}
 }
 
-// givenUpBeforehand: the same for a Merge whose ctx has ended before the call.
-func (r *rig) givenUpBeforehand() {
+// canceledBeforehand: the same for a Merge whose ctx has ended before the call.
+func (r *rig) canceledBeforehand() {
 	n := r.fill()
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -367,30 +315,29 @@ func (r *rig) givenUpBeforehand() {
 	synctest.Wait()
 	ended, cancel := context.WithCancel(r.ctx)
 	cancel()
-	for i := range 3 {
-		if err := r.Merge(ended, "fill", add(n+i)); !errors.Is(err, context.Canceled) {
-			r.Errorf("error %v, want ctx's", err)
+	canceled := func(source string, update merge.PodUpdate) {
+		if err := r.Merge(ended, source, update); !errors.Is(err, context.Canceled) {
+			r.Errorf("error %v, want that of ctx", err)
 		}
 	}
-	r.open(r.ctx, "http")
-	if err := r.Merge(ended, "http", merge.PodUpdate{Op: merge.SET}); !errors.Is(err, context.Canceled) {
-		r.Errorf("error %v, want ctx's", err)
-	}
-	if !r.SeenAllSources(sets.New("http")) {
-		r.Error("an update that was given up isn't in the state")
-	}
-	got := r.sent()
-	waiting.Wait()
-	got = append(got, r.collect(r.Sync)...)
 	var want []string
 	for i := range n {
 		want = append(want, fmt.Sprint("ADD fill ", i))
 	}
 	want = append(want, "ADD file -1")
 	for i := range 3 {
+		canceled("fill", add(n+i))
 		want = append(want, fmt.Sprint("ADD fill ", n+i))
 	}
+	r.open(r.ctx, "http")
+	canceled("http", merge.PodUpdate{Op: merge.SET})
 	want = append(want, "ADD http")
+	if !r.SeenAllSources(sets.New("http")) {
+		r.Error("a canceled update is not in the state")
+	}
+	got := r.sent()
+	waiting.Wait()
+	got = append(got, r.collect(r.Sync)...)
 	r.expect(got[:len(got)-1], want...)
 	if last := got[len(got)-1]; last.Source != merge.AllSource || len(last.Pods) != n+4 {
 		r.Errorf("last comes a %v from %s of %d pods", last.Op, last.Source, len(last.Pods))
@@ -416,10 +363,10 @@ func (r *rig) unlocked() {
 	defer cancel()
 	err := m.Merge(ctx, "file", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("f")}})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		m.Errorf("error %v, want ctx's", err)
+		m.Errorf("error %v, want that of ctx", err)
 	}
 	if !m.SeenAllSources(sets.New("file")) {
-		m.Error("the update of another source didn't take effect")
+		m.Error("the update of another source did not take effect")
 	}
 	m.expect(m.sent(),
 		"ADD api 0",

@@ -307,35 +307,30 @@ func (r *rig) refuses() {
 
 // testOptions: unsupported options are refused.
 func (s Suite) testOptions(t *testing.T, v merge.Variant) {
-	refused := []merge.Options{{Mode: "loud"}, {Capacity: -1}, {HandOver: "given"}, {HandOver: impls.Lent}, {Trust: "nobody"}}
-	taken := []merge.Options{
-		{}, {Mode: merge.Incremental}, {Mode: merge.Snapshot}, {HandOver: impls.Owned}, {Trust: merge.TrustVersions},
-		{Mode: merge.SnapshotAndUpdates, Capacity: merge.DefaultCapacity},
-	}
-	add := func(to *[]merge.Options, opts merge.Options) { *to = append(*to, opts) }
-	if s.FixedCapacity {
-		add(&refused, merge.Options{Capacity: 3})
-	} else {
-		add(&taken, merge.Options{Capacity: 3})
-	}
-	if s.OwnedOnly {
-		add(&refused, merge.Options{HandOver: impls.Shared})
-		add(&refused, merge.Options{Trust: merge.TrustGenerations})
-	} else {
-		add(&taken, merge.Options{HandOver: impls.Shared})
-		add(&taken, merge.Options{Trust: merge.TrustGenerations})
-	}
-	for _, opts := range refused {
-		if m, err := v.New(opts); !errors.Is(err, impls.ErrOptions) || m != nil {
-			t.Errorf("options %+v: %v and error %v, want nothing and %v", opts, m, err, impls.ErrOptions)
+	for _, tt := range []struct {
+		opts      merge.Options
+		supported bool
+	}{
+		{merge.Options{}, true},
+		{merge.Options{Capacity: merge.DefaultCapacity}, true},
+		{merge.Options{Capacity: 3}, !s.FixedCapacity},
+		{merge.Options{Capacity: -1}, false},
+		{merge.Options{HandOver: impls.Owned}, true},
+		{merge.Options{HandOver: impls.Shared}, !v.Baseline()},
+		{merge.Options{HandOver: impls.Lent}, false},
+		{merge.Options{HandOver: "given"}, false},
+		{merge.Options{Trust: merge.TrustVersions}, true},
+		{merge.Options{Trust: merge.TrustGenerations}, !v.Baseline()},
+		{merge.Options{Trust: "nobody"}, false},
+	} {
+		m, err := v.New(tt.opts)
+		switch {
+		case tt.supported && err == nil:
+			m.Close()
+		case tt.supported:
+			t.Errorf("options %+v: %v", tt.opts, err)
+		case !errors.Is(err, impls.ErrOptions) || m != nil:
+			t.Errorf("options %+v: %v and error %v, want %v", tt.opts, m, err, impls.ErrOptions)
 		}
-	}
-	for _, opts := range taken {
-		m, err := v.New(opts)
-		if err != nil {
-			t.Errorf("options %+v: %v", opts, err)
-			continue
-		}
-		m.Close()
 	}
 }

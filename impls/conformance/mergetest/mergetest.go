@@ -18,7 +18,7 @@
 // each ownership; concurrent checks run with GOMAXPROCS 1, 2 and 8.
 //
 // [Compare] compares variants on random updates, [CompareBytes] on those of a
-// fuzzer. [Benchmark] measures variants.
+// fuzzer.
 //
 // The package imports only k8s.io/api and apimachinery of Kubernetes, so that it
 // links with any release of them.
@@ -43,13 +43,10 @@ type Suite struct {
 	// FixedCapacity: the channel has upstream's capacity, and Options.Capacity
 	// cannot be set.
 	FixedCapacity bool
-	// OwnedOnly: the variant copies all pods and refuses to share them. It
-	// compares all pods and refuses to trust generations.
-	OwnedOnly bool
 }
 
-// Run runs the suite on a variant. Baselines are not tested with shared pods.
-func Run(t *testing.T, v merge.Variant) { Suite{OwnedOnly: v.Baseline()}.Run(t, v) }
+// Run runs the suite on a variant.
+func Run(t *testing.T, v merge.Variant) { Suite{}.Run(t, v) }
 
 // setup is a variant with one set of options.
 type setup struct {
@@ -70,11 +67,8 @@ func ownChannel(s setup) bool     { return !s.FixedCapacity }
 var checks = []conformance.Check[setup]{
 	{Name: "notification order", Run: bubble((*rig).order)},
 	{Name: "first SET", Run: bubble((*rig).firstSET)},
-	{Name: "first SET in snapshot modes", Run: bubble((*rig).firstSETInSnapshots)},
 	{Name: "ADD, UPDATE, DELETE and SET upsert", Run: bubble((*rig).upsert)},
 	{Name: "REMOVE goes by UID", Run: bubble((*rig).remove)},
-	{Name: "snapshot mode", Run: bubble((*rig).snapshotMode)},
-	{Name: "snapshot-and-updates mode", Run: bubble((*rig).snapshotAndUpdatesMode)},
 	{Name: "what makes a pod differ", Run: bubble((*rig).semantics)},
 	{Name: "first metadata is kept", Run: bubble((*rig).firstMetadataStays)},
 	{Name: "duplicate names", Run: bubble((*rig).duplicates)},
@@ -92,7 +86,7 @@ var checks = []conformance.Check[setup]{
 	{Name: "big lists of copies", Run: bubble((*rig).bigFreshLists)},
 	{Name: "pods compared often", Run: bubble((*rig).oftenCompared)},
 	{Name: "removed pods come back", Run: bubble((*rig).removedAndBack)},
-	{Name: "the receiver may write to what it owns", Run: bubble((*rig).deliveredIsReceivers)},
+	{Name: "the receiver may write to what it owns", Run: bubble((*rig).receiverWrites)},
 	{Name: "owned pods share no memory", For: owningOnce, Run: bubble((*rig).noSharedMemory)},
 	{Name: "shared pods are not copied", For: sharingOnce, Run: bubble((*rig).nothingCopied)},
 	{Name: "received pods are not written to", For: leavesReceived, Run: bubble((*rig).receivedUnwritten)},
@@ -105,14 +99,14 @@ var checks = []conformance.Check[setup]{
 	{Name: "an idle merger sleeps", Run: bubble((*rig).idle)},
 	{Name: "goroutines end with their context", Run: bubble((*rig).goroutinesEnd)},
 	{Name: "Close", Run: bubble((*rig).closed)},
-	{Name: "a Merge that is given up takes effect", Run: bubble((*rig).givenUpMerge)},
-	{Name: "a Merge with a canceled context takes effect", For: unlocked, Run: bubble((*rig).givenUpBeforehand)},
+	{Name: "a canceled Merge takes effect", Run: bubble((*rig).canceledMerge)},
+	{Name: "a Merge with a canceled context takes effect", For: unlocked, Run: bubble((*rig).canceledBeforehand)},
 	{Name: "a slow receiver does not block other sources", For: unlocked, Run: bubble((*rig).unlocked)},
 	{Name: "concurrent sources", Concurrent: true, Run: bubble((*rig).concurrentSources)},
 	{Name: "stalling receiver", For: unlocked, Concurrent: true, Run: bubble((*rig).stallingReceiver)},
 	{Name: "impatient callers", For: unlocked, Concurrent: true, Run: bubble((*rig).impatientCallers)},
-	{Name: "snapshots during updates", Concurrent: true, Run: bubble((*rig).snapshotsAmidUpdates)},
-	{Name: "Close during calls", Concurrent: true, Run: bubble((*rig).closeAmidCalls)},
+	{Name: "snapshots during updates", Concurrent: true, Run: bubble((*rig).snapshotsDuringUpdates)},
+	{Name: "Close during calls", Concurrent: true, Run: bubble((*rig).closeDuringCalls)},
 }
 
 // bubble runs a check with a merger in a bubble.
@@ -127,14 +121,15 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 }
 
 // Run runs the suite on a variant, with several capacities and each supported
-// ownership.
+// ownership. Baselines copy and compare all pods: they must refuse to share them
+// and to trust generations.
 func (s Suite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {
 		capacities = capacities[:1]
 	}
 	owners := []impls.Ownership{impls.Owned, impls.Shared}
-	if s.OwnedOnly {
+	if v.Baseline() {
 		owners = owners[:1]
 	}
 	for _, owner := range owners {
@@ -144,7 +139,7 @@ func (s Suite) Run(t *testing.T, v merge.Variant) {
 			})
 		}
 	}
-	if !s.OwnedOnly {
+	if !v.Baseline() {
 		t.Run("handover=shared/trust=generations", func(t *testing.T) {
 			conformance.Run(t, setup{s, v, merge.Options{HandOver: impls.Shared, Trust: merge.TrustGenerations}}, checks)
 		})

@@ -43,17 +43,6 @@ func (r *rig) firstSET() {
 	r.expect(r.mergeFrom("other", merge.SET, changed(newPod("c"), newImage)), "UPDATE other c")
 }
 
-func (r *rig) firstSETInSnapshots() {
-	for _, mode := range []merge.Mode{merge.Snapshot, merge.SnapshotAndUpdates} {
-		m := r.withMode(mode)
-		m.expect(m.merge(merge.SET), "SET api")
-		m.expect(m.merge(merge.SET))
-		m.expect(m.mergeFrom("file", merge.ADD, newPod("a")), "SET file a")
-		m.expect(m.mergeFrom("file", merge.SET, newPod("a")), "SET file a")
-		m.expect(m.mergeFrom("file", merge.SET, newPod("a")))
-	}
-}
-
 // upsert: ADD, UPDATE, DELETE and SET insert or update; the change determines the
 // notification.
 func (r *rig) upsert() {
@@ -85,7 +74,7 @@ func (r *rig) remove() {
 	got := r.merge(merge.REMOVE, bare, newPod("unknown"), bare)
 	r.expect(got, "REMOVE api b")
 	if got[0].Pods[0].Name != "b" || len(got[0].Pods[0].Spec.Containers) != 1 {
-		r.Errorf("the removed pod isn't told as it was held: %v", got[0].Pods[0])
+		r.Errorf("the removed pod is not sent as it was held: %v", got[0].Pods[0])
 	}
 	r.expect(r.merge(merge.REMOVE, bare))
 	r.expect(r.merge(merge.REMOVE))
@@ -94,35 +83,6 @@ func (r *rig) remove() {
 	r.expect(r.merge(merge.ADD, newPod("b")), "ADD api b")
 	r.expect(r.merge(merge.REMOVE, newPod("c"), newPod("a")), "REMOVE api a c")
 	r.expectHeld("api/b")
-}
-
-func (r *rig) snapshotMode() {
-	m := r.withMode(merge.Snapshot)
-	m.expect(m.merge(merge.SET, newPod("a")), "SET api a")
-	m.expect(m.mergeFrom("file", merge.ADD, newPod("b")), "SET file a b")
-	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage)), "SET api a b")
-	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage, newMessage)))
-	got := m.merge(merge.ADD, changed(newPod("a"), newImage, newMessage, markDeleted))
-	m.expect(got, "SET api a b")
-	for _, pod := range got[0].Pods {
-		if pod.UID == "a" && (pod.Status.Message != "+" || pod.DeletionTimestamp == nil) {
-			m.Errorf("the snapshot lacks changes: %v", pod)
-		}
-	}
-	m.expect(m.merge(merge.SET, newPod("c")), "SET api c b")
-	m.expect(m.merge(merge.REMOVE, newPod("c")), "SET api b")
-	m.expect(m.merge(merge.REMOVE, newPod("c")))
-}
-
-func (r *rig) snapshotAndUpdatesMode() {
-	m := r.withMode(merge.SnapshotAndUpdates)
-	m.expect(m.merge(merge.SET, newPod("a")), "SET api a")
-	m.expect(m.mergeFrom("file", merge.ADD, newPod("b")), "SET file a b")
-	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage)), "UPDATE api a")
-	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage, newMessage)))
-	m.expect(m.merge(merge.ADD, changed(newPod("a"), newImage, markDeleted)), "DELETE api a")
-	m.expect(m.merge(merge.ADD, newPod("c"), newPod("a")), "SET api a c b", "UPDATE api a")
-	m.expect(m.merge(merge.SET, newPod("a")), "SET api a b")
 }
 
 // semantics: the fields that make a pod differ, and those that do not.
@@ -209,7 +169,7 @@ func (r *rig) firstMetadataStays() {
 	want.DeletionTimestamp, want.DeletionGracePeriodSeconds = second.DeletionTimestamp, second.DeletionGracePeriodSeconds
 	want.Annotations["more"] = "x"
 	if diff := cmp.Diff(want, got[0].Pods[0]); diff != "" {
-		r.Errorf("told (-want +got):\n%s", diff)
+		r.Errorf("sent (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, r.state()["api/a"]); diff != "" {
 		r.Errorf("held (-want +got):\n%s", diff)
@@ -220,7 +180,7 @@ func (r *rig) firstMetadataStays() {
 	r.expect(got, "RECONCILE api a")
 	want.Status = third.Status
 	if diff := cmp.Diff(want, got[0].Pods[0]); diff != "" {
-		r.Errorf("told of a status (-want +got):\n%s", diff)
+		r.Errorf("sent with a status (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
-// deliveredIsReceivers: writes of the receiver to its own pods affect neither the
-// state nor later notifications. (The rig's receiver overwrites all memory that
-// it owns.)
-func (r *rig) deliveredIsReceivers() {
+// receiverWrites: writes of the receiver to its own pods affect neither the state
+// nor later notifications. (The rig's receiver overwrites all memory that it owns.)
+func (r *rig) receiverWrites() {
 	sources := []*v1.Pod{newPod("a"), newPod("b"), newPod("c")}
 	r.merge(merge.SET, sources...)
 	seen := make(map[string]string)
@@ -61,7 +61,7 @@ func (r *rig) deliveredIsReceivers() {
 	got := r.merge(merge.SET, fresh...)
 	r.expect(got, "RECONCILE api a")
 	if diff := cmp.Diff(want["api/a"], got[0].Pods[0]); diff != "" {
-		r.Errorf("told after the receiver wrote (-want +got):\n%s", diff)
+		r.Errorf("sent after the receiver wrote (-want +got):\n%s", diff)
 	}
 	got = r.merge(merge.SET)
 	r.expect(got, "REMOVE api a b c")
@@ -72,10 +72,10 @@ func (r *rig) deliveredIsReceivers() {
 	}
 }
 
-// tellEverything makes the merger send realistic pods in every kind of
+// sendEverything makes the merger send realistic pods in every kind of
 // notification. It passes each notification to check and returns the pods sent to
 // the merger.
-func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
+func (r *rig) sendEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 	list := []*v1.Pod{RealisticPod(1), RealisticPod(2), RealisticPod(3)}
 	next := func(op merge.Op, i int, change func(*v1.Pod)) {
 		if change != nil {
@@ -84,28 +84,26 @@ func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 			newVersion(list[i])
 		}
 		received = append(received, list...)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if err := r.Merge(r.ctx, merge.APISource, merge.PodUpdate{Op: op, Pods: list}); err != nil {
-				r.Error(err)
-			}
-			r.Sync()
-		}()
+		merged := conformance.Async(func() error {
+			defer r.Sync()
+			return r.Merge(r.ctx, merge.APISource, merge.PodUpdate{Op: op, Pods: list})
+		})
 		for update := range r.Updates() {
 			check(update)
 			if update.Source == merge.AllSource {
 				break
 			}
 		}
-		<-done
+		if err := merged.Wait(); err != nil {
+			r.Error(err)
+		}
 	}
 	next(merge.SET, 0, nil)
 	for i := range 4 {
 		next(merge.SET, i%2, func(pod *v1.Pod) { pod.Status.Message += "+" })
 	}
-	next(merge.UPDATE, 1, ChangeSpec)
-	next(merge.UPDATE, 1, ChangeStatus)
+	next(merge.UPDATE, 1, newImage)
+	next(merge.UPDATE, 1, newMessage)
 	next(merge.SET, 2, markDeleted)
 	next(merge.REMOVE, 2, nil)
 	return received
@@ -115,56 +113,51 @@ func (r *rig) tellEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 // received pod.
 func (r *rig) noSharedMemory() {
 	where := make(memory)
-	var told []*v1.Pod
-	received := r.tellEverything(func(update merge.PodUpdate) {
+	sent := 0
+	received := r.sendEverything(func(update merge.PodUpdate) {
 		for i, pod := range update.Pods {
-			told = append(told, pod)
-			path := fmt.Sprintf("pod %d of %v %d", i, update.Op, len(told))
-			for _, common := range where.of(pod, path) {
-				r.Errorf("shared by two that were told: %s", common)
+			sent++
+			for _, common := range where.of(pod, fmt.Sprintf("pod %d of %v %d", i, update.Op, sent)) {
+				r.Errorf("shared by two sent pods: %s", common)
 			}
 		}
 	})
 	for i, pod := range received {
 		own := make(memory)
-		own.of(pod, fmt.Sprintf("pod %d that was received", i))
+		own.of(pod, fmt.Sprintf("received pod %d", i))
 		for at, path := range own {
 			if other, ok := where[at]; ok {
-				r.Errorf("shared with what was received: %s is %s", other, path)
+				r.Errorf("shared with a received pod: %s is %s", other, path)
 			}
 		}
 	}
-	if len(told) < 20 {
-		r.Errorf("%d pods were told", len(told))
+	if sent < 20 {
+		r.Errorf("%d pods were sent", sent)
 	}
 }
 
 // nothingCopied: a shared pod refers to the memory of the received pod, except
 // its annotations.
 func (r *rig) nothingCopied() {
-	told := 0
 	where := make(memory)
-	var updates []merge.PodUpdate
-	received := r.tellEverything(func(update merge.PodUpdate) { updates = append(updates, update) })
+	var sent []*v1.Pod
+	received := r.sendEverything(func(update merge.PodUpdate) { sent = append(sent, update.Pods...) })
 	for _, pod := range received {
 		where.of(pod, "received")
 	}
-	for _, update := range updates {
-		for _, pod := range update.Pods {
-			told++
-			bare := *pod
-			bare.Annotations = nil
-			own := make(memory)
-			own.reach(reflect.ValueOf(bare), "told")
-			for at, path := range own {
-				if where[at] == "" {
-					r.Errorf("%v: %s is a copy", update.Op, path)
-				}
+	for _, pod := range sent {
+		bare := *pod
+		bare.Annotations = nil
+		own := make(memory)
+		own.reach(reflect.ValueOf(bare), "sent")
+		for at, path := range own {
+			if where[at] == "" {
+				r.Errorf("%s: %s is a copy", pod.UID, path)
 			}
 		}
 	}
-	if told < 20 {
-		r.Errorf("%d pods were told", told)
+	if len(sent) < 20 {
+		r.Errorf("%d pods were sent", len(sent))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	_ "embed" // The exemplar.
 	"encoding/json"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,26 +32,4 @@ func RealisticPod(i int) *v1.Pod {
 	pod.UID = types.UID(fmt.Sprintf("6f1c9a52-3b7e-4c1d-9a52-%012x", i))
 	pod.ResourceVersion = fmt.Sprint(1_000_000 + i)
 	return pod
-}
-
-// ChangeStatus changes the status like a failed readiness probe.
-func ChangeStatus(pod *v1.Pod) {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == v1.PodReady || c.Type == v1.ContainersReady {
-			c.Status = v1.ConditionFalse
-			c.Reason = "ContainersNotReady"
-			c.Message = "containers with unready status: [web]"
-			c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Add(time.Minute))
-		}
-	}
-	pod.Status.ContainerStatuses[0].Ready = false
-	pod.ResourceVersion += "1"
-}
-
-// ChangeSpec changes the image of the pod's first container.
-func ChangeSpec(pod *v1.Pod) {
-	pod.Spec.Containers[0].Image += "-patched"
-	pod.Generation++
-	pod.ResourceVersion += "1"
 }

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -75,11 +76,6 @@ func (r *rig) with(set func(*merge.Options)) *rig {
 	other := newRig(r.tb, s)
 	r.ends = append(r.ends, other.finish)
 	return other
-}
-
-func (r *rig) withMode(mode merge.Mode) *rig {
-	r.Helper()
-	return r.with(func(o *merge.Options) { o.Mode = mode })
 }
 
 // events is a recorder that keeps its events.
@@ -175,16 +171,10 @@ func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.Pod
 // collect calls run and returns the notifications that it causes.
 func (r *rig) collect(run func()) []merge.PodUpdate {
 	r.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		run()
-	}()
+	call := conformance.Async(func() error { run(); return nil })
 	all := r.sent()
-	select {
-	case <-done:
-	default:
-		r.Fatal("a call doesn't return, although all that was sent has been received")
+	if ok, _ := call.Returned(); !ok {
+		r.Fatal("a call does not return, although all notifications have been received")
 	}
 	return all
 }
@@ -226,7 +216,7 @@ func (r *rig) state() map[string]*v1.Pod {
 	r.Helper()
 	updates := r.collect(r.Sync)
 	if len(updates) != 1 || updates[0].Op != merge.SET || updates[0].Source != merge.AllSource || updates[0].Pods == nil {
-		r.Fatalf("Sync sent %s, want one SET of %q with pods that aren't nil", show(updates), merge.AllSource)
+		r.Fatalf("Sync sent %s, want one SET of %q with pods that are not nil", show(updates), merge.AllSource)
 	}
 	held := make(map[string]*v1.Pod)
 	for _, pod := range updates[0].Pods {
@@ -263,7 +253,7 @@ func (r *rig) expectHeld(want ...string) {
 	got := r.state()
 	for _, key := range want {
 		if got[key] == nil {
-			r.Errorf("%s isn't held", key)
+			r.Errorf("%s is not held", key)
 		}
 		delete(got, key)
 	}

@@ -16,7 +16,6 @@ import (
 
 // script is a sequence of updates.
 type script struct {
-	mode    merge.Mode
 	channel bool
 	// capacity, handover and trust apply to variants that support them.
 	capacity int
@@ -29,8 +28,8 @@ type step struct {
 	source string
 	op     merge.Op
 	pods   []*v1.Pod
-	// how is the origin of each pod.
-	how []string
+	// origins of the pods.
+	origins []string
 	// alone: there is no receiver during the step. If the step blocks, its
 	// context ends. Variants that hold a lock during a send skip this.
 	alone bool
@@ -39,14 +38,14 @@ type step struct {
 // String returns the script as one line a step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "mode %s, through the channel: %v, capacity %d, handover %s, trust %s\n", s.mode, s.channel, s.capacity, s.handover, s.trust)
+	fmt.Fprintf(&b, "through the channel: %v, capacity %d, handover %s, trust %s\n", s.channel, s.capacity, s.handover, s.trust)
 	for i, step := range s.steps {
 		fmt.Fprintf(&b, "%d: %v %s", i, step.op, step.source)
 		if step.alone {
-			b.WriteString(" (nobody receives)")
+			b.WriteString(" (no receiver)")
 		}
 		for j, pod := range step.pods {
-			fmt.Fprintf(&b, " %s_%s(%s: %s)", pod.Name, pod.Namespace, pod.UID, step.how[j])
+			fmt.Fprintf(&b, " %s_%s(%s: %s)", pod.Name, pod.Namespace, pod.UID, step.origins[j])
 		}
 		b.WriteByte('\n')
 	}
@@ -121,7 +120,6 @@ const maxSteps = 24
 // frequent.
 func drawScript(d dice) script {
 	s := script{
-		mode:     oneOf(d, "mode", merge.Incremental, merge.Incremental, merge.SnapshotAndUpdates, merge.Snapshot),
 		channel:  d.draw(2, "channel") == 1,
 		capacity: oneOf(d, "capacity", 0, 1, 2, 7),
 		handover: oneOf(d, "handover", impls.Owned, impls.Shared),
@@ -150,20 +148,20 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 	for range d.draw(8, "pods") {
 		uid := oneOf[types.UID](d, "uid", "a", "b", "c", "d", "e", "f")
 		at := place{st.source, uid}
-		pod, how := newest[at], "same"
+		pod, origin := newest[at], "same"
 		if pod == nil {
-			pod, how = newPod(string(uid)), "new"
+			pod, origin = newPod(string(uid)), "new"
 		} else if kind := d.draw(5, "kind"); kind == 1 {
 			// Equal, as pods with one version are.
-			pod, how = pod.DeepCopy(), "copied"
+			pod, origin = pod.DeepCopy(), "copied"
 		} else if kind > 1 {
 			before := pod
-			pod, how = pod.DeepCopy(), ""
+			pod, origin = pod.DeepCopy(), ""
 			newVersion(pod)
 			for range 1 + d.draw(2, "mutations") {
 				m := mutations[d.draw(len(mutations), "mutation")]
 				m.run(pod)
-				how += m.name + ","
+				origin += m.name + ","
 			}
 			// Set the generation as an API server does.
 			pod.Generation = before.Generation
@@ -173,7 +171,7 @@ func drawStep(d dice, newest map[place]*v1.Pod) step {
 		}
 		newest[at] = pod
 		st.pods = append(st.pods, pod)
-		st.how = append(st.how, strings.TrimSuffix(how, ","))
+		st.origins = append(st.origins, strings.TrimSuffix(origin, ","))
 	}
 	return st
 }
