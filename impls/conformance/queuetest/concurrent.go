@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/deltafifo"
@@ -37,60 +38,53 @@ var concurrentChecks = []check{
 	{Name: "linearizable", For: linearizableSetup, Concurrent: true, Run: linearizable},
 }
 
+// sequence tests the versions of events that were popped, by key or producer: each
+// is step after the one before, from first on to last. Where only the newest event
+// is delivered, steps may be left out.
+func sequence(t *testing.T, s setup, name string, versions []int, first, step, last int) {
+	t.Helper()
+	next := first
+	for _, v := range versions {
+		if v != next && !(latest(s) && v > next) {
+			t.Fatalf("%s: event %d came where %d was next", name, v, next)
+		}
+		next = v + step
+	}
+	if next <= last {
+		t.Errorf("%s: lost events from %d on", name, next)
+	}
+}
+
 // concurrentProducers pushes many keys from several goroutines, each with keys
-// of its own, into one consumer. A producer counts its events: each fault shows
-// as a step that is not the next.
+// of its own, into one consumer.
 func concurrentProducers(t *testing.T, s setup) {
 	const producers, keysEach, each = 4, 7, 140
 	r := s.new(t)
-	r.watchdog()
-	var wg sync.WaitGroup
-	for p := range producers {
-		wg.Go(func() {
-			for n := range each {
-				obj := pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)
-				put := r.queue.Update
-				if n < keysEach {
-					put = r.queue.Add
-				}
-				if err := put(obj); err != nil {
-					t.Errorf("producer %d: %v", p, err)
-					return
-				}
+	r.produce(producers, func(p int) (err error) {
+		for n := range each {
+			put := r.queue.Update
+			if n < keysEach {
+				put = r.queue.Add
 			}
-		})
-	}
-	go func() {
-		wg.Wait()
-		r.queue.Close()
-	}()
-	r.popAll()
-	// With in-order delivery a producer's events stay in order whatever their
-	// key.
-	sequence, first, step := func(name string, n int) (string, int) { return name, n % keysEach }, 0, keysEach
-	if inOrder(s) {
-		sequence, step = func(name string, _ int) (string, int) { return name[:2], 0 }, 1
-	}
-	next := map[string]int{}
+			err = errors.Join(err, put(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)))
+		}
+		return err
+	})
+	r.consume(r.process)
+	byKey, byProducer := map[string][]int{}, map[string][]int{}
 	for _, d := range r.deltas(0) {
-		n := version(d.Object)
-		name, start := sequence(keyOf(d.Object), n)
-		want, begun := next[name]
-		if !begun {
-			want = first + start
-		}
-		if n != want && !(latest(s) && n > want) {
-			t.Fatalf("%s: event %d came where %d was next", name, n, want)
-		}
-		next[name] = n + step
+		key := keyOf(d.Object)
+		byKey[key] = append(byKey[key], version(d.Object))
+		byProducer[key[:2]] = append(byProducer[key[:2]], version(d.Object))
 	}
-	for name, n := range next {
-		if n < each {
-			t.Errorf("%s: lost events from %d on", name, n)
+	for p := range producers {
+		for k := range keysEach {
+			name := fmt.Sprintf("p%d-k%d", p, k)
+			sequence(t, s, name, byKey[name], k, keysEach, each-keysEach+k)
 		}
-	}
-	if want := producers * keysEach / step * min(step, keysEach); !inOrder(s) && len(next) != want {
-		t.Errorf("popped %d keys, want %d", len(next), want)
+		if name := fmt.Sprintf("p%d", p); inOrder(s) {
+			sequence(t, s, name, byProducer[name], 0, 1, each-1)
+		}
 	}
 }
 
@@ -98,7 +92,6 @@ func concurrentProducers(t *testing.T, s setup) {
 func nothingStale(t *testing.T, s setup) {
 	const producers, keysEach, versions = 4, 3, 60
 	r := s.new(t)
-	r.watchdog()
 	// last[key] is the version of the last call that returned, negative where
 	// that was a delete.
 	last := map[string]*atomic.Int64{}
@@ -107,31 +100,24 @@ func nothingStale(t *testing.T, s setup) {
 			last[fmt.Sprintf("p%d-k%d", p, k)] = new(atomic.Int64)
 		}
 	}
-	var wg sync.WaitGroup
-	for p := range producers {
+	r.produce(producers, func(p int) (err error) {
 		rng := rand.New(rand.NewPCG(uint64(p), 1))
-		wg.Go(func() {
-			for v := 1; v <= versions; v++ {
-				name := fmt.Sprintf("p%d-k%d", p, rng.IntN(keysEach))
-				if rng.IntN(3) == 0 {
-					r.do(r.queue.Delete(pod(name, v)))
-					last[name].Store(int64(-v))
-				} else {
-					r.do(r.queue.Update(pod(name, v)))
-					last[name].Store(int64(v))
-				}
+		for v := 1; v <= versions; v++ {
+			name := fmt.Sprintf("p%d-k%d", p, rng.IntN(keysEach))
+			put, returned := r.queue.Update, int64(v)
+			if rng.IntN(3) == 0 {
+				put, returned = r.queue.Delete, int64(-v)
 			}
-		})
-	}
-	go func() {
-		wg.Wait()
-		r.queue.Close()
-	}()
+			err = errors.Join(err, put(pod(name, v)))
+			last[name].Store(returned)
+		}
+		return err
+	})
 	before := map[string]int64{}
 	r.during = func(deltas []cache.Delta) {
 		key, v := keyOf(deltas[0].Object), int64(version(deltas[0].Object))
-		if told := before[key]; v < told || told < 0 && v <= -told {
-			t.Errorf("%s: a Pop that began after the call of version %d delivered %d", key, told, v)
+		if returned := before[key]; v < returned || returned < 0 && v <= -returned {
+			t.Errorf("%s: a Pop that began after the call of version %d delivered %d", key, returned, v)
 		}
 	}
 	for turn, err := 0, error(nil); err == nil; turn++ {
@@ -151,81 +137,59 @@ func nothingStale(t *testing.T, s setup) {
 func concurrentConsumers(t *testing.T, s setup) {
 	const consumers, producers, keysEach, each = 4, 2, 5, 150
 	r := s.new(t)
-	r.watchdog()
 	var mu sync.Mutex
 	inProcess := map[string]bool{}
 	seen := map[string][]int{}
 	var processing atomic.Int32
-	process := func(p popped) error {
-		if n := processing.Add(1); n > 1 && oneAtATime(s) {
-			t.Errorf("%d consumers process at once", n)
-		}
-		defer processing.Add(-1)
+	mark := func(p popped, is bool) {
 		mu.Lock()
+		defer mu.Unlock()
 		for _, d := range p.deltas {
-			if inProcess[keyOf(d.Object)] && (ours(s) || s.objects) {
+			if is && inProcess[keyOf(d.Object)] && (ours(s) || s.objects) {
 				t.Errorf("%s is in process twice", keyOf(d.Object))
 			}
 		}
 		for _, d := range p.deltas {
-			seen[keyOf(d.Object)] = append(seen[keyOf(d.Object)], version(d.Object))
-			inProcess[keyOf(d.Object)] = true
+			inProcess[keyOf(d.Object)] = is
+			if is {
+				seen[keyOf(d.Object)] = append(seen[keyOf(d.Object)], version(d.Object))
+			}
 		}
-		mu.Unlock()
-		// Long enough for another consumer to come in, were it let in.
-		for range 16 {
-			runtime.Gosched()
-		}
-		mu.Lock()
-		for _, d := range p.deltas {
-			inProcess[keyOf(d.Object)] = false
-		}
-		mu.Unlock()
-		return nil
 	}
-	var consuming, producing sync.WaitGroup
+	var consuming sync.WaitGroup
 	for range consumers {
 		consuming.Go(func() {
-			var err error
-			for err == nil {
-				err = s.popFrom(r.queue, s.path, process)
-			}
-			if !errors.Is(err, cache.ErrFIFOClosed) {
-				t.Error(err)
-			}
-		})
-	}
-	for p := range producers {
-		producing.Go(func() {
-			for n := range each {
-				if err := r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)); err != nil {
-					t.Error(err)
+			r.consume(func(p popped) error {
+				if n := processing.Add(1); n > 1 && oneAtATime(s) {
+					t.Errorf("%d consumers process at once", n)
 				}
-				// A backlog of all events would come in one hand-over per key.
-				runtime.Gosched()
-			}
+				defer processing.Add(-1)
+				mark(p, true)
+				// Long enough for another consumer to come in, were it let in.
+				for range 16 {
+					runtime.Gosched()
+				}
+				mark(p, false)
+				return nil
+			})
 		})
 	}
-	producing.Wait()
-	r.queue.Close()
+	r.produce(producers, func(p int) (err error) {
+		for n := range each {
+			err = errors.Join(err, r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)))
+			runtime.Gosched() // A backlog of all events would come in one pop per key.
+		}
+		return err
+	})
 	consuming.Wait()
-	for key, versions := range seen {
-		if upstream(s) {
-			slices.Sort(versions) // It may call process of several consumers at once.
-		}
-		last := versions[0]%keysEach - keysEach
-		for _, v := range versions {
-			if v != last+keysEach && !(latest(s) && v > last) {
-				t.Fatalf("%s: event %d came after %d", key, v, last)
+	for p := range producers {
+		for k := range keysEach {
+			name := fmt.Sprintf("p%d-k%d", p, k)
+			if upstream(s) {
+				slices.Sort(seen[name]) // It may call process of several consumers at once.
 			}
-			last = v
+			sequence(t, s, name, seen[name], k, keysEach, each-keysEach+k)
 		}
-		if last < each-keysEach {
-			t.Errorf("%s: lost events after %d", key, last)
-		}
-	}
-	if len(seen) != producers*keysEach {
-		t.Errorf("popped %d keys, want %d", len(seen), producers*keysEach)
 	}
 }
 
@@ -237,7 +201,7 @@ func severalInProcess(t *testing.T, s setup) {
 	synctest.Test(t, func(t *testing.T) {
 		r := s.new(t)
 		for i := range 64 {
-			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+			r.do(r.queue.Add(key(i)))
 		}
 		var inside, returned atomic.Int32
 		release := make(chan struct{})
@@ -274,21 +238,16 @@ func passOver(t *testing.T, s setup) {
 		var mu sync.Mutex
 		var got []string
 		for range 3 {
-			go func() {
-				var err error
-				for err == nil {
-					err = s.popFrom(r.queue, byPop, func(p popped) error {
-						w := word(p.deltas[0])
-						mu.Lock()
-						got = append(got, w)
-						mu.Unlock()
-						if w == "a@1" {
-							<-hold
-						}
-						return nil
-					})
+			go r.consume(func(p popped) error {
+				w := word(p.deltas[0])
+				mu.Lock()
+				got = append(got, w)
+				mu.Unlock()
+				if w == "a@1" {
+					<-hold
 				}
-			}()
+				return nil
+			})
 		}
 		expect := func(when string, want ...string) {
 			t.Helper()
@@ -299,17 +258,15 @@ func passOver(t *testing.T, s setup) {
 				t.Errorf("%s, popped %v, want %v", when, got, want)
 			}
 		}
-		r.do(r.queue.Add(pod("a", 1)))
+		r.run("add a@1")
 		synctest.Wait()
-		r.do(r.queue.Update(pod("a", 2)), r.queue.Add(pod("b", 3)), r.queue.Add(pod("c", 4)))
+		r.run("update a@2, add b@3, add c@4")
 		expect("while a is in process", "a@1", "b@3", "c@4")
-		if n := r.queue.Len(); n != 1 {
-			t.Errorf("Len is %d while a key waits for its consumer, want 1", n)
-		}
-		r.do(r.queue.Update(pod("a", 5)), r.queue.Delete(pod("b", 6)), r.queue.Add(pod("d", 7)))
+		r.run("len 1, update a@5, delete b@6, add d@7")
 		expect("while a is in process", "a@1", "b@3", "c@4", "d@7")
 		close(hold)
 		expect("afterwards", "a@1", "a@5", "b@3", "c@4", "d@7")
+		r.queue.Close()
 	})
 }
 
@@ -329,10 +286,7 @@ func closeWithKeyInProcess(t *testing.T, s setup) {
 		r.queue.Close()
 		for range 2 {
 			go func() {
-				var err error
-				for err == nil {
-					_, err = r.queue.Pop(func(any, bool) error { delivered.Add(1); return nil })
-				}
+				r.consume(func(popped) error { delivered.Add(1); return nil })
 				ended.Add(1)
 			}()
 		}
@@ -356,7 +310,7 @@ func noKeyStarves(t *testing.T, s setup) {
 		hot := fmt.Sprintf("hot%d", i)
 		r := s.new(t)
 		for i := range others {
-			r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)), r.queue.Update(pod(hot, i)))
+			r.do(r.queue.Add(key(i)), r.queue.Update(pod(hot, i)))
 		}
 		for range 5 * others {
 			r.do(r.queue.Update(pod(hot, 0)), r.pop())
@@ -405,28 +359,15 @@ func (r *rig) pushers(n int, accepted func(total int64)) (wait func(ended error)
 // accepted keys.
 func (r *rig) popAccepted(accepted func() []string) {
 	r.t.Helper()
-	r.popAll()
+	r.consume(r.process)
 	var got []string
 	for _, d := range r.deltas(0) {
 		got = append(got, keyOf(d.Object))
 	}
 	slices.Sort(got)
-	want := accepted()
-	if slices.Equal(got, want) {
-		return
+	if diff := cmp.Diff(accepted(), got); diff != "" {
+		r.t.Errorf("keys (-accepted +popped):\n%s", diff)
 	}
-	in := func(list []string, s string) bool { _, ok := slices.BinarySearch(list, s); return ok }
-	for _, key := range want {
-		if !in(got, key) {
-			r.t.Errorf("%s was accepted and lost", key)
-		}
-	}
-	for _, key := range got {
-		if !in(want, key) {
-			r.t.Errorf("%s was refused and popped", key)
-		}
-	}
-	r.t.Errorf("popped %d keys, %d were accepted", len(got), len(want))
 }
 
 func closeDuringPushes(t *testing.T, s setup) {
@@ -483,26 +424,14 @@ func lenNeverUnderstates(t *testing.T, s setup) {
 		popping = int64(s.BatchSize)
 	}
 	r := s.new(t)
-	r.watchdog()
 	var accepted, delivered atomic.Int64
 	r.during = func(deltas []cache.Delta) {
 		delivered.Add(int64(len(deltas)))
 		runtime.Gosched()
 	}
-	var wg sync.WaitGroup
-	for p := range producers {
-		wg.Go(func() {
-			for i := range each {
-				if err := r.queue.Add(pod(fmt.Sprintf("p%d-%d", p, i), i)); err != nil {
-					t.Error(err)
-				}
-				accepted.Add(1)
-			}
-		})
-	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
 		for !isClosed(stop) {
 			before := accepted.Load()
 			length := int64(r.queue.Len())
@@ -512,14 +441,17 @@ func lenNeverUnderstates(t *testing.T, s setup) {
 			}
 			runtime.Gosched()
 		}
-	}()
-	go func() {
-		wg.Wait()
-		r.queue.Close()
-	}()
-	r.popAll()
+	})
+	r.produce(producers, func(p int) (err error) {
+		for i := range each {
+			err = errors.Join(err, r.queue.Add(pod(fmt.Sprintf("p%d-%d", p, i), i)))
+			accepted.Add(1)
+		}
+		return err
+	})
+	r.consume(r.process)
 	close(stop)
-	<-stopped
+	looking.Wait()
 	if n := delivered.Load(); n != producers*each {
 		t.Errorf("popped %d events, want %d", n, producers*each)
 	}
@@ -530,40 +462,33 @@ func replaceDuringPushes(t *testing.T, s setup) {
 	const producers, keys, each = 3, 12, 60
 	seed := rand.Uint64()
 	r := s.new(t)
-	r.watchdog()
 	var version atomic.Int64
-	object := func(rng *rand.Rand) any {
-		return pod(fmt.Sprintf("k%d", rng.IntN(keys)), int(version.Add(1)))
-	}
-	var wg sync.WaitGroup
-	for p := range producers {
+	var others sync.WaitGroup
+	others.Add(producers - 1)
+	r.produce(producers, func(p int) (err error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(p)))
-		wg.Go(func() {
-			for range each {
-				put := []func(any) error{r.queue.Add, r.queue.Update, r.queue.Delete}[rng.IntN(3)]
-				err := put(object(rng))
-				if p == 0 {
-					switch rng.IntN(8) {
-					case 0:
-						err = errors.Join(err, r.queue.Replace([]any{object(rng), pod("listed", 1)}, "1"))
-					case 1:
-						err = errors.Join(err, r.queue.Resync())
-					}
-				}
-				if err != nil {
-					t.Error(err)
-				}
+		object := func() any { return pod(fmt.Sprintf("k%d", rng.IntN(keys)), int(version.Add(1))) }
+		for range each {
+			put := []func(any) error{r.queue.Add, r.queue.Update, r.queue.Delete}[rng.IntN(3)]
+			err = errors.Join(err, put(object()))
+			if p > 0 {
+				continue
 			}
-		})
-	}
-	go func() {
-		wg.Wait()
-		if err := r.queue.Replace([]any{pod("k1", 100000), pod("last", 100001)}, "100001"); err != nil {
-			t.Error(err)
+			switch rng.IntN(8) {
+			case 0:
+				err = errors.Join(err, r.queue.Replace([]any{object(), pod("listed", 1)}, "1"))
+			case 1:
+				err = errors.Join(err, r.queue.Resync())
+			}
 		}
-		r.queue.Close()
-	}()
-	r.popAll()
+		if p > 0 {
+			others.Done()
+			return err
+		}
+		others.Wait()
+		return errors.Join(err, r.queue.Replace([]any{pod("k1", 100000), pod("last", 100001)}, "100001"))
+	})
+	r.consume(r.process)
 	if got, want := r.store.state(), []string{"k1@100000", "last@100001"}; !slices.Equal(got, want) {
 		t.Errorf("seed %d: the store ends with %v, want %v; popped %v", seed, got, want, r.all())
 	}
@@ -575,20 +500,17 @@ func replaceDuringPushes(t *testing.T, s setup) {
 func replaceIsAtomic(t *testing.T, s setup) {
 	const lists, keys = 60, 40
 	r := s.new(t)
-	r.watchdog()
-	go func() {
+	r.produce(1, func(int) (err error) {
 		for v := 1; v <= lists; v++ {
 			var list []any
 			for k := range keys {
 				list = append(list, pod(fmt.Sprintf("k%d", k), v))
 			}
-			if err := r.queue.Replace(list, "1"); err != nil {
-				t.Error(err)
-			}
+			err = errors.Join(err, r.queue.Replace(list, "1"))
 			runtime.Gosched()
 		}
-		r.queue.Close()
-	}()
+		return err
+	})
 	newest, n := 0, 0
 	r.during = func(deltas []cache.Delta) {
 		v := version(deltas[0].Object)
@@ -600,7 +522,7 @@ func replaceIsAtomic(t *testing.T, s setup) {
 		}
 		n++
 	}
-	r.popAll()
+	r.consume(r.process)
 	if newest != lists || n != keys {
 		t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
 	}
@@ -612,28 +534,25 @@ func syncedAfterAll(t *testing.T, s setup) {
 	const keys, consumers = 50, 3
 	r := s.new(t)
 	r.watchdog()
-	var names []string
+	var list []any
 	for k := range keys {
-		names = append(names, fmt.Sprintf("k%d", k))
+		list = append(list, key(k))
 	}
-	r.replace(names...)
+	r.do(r.queue.Replace(list, "9"))
 	var processed, synced atomic.Int32
 	var wg sync.WaitGroup
 	for range consumers {
 		wg.Go(func() {
-			var err error
-			for err == nil && processed.Load() < keys {
-				_, err = r.queue.Pop(func(any, bool) error {
-					if r.queue.HasSynced() {
-						synced.Add(1)
-					}
-					runtime.Gosched()
-					if processed.Add(1) == keys {
-						r.queue.Close()
-					}
-					return nil
-				})
-			}
+			r.consume(func(popped) error {
+				if r.queue.HasSynced() {
+					synced.Add(1)
+				}
+				runtime.Gosched()
+				if processed.Add(1) == keys {
+					r.queue.Close()
+				}
+				return nil
+			})
 		})
 	}
 	wg.Wait()

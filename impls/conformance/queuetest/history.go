@@ -18,15 +18,9 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// The operations of a history.
+// The operations of a history, besides the [cache.Delta] of a producer's call, whose
+// output is the error.
 type (
-	// callOp is a call of a producer; its output is the error.
-	callOp struct {
-		kind kind
-		obj  any
-		list []any
-		rv   string
-	}
 	// popOp lasts from the call of Pop to that of process; its output is a
 	// popped or, where process was not called, the error.
 	popOp struct{ consumer int }
@@ -36,6 +30,7 @@ type (
 	// bool.
 	lengthOp struct{}
 	syncedOp struct{}
+	closeOp  struct{}
 	// cancelOp ends the context of producers that wait for room.
 	cancelOp struct{}
 )
@@ -51,8 +46,8 @@ func step(before model, in, out any) ([]model, error) {
 	failed, _ := out.(error)
 	var err error
 	switch op := in.(type) {
-	case callOp:
-		err = call(m, op, failed)
+	case cache.Delta:
+		err = m.call(op, failed)
 	case popOp:
 		if got, ok := out.(popped); ok {
 			err = m.popped(op.consumer, got)
@@ -69,6 +64,8 @@ func step(before model, in, out any) ([]model, error) {
 		if synced, certain := m.hasSynced(); certain && synced != out {
 			err = fmt.Errorf("HasSynced is %t, not %t", synced, out)
 		}
+	case closeOp:
+		m.close()
 	case cancelOp:
 		m.cancel()
 	}
@@ -78,46 +75,15 @@ func step(before model, in, out any) ([]model, error) {
 	return []model{m}, nil
 }
 
-func call(m model, op callOp, err error) error {
-	switch op.kind {
-	case replace:
-		return m.replace(op.list, op.rv, err)
-	case resync:
-		return m.resync(err)
-	case bookmark:
-		return m.bookmark(op.rv, err)
-	case closeQueue:
-		m.close()
-		return nil
-	}
-	return m.event(map[kind]cache.DeltaType{add: cache.Added, update: cache.Updated, del: cache.Deleted}[op.kind], op.obj, err)
-}
-
 func describe(in, out any) string {
-	switch op := in.(type) {
-	case callOp:
-		what := op.kind.String()
-		switch {
-		case op.obj != nil:
-			what += " " + keyOf(op.obj) + "@" + strconv.Itoa(version(op.obj))
-		case op.list != nil:
-			what = word(cache.Delta{Type: "Replace", Object: cache.ReplacedAllInfo{Objects: op.list, ResourceVersion: op.rv}})
-		}
-		return fmt.Sprintf("%s → %v", what, out)
-	case popOp:
-		if got, ok := out.(popped); ok {
-			return fmt.Sprintf("consumer %d pops %v", op.consumer, words(got.deltas))
-		}
-		return fmt.Sprintf("consumer %d pops → %v", op.consumer, out)
-	case doneOp:
-		return fmt.Sprintf("consumer %d is done", op.consumer)
-	case lengthOp:
-		return fmt.Sprintf("Len → %d", out)
-	case syncedOp:
-		return fmt.Sprintf("HasSynced → %t", out)
-	default:
-		return "the context ends"
+	call := fmt.Sprintf("%T%v", in, in)
+	if d, ok := in.(cache.Delta); ok {
+		call = word(d)
 	}
+	if p, ok := out.(popped); ok {
+		out = words(p.deltas)
+	}
+	return fmt.Sprintf("%s → %v", call, out)
 }
 
 // linearizableSetup leaves out upstream's RealFIFO, which calls process of
@@ -171,7 +137,7 @@ func (s setup) history(t *testing.T, seed uint64, consumers int) []porcupine.Ope
 				c.Yield()
 			}
 			if p == 0 && c.IntN(3) == 0 {
-				c.Call(callOp{kind: closeQueue}, closes)
+				c.Call(closeOp{}, closes)
 			}
 			if p == 1 && bounded(s) && c.IntN(3) == 0 {
 				c.Call(cancelOp{}, func() error { cancel(); return nil })
@@ -179,10 +145,10 @@ func (s setup) history(t *testing.T, seed uint64, consumers int) []porcupine.Ope
 		})
 	}
 	for i, c := range clients[producers:] {
-		consuming.Go(func() { r.consume(c, i) })
+		consuming.Go(func() { r.record(c, i) })
 	}
 	producing.Wait()
-	clients[0].Call(callOp{kind: closeQueue}, closes)
+	clients[0].Call(closeOp{}, closes)
 	consuming.Wait()
 	ops := conformance.Operations(clients)
 	if s.objects {
@@ -198,13 +164,13 @@ func (s setup) history(t *testing.T, seed uint64, consumers int) []porcupine.Ope
 func withoutEarlySynced(ops []porcupine.Operation) []porcupine.Operation {
 	begun, over := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, op := range ops {
-		if in, ok := op.Input.(callOp); ok && in.kind != closeQueue {
+		if _, ok := op.Input.(cache.Delta); ok {
 			begun, over = min(begun, op.Call), min(over, op.Return)
 		}
 	}
 	contested := slices.ContainsFunc(ops, func(op porcupine.Operation) bool {
-		in, ok := op.Input.(callOp)
-		return ok && in.kind == replace && op.Call <= over && op.Return > over
+		in, ok := op.Input.(cache.Delta)
+		return ok && in.Type == cache.ReplacedAll && op.Call <= over && op.Return > over
 	})
 	return slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
 		_, ok := op.Input.(syncedOp)
@@ -214,11 +180,11 @@ func withoutEarlySynced(ops []porcupine.Operation) []porcupine.Operation {
 
 // randomCall does one operation of a producer.
 func (r *rig) randomCall(c *conformance.Client, rv int) {
-	obj, v := pod(string(rune('a'+c.IntN(3))), rv), strconv.Itoa(rv)
+	obj, version := pod(string(rune('a'+c.IntN(3))), rv), strconv.Itoa(rv)
+	d := cache.Delta{Type: cache.Updated, Object: obj}
 	switch roll := c.IntN(10); {
 	case roll == 0:
-		list := []any{obj, pod("d", rv)}[c.IntN(2):]
-		c.Call(callOp{kind: replace, list: list, rv: v}, func() error { return r.queue.Replace(slices.Clone(list), v) })
+		d = listOf(version, []any{obj, pod("d", rv)}[c.IntN(2):]...)
 	case roll == 1 && r.objects:
 		began := c.Now()
 		synced := r.queue.HasSynced()
@@ -228,23 +194,21 @@ func (r *rig) randomCall(c *conformance.Client, rv int) {
 			n := r.queue.Len()
 			c.Record(began, lengthOp{}, n)
 		}
+		return
 	case roll == 1:
-		c.Call(callOp{kind: resync}, r.queue.Resync)
-	case roll == 2 && !r.objects:
-		if q, ok := r.queue.(cache.ReflectorBookmarkStore); ok {
-			c.Call(callOp{kind: bookmark, rv: v}, func() error { return q.Bookmark(v) })
-		}
+		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
+	case roll == 2 && atomicLists(r.setup):
+		d = cache.Delta{Type: cache.Bookmark, Object: cache.BookmarkInfo{ResourceVersion: version}}
 	case roll < 6:
-		c.Call(callOp{kind: del, obj: obj}, func() error { return r.queue.Delete(obj) })
+		d.Type = cache.Deleted
 	case roll == 6:
-		c.Call(callOp{kind: add, obj: obj}, func() error { return r.queue.Add(obj) })
-	default:
-		c.Call(callOp{kind: update, obj: obj}, func() error { return r.queue.Update(obj) })
+		d.Type = cache.Added
 	}
+	c.Call(d, func() error { return r.push(r.queue, d) })
 }
 
-// consume pops until the queue is closed and empty.
-func (r *rig) consume(c *conformance.Client, consumer int) {
+// record consumes and records the pops.
+func (r *rig) record(c *conformance.Client, consumer int) {
 	for {
 		began := c.Now()
 		var returns int64

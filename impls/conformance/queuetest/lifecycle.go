@@ -2,7 +2,6 @@ package queuetest
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -28,7 +27,10 @@ var lifecycleChecks = []check{
 	{Name: "transformer errors", For: all(deltas, room(1)), Run: transformerErrors},
 	{Name: "process returns an error", For: room(1), Run: processError},
 	{Name: "process panics", For: room(1), Run: processPanic},
-	{Name: "process may produce", For: all(unlocked, room(3)), Run: processProduces},
+	{Name: "process may produce", For: all(unlocked, room(3)), Run: script(`
+		add a@1
+		inside update a@2, add b@3
+		each Added a@1, Updated a@2, Added b@3`)},
 	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: producersGoOn},
 	{Name: "idle costs no CPU time", For: all(ours, idleSetup), Run: idleCost},
 }
@@ -59,33 +61,24 @@ func popWaits(t *testing.T, s setup) {
 // everyWaitWoken puts the consumer to sleep before each kind of event: a
 // forgotten wake-up, or one kept for an earlier wait, leaves it asleep.
 func everyWaitWoken(t *testing.T, s setup) {
-	events := map[string]func(*rig) error{
-		"Add":     func(r *rig) error { return r.queue.Add(pod("b", 2)) },
-		"Update":  func(r *rig) error { return r.queue.Update(pod("b", 2)) },
-		"Replace": func(r *rig) error { return r.queue.Replace([]any{pod("a", 2)}, "2") },
-	}
-	if deletesSeen(s) {
-		events["Delete"] = func(r *rig) error { return r.queue.Delete(pod("a", 2)) }
-	}
-	if deltas(s) && deletesSeen(s) {
-		events["Resync"] = func(r *rig) error { return r.queue.Resync() }
-	}
-	for name, event := range events {
+	for _, call := range s.calls() {
+		if call.Type == cache.Deleted && !deletesSeen(s) {
+			continue // It queues nothing.
+		}
 		synctest.Test(t, func(t *testing.T) {
 			r := s.new(t)
-			r.do(r.queue.Add(pod("a", 1)))
-			r.drain()
+			r.run("add a@1, drain")
 			for i := range 3 {
 				r.store.apply(cache.Delta{Type: cache.Added, Object: pod("a", 1)})
 				pop := conformance.Async(r.pop)
 				synctest.Wait()
 				if s.objects {
-					r.do(r.queue.Delete(pod("b", 0)))
+					r.do(r.queue.Delete(pod("new", 0)))
 				}
-				r.do(event(r))
+				r.do(r.push(r.queue, call))
 				synctest.Wait()
 				if ok, err := pop.Returned(); !ok || err != nil {
-					t.Fatalf("%s, round %d: the consumer was not woken (returned=%t, err=%v)", name, i, ok, err)
+					t.Fatalf("%s, round %d: the consumer was not woken (returned=%t, err=%v)", word(call), i, ok, err)
 				}
 				r.drain()
 			}
@@ -113,9 +106,9 @@ func closeUnblocks(t *testing.T, s setup) {
 // closeKeeps pops without Len, which might apply what Pop should.
 func closeKeeps(t *testing.T, s setup) {
 	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("c", 3)))
+	r.run("add a@1, add b@2, update c@3")
 	r.queue.Close()
-	r.popAll()
+	r.consume(r.process)
 	if got := r.all(); !r.same(got, []string{"Added a@1", "Added b@2", "Updated c@3"}) {
 		t.Errorf("a closed queue delivered %v", got)
 	}
@@ -129,9 +122,9 @@ func closeRefuses(t *testing.T, s setup) {
 	if q, ok := r.queue.(interface{ IsClosed() bool }); ok && !q.IsClosed() {
 		t.Error("IsClosed is false after Close")
 	}
-	for name, call := range r.calls() {
-		if err := call(); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("%s after Close returned %v, want ErrFIFOClosed", name, err)
+	for _, call := range s.calls() {
+		if err := s.push(r.queue, call); !errors.Is(err, cache.ErrFIFOClosed) {
+			t.Errorf("%s after Close returned %v, want ErrFIFOClosed", word(call), err)
 		}
 	}
 	r.expect("Added a@1")
@@ -140,30 +133,13 @@ func closeRefuses(t *testing.T, s setup) {
 	}
 }
 
-// calls are the calls of a producer that queue something.
-func (r *rig) calls() map[string]func() error {
-	calls := map[string]func() error{
-		"Add":     func() error { return r.queue.Add(pod("new", 1)) },
-		"Update":  func() error { return r.queue.Update(pod("new", 1)) },
-		"Delete":  func() error { return r.queue.Delete(pod("a", 1)) },
-		"Replace": func() error { return r.queue.Replace([]any{pod("new", 1)}, "1") },
-	}
-	if deletesSeen(r.setup) {
-		calls["Resync"] = r.queue.Resync
-	}
-	if bookmark, ok := r.queue.(cache.ReflectorBookmarkStore); ok && atomicLists(r.setup) {
-		calls["Bookmark"] = func() error { return bookmark.Bookmark("6") }
-	}
-	return calls
-}
-
 // noGoroutineLeft: a closed queue leaves no goroutine, drained or not, idle or
 // with a waiting consumer.
 func noGoroutineLeft(t *testing.T, s setup) {
 	for name, use := range map[string]func(*rig){
 		"idle":    func(*rig) {},
-		"drained": func(r *rig) { r.do(r.queue.Add(pod("a", 1))); r.drain() },
-		"filled":  func(r *rig) { r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("c", 3))) },
+		"drained": func(r *rig) { r.run("add a@1, drain") },
+		"filled":  func(r *rig) { r.run("add a@1, add b@2, update c@3") },
 		"waiting": func(r *rig) { go func() { _ = r.pop() }(); synctest.Wait() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,26 +161,25 @@ func noGoroutineLeft(t *testing.T, s setup) {
 
 func keyErrors(t *testing.T, s setup) {
 	r := s.new(t)
-	calls := map[string]func(any) error{"Add": r.queue.Add, "Update": r.queue.Update, "Delete": r.queue.Delete}
-	var before []any
-	if s.objects {
-		r.do(r.queue.Add(pod("kept", 1)))
-		before = append(before, pod("a", 1))
+	calls := []cache.Delta{
+		{Type: cache.Added, Object: nameless{}}, {Type: cache.Updated, Object: nameless{}}, {Type: cache.Deleted, Object: nameless{}},
 	}
-	if !atomicLists(s) { // One that is atomic is one delta and needs no keys.
-		calls["Replace"] = func(obj any) error { return r.queue.Replace(append(before, obj), "1") }
+	unchanged := "len 0"
+	switch {
+	case s.objects: // Nothing of the list takes effect.
+		r.run("add kept@1")
+		unchanged = "want Added kept@1"
+		calls = append(calls, listOf("1", pod("a", 1), nameless{}))
+	case splitLists(s): // One that is atomic is one delta and needs no keys.
+		calls = append(calls, listOf("1", nameless{}))
 	}
-	for name, call := range calls {
+	for _, call := range calls {
 		var keyError cache.KeyError
-		if err := call(nameless{}); !errors.As(err, &keyError) {
-			t.Errorf("%s of an object without a key returned %v, want a KeyError", name, err)
+		if err := s.push(r.queue, call); !errors.As(err, &keyError) {
+			t.Errorf("%s of an object without a key returned %v, want a KeyError", word(call), err)
 		}
 	}
-	if s.objects {
-		r.expect("Added kept@1")
-	} else if n := r.queue.Len(); n != 0 {
-		t.Errorf("Len is %d after calls that failed", n)
-	}
+	r.run(unchanged)
 }
 
 func keyFunction(t *testing.T, s setup) {
@@ -234,21 +209,15 @@ func transformer(t *testing.T, s setup) {
 	if q, ok := r.queue.(cache.TransformingStore); !ok || q.Transformer() == nil {
 		t.Error("the queue does not expose its transformer to the Reflector")
 	}
-	r.do(r.queue.Replace([]any{pod("c", 3)}, "3"))
-	if atomicLists(s) {
-		r.drain()
-		if got := r.store.state(); fmt.Sprint(got) != "[c@103]" {
-			t.Errorf("after Replace the store has %v", got)
-		}
-	} else {
-		r.expect("Replaced c@103")
-	}
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Update(pod("b", 2)))
-	r.expect("Added a@101", "Updated b@102")
-	r.do(r.queue.Update(pod("a", 5)), r.queue.Delete(pod("a", 4)))
-	r.expect("Updated a@105", "Deleted a@104")
-	r.do(r.queue.Update(pod("b", 6)), r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "b", Obj: pod("b", 6)}))
-	r.expect("Updated b@106", "Deleted b@6†")
+	r.run(`
+		replace c@3
+		state c@103
+		add a@1, update b@2
+		want Added a@101, Updated b@102
+		update a@5, delete a@4
+		want Updated a@105, Deleted a@104
+		update b@6, bury b@6
+		want Updated b@106, Deleted b@6†`)
 	for obj, n := range calls {
 		if n != 1 {
 			t.Errorf("the transformer was applied %d times to %v", n, obj)
@@ -256,8 +225,7 @@ func transformer(t *testing.T, s setup) {
 	}
 	if s.known {
 		before := len(calls)
-		r.do(r.queue.Resync())
-		r.expect("Sync c@103")
+		r.run("resync\nwant Sync c@103")
 		if len(calls) != before {
 			t.Error("the transformer was applied to the object of a Sync")
 		}
@@ -269,18 +237,16 @@ func transformerErrors(t *testing.T, s setup) {
 	r := s.new(t, func(o *deltafifo.Options) {
 		o.Transformer = func(any) (any, error) { return nil, boom }
 	})
-	for name, call := range map[string]func(any) error{
-		"Add": r.queue.Add, "Update": r.queue.Update,
-		"Replace": func(obj any) error { return r.queue.Replace([]any{obj}, "1") },
-	} {
-		// DeltaFIFO wraps with %v in Replace, hence the text.
-		if err := call(pod("a", 1)); err == nil || !errors.Is(err, boom) && name != "Replace" {
-			t.Errorf("%s returned %v, want the transformer's error", name, err)
+	for _, call := range s.calls() {
+		switch call.Type {
+		case cache.Added, cache.Updated, cache.ReplacedAll:
+			// DeltaFIFO wraps with %v in Replace, hence the text.
+			if err := s.push(r.queue, call); err == nil || !errors.Is(err, boom) && call.Type != cache.ReplacedAll {
+				t.Errorf("%s returned %v, want the transformer's error", word(call), err)
+			}
 		}
 	}
-	if n := r.queue.Len(); n != 0 {
-		t.Errorf("Len is %d after calls that failed", n)
-	}
+	r.run("len 0")
 }
 
 func processError(t *testing.T, s setup) {
@@ -303,8 +269,7 @@ func processError(t *testing.T, s setup) {
 	if !errors.Is(err, boom) {
 		t.Errorf("pop returned %v, want the error of process", err)
 	}
-	r.do(r.queue.Add(pod("b", 2)))
-	r.expect("Added b@2")
+	r.run("add b@2\nwant Added b@2")
 }
 
 func processPanic(t *testing.T, s setup) {
@@ -320,29 +285,19 @@ func processPanic(t *testing.T, s setup) {
 		_ = r.pop()
 	}()
 	r.synced(true, "after process was done with the initial list, though by a panic")
-	r.do(r.queue.Add(pod("a", 2)))
-	r.expect("Added a@2")
-}
-
-func processProduces(t *testing.T, s setup) {
-	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)))
-	r.once(func([]cache.Delta) { r.do(r.queue.Update(pod("a", 2)), r.queue.Add(pod("b", 3))) })
-	r.expectEach("Added a@1", "Updated a@2", "Added b@3")
+	r.run("add a@2\nwant Added a@2")
 }
 
 func producersGoOn(t *testing.T, s setup) {
 	r := s.new(t)
 	r.do(r.queue.Add(pod("a", 1)))
 	r.once(func([]cache.Delta) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
+		r.do(conformance.Async(func() (err error) {
 			for i := range 1000 {
-				_ = r.queue.Update(pod(fmt.Sprintf("k%d", i), i))
+				err = errors.Join(err, r.queue.Update(key(i)))
 			}
-		}()
-		<-done
+			return err
+		}).Wait())
 	})
 	if n := len(r.drain()); n != 1001 {
 		t.Errorf("popped %d events, want 1001", n)
@@ -364,7 +319,7 @@ func idleCost(t *testing.T, s setup) {
 	calls := []conformance.Call{conformance.Async(empty.pop)}
 	if bounded(s) {
 		for i := range s.Capacity {
-			full.do(full.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+			full.do(full.queue.Add(key(i)))
 		}
 		for range 2 {
 			calls = append(calls, conformance.Async(func() error { return full.queue.Add(pod("late", 1)) }))

@@ -27,8 +27,7 @@ func ownership(t *testing.T, s setup) {
 	var want [][]string
 	for round := range 40 {
 		for i := range 30 {
-			r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), round)))
-			if i%3 == 0 {
+			for range 1 + i%2 {
 				r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), round)))
 			}
 		}

@@ -10,18 +10,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls/deltafifo"
 )
 
 // model is a contract as a sequential machine. Each method takes a call with
 // what it returned and returns an error where the contract does not allow that.
 // Where the contract leaves a choice, what was returned says which was made.
 type model interface {
-	event(typ cache.DeltaType, obj any, err error) error
-	replace(list []any, resourceVersion string, err error) error
-	resync(err error) error
-	bookmark(resourceVersion string, err error) error
+	// call is a call of a producer, as in [setup.push], and its error.
+	call(d cache.Delta, err error) error
 	close()
 	// cancel ends the context of producers that wait for room.
 	cancel()
@@ -59,7 +55,6 @@ func newModel(s setup, concurrent bool) model {
 // what the queue's cost.
 type deltaModel struct {
 	setup
-	batchSize  int
 	concurrent bool
 
 	queued contents
@@ -81,17 +76,8 @@ type deltaModel struct {
 
 // item is an accepted call.
 type item struct {
-	kind    kind
-	delta   delta
-	list    []any
+	delta   cache.Delta
 	initial bool
-}
-
-func (i item) String() string {
-	if i.kind == replace {
-		return word(cache.Delta{Type: "Replace", Object: cache.ReplacedAllInfo{Objects: i.list}}) + versions(i.list)
-	}
-	return i.delta.String()
 }
 
 // contents is the queued deltas in the form of a delivery.
@@ -120,11 +106,8 @@ func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.
 
 func newDeltaModel(s setup, concurrent bool) *deltaModel {
 	m := &deltaModel{
-		setup: s, batchSize: s.BatchSize, concurrent: concurrent,
+		setup: s, concurrent: concurrent,
 		queued: &lineModel{}, store: map[string]any{}, process: map[int][]delta{},
-	}
-	if m.batchSize == 0 {
-		m.batchSize = deltafifo.DefaultBatchSize
 	}
 	if perKey(s) {
 		m.queued = newKeysModel()
@@ -147,7 +130,7 @@ func (m *deltaModel) String() string {
 	var b strings.Builder
 	m.queued.write(&b)
 	for _, i := range m.line {
-		fmt.Fprintf(&b, "<- %v ", i)
+		fmt.Fprintf(&b, "<- %s ", word(i.delta))
 	}
 	fmt.Fprintf(&b, " used=%d closed=%t canceled=%t store=%v", m.used, m.closed, m.canceled, state(m.store))
 	for _, c := range slices.Sorted(maps.Keys(m.process)) {
@@ -162,24 +145,27 @@ func (m *deltaModel) close()                            { m.closed = true }
 func (m *deltaModel) isClosed() bool                    { return m.closed }
 func (m *deltaModel) cancel()                           { m.canceled = true }
 
-func (m *deltaModel) event(typ cache.DeltaType, obj any, err error) error {
-	if _, ok := obj.(nameless); ok {
+func (m *deltaModel) call(d cache.Delta, err error) error {
+	switch {
+	case d.Object == nameless{}:
 		m.begin() // As upstream, it counts as the first call.
 		return wantKeyError(err)
+	case d.Type == cache.SyncAll && !deletesSeen(m.setup), d.Type == cache.Bookmark && !atomicLists(m.setup):
+		return err
 	}
 	if accepted, err := m.accept(err); !accepted {
 		return err
 	}
-	m.begin()
-	return m.push(item{delta: delta{typ: typ, obj: obj}})
-}
-
-func wantKeyError(err error) error {
-	var keyError cache.KeyError
-	if !errors.As(err, &keyError) {
-		return fmt.Errorf("an object without a key gave %w, want a KeyError", err)
+	i := item{delta: d}
+	switch d.Type {
+	case cache.ReplacedAll:
+		i.initial = !m.begun
+		m.begun = true
+	case cache.SyncAll, cache.Bookmark:
+	default:
+		m.begin()
 	}
-	return nil
+	return m.push(i)
 }
 
 // begin is the first call, which is not a list.
@@ -189,36 +175,12 @@ func (m *deltaModel) begin() {
 	}
 }
 
-func (m *deltaModel) replace(list []any, resourceVersion string, err error) error {
-	if accepted, err := m.accept(err); !accepted {
-		return err
+func wantKeyError(err error) error {
+	var keyError cache.KeyError
+	if !errors.As(err, &keyError) {
+		return fmt.Errorf("an object without a key gave %w, want a KeyError", err)
 	}
-	i := item{kind: replace, list: list, initial: !m.begun}
-	m.begun = true
-	if atomicLists(m.setup) {
-		i.delta = delta{typ: cache.ReplacedAll, obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: list}}
-	}
-	return m.push(i)
-}
-
-func (m *deltaModel) resync(err error) error {
-	if !deletesSeen(m.setup) {
-		return err
-	}
-	if accepted, err := m.accept(err); !accepted {
-		return err
-	}
-	return m.push(item{kind: resync, delta: delta{typ: cache.SyncAll, obj: cache.SyncAllInfo{}}})
-}
-
-func (m *deltaModel) bookmark(resourceVersion string, err error) error {
-	if !atomicLists(m.setup) {
-		return err
-	}
-	if accepted, err := m.accept(err); !accepted {
-		return err
-	}
-	return m.push(item{delta: delta{typ: cache.Bookmark, obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}}})
+	return nil
 }
 
 // push puts an item in line, and returns an error where there was no room.
@@ -241,15 +203,16 @@ func (m *deltaModel) push(i item) error {
 // foldLine lets the first n in line take effect.
 func (m *deltaModel) foldLine(n int) {
 	for _, i := range m.line[:n] {
+		list, isList := i.delta.Object.(cache.ReplacedAllInfo)
 		switch {
-		case i.kind == replace && !atomicLists(m.setup):
+		case isList && !atomicLists(m.setup):
 			m.slack++
-			m.queued.replace(m, i.list)
-		case i.kind == resync && !atomicLists(m.setup):
+			m.queued.replace(m, list.Objects)
+		case i.delta.Type == cache.SyncAll && !atomicLists(m.setup):
 			m.slack++
 			m.queued.resync(m)
 		default:
-			m.queued.event(m, i.delta)
+			m.queued.event(m, delta{typ: i.delta.Type, obj: i.delta.Object})
 		}
 		if i.initial {
 			m.initial = m.queued.mark()
@@ -259,8 +222,7 @@ func (m *deltaModel) foldLine(n int) {
 	m.line = slices.Clone(m.line[n:])
 }
 
-// accept judges what a producer's call returned. It is accepted where that is
-// nil and may be nil.
+// accept reports whether a call was accepted: it returned nil, and nil is allowed.
 func (m *deltaModel) accept(err error) (accepted bool, unexpected error) {
 	switch {
 	case err == nil:
@@ -311,12 +273,9 @@ func (m *deltaModel) popped(c int, p popped) error {
 		return fmt.Errorf("consumer %d pops while it processes", c)
 	case oneAtATime(m.setup) && len(m.process) > 0:
 		return errors.New("two consumers process at once")
-	case len(p.deltas) == 0:
-		return errors.New("nothing was popped")
-	case p.batch && len(p.deltas) == 1:
-		return errors.New("processBatch received one delta, which goes to process")
-	case p.batch && len(p.deltas) > m.batchSize:
-		return fmt.Errorf("a batch of %d, more than %d", len(p.deltas), m.batchSize)
+	}
+	if err := p.check(m.setup); err != nil {
+		return err
 	}
 	for _, d := range p.deltas {
 		if key := keyOf(d.Object); len(m.process) > 0 && m.inProcess(key) != nil {
@@ -369,7 +328,7 @@ func (m *deltaModel) done(c int, applied bool) {
 func (m *deltaModel) afterDone(consumer int) []model {
 	var next []model
 	for n := range len(m.line) + 1 {
-		if n == 0 || m.line[n-1].kind == resync || m.line[n-1].kind == replace {
+		if n == 0 || m.line[n-1].delta.Type == cache.SyncAll || m.line[n-1].delta.Type == cache.ReplacedAll {
 			after := m.copy()
 			after.foldLine(n)
 			after.done(consumer, true)

@@ -20,8 +20,6 @@ type keysModel struct {
 
 	// rank is that of the next key; keys of one call have equal ranks.
 	rank int
-	// seen is memory of unique.
-	seen map[string]struct{}
 }
 
 // entry is a queued key. Its deltas are never changed in place, so that
@@ -170,9 +168,6 @@ func (k *keysModel) pop(m *deltaModel, p popped) ([]delta, error) {
 	if !p.batch {
 		return k.popKey(m, p.deltas)
 	}
-	if err := k.unique(p.deltas); err != nil {
-		return nil, err
-	}
 	popped := make([]delta, 0, len(p.deltas))
 	for i := range p.deltas {
 		one, err := k.popKey(m, p.deltas[i:i+1])
@@ -185,21 +180,6 @@ func (k *keysModel) pop(m *deltaModel, p popped) ([]delta, error) {
 		return nil, errors.New("a batch extends beyond the initial list")
 	}
 	return popped, nil
-}
-
-// unique is uniqueKeys with memory that is reused.
-func (k *keysModel) unique(deltas []cache.Delta) error {
-	if k.seen == nil {
-		k.seen = make(map[string]struct{}, len(deltas))
-	}
-	clear(k.seen)
-	for _, d := range deltas {
-		k.seen[keyOf(d.Object)] = struct{}{}
-	}
-	if len(k.seen) < len(deltas) {
-		return uniqueKeys(deltas)
-	}
-	return nil
 }
 
 // popKey removes a key with all its deltas.
@@ -239,6 +219,7 @@ func (k *keysModel) front() *entry {
 	return k.order[k.head]
 }
 
+// tombstone is a delete that a list causes.
 func tombstone(key string, obj any) delta {
 	return delta{typ: cache.Deleted, obj: cache.DeletedFinalStateUnknown{Key: key, Obj: obj}, placeless: true}
 }

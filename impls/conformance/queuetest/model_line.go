@@ -93,41 +93,17 @@ func (l *lineModel) resync(m *deltaModel) {
 }
 
 func (l *lineModel) pop(m *deltaModel, p popped) ([]delta, error) {
-	if !p.batch && len(p.deltas) != 1 {
-		return nil, fmt.Errorf("process received %d deltas, want one: %v", len(p.deltas), words(p.deltas))
-	}
 	if err := match(p.deltas, l.rest()); err != nil {
 		return nil, err
 	}
 	n := len(p.deltas)
 	popped := slices.Clone(l.rest()[:n])
-	if p.batch {
-		if err := uniqueKeys(p.deltas); err != nil {
-			return nil, err
-		}
-		if !m.concurrent && popped[0].initial != popped[n-1].initial {
-			return nil, errors.New("a batch extends beyond the initial list")
-		}
+	if !m.concurrent && popped[0].initial != popped[n-1].initial {
+		return nil, errors.New("a batch extends beyond the initial list")
 	}
 	clear(l.deltas[l.head : l.head+n])
 	if l.head += n; l.head == len(l.deltas) {
 		l.deltas, l.head = l.deltas[:0], 0
 	}
 	return popped, nil
-}
-
-// uniqueKeys tests the rules of a batch: no key twice, no delta without a key.
-func uniqueKeys(deltas []cache.Delta) error {
-	seen := make(map[string]struct{}, len(deltas))
-	for _, d := range deltas {
-		key := keyOf(d.Object)
-		if key == "" {
-			return fmt.Errorf("a %s shares a batch: %v", d.Type, words(deltas))
-		}
-		if _, there := seen[key]; there {
-			return fmt.Errorf("key %s is twice in the batch %v", key, words(deltas))
-		}
-		seen[key] = struct{}{}
-	}
-	return nil
 }

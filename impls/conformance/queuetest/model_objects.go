@@ -66,8 +66,6 @@ func (m *objectModel) hasSynced() (synced, certain bool) { return m.synced, !m.u
 func (m *objectModel) close()                            { m.closed = true }
 func (m *objectModel) isClosed() bool                    { return m.closed }
 func (m *objectModel) cancel()                           { m.canceled = true }
-func (m *objectModel) resync(err error) error            { return err }
-func (m *objectModel) bookmark(string, error) error      { return errors.New("not in the contract") }
 
 func (m *objectModel) find(key string) int {
 	return slices.IndexFunc(m.queued, func(w queuedKey) bool { return w.key == key })
@@ -84,8 +82,8 @@ func (m *objectModel) full() bool {
 	return bounded(m.setup) && placed >= m.Capacity
 }
 
-// refused judges the error of a call that needs room or does not, and reports
-// whether the call had no effect.
+// refused reports whether a call had no effect, and returns an error where the
+// contract does not allow what it returned.
 func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
 	switch {
 	case err == nil && m.closed && ours(m.setup):
@@ -106,23 +104,28 @@ func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
 	return true, fmt.Errorf("returned %w with %d keys queued", err, m.len())
 }
 
-func (m *objectModel) event(typ cache.DeltaType, obj any, err error) error {
-	if _, ok := obj.(nameless); ok {
+func (m *objectModel) call(d cache.Delta, err error) error {
+	switch {
+	case d.Object == nameless{}:
 		return wantKeyError(err)
+	case d.Type == cache.SyncAll:
+		return err
+	case d.Type == cache.ReplacedAll:
+		return m.replace(d.Object.(cache.ReplacedAllInfo).Objects, err)
 	}
-	key := keyOf(obj)
+	key := keyOf(d.Object)
 	at := m.find(key)
-	if refused, unexpected := m.refused(err, typ != cache.Deleted && at < 0); refused || unexpected != nil {
+	if refused, unexpected := m.refused(err, d.Type != cache.Deleted && at < 0); refused || unexpected != nil {
 		return unexpected
 	}
 	if !m.begun {
 		m.begun, m.synced = true, true
 	}
 	switch {
-	case typ != cache.Deleted && at >= 0:
-		m.queued[at].version = version(obj)
-	case typ != cache.Deleted:
-		m.queued = append(m.queued, queuedKey{key: key, version: version(obj), placed: true, loose: m.deleted[key]})
+	case d.Type != cache.Deleted && at >= 0:
+		m.queued[at].version = version(d.Object)
+	case d.Type != cache.Deleted:
+		m.queued = append(m.queued, queuedKey{key: key, version: version(d.Object), placed: true, loose: m.deleted[key]})
 	case at >= 0:
 		epoch := m.queued[at].epoch
 		m.queued = slices.Delete(m.queued, at, at+1)
@@ -142,7 +145,7 @@ func (m *objectModel) leave(epoch int) {
 	}
 }
 
-func (m *objectModel) replace(list []any, _ string, err error) error {
+func (m *objectModel) replace(list []any, err error) error {
 	if refused, unexpected := m.refused(err, false); refused || unexpected != nil {
 		return unexpected
 	}

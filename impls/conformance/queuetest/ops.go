@@ -43,42 +43,12 @@ func (k kind) String() string { return kindNames[k] }
 
 func (k kind) pops() bool { return k == pop || k == popBatch || k == popFails }
 
-// The kinds of a family. Fuzz corpora depend on their order.
-var (
-	deltaKinds = []kind{
-		add, update, del, bury, addNameless, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
-	}
-	objectKinds = []kind{add, update, del, addNameless, replace, resync, pop, popFails, look, closeQueue}
-)
-
-// kinds returns those of the setup's family.
-func (s setup) kinds() []kind {
-	if s.objects {
-		return objectKinds
-	}
-	return deltaKinds
-}
-
 // op is one operation on a queue, small enough that a million fit.
 type op struct {
 	kind kind
 	// within is how many of the next operations happen inside process.
 	within uint8
 	arg    uint32
-}
-
-// decode makes operations of any bytes, two for each.
-func decode(kinds []kind, data []byte) []op {
-	var ops []op
-	for ; len(data) >= 2; data = data[2:] {
-		b := int(data[0] % 32)
-		o := op{kind: kinds[b%len(kinds)], within: data[0] >> 6, arg: uint32(data[1])}
-		if o.kind == closeQueue && b >= len(kinds) {
-			o.kind = update // Seldom enough that something comes before.
-		}
-		ops = append(ops, o)
-	}
-	return ops
 }
 
 // random makes n operations on so many keys. Lists are rare, as they are most of

@@ -2,12 +2,9 @@ package queuetest
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/impls/deltafifo"
 )
 
 // orderChecks: what is popped, in which order and in which batch.
@@ -15,7 +12,9 @@ var orderChecks = []check{
 	{Name: "arrival order", For: all(inOrder, room(5)), Run: script(`
 		add a@1, update b@2, update a@3, delete b@4, add c@5
 		want Added a@1, Updated b@2, Updated a@3, Deleted b@4, Added c@5`)},
-	{Name: "deltas of a key together, oldest first", For: all(perKey, room(6)), Run: deltasTogether},
+	{Name: "deltas of a key together, oldest first", For: all(perKey, room(6)), Run: script(`
+		add a@1, add b@2, update a@3, update b@4, delete a@5, add c@6
+		want Added a@1, Updated a@3, Deleted a@5, Added b@2, Updated b@4, Added c@6`)},
 	// An update of a queued key keeps its position; a key that was popped is new.
 	{Name: "keys keep their queue position", For: all(perKey, room(6)), Run: script(`one shard
 		add c@1, add a@2, add b@3, update c@4, add d@5, update a@6
@@ -33,11 +32,17 @@ var orderChecks = []check{
 		add c@6, add d@7, update c@10, update c@11, update c@12, update c@13, update c@14
 		each Updated c@14, Added d@7`)},
 	{Name: "only the newest object of a key", For: objects, Run: newestObject},
-	{Name: "Pop sees the latest call", For: all(objects, room(4), fifo), Run: latestCall},
+	// It pops without Len in between, which might apply what Pop should.
+	{Name: "Pop sees the latest call", For: all(objects, room(4), fifo), Run: script(`
+		add a@1, add b@1, add c@1, add d@1, pop, update b@2, pop, delete c@2, pop
+		add e@3, replace f, pop
+		want Added a@1, Updated b@2, Added d@1, Replaced f@9`)},
 	{Name: "no key twice in a batch", For: all(batched, room(350)), Run: uniqueKeysInBatch},
 	{Name: "batch size", For: all(batched, room(17)), Run: batchSize},
 	{Name: "a batch ends with the initial list", For: all(batched, room(3)), Run: batchEndsWithInitialList},
-	{Name: "commands are popped alone", For: all(atomicLists, room(8)), Run: commandsAlone},
+	{Name: "commands are popped alone", For: all(atomicLists, room(8)), Run: script(`
+		add a@1, add b@2, bookmark 3, resync, add c@4, replace x y, add d@6, add e@7
+		want Added a@1, Added b@2, Bookmark rv=3, SyncAll, Added c@4, ReplacedAll [x y] rv=9, Added d@6, Added e@7`)},
 	// Of two deletes the one that has the final state is kept.
 	{Name: "consecutive deletes become one", For: all(perKey, everyDelta, room(4)), Run: script(`
 		add a@1, delete a@2, delete a@3, bury a@1
@@ -59,26 +64,21 @@ var orderChecks = []check{
 		want Deleted a@2
 		delete a@3
 		want`)},
-	{Name: "delete of a key in process is popped", For: all(perKey, known, unlocked, room(1)), Run: deleteInProcess},
+	// A key in process is neither queued nor in the store.
+	{Name: "delete of a key in process is popped", For: all(perKey, known, unlocked, room(1)), Run: script(`
+		add a@1
+		inside delete a@2, len 1
+		each Added a@1, Deleted a@2`)},
 	{Name: "delete takes a tombstone", For: all(deltas, room(2)), Run: script(`
 		add a@1, bury a@1
 		want Added a@1, Deleted a@1†`)},
 	{Name: "delete removes from the queue", For: all(objects, room(1000)), Run: deletes},
-	{Name: "Len", For: room(3), Run: length},
+	{Name: "Len", For: all(inOrder, room(3)), Run: script(`len 0, add a@1, add b@2, update a@3, len 3, drain, len 0`)},
+	{Name: "Len", For: all(not(inOrder), room(3)), Run: script(`len 0, add a@1, add b@2, update a@3, len 2, drain, len 0`)},
+	{Name: "Len after a delete", For: all(objects, room(3)), Run: script(`add a@1, add b@2, delete a@3, len 1, drain, len 0`)},
 	{Name: "keys with and without namespace", For: room(8), Run: namespacedKeys},
 	{Name: "a key is deleted and added again", For: all(objects, room(40)), Run: deletedAndAdded},
 	{Name: "many keys come and go", For: all(objects, room(1000)), Run: comeAndGo},
-}
-
-func deltasTogether(t *testing.T, s setup) {
-	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Update(pod("a", 3)), r.queue.Update(pod("b", 4)), r.queue.Delete(pod("a", 5)), r.queue.Add(pod("c", 6)))
-	r.expect("Added a@1", "Updated a@3", "Deleted a@5", "Added b@2", "Updated b@4", "Added c@6")
-	for _, p := range r.popped {
-		if !p.batch && slices.ContainsFunc(p.deltas, func(d cache.Delta) bool { return keyOf(d.Object) != keyOf(p.deltas[0].Object) }) {
-			t.Errorf("deltas of two keys in one pop: %v", words(p.deltas))
-		}
-	}
 }
 
 func newestObject(t *testing.T, s setup) {
@@ -95,76 +95,44 @@ func newestObject(t *testing.T, s setup) {
 	}
 }
 
-// latestCall pops without Len in between, which might apply what Pop should.
-func latestCall(t *testing.T, s setup) {
-	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 1)), r.queue.Add(pod("c", 1)), r.queue.Add(pod("d", 1)))
-	r.do(r.pop(), r.queue.Update(pod("b", 2)), r.pop(), r.queue.Delete(pod("c", 2)), r.pop())
-	r.do(r.queue.Add(pod("e", 3)), r.queue.Replace([]any{pod("f", 3)}, "3"), r.pop())
-	if want := []string{"a@1", "b@2", "d@1", "f@3"}; !slices.Equal(r.all(), want) {
-		t.Errorf("popped %v, want %v", r.all(), want)
-	}
-}
-
+// uniqueKeysInBatch: [popped.check] tests the batches.
 func uniqueKeysInBatch(t *testing.T, s setup) {
 	r := s.new(t)
-	rv := 0
-	for range 50 {
-		for _, name := range []string{"a", "b", "c", "a", "d", "d", "e"} {
-			rv++
-			r.do(r.queue.Update(pod(name, rv)))
+	for i := range 50 {
+		for j, name := range []string{"a", "b", "c", "a", "d", "d", "e"} {
+			r.do(r.queue.Update(pod(name, 7*i+j)))
 		}
 	}
 	r.drain()
-	for _, p := range r.popped {
-		if !p.batch {
-			continue
-		}
-		if len(p.deltas) < 2 {
-			t.Errorf("processBatch received %d deltas; a single one goes to process", len(p.deltas))
-		}
-		if err := uniqueKeys(p.deltas); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func batchSize(t *testing.T, s setup) {
-	size := deltafifo.DefaultBatchSize
-	const set = 7
 	s = s.oneShard()
-	s.BatchSize = set
+	s.BatchSize = 7
 	if q, err := s.variant.New(s.options(newStore())); err == nil {
 		q.Close()
-		size = set
 	} else if s.BatchSize = 0; ours(s) {
-		t.Fatalf("BatchSize %d: %v", set, err)
+		t.Fatalf("BatchSize 7: %v", err)
 	}
 	r := s.new(t)
 	r.do(r.queue.Update(pod("first", 1)))
 	r.drain()
-	n := 2*size + 3
+	n := 2*s.batchSize() + 3
 	for i := range n {
-		r.do(r.queue.Update(pod(fmt.Sprintf("k%d", i), i)))
+		r.do(r.queue.Update(key(i)))
 	}
 	from := len(r.popped)
 	if got := len(r.drain()); got != n {
 		t.Errorf("popped %d deltas, want %d", got, n)
 	}
-	for _, p := range r.popped[from:] {
-		if len(p.deltas) > size {
-			t.Errorf("a batch of %d, want at most %d", len(p.deltas), size)
-		}
-	}
-	if most := (n+size-1)/size + 2; len(r.popped)-from > most {
-		t.Errorf("%d distinct keys took %d pops, want at most %d", n, len(r.popped)-from, most)
+	if pops, most := len(r.popped)-from, (n-1)/s.batchSize()+3; pops > most {
+		t.Errorf("%d distinct keys took %d pops, want at most %d", n, pops, most)
 	}
 }
 
 func batchEndsWithInitialList(t *testing.T, s setup) {
 	r := s.oneShard().new(t)
-	r.do(r.queue.Replace([]any{pod("a", 1), pod("b", 1)}, "1"), r.queue.Add(pod("c", 2)), r.queue.Add(pod("d", 3)))
-	r.drain()
+	r.run("replace a b, add c@2, add d@3, drain")
 	for _, p := range r.popped {
 		for _, d := range p.deltas {
 			if initial := d.Type == cache.Replaced || d.Type == cache.ReplacedAll; initial != p.initial {
@@ -174,94 +142,45 @@ func batchEndsWithInitialList(t *testing.T, s setup) {
 	}
 }
 
-func commandsAlone(t *testing.T, s setup) {
-	r := s.new(t)
-	bookmark, ok := r.queue.(cache.ReflectorBookmarkStore)
-	if !ok {
-		t.Fatal("the queue does not take bookmarks")
-	}
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), bookmark.Bookmark("3"), r.queue.Resync(), r.queue.Add(pod("c", 4)),
-		r.queue.Replace([]any{pod("x", 5), pod("y", 5)}, "5"), r.queue.Add(pod("d", 6)), r.queue.Add(pod("e", 7)))
-	r.expect("Added a@1", "Added b@2", "Bookmark rv=3", "SyncAll", "Added c@4", "ReplacedAll [x y] rv=5", "Added d@6", "Added e@7")
-	for _, p := range r.popped {
-		for _, d := range p.deltas {
-			switch d.Type {
-			case cache.Bookmark, cache.SyncAll, cache.ReplacedAll:
-				if p.batch || len(p.deltas) != 1 {
-					t.Errorf("%s shares a pop: %v", d.Type, words(p.deltas))
-				}
-			}
-		}
-	}
-}
-
-// deleteInProcess: a key in process is neither queued nor in the store.
-func deleteInProcess(t *testing.T, s setup) {
-	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)))
-	r.once(func([]cache.Delta) {
-		r.do(r.queue.Delete(pod("a", 2)))
-		_ = r.queue.Len()
-	})
-	r.expectEach("Added a@1", "Deleted a@2")
-}
-
 func deletes(t *testing.T, s setup) {
 	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)), r.queue.Add(pod("b", 2)), r.queue.Delete(pod("a", 3)), r.queue.Delete(pod("unknown", 4)))
-	r.expect("Added b@2")
-	r.do(r.queue.Add(pod("a", 5)))
-	r.expect("Added a@5")
+	r.run(`
+		add a@1, add b@2, delete a@3, delete unknown@4
+		want Added b@2
+		add a@5
+		want Added a@5`)
 	// Many keys, so that what a deletion leaves behind shows.
 	for i := range 1000 {
-		r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+		r.do(r.queue.Add(key(i)))
 	}
 	var want []string
 	for i := range 1000 {
 		if i%3 == 0 {
 			want = append(want, fmt.Sprintf("k%d@%d", i, i))
 		} else {
-			r.do(r.queue.Delete(pod(fmt.Sprintf("k%d", i), i)))
+			r.do(r.queue.Delete(key(i)))
 		}
 	}
 	r.expect(want...)
 }
 
-func length(t *testing.T, s setup) {
-	want := 3
-	if !inOrder(s) {
-		want = 2
-	}
-	script(fmt.Sprintf("len 0, add a@1, add b@2, update a@3, len %d", want))(t, s)
-	if s.objects {
-		script("add a@1, add b@2, delete a@3, len 1, drain, len 0")(t, s)
-	}
-	r := s.new(t)
-	r.do(r.queue.Add(pod("a", 1)))
-	r.drain()
-	if n := r.queue.Len(); n != 0 {
-		t.Errorf("Len of a drained queue is %d", n)
-	}
-}
-
-// namespacedKeys: keys that differ only in where the slash stands are different,
+// namespacedKeys: keys that differ only in the position of the slash are different,
 // and keys that are equal by client-go's rule are one.
 func namespacedKeys(t *testing.T, s setup) {
 	r := s.new(t)
-	r.do(r.queue.Add(pod("first", 0)))
-	r.drain()
+	r.run("add first@0, drain")
 	for _, k := range [][2]string{{"a", "b"}, {"", "a"}, {"", "b"}, {"b", "a"}, {"a", "c"}, {"ab", "c"}, {"a", "bc"}} {
-		r.do(r.queue.Add(spaced(k[0], k[1], 1)))
+		p := pod(k[1], 1)
+		p.Namespace = k[0]
+		r.do(r.queue.Add(p))
 	}
-	if n := r.queue.Len(); n != 7 {
-		t.Errorf("%d keys are queued, want 7", n)
-	}
+	r.run("len 7")
 	// The key is that of the first of them.
-	same := func() error { return r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "a/b"}) }
 	if s.objects {
-		same = func() error { return r.queue.Update(pod("a/b", 2)) }
+		r.do(r.queue.Update(pod("a/b", 2)))
+	} else {
+		r.do(r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "a/b"}))
 	}
-	r.do(same())
 	queued, popped := 8, 8
 	if !inOrder(s) {
 		queued = 7
@@ -276,7 +195,7 @@ func namespacedKeys(t *testing.T, s setup) {
 		t.Errorf("popped %d events, want %d", n, popped)
 	}
 	if s.objects {
-		r.do(r.queue.Add(spaced("", "", 4)))
+		r.do(r.queue.Add(pod("", 4)))
 		r.expect("Added @4")
 	}
 }

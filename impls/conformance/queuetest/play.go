@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/bits"
 	"runtime"
 	"slices"
@@ -35,8 +34,8 @@ type player struct {
 	queue deltafifo.Queue
 	model model
 	store *store
-	truth map[string]any // the newest version of each key that was not deleted
-	late  []numbered     // operations for which there was no room inside process
+	truth *store     // the newest version of each key that was not deleted
+	late  []numbered // operations for which there was no room inside process
 
 	failed bool // some process has failed
 	begun  bool // some call has been accepted
@@ -50,7 +49,7 @@ type player struct {
 // newPlayer returns a player with a new queue. The caller ends with
 // [player.end] or, after an error, [player.stop].
 func (s setup) newPlayer(m material) (*player, error) {
-	p := &player{setup: s, material: m, model: newModel(s, false), store: newStore(), truth: map[string]any{}}
+	p := &player{setup: s, material: m, model: newModel(s, false), store: newStore(), truth: newStore()}
 	if m.keys == 0 {
 		p.keys = 12
 	}
@@ -183,68 +182,44 @@ func (p *player) try(o numbered) (refused bool, err error) {
 
 // call returns what the queue returned, and how the model objects to it.
 func (p *player) call(o numbered) (got, unexpected error) {
-	rv := strconv.Itoa(o.rv)
-	// Upstream would count these for the initial list.
-	early := upstream(p.setup) && deltas(p.setup) && !p.begun
+	d := cache.Delta{Type: cache.Updated}
 	switch o.kind {
-	case addNameless:
-		err := p.queue.Add(nameless{})
-		p.begun = true
-		return err, p.model.event(cache.Added, nameless{}, err)
-	case replace, relist:
-		list := p.list(o)
-		own := slices.Clone(list)
-		err := p.queue.Replace(own, rv)
-		if s := p.setup; s.objects {
-			clear(own) // The list is the caller's.
-		}
-		if err == nil {
-			clear(p.truth)
-			for _, obj := range list {
-				p.truth[keyOf(obj)] = obj
-			}
-		}
-		return err, p.model.replace(list, rv, err)
-	case resync:
-		if early {
-			return nil, nil
-		}
-		err := p.queue.Resync()
-		return err, p.model.resync(err)
-	case bookmark:
-		q, ok := p.queue.(cache.ReflectorBookmarkStore)
-		if !ok || early {
-			return nil, nil
-		}
-		err := q.Bookmark(rv)
-		return err, p.model.bookmark(rv, err)
 	case look:
 		return nil, p.look()
 	case closeQueue:
 		p.queue.Close()
 		p.model.close()
 		return nil, nil
-	}
-	obj := p.object(o.arg, o.rv)
-	typ, call := cache.Updated, p.queue.Update
-	switch o.kind {
-	case add:
-		typ, call = cache.Added, p.queue.Add
-	case del:
-		typ, call = cache.Deleted, p.queue.Delete
-	case bury:
-		typ, call = cache.Deleted, p.queue.Delete
-		obj = cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
-	}
-	err := call(obj)
-	switch {
-	case err != nil:
-	case typ == cache.Deleted:
-		delete(p.truth, keyOf(obj))
+	case addNameless:
+		p.begun = true
+		d = cache.Delta{Type: cache.Added, Object: nameless{}}
+	case replace, relist:
+		d = listOf(strconv.Itoa(o.rv), p.list(o)...)
+	case resync, bookmark:
+		// Upstream would count these for the initial list.
+		if upstream(p.setup) && deltas(p.setup) && !p.begun {
+			return nil, nil
+		}
+		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
+		if o.kind == bookmark {
+			d = cache.Delta{Type: cache.Bookmark, Object: cache.BookmarkInfo{ResourceVersion: strconv.Itoa(o.rv)}}
+		}
 	default:
-		p.truth[keyOf(obj)] = obj
+		d.Object = p.object(o.arg, o.rv)
+		switch o.kind {
+		case add:
+			d.Type = cache.Added
+		case del:
+			d.Type = cache.Deleted
+		case bury:
+			d = cache.Delta{Type: cache.Deleted, Object: tombstoneOf(d.Object)}
+		}
 	}
-	return err, p.model.event(typ, obj, err)
+	got = p.push(p.queue, d)
+	if got == nil {
+		p.truth.apply(d)
+	}
+	return got, p.model.call(d, got)
 }
 
 // object returns the object that an operation is about.
@@ -271,8 +246,8 @@ func (p *player) list(o numbered) []any {
 		}
 		return list
 	case o.kind == relist:
-		for _, key := range slices.Sorted(maps.Keys(p.truth)) {
-			list = append(list, p.truth[key])
+		for _, key := range p.truth.ListKeys() {
+			list = append(list, p.truth.objs[key])
 		}
 		return list
 	}
@@ -414,8 +389,8 @@ func (p *player) end() error {
 	if err := p.look(); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	if deletesSeen(p.setup) && !p.failed && !slices.Equal(p.store.state(), state(p.truth)) {
-		return fmt.Errorf("the store ends with %v, want %v", p.store.state(), state(p.truth))
+	if deletesSeen(p.setup) && !p.failed && !slices.Equal(p.store.state(), p.truth.state()) {
+		return fmt.Errorf("the store ends with %v, want %v", p.store.state(), p.truth.state())
 	}
 	p.queue.Close()
 	p.model.close()

@@ -12,11 +12,10 @@
 package queuetest
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/cache"
@@ -123,41 +122,42 @@ func setupsOf(v deltafifo.Variant, objects bool) ([]setup, error) {
 	return all, nil
 }
 
+// setupsOfMode returns the product of the options of a mode.
 func setupsOfMode(v deltafifo.Variant, g impls.Guarantees, objects bool) []setup {
-	bounds, shards, known := []int{0}, []int{0}, []bool{false}
-	owners, compactions := []impls.Ownership{""}, []deltafifo.Compaction{""}
+	all := []setup{{
+		Options: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)},
+		objects: objects, variant: v, guarantees: g, path: byPop,
+	}}
+	if !objects {
+		vary(&all, []bool{false, true}, func(s *setup, known bool) { s.known = known })
+	}
 	if g.Bounded {
-		bounds = capacities
+		vary(&all, capacities, func(s *setup, n int) { s.Capacity = n })
 	}
 	switch {
-	case objects && g.Consumers == impls.ManyConsumers:
-		shards = []int{0, 1, 3}
 	case !objects:
-		known = []bool{false, true}
-		owners, compactions = []impls.Ownership{impls.Owned, impls.Lent}, []deltafifo.Compaction{deltafifo.None}
+		compactions := []deltafifo.Compaction{deltafifo.None}
 		if g.Mode == string(deltafifo.PerKey) {
 			compactions = append(compactions, deltafifo.Latest)
 		}
-	}
-	var all []setup
-	for _, k := range known {
-		for _, capacity := range bounds {
-			for _, compaction := range compactions {
-				for _, owner := range owners {
-					for _, n := range shards {
-						all = append(all, setup{
-							Options: deltafifo.Options{
-								Delivery: deltafifo.Delivery(g.Mode), Capacity: capacity,
-								Compaction: compaction, HandOver: owner, Shards: n,
-							},
-							known: k, objects: objects, variant: v, guarantees: g, path: byPop,
-						})
-					}
-				}
-			}
-		}
+		vary(&all, compactions, func(s *setup, c deltafifo.Compaction) { s.Compaction = c })
+		vary(&all, []impls.Ownership{impls.Owned, impls.Lent}, func(s *setup, o impls.Ownership) { s.HandOver = o })
+	case g.Consumers == impls.ManyConsumers:
+		vary(&all, []int{0, 1, 3}, func(s *setup, n int) { s.Shards = n })
 	}
 	return all
+}
+
+// vary replaces each setup by one for each value.
+func vary[T any](all *[]setup, values []T, set func(*setup, T)) {
+	var product []setup
+	for _, s := range *all {
+		for _, v := range values {
+			set(&s, v)
+			product = append(product, s)
+		}
+	}
+	*all = product
 }
 
 // String returns the options as the name of a subtest.
@@ -224,10 +224,18 @@ func all(conditions ...func(setup) bool) func(setup) bool {
 	}
 }
 
+// not negates a condition.
+func not(condition func(setup) bool) func(setup) bool {
+	return func(s setup) bool { return !condition(s) }
+}
+
 // room is a condition: a check queues up to n events that take capacity.
 func room(n int) func(setup) bool {
 	return func(s setup) bool { return s.Capacity == 0 || n <= s.Capacity }
 }
+
+// batchSize is the most deltas of a batch.
+func (s setup) batchSize() int { return cmp.Or(s.BatchSize, deltafifo.DefaultBatchSize) }
 
 // oneShard returns the setup with the order between keys that upstream has.
 func (s setup) oneShard() setup {
@@ -235,330 +243,4 @@ func (s setup) oneShard() setup {
 		s.Shards = 1
 	}
 	return s
-}
-
-// popped is what one call of process receives.
-type popped struct {
-	deltas  []cache.Delta // of family queue one, without a type
-	initial bool
-	batch   bool
-}
-
-// popFrom pops once and returns what Pop or PopBatch returned.
-func (s setup) popFrom(q deltafifo.Queue, p path, process func(popped) error) error {
-	single := func(obj any, initial bool) error {
-		if s.objects {
-			return process(popped{deltas: []cache.Delta{{Object: obj}}, initial: initial})
-		}
-		deltas, ok := obj.(cache.Deltas)
-		if !ok {
-			return fmt.Errorf("process received a %T, not cache.Deltas", obj)
-		}
-		return process(popped{deltas: deltas, initial: initial})
-	}
-	if p == byPop {
-		_, err := q.Pop(single)
-		return err
-	}
-	return q.(deltafifo.BatchQueue).PopBatch(func(deltas []cache.Delta, initial bool) error {
-		return process(popped{deltas: deltas, initial: initial, batch: true})
-	}, single)
-}
-
-// rig is a queue under test with the store that its consumer fills.
-type rig struct {
-	setup
-	t      *testing.T
-	queue  deltafifo.Queue
-	store  *store
-	popped []popped
-	// during is called inside process, before the deltas are applied.
-	during func(deltas []cache.Delta)
-}
-
-// new returns a rig whose queue is closed when the test ends.
-func (s setup) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
-	t.Helper()
-	r := &rig{setup: s, t: t, store: newStore()}
-	opts := s.options(r.store)
-	for _, f := range set {
-		f(&opts)
-	}
-	q, err := s.variant.New(opts)
-	if err != nil {
-		t.Fatalf("New(%+v): %v", opts, err)
-	}
-	t.Cleanup(q.Close)
-	r.queue = q
-	return r
-}
-
-// full returns a rig whose queue is full of one event each of many keys, and
-// whose producers do not wait: calls without room fail at once.
-func (s setup) full(t *testing.T) *rig {
-	t.Helper()
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := s.new(t, func(o *deltafifo.Options) { o.Context = canceled })
-	r.fill("k", 0)
-	return r
-}
-
-// fill adds keys of a name until the queue is full, and tests that it accepts
-// exactly its capacity, of which so much is in use.
-func (r *rig) fill(name string, used int) {
-	r.t.Helper()
-	for i := used; i <= r.Capacity; i++ {
-		err := r.queue.Add(pod(fmt.Sprintf("%s%d", name, i), i))
-		switch {
-		case i < r.Capacity && err != nil:
-			r.t.Fatalf("with %d of %d in use, Add returned %v", i, r.Capacity, err)
-		case i == r.Capacity && !errors.Is(err, context.Canceled):
-			r.t.Fatalf("with all %d in use, Add returned %v, want the error of the context", i, err)
-		}
-	}
-}
-
-// watchdog closes the queue where the test hangs.
-func (r *rig) watchdog() {
-	r.t.Helper()
-	conformance.Watchdog(r.t, r.queue.Close)
-}
-
-// once makes f run inside the next call of process only.
-func (r *rig) once(f func(deltas []cache.Delta)) {
-	r.during = func(deltas []cache.Delta) {
-		r.during = nil
-		f(deltas)
-	}
-}
-
-// process is the consumer: it applies what it receives to the store.
-func (r *rig) process(p popped) error {
-	if r.during != nil {
-		r.during(p.deltas)
-	}
-	for _, d := range p.deltas {
-		r.store.apply(d)
-	}
-	if lent(r.setup) {
-		p.deltas = slices.Clone(p.deltas)
-	}
-	r.popped = append(r.popped, p)
-	return nil
-}
-
-func (r *rig) pop() error { return r.popFrom(r.queue, r.path, r.process) }
-
-// popAll pops until the queue is closed and empty.
-func (r *rig) popAll() {
-	r.t.Helper()
-	var err error
-	for err == nil {
-		err = r.pop()
-	}
-	if !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Error(err)
-	}
-}
-
-// drain pops until the queue is empty and returns the deltas, in order.
-func (r *rig) drain() []cache.Delta {
-	r.t.Helper()
-	from := len(r.popped)
-	for r.queue.Len() > 0 {
-		if err := r.pop(); err != nil {
-			r.t.Fatalf("pop: %v", err)
-		}
-	}
-	return r.deltas(from)
-}
-
-// deltas returns those of the calls of process from one on.
-func (r *rig) deltas(from int) []cache.Delta {
-	var out []cache.Delta
-	for _, p := range r.popped[from:] {
-		out = append(out, p.deltas...)
-	}
-	return out
-}
-
-func (r *rig) all() []string { return words(r.deltas(0)) }
-
-// expect drains and compares with the deltas that are wanted, in order. Where
-// only the newest event of a key is delivered, it wants that.
-func (r *rig) expect(want ...string) {
-	r.t.Helper()
-	r.expectEach(r.newestOf(want)...)
-}
-
-// expectEach is expect where each delta is delivered.
-func (r *rig) expectEach(want ...string) {
-	r.t.Helper()
-	if got := words(r.drain()); !r.same(got, want) {
-		r.t.Errorf("popped\n  %v\nwant\n  %v", got, want)
-	}
-}
-
-// newestOf keeps the last word of each key, in the position of the first, where
-// only the newest event of a key is delivered.
-func (s setup) newestOf(words []string) []string {
-	if !latest(s) {
-		return words
-	}
-	var out []string
-	at := map[string]int{}
-	for _, w := range words {
-		i, ok := at[keyIn(w)]
-		if !ok {
-			i = len(out)
-			at[keyIn(w)] = i
-			out = append(out, "")
-		}
-		out[i] = w
-	}
-	return out
-}
-
-// same compares words in order, or per key where no order between keys is
-// guaranteed. Objects of family queue have no delta type.
-func (s setup) same(got, want []string) bool {
-	got, want = slices.Clone(got), slices.Clone(want)
-	if s.objects {
-		for i, w := range want {
-			want[i] = w[strings.Index(w, " ")+1:]
-		}
-	}
-	if !fifo(s) {
-		byKey := func(a, b string) int { return strings.Compare(keyIn(a), keyIn(b)) }
-		slices.SortStableFunc(got, byKey)
-		slices.SortStableFunc(want, byKey)
-	}
-	return slices.Equal(got, want)
-}
-
-// replace lists keys, each in version 9.
-func (r *rig) replace(names ...string) {
-	r.t.Helper()
-	r.do(r.queue.Replace(listed(names...), "9"))
-}
-
-func (r *rig) do(errs ...error) {
-	r.t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// synced tests HasSynced and HasSyncedChecker.
-func (r *rig) synced(want bool, when string) {
-	r.t.Helper()
-	checker := r.queue.HasSyncedChecker()
-	if got, done := r.queue.HasSynced(), isClosed(checker.Done()); got != want || done != want {
-		r.t.Errorf("HasSynced is %t and its checker done=%t %s, want %t", got, done, when, want)
-	}
-	if checker.Name() == "" {
-		r.t.Error("HasSyncedChecker has no name")
-	}
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
-// script returns a check's function that runs commands, one or several a line,
-// separated by commas:
-//
-//	add a@1, update a@2, delete a@3   call the queue with version 1, 2, 3 of a
-//	bury a@1                          Delete of a tombstone of a@1
-//	replace a b                       Replace with version 9 of a and b
-//	resync, bookmark 3                Resync, Bookmark
-//	pop, drain                        pop once, pop until empty
-//	len 2                             want Len 2
-//	synced true                       want HasSynced
-//	want Added a@1, Updated a@2       drain and want these deltas ([rig.expect])
-//	each Added a@1, Updated a@2       the same with each delta ([rig.expectEach])
-//
-// With an option "one shard" first, the queue has one shard.
-func script(text string) func(*testing.T, setup) {
-	return func(t *testing.T, s setup) {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(text), "one shard"); ok {
-			s, text = s.oneShard(), rest
-		}
-		r := s.new(t)
-		for line := range strings.Lines(text) {
-			line = strings.TrimSpace(line)
-			want, isWant := strings.CutPrefix(line, "want")
-			each, isEach := strings.CutPrefix(line, "each")
-			switch {
-			case isWant:
-				r.expect(list(want)...)
-			case isEach:
-				r.expectEach(list(each)...)
-			default:
-				for _, command := range list(line) {
-					r.command(strings.Fields(command))
-				}
-			}
-			if t.Failed() {
-				t.Fatalf("in line %q", line)
-			}
-		}
-	}
-}
-
-// list splits a list at its commas.
-func list(s string) []string {
-	var all []string
-	for part := range strings.SplitSeq(s, ", ") {
-		if part = strings.TrimSpace(part); part != "" {
-			all = append(all, part)
-		}
-	}
-	return all
-}
-
-func (r *rig) command(words []string) {
-	r.t.Helper()
-	object := func() any {
-		name, rv, _ := strings.Cut(words[1], "@")
-		return pod(name, number(rv))
-	}
-	switch words[0] {
-	case "add":
-		r.do(r.queue.Add(object()))
-	case "update":
-		r.do(r.queue.Update(object()))
-	case "delete":
-		r.do(r.queue.Delete(object()))
-	case "bury":
-		r.do(r.queue.Delete(cache.DeletedFinalStateUnknown{Key: keyOf(object()), Obj: object()}))
-	case "replace":
-		r.replace(words[1:]...)
-	case "resync":
-		r.do(r.queue.Resync())
-	case "bookmark":
-		bookmark, ok := r.queue.(cache.ReflectorBookmarkStore)
-		if !ok {
-			r.t.Fatal("the queue does not take bookmarks")
-		}
-		r.do(bookmark.Bookmark(words[1]))
-	case "pop":
-		r.do(r.pop())
-	case "drain":
-		r.drain()
-	case "len":
-		if n := r.queue.Len(); n != number(words[1]) {
-			r.t.Errorf("Len is %d, want %s", n, words[1])
-		}
-	case "synced":
-		r.synced(words[1] == "true", "now")
-	default:
-		r.t.Fatalf("no command %q", words)
-	}
 }

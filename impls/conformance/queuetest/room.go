@@ -30,9 +30,9 @@ var roomChecks = []check{
 func exactCapacity(t *testing.T, s setup) {
 	r := s.full(t)
 	if deltas(s) {
-		for name, call := range r.calls() {
-			if err := call(); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s of a full queue returned %v, want the error of the context", name, err)
+		for _, call := range s.calls() {
+			if err := s.push(r.queue, call); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a full queue returned %v, want the error of the context", word(call), err)
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func exactCapacity(t *testing.T, s setup) {
 // fillBlocking adds capacity keys to a queue whose producers wait.
 func (r *rig) fillBlocking() {
 	for i := range r.Capacity {
-		r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), i)))
+		r.do(r.queue.Add(key(i)))
 	}
 }
 
@@ -166,7 +166,7 @@ func replaceOneItem(t *testing.T, s setup) {
 		r := s.new(t)
 		list := []any{}
 		for i := range s.Capacity + 5 {
-			list = append(list, pod(fmt.Sprintf("l%d", i), i))
+			list = append(list, key(i+s.Capacity))
 		}
 		r.do(r.queue.Replace(list, "1"))
 		r.drain()
@@ -199,11 +199,10 @@ func foldedFree(t *testing.T, s setup) {
 	r := s.full(t)
 	for range 20 {
 		r.drain()
-		r.do(r.queue.Add(pod("a", 1)), r.queue.Update(pod("a", 2)), r.queue.Delete(pod("a", 3)), r.queue.Delete(pod("a", 4)))
-		// A key that the queue may not know.
-		r.do(r.queue.Delete(pod("unknown", 5)), r.queue.Replace([]any{pod("b", 6)}, "6"))
+		// The queue may not know the key unknown.
+		r.run("add a@1, update a@2, delete a@3, delete a@4, delete unknown@5, replace b@6")
 		if deletesSeen(s) {
-			r.do(r.queue.Resync())
+			r.run("resync")
 		}
 	}
 	r.drain()
@@ -223,13 +222,9 @@ func queuedKeysNeedNoRoom(t *testing.T, s setup) {
 	r.do(r.queue.Delete(pod("k0", 1)))
 	r.fill("y", s.Capacity-1)
 	// A list uses no capacity, nor do later updates of its keys.
-	r.replace("a", "b", "c")
-	r.do(r.queue.Update(pod("a", 10)))
+	r.run("replace a b c, update a@10")
 	r.fill("z", 0)
-	if n, want := r.queue.Len(), s.Capacity+3; n != want {
-		t.Errorf("Len is %d, want %d", n, want)
-	}
-	r.drain()
+	r.run(fmt.Sprintf("len %d, drain", s.Capacity+3))
 	r.fill("k", 0)
 }
 
@@ -238,20 +233,19 @@ func leavingFrees(t *testing.T, s setup) {
 	names := 0
 	for range 20 {
 		r := s.full(t)
-		fill := func(used int) {
+		for _, step := range []struct {
+			commands string
+			used     int
+		}{
+			{"delete k0@1, delete k0@1", s.Capacity - 1},
+			{"pop", s.Capacity - 1},
+			{"replace", 0},
+			{"replace k0 a, delete a@10, pop", 0},
+			{"drain", 0},
+		} {
+			r.run(step.commands)
 			names++
-			r.fill(fmt.Sprintf("n%d-", names), used)
+			r.fill(fmt.Sprintf("n%d-", names), step.used)
 		}
-		r.do(r.queue.Delete(pod("k0", 1)), r.queue.Delete(pod("k0", 1)))
-		fill(s.Capacity - 1)
-		r.do(r.pop())
-		fill(s.Capacity - 1)
-		r.replace()
-		fill(0)
-		r.replace("k0", "a")
-		r.do(r.queue.Delete(pod("a", 10)), r.pop())
-		fill(0)
-		r.drain()
-		fill(0)
 	}
 }

@@ -18,20 +18,17 @@ func pod(name string, rv int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(rv)}}
 }
 
-// spaced makes an object with a namespace.
-func spaced(namespace, name string, rv int) *v1.Pod {
-	p := pod(name, rv)
-	p.Namespace = namespace
-	return p
+// key makes version i of the object of number i.
+func key(i int) *v1.Pod { return pod(fmt.Sprintf("k%d", i), i) }
+
+// listOf returns the delta of a Replace.
+func listOf(resourceVersion string, objects ...any) cache.Delta {
+	return cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objects}}
 }
 
-// listed makes version 9 of objects.
-func listed(names ...string) []any {
-	var list []any
-	for _, n := range names {
-		list = append(list, pod(n, 9))
-	}
-	return list
+// tombstoneOf returns a tombstone with an object.
+func tombstoneOf(obj any) cache.DeletedFinalStateUnknown {
+	return cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
 }
 
 // nameless has no metadata, hence no key.
@@ -91,12 +88,7 @@ func word(d cache.Delta) string {
 	case metav1.Object:
 		return strings.TrimSpace(what + " " + keyOf(o) + "@" + o.GetResourceVersion())
 	case cache.ReplacedAllInfo:
-		names := make([]string, 0, len(o.Objects))
-		for _, obj := range o.Objects {
-			names = append(names, keyOf(obj))
-		}
-		slices.Sort(names)
-		return fmt.Sprintf("%s %v rv=%s", what, names, o.ResourceVersion)
+		return fmt.Sprintf("%s %v rv=%s", what, slices.Sorted(maps.Keys(keysOf(o.Objects))), o.ResourceVersion)
 	case cache.BookmarkInfo:
 		return what + " rv=" + o.ResourceVersion
 	default:
@@ -109,15 +101,6 @@ func keyIn(word string) string {
 	object := word[strings.Index(word, " ")+1:]
 	key, _, _ := strings.Cut(object, "@")
 	return strings.TrimSuffix(key, "†")
-}
-
-// versions writes the versions of a list.
-func versions(list []any) string {
-	all := make([]int, len(list))
-	for i, obj := range list {
-		all[i] = version(obj)
-	}
-	return fmt.Sprint(all)
 }
 
 // store is the consumer's: a map, listed in order of its keys so that runs
