@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,21 +9,12 @@ import (
 	"watchlab/impls/internal/structural"
 )
 
-// podPacker packs pods without their status.
-var podPacker = newPodPacker()
-
-func newPodPacker() *structural.Packer[v1.Pod] {
-	p, err := structural.NewPacker[v1.Pod](
-		structural.PackMap[v1.ResourceName, resource.Quantity](),
-		structural.Share[time.Time](),
-	)
-	if err != nil {
-		// This fails at program start, with a release of k8s.io/api whose pods
-		// have a field that cannot be packed.
-		panic(fmt.Sprintf("merge: %v", err))
-	}
-	return p
-}
+// podPacker packs pods without their status. It panics at program start with a
+// release of k8s.io/api whose pods have a field that cannot be packed.
+var podPacker = structural.MustPacker[v1.Pod](
+	structural.PackMap[v1.ResourceName, resource.Quantity](),
+	structural.Share[time.Time](),
+)
 
 // held is a pod of the merger: pod with another status. Neither is written to
 // once it is held, so that it can be read without a lock. They share memory with
@@ -44,15 +34,17 @@ type held struct {
 //
 // The sender owns it; there is one sender at a time.
 type body struct {
-	told   int
+	sent   int
 	packed *structural.Packed[v1.Pod]
 }
 
 // copy returns a deep copy of the pod.
 func (h held) copy() *v1.Pod {
 	if h.body != nil {
-		if h.body.told++; h.body.told == 2 {
-			h.body.pack(h.pod)
+		if h.body.sent++; h.body.sent == 2 {
+			bare := *h.pod
+			bare.Status = v1.PodStatus{}
+			h.body.packed = podPacker.Pack(&bare)
 		}
 		if h.body.packed != nil {
 			out := h.body.packed.Copy()
@@ -66,12 +58,6 @@ func (h held) copy() *v1.Pod {
 	h.pod.Spec.DeepCopyInto(&out.Spec)
 	h.status.DeepCopyInto(&out.Status)
 	return out
-}
-
-func (b *body) pack(pod *v1.Pod) {
-	bare := *pod
-	bare.Status = v1.PodStatus{}
-	b.packed = podPacker.Pack(&bare)
 }
 
 // version is the memory of a held pod and of the one-element list of its

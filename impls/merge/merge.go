@@ -61,6 +61,7 @@
 package merge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,24 +93,14 @@ const (
 	RECONCILE
 )
 
+var opNames = [...]string{"SET", "ADD", "DELETE", "REMOVE", "UPDATE", "RECONCILE"}
+
 // String returns kubelet's name of the operation.
 func (o Op) String() string {
-	switch o {
-	case SET:
-		return "SET"
-	case ADD:
-		return "ADD"
-	case DELETE:
-		return "DELETE"
-	case REMOVE:
-		return "REMOVE"
-	case UPDATE:
-		return "UPDATE"
-	case RECONCILE:
-		return "RECONCILE"
-	default:
+	if o < 0 || int(o) >= len(opNames) {
 		return fmt.Sprintf("Op(%d)", int(o))
 	}
+	return opNames[o]
 }
 
 // The sources that kubelet knows.
@@ -161,9 +152,7 @@ var (
 // UPDATE, DELETE or REMOVE, and no pod is nil. The error wraps [ErrOp] or
 // [ErrPod]. O(pods).
 func (u PodUpdate) Check() error {
-	switch u.Op {
-	case SET, ADD, UPDATE, DELETE, REMOVE:
-	default:
+	if u.Op < SET || u.Op >= RECONCILE {
 		return fmt.Errorf("%w: %v (allowed: SET, ADD, UPDATE, DELETE, REMOVE)", ErrOp, u.Op)
 	}
 	for i, pod := range u.Pods {
@@ -273,26 +262,17 @@ type Options struct {
 
 // complete checks the options and sets the defaults.
 func (o Options) complete() (Options, error) {
-	if o.Capacity < 0 {
+	o.Capacity = cmp.Or(o.Capacity, DefaultCapacity)
+	o.HandOver = cmp.Or(o.HandOver, impls.Owned)
+	o.Trust = cmp.Or(o.Trust, TrustVersions)
+	switch {
+	case o.Capacity < 0:
 		return Options{}, fmt.Errorf("%w: Capacity %d is negative (0 means %d)",
 			impls.ErrOptions, o.Capacity, DefaultCapacity)
-	}
-	if o.Capacity == 0 {
-		o.Capacity = DefaultCapacity
-	}
-	switch o.HandOver {
-	case "":
-		o.HandOver = impls.Owned
-	case impls.Owned, impls.Shared:
-	default:
+	case o.HandOver != impls.Owned && o.HandOver != impls.Shared:
 		return Options{}, fmt.Errorf("%w: HandOver %q (allowed: %s, %s)",
 			impls.ErrOptions, o.HandOver, impls.Owned, impls.Shared)
-	}
-	switch o.Trust {
-	case "":
-		o.Trust = TrustVersions
-	case TrustVersions, TrustGenerations:
-	default:
+	case o.Trust != TrustVersions && o.Trust != TrustGenerations:
 		return Options{}, fmt.Errorf("%w: Trust %q (allowed: %s, %s)",
 			impls.ErrOptions, o.Trust, TrustVersions, TrustGenerations)
 	}

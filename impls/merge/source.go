@@ -172,51 +172,36 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 	generation := s.generation
 	for i, pod := range pods {
 		e := s.byPointer.get(pod)
-		if e != nil {
-			name := e.name
-			if name.mark == generation {
-				duplicates = append(duplicates, pod)
-				continue
-			}
-			name.mark = generation
-			if e.mark != generation {
-				e.mark = generation
-				kept++
-			}
+		known, named := e != nil, e != nil
+		if !known {
+			e = s.byUID[pod.UID]
+			named = e != nil && sameName(e.received, pod)
+		}
+		var name *fullName
+		if named { // In the common case no name lookup is needed.
+			name = e.name
+		} else {
+			name = s.fullName(pod)
+		}
+		if name.mark == generation {
+			duplicates = append(duplicates, pod)
 			continue
 		}
-		if e = s.byUID[pod.UID]; e != nil && sameName(e.received, pod) {
-			// In the common case no name lookup is needed.
-			if e.name.mark == generation {
-				duplicates = append(duplicates, pod)
-				continue
-			}
-			e.name.mark = generation
-			if s.sameVersion(e.received, pod) {
-				s.move(e, pod)
-			} else {
-				s.receive(e, pod, e.name, i)
-			}
-		} else {
-			name := s.fullName(pod)
-			if name.mark == generation {
-				duplicates = append(duplicates, pod)
-				continue
-			}
-			name.mark = generation
-			switch {
-			case e == nil:
-				e = s.add(pod, name)
-				// Marked below.
-			case whole && e.born == generation:
-				// The second pod with the same UID replaces the first, which is
-				// still sent as added.
-				s.release(e)
-				e = s.add(pod, name)
-				e.mark = generation
-			default:
-				s.receive(e, pod, name, i)
-			}
+		name.mark = generation
+		switch {
+		case known:
+		case e == nil:
+			e = s.add(pod, name)
+		case named && s.sameVersion(e.received, pod):
+			s.move(e, pod)
+		case !named && whole && e.born == generation:
+			// The second pod with the same UID replaces the first, which is still sent
+			// as added and already marked.
+			s.release(e)
+			e = s.add(pod, name)
+			e.mark = generation
+		default:
+			s.receive(e, pod, name, i)
 		}
 		if e.mark != generation {
 			e.mark = generation

@@ -20,20 +20,20 @@ import (
 
 // concurrentChecks hold for every interleaving.
 var concurrentChecks = []check{
-	{Name: "nothing lost, reordered or duplicated among producers", Concurrent: true, Run: concurrentProducers},
-	{Name: "nothing stale is popped", For: objects, Concurrent: true, Run: nothingStale},
-	{Name: "concurrent consumers", Concurrent: true, Run: concurrentConsumers},
+	{Name: "nothing lost, reordered or duplicated among producers", Concurrent: true, Run: on(concurrentProducers)},
+	{Name: "nothing stale is popped", For: objects, Concurrent: true, Run: on(nothingStale)},
+	{Name: "concurrent consumers", Concurrent: true, Run: on(concurrentConsumers)},
 	{Name: "several keys in process at once", For: all(manyAtOnce, room(64)), Run: severalInProcess},
 	{Name: "consumers pass over a key in process", For: all(objects, manyAtOnce, room(3)), Run: passOver},
-	{Name: "Close waits for a queued key in process", For: all(objects, manyAtOnce), Run: closeWithKeyInProcess},
+	{Name: "Close waits for a queued key in process", For: all(objects, manyAtOnce), Run: bubble(closeWithKeyInProcess)},
 	{Name: "no key starves", For: room(60), Run: noKeyStarves},
 	// Upstream accepts calls after Close.
 	{Name: "Close during pushes", For: ours, Concurrent: true, Run: closeDuringPushes},
 	{Name: "context ends during pushes", For: bounded, Concurrent: true, Run: contextDuringPushes},
 	{Name: "Len never understates", For: all(deltas, ours), Concurrent: true, Run: lenNeverUnderstates},
-	{Name: "Replace during pushes", For: all(deltas, deletesSeen), Concurrent: true, Run: replaceDuringPushes},
-	{Name: "Replace is atomic", For: objects, Concurrent: true, Run: replaceIsAtomic},
-	{Name: "HasSynced after the whole list", For: all(objects, unlocked), Concurrent: true, Run: syncedAfterAll},
+	{Name: "Replace during pushes", For: all(deltas, deletesSeen), Concurrent: true, Run: on(replaceDuringPushes)},
+	{Name: "Replace is atomic", For: objects, Concurrent: true, Run: on(replaceIsAtomic)},
+	{Name: "HasSynced after the whole list", For: all(objects, unlocked), Concurrent: true, Run: on(syncedAfterAll)},
 	{Name: "random operations", For: func(s setup) bool { return s.path == byPop }, Run: randomOperations},
 	{Name: "linearizable", For: linearizableSetup, Concurrent: true, Run: linearizable},
 }
@@ -57,9 +57,8 @@ func sequence(t *testing.T, s setup, name string, versions []int, first, step, l
 
 // concurrentProducers pushes many keys from several goroutines, each with keys
 // of its own, into one consumer.
-func concurrentProducers(t *testing.T, s setup) {
+func concurrentProducers(r *rig) {
 	const producers, keysEach, each = 4, 7, 140
-	r := s.new(t)
 	r.produce(producers, func(p int) (err error) {
 		for n := range each {
 			put := r.queue.Update
@@ -80,18 +79,17 @@ func concurrentProducers(t *testing.T, s setup) {
 	for p := range producers {
 		for k := range keysEach {
 			name := fmt.Sprintf("p%d-k%d", p, k)
-			sequence(t, s, name, byKey[name], k, keysEach, each-keysEach+k)
+			sequence(r.t, r.setup, name, byKey[name], k, keysEach, each-keysEach+k)
 		}
-		if name := fmt.Sprintf("p%d", p); inOrder(s) {
-			sequence(t, s, name, byProducer[name], 0, 1, each-1)
+		if name := fmt.Sprintf("p%d", p); inOrder(r.setup) {
+			sequence(r.t, r.setup, name, byProducer[name], 0, 1, each-1)
 		}
 	}
 }
 
 // nothingStale: a Pop that begins after a call has returned sees its effect.
-func nothingStale(t *testing.T, s setup) {
+func nothingStale(r *rig) {
 	const producers, keysEach, versions = 4, 3, 60
-	r := s.new(t)
 	// last[key] is the version of the last call that returned, negative where
 	// that was a delete.
 	last := map[string]*atomic.Int64{}
@@ -117,7 +115,7 @@ func nothingStale(t *testing.T, s setup) {
 	r.during = func(deltas []cache.Delta) {
 		key, v := keyOf(deltas[0].Object), int64(version(deltas[0].Object))
 		if returned := before[key]; v < returned || returned < 0 && v <= -returned {
-			t.Errorf("%s: a Pop that began after the call of version %d delivered %d", key, returned, v)
+			r.t.Errorf("%s: a Pop that began after the call of version %d delivered %d", key, returned, v)
 		}
 	}
 	for turn, err := 0, error(nil); err == nil; turn++ {
@@ -134,9 +132,8 @@ func nothingStale(t *testing.T, s setup) {
 // concurrentConsumers: several consumers receive each event once between them,
 // a key is in process at one of them at a time, and where the guarantees are for
 // one consumer, so is the queue.
-func concurrentConsumers(t *testing.T, s setup) {
+func concurrentConsumers(r *rig) {
 	const consumers, producers, keysEach, each = 4, 2, 5, 150
-	r := s.new(t)
 	var mu sync.Mutex
 	inProcess := map[string]bool{}
 	seen := map[string][]int{}
@@ -145,8 +142,8 @@ func concurrentConsumers(t *testing.T, s setup) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, d := range p.deltas {
-			if is && inProcess[keyOf(d.Object)] && (ours(s) || s.objects) {
-				t.Errorf("%s is in process twice", keyOf(d.Object))
+			if is && inProcess[keyOf(d.Object)] && (ours(r.setup) || r.objects) {
+				r.t.Errorf("%s is in process twice", keyOf(d.Object))
 			}
 		}
 		for _, d := range p.deltas {
@@ -160,8 +157,8 @@ func concurrentConsumers(t *testing.T, s setup) {
 	for range consumers {
 		consuming.Go(func() {
 			r.consume(func(p popped) error {
-				if n := processing.Add(1); n > 1 && oneAtATime(s) {
-					t.Errorf("%d consumers process at once", n)
+				if n := processing.Add(1); n > 1 && oneAtATime(r.setup) {
+					r.t.Errorf("%d consumers process at once", n)
 				}
 				defer processing.Add(-1)
 				mark(p, true)
@@ -185,10 +182,10 @@ func concurrentConsumers(t *testing.T, s setup) {
 	for p := range producers {
 		for k := range keysEach {
 			name := fmt.Sprintf("p%d-k%d", p, k)
-			if upstream(s) {
+			if upstream(r.setup) {
 				slices.Sort(seen[name]) // It may call process of several consumers at once.
 			}
-			sequence(t, s, name, seen[name], k, keysEach, each-keysEach+k)
+			sequence(r.t, r.setup, name, seen[name], k, keysEach, each-keysEach+k)
 		}
 	}
 }
@@ -272,34 +269,31 @@ func passOver(t *testing.T, s setup) {
 
 // closeWithKeyInProcess: a closed queue is not drained while a queued key is in
 // process.
-func closeWithKeyInProcess(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		hold := make(chan struct{})
-		var delivered, ended atomic.Int32
-		r.do(r.queue.Add(pod("a", 1)))
+func closeWithKeyInProcess(r *rig) {
+	hold := make(chan struct{})
+	var delivered, ended atomic.Int32
+	r.do(r.queue.Add(pod("a", 1)))
+	go func() {
+		_, _ = r.queue.Pop(func(any, bool) error { <-hold; return nil })
+	}()
+	synctest.Wait()
+	r.do(r.queue.Update(pod("a", 2)))
+	r.queue.Close()
+	for range 2 {
 		go func() {
-			_, _ = r.queue.Pop(func(any, bool) error { <-hold; return nil })
+			r.consume(func(popped) error { delivered.Add(1); return nil })
+			ended.Add(1)
 		}()
-		synctest.Wait()
-		r.do(r.queue.Update(pod("a", 2)))
-		r.queue.Close()
-		for range 2 {
-			go func() {
-				r.consume(func(popped) error { delivered.Add(1); return nil })
-				ended.Add(1)
-			}()
-		}
-		synctest.Wait()
-		if delivered.Load() != 0 || ended.Load() != 0 {
-			t.Errorf("the key in process was delivered %d times, %d consumers saw the end", delivered.Load(), ended.Load())
-		}
-		close(hold)
-		synctest.Wait()
-		if delivered.Load() != 1 || ended.Load() != 2 {
-			t.Errorf("then it was delivered %d times and %d consumers saw the end, want 1 and 2", delivered.Load(), ended.Load())
-		}
-	})
+	}
+	synctest.Wait()
+	if delivered.Load() != 0 || ended.Load() != 0 {
+		r.t.Errorf("the key in process was delivered %d times, %d consumers saw the end", delivered.Load(), ended.Load())
+	}
+	close(hold)
+	synctest.Wait()
+	if delivered.Load() != 1 || ended.Load() != 2 {
+		r.t.Errorf("then it was delivered %d times and %d consumers saw the end, want 1 and 2", delivered.Load(), ended.Load())
+	}
 }
 
 // noKeyStarves: queued keys are popped although another key, in any shard, is
@@ -458,10 +452,9 @@ func lenNeverUnderstates(t *testing.T, s setup) {
 }
 
 // replaceDuringPushes: the store ends with the last list.
-func replaceDuringPushes(t *testing.T, s setup) {
+func replaceDuringPushes(r *rig) {
 	const producers, keys, each = 3, 12, 60
 	seed := rand.Uint64()
-	r := s.new(t)
 	var version atomic.Int64
 	var others sync.WaitGroup
 	others.Add(producers - 1)
@@ -490,16 +483,15 @@ func replaceDuringPushes(t *testing.T, s setup) {
 	})
 	r.consume(r.process)
 	if got, want := r.store.state(), []string{"k1@100000", "last@100001"}; !slices.Equal(got, want) {
-		t.Errorf("seed %d: the store ends with %v, want %v; popped %v", seed, got, want, r.all())
+		r.t.Errorf("seed %d: the store ends with %v, want %v; popped %v", seed, got, want, r.all())
 	}
 }
 
 // replaceIsAtomic: after the first object of a list, a consumer receives no
 // object that the list replaced. There is one consumer, because the order of pops
 // among several is unknown.
-func replaceIsAtomic(t *testing.T, s setup) {
+func replaceIsAtomic(r *rig) {
 	const lists, keys = 60, 40
-	r := s.new(t)
 	r.produce(1, func(int) (err error) {
 		for v := 1; v <= lists; v++ {
 			var list []any
@@ -515,7 +507,7 @@ func replaceIsAtomic(t *testing.T, s setup) {
 	r.during = func(deltas []cache.Delta) {
 		v := version(deltas[0].Object)
 		if v < newest {
-			t.Errorf("%s came after an object of list %d", word(deltas[0]), newest)
+			r.t.Errorf("%s came after an object of list %d", word(deltas[0]), newest)
 		}
 		if v > newest {
 			newest, n = v, 0
@@ -524,15 +516,14 @@ func replaceIsAtomic(t *testing.T, s setup) {
 	}
 	r.consume(r.process)
 	if newest != lists || n != keys {
-		t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
+		r.t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
 	}
 }
 
 // syncedAfterAll: with several consumers, HasSynced is false until the last
 // process of the initial list has returned.
-func syncedAfterAll(t *testing.T, s setup) {
+func syncedAfterAll(r *rig) {
 	const keys, consumers = 50, 3
-	r := s.new(t)
 	r.watchdog()
 	var list []any
 	for k := range keys {
@@ -557,7 +548,7 @@ func syncedAfterAll(t *testing.T, s setup) {
 	}
 	wg.Wait()
 	if n := synced.Load(); n > 0 {
-		t.Errorf("HasSynced was true inside %d of %d processes of the initial list", n, keys)
+		r.t.Errorf("HasSynced was true inside %d of %d processes of the initial list", n, keys)
 	}
 	r.synced(true, "after the whole list")
 }

@@ -15,47 +15,44 @@ import (
 
 // lifecycleChecks: waiting, closing, failing.
 var lifecycleChecks = []check{
-	{Name: "pop waits for an event", For: room(1), Run: popWaits},
+	{Name: "pop waits for an event", For: room(1), Run: bubble(popWaits)},
 	{Name: "every wait is woken", For: room(1), Run: everyWaitWoken},
-	{Name: "Close unblocks pop", Run: closeUnblocks},
-	{Name: "queued events survive Close", For: room(3), Run: closeKeeps},
-	{Name: "calls after Close are refused", For: all(ours, room(1)), Run: closeRefuses},
+	{Name: "Close unblocks pop", Run: bubble(closeUnblocks)},
+	{Name: "queued events survive Close", For: room(3), Run: on(closeKeeps)},
+	{Name: "calls after Close are refused", For: all(ours, room(1)), Run: on(closeRefuses)},
 	{Name: "no goroutine leaks", For: room(3), Run: noGoroutineLeft},
-	{Name: "objects without a key", For: room(1), Run: keyErrors},
+	{Name: "objects without a key", For: room(1), Run: on(keyErrors)},
 	{Name: "keys of a function", For: all(objects, room(2)), Run: keyFunction},
 	{Name: "transformer", For: all(deltas, room(2)), Run: transformer},
 	{Name: "transformer errors", For: all(deltas, room(1)), Run: transformerErrors},
-	{Name: "process returns an error", For: room(1), Run: processError},
-	{Name: "process panics", For: room(1), Run: processPanic},
+	{Name: "process returns an error", For: room(1), Run: on(processError)},
+	{Name: "process panics", For: room(1), Run: on(processPanic)},
 	{Name: "process may produce", For: all(unlocked, room(3)), Run: script(`
 		add a@1
 		inside update a@2, add b@3
 		each Added a@1, Updated a@2, Added b@3`)},
-	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: producersGoOn},
+	{Name: "producers go on during process", For: all(unlocked, room(1001)), Run: on(producersGoOn)},
 	{Name: "idle costs no CPU time", For: all(ours, idleSetup), Run: idleCost},
 }
 
-func popWaits(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		pop := conformance.Async(r.pop)
+func popWaits(r *rig) {
+	pop := conformance.Async(r.pop)
+	synctest.Wait()
+	if ok, err := pop.Returned(); ok {
+		r.t.Fatalf("pop of an empty queue returned %v", err)
+	}
+	if !inOrder(r.setup) { // The delete of an unknown key is ignored.
+		r.do(r.queue.Delete(pod("a", 1)))
 		synctest.Wait()
 		if ok, err := pop.Returned(); ok {
-			t.Fatalf("pop of an empty queue returned %v", err)
+			r.t.Fatalf("pop returned %v after a delete", err)
 		}
-		if !inOrder(s) { // The delete of an unknown key is ignored.
-			r.do(r.queue.Delete(pod("a", 1)))
-			synctest.Wait()
-			if ok, err := pop.Returned(); ok {
-				t.Fatalf("pop returned %v after a delete", err)
-			}
-		}
-		r.do(r.queue.Add(pod("a", 1)))
-		synctest.Wait()
-		if ok, err := pop.Returned(); !ok || err != nil {
-			t.Fatalf("pop did not return after Add (returned=%t, err=%v)", ok, err)
-		}
-	})
+	}
+	r.do(r.queue.Add(pod("a", 1)))
+	synctest.Wait()
+	if ok, err := pop.Returned(); !ok || err != nil {
+		r.t.Fatalf("pop did not return after Add (returned=%t, err=%v)", ok, err)
+	}
 }
 
 // everyWaitWoken puts the consumer to sleep before each kind of event: a
@@ -86,50 +83,45 @@ func everyWaitWoken(t *testing.T, s setup) {
 	}
 }
 
-func closeUnblocks(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		pop := conformance.Async(r.pop)
-		synctest.Wait()
-		r.queue.Close()
-		synctest.Wait()
-		if ok, err := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Fatalf("pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
-		}
-		if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Fatalf("pop of a closed queue: %v", err)
-		}
-		r.queue.Close()
-	})
+func closeUnblocks(r *rig) {
+	pop := conformance.Async(r.pop)
+	synctest.Wait()
+	r.queue.Close()
+	synctest.Wait()
+	if ok, err := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
+		r.t.Fatalf("pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
+	}
+	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+		r.t.Fatalf("pop of a closed queue: %v", err)
+	}
+	r.queue.Close()
 }
 
 // closeKeeps pops without Len, which might apply what Pop should.
-func closeKeeps(t *testing.T, s setup) {
-	r := s.new(t)
+func closeKeeps(r *rig) {
 	r.run("add a@1, add b@2, update c@3")
 	r.queue.Close()
 	r.consume(r.process)
 	if got := r.all(); !r.same(got, []string{"Added a@1", "Added b@2", "Updated c@3"}) {
-		t.Errorf("a closed queue delivered %v", got)
+		r.t.Errorf("a closed queue delivered %v", got)
 	}
 }
 
 // closeRefuses: what is refused is not delivered.
-func closeRefuses(t *testing.T, s setup) {
-	r := s.new(t)
+func closeRefuses(r *rig) {
 	r.do(r.queue.Add(pod("a", 1)))
 	r.queue.Close()
 	if q, ok := r.queue.(interface{ IsClosed() bool }); ok && !q.IsClosed() {
-		t.Error("IsClosed is false after Close")
+		r.t.Error("IsClosed is false after Close")
 	}
-	for _, call := range s.calls() {
-		if err := s.push(r.queue, call); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("%s after Close returned %v, want ErrFIFOClosed", word(call), err)
+	for _, call := range r.calls() {
+		if err := r.push(r.queue, call); !errors.Is(err, cache.ErrFIFOClosed) {
+			r.t.Errorf("%s after Close returned %v, want ErrFIFOClosed", word(call), err)
 		}
 	}
 	r.expect("Added a@1")
 	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-		t.Errorf("pop of a closed and empty queue: %v", err)
+		r.t.Errorf("pop of a closed and empty queue: %v", err)
 	}
 }
 
@@ -159,24 +151,23 @@ func noGoroutineLeft(t *testing.T, s setup) {
 	}
 }
 
-func keyErrors(t *testing.T, s setup) {
-	r := s.new(t)
+func keyErrors(r *rig) {
 	calls := []cache.Delta{
 		{Type: cache.Added, Object: nameless{}}, {Type: cache.Updated, Object: nameless{}}, {Type: cache.Deleted, Object: nameless{}},
 	}
 	unchanged := "len 0"
 	switch {
-	case s.objects: // Nothing of the list takes effect.
+	case r.objects: // Nothing of the list takes effect.
 		r.run("add kept@1")
 		unchanged = "want Added kept@1"
 		calls = append(calls, listOf("1", pod("a", 1), nameless{}))
-	case splitLists(s): // One that is atomic is one delta and needs no keys.
+	case splitLists(r.setup): // One that is atomic is one delta and needs no keys.
 		calls = append(calls, listOf("1", nameless{}))
 	}
 	for _, call := range calls {
 		var keyError cache.KeyError
-		if err := s.push(r.queue, call); !errors.As(err, &keyError) {
-			t.Errorf("%s of an object without a key returned %v, want a KeyError", word(call), err)
+		if err := r.push(r.queue, call); !errors.As(err, &keyError) {
+			r.t.Errorf("%s of an object without a key returned %v, want a KeyError", word(call), err)
 		}
 	}
 	r.run(unchanged)
@@ -249,37 +240,35 @@ func transformerErrors(t *testing.T, s setup) {
 	r.run("len 0")
 }
 
-func processError(t *testing.T, s setup) {
-	r := s.new(t)
+func processError(r *rig) {
 	boom := errors.New("boom")
 	r.do(r.queue.Add(pod("a", 1)))
 	fail := func(any, bool) error { return boom }
 	var err error
-	if s.path == byBatch {
+	if r.path == byBatch {
 		err = r.queue.(deltafifo.BatchQueue).PopBatch(func([]cache.Delta, bool) error { return boom }, fail)
 	} else {
 		var got any
 		got, err = r.queue.Pop(fail)
 		d, isDeltas := got.(cache.Deltas)
 		p, isPod := got.(*v1.Pod)
-		if !(lent(s) && got == nil || owned(s) && isDeltas && len(d) == 1 || s.objects && isPod && p.Name == "a") {
-			t.Errorf("Pop returned %v, want what process received, or nil where that is lent", got)
+		if !(lent(r.setup) && got == nil || owned(r.setup) && isDeltas && len(d) == 1 || r.objects && isPod && p.Name == "a") {
+			r.t.Errorf("Pop returned %v, want what process received, or nil where that is lent", got)
 		}
 	}
 	if !errors.Is(err, boom) {
-		t.Errorf("pop returned %v, want the error of process", err)
+		r.t.Errorf("pop returned %v, want the error of process", err)
 	}
 	r.run("add b@2\nwant Added b@2")
 }
 
-func processPanic(t *testing.T, s setup) {
-	r := s.new(t)
+func processPanic(r *rig) {
 	r.do(r.queue.Replace([]any{pod("a", 1)}, "1"))
 	r.once(func([]cache.Delta) { panic("boom") })
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the panic of process was swallowed")
+				r.t.Error("the panic of process was swallowed")
 			}
 		}()
 		_ = r.pop()
@@ -288,8 +277,7 @@ func processPanic(t *testing.T, s setup) {
 	r.run("add a@2\nwant Added a@2")
 }
 
-func producersGoOn(t *testing.T, s setup) {
-	r := s.new(t)
+func producersGoOn(r *rig) {
 	r.do(r.queue.Add(pod("a", 1)))
 	r.once(func([]cache.Delta) {
 		r.do(conformance.Async(func() (err error) {
@@ -300,7 +288,7 @@ func producersGoOn(t *testing.T, s setup) {
 		}).Wait())
 	})
 	if n := len(r.drain()); n != 1001 {
-		t.Errorf("popped %d events, want 1001", n)
+		r.t.Errorf("popped %d events, want 1001", n)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"testing"
 	"weak"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,16 +12,15 @@ import (
 
 // memoryChecks: who owns the memory that process receives.
 var memoryChecks = []check{
-	{Name: "owned memory is never reused", For: all(owned, room(40)), Run: ownership},
-	{Name: "lent memory is stable until process returns", For: all(lent, unlocked, room(40)), Run: lentStable},
-	{Name: "lent memory is reused", For: all(lent, room(1)), Run: lentReused},
-	{Name: "popped objects can be collected", For: all(ours, room(100), func(s setup) bool { return s.objects || batched(s) }), Run: objectsCollected},
+	{Name: "owned memory is never reused", For: all(owned, room(40)), Run: on(ownership)},
+	{Name: "lent memory is stable until process returns", For: all(lent, unlocked, room(40)), Run: on(lentStable)},
+	{Name: "lent memory is reused", For: all(lent, room(1)), Run: on(lentReused)},
+	{Name: "popped objects can be collected", For: all(ours, room(100), func(s setup) bool { return s.objects || batched(s) }), Run: on(objectsCollected)},
 }
 
 // ownership keeps everything that was popped, goes on, and compares: a queue that
 // reuses memory would show later deltas in it.
-func ownership(t *testing.T, s setup) {
-	r := s.new(t)
+func ownership(r *rig) {
 	var kept [][]cache.Delta
 	var want [][]string
 	for round := range 40 {
@@ -42,14 +40,13 @@ func ownership(t *testing.T, s setup) {
 	}
 	for i := range kept {
 		if got := words(kept[i]); !slices.Equal(got, want[i]) {
-			t.Fatalf("pop %d was %v, later %v", i, want[i], got)
+			r.t.Fatalf("pop %d was %v, later %v", i, want[i], got)
 		}
 	}
 }
 
 // lentStable produces while process has lent memory.
-func lentStable(t *testing.T, s setup) {
-	r := s.new(t)
+func lentStable(r *rig) {
 	rv := 0
 	produce := func(n int) {
 		for range n {
@@ -65,7 +62,7 @@ func lentStable(t *testing.T, s setup) {
 			_ = r.queue.Len()
 		}
 		if got := words(deltas); !slices.Equal(got, want) {
-			t.Fatalf("process was lent %v, which became %v", want, got)
+			r.t.Fatalf("process was lent %v, which became %v", want, got)
 		}
 	}
 	produce(30)
@@ -73,8 +70,7 @@ func lentStable(t *testing.T, s setup) {
 }
 
 // lentReused: a pop allocates nothing, so that the same memory comes again.
-func lentReused(t *testing.T, s setup) {
-	r := s.new(t)
+func lentReused(r *rig) {
 	seen := map[*cache.Delta]int{}
 	const rounds = 100
 	r.during = func(deltas []cache.Delta) { seen[&deltas[0]]++ }
@@ -83,18 +79,17 @@ func lentReused(t *testing.T, s setup) {
 		r.drain()
 	}
 	if len(seen) > rounds/10 {
-		t.Errorf("%d pops used %d slices", rounds, len(seen))
+		r.t.Errorf("%d pops used %d slices", rounds, len(seen))
 	}
 }
 
 // objectsCollected: a queue holds no reference to popped objects, save for a few.
-func objectsCollected(t *testing.T, s setup) {
+func objectsCollected(r *rig) {
 	const objects = 1000
 	most := objects / 10
-	if s.objects {
+	if r.objects {
 		most = objects / 50
 	}
-	r := s.new(t)
 	var all []weak.Pointer[v1.Pod]
 	for i := range objects {
 		p := pod(fmt.Sprintf("k%d", i%70), i)
@@ -115,6 +110,6 @@ func objectsCollected(t *testing.T, s setup) {
 	}
 	runtime.KeepAlive(r.queue)
 	if alive > most {
-		t.Errorf("%d of %d popped objects cannot be collected", alive, objects)
+		r.t.Errorf("%d of %d popped objects cannot be collected", alive, objects)
 	}
 }

@@ -13,11 +13,8 @@ import (
 // keysModel is the contents of a queue with per-key delivery.
 type keysModel struct {
 	entries map[string]*entry
-	// order holds the entries from head on in queue order, including removed
-	// ones.
+	// order holds the entries in queue order, including removed ones.
 	order []*entry
-	head  int
-
 	// rank is that of the next key; keys of one call have equal ranks.
 	rank int
 }
@@ -39,8 +36,8 @@ func (k *keysModel) len() int { return len(k.entries) }
 func (k *keysModel) clone() contents {
 	c := *k
 	c.entries = make(map[string]*entry, len(k.entries))
-	c.order, c.head = nil, 0
-	for _, e := range k.order[k.head:] {
+	c.order = nil
+	for _, e := range k.order {
 		if !e.gone {
 			copied := *e
 			c.entries[e.key] = &copied
@@ -51,7 +48,7 @@ func (k *keysModel) clone() contents {
 }
 
 func (k *keysModel) write(b *strings.Builder) {
-	for _, e := range k.order[k.head:] {
+	for _, e := range k.order {
 		if !e.gone {
 			fmt.Fprintf(b, "%s: %v ", e.key, e.deltas)
 		}
@@ -208,15 +205,10 @@ func (k *keysModel) popKey(m *deltaModel, got []cache.Delta) ([]delta, error) {
 
 // front returns the oldest entry.
 func (k *keysModel) front() *entry {
-	for k.order[k.head].gone {
-		k.order[k.head] = nil
-		k.head++
+	for k.order[0].gone {
+		k.order = k.order[1:]
 	}
-	if k.head > len(k.order)/2 {
-		k.order = append(k.order[:0], k.order[k.head:]...)
-		k.head = 0
-	}
-	return k.order[k.head]
+	return k.order[0]
 }
 
 // tombstone is a delete that a list causes.

@@ -11,19 +11,14 @@ import (
 
 // lineModel is the contents of a queue with in-order delivery.
 type lineModel struct {
-	// deltas are queued from head on; earlier ones are popped.
 	deltas []delta
-	head   int
 	// groups counts the lists that queued tombstones.
 	groups int
 }
 
-func (l *lineModel) rest() []delta { return l.deltas[l.head:] }
-func (l *lineModel) len() int      { return len(l.deltas) - l.head }
-
-func (l *lineModel) clone() contents { return &lineModel{slices.Clone(l.rest()), 0, l.groups} }
-
-func (l *lineModel) write(b *strings.Builder) { fmt.Fprint(b, l.rest()) }
+func (l *lineModel) len() int                 { return len(l.deltas) }
+func (l *lineModel) clone() contents          { return &lineModel{slices.Clone(l.deltas), l.groups} }
+func (l *lineModel) write(b *strings.Builder) { fmt.Fprint(b, l.deltas) }
 
 func (l *lineModel) event(m *deltaModel, d delta) {
 	m.place(d)
@@ -31,10 +26,10 @@ func (l *lineModel) event(m *deltaModel, d delta) {
 }
 
 func (l *lineModel) mark() int {
-	for i := range l.rest() {
-		l.rest()[i].initial = true
+	for i := range l.deltas {
+		l.deltas[i].initial = true
 	}
-	return len(l.rest())
+	return len(l.deltas)
 }
 
 // newest returns the newest delta of each key that is queued or in process, and the
@@ -53,7 +48,7 @@ func (l *lineModel) newest(m *deltaModel) (newest map[string]delta, order []stri
 	for _, deltas := range m.process {
 		note(deltas)
 	}
-	note(l.rest())
+	note(l.deltas)
 	return newest, order
 }
 
@@ -93,17 +88,14 @@ func (l *lineModel) resync(m *deltaModel) {
 }
 
 func (l *lineModel) pop(m *deltaModel, p popped) ([]delta, error) {
-	if err := match(p.deltas, l.rest()); err != nil {
+	if err := match(p.deltas, l.deltas); err != nil {
 		return nil, err
 	}
 	n := len(p.deltas)
-	popped := slices.Clone(l.rest()[:n])
+	popped := slices.Clone(l.deltas[:n])
 	if !m.concurrent && popped[0].initial != popped[n-1].initial {
 		return nil, errors.New("a batch extends beyond the initial list")
 	}
-	clear(l.deltas[l.head : l.head+n])
-	if l.head += n; l.head == len(l.deltas) {
-		l.deltas, l.head = l.deltas[:0], 0
-	}
+	l.deltas = l.deltas[n:]
 	return popped, nil
 }

@@ -31,13 +31,13 @@ var orderChecks = []check{
 		each Deleted a@3, Added b@5
 		add c@6, add d@7, update c@10, update c@11, update c@12, update c@13, update c@14
 		each Updated c@14, Added d@7`)},
-	{Name: "only the newest object of a key", For: objects, Run: newestObject},
+	{Name: "only the newest object of a key", For: objects, Run: on(newestObject)},
 	// It pops without Len in between, which might apply what Pop should.
 	{Name: "Pop sees the latest call", For: all(objects, room(4), fifo), Run: script(`
 		add a@1, add b@1, add c@1, add d@1, pop, update b@2, pop, delete c@2, pop
 		add e@3, replace f, pop
 		want Added a@1, Updated b@2, Added d@1, Replaced f@9`)},
-	{Name: "no key twice in a batch", For: all(batched, room(350)), Run: uniqueKeysInBatch},
+	{Name: "no key twice in a batch", For: all(batched, room(350)), Run: on(uniqueKeysInBatch)},
 	{Name: "batch size", For: all(batched, room(17)), Run: batchSize},
 	{Name: "a batch ends with the initial list", For: all(batched, room(3)), Run: batchEndsWithInitialList},
 	{Name: "commands are popped alone", For: all(atomicLists, room(8)), Run: script(`
@@ -72,17 +72,16 @@ var orderChecks = []check{
 	{Name: "delete takes a tombstone", For: all(deltas, room(2)), Run: script(`
 		add a@1, bury a@1
 		want Added a@1, Deleted a@1†`)},
-	{Name: "delete removes from the queue", For: all(objects, room(1000)), Run: deletes},
+	{Name: "delete removes from the queue", For: all(objects, room(1000)), Run: on(deletes)},
 	{Name: "Len", For: all(inOrder, room(3)), Run: script(`len 0, add a@1, add b@2, update a@3, len 3, drain, len 0`)},
 	{Name: "Len", For: all(not(inOrder), room(3)), Run: script(`len 0, add a@1, add b@2, update a@3, len 2, drain, len 0`)},
 	{Name: "Len after a delete", For: all(objects, room(3)), Run: script(`add a@1, add b@2, delete a@3, len 1, drain, len 0`)},
-	{Name: "keys with and without namespace", For: room(8), Run: namespacedKeys},
-	{Name: "a key is deleted and added again", For: all(objects, room(40)), Run: deletedAndAdded},
-	{Name: "many keys come and go", For: all(objects, room(1000)), Run: comeAndGo},
+	{Name: "keys with and without namespace", For: room(8), Run: on(namespacedKeys)},
+	{Name: "a key is deleted and added again", For: all(objects, room(40)), Run: on(deletedAndAdded)},
+	{Name: "many keys come and go", For: all(objects, room(1000)), Run: on(comeAndGo)},
 }
 
-func newestObject(t *testing.T, s setup) {
-	r := s.new(t)
+func newestObject(r *rig) {
 	for i := range 1000 {
 		r.do(r.queue.Update(pod("a", i)))
 	}
@@ -96,8 +95,7 @@ func newestObject(t *testing.T, s setup) {
 }
 
 // uniqueKeysInBatch: [popped.check] tests the batches.
-func uniqueKeysInBatch(t *testing.T, s setup) {
-	r := s.new(t)
+func uniqueKeysInBatch(r *rig) {
 	for i := range 50 {
 		for j, name := range []string{"a", "b", "c", "a", "d", "d", "e"} {
 			r.do(r.queue.Update(pod(name, 7*i+j)))
@@ -142,8 +140,7 @@ func batchEndsWithInitialList(t *testing.T, s setup) {
 	}
 }
 
-func deletes(t *testing.T, s setup) {
-	r := s.new(t)
+func deletes(r *rig) {
 	r.run(`
 		add a@1, add b@2, delete a@3, delete unknown@4
 		want Added b@2
@@ -166,8 +163,7 @@ func deletes(t *testing.T, s setup) {
 
 // namespacedKeys: keys that differ only in the position of the slash are different,
 // and keys that are equal by client-go's rule are one.
-func namespacedKeys(t *testing.T, s setup) {
-	r := s.new(t)
+func namespacedKeys(r *rig) {
 	r.run("add first@0, drain")
 	for _, k := range [][2]string{{"a", "b"}, {"", "a"}, {"", "b"}, {"b", "a"}, {"a", "c"}, {"ab", "c"}, {"a", "bc"}} {
 		p := pod(k[1], 1)
@@ -176,25 +172,25 @@ func namespacedKeys(t *testing.T, s setup) {
 	}
 	r.run("len 7")
 	// The key is that of the first of them.
-	if s.objects {
+	if r.objects {
 		r.do(r.queue.Update(pod("a/b", 2)))
 	} else {
 		r.do(r.queue.Delete(cache.DeletedFinalStateUnknown{Key: "a/b"}))
 	}
 	queued, popped := 8, 8
-	if !inOrder(s) {
+	if !inOrder(r.setup) {
 		queued = 7
 	}
-	if latest(s) {
+	if latest(r.setup) {
 		popped = 7
 	}
 	if n := r.queue.Len(); n != queued {
-		t.Errorf("Len is %d after another event of a/b, want %d", n, queued)
+		r.t.Errorf("Len is %d after another event of a/b, want %d", n, queued)
 	}
 	if n := len(r.drain()); n != popped {
-		t.Errorf("popped %d events, want %d", n, popped)
+		r.t.Errorf("popped %d events, want %d", n, popped)
 	}
-	if s.objects {
+	if r.objects {
 		r.do(r.queue.Add(pod("", 4)))
 		r.expect("Added @4")
 	}
@@ -202,8 +198,7 @@ func namespacedKeys(t *testing.T, s setup) {
 
 // deletedAndAdded deletes and adds keys behind one that stays: nothing is popped
 // twice or lost.
-func deletedAndAdded(t *testing.T, s setup) {
-	r := s.new(t)
+func deletedAndAdded(r *rig) {
 	for i := range 40 {
 		r.do(r.queue.Add(pod(fmt.Sprintf("k%d", i), 0)))
 	}
@@ -222,18 +217,17 @@ func deletedAndAdded(t *testing.T, s setup) {
 	}
 	for _, w := range words(r.drain()) {
 		if !want[w] {
-			t.Errorf("%s was popped and not queued, or popped before", w)
+			r.t.Errorf("%s was popped and not queued, or popped before", w)
 		}
 		delete(want, w)
 	}
 	if len(want) > 0 {
-		t.Errorf("lost %v", want)
+		r.t.Errorf("lost %v", want)
 	}
 }
 
 // comeAndGo grows and shrinks the queue several times.
-func comeAndGo(t *testing.T, s setup) {
-	r := s.new(t)
+func comeAndGo(r *rig) {
 	rv := 0
 	for round, n := range []int{1, 10, 1000, 3, 999, 17, 500} {
 		var want []string

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -132,6 +133,18 @@ func (s setup) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
 	t.Cleanup(q.Close)
 	r.queue = q
 	return r
+}
+
+// on returns a check's function that tests a new rig.
+func on(check func(*rig)) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) { check(s.new(t)) }
+}
+
+// bubble is [on] in a bubble of [synctest].
+func bubble(check func(*rig)) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		synctest.Test(t, func(t *testing.T) { check(s.new(t)) })
+	}
 }
 
 // full returns a rig whose queue is full of one event each of many keys, and

@@ -17,11 +17,11 @@ import (
 // roomChecks: capacity, and producers that wait for room.
 var roomChecks = []check{
 	{Name: "capacity is exact", For: bounded, Run: exactCapacity},
-	{Name: "a producer blocks when full", For: bounded, Run: producerWaits},
+	{Name: "a producer blocks when full", For: bounded, Run: bubble(producerWaits)},
 	{Name: "the context ends the wait", For: bounded, Run: contextEndsWait},
-	{Name: "Close wakes blocked producers", For: bounded, Run: closeWakesProducers},
+	{Name: "Close wakes blocked producers", For: bounded, Run: bubble(closeWakesProducers)},
 	{Name: "events in process use no capacity", For: bounded, Run: inProcessUsesNone},
-	{Name: "Replace is queued as one item", For: all(deltas, bounded), Run: replaceOneItem},
+	{Name: "Replace is queued as one item", For: all(deltas, bounded), Run: bubble(replaceOneItem)},
 	{Name: "folded deltas free capacity", For: all(deltas, bounded, room(7)), Run: foldedFree},
 	{Name: "queued keys need no room", For: all(objects, bounded), Run: queuedKeysNeedNoRoom},
 	{Name: "keys that leave free capacity", For: all(objects, bounded), Run: leavingFrees},
@@ -52,44 +52,41 @@ func (r *rig) fillBlocking() {
 	}
 }
 
-func producerWaits(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		const late = 3
-		r := s.new(t)
-		r.fillBlocking()
-		var calls []conformance.Call
-		for i := range late {
-			calls = append(calls, conformance.Async(func() error { return r.queue.Add(pod(fmt.Sprintf("late%d", i), i)) }))
-			synctest.Wait()
-		}
-		accepted := 0
-		count := func() int {
-			for _, c := range calls {
-				if ok, err := c.Returned(); ok {
-					accepted++
-					r.do(err)
-				}
-			}
-			return accepted
-		}
-		if n := count(); n > 0 {
-			t.Fatalf("%d producers did not wait for room", n)
-		}
-		// A batch makes room for several.
-		for accepted < late {
-			before := len(r.deltas(0))
-			r.do(r.pop())
-			synctest.Wait()
-			if n, want := count(), min(late, len(r.deltas(0))); n != want || len(r.deltas(0)) == before {
-				t.Fatalf("%d producers were accepted when %d events had been popped", n, len(r.deltas(0)))
+func producerWaits(r *rig) {
+	const late = 3
+	r.fillBlocking()
+	var calls []conformance.Call
+	for i := range late {
+		calls = append(calls, conformance.Async(func() error { return r.queue.Add(pod(fmt.Sprintf("late%d", i), i)) }))
+		synctest.Wait()
+	}
+	accepted := 0
+	count := func() int {
+		for _, c := range calls {
+			if ok, err := c.Returned(); ok {
+				accepted++
+				r.do(err)
 			}
 		}
-		r.drain()
-		if got := len(r.deltas(0)); got != s.Capacity+late {
-			t.Errorf("popped %d events, want %d", got, s.Capacity+late)
+		return accepted
+	}
+	if n := count(); n > 0 {
+		r.t.Fatalf("%d producers did not wait for room", n)
+	}
+	// A batch makes room for several.
+	for accepted < late {
+		before := len(r.deltas(0))
+		r.do(r.pop())
+		synctest.Wait()
+		if n, want := count(), min(late, len(r.deltas(0))); n != want || len(r.deltas(0)) == before {
+			r.t.Fatalf("%d producers were accepted when %d events had been popped", n, len(r.deltas(0)))
 		}
-		r.queue.Close()
-	})
+	}
+	r.drain()
+	if got := len(r.deltas(0)); got != r.Capacity+late {
+		r.t.Errorf("popped %d events, want %d", got, r.Capacity+late)
+	}
+	r.queue.Close()
 }
 
 // blocked calls methods of a full queue that wait for room.
@@ -138,17 +135,14 @@ func contextEndsWait(t *testing.T, s setup) {
 	})
 }
 
-func closeWakesProducers(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		r.fillBlocking()
-		calls := r.blocked()
-		r.queue.Close()
-		r.ended(calls, cache.ErrFIFOClosed)
-		if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-			t.Errorf("pop of a closed and empty queue: %v", err)
-		}
-	})
+func closeWakesProducers(r *rig) {
+	r.fillBlocking()
+	calls := r.blocked()
+	r.queue.Close()
+	r.ended(calls, cache.ErrFIFOClosed)
+	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+		r.t.Errorf("pop of a closed and empty queue: %v", err)
+	}
 }
 
 // inProcessUsesNone: a pop has made room before process is called.
@@ -161,36 +155,33 @@ func inProcessUsesNone(t *testing.T, s setup) {
 
 // replaceOneItem: however long its list, Replace waits for room for one and is
 // popped as a whole.
-func replaceOneItem(t *testing.T, s setup) {
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		list := []any{}
-		for i := range s.Capacity + 5 {
-			list = append(list, key(i+s.Capacity))
-		}
-		r.do(r.queue.Replace(list, "1"))
-		r.drain()
-		want := r.store.state()
-		if len(want) != len(list) {
-			t.Fatalf("popped %d of %d objects of the list", len(want), len(list))
-		}
-		r.fillBlocking()
-		replace := conformance.Async(func() error { return r.queue.Replace(list, "2") })
-		synctest.Wait()
-		if ok, err := replace.Returned(); ok {
-			t.Fatalf("Replace did not wait for room: %v", err)
-		}
-		r.do(r.pop())
-		synctest.Wait()
-		if ok, err := replace.Returned(); !ok || err != nil {
-			t.Fatalf("Replace still waits though there is room (returned=%t, err=%v)", ok, err)
-		}
-		r.drain()
-		if got := r.store.state(); deletesSeen(s) && !slices.Equal(got, want) {
-			t.Errorf("the store ends with %v, want %v", got, want)
-		}
-		r.queue.Close()
-	})
+func replaceOneItem(r *rig) {
+	list := []any{}
+	for i := range r.Capacity + 5 {
+		list = append(list, key(i+r.Capacity))
+	}
+	r.do(r.queue.Replace(list, "1"))
+	r.drain()
+	want := r.store.state()
+	if len(want) != len(list) {
+		r.t.Fatalf("popped %d of %d objects of the list", len(want), len(list))
+	}
+	r.fillBlocking()
+	replace := conformance.Async(func() error { return r.queue.Replace(list, "2") })
+	synctest.Wait()
+	if ok, err := replace.Returned(); ok {
+		r.t.Fatalf("Replace did not wait for room: %v", err)
+	}
+	r.do(r.pop())
+	synctest.Wait()
+	if ok, err := replace.Returned(); !ok || err != nil {
+		r.t.Fatalf("Replace still waits though there is room (returned=%t, err=%v)", ok, err)
+	}
+	r.drain()
+	if got := r.store.state(); deletesSeen(r.setup) && !slices.Equal(got, want) {
+		r.t.Errorf("the store ends with %v, want %v", got, want)
+	}
+	r.queue.Close()
 }
 
 // foldedFree: deltas that are dropped while they are queued give their room

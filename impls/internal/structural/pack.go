@@ -104,6 +104,15 @@ func NewPacker[T any](options ...PackOption) (*Packer[T], error) {
 	return &Packer[T]{root: root, shapes: make(map[string]*shape)}, nil
 }
 
+// MustPacker is [NewPacker] for a package variable: it panics on an error.
+func MustPacker[T any](options ...PackOption) *Packer[T] {
+	p, err := NewPacker[T](options...)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
 // copyPlan lists the parts of a type that a deep copy must copy separately.
 type copyPlan struct {
 	typ   reflect.Type

@@ -3,8 +3,8 @@
 // [Compile] walks a type once with reflect. It returns a function with the result
 // of reflect.DeepEqual that does not walk the type again. Fixed-size parts are
 // compared as memory. Strings, slices, pointers and maps[string]string are
-// compared directly. Interfaces, maps of other types and recursive types use
-// reflect.DeepEqual. The function compares cheap fields first and stops at the
+// compared directly. Floats, funcs, interfaces, maps of other types and recursive
+// types use reflect.DeepEqual: API types have few of them. The function compares cheap fields first and stops at the
 // first difference.
 //
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
@@ -79,12 +79,7 @@ type kind uint8
 const (
 	word   kind = iota // eight bytes
 	memory             // size bytes
-	float32s
-	float64s
-	complex64s
-	complex128s
 	str
-	function
 	pointer // to plan
 	bytes   // a slice of elements that are memory, size bytes each
 	slice   // of plan, size bytes an element
@@ -196,18 +191,8 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
 		reflect.Uintptr, reflect.UnsafePointer, reflect.Chan:
 		return append(to, step{kind: memory, off: off, size: t.Size()})
-	case reflect.Float32:
-		return append(to, step{kind: float32s, off: off})
-	case reflect.Float64:
-		return append(to, step{kind: float64s, off: off})
-	case reflect.Complex64:
-		return append(to, step{kind: complex64s, off: off})
-	case reflect.Complex128:
-		return append(to, step{kind: complex128s, off: off})
 	case reflect.String:
 		return append(to, step{kind: str, off: off})
-	case reflect.Func:
-		return append(to, step{kind: function, off: off})
 	case reflect.Pointer:
 		return append(to, step{kind: pointer, off: off, plan: c.plan(t.Elem())})
 	case reflect.Slice:
@@ -337,26 +322,6 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 			}
 		case memory:
 			if !sameMemory(pa, pb, s.size) {
-				return false
-			}
-		case float32s:
-			if *(*float32)(pa) != *(*float32)(pb) {
-				return false
-			}
-		case float64s:
-			if *(*float64)(pa) != *(*float64)(pb) {
-				return false
-			}
-		case complex64s:
-			if *(*complex64)(pa) != *(*complex64)(pb) {
-				return false
-			}
-		case complex128s:
-			if *(*complex128)(pa) != *(*complex128)(pb) {
-				return false
-			}
-		case function:
-			if *(*unsafe.Pointer)(pa) != nil || *(*unsafe.Pointer)(pb) != nil {
 				return false
 			}
 		case bytes:
